@@ -2,9 +2,9 @@
 # planner.sh [--link SPEED] [BUILD]: how near `choir plan --calibration` comes to `bench step` on two cores: three models, as one
 # rank of two threads and in every layout of two ranks of one. The machine is not the same from one minute to the next, so
 # calibration, prediction and measurement take turns, ROUNDS (3) times, and medians are held against each other.
-# With --link the two ranks are on two hosts (namespaces, see nodes.sh: it takes root); calibrated with 500 Mbit/s between
-# them, predicted and measured with SPEED times as much. A millisecond's worth may come at once, as a real link has no
-# more to give after a pause. Four minutes a round.
+# With --link the two ranks are on two hosts (namespaces, see nodes.sh: it takes root); calibrated with 250 Mbit/s between
+# them, predicted and measured with SPEED times as much. A millisecond's worth may cross at once after a pause: a real
+# link gives nothing then, and what is given must be as small a part of messages at both speeds. Four minutes a round.
 # shellcheck disable=SC2034,SC2154  # variables of nodes.sh and common.sh
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -50,9 +50,9 @@ link_of() {  # link_of MBITS
 network=() counts=(1 2)
 [ -z "$link" ] || { network=(--gpus-per-node 1 --network "$link"); counts=(2); }
 for round in $(seq "${ROUNDS:-3}"); do
-  link_of 500
+  link_of 250
   for ranks in "${counts[@]}"; do choir_of "$ranks" calibrate --out "$ranks.calibration"; done
-  [ -z "$link" ] || link_of "$(awk "BEGIN {printf \"%d\", 500 * $link}")"
+  [ -z "$link" ] || link_of "$(awk "BEGIN {printf \"%d\", 250 * $link}")"
   for model in "${models[@]}"; do
     for layout in "${layouts[@]}"; do
       ranks=${layout%% *}

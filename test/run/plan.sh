@@ -80,6 +80,23 @@ expect "slower than what?" 2 "--calibration"
 run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --calibration assumed
 expect "--fill predicts no times" 2 "--calibration"
 
+# ... and by what was measured here.
+run 2 calibrate --brief --out machine.json
+expect "two ranks are calibrated" 0 "calibration of 2 ranks, 2 a node" "all-reduce of 2 ranks in windows" "hidden" \
+  "where ranks wait for each other " " along tp" " along cp" " along dp" " along pp" "written: machine.json"
+measured=("$root/inputs/bench_a.json" data.train="[]" data.format=synthetic model.vocab_size=65 --target cpu --calibration machine.json)
+run 0 plan "${measured[@]}" --ranks 2 parallel.tensor=2
+expect "a plan by that" 0 "predicted step: " "tp exposed"
+run 0 plan "${measured[@]}" --ranks 2 --gpus-per-node 1
+expect "... for two nodes" 2 "no times of messages between nodes"
+run 0 plan "${measured[@]}" --ranks 2 train.precision=fp64
+expect "... for another precision" 2 'does not know train.precision = "fp64"' "choir calibrate --precision fp64"
+sed 's/"waits"/"waited"/' machine.json >touched.json
+run 0 plan "${measured[@]/machine.json/touched.json}" --ranks 2
+expect "a calibration that was edited" 2 "its checksum differs"
+run 0 calibrate --brief --out missing/machine.json
+expect "nowhere to write" 6 "missing"
+
 # The largest model for a share of the memory, and its deck.
 run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --out filled.json
 expect "a model that fills two nodes" 0 "the largest llama-like model that fills 85 to 90 % of 16 ranks (2 nodes of 8, H100 80 GB)" \

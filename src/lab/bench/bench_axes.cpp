@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include "choir/comm/mpi/mpi_communicator.hpp"
@@ -32,12 +33,14 @@ struct Way {
   /// What element i of the result should be; negative where it is not defined.
   std::function<float(std::size_t)> expected;
   bool separate = false;  // the result is in the second block
+  int turns = 1;          // one after the other in a call
 };
 
 class AxisBench {
  public:
-  AxisBench(Mesh& mesh, Axis axis, Communicator& comm, Device& device, int repeats)
-      : control_(mesh.world()), axis_(axis), comm_(comm), device_(device), repeats_(repeats) {}
+  AxisBench(Mesh& mesh, Axis axis, Communicator& comm, Device& device,
+            const CollectiveBenchOptions& options)
+      : control_(mesh.world()), axis_(axis), comm_(comm), device_(device), options_(options) {}
 
   void add_rows(std::vector<CollectiveRow>& rows, std::size_t bytes) {
     const auto n = static_cast<std::size_t>(comm_.size());
@@ -63,14 +66,30 @@ class AxisBench {
     const auto total = [=](std::size_t i) { return sum_of(ranks, i); };
     return {{
         {"all_reduce", "sum", -1, 2 * (n - 1) / n,
-         [=, this] { comm_.all_reduce(data, count_, DType::f32, ReduceOp::sum); }, total},
+         [=, this] {
+           if (options_.as_engine)
+             comm_.start_all_reduce(data, count_, DType::f32, ReduceOp::sum).wait();
+           else
+             comm_.all_reduce(data, count_, DType::f32, ReduceOp::sum);
+         },
+         total},
         {"reduce_scatter", "sum", -1, (n - 1) / n,
-         [=, this] { comm_.reduce_scatter(data, share_, DType::f32, ReduceOp::sum); },
+         [=, this] {
+           if (options_.as_engine)
+             comm_.start_reduce_scatter(data, share_, DType::f32, ReduceOp::sum).wait();
+           else
+             comm_.reduce_scatter(data, share_, DType::f32, ReduceOp::sum);
+         },
          [=, this](std::size_t i) {
            return i / share_ == static_cast<std::size_t>(me) ? sum_of(ranks, i) : -1;
          }},
         {"all_gather", "none", -1, (n - 1) / n,
-         [=, this] { comm_.all_gather(data, share_, DType::f32); },
+         [=, this] {
+           if (options_.as_engine)
+             comm_.start_all_gather(data, share_, DType::f32).wait();
+           else
+             comm_.all_gather(data, share_, DType::f32);
+         },
          [=, this](std::size_t i) { return value_of(static_cast<int>(i / share_), i); }},
         {"broadcast", "none", 0, 1, [=, this] { comm_.broadcast(data, count_ * sizeof(float), 0); },
          [](std::size_t i) { return value_of(0, i); }},
@@ -102,19 +121,29 @@ class AxisBench {
                            static_cast<std::size_t>(me) * share_ + i % share_);
          },
          true},
-        {"sendrecv", "none", -1, 1, [=, this] { pass_on(); },
-         [=](std::size_t i) { return value_of((me + ranks - 1) % ranks, i); }, true},
+        {"sendrecv", "none", -1, 1,
+         [=, this] {
+           if (options_.as_engine)
+             for (const int parity : {0, 1}) pass_on(me % 2 == parity, before(me) % 2 == parity);
+           else
+             pass_on(true, true);
+         },
+         [=, this](std::size_t i) { return value_of(before(me), i); }, true,
+         options_.as_engine ? 2 : 1},
     }};
   }
 
-  // Sends to the next rank and receives from the one before.
-  void pass_on() {
+  int before(int rank) const { return (rank + comm_.size() - 1) % comm_.size(); }
+
+  void pass_on(bool to_next, bool from_before) {
     const int me = comm_.rank(), n = comm_.size();
     const std::size_t bytes = count_ * sizeof(float);
     const std::array<Message, 2> messages{
         {{.send = true, .data = first_->data(), .bytes = bytes, .peer = (me + 1) % n},
-         {.send = false, .data = second_->data(), .bytes = bytes, .peer = (me + n - 1) % n}}};
-    comm_.start_exchange(messages).wait();
+         {.send = false, .data = second_->data(), .bytes = bytes, .peer = before(me)}}};
+    const std::span<const Message> all(messages);
+    if (to_next || from_before)
+      comm_.start_exchange(all.subspan(to_next ? 0 : 1, to_next && from_before ? 2 : 1)).wait();
   }
 
   void fill() {
@@ -140,14 +169,14 @@ class AxisBench {
     const int inner = bytes <= (64 << 10) ? 20 : bytes <= (1 << 20) ? 4 : 1;
     std::vector<double> all;
     std::int64_t mistakes = 0;
-    for (int round = 0; round <= repeats_; ++round) {  // round 0 warms up, and is checked
+    for (int round = 0; round <= options_.repeats; ++round) {  // round 0 warms up, and is checked
       fill();
       Stream(device_).synchronize();
       control_.barrier();
       const double from = now_seconds();
       for (int k = 0; k < (round == 0 ? 1 : inner); ++k) way.call();
       Stream(device_).synchronize();
-      double seconds = (now_seconds() - from) / inner;
+      double seconds = (now_seconds() - from) / (inner * way.turns);
       if (round == 0) mistakes = wrong(way);
       control_.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
       if (round > 0) all.push_back(seconds);
@@ -171,7 +200,7 @@ class AxisBench {
   Axis axis_;
   Communicator& comm_;
   Device& device_;
-  int repeats_;
+  const CollectiveBenchOptions& options_;
   std::size_t share_ = 0, count_ = 0;
   std::vector<float> host_;
   std::vector<std::int64_t> blocks_, offsets_;  // bytes of each rank
@@ -197,7 +226,7 @@ std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
     if (other) backends.push_back(other.get());
     for (Communicator* backend : backends)
       for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4)
-        AxisBench(mesh, axis, *backend, device, options.repeats).add_rows(rows, bytes);
+        AxisBench(mesh, axis, *backend, device, options).add_rows(rows, bytes);
   }
   return rows;
 }

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/median.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/process.hpp"
+#include "choir/core/text.hpp"
 #include "choir/lab/bench/bench_results.hpp"
 #include "choir/lab/bench/bench_shapes.hpp"
 #include "src/lab/calibrate/calibrate_parts.hpp"
@@ -83,6 +84,14 @@ std::string calls_of(const Calibration& c, bool across, bool window) {
   return text;
 }
 
+std::string waits_of(const Calibration& c, const std::string& precision) {
+  std::vector<std::string> factors;
+  for (const WaitFactor& wait : c.waits)
+    if (wait.precision == precision)
+      factors.push_back(fmt::format("{:.2f} x along {}", wait.factor, short_name(wait.axis)));
+  return factors.empty() ? "" : "; where ranks wait for each other " + join(factors, ", ");
+}
+
 }  // namespace
 
 double mean_over(Communicator& world, double value) {
@@ -95,19 +104,17 @@ void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string
   const std::vector<StepGemm> grid = product_grid(brief);
   const Precision types = precision_of(precision);
   mesh.world().barrier();
-  // A neighbour's seconds of work would make all products slow that are measured in them, so each
-  // is measured in several rounds, and the quietest counts.
-  std::vector<double> least(grid.size(), std::numeric_limits<double>::infinity());
-  for (int round = 0; round < (brief ? 1 : 3); ++round) {
+  std::vector<std::vector<double>> seconds(grid.size());  // of the rounds
+  for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round) {
     const std::vector<ops::BenchRow> rows = bench_gemms(device, grid, types, 1, 0.001);
     for (std::size_t i = 0; i < grid.size(); ++i) {
       require_right(rows[i]);
-      least[i] = std::min(least[i], rows[i].seconds);
+      seconds[i].push_back(rows[i].seconds);
     }
   }
   for (std::size_t i = 0; i < grid.size(); ++i)
     to.products.push_back({types.compute, grid[i].transpose_a, grid[i].transpose_b, grid[i].m,
-                           grid[i].n, grid[i].k, mean_over(mesh.world(), least[i])});
+                           grid[i].n, grid[i].k, mean_over(mesh.world(), median_of(seconds[i]))});
 }
 
 void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
@@ -185,7 +192,7 @@ std::string to_string(const Calibration& c) {
         "{:.1f} GFLOP/s; whole steps fitted to {:.1f} %{}\n",
         s.precision, s.product_factor, s.per_byte > 0 ? 1e-9 / s.per_byte : 0,
         s.per_flop > 0 ? 1e-9 / s.per_flop : 0, 100 * s.fit_error,
-        c.ranks > 1 ? fmt::format("; {:.2f} x where ranks wait for each other", s.waiting) : "");
+        waits_of(c, s.precision));
   for (const UpdateTime& u : c.updates)
     text += fmt::format("  update {}: {} in {:.2f} ms\n", u.precision, format_bytes(u.bytes),
                         1e3 * u.seconds);

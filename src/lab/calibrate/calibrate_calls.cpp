@@ -91,6 +91,7 @@ void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief) {
   // What crosses a slow network takes long; larger ones are as fast.
   options.max_bytes = brief ? 64 << 10 : mesh.nodes() > 1 ? 4 << 20 : 16 << 20;
   options.repeats = brief ? 1 : 5;
+  options.as_engine = true;
   for (const CollectiveRow& row : bench_axes(mesh, device, options)) {
     const auto* const kind = std::find_if(kKinds.begin(), kKinds.end(),
                                           [&](const auto& k) { return k.first == row.name; });

@@ -7,6 +7,11 @@
 
 namespace choir {
 
+/// Everything is measured so often, and medians count, as in `bench step`: a neighbour's seconds of
+/// work would make all slow that is measured in them, and the quietest moments are not what steps
+/// have.
+inline constexpr int kCalibrationRounds = 3;
+
 /// The mean over all ranks.
 double mean_over(Communicator& world, double value);
 

@@ -1,14 +1,15 @@
-// The small models whose steps are measured, and their steps on all ranks together: what ranks lose
-// that wait for each other.
+// The small models whose steps are measured, and their steps on ranks that share them along each
+// axis: what ranks lose that wait for each other.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "choir/core/median.hpp"
+#include "choir/deck/deck_layout.hpp"
 #include "choir/lab/bench/bench_step.hpp"
 #include "choir/lab/plan/layout_plan.hpp"
+#include "choir/train/step/run_setup.hpp"
 #include "src/lab/calibrate/calibrate_parts.hpp"
 
 namespace choir {
@@ -28,7 +29,9 @@ constexpr std::array<ProbeModel, 6> kProbes{{
     {1, 4, 256, 64, 4, 8192, false},
 }};
 
-Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::string& device) {
+/// `axes`: keys of the layout, and of the micro-batches.
+Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::string& device,
+             const std::vector<std::string>& axes = {}) {
   const char* style = probe.modern ? R"("norm": "rmsnorm", "activation": "swiglu",
                                         "position": "rope", "bias": false)"
                                    : R"("bias": true)";
@@ -39,7 +42,29 @@ Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::s
                                  "max_steps": 100}}}})",
                   probe.layers, probe.heads, probe.width, probe.tokens, probe.vocabulary, style,
                   device, precision, probe.batch),
-      "choir calibrate", {});
+      "choir calibrate", axes);
+}
+
+/// The probes that ranks can share along an axis: all of them along data, else two by two.
+std::vector<Deck> shared_decks(Axis axis, int ranks, const std::string& precision,
+                               const std::string& device, bool brief) {
+  const int sharing = axis == Axis::data ? ranks : 2;
+  if (ranks % sharing != 0) return {};
+  constexpr std::array<const char*, kAxes> kKeys{"tensor", "context", "data", "pipeline"};
+  std::vector<std::string> keys{
+      fmt::format("parallel.{}={}", kKeys[static_cast<std::size_t>(axis)], sharing)};
+  if (axis != Axis::data) keys.push_back(fmt::format("parallel.data={}", ranks / sharing));
+  if (axis == Axis::pipeline) keys.push_back("train.grad_accum=2");
+  std::vector<Deck> decks;
+  for (const ProbeModel& probe : kProbes) {
+    const int shared = axis == Axis::data       ? sharing
+                       : axis == Axis::pipeline ? probe.layers
+                                                : probe.heads;
+    // A step of one that is wide takes as long as those of all others.
+    if (shared % sharing == 0 && probe.width <= 256 && !(brief && !decks.empty()))
+      decks.push_back(deck_of(probe, precision, device, keys));
+  }
+  return decks;
 }
 
 StepTime predicted(const Calibration& calibration, const Deck& deck, DeviceKind device) {
@@ -67,20 +92,31 @@ StepBenchOptions probe_options(bool brief) {
 }
 
 void add_waits(Calibration& to, Device& device, Logger& log, bool brief) {
-  const auto mesh = Mesh::over_world(Layout(1, 1, to.ranks, 1), Transport::automatic);
-  mesh->attach(device);
-  for (StreamTimes& streams : to.streams) {
-    std::vector<double> factors;
-    for (const Deck& deck : probe_decks(streams.precision, to.device, brief)) {
-      const StepTime alone = predicted(to, deck, device.kind());
-      double seconds = std::numeric_limits<double>::infinity();
-      for (int round = 0; round < (brief ? 1 : 2); ++round)
-        seconds = std::min(
-            seconds, bench_step(deck, *mesh, device, log, probe_options(brief)).median_seconds);
-      factors.push_back(1 + (seconds - alone.seconds) / (alone.compute + alone.update));
+  std::vector<WaitFactor> waits;
+  for (const StreamTimes& streams : to.streams)
+    for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
+      const std::vector<Deck> decks =
+          shared_decks(axis, to.ranks, streams.precision, to.device, brief);
+      if (decks.empty()) continue;
+      const auto mesh =
+          Mesh::over_world(layout_of(decks.front(), to.ranks), mesh_options_of(decks.front()));
+      mesh->attach(device);
+      std::vector<double> factors;
+      for (const Deck& deck : decks) {
+        const StepTime alone = predicted(to, deck, device.kind());
+        // What is mostly messages would tell how well those are predicted.
+        if (alone.exposed_seconds() > 0.25 * alone.seconds) continue;
+        std::vector<double> seconds;
+        for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round)
+          seconds.push_back(
+              bench_step(deck, *mesh, device, log, probe_options(brief)).median_seconds);
+        factors.push_back(1 +
+                          (median_of(seconds) - alone.seconds) / (alone.compute + alone.update));
+      }
+      if (factors.empty()) continue;
+      waits.push_back({streams.precision, axis, std::max(1.0, median_of(factors))});
     }
-    streams.waiting = std::max(1.0, median_of(factors));
-  }
+  to.waits = std::move(waits);
 }
 
 }  // namespace choir

@@ -27,22 +27,22 @@ PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, Wo
 
 using PhaseSeconds = std::array<double, kPhases>;
 
-/// The phases of a step of each deck, on every rank by itself, the mean over the ranks; the quieter
-/// of two rounds.
+/// The phases of a step of each deck, on every rank by itself, the mean over the ranks.
 std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, Device& device,
                                     Logger& log, bool brief) {
   const auto silent = Mesh::planned(Layout(), 0, 1);
   silent->attach(device);
-  std::vector<PhaseSeconds> all(decks.size());
-  for (int round = 0; round < (brief ? 1 : 2); ++round)
+  std::vector<std::array<std::vector<double>, kPhases>> rounds(decks.size());
+  for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round)
     for (std::size_t i = 0; i < decks.size(); ++i) {
       mesh.world().barrier();
       const StepBench bench = bench_step(decks[i], *silent, device, log, probe_options(brief));
-      for (std::size_t p = 0; p < kPhases; ++p) {
-        const double seconds = mean_over(mesh.world(), bench.phases[p].median);
-        all[i][p] = round == 0 ? seconds : std::min(all[i][p], seconds);
-      }
+      for (std::size_t p = 0; p < kPhases; ++p)
+        rounds[i][p].push_back(mean_over(mesh.world(), bench.phases[p].median));
     }
+  std::vector<PhaseSeconds> all(decks.size());
+  for (std::size_t i = 0; i < decks.size(); ++i)
+    std::transform(rounds[i].begin(), rounds[i].end(), all[i].begin(), median_of);
   return all;
 }
 

@@ -21,6 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "choir calibration";
 constexpr std::array kCallNames{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                 "message"};
+constexpr std::array kAxisNames{"tp", "cp", "dp", "pp"};  // as short_name() says
 
 std::string checksum_of(const Json& json) {
   const std::string text = dumped(json);
@@ -44,8 +45,7 @@ Json json_of(const AttentionTime& row) {
 Json json_of(const StreamTimes& row) {
   return {{"precision", row.precision},       {"product_factor", row.product_factor},
           {"seconds_per_byte", row.per_byte}, {"seconds_per_flop", row.per_flop},
-          {"seconds_per_step", row.step},     {"waiting_factor", row.waiting},
-          {"fit_error", row.fit_error}};
+          {"seconds_per_step", row.step},     {"fit_error", row.fit_error}};
 }
 Json json_of(const UpdateTime& row) {
   return {{"precision", row.precision}, {"bytes", row.bytes}, {"seconds", row.seconds}};
@@ -60,6 +60,9 @@ Json json_of(const CallTime& row) {
 }
 Json json_of(const Overlap& row) {
   return {{"place", row.across ? "network" : "node"}, {"hidden", row.hidden}};
+}
+Json json_of(const WaitFactor& row) {
+  return {{"precision", row.precision}, {"axis", short_name(row.axis)}, {"factor", row.factor}};
 }
 
 /// Numbers of a file, each of which is named when it cannot be.
@@ -77,11 +80,12 @@ class Reader {
     if (!(value > 0)) refuse(key, "above 0");
     return value;
   }
-  double not_negative(const char* key) const {
+  double at_least(const char* key, double least) const {
     const double value = number(key);
-    if (value < 0) refuse(key, "not below 0");
+    if (value < least) refuse(key, fmt::format("{} or more", least));
     return value;
   }
+  double not_negative(const char* key) const { return at_least(key, 0); }
   template <class T = std::int64_t>
   T count(const char* key) const {
     const double value = positive(key);
@@ -189,6 +193,7 @@ std::string to_json(const Calibration& c) {
             {"updates", list_of(c.updates)},
             {"calls", list_of(c.calls)},
             {"overlaps", list_of(c.overlaps)},
+            {"waits", list_of(c.waits)},
             {"provenance", parsed_ordered_json(c.provenance)}};
   json["crc32c"] = checksum_of(json);
   return dumped(json, 1) + "\n";
@@ -219,7 +224,6 @@ Calibration calibration_of_json(std::string_view text, const std::string& source
                        r.not_negative("seconds_per_byte"),
                        r.not_negative("seconds_per_flop"),
                        r.not_negative("seconds_per_step"),
-                       r.positive("waiting_factor"),
                        r.not_negative("fit_error")};
   });
   c.updates = rows_of<UpdateTime>(json, "updates", source, [](const Reader& r) {
@@ -235,6 +239,10 @@ Calibration calibration_of_json(std::string_view text, const std::string& source
   });
   c.overlaps = rows_of<Overlap>(json, "overlaps", source, [](const Reader& r) {
     return Overlap{r.across(), r.number("hidden")};
+  });
+  c.waits = rows_of<WaitFactor>(json, "waits", source, [](const Reader& r) {
+    return WaitFactor{r.text("precision"), static_cast<Axis>(r.choice("axis", kAxisNames)),
+                      r.at_least("factor", 1)};
   });
   return c;
 }

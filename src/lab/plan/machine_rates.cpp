@@ -195,6 +195,14 @@ const StreamTimes& MachineRates::streams(const std::string& precision) const {
   return *found;
 }
 
+double MachineRates::waiting(const std::string& precision, const Layout& layout) const {
+  double most = 1;
+  for (const WaitFactor& wait : calibration_.waits)
+    if (wait.precision == precision && layout.size(wait.axis) > 1)
+      most = std::max(most, wait.factor);
+  return most;
+}
+
 PlaceTime MachineRates::parts(const PlaceWork& work) const {
   PlaceTime time{.bytes = work.other_bytes, .flops = work.other_flops};
   for (const auto& [done, count] : work.products)

@@ -50,7 +50,7 @@ class Predictor {
         roles_(roles),
         rates_(c),
         streams_(rates_.streams(deck.train.precision)),
-        waiting_(layout.ranks() > 1 ? streams_.waiting : 1),
+        waiting_(rates_.waiting(deck.train.precision, layout)),
         schedule_(training_schedule(pipeline_of(deck), layout.size(Axis::pipeline),
                                     static_cast<int>(micro_batches),
                                     c.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu)) {

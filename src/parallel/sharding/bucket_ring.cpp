@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "choir/comm/call_journal.hpp"
+
 namespace choir {
 
 CommMemory::CommMemory(Device& device, Communicator& comm, std::size_t bytes) {
@@ -10,6 +12,7 @@ CommMemory::CommMemory(Device& device, Communicator& comm, std::size_t bytes) {
     own_ = Buffer(device, bytes);
   else
     shared_ = comm.allocate(bytes);
+  if (device.kind() == DeviceKind::null) count_as_allocated(comm, own_.data(), bytes);
   device.zero(data(), bytes);
 }
 

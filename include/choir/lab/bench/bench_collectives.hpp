@@ -51,6 +51,9 @@ struct CollectiveBenchOptions {
   std::size_t min_bytes = 1024;
   std::size_t max_bytes = std::size_t{64} << 20;  ///< also the size of the comparison
   int repeats = 9;
+  /// bench_axes() calls as an engine does: sums and all-gathers are started first and waited for
+  /// after that, for which MPI has other algorithms, and a message has the link to itself.
+  bool as_engine = false;
 };
 
 /// Collective over mesh.node(); every rank gets the same numbers. Random data. With one rank on the

@@ -1,8 +1,9 @@
 #pragma once
 // Measures what this machine does, for predictions (choir/lab/plan/step_time.hpp): products and
 // attention by shape, calls by kind and size inside a node and between nodes, how far they hide,
-// and whole steps of small models, to which the rest is fitted. Every rank works at the same time,
-// as in training; times are medians on each rank, and the mean over the ranks.
+// whole steps of small models, to which the rest is fitted, and such steps shared along each axis,
+// which show what ranks lose that wait for each other. Every rank works at the same time, as in
+// training; times are medians of rounds on each rank, and the mean over the ranks.
 #include <string>
 #include <vector>
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "choir/comm/layout.hpp"
 #include "choir/core/dtype.hpp"
 #include "choir/device/work_journal.hpp"
 #include "choir/lab/plan/target.hpp"
@@ -36,9 +37,6 @@ struct StreamTimes {
   std::string precision;  ///< of decks, "fp32"
   double product_factor = 1, per_byte = 0, per_flop = 0;
   double step = 0;       ///< of a step, whatever it does
-  /// What ranks that wait for each other compute takes so many times as long as on each by itself:
-  /// the slowest is waited for, and messages want the memory that ops use.
-  double waiting = 1;
   double fit_error = 0;  ///< root mean square of (fitted - measured) / measured
 };
 
@@ -64,6 +62,14 @@ struct Overlap {
   double hidden = 0;
 };
 
+/// What ranks that share the work along an axis compute takes so many times as long as on each by
+/// itself: at every call the slowest is waited for, and messages want the memory that ops use.
+struct WaitFactor {
+  std::string precision;
+  Axis axis = Axis::data;
+  double factor = 1;  ///< 1 at least
+};
+
 struct Calibration {
   std::string name;         ///< "2 ranks on host.site", "H200"
   bool assumed = false;     ///< nobody measured it: see assumed_calibration()
@@ -76,12 +82,13 @@ struct Calibration {
   std::vector<UpdateTime> updates;
   std::vector<CallTime> calls;
   std::vector<Overlap> overlaps;
+  std::vector<WaitFactor> waits;
   std::string provenance = "{}";  ///< a JSON object: host, processor, date, revision
 
   int nodes() const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
 };
 
-inline constexpr int kCalibrationVersion = 2;
+inline constexpr int kCalibrationVersion = 3;
 
 std::string to_json(const Calibration& calibration);
 /// `source` is for messages. DeckError for what is no calibration, is of another version, has

@@ -66,6 +66,9 @@ class MachineRates {
   /// See Overlap; 0 where nothing was measured.
   double hidden_share(bool across) const;
   const StreamTimes& streams(const std::string& precision) const;
+  /// The largest factor of the axes along which the layout has several ranks; 1 of what was not
+  /// measured.
+  double waiting(const std::string& precision, const Layout& layout) const;
   /// The work of all visits.
   PlaceTime parts(const PlaceWork& work) const;
 

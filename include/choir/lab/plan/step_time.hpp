@@ -3,9 +3,9 @@
 // each role does (WorkRecord, of the real step on the null device) and what the machine does
 // (Calibration); what single products and calls take is in machine_rates.hpp. Pure.
 //
-//   place       factor x products + attention + bytes x per_byte + FLOPs x per_flop, on several
-//               ranks x waiting; a place is forward or backward of one piece and micro-batch, the
-//               update, ...
+//   place       (factor x products + attention + bytes x per_byte + FLOPs x per_flop) x waiting, the
+//               largest of the axes that have several ranks; a place is forward or backward of one
+//               piece and micro-batch, the update, ...
 //   exposed     all of a call that is waited for at once; of one that is started, with C seconds of
 //               computation to hide it: T - hidden x min(T, C). Calls of the data axis have the
 //               backward (all-gathers of ZeRO-3 also the forward) of their micro-batch, the others

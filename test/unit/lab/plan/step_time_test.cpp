@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "choir/core/json_value.hpp"
 #include "choir/lab/calibrate/calibrate.hpp"
@@ -53,6 +54,27 @@ LayoutPlan timed(int ranks, int ranks_per_node, const std::vector<std::string>& 
   PlanCase request = plan_case(variants(), ranks, ranks_per_node, kPlenty, changes);
   request.calibration = std::move(machine);
   return plan_layout(request);
+}
+
+// Which way a call takes depends on whose memory it is on.
+TEST(WorkJournal, ParametersAreInMemoryOfTheirCommunicatorActivationsAreNot) {
+  const auto machine = plain_machine(1e9, 1e8);
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    const LayoutPlan plan = timed(
+        4, 2, {"parallel.tensor=2", fmt::format("parallel.zero={}", stage)}, machine);
+    std::map<std::string, int> seen;
+    for (const RolePlan& role : plan.roles)
+      for (const auto& [place, work] : role.work.places)
+        for (const auto& [call, count] : work.calls) {
+          const std::string& axis = role.work.groups[static_cast<std::size_t>(call.group)].axis;
+          if (call.bytes < 1024) continue;  // a norm, a loss
+          ++seen[axis];
+          EXPECT_EQ(call.window, axis == "dp") << axis << ", " << call.bytes << " bytes";
+        }
+    EXPECT_GT(seen["dp"], 0);
+    EXPECT_GT(seen["tp"], 0);
+  }
 }
 
 // The journal has all that the counters of the same step have, sorted.
@@ -155,18 +177,20 @@ TEST(StepTime, HidesWhatOverlapsAllows) {
   EXPECT_EQ(timed(2, 2, changes, network).time->hidden, 0);
 }
 
-// What ranks compute that wait for each other takes longer, their messages do not; and one rank
-// waits for nobody.
+// What ranks compute that wait for each other along an axis takes longer, their messages do not; and
+// one rank waits for nobody.
 TEST(StepTime, RanksThatWaitForEachOtherComputeLonger) {
   const auto machine = plain_machine(1e9, 1);
   auto waiting = std::make_shared<Calibration>(*machine);
-  waiting->streams[0].waiting = 1.25;
+  const std::string precision = waiting->streams[0].precision;
+  waiting->waits = {{precision, Axis::tensor, 1.25}, {precision, Axis::data, 1.5}};
   for (const std::vector<std::string>& changes : std::vector<std::vector<std::string>>{
            {"parallel.zero=0"}, {"parallel.data=1", "parallel.tensor=2"}}) {
     SCOPED_TRACE(changes.front());
+    const double factor = changes.size() == 1 ? 1.5 : 1.25;
     const LayoutPlan free = timed(2, 2, changes, machine), held = timed(2, 2, changes, waiting);
     EXPECT_GT(free.time->compute, 0);
-    EXPECT_NEAR(held.time->compute, 1.25 * free.time->compute, 1e-9 * held.time->compute);
+    EXPECT_NEAR(held.time->compute, factor * free.time->compute, 1e-9 * held.time->compute);
     EXPECT_EQ(held.time->exposed_seconds(), free.time->exposed_seconds());
   }
   EXPECT_EQ(timed(1, 1, {}, waiting).time->seconds, timed(1, 1, {}, machine).time->seconds);
@@ -252,7 +276,7 @@ TEST(Calibration, ComesBackFromItsFile) {
   Calibration c = *plain_machine(1e9, 1e8);
   c.updates.push_back({"fp32", 1e6, 1e-3});
   c.overlaps.push_back({true, -0.25});
-  c.streams[0].waiting = 1.25;
+  c.waits.push_back({"fp32", Axis::pipeline, 1.25});
   c.provenance = R"({"host": "a"})";
   const std::string text = to_json(c);
   EXPECT_EQ(to_json(calibration_of_json(text, "x.json")), text);
@@ -281,6 +305,9 @@ TEST(Calibration, RefusesWhatItIsNot) {
   Calibration wrong = *plain_machine(1e9, 1e8);
   wrong.calls[3].seconds = -1;
   refused(to_json(wrong), "calls[3]: \"seconds\" is not above 0");
+  wrong = *plain_machine(1e9, 1e8);
+  wrong.waits.push_back({"fp32", Axis::tensor, 0.9});
+  refused(to_json(wrong), "waits[0]: \"factor\" is not 1 or more");
 }
 
 TEST(Calibration, IsUsedForWhatWasMeasured) {
