@@ -49,7 +49,7 @@ check "... to the bits of straight through" same_tensors straight request
 start 2 train "$debug" "${small[@]}" run.dir=one_asked "${long[@]}"
 wait_for out "step=20 "
 for one in $(pgrep -x choir); do
-  ! tr '\0' '\n' <"/proc/$one/environ" | grep -qx OMPI_COMM_WORLD_RANK=1 || ! tr '\0' ' ' <"/proc/$one/cmdline" | grep -q one_asked || kill -USR1 "$one"
+  ! tr '\0' '\n' <"/proc/$one/environ" | grep -qxE "(OMPI_COMM_WORLD|PMI)_RANK=1" || ! tr '\0' ' ' <"/proc/$one/cmdline" | grep -q one_asked || kill -USR1 "$one"
 done
 end 10
 expect "SIGUSR1 to one rank alone stops all" 75 "stopping after step" ": SIGUSR1" "checkpoint one_asked/checkpoints/step_"

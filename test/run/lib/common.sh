@@ -4,7 +4,7 @@
 #
 #   run 2 train deck.json run.dir=x      on 2 ranks; 0 or 1: without a launcher. Sets $code; out, stdout, stderr
 #   expect "name" 2 "words" "words"      one check: that exit code, and each of these words in the output
-#   expect_killed "name" "words"         the same where a rank was killed: 137, or 5 of the rank that saw it
+#   expect_killed "name" "words"         the same where a rank was killed: 137 (9 with MPICH's mpiexec), or 5 of the rank that saw it
 #   check "name" COMMAND ...             one check: the command succeeds
 #   exhaustive && ...                    only in make test-long: what tests of one process show, as the user sees it
 #
@@ -147,9 +147,11 @@ started() {  # started NAME RUN WORDS...
 
 # A rank was killed: mpiexec sees it and takes the others along, or where that is slow a rank saw it first.
 expect_killed() {  # expect_killed NAME [WORDS...]
-  local name=$1
+  local name=$1 killed=137
   shift
-  if [ "$code" = 5 ] && has out "has died"; then expect "$name" 5 "$@"; else expect "$name" 137 "$@"; fi
+  case "${MPIEXEC:-}" in *mpich) killed=9 ;; esac
+  if [ "$code" = 5 ] && has out "has died"; then killed=5; fi
+  expect "$name" "$killed" "$@"
 }
 
 check() {  # check NAME COMMAND...
