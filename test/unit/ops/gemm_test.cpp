@@ -137,7 +137,7 @@ TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
                                   x.data(), nullptr, c.data()}));
 }
 
-// Here and not in the library, which would write through a null pointer.
+// The product is refused before the library is asked, which would write through a null pointer.
 TEST(Gemm, MemoryRefusedForGeneratedCodeIsReported) {
   if (!onednn_version()) GTEST_SKIP() << "built without oneDNN";
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -56,7 +56,7 @@ LayoutPlan timed(int ranks, int ranks_per_node, const std::vector<std::string>& 
   return plan_layout(request);
 }
 
-// Which way a call takes depends on whose memory it is on.
+// A call goes through windows where its bytes are in memory of its communicator, else by MPI.
 TEST(WorkJournal, ParametersAreInMemoryOfTheirCommunicatorActivationsAreNot) {
   const auto machine = plain_machine(1e9, 1e8);
   for (int stage = 0; stage <= 3; ++stage) {
