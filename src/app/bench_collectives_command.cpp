@@ -68,6 +68,9 @@ int bench_collectives_command(const Arguments& arguments) {
   app.add_option("--max-bytes", options.max_bytes, "largest buffer, and that of the comparison")
       .within(1024, 1 << 30);
   app.add_option("--repeats", options.repeats, "measurements of each").within(1, 1000);
+  app.add_flag("--as-engine", options.as_engine,
+               "along the axes as in training: sums and all-gathers are started and then waited "
+               "for, and messages go one way at a time");
   add_file_options(app, files);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi(

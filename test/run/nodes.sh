@@ -41,6 +41,25 @@ parameters=$(sed -nE 's/.*[^0-9,]([0-9,]+) parameters.*/\1/p' out | head -n 1 | 
 check "each host sends the bytes of its gradients once a step" awk -v sent=$((bytes - few)) -v must=$((4 * 4 * ${parameters:-0})) \
   'BEGIN { print sent, "bytes for", must; exit !(must > 1e7 && sent >= must && sent < 1.1 * must) }'
 
+# Over a link so slow that nothing else counts, large messages of MPI go both ways at once: Open MPI has to be told to send them
+# without asking first, and to reduce otherwise than along a tree. One after the other they take twice as long, and more.
+nodes_up 2 200mbit 25kb
+for way in "4194304" "1048576 --as-engine"; do  # what is in one piece, too
+  bytes=${way% *}
+  # shellcheck disable=SC2086  # words
+  on_nodes node0:1,node1:1 bench collectives --repeats 1 --csv rows.csv --min-bytes "$bytes" --max-bytes $way
+  expect "collectives over a slow link: $way" 0
+  check "... of MPI use it in both directions" awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    $at["transport"] == "mpi" && $at["name"] ~ /^(all_reduce|reduce_scatter|all_gather|all_to_all|sendrecv)$/ {
+      half = $at["bytes"] / 2 * 8 / 200e6
+      ratio = $at["us"] / 1e6 / ($at["name"] ~ /^(all_reduce|sendrecv)$/ ? 2 * half : half)
+      print $at["name"], ratio, "x the link"
+      rows++
+      if (ratio > 1.5) slow = 1
+    } END { exit slow || rows != 5 }' rows.csv
+done
+nodes_up 2 1gbit
+
 # A slow host holds up the others, and is named; it changes no bit.
 spread "$hosts" plain "${alone[@]}" train.max_steps=60
 expect "sixty steps" 0 "step=60"

@@ -1,6 +1,7 @@
 #include "choir/comm/mpi/mpi_communicator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "choir/comm/chunks.hpp"
+#include "choir/comm/tree_reduce.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "src/comm/aligned_memory.hpp"
@@ -88,9 +90,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
         comm_(group_->comm),
         options_(options),
         label_(fmt::format("{} (rank {} of {})", name, rank(), size())),
-        staged_(comm_, label_, rank(), size(), options.reduce_chunk_bytes),
         queue_(async_group_.comm, label_, rank(), size(), options, traffic_),
-        exchanges_(comm_, label_, options.max_chunk_bytes, traffic_),
+        exchanges_(comm_, label_, options.message_bytes, traffic_),
         requests_(static_cast<std::size_t>(size()), MPI_REQUEST_NULL) {
     identify(group_->id);
   }
@@ -106,7 +107,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
                      Summation order) override {
     const TrafficTimer timer(traffic_, count * size_of(dtype));
     if (size() == 1) return;
-    if (is_staged(dtype, op, order)) return staged_.all_reduce(data, count, dtype, op);
+    if (is_sliced(dtype, op, order))
+      return queue_.run({MpiQueue::Kind::all_reduce, data, count, dtype, op, true});
     for_each_chunk(count, reduce_limit(dtype), [&](std::size_t offset, std::size_t length) {
       mpi_check(MPI_Allreduce(MPI_IN_PLACE, at(data, offset * size_of(dtype)),
                               static_cast<int>(length), mpi_type(dtype), mpi_op(op), comm_),
@@ -115,28 +117,20 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   }
 
   void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                         Summation order) override {
+                         Summation /*order*/) override {
     const TrafficTimer timer(traffic_, count * size_of(dtype) * ranks());
-    if (size() == 1) return;
-    if (is_staged(dtype, op, order)) return staged_.reduce_scatter(data, count, dtype, op);
-    for_each_chunk(count, reduce_limit(dtype), [&](std::size_t offset, std::size_t length) {
-      for (int root = 0; root < size(); ++root) {
-        const std::size_t first = static_cast<std::size_t>(root) * count + offset;
-        reduce_piece(at(data, first * size_of(dtype)), length, dtype, op, root);
-      }
-    });
+    if (size() > 1) queue_.run({MpiQueue::Kind::reduce_scatter, data, count, dtype, op, true});
   }
 
   void do_all_gather(void* data, std::size_t count, DType dtype) override {
     const std::size_t block = count * size_of(dtype);
     const TrafficTimer timer(traffic_, block * ranks());
     if (size() == 1 || count == 0) return;
-    if (block <= options_.max_chunk_bytes)
+    if (block <= options_.message_bytes)
       return mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data,
                                      static_cast<int>(block), MPI_BYTE, comm_),
                        "MPI_Allgather", label_);
-    for (int root = 0; root < size(); ++root)
-      broadcast_pieces(at(data, static_cast<std::size_t>(root) * block), block, root);
+    queue_.run({MpiQueue::Kind::all_gather, data, count, dtype, ReduceOp::sum, false});
   }
 
   void do_broadcast(void* data, std::size_t bytes, int root) override {
@@ -149,9 +143,16 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     const TrafficTimer timer(traffic_, count * size_of(dtype));
     check_rank(root);
     if (size() == 1) return;
-    if (is_staged(dtype, op, Summation::fast)) return staged_.reduce(data, count, dtype, op, root);
-    for_each_chunk(count, reduce_limit(dtype), [&](std::size_t offset, std::size_t length) {
-      reduce_piece(at(data, offset * size_of(dtype)), length, dtype, op, root);
+    const bool gathered = is_sliced(dtype, op, Summation::fast);
+    constexpr std::size_t kShortest = 4096;  // bytes of a rank in what the root has to gather
+    const std::size_t share = std::max(kShortest, options_.reduce_chunk_bytes / ranks());
+    const std::size_t limit = gathered ? share / size_of(dtype) : reduce_limit(dtype);
+    for_each_chunk(count, limit, [&](std::size_t offset, std::size_t length) {
+      std::byte* piece = at(data, offset * size_of(dtype));
+      if (gathered)
+        gather_and_reduce(piece, length, dtype, op, root);
+      else
+        reduce_piece(piece, length, dtype, op, root);
     });
   }
 
@@ -159,7 +160,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
                   void* receive, std::size_t bytes, int root) override {
     const TrafficTimer timer(traffic_, bytes);
     check_rank(root);
-    if (rank() != root) return receive_pieces(receive, bytes, root, kTagBlocks);
+    if (rank() != root)
+      return receive_pieces(receive, bytes, root, kTagBlocks, options_.max_chunk_bytes);
     const auto mine = static_cast<std::size_t>(root);
     CHOIR_CHECK(counts[mine] == static_cast<std::int64_t>(bytes),
                 "scatter on {}: {} bytes for the root, {} wanted", label_, counts[mine], bytes);
@@ -176,7 +178,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
                  const std::int64_t* offsets, int root) override {
     const TrafficTimer timer(traffic_, bytes);
     check_rank(root);
-    if (rank() != root) return send_pieces(send, bytes, root, kTagBlocks);
+    if (rank() != root)
+      return send_pieces(send, bytes, root, kTagBlocks, options_.max_chunk_bytes);
     const auto mine = static_cast<std::size_t>(root);
     CHOIR_CHECK(counts[mine] == static_cast<std::int64_t>(bytes),
                 "gather on {}: {} bytes from the root, {} wanted", label_, bytes, counts[mine]);
@@ -191,33 +194,33 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
 
   void do_all_to_all(const void* send, void* receive, std::size_t bytes) override {
     const TrafficTimer timer(traffic_, bytes * ranks());
-    if (bytes <= options_.max_chunk_bytes)
+    if (bytes <= options_.message_bytes)
       return mpi_check(MPI_Alltoall(send, static_cast<int>(bytes), MPI_BYTE, receive,
                                     static_cast<int>(bytes), MPI_BYTE, comm_),
                        "MPI_Alltoall", label_);
     for (int step = 0; step < size(); ++step) {
       const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
-      for_each_chunk(bytes, options_.max_chunk_bytes, [&](std::size_t offset, std::size_t length) {
-        const auto count = static_cast<int>(length);
-        mpi_check(MPI_Sendrecv(at(send, static_cast<std::size_t>(to) * bytes + offset), count,
-                               MPI_BYTE, to, kTagBlocks,
-                               at(receive, static_cast<std::size_t>(from) * bytes + offset), count,
-                               MPI_BYTE, from, kTagBlocks, comm_, MPI_STATUS_IGNORE),
-                  "MPI_Sendrecv", label_);
-      });
+      auto* out = const_cast<std::byte*>(at(send, static_cast<std::size_t>(to) * bytes));
+      std::byte* in = at(receive, static_cast<std::size_t>(from) * bytes);
+      if (to == rank()) {
+        std::memcpy(in, out, bytes);
+        continue;
+      }
+      exchanges_.run(std::array<Message, 2>{{{true, out, bytes, to, kTagBlocks},
+                                             {false, in, bytes, from, kTagBlocks}}});
     }
   }
 
   void do_send(const void* data, std::size_t bytes, int to, int tag) override {
     const TrafficTimer timer(traffic_, bytes);
     check_peer(to, tag);
-    send_pieces(data, bytes, to, tag);
+    send_pieces(data, bytes, to, tag, options_.message_bytes);  // an exchange may receive them
   }
 
   void do_receive(void* data, std::size_t bytes, int from, int tag) override {
     const TrafficTimer timer(traffic_, bytes);
     check_peer(from, tag);
-    receive_pieces(data, bytes, from, tag);
+    receive_pieces(data, bytes, from, tag, options_.message_bytes);
   }
 
   void do_barrier() override {
@@ -227,14 +230,12 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
 
   CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                                    Summation order) override {
-    return start({MpiQueue::Kind::all_reduce, data, count, dtype, op, is_staged(dtype, op, order)},
+    return start({MpiQueue::Kind::all_reduce, data, count, dtype, op, is_sliced(dtype, op, order)},
                  1);
   }
   CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                       Summation order) override {
-    return start(
-        {MpiQueue::Kind::reduce_scatter, data, count, dtype, op, is_staged(dtype, op, order)},
-        ranks());
+                                       Summation /*order*/) override {
+    return start({MpiQueue::Kind::reduce_scatter, data, count, dtype, op, true}, ranks());
   }
   CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
     return start({MpiQueue::Kind::all_gather, data, count, dtype, ReduceOp::sum, false}, ranks());
@@ -251,7 +252,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
 
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
-  static bool is_staged(DType dtype, ReduceOp op, Summation order) {
+  static bool is_sliced(DType dtype, ReduceOp op, Summation order) {
     return dtype == DType::bf16 || dtype == DType::f16 ||
            (order == Summation::tree && op == ReduceOp::sum);
   }
@@ -281,20 +282,33 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
                          mpi_op(op), root, comm_),
               "MPI_Reduce", label_);
   }
+  /// MPI has no type for it: the root adds all that it gathers.
+  void gather_and_reduce(std::byte* data, std::size_t count, DType dtype, ReduceOp op, int root) {
+    const std::size_t bytes = count * size_of(dtype);
+    if (rank() == root) of_root_.resize(bytes * ranks());
+    mpi_check(MPI_Gather(data, static_cast<int>(bytes), MPI_BYTE, of_root_.data(),
+                         static_cast<int>(bytes), MPI_BYTE, root, comm_),
+              "MPI_Gather", label_);
+    if (rank() != root) return;
+    std::vector<const void*> inputs;
+    for (std::size_t p = 0; p < ranks(); ++p) inputs.push_back(of_root_.data() + p * bytes);
+    void* out = data;
+    tree_reduce(inputs.data(), size(), &out, 1, count, dtype, op);
+  }
   void broadcast_pieces(void* data, std::size_t bytes, int root) {
     for_each_chunk(bytes, options_.max_chunk_bytes, [&](std::size_t offset, std::size_t length) {
       mpi_check(MPI_Bcast(at(data, offset), static_cast<int>(length), MPI_BYTE, root, comm_),
                 "MPI_Bcast", label_);
     });
   }
-  void send_pieces(const void* data, std::size_t bytes, int to, int tag) {
-    for_each_chunk(bytes, options_.max_chunk_bytes, [&](std::size_t offset, std::size_t length) {
+  void send_pieces(const void* data, std::size_t bytes, int to, int tag, std::size_t limit) {
+    for_each_chunk(bytes, limit, [&](std::size_t offset, std::size_t length) {
       mpi_check(MPI_Send(at(data, offset), static_cast<int>(length), MPI_BYTE, to, tag, comm_),
                 "MPI_Send", label_);
     });
   }
-  void receive_pieces(void* data, std::size_t bytes, int from, int tag) {
-    for_each_chunk(bytes, options_.max_chunk_bytes, [&](std::size_t offset, std::size_t length) {
+  void receive_pieces(void* data, std::size_t bytes, int from, int tag, std::size_t limit) {
+    for_each_chunk(bytes, limit, [&](std::size_t offset, std::size_t length) {
       MPI_Status status;
       mpi_check(
           MPI_Recv(at(data, offset), static_cast<int>(length), MPI_BYTE, from, tag, comm_, &status),
@@ -330,8 +344,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   MPI_Comm comm_;
   MpiOptions options_;
   std::string label_;
-  StagedReduce staged_;
-  std::vector<std::byte> of_root_;  // a piece, see kCopiesRoot
+  std::vector<std::byte> of_root_;  // a piece, or one of each rank
   MpiQueue queue_;
   MpiExchanges exchanges_;
   std::vector<MPI_Request> requests_;

@@ -1,8 +1,8 @@
 #include "src/comm/mpi/mpi_queue.hpp"
 
 #include <algorithm>
-#include "choir/comm/chunks.hpp"
 
+#include "choir/comm/chunks.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 
@@ -16,30 +16,40 @@ MpiQueue::MpiQueue(MPI_Comm comm, std::string name, int rank, int size, const Mp
       size_(size),
       options_(options),
       traffic_(traffic),
-      staged_(comm, name_, rank, size, options.reduce_chunk_bytes) {
-  requests_.fill(MPI_REQUEST_NULL);
+      requests_(kPosted, MPI_REQUEST_NULL) {
   for (Operation& operation : ring_) operation.queue = this;
 }
 
+void MpiQueue::make_sums() {
+  if (!sums_.empty()) return;
+  for (std::size_t k = 0; k < kSums; ++k)
+    sums_.push_back({SliceSum(comm_, name_, rank_, size_, options_.reduce_chunk_bytes)});
+  requests_.resize(kPosted + kSums * sums_.front().piece.most_requests(), MPI_REQUEST_NULL);
+}
+
 std::size_t MpiQueue::piece_limit(const Work& work) const {
+  if (work.sliced) {
+    const SliceSum& sum = sums_.front().piece;
+    return work.kind == Kind::all_reduce ? sum.elements_of_whole(work.dtype)
+                                         : sum.elements_of_block(work.dtype);
+  }
   const std::size_t bytes =
-      work.kind == Kind::all_gather ? options_.max_chunk_bytes : options_.reduce_chunk_bytes;
+      work.kind == Kind::all_gather ? options_.message_bytes : options_.reduce_chunk_bytes;
   return std::max<std::size_t>(1, bytes / size_of(work.dtype));
 }
 
-CommRequest& MpiQueue::start(const Work& work) {
+MpiQueue::Operation& MpiQueue::push(const Work& work) {
   Operation& operation = ring_[next_ % kOperations];
   CHOIR_CHECK(operation.free, "more than {} operations in flight on {}", kOperations, name_);
+  if (work.sliced) make_sums();
   operation.work = work;
   operation.sequence = next_++;
   operation.posted = operation.finished = 0;
   operation.free = false;
   operation.pieces = chunk_count(work.count, piece_limit(work));
-  // A gather in one piece is one collective; everything else that has blocks goes root by root.
-  const bool by_root =
-      work.kind == Kind::reduce_scatter || (work.kind == Kind::all_gather && operation.pieces > 1);
-  if (by_root) operation.pieces *= static_cast<std::size_t>(size_);
-  if (work.staged) operation.pieces = 1;
+  // A gather in one piece is one collective; in several it goes root by root.
+  if (work.kind == Kind::all_gather && operation.pieces > 1)
+    operation.pieces *= static_cast<std::size_t>(size_);
   if (size_ == 1) operation.pieces = 0;
   post();
   return operation;
@@ -56,18 +66,26 @@ MpiQueue::Operation* MpiQueue::next_to_post() {
 }
 
 void MpiQueue::post() {
-  for (int slot = 0; slot < kPosted; ++slot) {
-    const auto s = static_cast<std::size_t>(slot);
-    if (owners_[s] != nullptr) continue;
-    Operation* operation = next_to_post();
-    if (operation == nullptr || operation->work.staged) return;
-    post_piece(*operation, &requests_[s]);
-    owners_[s] = operation;
+  while (Operation* operation = next_to_post()) {
+    if (operation->work.sliced) {
+      const auto idle = std::find_if(sums_.begin(), sums_.end(),
+                                     [](const Sum& sum) { return sum.owner == nullptr; });
+      if (idle == sums_.end()) return;
+      begin_sum(*operation, *idle);
+      idle->owner = operation;
+      ++operation->posted;
+      proceed(static_cast<std::size_t>(idle - sums_.begin()));
+      continue;
+    }
+    const auto idle = std::find(owners_.begin(), owners_.end(), nullptr);
+    if (idle == owners_.end()) return;
+    post_collective(*operation, &requests_[static_cast<std::size_t>(idle - owners_.begin())]);
+    *idle = operation;
     ++operation->posted;
   }
 }
 
-void MpiQueue::post_piece(Operation& operation, MPI_Request* request) {
+void MpiQueue::post_collective(const Operation& operation, MPI_Request* request) {
   const Work& work = operation.work;
   if (work.kind == Kind::all_reduce) {
     const Chunk piece = chunk_at(operation.posted, work.count, piece_limit(work));
@@ -78,17 +96,14 @@ void MpiQueue::post_piece(Operation& operation, MPI_Request* request) {
         "MPI_Iallreduce", name_);
     return;
   }
-  if (work.kind == Kind::all_gather && operation.pieces == 1) {
-    mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, work.data,
-                             static_cast<int>(work.count * size_of(work.dtype)), MPI_BYTE, comm_,
-                             request),
-              "MPI_Iallgather", name_);
-    return;
-  }
-  post_rooted(operation, request);
+  if (operation.pieces > 1) return post_broadcast(operation, request);
+  mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, work.data,
+                           static_cast<int>(work.count * size_of(work.dtype)), MPI_BYTE, comm_,
+                           request),
+            "MPI_Iallgather", name_);
 }
 
-void MpiQueue::post_rooted(const Operation& operation, MPI_Request* request) {
+void MpiQueue::post_broadcast(const Operation& operation, MPI_Request* request) {
   const Work& work = operation.work;
   // Goes piece by piece, and for each piece root by root, so that all ranks send and receive all
   // the time.
@@ -98,45 +113,55 @@ void MpiQueue::post_rooted(const Operation& operation, MPI_Request* request) {
   const std::size_t element = size_of(work.dtype);
   auto* at = static_cast<std::byte*>(work.data) +
              (static_cast<std::size_t>(root) * work.count + piece.offset) * element;
-  if (work.kind == Kind::all_gather) {
-    mpi_check(
-        MPI_Ibcast(at, static_cast<int>(piece.count * element), MPI_BYTE, root, comm_, request),
-        "MPI_Ibcast", name_);
-    return;
-  }
-  const bool mine = root == rank_;
-  mpi_check(
-      MPI_Ireduce(mine ? MPI_IN_PLACE : at, mine ? at : nullptr, static_cast<int>(piece.count),
-                  mpi_type(work.dtype), mpi_op(work.op), root, comm_, request),
-      "MPI_Ireduce", name_);
+  mpi_check(MPI_Ibcast(at, static_cast<int>(piece.count * element), MPI_BYTE, root, comm_, request),
+            "MPI_Ibcast", name_);
 }
 
-void MpiQueue::retire(int slot) {
-  const auto s = static_cast<std::size_t>(slot);
-  ++owners_[s]->finished;
-  owners_[s] = nullptr;
+void MpiQueue::begin_sum(const Operation& operation, Sum& sum) {
+  const Work& work = operation.work;
+  const Chunk piece = chunk_at(operation.posted, work.count, piece_limit(work));
+  auto* data = static_cast<std::byte*>(work.data);
+  const int tag = kFirstTag + static_cast<int>(summed_++ * 2 % kTags);
+  if (work.kind == Kind::all_reduce)
+    sum.piece.begin_whole(data, piece, work.dtype, work.op, tag);
+  else
+    sum.piece.begin_scattered(data, work.count, piece, work.dtype, work.op, tag);
+}
+
+std::span<MPI_Request> MpiQueue::requests_of(std::size_t sum) {
+  const std::size_t each = sums_[sum].piece.most_requests();
+  return std::span(requests_).subspan(kPosted + sum * each, each);
+}
+
+void MpiQueue::proceed(std::size_t sum) {
+  Sum& own = sums_[sum];
+  own.pending = own.piece.proceed(requests_of(sum));
+  if (own.pending > 0) return;
+  ++own.owner->finished;
+  own.owner = nullptr;
+}
+
+void MpiQueue::retire(std::size_t request) {
+  if (request < kPosted) {
+    ++owners_[request]->finished;
+    owners_[request] = nullptr;
+    return;
+  }
+  const std::size_t sum = (request - kPosted) / sums_.front().piece.most_requests();
+  if (--sums_[sum].pending == 0) proceed(sum);
 }
 
 void MpiQueue::complete(Operation& operation) {
   while (!operation.done()) {
     post();
-    Operation* next = next_to_post();
-    const bool staged_turn =
-        next != nullptr && next->work.staged && next->sequence <= operation.sequence;
-    int slot = MPI_UNDEFINED;
-    mpi_check(MPI_Waitany(kPosted, requests_.data(), &slot, MPI_STATUS_IGNORE), "MPI_Waitany",
-              name_);
-    if (slot != MPI_UNDEFINED) {
-      retire(slot);
-      continue;
-    }
-    CHOIR_CHECK(staged_turn, "operation {} on {} can never complete", operation.sequence, name_);
-    const Work& work = next->work;
-    if (work.kind == Kind::all_reduce)
-      staged_.all_reduce(work.data, work.count, work.dtype, work.op);
-    else
-      staged_.reduce_scatter(work.data, work.count, work.dtype, work.op);
-    next->posted = next->finished = 1;
+    if (operation.done()) return;
+    int request = MPI_UNDEFINED;
+    mpi_check(MPI_Waitany(static_cast<int>(requests_.size()), requests_.data(), &request,
+                          MPI_STATUS_IGNORE),
+              "MPI_Waitany", name_);
+    CHOIR_CHECK(request != MPI_UNDEFINED, "operation {} on {} can never complete",
+                operation.sequence, name_);
+    retire(static_cast<std::size_t>(request));
   }
 }
 
@@ -148,15 +173,21 @@ void MpiQueue::wait(Operation& operation) {
   traffic_.seconds += now_seconds() - from;
 }
 
+void MpiQueue::run(const Work& work) {
+  Operation& operation = push(work);
+  complete(operation);
+  operation.free = true;
+}
+
 bool MpiQueue::test(Operation& operation) {
-  if (operation.done()) return true;
-  for (int k = 0; k < kPosted; ++k) {
+  for (int k = 0; k < kPosted && !operation.done(); ++k) {
     post();
-    int slot = MPI_UNDEFINED, flag = 0;
-    mpi_check(MPI_Testany(kPosted, requests_.data(), &slot, &flag, MPI_STATUS_IGNORE),
+    int request = MPI_UNDEFINED, flag = 0;
+    mpi_check(MPI_Testany(static_cast<int>(requests_.size()), requests_.data(), &request, &flag,
+                          MPI_STATUS_IGNORE),
               "MPI_Testany", name_);
-    if (flag == 0 || slot == MPI_UNDEFINED) break;
-    retire(slot);
+    if (flag == 0 || request == MPI_UNDEFINED) break;
+    retire(static_cast<std::size_t>(request));
   }
   post();
   return operation.done();
@@ -177,7 +208,7 @@ MpiExchanges::MpiExchanges(MPI_Comm comm, std::string label, std::size_t limit,
   }
 }
 
-ExchangeRequest& MpiExchanges::start(std::span<const Message> messages) {
+MpiExchanges::Operation& MpiExchanges::push(std::span<const Message> messages) {
   const auto operation =
       std::find_if(ring_.begin(), ring_.end(), [](const Operation& o) { return o.free; });
   CHOIR_CHECK(operation != ring_.end(), "more than {} exchanges in flight on {}", ring_.size(),
@@ -222,11 +253,19 @@ void MpiExchanges::finish(Piece& piece) {
   check_size(piece, status);
 }
 
+void MpiExchanges::complete(Operation& operation) {
+  for (Piece& piece : operation.pieces) finish(piece);
+  operation.free = true;
+}
+
+void MpiExchanges::run(std::span<const Message> messages) {
+  complete(push(messages));
+}
+
 void MpiExchanges::Operation::do_wait() {
   CHOIR_CHECK(!free, "wait() called twice on {}", owner->label_);
   const double from = now_seconds();
-  for (Piece& piece : pieces) owner->finish(piece);
-  free = true;
+  owner->complete(*this);
   owner->traffic_.seconds += now_seconds() - from;
 }
 

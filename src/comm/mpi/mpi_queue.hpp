@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "choir/comm/mpi/mpi_communicator.hpp"
-#include "src/comm/mpi/staged_reduce.hpp"
+#include "src/comm/mpi/slice_sum.hpp"
 
 namespace choir {
 
@@ -23,19 +23,23 @@ class MpiQueue {
     std::size_t count = 0;
     DType dtype = DType::u8;
     ReduceOp op = ReduceOp::sum;
-    bool staged = false;  ///< by StagedReduce, inside wait()
+    bool sliced = false;  ///< by SliceSum, as all that stays scattered is
   };
 
   /// Borrows `comm`, which must serve nothing else. wait() adds its time to `traffic`.
   MpiQueue(MPI_Comm comm, std::string name, int rank, int size, const MpiOptions& options,
            CommTraffic& traffic);
-  CommRequest& start(const Work& work);
+  CommRequest& start(const Work& work) { return push(work); }
+  /// Starts it and waits; the time is the caller's to count.
+  void run(const Work& work);
   /// Waits for everything that is in flight, so that the communicator can be freed. Collective.
   void drain();
 
  private:
   static constexpr std::uint64_t kOperations = Communicator::kMaxInFlight;
-  static constexpr int kPosted = 8;  // pieces MPI works on at a time
+  static constexpr int kPosted = 8;           // pieces MPI works on at a time
+  static constexpr std::size_t kSums = 2;     // and we
+  static constexpr int kFirstTag = 30000, kTags = 2000;
 
   struct Operation final : CommRequest {
     void do_wait() override { queue->wait(*this); }
@@ -47,31 +51,44 @@ class MpiQueue {
     bool free = true;
     bool done() const { return finished == pieces; }
   };
+  struct Sum {
+    SliceSum piece;
+    Operation* owner = nullptr;
+    std::size_t pending = 0;  ///< messages
+  };
 
+  Operation& push(const Work& work);
   void wait(Operation& operation);
   bool test(Operation& operation);
   /// Completes operations up to this one.
   void complete(Operation& operation);
-  /// Posts pieces while there is room. Stops at an operation that is to be staged.
+  /// Posts pieces while there is room.
   void post();
-  void post_piece(Operation& operation, MPI_Request* request);
-  void post_rooted(const Operation& operation, MPI_Request* request);
+  void post_collective(const Operation& operation, MPI_Request* request);
+  void post_broadcast(const Operation& operation, MPI_Request* request);
+  void begin_sum(const Operation& operation, Sum& sum);
+  void make_sums();
+  std::span<MPI_Request> requests_of(std::size_t sum);
+  /// Posts the next step of a sum, or retires it.
+  void proceed(std::size_t sum);
   /// The oldest operation that has pieces left to post, or nullptr.
   Operation* next_to_post();
   std::size_t piece_limit(const Work& work) const;
-  void retire(int slot);
+  /// What follows from a request that is complete.
+  void retire(std::size_t request);
 
   MPI_Comm comm_;
   std::string name_;
   int rank_, size_;
   MpiOptions options_;
   CommTraffic& traffic_;
-  StagedReduce staged_;
   std::array<Operation, kOperations> ring_;
   std::uint64_t next_ = 0;     ///< sequence number of the next start
   std::uint64_t posting_ = 0;  ///< first operation that is not wholly posted
-  std::array<MPI_Request, kPosted> requests_;
+  std::vector<MPI_Request> requests_;  ///< kPosted, then those of each sum
   std::array<Operation*, kPosted> owners_{};
+  std::vector<Sum> sums_;     ///< kSums, from the first on
+  std::uint64_t summed_ = 0;  ///< pieces, for their tags
 };
 
 /// Exchanges of messages. Those of one exchange are posted together, with requests of their own.
@@ -81,7 +98,9 @@ class MpiExchanges {
   /// moves more than `limit` bytes.
   MpiExchanges(MPI_Comm comm, std::string label, std::size_t limit, CommTraffic& traffic);
   /// Allocates only when an exchange has more pieces than any before in its place (from 8 on).
-  ExchangeRequest& start(std::span<const Message> messages);
+  ExchangeRequest& start(std::span<const Message> messages) { return push(messages); }
+  /// Starts it and waits; the time is the caller's to count.
+  void run(std::span<const Message> messages);
 
  private:
   struct Piece {
@@ -97,6 +116,8 @@ class MpiExchanges {
     bool free = true;
   };
 
+  Operation& push(std::span<const Message> messages);
+  void complete(Operation& operation);
   void post(const Message& message, std::vector<Piece>& pieces);
   void finish(Piece& piece);
   void check_size(const Piece& piece, const MPI_Status& status) const;

@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <vector>
 
 #include "choir/comm/mpi/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_communicator.hpp"
 #include "choir/core/process.hpp"
 
 namespace choir {
@@ -38,6 +40,15 @@ void expect_to_be_alone(Defaults& environment) {
   environment.set("OMPI_MCA_pml", "ob1");
 }
 
+/// Open MPI sends messages over TCP as they come up to 64 KiB; of longer ones it asks the receiver,
+/// whose answer waits behind the data that it sends itself. MpiCommunicator's come, too.
+void expect_messages_both_ways(Defaults& environment) {
+  constexpr std::size_t kHeaders = 4096;
+  const std::string bytes = std::to_string(MpiOptions{}.message_bytes + kHeaders);
+  environment.set("OMPI_MCA_btl_tcp_eager_limit", bytes.c_str());
+  environment.set("OMPI_MCA_btl_tcp_max_send_size", bytes.c_str());  // room for what comes
+}
+
 /// Open MPI reduces without blocking in place, as activations are, along a binomial tree whatever
 /// the size: everything goes to one rank, and then back. Over a link that is twice the time of two
 /// ranks (measured: 919 ms a step, 473 with the other), and more of more.
@@ -53,6 +64,7 @@ MpiSession::MpiSession(int* argc, char*** argv) : unwinding_(std::uncaught_excep
   CHOIR_CHECK(started == 0, "MPI is already initialised");
   Defaults environment;
   if (!launcher_world_size()) expect_to_be_alone(environment);
+  expect_messages_both_ways(environment);
   expect_large_sums(environment);
   // Shared file pointers of Open MPI, which nobody here uses, want a folder of the session and
   // semaphores in /dev/shm; where there are none, opening a file complains or fails. The words are

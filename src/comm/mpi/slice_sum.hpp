@@ -1,0 +1,66 @@
+#pragma once
+// A sum over MPI in an order of additions that is ours: slices travel to their owner, who adds them
+// in the fixed tree of tree_reduce. Serves Summation::tree, bf16 and f16, for which MPI has no type,
+// and everything that stays scattered: MPI would add that root by root, at a third of the speed.
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "choir/comm/chunks.hpp"
+#include "choir/comm/mpi/mpi_api.hpp"
+
+namespace choir {
+
+/// One piece under way. Each step posts messages; when all of them are done the next is due.
+class SliceSum {
+ public:
+  /// Borrows `comm`. Pieces are of about `chunk_bytes`, and so is the staging memory.
+  SliceSum(MPI_Comm comm, std::string name, int rank, int size, std::size_t chunk_bytes);
+
+  /// Elements of a piece of one block, for each rank has one in what stays scattered.
+  std::size_t elements_of_block(DType dtype) const { return slot_bytes_ / size_of(dtype); }
+  std::size_t elements_of_whole(DType dtype) const { return elements_of_block(dtype) * ranks(); }
+  /// Requests of a step.
+  std::size_t most_requests() const { return 2 * (ranks() - 1); }
+
+  /// `piece` of each of the blocks of `count` elements, of which each rank gets its own.
+  void begin_scattered(std::byte* blocks, std::size_t count, const Chunk& piece, DType dtype,
+                       ReduceOp op, int tag);
+  /// `piece` of `data`, which everyone gets. `tag` and the next are those of the messages.
+  void begin_whole(std::byte* data, const Chunk& piece, DType dtype, ReduceOp op, int tag);
+  /// Posts the messages of the next step into the first of `requests`, as many as it returns; 0 at
+  /// the end.
+  std::size_t proceed(std::span<MPI_Request> requests);
+
+ private:
+  enum class Step { send_parts, add, send_sums, end };
+  struct Slice {
+    std::byte* data = nullptr;
+    int bytes = 0;
+  };
+
+  std::size_t ranks() const { return slices_.size(); }
+  void begin(DType dtype, ReduceOp op, int tag, bool whole);
+  void add();
+  std::size_t post_parts(std::span<MPI_Request> requests);
+  std::size_t post_sums(std::span<MPI_Request> requests);
+  void receive(void* data, int bytes, int from, int tag, MPI_Request& request) const;
+  void send(const Slice& slice, int to, int tag, MPI_Request& request) const;
+
+  MPI_Comm comm_;
+  std::string name_;
+  int rank_;
+  std::size_t slot_bytes_;
+  std::vector<Slice> slices_;  ///< of my data, by owner
+  std::vector<std::byte> staging_;
+  std::vector<const void*> inputs_;
+  DType dtype_ = DType::f32;
+  ReduceOp op_ = ReduceOp::sum;
+  int tag_ = 0;
+  bool whole_ = false;
+  Step step_ = Step::end;
+};
+
+}  // namespace choir
