@@ -5,7 +5,8 @@
 #   deps.sh --if-missing  installs only when something is missing; silent otherwise
 #   deps.sh --fuzz              Clang, for `make fuzz`, when it is missing
 #   deps.sh --speech [PREFIX]  the recorded prompts that `choir prepare corpus asterisk` reads, and nothing else
-#   deps.sh --long [--if-missing]  what `make test-long` needs beside: a batch system of its own (SLURM), another MPI
+#   deps.sh --long [--if-missing]  what `make test-long` needs beside: a batch system of its own (SLURM), another MPI,
+#                          another compiler
 set -eu
 packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
           libopenblas-openmp-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
@@ -19,7 +20,7 @@ elif [ "${1:-}" = --fuzz ]; then
   packages=(clang)
   shift
 elif [ "${1:-}" = --long ]; then
-  packages=(slurm-wlm munge libpmix2 mpich libmpich-dev libhdf5-dev)
+  packages=(slurm-wlm munge libpmix2 mpich libmpich-dev libhdf5-dev clang-16 libomp-16-dev)
   shift
 fi
 missing=()

@@ -19,7 +19,7 @@ probe() {  # probe FLAGS... : does the program on standard input compile and lin
 }
 
 say "choir: what this machine offers"
-if version=$($MPICXX -dumpfullversion 2>/dev/null); then yes "C++" "$($MPICXX --version | head -n1)"
+if version=$($MPICXX --version 2>/dev/null); then yes "C++" "$(head -n1 <<<"$version")"
 else no "MPI" "no $MPICXX: set MPICXX (Cray: MPICXX=CC), or 'make deps'"; exit 1; fi
 if printf '#include <mpi.h>\nint main(){return MPI_VERSION>=3?0:1;}' | probe; then
   yes MPI "$(mpiexec --version 2>/dev/null | head -n1)"
@@ -131,7 +131,7 @@ if grep -q __AVX512F__ <<<"$macros"; then vector="-mprefer-vector-width=512" wid
 # Without AVX, GCC 12 moves 8 bytes by way of MMX and leaves the x87 unit unusable: the next long double is NaN.
 elif grep -q __MMX__ <<<"$macros" && ! grep -q __AVX__ <<<"$macros"; then vector="-mno-mmx"; fi
 fused=""
-if printf 'int main(){}' | probe --param avoid-fma-max-bits=0; then fused="--param avoid-fma-max-bits=0"; fi
+if printf 'int main(){}' | probe -c -Werror --param avoid-fma-max-bits=0; then fused="--param avoid-fma-max-bits=0"; fi
 say "  target     -march=$MARCH$wide"
 rm -f "$build/probe" "$build/probe.log"
 if [ -n "$missing" ]; then
@@ -144,6 +144,7 @@ fi
   echo "GTEST_LIBS := $gtest"
   echo "KERNEL_VECTOR_FLAGS := $vector"
   echo "FUSED_FLAGS := $fused"
+  case $version in *clang*) echo "COMPILER := clang" ;; *) echo "COMPILER := gcc" ;; esac
   echo "CUDA := $cuda"
   echo "CUDA_CPPFLAGS := $cuda_flags"
   echo "CUDA_HOST_COMPILER := $host_compiler"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # planner.sh [--link SPEED] [BUILD]: how near `choir plan --calibration` comes to `bench step` on two cores: three models, as one
 # rank of two threads and in every layout of two ranks of one. The machine is not the same from one minute to the next, so
-# calibration, prediction and measurement take turns, ROUNDS (3) times, and medians are held against each other.
+# calibration, prediction and measurement take turns, ROUNDS (3) times; the error is the median of those of the rounds.
 # With --link the two ranks are on two hosts (namespaces, see nodes.sh: it takes root); calibrated with 250 Mbit/s between
 # them, predicted and measured with SPEED times as much. A millisecond's worth may cross at once after a pause: a real
 # link gives nothing then, and what is given must be as small a part of messages at both speeds. Four minutes a round.
@@ -79,9 +79,9 @@ cat ./*.rows | awk -F";" '
   END {
     for (r = 1; r <= rows; ++r) {
       n = count[order[r]]
-      for (i = 1; i <= n; ++i) {a[i] = said[order[r], i]; b[i] = seen[order[r], i]}
+      for (i = 1; i <= n; ++i) {a[i] = said[order[r], i]; b[i] = seen[order[r], i]; c[i] = 100 * (a[i] / b[i] - 1)}
       predicted = median(a, n); measured = median(b, n)
-      error = 100 * (predicted / measured - 1); size = error < 0 ? -error : error
+      error = median(c, n); size = error < 0 ? -error : error
       all[r] = size; if (size > worst) worst = size
       split(order[r], part, ";")
       printf "| %d | %s | %.2f | %.2f | %+.1f | %.1f to %.1f |\n", part[1], part[2], predicted, measured, error, b[1], b[n]

@@ -18,12 +18,20 @@ consteval V lanes_of(Lane lane) {
   (std::make_integer_sequence<int, kLanesOf<V>>());
 }
 
+/// Lane i is lane(i) of a, or of b where it is past the last; `lane` captures nothing.
+template <class V, class Lane>
+inline V shuffled(V a, V b, Lane) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) {
+    return __builtin_shufflevector(a, b, Lane{}(i)...);
+  }
+  (std::make_integer_sequence<int, kLanesOf<V>>());
+}
+
 /// a[0], b[0], a[1], b[1] ...; the first (0) or second (1) half of all.
 template <int kHalf, class V>
 inline V interleave(V a, V b) {
-  constexpr auto kOrder = lanes_of<decltype(a < b)>(
-      [](int i) { return i / 2 + (i % 2) * kLanesOf<V> + kHalf * kLanesOf<V> / 2; });
-  return __builtin_shuffle(a, b, kOrder);
+  return shuffled(
+      a, b, [](int i) { return i / 2 + (i % 2) * kLanesOf<V> + kHalf * kLanesOf<V> / 2; });
 }
 
 /// v[i][j] <-> v[j][i], of as many vectors as they have lanes: step by step twice as many elements

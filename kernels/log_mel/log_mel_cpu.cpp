@@ -20,11 +20,10 @@ struct Wave {
 
 /// Two normal numbers from every two words.
 Floats normals(Words words) {
-  constexpr auto kEven = lanes_of<Words>([](int i) { return i & ~1; });
-  constexpr auto kOdd = lanes_of<Words>([](int i) { return i | 1; });
   constexpr auto kSine = lanes_of<Words>([](int i) { return i % 2 == 1 ? 0x40000000u : 0u; });
-  const Words radius = __builtin_shuffle(words, kEven);
-  const Words angle = __builtin_shuffle(words, kOdd) - kSine;  // sin x = cos(x - a quarter turn)
+  const Words radius = shuffled(words, words, [](int i) { return i & ~1; });
+  // sin x = cos(x - a quarter turn)
+  const Words angle = shuffled(words, words, [](int i) { return i | 1; }) - kSine;
   const Words distance = angle < 0x80000000u ? angle : 0u - angle;  // complement(), in vectors
   const Floats turns = __builtin_convertvector((Ints)(0x40000000u - distance), Floats) * 0x1p-32f;
   const Floats u = __builtin_convertvector(radius, Floats) * 0x1p-32f + 0x1p-32f;

@@ -44,7 +44,7 @@ void StagedPipe::begin(const Event& ready) {
 }
 
 StagedExchange::StagedExchange(Communicator& host, Device& device, StagedPipe& pipe)
-    : host_(host), pipe_(pipe), piece_bytes_(pipe.slot_bytes() / lanes_.size()) {
+    : host_(host), pipe_(pipe), piece_bytes_(pipe.slot_bytes() / kLanes) {
   std::byte* data = pipe.memory();
   for (Lane& lane : lanes_)
     for (Half& half : lane.halves) {

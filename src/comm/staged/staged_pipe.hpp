@@ -96,6 +96,7 @@ class StagedExchange {
     std::byte* target = nullptr;  ///< on the device, of a receive
     ExchangeRequest* request = nullptr;
   };
+  static constexpr std::size_t kLanes = 2 * Communicator::kMaxPeers;
   struct Lane {
     int peer = -1;  ///< -1: not used by this exchange
     bool send = false;
@@ -116,7 +117,7 @@ class StagedExchange {
   Communicator& host_;
   StagedPipe& pipe_;
   std::size_t piece_bytes_;
-  std::array<Lane, 2 * Communicator::kMaxPeers> lanes_;
+  std::array<Lane, kLanes> lanes_;
 };
 
 }  // namespace choir

@@ -117,7 +117,7 @@ class BpeTrainer {
   }
 
   void merge(const Pair& pair) {
-    const auto [left, right] = pair;
+    const std::int32_t left = pair.first, right = pair.second;
     const std::int32_t made = add_entry(result_.entries[static_cast<std::size_t>(left)] +
                                         result_.entries[static_cast<std::size_t>(right)]);
     result_.merges.push_back({left, right, made});

@@ -252,7 +252,7 @@ TEST(CallCheck, SeesCountTypeOperationAndRoot) {
   for (const auto& [call, wanted] : calls) {
     const auto comm = test::make_kind("mpi");
     check(*comm, "tp");
-    const std::string text = words([&] { call(*comm); });
+    const std::string text = words([&comm, &call = call] { call(*comm); });
     EXPECT_ALL_RANKS(text.find(wanted) != text.npos) << text << "\nlacks " << wanted;
   }
 }

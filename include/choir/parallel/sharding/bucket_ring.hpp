@@ -44,7 +44,11 @@ class CommQueue {
   /// Starts what `begin()` returns (a CommRequest&), after making room for it. The ticket is above
   /// 0.
   template <class Begin>
-  std::uint64_t start(Begin&& begin, const Then& then = {}) {
+  std::uint64_t start(Begin&& begin) {
+    return start(begin, Then());
+  }
+  template <class Begin>
+  std::uint64_t start(Begin&& begin, const Then& then) {
     if (next_ - oldest_ == kMost) finish(oldest_);
     progress();
     CommRequest& request = begin();

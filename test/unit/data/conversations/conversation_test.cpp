@@ -93,7 +93,7 @@ TEST_F(Conversations, ThatCannotBeUsedAreCounted) {
 TEST_F(Conversations, ThatAreWrongAreRefusedWithTheirLine) {
   const std::string good = R"({"prompt":"q","completion":"a"})"
                            "\n";
-  for (const auto& [line, words] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& wrong : std::vector<std::pair<std::string, std::string>>{
            {"{", "no JSON"},
            {"[]", "no object"},
            {"{}", "no conversation"},
@@ -106,8 +106,8 @@ TEST_F(Conversations, ThatAreWrongAreRefusedWithTheirLine) {
            {R"({"conversations":[{"from":"user","type":"audio","value":"x.wav"}]})", "seconds"},
            {R"({"conversations":[{"from":"user","type":"audio","value":"pipe:rm","duration":1}]})",
             "command"}}) {
-    EXPECT_DATA_ERROR(read(good + line + "\n"), words);
-    EXPECT_DATA_ERROR(read(good + line + "\n"), "chat.jsonl:2");
+    EXPECT_DATA_ERROR(read(good + wrong.first + "\n"), wrong.second);
+    EXPECT_DATA_ERROR(read(good + wrong.first + "\n"), "chat.jsonl:2");
   }
   EXPECT_DATA_ERROR(read("\n"), "no conversation that");
 }

@@ -190,7 +190,7 @@ void expect_finite_differences(const SalmConfig& config, const std::vector<std::
   for (Parameter& p : model.parameters().parameters())
     gradients.push_back({&p, {p.gradient.as<double>(), p.gradient.as<double>() + p.local_count()}});
   for (const auto& [p, gradient] : gradients) {
-    if (std::ranges::none_of(begins, [&](const auto& b) { return p->name.starts_with(b); }))
+    if (std::ranges::none_of(begins, [&p = p](const auto& b) { return p->name.starts_with(b); }))
       continue;
     double largest = 0;
     for (const double g : gradient) largest = std::max(largest, std::abs(g));
