@@ -20,8 +20,9 @@ namespace {
 class Defaults {
  public:
   void set(const char* name, const char* value) {
-    if (std::getenv(name) == nullptr && setenv(name, value, 0) == 0) names_.push_back(name);
+    if (!has(name) && setenv(name, value, 0) == 0) names_.push_back(name);
   }
+  static bool has(const char* name) { return std::getenv(name) != nullptr; }
   ~Defaults() {
     for (const char* name : names_) unsetenv(name);
   }
@@ -41,12 +42,16 @@ void expect_to_be_alone(Defaults& environment) {
 }
 
 /// Open MPI sends messages over TCP as they come up to 64 KiB; of longer ones it asks the receiver,
-/// whose answer waits behind the data that it sends itself. MpiCommunicator's come, too.
+/// whose answer waits behind the data that it sends itself. MpiCommunicator's come, too. There has
+/// to be room for what comes: who has set one of the two has set both.
 void expect_messages_both_ways(Defaults& environment) {
+  constexpr const char *kEager = "OMPI_MCA_btl_tcp_eager_limit",
+                       *kRoom = "OMPI_MCA_btl_tcp_max_send_size";
+  if (Defaults::has(kEager) || Defaults::has(kRoom)) return;
   constexpr std::size_t kHeaders = 4096;
   const std::string bytes = std::to_string(MpiOptions{}.message_bytes + kHeaders);
-  environment.set("OMPI_MCA_btl_tcp_eager_limit", bytes.c_str());
-  environment.set("OMPI_MCA_btl_tcp_max_send_size", bytes.c_str());  // room for what comes
+  environment.set(kEager, bytes.c_str());
+  environment.set(kRoom, bytes.c_str());
 }
 
 /// Open MPI reduces without blocking in place, as activations are, along a binomial tree whatever

@@ -13,7 +13,8 @@
 
 namespace choir {
 
-/// One piece under way. Each step posts messages; when all of them are done the next is due.
+/// One piece under way, collective: all ranks begin the same pieces, with the same tags. Each step
+/// posts messages; when all of them are done the next is due. Memory is borrowed until the end.
 class SliceSum {
  public:
   /// Borrows `comm`. Pieces are of about `chunk_bytes`, and so is the staging memory.

@@ -16,7 +16,10 @@ namespace choir::test {
 /// the same node, and messages have a few bytes.
 inline std::unique_ptr<Communicator> make_kind(const std::string& kind) {
   if (kind == "mpi") return make_mpi_communicator(MPI_COMM_WORLD, kind);
-  if (kind == "mpi_tiny") return make_mpi_communicator(MPI_COMM_WORLD, kind, {24, 16});
+  if (kind == "mpi_tiny")
+    return make_mpi_communicator(
+        MPI_COMM_WORLD, kind,
+        {.reduce_chunk_bytes = 24, .message_bytes = 16, .max_chunk_bytes = 16});
   NodeOptions options;
   options.timeout_seconds = 60;
   int rank = 0, size = 1;
