@@ -18,6 +18,8 @@
 # at a time, as whoever changes it again and again would.
 
 BUILD   ?= build
+# One name for a folder, however it is asked for: what depends on `build/x` is not made again when it is `/.../build/x`.
+override BUILD := $(shell realpath -ms --relative-base=. '$(BUILD)')
 MPICXX  ?= mpicxx
 MARCH   ?= native
 SHELL   := /bin/bash

@@ -101,7 +101,7 @@ job_run() {
   fi
   trap - USR1 TERM INT
   [ -z "${timer:-}" ] || { pkill -P "$timer"; kill "$timer"; } 2>/dev/null
-  [ "$ended" != yes ] || [ "$code" = 75 ] || [ "$code" = 0 ] || code=137
+  [ "$ended" != yes ] || [ "$code" = 75 ] || code=137  # 0, too, is what MPICH's mpiexec says then
   return "$code"
 }
 
@@ -131,6 +131,8 @@ job() {
   job_run "${command[@]}" || code=$?
   # What mpiexec of Open MPI says of a node that is gone, with all that was killed there.
   [ "$code" != 205 ] || { echo "job: mpiexec lost a node and ended with exit code 205"; code=137; }
+  # And that of MPICH before 4.1 forgets how ranks ended to which it has handed on a signal.
+  if [ "$code" = 0 ] && tail -n 1 "$run_dir/log.txt" 2>/dev/null | grep -q '^run the same command again'; then code=75; fi
   echo "job: exit code $code$(job_meaning "$code")"
   job_exit "$code"
 }

@@ -14,7 +14,7 @@ here_line() { line=("${MPIEXEC:-mpiexec}" -n "$1"); }
 pals_line() { line=(mpiexec -n "$1" --ppn "$2" --depth "$3" --cpu-bind "${BIND:-depth}" --envall --line-buffer); }
 
 # MPICH and Intel MPI.
-hydra_line() { line=(mpiexec -n "$1" -ppn "$2" -bind-to "${BIND:-none}" -envall); }
+hydra_line() { line=("${MPIEXEC:-mpiexec}" -n "$1" -ppn "$2" -bind-to "${BIND:-none}" -envall); }
 
 # Open MPI 4 and 5. A rank gets as many cores as it has threads; where there are fewer, nobody is bound, and ranks that
 # wait for each other give the core away.

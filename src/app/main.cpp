@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "choir/core/cores.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
 #include "choir/train/step/build_info.hpp"
@@ -67,6 +68,9 @@ void wait_briefly(char** argv) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return;
   setenv(kSpins, "1000", 1);
+  // libgomp has bound this thread to one place already (OMP_PROC_BIND); it will divide anew.
+  const cpu_set_t cores = choir::own_cores();
+  sched_setaffinity(0, sizeof cores, &cores);
   execv(self.c_str(), argv);
   unsetenv(kSpins);
 }

@@ -26,6 +26,15 @@ run 2 bench collectives devices=cuda
 expect "bench collectives with an unknown word" 2 "devices=cuda"
 run 1 doctor --folder .
 expect "doctor" 0 "GPUs" "doctor: speed of 1 rank: products"
+# OpenMP has bound the first thread when the program starts itself once more.
+if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then
+  export OMP_PROC_BIND=close OMP_PLACES=threads
+  OMP_NUM_THREADS=2 run 1 doctor --folder .
+  expect "threads that OpenMP binds have a core each" 0 "2 threads on 2 cores"
+  OMP_NUM_THREADS=1 run 2 doctor --folder .
+  expect "... and ranks that it binds to one core are told of" 0 "2 threads on 1 core" "bind each to its own"
+  unset OMP_PROC_BIND OMP_PLACES
+fi
 
 choir=$build/choir_host_cuda
 [ -x "$choir" ] || { fail "the program on an emulated GPU" "$choir is missing"; exit; }

@@ -155,6 +155,11 @@ chain -n 4 jobs/generic.pbs "${short[@]}" run.dir="$work/done" fault.enable=true
 pbs 20
 words "after 75 the next goes on, after 0 the rest end at once" "75 0 0 0" "goes on at step 7" "the run is complete (step 20"
 look "... without starting anything" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
+printf '#!/bin/sh\nmpiexec "$@"\nexit 0\n' >"$work/forgets"
+chmod +x "$work/forgets"
+MPIEXEC=$work/forgets chain -n 2 jobs/generic.pbs "${short[@]}" run.dir="$work/forgotten" fault.enable=true fault.stop_step=7
+pbs 20
+words "... also where mpiexec forgets that ranks ended with 75" "75 0" "exit code 75: saved" "goes on at step 7"
 
 chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/crash" checkpoint.interval=4 checkpoint.async=false fault.enable=true fault.kill_rank=1 fault.kill_step=10
 pbs 20

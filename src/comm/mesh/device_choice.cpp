@@ -1,13 +1,12 @@
 #include "choir/comm/mesh/device_choice.hpp"
 
-#include <sched.h>
-
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/cores.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/process.hpp"
 
@@ -24,9 +23,7 @@ struct Numa {
 
 Numa look_at_numa() {
   Numa numa;
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  sched_getaffinity(0, sizeof mask, &mask);
+  const cpu_set_t cores = own_cores();
   std::set<int> mine;
   std::error_code ignored;
   const std::string base = "/sys/devices/system/node/node";
@@ -36,7 +33,7 @@ Numa look_at_numa() {
     auto& row = numa.distances.emplace_back();
     for (int distance = 0; line >> distance;) row.push_back(distance);
     for (int core = 0; core < CPU_SETSIZE; ++core)
-      if (CPU_ISSET(core, &mask) && fs::exists(fmt::format("{}/cpu{}", folder, core), ignored))
+      if (CPU_ISSET(core, &cores) && fs::exists(fmt::format("{}/cpu{}", folder, core), ignored))
         mine.insert(node);
   }
   numa.mine.assign(mine.begin(), mine.end());

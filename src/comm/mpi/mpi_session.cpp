@@ -2,11 +2,13 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "choir/comm/mpi/mpi_api.hpp"
@@ -128,8 +130,11 @@ void MpiSession::abort(int exit_code) {
   // by that than by MPI_Abort: with PMIx 4.2 one abort in thirty leaves it locked up in
   // PMIx_server_finalize (a mutex used after it was freed), all ranks dead; one exit in two
   // hundred does. srun and others want the call.
-  if (started != 0 && finished == 0 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr)
+  if (started != 0 && finished == 0 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) {
+    // MPICH's mpiexec goes at once, without what was written last: why the job has failed.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
   std::_Exit(exit_code);
 }
 

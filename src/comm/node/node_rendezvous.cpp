@@ -6,6 +6,7 @@
 #include <new>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/cores.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
 #if defined(__SSE2__)
@@ -19,12 +20,6 @@ void pause_processor() {
 #if defined(__SSE2__)
   _mm_pause();
 #endif
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 // Spins before the core is offered to others: some 20 us when each rank has its own core. A rank

@@ -1,7 +1,7 @@
 #include "choir/comm/staged/staged_communicator.hpp"
 
 #include "choir/comm/chunks.hpp"
-#include "choir/comm/mpi/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_session.hpp"
 #include "choir/core/error.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/staged/staged_worker.hpp"
@@ -25,13 +25,11 @@ class StagedCommunicator final : public QueuedCommunicator {
         options_(options) {
     if (size() == 1) return;
     identify(derived_id(host, name));
-    int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
     jobs_ = std::make_unique<StagedJobs>(
         std::make_shared<StagedWorker>(host.duplicate(name + " (staging)"), device,
                                        options.slot_bytes),
         device, fmt::format("{} (rank {} of {})", name, rank(), size()),
-        options.threaded && level == MPI_THREAD_MULTIPLE, traffic_);
+        options.threaded && mpi_serves_threads(), traffic_);
   }
 
   const char* transport() const override { return "staged"; }

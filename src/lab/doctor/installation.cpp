@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <omp.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/mpi/mpi_api.hpp"
 #include "choir/comm/nccl/nccl_communicator.hpp"
+#include "choir/core/cores.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/process.hpp"
@@ -188,9 +188,7 @@ std::vector<Finding> examine_processor() {
 }
 
 std::vector<RankFacts> gather_ranks(Mesh& mesh) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  sched_getaffinity(0, sizeof mask, &mask);
+  const cpu_set_t own = team_cores();
   nlohmann::json mine{{"rank", mesh.rank()},
                       {"local_rank", mesh.node().rank()},
                       {"node", mesh.node_index()},
@@ -198,7 +196,7 @@ std::vector<RankFacts> gather_ranks(Mesh& mesh) {
                       {"threads", omp_get_max_threads()},
                       {"cores", nlohmann::json::array()}};
   for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &mask)) mine["cores"].push_back(core);
+    if (CPU_ISSET(core, &own)) mine["cores"].push_back(core);
   std::vector<RankFacts> ranks;
   for (const std::string& text : gather_texts(mesh.world(), dumped(mine))) {
     const auto json = parsed_json(text);

@@ -76,10 +76,13 @@ Finding judge_sharing(const Sharing& group) {
             ? fmt::format("OMP_NUM_THREADS={}, or bind the rank to more cores (mpiexec --map-by "
                           "slot:PE=N)",
                           available)
-            : fmt::format(
-                  "fewer ranks, or OMP_NUM_THREADS={}; ranks share cores: bind each to its own "
-                  "(mpiexec --bind-to core, srun --cpu-bind=cores)",
-                  std::max(1, available / static_cast<int>(group.ranks.size())))};
+            : fmt::format("fewer ranks{}; ranks share cores: bind each to its own (mpiexec "
+                          "--bind-to core, srun --cpu-bind=cores)",
+                          group.threads > std::ssize(group.ranks)
+                              ? fmt::format(", or OMP_NUM_THREADS={}",
+                                            std::max<std::ptrdiff_t>(
+                                                1, available / std::ssize(group.ranks)))
+                              : "")};
   if (group.ranks.size() > 1)
     return {Health::warning, "binding",
             fmt::format("{}: share {} ({}) for {}, enough cores, not pinned", who,

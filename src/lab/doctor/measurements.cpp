@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <omp.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -20,6 +19,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/cores.hpp"
 #include "choir/core/median.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/device/cpu_device.hpp"
@@ -65,9 +65,7 @@ double clock_rate() {
 /// Cores with arithmetic units of their own that the threads of this rank can be at work on.
 int cores_at_work() {
   std::set<std::string> groups;
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  if (sched_getaffinity(0, sizeof own, &own) != 0) return omp_get_max_threads();
+  const cpu_set_t own = team_cores();
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &own)) continue;
     std::string siblings = std::to_string(core);

@@ -9,12 +9,12 @@
 #include <optional>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/cores.hpp"
 #include "choir/core/text.hpp"
 #include "choir/deck/deck_layout.hpp"
 #include "choir/device/null_device.hpp"
 #include "choir/parallel/pipeline/schedule_simulation.hpp"
 #include "choir/train/loop/async_choice.hpp"
-#include "choir/train/step/workplace.hpp"
 
 namespace choir {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <omp.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/cores.hpp"
 
 namespace choir {
 namespace {
@@ -25,9 +25,7 @@ double seconds_in_queue(const std::string& path) {
 
 /// The eighth number of a core's line: ticks that a hypervisor gave to others. Mean of own cores.
 double stolen_seconds(const char* path) {
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  if (sched_getaffinity(0, sizeof own, &own) != 0) return 0;
+  const cpu_set_t own = own_cores();
   std::ifstream file(path);
   double ticks = 0;
   int cores = 0;

@@ -1,12 +1,12 @@
 #include "choir/train/step/workplace.hpp"
 
 #include <omp.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/cores.hpp"
 
 namespace choir {
 namespace {
@@ -22,13 +22,6 @@ DeviceTransport::Way way_of(const Deck& deck) {
 int replica_groups_of(const ParallelSection& parallel) {
   const int gathers = parallel.zero > 0 ? 1 : 0;
   return gathers + (parallel.zero_group == "all" ? 0 : 2);
-}
-
-cpu_set_t own_cores() {
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  sched_getaffinity(0, sizeof mine, &mine);
-  return mine;
 }
 
 }  // namespace
@@ -54,11 +47,6 @@ void open_device(Workplace& place, const Deck& deck) {
                               .timeout_seconds = deck.parallel.timeout,
                               .nccl_library = {}});
   if (deck.watch.calls) mesh.check_calls();
-}
-
-int usable_cores() {
-  const cpu_set_t mine = own_cores();
-  return CPU_COUNT(&mine);
 }
 
 int choose_threads(Communicator& node) {

@@ -13,9 +13,9 @@ findings='nothing^'  # no line has anything before its beginning
 reports() { :; }
 
 build_another() {
-  local directory=${1#"$root"/}
+  local directory=$1
   shift
-  # Named as whoever types `make BUILD=build/...` names it: make would not know what it has compiled under another name.
+  # Targets bear the name that make gives the folder: from the root of the repository on.
   if make -C "$root" -k -j"$(env -u OMP_NUM_THREADS nproc)" BUILD="$directory" "${@/#"$root"\//}" >make.log 2>&1; then pass "builds in $SECONDS s"
   else
     fail "builds" "$*"

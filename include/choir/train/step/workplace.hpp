@@ -20,8 +20,6 @@ struct Workplace {
 /// attaches it to the mesh. DeckError on every rank when it cannot be had.
 void open_device(Workplace& place, const Deck& deck);
 
-/// Cores this process may run on.
-int usable_cores();
 /// Collective over the node. Without OMP_NUM_THREADS the ranks that share the same cores divide
 /// them; returns the number of threads chosen.
 int choose_threads(Communicator& node);
