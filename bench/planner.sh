@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # planner.sh [--link SPEED] [BUILD]: how near `choir plan --calibration` comes to `bench step` on two cores: three models, as one
 # rank of two threads and in every layout of two ranks of one. The machine is not the same from one minute to the next, so
-# calibration, prediction and measurement take turns, ROUNDS (3) times; the error is the median of those of the rounds.
+# calibration, prediction and measurement take turns, ROUNDS (3) times, and in each of them every layout has PASSES (3)
+# turns, for what slows a step by a third lasts some seconds here. The error is the median of all of them.
 # With --link the two ranks are on two hosts (namespaces, see nodes.sh: it takes root); calibrated with 250 Mbit/s between
 # them, predicted and measured with SPEED times as much. A millisecond's worth may cross at once after a pause: a real
-# link gives nothing then, and what is given must be as small a part of messages at both speeds. Four minutes a round.
+# link gives nothing then, and what is given must be as small a part of messages at both speeds. Seven minutes a round.
 # shellcheck disable=SC2034,SC2154  # variables of nodes.sh and common.sh
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -53,19 +54,21 @@ for round in $(seq "${ROUNDS:-3}"); do
   link_of 250
   for ranks in "${counts[@]}"; do choir_of "$ranks" calibrate --out "$ranks.calibration"; done
   [ -z "$link" ] || link_of "$(awk "BEGIN {printf \"%d\", 250 * $link}")"
-  for model in "${models[@]}"; do
-    for layout in "${layouts[@]}"; do
-      ranks=${layout%% *}
-      read -ra keys <<<"$model ${layout#"$ranks"}"
-      OMP_NUM_THREADS=$((2 / ranks)) "$choir" plan "$root/inputs/bench_a.json" "${keys[@]}" --ranks "$ranks" --target cpu \
-        ${network[@]+"${network[@]}"} --calibration "$ranks.calibration" --json plan.json >/dev/null || exit
-      choir_of "$ranks" bench step "$root/inputs/bench_a.json" "${keys[@]}" --seconds 1.5 --no-ceilings --json step.json
-      echo "$ranks;${keys[*]};$(seconds step_seconds plan.json);$(seconds median_seconds step.json)"
-    done
-  done >"$round.rows"
+  for pass in $(seq "${PASSES:-3}"); do
+    for model in "${models[@]}"; do
+      for layout in "${layouts[@]}"; do
+        ranks=${layout%% *}
+        read -ra keys <<<"$model ${layout#"$ranks"}"
+        OMP_NUM_THREADS=$((2 / ranks)) "$choir" plan "$root/inputs/bench_a.json" "${keys[@]}" --ranks "$ranks" --target cpu \
+          ${network[@]+"${network[@]}"} --calibration "$ranks.calibration" --json plan.json >/dev/null || exit
+        choir_of "$ranks" bench step "$root/inputs/bench_a.json" "${keys[@]}" --seconds 1.5 --no-ceilings --json step.json
+        echo "$ranks;${keys[*]};$(seconds step_seconds plan.json);$(seconds median_seconds step.json)"
+      done
+    done >"$round.$pass.rows"
+  done
 done
 
-echo "| ranks | bench_a with | predicted ms | measured ms | error % | rounds, measured ms |"
+echo "| ranks | bench_a with | predicted ms | measured ms | error % | measured ms, least to most |"
 echo "|---|---|---|---|---|---|"
 cat ./*.rows | awk -F";" '
   function sort(values, n,  i, j, swap) {

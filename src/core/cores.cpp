@@ -34,6 +34,10 @@ int usable_cores() {
   return std::max(1, CPU_COUNT(&own));
 }
 
+int threads_of_rank(int cores, int ranks) {
+  return std::clamp(cores / ranks, 1, omp_get_thread_limit());
+}
+
 cpu_set_t team_cores() {
   cpu_set_t all = mask_of_thread();
   if (omp_get_proc_bind() == omp_proc_bind_false) return all;

@@ -25,6 +25,19 @@ train 2 mpi train.reproducible=true train.global_batch_size=16 parallel.transpor
 expect "fp32 over MPI" 0 "summary:"
 check "the transport changes no bit" same_weights fp32.1 mpi
 
+# In a smaller team than it was promised, oneDNN would leave a part of each product undone.
+export OMP_NUM_THREADS=2
+train 1 team
+expect "on a team of two threads" 0 "summary:"
+for given in OMP_THREAD_LIMIT=1 OMP_DYNAMIC=true; do
+  export "${given?}"
+  train 1 "$given"
+  expect "$given" 0 "summary:"
+  check "... has the same losses" close_losses team "$given" 1e-5
+  unset "${given%=*}"
+done
+export OMP_NUM_THREADS=1
+
 # Stages, schedules, ZeRO and accumulation change no bit either.
 deep=(train.reproducible=true train.global_batch_size=16 model.n_layer=4 model.dropout=0.1 optimizer.grad_clip=0.1 optimizer.decay_steps=20)
 layouts=("2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2"

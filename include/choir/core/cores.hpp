@@ -9,6 +9,9 @@ namespace choir {
 cpu_set_t own_cores();
 /// How many they are, at least 1.
 int usable_cores();
+/// Threads of a rank that shares `cores` with `ranks` - 1 others: at least 1, and no more than
+/// OMP_THREAD_LIMIT, beyond which a team is smaller than it was asked to be.
+int threads_of_rank(int cores, int ranks);
 
 /// Cores that an OpenMP team of the calling thread may run on: own_cores(), or fewer where its
 /// threads are bound, perhaps those of another process, too.

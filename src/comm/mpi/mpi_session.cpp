@@ -14,6 +14,7 @@
 #include "choir/comm/mpi/mpi_api.hpp"
 #include "choir/comm/mpi/mpi_communicator.hpp"
 #include "choir/core/process.hpp"
+#include "src/comm/mpi/crowded_node.hpp"
 
 namespace choir {
 namespace {
@@ -86,6 +87,7 @@ MpiSession::MpiSession(int* argc, char*** argv) : unwinding_(std::uncaught_excep
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank", "world");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size", "world");
   host_ = host_name();
+  give_way_on_a_crowded_node();
 }
 
 MpiSession::~MpiSession() {

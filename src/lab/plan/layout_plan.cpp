@@ -237,7 +237,7 @@ int ranks_per_node_asked(const std::optional<int>& asked, int ranks, const PlanT
 void take_threads_of(const PlanCase& request) {
   if (request.target.kind != DeviceKind::cpu || std::getenv("OMP_NUM_THREADS") != nullptr) return;
   const int on_node = std::min(request.ranks, request.ranks_per_node);
-  omp_set_num_threads(std::max(1, usable_cores() / on_node));
+  omp_set_num_threads(threads_of_rank(usable_cores(), on_node));
 }
 
 std::string memory_text(const MemoryPlan& plan) {

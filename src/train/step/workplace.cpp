@@ -58,7 +58,7 @@ int choose_threads(Communicator& node) {
   const auto sharing = std::count_if(all.begin(), all.end(), [&](const cpu_set_t& other) {
     return CPU_EQUAL(&other, &mine) != 0;
   });
-  const int threads = std::max(1, CPU_COUNT(&mine) / static_cast<int>(sharing));
+  const int threads = threads_of_rank(CPU_COUNT(&mine), static_cast<int>(sharing));
   omp_set_num_threads(threads);
   return threads;
 }
