@@ -1,4 +1,5 @@
 #pragma once
+// What the environment says of OpenMP, before anything is computed.
 
 namespace choir {
 

@@ -1,4 +1,5 @@
 #pragma once
+// More ranks on a node than it has cores.
 
 namespace choir {
 
