@@ -5,9 +5,10 @@
 [ -n "$(sed -n 's/^CUDA := //p' "$build/features.mk" | tail -n 1)" ] || { pass "not checked here: this build has no CUDA"; exit; }
 
 # asked VARIABLE=VALUE...: the call of nvcc for one kernel.
+from_root=${build#"$root"/}
 asked() {
   env -u MAKEFLAGS -u WERROR -u CUDA_ARCHS make --no-print-directory -C "$root" -n -W kernels/copy_rows/copy_rows.cu \
-    BUILD="$build" "$@" "$build/obj/kernels/copy_rows/copy_rows.cu.o" 2>&1 | grep 'bin/nvcc'
+    BUILD="$from_root" "$@" "$from_root/obj/kernels/copy_rows/copy_rows.cu.o" 2>&1 | grep 'bin/nvcc'
 }
 targets() { grep -oE 'sm_[0-9]+a?' <<<"$1" | sort -u | paste -sd' '; }
 known=$(sed -n 's/^KNOWN_CUDA_ARCHS := //p' "$build/features.mk" | tail -n 1)

@@ -13,7 +13,7 @@ findings='nothing^'  # no line has anything before its beginning
 reports() { :; }
 
 build_another() {
-  local directory=$1
+  local directory=${1#"$root"/}
   shift
   # Targets bear the name that make gives the folder: from the root of the repository on.
   if make -C "$root" -k -j"$(env -u OMP_NUM_THREADS nproc)" BUILD="$directory" "${@/#"$root"\//}" >make.log 2>&1; then pass "builds in $SECONDS s"
