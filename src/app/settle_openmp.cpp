@@ -20,6 +20,7 @@ void settle_openmp(char** argv) {
   const int threads = std::min(omp_get_max_threads(), omp_get_thread_limit());
   std::vector<std::pair<const char*, std::string>> better;
   if (omp_get_dynamic() != 0) better.emplace_back("OMP_DYNAMIC", "false");
+  if (omp_get_max_active_levels() < 1) better.emplace_back("OMP_MAX_ACTIVE_LEVELS", "1");
   if (threads < omp_get_max_threads() && given("OMP_NUM_THREADS"))
     better.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
   if (threads > 1 && !given("GOMP_SPINCOUNT") && !given("OMP_WAIT_POLICY"))
@@ -35,6 +36,7 @@ void settle_openmp(char** argv) {
     execv(self.c_str(), argv);
   }
   omp_set_dynamic(0);
+  omp_set_max_active_levels(std::max(1, omp_get_max_active_levels()));
   omp_set_num_threads(threads);
 }
 

@@ -10,8 +10,9 @@ namespace choir {
 /// ms keep a core from whoever should have it: with one of two cores busy, a FastConformer trained
 /// at two thirds of the speed (bench/results/2026-11-26-busy-cores.txt).
 ///
-/// Teams are as large as is asked for: in a smaller one (OMP_DYNAMIC, OMP_THREAD_LIMIT) oneDNN leaves
-/// undone what the missing threads were to multiply, and nobody is told.
+/// Teams are as large as is asked for: in a smaller one (OMP_DYNAMIC, OMP_THREAD_LIMIT,
+/// OMP_MAX_ACTIVE_LEVELS=0) oneDNN leaves undone what the missing threads were to multiply, and
+/// nobody is told.
 void settle_openmp(char** argv);
 
 }  // namespace choir
