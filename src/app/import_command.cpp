@@ -22,7 +22,10 @@ void print_import(const ImportReport& report, const ImportArguments& request, in
   fmt::print("{}: {}\n", request.import.path, report.model);
   fmt::print("parameters={} ranks={} largest_share={} bytes={}\n", report.parameters, ranks,
              report.largest_share, report.bytes);
-  if (!report.missing.empty()) fmt::print("begun anew: {}\n", join(report.missing, ", "));
+  if (!report.missing.empty())
+    fmt::print(
+        "begun anew: {}\n{} of {} parameters have their initial values, not those of a file\n",
+        join(report.missing, ", "), report.fresh, report.parameters);
   if (!report.unused.empty()) fmt::print("left out: {}\n", join(report.unused, ", "));
   if (!report.tokenizer.empty())
     fmt::print("kept in {}/{}: {}\n", request.import.out, kTokenizerFolder,
@@ -87,7 +90,8 @@ int import_command(const Arguments& arguments) {
   app.add_option("--adapter", request.import.adapter,
                  "a folder with a LoRA adapter of PEFT for this model, which the run then trains");
   app.add_flag("--allow-missing", request.import.allow_missing,
-               "tensors that are not in the file begin as in a fresh model");
+               "tensors that are not in the file begin as in a fresh model, and are listed; one at "
+               "least must be there");
   app.add_flag("--allow-unused", request.import.allow_unused,
                "leave out tensors, and keys of the description, that are not known");
   auto ids = app.add_option("--check-ids", request.check_ids,

@@ -1,12 +1,12 @@
 #include "src/app/session.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json.hpp"
 #include "choir/models/gpt/generator.hpp"
+#include "choir/store/finite.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/step_planner.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
@@ -78,30 +78,12 @@ ModelInstance::Options inference_options(const LoadedModel& loaded) {
           .zero = zero};
 }
 
-namespace {
-
-/// A run that had diverged answers, and what it says means nothing.
-void require_finite(const std::vector<StoredTensor>& tensors, const std::string& path) {
-  const auto finite = [](const StoredPiece& piece, const auto* values) {
-    return std::all_of(values, values + piece.count, [](auto x) { return std::isfinite(x); });
-  };
-  for (const StoredTensor& tensor : tensors)
-    for (const StoredPiece& piece : tensor.pieces)
-      if ((tensor.dtype == DType::f32 && !finite(piece, static_cast<const float*>(piece.data))) ||
-          (tensor.dtype == DType::f64 && !finite(piece, static_cast<const double*>(piece.data))))
-        throw NumericError(fmt::format("{} is not finite in {}", tensor.name, path),
-                           "the run had diverged: take an earlier checkpoint");
-}
-
-}  // namespace
-
 void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& place) {
   loaded.instance = std::make_unique<ModelInstance>(inference_options(loaded), *place.device,
                                                     *place.mesh, arena_bytes);
   const std::vector<StoredTensor> tensors = parameters_to_load(*loaded.instance);
   load_checkpoint(loaded.checkpoint, tensors, place.mesh->world(), "parameters/");
-  if (place.device->host_visible())
-    together(place.mesh->world(), [&] { require_finite(tensors, loaded.checkpoint.path); });
+  require_finite(tensors, loaded.checkpoint.path, place.mesh->world());
   loaded.instance->publish();
 }
 

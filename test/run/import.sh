@@ -185,6 +185,45 @@ expect "a key of the deck that is none" 2 "nonsense"
 sed -i 's/embeddings": true/embeddings": false/; s/"num_hidden_layers": 2/"num_hidden_layers": 3/' changed/config.json
 run 2 import changed --out larger --allow-missing
 expect "what is missing begins anew when told" 0 "begun anew: model.layers.2."
+expect "... and is counted" 0 "1952 of 6640 parameters have their initial values"
+all_flags=(--allow-missing --allow-unused)
+# not_finite NAME RANKS FILE BYTES WORDS...: the number that begins so many bytes before the end of the file is NaN.
+not_finite() {
+  local name=$1 ranks=$2 path=$3 bytes=$4
+  shift 4
+  perl -e 'open my $f, "+<:raw", $ARGV[0] or die; seek $f, -$ARGV[1], 2; print $f pack "V", 0x7fc00000' "$path" "$bytes"
+  [ "${path%/model.safetensors}" = "$path" ] || path=${path%/*}
+  rm -rf never
+  run "$ranks" import "$path" --out never "${all_flags[@]}"
+  expect "$name with a NaN, whatever is allowed" 3 "NaN or infinite" "$@"
+  check "... and nothing is made" absent never
+}
+for model in llama gpt2; do cp -r $model $model.nan; done
+not_finite "Llama" 2 llama.nan/model.safetensors 4 "model.norm.weight: 1 of 16 elements, the first is element 15"
+not_finite "GPT-2" 1 gpt2.nan/model.safetensors 4 "1 of "
+cp gpt2.gguf nan.gguf
+not_finite "GGUF" 1 nan.gguf 4 "1 of "
+cp gpt2.bin nan.bin
+not_finite "llm.c" 1 nan.bin 4 "1 of "
+cp -r own.nano nan.nano
+# The embedding is the last tensor there, and the head that repeats it the first.
+not_finite "nanoGPT" 2 nan.nano/model.safetensors $(($(file_bytes nan.nano/model.safetensors) / 8 * 4)) "1 of "
+# Names of which the model has none: flags do not make a run of it, which would have random weights.
+matches_nothing() {  # matches_nothing NAME FOLDER SED: of the weights
+  local folder=$2.renamed
+  cp -r "$2" "$folder"
+  sed -i "$3" "$folder/model.safetensors"
+  run 1 import "$folder" --out never
+  expect "$1 of which no name is known" 3 "has no tensor that the described model has" "its names were changed"
+  check "... no flag is recommended" lacks out "--allow"
+  rm -rf never
+  run 2 import "$folder" --out never "${all_flags[@]}"
+  expect "... whatever is allowed" 3 "has no tensor that the described model has"
+  check "... and nothing is made" absent never
+}
+matches_nothing "Llama" llama 's/"model\./"nodel./g; s/"lm_head/"ln_head/'
+matches_nothing "GPT-2" gpt2 's/"transformer\./"transforner./g'
+matches_nothing "nanoGPT" own.nano 's/transformer\./transforner./g'
 run 1 import llama --out gpt2.32
 expect "a folder that is taken" 2 "'gpt2.32' is not empty"
 run 1 import nowhere --out never

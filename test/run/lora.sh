@@ -56,6 +56,16 @@ run 0 export one --format hf --out nowhere
 expect "adapters are not left out silently" 2 "--merge adds them to the weights"
 run 0 export base --format peft --out nowhere
 expect "no adapters to export" 2 "this one has none"
+cp -r peft peft.nan
+perl -e 'open my $f, "+<:raw", $ARGV[0] or die; seek $f, -8, 2; print $f pack "d<", "NaN"' peft.nan/adapter_model.safetensors
+run 2 import base_hf --adapter peft.nan --out nowhere --allow-missing --allow-unused
+expect "an adapter with a NaN" 3 "'peft.nan/adapter_model.safetensors' has weights that are NaN or infinite" ": 1 of "
+cp -r peft peft.renamed
+sed -i 's/base_model\.model\./base_model.nodel./g' peft.renamed/adapter_model.safetensors
+rm -rf nowhere
+run 1 import base_hf --adapter peft.renamed --out nowhere --allow-missing --allow-unused
+expect "an adapter of which no name is known" 3 "has no tensor that the described model has"
+check "... nothing is made of either" absent nowhere
 sed -i 's/"use_dora": false/"use_dora": true/' peft/adapter_config.json
 run 0 import base_hf --adapter peft --out nowhere
 expect "what is not supported is refused by its name" 2 "use_dora = true"

@@ -12,6 +12,7 @@
 #include "choir/models/family.hpp"
 #include "choir/models/starting_point.hpp"
 #include "choir/nn/layers/lora.hpp"
+#include "choir/store/finite.hpp"
 #include "choir/store/open.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
 #include "src/train/loop/warm_start.hpp"
@@ -254,8 +255,11 @@ std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
     deck.family().check_start(deck, points, vocabulary);
   });
   std::size_t part = 0;
-  for (const auto& [pattern, path] : deck.checkpoint.init_map())
-    load_checkpoint(opened.at(path), plan.parts[part++].tensors, world, "nothing else");
+  for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
+    const std::vector<StoredTensor>& tensors = plan.parts[part++].tensors;
+    load_checkpoint(opened.at(path), tensors, world, "nothing else");
+    require_finite(tensors, opened.at(path).path, world);
+  }
   instance.publish();
   return plan.report(sources);
 }

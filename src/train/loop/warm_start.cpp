@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 #include "choir/deck/name_patterns.hpp"
 #include "choir/nn/layers/lora.hpp"
+#include "choir/store/finite.hpp"
 #include "choir/store/open.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
 
@@ -58,7 +60,9 @@ void require_base(const ModelInstance& instance, const WarmStart& result,
 
 std::string WarmStart::to_string() const {
   std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
-  if (!fresh.empty()) text += fmt::format("\n  {} begin anew:{}", fresh.size(), line_list(fresh));
+  if (!fresh.empty())
+    text += fmt::format("\n  {} begin anew ({}):{}", fresh.size(),
+                        counted(fresh_elements, "parameter"), line_list(fresh));
   if (!unused.empty())
     text +=
         fmt::format("\n  {} of the checkpoint are not used:{}", unused.size(), line_list(unused));
@@ -69,7 +73,8 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   Communicator& world = instance.mesh().world();
   const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world);
   const std::vector<StoredTensor> all = parameters_to_load(instance);
-  WarmStart result{.path = checkpoint.path, .taken = {}, .fresh = {}, .unused = {}};
+  WarmStart result{
+      .path = checkpoint.path, .taken = {}, .fresh = {}, .fresh_elements = 0, .unused = {}};
   std::vector<StoredTensor> wanted;
   together(world, [&] {
     std::vector<std::string> names, lacking;
@@ -84,6 +89,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
         result.taken.push_back(name);
       } else {
         result.fresh.push_back(name + ": " + why);
+        result.fresh_elements += tensor.shape.count();
         if (!is_adapter(name) && !why.ends_with("in checkpoint.init_skip") &&
             !why.ends_with("in checkpoint.init_take"))
           lacking.push_back(result.fresh.back());
@@ -103,6 +109,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   });
   // What is not wanted may be there.
   load_checkpoint(checkpoint, wanted, world, "nothing else");
+  require_finite(wanted, checkpoint.path, world);
   instance.publish();
   return result;
 }

@@ -1,5 +1,6 @@
 #pragma once
 // Beginning with parameters of another run: checkpoint.init_from as one path.
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct WarmStart {
   std::string path;                 ///< of the checkpoint
   std::vector<std::string> taken;   ///< parameters
   std::vector<std::string> fresh;   ///< "head.weight: stored as f32 [65, 128], wanted ..."
+  std::int64_t fresh_elements = 0;  ///< parameters of `fresh`
   std::vector<std::string> unused;  ///< of the checkpoint
 
   /// For the log.

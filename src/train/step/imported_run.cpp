@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "choir/core/text.hpp"
 #include "choir/optim/optimizer.hpp"
 #include "choir/train/step/build_info.hpp"
 #include "choir/train/step/run_setup.hpp"
@@ -59,6 +60,25 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
 RowShare share_of_rows(std::int64_t rows, int rank, int ranks) {
   const std::int64_t first = rows * rank / ranks;
   return {first, rows * (rank + 1) / ranks - first};
+}
+
+void require_match(std::int64_t taken, const std::string& path,
+                   const std::vector<std::string>& missing,
+                   const std::vector<std::string>& unused) {
+  if (taken > 0) return;
+  const auto first_of = [](std::vector<std::string> names) {
+    constexpr std::size_t kNamed = 5;
+    const std::size_t count = names.size();
+    names.resize(std::min(count, kNamed));
+    return join(names, ", ") +
+           (count > kNamed ? fmt::format(" and {} more", count - kNamed) : std::string());
+  };
+  throw DataError(
+      fmt::format(
+          "'{}' has no tensor that the described model has:\n  the model has {}\n  the file "
+          "has {}",
+          path, first_of(missing), unused.empty() ? "no weights" : first_of(unused)),
+      "the file is of another model than the description, or its names were changed");
 }
 
 void require_free_folder(const std::string& out) {

@@ -1,6 +1,7 @@
 #include "choir/train/step/whole_model.hpp"
 
 #include "choir/comm/agreement.hpp"
+#include "choir/store/finite.hpp"
 #include "choir/store/open.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
@@ -29,7 +30,9 @@ ModelInstance& WholeModel::load(std::size_t arena_bytes, Communicator& world) {
   together(world, [&] {
     instance_ = std::make_unique<ModelInstance>(options(), device_, *alone_, arena_bytes);
   });
-  load_checkpoint(checkpoint_, parameters_to_load(*instance_), world, "parameters/");
+  const std::vector<StoredTensor> tensors = parameters_to_load(*instance_);
+  load_checkpoint(checkpoint_, tensors, world, "parameters/");
+  require_finite(tensors, checkpoint_.path, world);
   instance_->publish();
   return *instance_;
 }

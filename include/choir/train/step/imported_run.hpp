@@ -32,7 +32,8 @@ struct ImportReport {
   /// Elements that the rank with the most of them read of the file.
   std::int64_t largest_share = 0;
   std::int64_t bytes = 0;              ///< of the checkpoint
-  std::vector<std::string> missing;    ///< that begin anew
+  std::int64_t fresh = 0;              ///< parameters that begin anew
+  std::vector<std::string> missing;    ///< their tensors
   std::vector<std::string> unused;     ///< of the file
   std::vector<std::string> tokenizer;  ///< files that were kept
 };
@@ -45,6 +46,12 @@ struct RowShare {
   std::int64_t first = 0, rows = 0;
 };
 RowShare share_of_rows(std::int64_t rows, int rank, int ranks);
+
+/// Local. DataError when no parameter of the model is `taken` from the file, whatever the flags
+/// allow: the run would have nothing of it. The lists are the names that the model asks for and
+/// those that the file has.
+void require_match(std::int64_t taken, const std::string& path,
+                   const std::vector<std::string>& missing, const std::vector<std::string>& unused);
 
 /// Local, by one rank: the new folder. DeckError when it is taken, StorageError.
 void require_free_folder(const std::string& out);

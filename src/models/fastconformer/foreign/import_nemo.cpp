@@ -17,6 +17,7 @@
 #include "choir/models/family.hpp"
 #include "choir/store/collectives.hpp"
 #include "choir/store/directory.hpp"
+#include "choir/store/finite.hpp"
 #include "choir/store/torch/nemo_archive.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
@@ -76,6 +77,7 @@ class NemoImport {
   ImportReport run() {
     together(world_, [&] { prepare(); });
     together(world_, [&] { read(); });
+    check_.require(*weights_, world_);
     together(world_, [&] {
       if (world_.rank() == 0) keep_tokenizer();
     });
@@ -95,6 +97,7 @@ class NemoImport {
             .parameters = parameters_->count(),
             .largest_share = elements_,
             .bytes = saved.bytes,
+            .fresh = fresh_,
             .missing = missing_,
             .unused = unused_,
             .tokenizer = split(kept, '\n')};
@@ -133,9 +136,11 @@ class NemoImport {
   void require_fit() {
     std::vector<std::string> different;
     std::unordered_set<std::string> used;
-    const auto look_at = [&](const std::string& name, const Shape& shape) {
+    std::int64_t taken = 0;
+    const auto look_at = [&](const std::string& name, const Shape& shape, std::int64_t elements) {
       const TensorEntry* entry = weights_->find(name);
       used.insert(name);
+      (entry == nullptr ? fresh_ : taken) += elements;
       if (entry == nullptr)
         missing_.push_back(name);
       else if (without_ones(entry->shape) != shape)
@@ -144,12 +149,13 @@ class NemoImport {
       else if (!can_convert(entry->encoding, Encoding::f32))
         different.push_back(fmt::format("{} is {}", name, name_of(entry->encoding)));
     };
-    for (const NemoPart& part : parts_) look_at(part.name, part.shape);
+    for (const NemoPart& part : parts_) look_at(part.name, part.shape, part.shape.count());
     for (const RunningStatistics& norm : parameters_->running_statistics())
       for (const bool mean : {true, false})
-        look_at(nemo_statistic(norm.name, mean), without_ones(norm.weight->shape));
+        look_at(nemo_statistic(norm.name, mean), without_ones(norm.weight->shape), 0);
     for (const TensorEntry& entry : weights_->tensors())
       if (!used.contains(entry.name) && !is_no_weight(entry.name)) unused_.push_back(entry.name);
+    require_match(taken, request_.path, missing_, unused_);
     std::string text, hint;
     const auto complain = [&](const char* what, const std::vector<std::string>& list, bool allowed,
                               const char* flag) {
@@ -180,13 +186,11 @@ class NemoImport {
       const std::int64_t columns = p->shape.count() / p->shape[0];
       values_.rows.emplace_back(static_cast<std::size_t>(share.rows * columns) * size_of(dtype));
       const TensorView rows{values_.rows.back().data(), dtype, {share.rows, columns}};
-      const bool of_file = std::any_of(parts_.begin(), parts_.end(), [&](const NemoPart& part) {
-        return part.own == p->name && weights_->find(part.name) != nullptr;
+      // A parameter that NeMo has none of stays zero; one that lacks a part begins anew there.
+      const bool lacking = std::any_of(parts_.begin(), parts_.end(), [&](const NemoPart& part) {
+        return part.own == p->name && weights_->find(part.name) == nullptr;
       });
-      // What NeMo has none of stays zero.
-      const bool in_map = std::any_of(parts_.begin(), parts_.end(),
-                                      [&](const NemoPart& part) { return part.own == p->name; });
-      if (in_map && !of_file && share.rows > 0)
+      if (lacking && share.rows > 0)
         initialise(*p, static_cast<std::uint64_t>(deck_.run.seed), rows, share.first * columns);
       for (const NemoPart& part : parts_)
         if (part.own == p->name) read_part_of(part, share, columns, rows);
@@ -204,8 +208,9 @@ class NemoImport {
     const std::size_t row_bytes = static_cast<std::size_t>(columns) * size_of(rows.dtype);
     auto* to = static_cast<std::byte*>(rows.data) +
                static_cast<std::size_t>(first - share.first) * row_bytes;
-    weights_->read(part.name, (first - part.first_row) * columns, (end - first) * columns, to,
-                   rows.dtype);
+    const std::int64_t there = (first - part.first_row) * columns;
+    weights_->read(part.name, there, (end - first) * columns, to, rows.dtype);
+    check_.look(part.name, to, rows.dtype, (end - first) * columns, there);
     elements_ += (end - first) * columns;
     if (part.channels == 0) return;
     for (std::int64_t row = first; row < end; ++row, to += row_bytes)
@@ -227,9 +232,10 @@ class NemoImport {
     const RowShare share = share_of_rows(norm.weight->shape[0], world_.rank(), world_.size());
     statistics_.emplace_back(static_cast<std::size_t>(share.rows) * size_of(dtype));
     void* const to = statistics_.back().data();
-    if (weights_->find(name) != nullptr)
+    if (weights_->find(name) != nullptr) {
       weights_->read(name, share.first, share.rows, to, dtype);
-    else if (!mean)
+      check_.look(name, to, dtype, share.rows, share.first);
+    } else if (!mean)
       std::fill_n(static_cast<float*>(to), dtype == DType::f32 ? share.rows : 0, 1.0f);
     values_.more.push_back({.name = std::string(kRunningStatistics) + norm.name +
                                     (mean ? ".running_mean" : ".running_variance"),
@@ -274,8 +280,9 @@ class NemoImport {
   std::vector<NemoPart> parts_;
   std::vector<std::string> missing_, unused_, kept_;
   ImportedValues values_;
+  FiniteCheck check_;
   std::vector<std::vector<std::byte>> statistics_;
-  std::int64_t elements_ = 0;
+  std::int64_t elements_ = 0, fresh_ = 0;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "choir/core/text.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/store/directory.hpp"
+#include "choir/store/finite.hpp"
 #include "choir/store/llmc/llmc_model.hpp"
 #include "choir/store/safetensors/safetensors.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
@@ -241,6 +242,14 @@ class Export {
                         world_, "nothing else");
       together(world_, [&] {
         if (merged_) merged_->add_to(parameter.name, slab);
+        NotFinite bad;
+        bad.look(slab.data, dtype, slab.rows * columns, slab.first * columns);
+        if (bad.count > 0)
+          throw NumericError(
+              fmt::format(
+                  "the weights of {} are not finite (NaN or infinity): {}, first at element {}",
+                  checkpoint_.path, name, bad.first),
+              "no program computes anything with them: export another checkpoint");
         for (const TensorPart& part : parts_)
           if (part.own == parameter.name) write_part(*writer_, part, slab);
       });

@@ -46,6 +46,7 @@ constexpr std::array<const char*, 10> kKept{"tokenizer.json",
 struct Fit {
   std::unordered_map<std::string, std::string> names;  // in the table -> in the file
   std::vector<std::string> missing, unused, different;
+  std::int64_t taken = 0, fresh = 0;  // parameters that are in the file, and that are not
 
   Fit(const TensorReader& weights, const std::vector<TensorPart>& parts, Dialect dialect) {
     for (const TensorEntry& entry : weights.tensors())
@@ -54,9 +55,12 @@ struct Fit {
     for (const TensorPart& part : parts) {
       const auto found = names.find(part.name);
       if (found == names.end()) {
-        if (!part.repeated) missing.push_back(part.name);
+        if (part.repeated) continue;
+        missing.push_back(part.name);
+        fresh += part.rows * part.columns;
         continue;
       }
+      if (!part.repeated) taken += part.rows * part.columns;
       if (!used.insert(found->second).second) continue;  // the same tensor for every layer
       const TensorEntry& entry = weights.at(found->second);
       if (entry.shape != part.shape)
@@ -77,6 +81,7 @@ struct Fit {
   }
 
   void require(const std::string& path, const ImportRequest& request) const {
+    require_match(taken, path, missing, unused);
     std::string text, hint;
     const auto add = [&](const char* what, const std::vector<std::string>& list, bool allowed,
                          const char* flag) {
@@ -99,6 +104,8 @@ class Import {
   ImportReport run() {
     together(world_, [&] { prepare(); });
     together(world_, [&] { read(); });
+    check_.require(*file_.weights, world_);
+    if (adapter_.weights) adapter_check_.require(*adapter_.weights, world_);
     together(world_, [&] {
       if (world_.rank() == 0) make_run_folder(request_.out);
     });
@@ -127,7 +134,7 @@ class Import {
     fit_->require(file_.weights->path(), request_);
     if (adapter_.weights) {
       factors_ = factor_parts(config_, parameters_, file_.model.dialect);
-      require_fit(adapter_, factors_, request_.allow_missing, request_.allow_unused);
+      lacking_ = require_fit(adapter_, factors_, request_.allow_missing, request_.allow_unused);
     }
     if (world_.rank() != 0) return;
     read_tokenizer();
@@ -225,6 +232,8 @@ class Import {
       if (entry == nullptr) break;
       adapter_.weights->read(entry->name, part.first + slab.first * columns, slab.rows * columns,
                              slab.data, slab.dtype);
+      adapter_check_.look(entry->name, slab.data, slab.dtype, slab.rows * columns,
+                          part.first + slab.first * columns);
       return;
     }
     initialise(p, static_cast<std::uint64_t>(deck_.run.seed),
@@ -235,7 +244,7 @@ class Import {
     const std::string* name = fit_->file_name(part);
     if (name == nullptr) return;
     if (!part.repeated) {
-      elements_ += read_part(*file_.weights, *name, part, slab);
+      elements_ += read_part(*file_.weights, *name, part, slab, check_);
       return;
     }
     // In parts: a second copy of the embedding need not be in memory.
@@ -247,7 +256,8 @@ class Import {
       const std::int64_t now = std::min(rows, slab.rows - at);
       const std::size_t bytes = static_cast<std::size_t>(now * columns) * width;
       other.resize(bytes);
-      read_part(*file_.weights, *name, part, {slab.first + at, now, other.data(), slab.dtype});
+      read_part(*file_.weights, *name, part, {slab.first + at, now, other.data(), slab.dtype},
+                check_);
       if (std::memcmp(other.data(), slab.data + static_cast<std::size_t>(at * columns) * width,
                       bytes) != 0)
         throw StorageError(
@@ -290,6 +300,12 @@ class Import {
   }
 
   ImportReport report() {
+    std::vector<std::string> missing = fit_->missing;
+    std::int64_t fresh = fit_->fresh;
+    for (const FactorPart* factor : lacking_) {
+      missing.push_back(factor->name);
+      fresh += factor->shape.count();
+    }
     std::string kept = join(kept_, "\n");
     broadcast_text(world_, kept);
     world_.all_reduce(&elements_, 1, DType::i64, ReduceOp::max);
@@ -298,7 +314,8 @@ class Import {
             .parameters = parameters_.count(),
             .largest_share = elements_,
             .bytes = result_.bytes,
-            .missing = fit_->missing,
+            .fresh = fresh,
+            .missing = missing,
             .unused = fit_->unused,
             .tokenizer = split(kept, '\n')};
   }
@@ -315,6 +332,8 @@ class Import {
   std::unique_ptr<Fit> fit_;
   PeftAdapter adapter_;
   std::vector<FactorPart> factors_;
+  std::vector<const FactorPart*> lacking_;  // of factors_, not in the adapter
+  FiniteCheck check_, adapter_check_;
   ImportedValues values_;
   std::string vocabulary_;  // of values_, without a template around it
   SaveResult result_;

@@ -17,19 +17,21 @@ void over_strided(const PartRun& run, std::byte* slab, std::byte* packed, std::s
 }  // namespace
 
 std::int64_t read_part(const TensorReader& from, const std::string& name, const TensorPart& part,
-                       const RowSlab& to) {
+                       const RowSlab& to, FiniteCheck& check) {
   const std::size_t width = size_of(to.dtype);
   std::vector<std::byte> packed;
   std::int64_t elements = 0;
   for (const PartRun& run : runs_of(part, to.first, to.rows)) {
     elements += run.count;
     if (run.stride == 1) {
-      from.read(name, run.there, run.count, to.data + static_cast<std::size_t>(run.slab) * width,
-                to.dtype);
+      std::byte* const own = to.data + static_cast<std::size_t>(run.slab) * width;
+      from.read(name, run.there, run.count, own, to.dtype);
+      check.look(name, own, to.dtype, run.count, run.there);
       continue;
     }
     packed.resize(static_cast<std::size_t>(run.count) * width);
     from.read(name, run.there, run.count, packed.data(), to.dtype);
+    check.look(name, packed.data(), to.dtype, run.count, run.there);
     over_strided(run, to.data, packed.data(), width,
                  [](std::byte* own, const std::byte* there, std::size_t bytes) {
                    std::memcpy(own, there, bytes);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "choir/store/finite.hpp"
 #include "choir/store/tensor_reader.hpp"
 #include "choir/store/tensor_writer.hpp"
 #include "choir/train/step/imported_run.hpp"
@@ -18,9 +19,10 @@ struct RowSlab {
   DType dtype = DType::f32;
 };
 
-/// What of the part is in the slab, from the tensor `name` of the file. Returns the elements read.
+/// Reads the rows of the part that are in the slab from the tensor `name`; `check` looks at them.
+/// Returns the elements read.
 std::int64_t read_part(const TensorReader& from, const std::string& name, const TensorPart& part,
-                       const RowSlab& to);
+                       const RowSlab& to, FiniteCheck& check);
 void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from);
 
 }  // namespace choir

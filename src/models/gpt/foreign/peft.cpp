@@ -12,9 +12,10 @@
 #include "choir/core/json.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
+#include "choir/deck/key_reader.hpp"
 #include "choir/store/directory.hpp"
 #include "choir/store/weights/open_weights.hpp"
-#include "choir/deck/key_reader.hpp"
+#include "choir/train/step/imported_run.hpp"
 
 namespace choir {
 namespace {
@@ -162,16 +163,21 @@ PeftAdapter open_peft(const std::string& folder, bool allow_unknown) {
   return adapter;
 }
 
-void require_fit(const PeftAdapter& adapter, const std::vector<FactorPart>& parts,
-                 bool allow_missing, bool allow_unused) {
+std::vector<const FactorPart*> require_fit(const PeftAdapter& adapter,
+                                           const std::vector<FactorPart>& parts, bool allow_missing,
+                                           bool allow_unused) {
+  std::vector<const FactorPart*> lacking;
   std::vector<std::string> missing, different, unused;
+  std::int64_t taken = 0;
   std::unordered_set<std::string> used;
   for (const FactorPart& part : parts) {
     const TensorEntry* entry = adapter.find(part);
     if (entry == nullptr) {
+      lacking.push_back(&part);
       missing.push_back(part.name);
       continue;
     }
+    taken += part.shape.count();
     used.insert(entry->name);
     if (entry->shape != part.whole)
       different.push_back(fmt::format("{} is {}, the model has {}", entry->name,
@@ -179,6 +185,7 @@ void require_fit(const PeftAdapter& adapter, const std::vector<FactorPart>& part
   }
   for (const TensorEntry& entry : adapter.weights->tensors())
     if (!used.contains(entry.name)) unused.push_back(entry.name);
+  require_match(taken, adapter.weights->path(), missing, unused);
   std::string text, hint;
   const auto add = [&](const char* what, const std::vector<std::string>& list, bool allowed,
                        const char* flag) {
@@ -191,6 +198,7 @@ void require_fit(const PeftAdapter& adapter, const std::vector<FactorPart>& part
   add("unused", unused, allow_unused, "--allow-unused leaves them out");
   if (!text.empty())
     throw StorageError(fmt::format("'{}' does not fit:{}", adapter.weights->path(), text), hint);
+  return lacking;
 }
 
 std::string peft_config(const Lora& lora, const std::vector<FactorPart>& parts, Dialect dialect) {

@@ -45,9 +45,10 @@ struct PeftAdapter {
 /// unless `allow_unknown`; StorageError for tensors that are no factors of targets.
 PeftAdapter open_peft(const std::string& folder, bool allow_unknown);
 /// StorageError that lists factors that are missing or of another shape, and tensors that are none
-/// of the model's.
-void require_fit(const PeftAdapter& adapter, const std::vector<FactorPart>& parts,
-                 bool allow_missing, bool allow_unused);
+/// of the model's; DataError where no factor is there. Returns those of `parts` that are missing.
+std::vector<const FactorPart*> require_fit(const PeftAdapter& adapter,
+                                           const std::vector<FactorPart>& parts, bool allow_missing,
+                                           bool allow_unused);
 
 /// adapter_config.json.
 std::string peft_config(const Lora& lora, const std::vector<FactorPart>& parts, Dialect dialect);

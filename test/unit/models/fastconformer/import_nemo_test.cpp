@@ -78,7 +78,8 @@ std::map<std::string, std::vector<int>> shapes(bool batch_norm) {
 }
 
 /// A state_dict as torch.save writes it, every tensor with a storage of its own.
-std::string weights(const std::map<std::string, std::vector<int>>& tensors) {
+std::string weights(const std::map<std::string, std::vector<int>>& tensors,
+                    const std::string& not_finite) {
   test::ZipBuilder zip;
   std::string pickle = "\x80\x02}";
   std::vector<std::string> storages;
@@ -100,7 +101,9 @@ std::string weights(const std::map<std::string, std::vector<int>>& tensors) {
       const bool one = (name.find("norm") != std::string::npos && name.ends_with(".weight")) ||
                        name.ends_with("running_var");
       storage += counter ? bytes_of(std::int64_t{7})
-                         : bytes_of(static_cast<float>(one ? 1 + 0.1 * s : 0.3 * s));
+                 : name == not_finite && i == 3
+                     ? bytes_of(std::nanf(""))
+                     : bytes_of(static_cast<float>(one ? 1 + 0.1 * s : 0.3 * s));
     }
     pickle += text(name) + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\n" +
               (counter ? "LongStorage\n" : "FloatStorage\n") + text(std::to_string(k)) +
@@ -120,6 +123,7 @@ struct Archive {
   std::function<void(std::string&)> change{};
   std::function<void(std::map<std::string, std::vector<int>>&)> change_shapes{};
   ImportRequest request{};
+  std::string not_finite{};  // the tensor whose element 3 is NaN
 };
 
 /// Features in, logits out: the layers of a FastConformer with the weights of a checkpoint.
@@ -214,7 +218,8 @@ class NemoImportTest : public testing::Test {
     const std::string path = place_.path() + "/tiny.nemo";
     std::ofstream(path, std::ios::binary)
         << tar_member("./", "", '5') << tar_member("./model_config.yaml", yaml)
-        << tar_member("./model_weights.ckpt", weights(tensors)) << std::string(1024, '\0');
+        << tar_member("./model_weights.ckpt", weights(tensors, archive.not_finite))
+        << std::string(1024, '\0');
     EXPECT_TRUE(is_nemo(path));
     ImportRequest request = archive.request;
     request.path = path, request.out = run();
@@ -282,6 +287,48 @@ TEST_F(NemoImportTest, WhatIsAnotherModelIsRefusedByItsName) {
   says("n_layers: 2", "n_layers: 1", "unused: encoder.layers.1.");
   says("n_layers: 2", "n_layers: 3", "missing: encoder.layers.2.");
   says("features: 80", "features: 64", "encoder.feat_in is 80");
+}
+
+// Flags allow a part to be missing, not everything: the run would have random weights.
+TEST_F(NemoImportTest, AnArchiveOfWhichNoNameIsKnownIsRefusedWhateverIsAllowed) {
+  Archive archive;
+  archive.request.allow_missing = archive.request.allow_unused = true;
+  archive.change_shapes = [](std::map<std::string, std::vector<int>>& all) {
+    std::map<std::string, std::vector<int>> renamed;
+    for (const auto& [name, shape] : all) renamed["model." + name] = shape;
+    all = renamed;
+  };
+  EXPECT_SAYS(refused(archive), "has no tensor that the described model has");
+}
+
+TEST_F(NemoImportTest, WeightsThatAreNotFiniteAreRefusedByTheirName) {
+  for (const char* name : {"encoder.layers.1.conv.pointwise_conv1.weight",
+                           "encoder.layers.0.conv.batch_norm.running_mean"}) {
+    const Archive archive{.not_finite = name};
+    EXPECT_SAYS(refused(archive), std::string(name) + ": 1 of ");
+    EXPECT_SAYS(refused(archive), "the first is element 3");
+  }
+}
+
+// q, k and v are one parameter here: the part that is missing begins anew, too.
+TEST_F(NemoImportTest, APartOfAParameterBeginsAnewAndIsCounted) {
+  Archive archive;
+  archive.request.allow_missing = true;
+  archive.change_shapes = [](std::map<std::string, std::vector<int>>& all) {
+    all.erase("encoder.layers.0.self_attn.linear_k.weight");
+  };
+  const ImportReport report = imported(archive);
+  EXPECT_EQ(report.missing, std::vector<std::string>{"encoder.layers.0.self_attn.linear_k.weight"});
+  EXPECT_EQ(report.fresh, 256);
+  std::vector<float> qkv(48 * 16);
+  const auto alone = make_null_communicator("alone", 0, 1);
+  load_checkpoint(open_checkpoint(run(), *alone),
+                  {{"parameters/encoder.blocks.0.attention.qkv.weight",
+                    DType::f32,
+                    {48, 16},
+                    {{0, 48 * 16, qkv.data()}}}},
+                  *alone, "nothing else");
+  EXPECT_EQ(std::count(qkv.begin() + 256, qkv.begin() + 512, 0.0f), 0);
 }
 
 TEST_F(NemoImportTest, BiasesThatAreNotThereStayZero) {
