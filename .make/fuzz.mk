@@ -8,7 +8,7 @@ FUZZED := $(addprefix src/core/,crc32c dtype error file_kind json json_extent js
   $(filter-out %/audio_report %/prepare_audio,$(basename $(wildcard src/data/audio/*.cpp))) \
   $(basename $(wildcard src/data/vocabulary/*.cpp)) \
   $(addprefix src/data/tokens/,token_file token_stream) \
-  $(addprefix src/store/,directory encoding file_window manifest open slab_io state_file tensor_reader) \
+  $(addprefix src/store/,directory encoding file_window manifest open finite slab_io state_file state_meta tensor_reader) \
   $(basename $(wildcard $(addsuffix /*.cpp,$(addprefix src/store/,safetensors gguf torch llmc weights)))) \
   $(addprefix src/models/,families gpt/gpt_keys fastconformer/fastconformer_keys \
     fastconformer/speech_settings) \

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include "choir/core/json_value.hpp"
+#include <unordered_set>
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/json_extent.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/store/encoding.hpp"
+#include "choir/store/tensor_reader.hpp"
 
 namespace choir {
 namespace {
@@ -40,11 +43,39 @@ std::int64_t whole(const json& value) {
   return value.get<std::int64_t>();
 }
 
-void append_extent(Shape& shape, std::int64_t extent) {
-  constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
-  if (extent > 0 && shape.count() > kMostElements / extent)
-    throw StorageError("a tensor has more elements than there are");
-  shape.append(extent);
+/// The library's own words are of another language than a user's.
+const json& member(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end()) throw StorageError(fmt::format("it is malformed: no '{}'", key));
+  return *found;
+}
+
+const std::string& text_of(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (!value.is_string()) throw StorageError(fmt::format("it is malformed: '{}' is no text", key));
+  return value.get_ref<const std::string&>();
+}
+
+const json& list_of(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (!value.is_array()) throw StorageError(fmt::format("it is malformed: '{}' is no list", key));
+  return value;
+}
+
+std::int64_t whole_of(const json& object, const char* key) {
+  return whole(member(object, key));
+}
+
+std::uint32_t crc_of(const json& object, const char* key) {
+  return from_hex(text_of(object, key));
+}
+
+DType dtype_named(const std::string& name) {
+  try {
+    return dtype_of(name);
+  } catch (const Error&) {
+    throw StorageError("'" + name.substr(0, 40) + "' is no type of elements");
+  }
 }
 
 json to_json(const TensorRecord& record) {
@@ -57,12 +88,14 @@ json to_json(const TensorRecord& record) {
 
 TensorRecord record_from(const json& entry, std::int64_t file_bytes) {
   TensorRecord record;
-  record.name = entry.at("name").get<std::string>();
-  record.dtype = dtype_of(entry.at("dtype").get<std::string>());
-  for (const json& extent : entry.at("shape")) append_extent(record.shape, whole(extent));
-  record.offset = whole(entry.at("offset"));
-  record.crc32c = from_hex(entry.at("crc32c").get<std::string>());
-  const auto bytes = whole(entry.at("bytes"));
+  record.name = text_of(entry, "name");
+  record.dtype = dtype_named(text_of(entry, "dtype"));
+  std::vector<std::int64_t> extents;
+  for (const json& extent : list_of(entry, "shape")) extents.push_back(whole(extent));
+  record.shape = checked_shape(extents, encoding_of(record.dtype), "tensor " + record.name);
+  record.offset = whole_of(entry, "offset");
+  record.crc32c = crc_of(entry, "crc32c");
+  const auto bytes = whole_of(entry, "bytes");
   if (bytes != record.bytes() || record.offset < 0 || record.offset > file_bytes - bytes)
     throw StorageError(fmt::format("tensor {} of {} bytes at {} does not fit its shape or the file",
                                    record.name, bytes, record.offset));
@@ -70,38 +103,65 @@ TensorRecord record_from(const json& entry, std::int64_t file_bytes) {
 }
 
 /// What is printed as it stands: no line ends, and nothing that a terminal obeys.
-std::string printable(const json& value) {
+std::string printable(const json& object, const char* key) {
   constexpr std::size_t kLongest = 200;
-  std::string text = value.get<std::string>();
+  std::string text = text_of(object, key);
   if (text.size() > kLongest ||
       std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
-    throw StorageError(dumped(value).substr(0, 40) + " is no text of one line");
+    throw StorageError(dumped(member(object, key)).substr(0, 40) + " is no text of one line");
   return text;
 }
 
+/// Names are keys, and no byte of the file belongs to two.
+void require_apart(const Manifest& manifest) {
+  std::unordered_set<std::string_view> names;
+  for (const TensorRecord& tensor : manifest.tensors)
+    if (!names.insert(tensor.name).second)
+      throw StorageError("two tensors are called " + tensor.name);
+  const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
+  if (!manifest.meta) return;
+  const TextRecord& meta = *manifest.meta;
+  if (meta.bytes < 0 || meta.bytes > kMostTextBytes || meta.offset < 0 ||
+      std::none_of(regions.begin(), regions.end(), [&](const FileRegion& region) {
+        return region.tensor < 0 && meta.offset >= region.offset && meta.bytes <= region.bytes &&
+               meta.offset - region.offset <= region.bytes - meta.bytes;
+      }))
+    throw StorageError(fmt::format("its text of {} bytes at {} does not lie between the tensors",
+                                   meta.bytes, meta.offset));
+}
+
 Manifest manifest_from(const json& body) {
-  if (body.at("format").get<std::string>() != kFormatName)
-    throw StorageError("it is of another program");
-  const std::int64_t version = whole(body.at("format_version"));
+  if (text_of(body, "format") != kFormatName) throw StorageError("it is of another program");
+  const std::int64_t version = whole_of(body, "format_version");
   if (version != kCheckpointFormat)
     throw StorageError(
         fmt::format("it has format version {}, this program reads {}", version, kCheckpointFormat),
         "load it with the version of choir that wrote it");
   Manifest manifest;
-  manifest.step = whole(body.at("step"));
-  manifest.saved_at = printable(body.at("saved_at"));
-  manifest.deck_hash = body.at("deck_hash").get<std::string>();
-  manifest.layout = printable(body.at("layout"));
-  if (!body.at("metric").is_null()) manifest.metric = body.at("metric").get<double>();
-  const json& state = body.at("files").at(0);
-  if (state.at("name").get<std::string>() != kStateName)
+  manifest.step = whole_of(body, "step");
+  if (manifest.step < 0) throw StorageError("it is of a negative step");
+  manifest.saved_at = printable(body, "saved_at");
+  manifest.deck_hash = printable(body, "deck_hash");
+  manifest.layout = printable(body, "layout");
+  if (const json& metric = member(body, "metric"); metric.is_number())
+    manifest.metric = metric.get<double>();
+  else if (!metric.is_null())
+    throw StorageError("it is malformed: 'metric' is no number");
+  const json& files = list_of(body, "files");
+  if (files.empty() || text_of(files.front(), "name") != kStateName)
     throw StorageError("it does not list " + std::string(kStateName));
-  manifest.state_bytes = whole(state.at("bytes"));
+  const json& state = files.front();
+  manifest.state_bytes = whole_of(state, "bytes");
   if (manifest.state_bytes < 0) throw StorageError("it gives a file a negative size");
-  manifest.state_crc32c = from_hex(state.at("crc32c").get<std::string>());
-  manifest.structure_crc32c = from_hex(state.at("structure_crc32c").get<std::string>());
-  for (const json& entry : body.at("tensors"))
+  manifest.state_crc32c = crc_of(state, "crc32c");
+  manifest.structure_crc32c = crc_of(state, "structure_crc32c");
+  if (state.contains("meta")) {
+    const json& meta = state["meta"];
+    manifest.meta = {whole_of(meta, "offset"), whole_of(meta, "bytes"), crc_of(meta, "crc32c")};
+  }
+  for (const json& entry : list_of(body, "tensors"))
     manifest.tensors.push_back(record_from(entry, manifest.state_bytes));
+  require_apart(manifest);
   return manifest;
 }
 
@@ -117,6 +177,9 @@ std::string Manifest::to_text() const {
                                 {"bytes", state_bytes},
                                 {"crc32c", hex(state_crc32c)},
                                 {"structure_crc32c", hex(structure_crc32c)}}});
+  if (meta)
+    body["files"][0]["meta"] = {
+        {"offset", meta->offset}, {"bytes", meta->bytes}, {"crc32c", hex(meta->crc32c)}};
   for (const TensorRecord& record : tensors) body["tensors"].push_back(to_json(record));
   const std::string canonical = dumped(body);
   const std::uint32_t own = choir::crc32c(canonical.data(), canonical.size());
@@ -128,18 +191,15 @@ Manifest Manifest::parse(std::string_view text) {
   try {
     if (const std::string excess = json_excess(text); !excess.empty()) throw StorageError(excess);
     const json all = parsed_json(text);
-    const json& body = all.at("manifest");
+    const json& body = member(all, "manifest");
     const std::string canonical = dumped(body);
     const std::uint32_t own = choir::crc32c(canonical.data(), canonical.size());
-    if (own != from_hex(all.at("crc32c").get<std::string>()))
-      throw StorageError("it does not match its own checksum");
+    if (own != crc_of(all, "crc32c")) throw StorageError("it does not match its own checksum");
     return manifest_from(body);
   } catch (const json::parse_error& error) {
     throw StorageError(fmt::format("it is not JSON (byte {} of {})", error.byte, text.size()));
-  } catch (const StorageError&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw StorageError(fmt::format("it is malformed ({})", error.what()));
+  } catch (const json::exception&) {
+    throw StorageError("it is malformed: a text that is not UTF-8, or a number out of range");
   }
 }
 

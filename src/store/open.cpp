@@ -12,7 +12,7 @@
 #include "choir/store/directory.hpp"
 #include "choir/store/encoding.hpp"
 #include "src/store/slab_io.hpp"
-#include "src/store/state_file.hpp"
+#include "src/store/state_meta.hpp"
 
 namespace choir {
 namespace {
@@ -47,14 +47,13 @@ ByteProgress counted(const PhaseProgress& progress, const char* phase, std::int6
   };
 }
 
-/// Rank 0: HDF5's own bytes must be as written before the library is let near them.
+/// Rank 0. HDF5's own bytes, which are not needed here, are as they were written, too.
 std::string read_meta_of(const std::string& path, const Manifest& manifest) {
-  const std::string state = path + "/" + kStateName;
+  const File state(path + "/" + kStateName, File::Mode::read);
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
-  const auto crcs = structure_crcs(File(state, File::Mode::read), regions);
-  if (crc_of_structure(regions, crcs) != manifest.structure_crc32c)
-    throw StorageError("HDF5's own part of " + state + " is damaged");
-  return read_state_meta(state);
+  if (crc_of_structure(regions, structure_crcs(state, regions)) != manifest.structure_crc32c)
+    throw StorageError("HDF5's own part of " + state.path() + " is damaged");
+  return read_meta(state, regions, manifest);
 }
 
 /// Collective. Fills `found` or returns the reason why not.
@@ -234,13 +233,16 @@ void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>&
     const ByteProgress bytes = counted(progress, "load", total);
     const File file(checkpoint.path + "/" + kStateName, File::Mode::read,
                     checkpoint.manifest.state_bytes);
+    std::unordered_map<std::string_view, const TensorRecord*> records;
+    for (const TensorRecord& record : checkpoint.manifest.tensors)
+      records.emplace(record.name, &record);
     for (const StoredTensor& tensor : tensors) {
       for (const StoredPiece& piece : tensor.pieces)
         CHOIR_CHECK(piece.first >= 0 && piece.count >= 0 &&
                         piece.first + piece.count <= tensor.shape.count(),
                     "{}: piece {}+{} of {}", tensor.name, piece.first, piece.count,
                     to_string(tensor.shape));
-      read_pieces(file, *checkpoint.manifest.find(tensor.name), tensor, bytes);
+      read_pieces(file, *records.at(tensor.name), tensor, bytes);
     }
   });
 }

@@ -205,22 +205,6 @@ std::vector<TensorRecord> lay_out_state_file(const std::string& path, const Chec
   return records;
 }
 
-std::string read_state_meta(const std::string& path) {
-  const QuietErrors quiet;
-  const Handle access{H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make access properties"};
-  without_locks(access);
-  const Handle file{H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "open " + path};
-  const Handle attribute{H5Aopen(file, "meta", H5P_DEFAULT), H5Aclose,
-                         "find the attribute meta in " + path};
-  const Handle type{H5Aget_type(attribute), H5Tclose, "read a type"};
-  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0)
-    throw StorageError("the attribute meta in " + path + " is no text of fixed length");
-  std::string text(H5Tget_size(type), '\0');
-  must(H5Aread(attribute, type, text.data()), "read the attribute meta in " + path);
-  text.resize(std::min(text.find('\0'), text.size()));
-  return text;
-}
-
 std::pair<std::string, std::string> hdf5_versions() {
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);

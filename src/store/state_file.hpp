@@ -1,6 +1,7 @@
 #pragma once
 // state.h5 as HDF5 sees it. Only one rank ever calls HDF5, from one thread: it lays the file out
 // and closes it; the bytes of the tensors are written past HDF5 (slab_io.hpp). h5dump shows it all.
+// Nothing is read through HDF5 (state_meta.hpp).
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,8 +21,5 @@ std::vector<TensorRecord> lay_out_state_file(const std::string& path, const Chec
 /// An upper bound of the size of that file, known before anything is written.
 std::int64_t state_file_estimate(const CheckpointMeta& meta,
                                  const std::vector<StoredTensor>& tensors);
-
-/// Local. The attribute "meta" of a laid-out file. StorageError.
-std::string read_state_meta(const std::string& path);
 
 }  // namespace choir

@@ -11,6 +11,7 @@
 #include "choir/store/collectives.hpp"
 #include "src/store/slab_io.hpp"
 #include "src/store/state_file.hpp"
+#include "src/store/state_meta.hpp"
 
 namespace choir {
 
@@ -122,7 +123,9 @@ void CheckpointStore::lay_out(Attempt& attempt) const {
   manifest.state_bytes = written.bytes();
   written.reserve(manifest.state_bytes);
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
-  attempt.structure = structure_crcs(File(path, File::Mode::read), regions);
+  const File closed(path, File::Mode::read);
+  attempt.structure = structure_crcs(closed, regions);
+  manifest.meta = locate_meta(closed, regions, attempt.meta.json);
   manifest.step = attempt.meta.step;
   manifest.saved_at = timestamp();
   manifest.deck_hash = attempt.meta.deck_hash;

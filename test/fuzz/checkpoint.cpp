@@ -1,49 +1,83 @@
-// Checkpoints. 'm': manifest.json, its checksum put right (the text is the part that it is of);
-// 'M': the file as it is; 'h': bytes of state.h5 that are overwritten, records of u16 place and u8
-// value. HDF5 is no library for hostile files: whatever of its part of the file is changed, the
-// checkpoint must be refused before it is opened.
+// Checkpoints, whose checksums are put right after every change, so that what is changed reaches
+// the code behind them. 'm': the body of manifest.json, beside a state.h5 of the size that it
+// gives; 'M': manifest.json as it is; 'h': bytes of state.h5 that are overwritten, records of u16
+// place and u8 value; 'o': the same under a manifest of an older program, which does not say where
+// the text is; 't': that text. Whatever is accepted is loaded, and has to be what the file has at
+// the offsets of the manifest.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "choir/core/crc32c.hpp"
 #include "choir/store/directory.hpp"
 #include "choir/store/open.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "src/comm/null_communicator.hpp"
-#include "src/store/slab_io.hpp"
 #include "src/store/state_file.hpp"
+#include "src/store/state_meta.hpp"
 #include "test/fuzz/fuzz.hpp"
+#include "test/support/sealed_checkpoint.hpp"
 
 namespace choir::fuzz {
 namespace {
+
+constexpr const char* kText =
+    R"({"deck": {"run": {"seed": 7}}, "vocab_size": 3, "data": [1], "provenance": {"hosts": 1}})";
+constexpr std::size_t kMostBytes = 1 << 17;
 
 struct Saved {
   Manifest manifest;
   std::string state;
 };
 
-/// A checkpoint of two tensors of zeros, made once.
+/// A checkpoint of three tensors of zeros, made once.
 const Saved& saved() {
   static const Saved made = [] {
     const std::string path = put("state.h5", "");
     Saved s;
-    s.manifest.tensors = lay_out_state_file(
-        path, {7, "{\"deck\": {}}", {}, "", ""},
-        {{"parameters/w", DType::f32, {3, 5}, {}}, {"state/step", DType::i64, {1}, {}}});
+    s.manifest.tensors = lay_out_state_file(path, {7, kText, {}, "", ""},
+                                            {{"parameters/w", DType::f32, {3, 5}, {}},
+                                             {"optimizer/m/w", DType::bf16, {3, 5}, {}},
+                                             {"state/step", DType::i64, {1}, {}}});
     s.state = read_bytes(path);
     s.manifest.step = 7;
     s.manifest.state_bytes = static_cast<std::int64_t>(s.state.size());
-    for (TensorRecord& tensor : s.manifest.tensors)
-      tensor.crc32c =
-          crc32c(s.state.data() + tensor.offset, static_cast<std::size_t>(tensor.bytes()));
-    const auto regions = regions_of(s.manifest.tensors, s.manifest.state_bytes);
-    std::vector<std::uint32_t> crcs;
-    for (const FileRegion& r : regions)
-      crcs.push_back(crc32c(s.state.data() + r.offset, static_cast<std::size_t>(r.bytes)));
-    s.manifest.state_crc32c = crc_of_file(regions, crcs);
-    s.manifest.structure_crc32c = crc_of_structure(regions, crcs);
+    s.manifest.meta = locate_meta(File(path, File::Mode::read),
+                                  regions_of(s.manifest.tensors, s.manifest.state_bytes), kText);
+    test::seal(s.manifest, s.state);
     return s;
   }();
   return made;
+}
+
+/// Every tensor, as the manifest has it.
+void load_all(const Checkpoint& found, const std::string& state, Communicator& world) {
+  std::vector<StoredTensor> tensors;
+  std::vector<std::string> memory;
+  for (const TensorRecord& record : found.manifest.tensors) {
+    memory.emplace_back(static_cast<std::size_t>(record.bytes()), 'x');
+    tensors.push_back({record.name,
+                       record.dtype,
+                       record.shape,
+                       {{0, record.shape.count(), memory.back().data()}}});
+  }
+  load_checkpoint(found, tensors, world);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    require(state.compare(static_cast<std::size_t>(found.manifest.tensors[i].offset),
+                          memory[i].size(), memory[i]) == 0,
+            "other bytes than those of the manifest's offset");
+}
+
+/// True when it was accepted and loaded.
+bool try_checkpoint(Manifest manifest, const std::string& state) {
+  test::seal(manifest, state);
+  put("step_00000007/state.h5", state);
+  const std::string path = put("step_00000007/manifest.json", manifest.to_text());
+  const auto world = make_null_communicator("world", 0, 1);
+  return accepted([&] {
+    const Checkpoint found =
+        open_checkpoint(std::filesystem::path(path).parent_path(), *world, Verify::checksums);
+    require(state.find(found.json) != std::string::npos, "a text that is not in the file");
+    load_all(found, state, *world);
+  });
 }
 
 void try_manifest(std::string text, bool right) {
@@ -63,43 +97,67 @@ void try_manifest(std::string text, bool right) {
   }
   require(reached == manifest.state_bytes, "regions that do not fill the file");
   require(Manifest::parse(manifest.to_text()).to_text() == manifest.to_text(), "another manifest");
+  if (!right || static_cast<std::size_t>(manifest.state_bytes) > kMostBytes) return;
+  std::string state = saved().state;
+  state.resize(static_cast<std::size_t>(manifest.state_bytes), '\x5a');
+  require(try_checkpoint(manifest, state) || !manifest.meta,
+          "a manifest that is right, and its file was refused");
 }
 
-void try_state(std::string_view edits) {
+void try_state(std::string_view edits, bool old) {
   std::string state = saved().state;
   for (std::size_t at = 0; at + 3 <= edits.size(); at += 3) {
     const std::size_t place = static_cast<unsigned char>(edits[at]) |
                               std::size_t{static_cast<unsigned char>(edits[at + 1])} << 8;
     state[place % state.size()] = edits[at + 2];
   }
-  put("step_00000007/state.h5", state);
-  const std::string path = put("step_00000007/manifest.json", saved().manifest.to_text());
-  const auto world = make_null_communicator("world", 0, 1);
-  const bool taken = accepted(
-      [&] { open_checkpoint(std::filesystem::path(path).parent_path(), *world, Verify::sizes); });
-  bool same = true;
-  for (const FileRegion& r : regions_of(saved().manifest.tensors, saved().manifest.state_bytes))
-    same = same && (r.tensor >= 0 || state.compare(static_cast<std::size_t>(r.offset),
-                                                   static_cast<std::size_t>(r.bytes), saved().state,
-                                                   static_cast<std::size_t>(r.offset),
-                                                   static_cast<std::size_t>(r.bytes)) == 0);
-  require(taken == same, "HDF5 has opened what was not written by it, or not what was");
+  Manifest manifest = saved().manifest;
+  if (old) manifest.meta.reset();
+  require(try_checkpoint(manifest, state) || old, "HDF5's own bytes were asked for something");
+}
+
+/// The text as other parts of the program read it.
+void try_text(std::string_view text) {
+  const TrainMeta meta = TrainMeta::parse(std::string(text), "step_00000007");
+  require(TrainMeta::parse(meta.to_json(), "again").to_json() == meta.to_json(), "another text");
 }
 
 }  // namespace
 
 std::vector<std::string> seeds() {
   const std::string text = saved().manifest.to_text();
-  const auto body = nlohmann::json::parse(text).at("manifest");
-  return {"m" + body.dump(), "M" + text, "h", std::string("h\x08\x00\xff", 4),
-          std::string("h\x60\x02\x01\x00\x08\x01", 7)};
+  auto body = nlohmann::json::parse(text).at("manifest");
+  const std::string with = body.dump();
+  body["files"][0].erase("meta");
+  const auto edit = [](std::size_t place, char value) {
+    return std::string{static_cast<char>(place & 0xff), static_cast<char>(place >> 8), value};
+  };
+  // The header of the attribute begins 26 bytes before its text.
+  const auto header = static_cast<std::size_t>(saved().manifest.meta->offset) - 26;
+  return {"m" + with,
+          "m" + body.dump(),
+          "M" + text,
+          "h",
+          "h" + edit(8, '\xff'),
+          "h" + edit(0x260, 1) + edit(0x800, 1),
+          "o",
+          "o" + edit(header, 1),
+          "o" + edit(header + 4, 0) + edit(header + 18, '\xff'),
+          "o" + edit(header + 21, '\x7f'),
+          std::string("t") + kText};
 }
 
 void try_input(std::string_view input) {
   if (input.empty()) return;
   const char kind = input.front();
-  if (kind == 'h') return try_state(input.substr(1));
-  accepted([&] { try_manifest(std::string(input.substr(1)), kind == 'm'); });
+  input.remove_prefix(1);
+  if (kind == 'h' || kind == 'o') return try_state(input, kind == 'o');
+  accepted([&] {
+    if (kind == 't')
+      try_text(input);
+    else
+      try_manifest(std::string(input), kind == 'm');
+  });
 }
 
 }  // namespace choir::fuzz

@@ -169,6 +169,57 @@ strange; mkfifo strange/log.txt
 run 0 train --check "$debug" "${small[@]}" run.dir=strange
 expect "a check of a run with a pipe" 6 "'strange/log.txt' is a pipe"
 
+# A checkpoint whose checksums are right and whose HDF5 is nonsense: nothing is read through HDF5, so nothing is lost.
+at=checkpoints/step_00000020
+forge() { perl "$root/test/run/lib/forge_checkpoint.pl" "forged/$at" "$@"; }
+run 1 generate base --tokens 8 --temperature 0
+cp stdout said
+for how in scramble old; do
+  rm -rf forged && cp -r base forged
+  check "a forged checkpoint: $how" forge $how
+  run 1 generate forged/$at --tokens 8 --temperature 0
+  expect "... generates" 0
+  check "... as the one that it is of" diff stdout said
+done
+check "scrambled, and of an older program" forge scramble
+run 0 generate forged/$at --tokens 1
+expect "... is refused: it has no header of the text" 6 "the attribute meta of" "is not where choir writes it"
+rm -rf forged && cp -r base forged && forge scramble
+run 0 inspect forged/$at --verify
+expect "inspecting it" 0 "parameters/embedding.tokens.weight"
+run 0 export forged/$at --format hf --out forged.hf
+expect "exporting it" 0 "format=hf"
+run 1 eval forged/$at
+expect "evaluating it" 0 "checkpoint=forged"
+run 1 train "$debug" "${small[@]}" run.dir=from_forged checkpoint.init_from=forged/$at train.max_steps=1 optimizer.decay_steps=20
+expect "beginning with it" 0 "warm start from forged"
+train 2 forged train.max_steps=21
+expect "continuing it" 0 "resumed from forged/$at" "21 (1 now)"
+opens() { nm -u "$choir" | grep -E 'H5([ADFGO]open|[AD]read)'; }
+check "the program imports nothing that opens a file with HDF5" eval '! opens'
+liar() {  # liar NAME FROM TO WORDS: a manifest that lies
+  rm -rf forged && cp -r base forged
+  check "$1" forge replace "$2" "$3"
+  run 0 generate forged/$at --tokens 1
+  expect "... is refused" 6 "$4"
+}
+liar "a shape whose product is 0" '"shape":[' '"shape":[0,4611686018427387904,4611686018427387904,' "more elements than there are"
+liar "an offset beyond the file" '"offset":' '"offset":99999999' "does not"
+liar "two tensors of one name" '"name":"optimizer/v/' '"name":"optimizer/m/' "two tensors are called optimizer/m/"
+
+# Weights that are no numbers are called so; that a run had diverged nobody knows.
+rm -rf forged && cp -r base forged
+forge nan parameters/embedding.tokens.weight 7 5
+for use in "generate forged/$at --tokens 1" "eval forged/$at" "export forged/$at --format hf --out not_finite.hf"; do
+  # shellcheck disable=SC2086
+  run 1 $use
+  expect "weights that are NaN: ${use%% *}" 4 "the weights of forged/$at are not finite" \
+    "parameters/embedding.tokens.weight, first at element 5"
+  check "... of no run is said that it diverged" lacks out "diverged"
+done
+run 2 train "$debug" "${small[@]}" run.dir=from_not_finite checkpoint.init_from=forged/$at train.max_steps=1 optimizer.decay_steps=20
+expect "... nothing begins with them" 4 "are not finite" "parameters/embedding.tokens.weight, first at element 5"
+
 # A full disk is called so, and a run that lost lines of its metrics says so.
 mkdir disk
 if mount -t tmpfs -o size=1m tmpfs disk 2>/dev/null; then

@@ -1,6 +1,7 @@
 #pragma once
 // manifest.json: the list that makes a directory a checkpoint. It is written last, carries its own
-// checksum, and says of every byte of state.h5 what it should be.
+// checksum, and says of every byte of state.h5 what it should be. It alone says where what is read
+// lies; all of it is checked against the size of the file, since anybody can compute checksums.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,6 +28,14 @@ struct TensorRecord {
   std::int64_t bytes() const { return shape.count() * static_cast<std::int64_t>(size_of(dtype)); }
 };
 
+/// The text CheckpointMeta::json in state.h5.
+struct TextRecord {
+  std::int64_t offset = 0, bytes = 0;
+  std::uint32_t crc32c = 0;
+};
+/// Its most bytes: a deck, a vocabulary and the position in the data are a few MB.
+inline constexpr std::int64_t kMostTextBytes = std::int64_t{1} << 28;
+
 struct Manifest {
   std::int64_t step = 0;
   std::string saved_at;  ///< local time
@@ -36,11 +45,12 @@ struct Manifest {
   std::int64_t state_bytes = 0;        ///< size of state.h5
   std::uint32_t state_crc32c = 0;      ///< of all of it
   std::uint32_t structure_crc32c = 0;  ///< of HDF5's own bytes in it, the tensors left out
+  std::optional<TextRecord> meta;      ///< older programs wrote none
   std::vector<TensorRecord> tensors;
 
   std::string to_text() const;
   /// Throws StorageError saying what is wrong: not JSON, checksum, format version, a missing key, a
-  /// tensor outside the file.
+  /// tensor or text outside the file or on top of another, two tensors of one name.
   static Manifest parse(std::string_view text);
 
   /// nullptr when there is none of that name.

@@ -1,6 +1,6 @@
 #pragma once
 // Finding, verifying and reading checkpoints: by any number of ranks, whatever number wrote them.
-// Only rank 0 opens HDF5; the others know every offset from the manifest it read.
+// Every offset is known from the manifest, which rank 0 reads; HDF5 opens no checkpoint.
 #include <cstdint>
 #include <functional>
 #include <optional>

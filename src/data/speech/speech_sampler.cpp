@@ -23,12 +23,15 @@ std::vector<std::int64_t> SpeechCursor::to_integers() const {
 }
 
 SpeechCursor SpeechCursor::of_integers(std::span<const std::int64_t> integers, int pools) {
-  const bool sound = std::ssize(integers) == 2 + pools &&
-                     std::all_of(integers.begin(), integers.end(), [](auto n) { return n >= 0; });
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;  // no run draws as many utterances
+  const bool sound =
+      std::ssize(integers) == 2 + pools &&
+      std::all_of(integers.begin(), integers.end(), [](auto n) { return n >= 0 && n <= kMost; });
   if (!sound)
-    throw DataError(fmt::format("a position in the data has {} integers, {} are needed",
-                                integers.size(), 2 + pools),
-                    kOtherData);
+    throw DataError(
+        fmt::format("a position in the data has {} integers; {} from 0 to {} are needed",
+                    integers.size(), 2 + pools, kMost),
+        kOtherData);
   return {integers[0], integers[1], {integers.begin() + 2, integers.end()}};
 }
 

@@ -10,11 +10,14 @@ namespace choir {
 SpeechCursor PlannedSteps::cursor_of(const TrainingData::Position& from, std::string_view what,
                                      Mesh& mesh, Logger& log) const {
   if (from.step == 0) return sampler_->begin();
-  if (!from.more.empty()) {
-    const auto json = parsed_json(from.more);
-    if (json.at("order") == fmt::format("{:016x}", sampler_->hash()))
-      return SpeechCursor::of_integers(json.at("cursor").get<std::vector<std::int64_t>>(),
-                                       sampler_->blend().pools());
+  // A damaged position counts as one of other data.
+  const auto json = json_unless_broken(from.more);
+  if (json.is_object() &&
+      json.value("order", nlohmann::json()) == fmt::format("{:016x}", sampler_->hash())) {
+    std::vector<std::int64_t> integers;
+    for (const nlohmann::json& n : json.value("cursor", nlohmann::json::array()))
+      integers.push_back(n.is_number_integer() ? n.get<std::int64_t>() : -1);
+    return SpeechCursor::of_integers(integers, sampler_->blend().pools());
   }
   if (mesh.rank() == 0)
     log.warn(

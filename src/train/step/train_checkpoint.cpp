@@ -1,6 +1,7 @@
 #include "choir/train/step/train_checkpoint.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json_extent.hpp"
@@ -9,6 +10,8 @@
 
 namespace choir {
 namespace {
+
+constexpr std::int64_t kMostSymbols = std::numeric_limits<std::int32_t>::max();
 
 /// Who moves what: the part-th of `parts` equal parts of what this rank owns of a tensor; `all`: of
 /// everything that it holds.
@@ -194,14 +197,18 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
       const auto& stored = json.at("vocabulary");
       meta.vocabulary = stored.is_string() ? stored.get<std::string>() : dumped(stored);
     }
-    meta.vocab_size = json.at("vocab_size").get<std::int64_t>();
+    const auto& size = json.at("vocab_size");
+    if (size.is_number_integer()) meta.vocab_size = size.get<std::int64_t>();
+    if (!size.is_number_integer() || meta.vocab_size < 0 || meta.vocab_size > kMostSymbols)
+      throw StorageError(fmt::format("the description in '{}' has a vocabulary of {} symbols", path,
+                                     dumped(size).substr(0, 40)));
     if (json.contains("data")) meta.data = dumped(json.at("data"));
     if (json.contains("data_contents")) meta.contents = json.at("data_contents").get<std::string>();
     meta.provenance = dumped(json.at("provenance"));
     return meta;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const nlohmann::json::exception&) {
     throw StorageError(
-        "the description in '" + path + "' is not of a training run: " + error.what(),
+        "the description in '" + path + "' is no JSON with a deck, a vocabulary and a provenance",
         "was this checkpoint written by choir train?");
   }
 }

@@ -98,7 +98,21 @@ TEST(CheckpointManifest, NumbersThatAreNoneAreRefused) {
   EXPECT_EQ(reason("\"step\":100", "\"step\":18446744073709551615"),
             "18446744073709551615 is no whole number");
   EXPECT_EQ(reason("[3,7]", "[4611686018427387904,4]"),
-            "a tensor has more elements than there are");
+            "tensor b has more elements than there are");
+  EXPECT_EQ(reason("[3,7]", "[0,4611686018427387904,4]"),
+            "tensor b has more elements than there are");
+  EXPECT_EQ(reason("[3,7]", "[-3,-7]"), "tensor b has the extent -3");
+  EXPECT_EQ(reason("[3,7]", "[1,1,1,1,1,3,7]"), "tensor b has 7 dimensions, more than 6");
+  EXPECT_EQ(reason("[3,7]", "7"), "it is malformed: 'shape' is no list");
+  EXPECT_EQ(reason("\"bf16\"", "\"b16\""), "'b16' is no type of elements");
+  EXPECT_EQ(reason("\"offset\":100", "\"offset\":-1"),
+            "tensor a of 16 bytes at -1 does not fit its shape or the file");
+  EXPECT_EQ(reason("\"offset\":100", "\"offset\":149"), "tensor b overlaps the one before it");
+  EXPECT_EQ(reason("\"name\":\"a\"", "\"name\":\"b\""), "two tensors are called b");
+  EXPECT_EQ(reason("\"step\":100", "\"step\":-100"), "it is of a negative step");
+  EXPECT_EQ(reason("\"step\":100", "\"steps\":100"), "it is malformed: no 'step'");
+  EXPECT_EQ(reason("\"metric\":0", "\"metric\":[0],\"other\":0"),
+            "it is malformed: 'metric' is no number");
   EXPECT_EQ(reason("\"bytes\":200", "\"bytes\":-9223372036854775808"),
             "it gives a file a negative size");
   EXPECT_EQ(reason("\"0000000f\"", "\"-000000f\""),

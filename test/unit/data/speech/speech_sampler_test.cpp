@@ -351,8 +351,10 @@ TEST(SpeechSampler, PositionsOfOtherDataAreRefused) {
   SpeechBucketOptions options;
   const auto sampler = sampler_of({{corpus(77), 1}}, options, 50, 8);
   const std::vector<std::int64_t> two_pools{0, 0, 1, 2}, negative{0, -1, 5};
-  EXPECT_DATA_ERROR(SpeechCursor::of_integers(two_pools, 1), "has 4 integers, 3 are needed");
+  EXPECT_DATA_ERROR(SpeechCursor::of_integers(two_pools, 1), "has 4 integers; 3 from 0 to");
   EXPECT_DATA_ERROR(SpeechCursor::of_integers(negative, 1), "integers");
+  const std::vector<std::int64_t> far{std::int64_t{1} << 62, 0, 5};  // its product would overflow
+  EXPECT_DATA_ERROR(SpeechCursor::of_integers(far, 1), "integers");
   EXPECT_DATA_ERROR(SpeechSteps(sampler, {0, 1000, {0}}, 4), "1000 were used");
   options.batch_duration = 61;
   EXPECT_NE(sampler_of({{corpus(77), 1}}, options, 50, 8).hash(), sampler.hash());
