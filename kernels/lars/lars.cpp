@@ -12,8 +12,8 @@ void trust_ratios(const Stream& stream, const TrustRatios& args) {
   check_tensor(args.begins, DType::i64, n + 1, "begins");
   check_tensor(args.ratios, DType::f64, 2 * n, "ratios");
   CHOIR_CHECK(args.control != nullptr, "trust ratios without a step control");
-  CHOIR_CHECK(args.coefficient > 0 && args.decay >= 0, "coefficient {}, decay {}", args.coefficient,
-              args.decay);
+  CHOIR_CHECK(args.coefficient > 0 && args.decay >= 0 && args.epsilon > 0,
+              "coefficient {}, decay {}, epsilon {}", args.coefficient, args.decay, args.epsilon);
   stream.count(2.0 * static_cast<double>(chunks), 2 * as_bytes(args.weight_sums));
   if (on_cuda(stream)) return cuda::trust_ratios(stream, args);
   if (!computes(stream)) return;

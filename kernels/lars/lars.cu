@@ -27,7 +27,7 @@ void trust_ratios(const Stream& stream, const ops::TrustRatios& args) {
   launch(stream, "trust_ratios", trust_ratio_kernel,
          {static_cast<unsigned>(tensors), kRatioThreads}, args.weight_sums.as<double>(),
          args.gradient_sums.as<double>(), args.begins.as<std::int64_t>(), args.ratios.as<double>(),
-         args.coefficient, args.decay, args.control);
+         args.coefficient, args.decay, args.epsilon, args.control);
 }
 
 void lars(const Stream& stream, const ops::Lars& args) {

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kLarsThreads)
 __global__ void __launch_bounds__(kRatioThreads)
     trust_ratio_kernel(const double* weight_sums, const double* gradient_sums,
                        const std::int64_t* begins, double* ratios, double coefficient, double decay,
-                       const ops::StepControl* control) {
+                       double epsilon, const ops::StepControl* control) {
   CHOIR_SHARED_ARRAY(double, scratch, kRatioThreads / kWarp);
   const std::int64_t end = begins[blockIdx.x + 1];
   double weights = 0, gradients = 0;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kRatioThreads)
   weights = block_reduce<Sum, kRatioThreads>(weights, scratch);
   gradients = block_reduce<Sum, kRatioThreads>(gradients, scratch);
   if (threadIdx.x == 0)
-    set_trust_ratio(weights, gradients, control->gradient_factor, coefficient, decay,
+    set_trust_ratio(weights, gradients, control->gradient_factor, coefficient, decay, epsilon,
                     ratios + 2 * std::int64_t{blockIdx.x});
 }
 

@@ -10,13 +10,14 @@
 
 namespace choir {
 
-/// From the sums of squares of one tensor to the two factors; once for every device.
+/// From the sums of squares of one tensor to the two factors; once for every device. The factors
+/// are a continuous function of the gradient, so that zero and a rounding error are the same.
 CHOIR_HOST_DEVICE inline void set_trust_ratio(double weights, double gradients, double factor,
-                                              double coefficient, double decay, double* ratio) {
+                                              double coefficient, double decay, double epsilon,
+                                              double* ratio) {
   const double w = std::sqrt(weights), g = std::sqrt(gradients) * factor;
-  const bool none = w == 0 || g == 0;
-  ratio[0] = none ? 1 : coefficient * w / (g + decay * w);
-  ratio[1] = none ? 0 : ratio[0] * decay;
+  ratio[0] = w == 0 ? 1 : coefficient * w / (g + decay * w + epsilon);
+  ratio[1] = w == 0 ? 0 : ratio[0] * decay;
 }
 
 namespace cpu {

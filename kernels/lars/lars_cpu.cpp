@@ -65,7 +65,7 @@ void trust_ratios(const ops::TrustRatios& args) {
   for (std::int64_t t = 0; t + 1 < args.begins.count(); ++t)
     set_trust_ratio(sum(args.weight_sums, begins[t], begins[t + 1]),
                     sum(args.gradient_sums, begins[t], begins[t + 1]),
-                    args.control->gradient_factor, args.coefficient, args.decay,
+                    args.control->gradient_factor, args.coefficient, args.decay, args.epsilon,
                     args.ratios.as<double>() + 2 * t);
 }
 

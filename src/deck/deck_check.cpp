@@ -124,7 +124,7 @@ class Checks {
     const std::string& name = deck_.optimizer.name;
     const bool lars = name == "lars";
     const std::vector<std::string> others =
-        lars ? std::vector<std::string>{"optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"}
+        lars ? std::vector<std::string>{"optimizer.beta1", "optimizer.beta2"}
              : std::vector<std::string>{"optimizer.momentum", "optimizer.trust_coefficient"};
     for (const std::string& key : others)
       if (deck_.given(key))

@@ -26,7 +26,11 @@ void add_optimizer_keys(Table& table) {
   optimizer.add("beta2", &Part::beta2, "", "adamw: decay of the second moment.")
       .at_least(0)
       .below(1);
-  optimizer.add("epsilon", &Part::epsilon, "", "adamw: added to the root of the second moment.")
+  optimizer
+      .add("epsilon", &Part::epsilon, "",
+           "adamw: added to the root of the second moment; lars: added to the denominator of the "
+           "factor that optimizer.trust_coefficient describes. Gradients far below it count as "
+           "zero.")
       .above(0);
   optimizer
       .add("weight_decay", &Part::weight_decay, "",
@@ -40,7 +44,7 @@ void add_optimizer_keys(Table& table) {
   optimizer
       .add("trust_coefficient", &Part::trust_coefficient, "",
            "lars: the learning rate of a matrix w with gradient g is multiplied with this * |w| / "
-           "(|g| + weight_decay * |w|).")
+           "(|g| + weight_decay * |w| + epsilon).")
       .above(0);
   optimizer.add("grad_clip", &Part::grad_clip, "", "Largest global gradient norm. 0: no clipping.")
       .at_least(0);

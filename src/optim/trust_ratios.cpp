@@ -30,6 +30,7 @@ void TrustRatios::compute(const Stream& stream, std::span<Communicator* const> h
                              .ratios = ratios_,
                              .coefficient = options_.coefficient,
                              .decay = options_.decay,
+                             .epsilon = options_.epsilon,
                              .control = control});
 }
 

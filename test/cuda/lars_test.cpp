@@ -67,19 +67,22 @@ TEST_F(CudaLars, WritesNothingWhenTheStepIsNotApplied) {
   EXPECT_TRUE(s.master.same_bits(before.master) && s.velocity.same_bits(before.velocity));
 }
 
-// Tensors of one chunk, of none of weights, and of more chunks than a block has threads.
+// Tensors of one chunk without a gradient, of weights of zero, and of more chunks than a block has
+// threads.
 TEST_F(CudaLars, RatiosAreThoseOfTheCpu) {
   constexpr std::int64_t kChunks = 300;
   HostTensor weights = HostTensor::filled(DType::f64, {kChunks}, 0.125);
   HostTensor gradients = HostTensor::filled(DType::f64, {kChunks}, 0.5);
   weights.set(1, 0);
+  gradients.set(0, 0);
   HostTensor begins(DType::i64, {4}), here(DType::f64, {6}), there(DType::f64, {6});
   const std::int64_t first[] = {0, 1, 2, kChunks};
   std::copy(std::begin(first), std::end(first), begins.as<std::int64_t>());
   ops::StepControl control{.apply = 1, .gradient_factor = 0.5};
   ops::TrustRatios args;
   args.weight_sums = weights, args.gradient_sums = gradients, args.begins = begins;
-  args.ratios = here, args.coefficient = 0.02, args.decay = 0.01, args.control = &control;
+  args.ratios = here, args.coefficient = 0.02, args.decay = 0.01, args.epsilon = 0.25,
+  args.control = &control;
   CpuDevice cpu;
   ops::trust_ratios(Stream(cpu), args);
   Mirror mirror(device());
@@ -90,6 +93,7 @@ TEST_F(CudaLars, RatiosAreThoseOfTheCpu) {
   mirror.fetch();
   // Sums of eighths and halves are exact in any order.
   for (std::int64_t i = 0; i < 6; ++i) EXPECT_EQ(there[i], here[i]) << i;
+  EXPECT_GT(here[0], 0.02);
   EXPECT_EQ(here[2], 1);
   EXPECT_EQ(here[3], 0);
 }

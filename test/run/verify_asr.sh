@@ -28,6 +28,13 @@ run 4 verify "$deck" model.conv_norm=batchnorm --steps 5 --layouts \
   "dp=2 tp=2 sequence=true,pp=2 dp=2,pp=2 tp=2,dp=4 zero=3,dp=3,dp=2 zero=2 recompute=full,recompute=selective"
 expect "batch normalisation" 0 "state 1e-12" "VALID: 7 layouts"
 
+# Frames that see themselves alone: gradients of the weights of positions are rounding errors, d = 1e-18 a number, which LARS
+# makes a step of rate x coefficient x |w| x d / epsilon = 1 x 0.02 x 4 x 1e-18 / 1e-3 = 8e-17. Moments are compared on a
+# scale of at least 1/1000 of the largest, that of biases, 0.1 of a rate of 1: 8e-17 / 1e-4 = 8e-13.
+run 4 verify "$deck" model.left_context=0 model.right_context=0 optimizer.name=lars optimizer.learning_rate=1 \
+  optimizer.trust_coefficient=0.02 optimizer.weight_decay=0 optimizer.epsilon=1e-3 --layouts "dp=2 tp=2,dp=4 zero=1,tp=4"
+expect "LARS on gradients that consist of rounding errors" 0 "VALID: 3 layouts"
+
 few="dp=3 zero=3,tp=2 sequence=true,pp=2 recompute=full,dp=2 tp=2 zero=1,tp=2 pp=2 schedule=zb-h1"
 for precision in bf16-mixed $(exhaustive && echo fp32); do
   run 4 verify "$deck" --layouts "$few" --precision "$precision"

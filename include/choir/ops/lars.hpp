@@ -1,24 +1,30 @@
 #pragma once
-// LARS (You, Gitman & Ginsburg 2017): momentum, with a learning rate of its own for every tensor.
+// LARS (You, Gitman & Ginsburg 2017, arXiv:1708.03888): momentum, with a learning rate of its own
+// for every tensor.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 #include "choir/ops/step_control.hpp"
 
 namespace choir::ops {
 
-/// What the two terms of a LARS step are multiplied with: {ratio, ratio * decay}, f64.
+/// The factors of the two terms of a LARS step, {ratio, ratio * decay}, in f64.
 struct TrustRatios {
   TensorView weight_sums;    ///< [chunks] f64: sums of squares of parts of weights, ...
   TensorView gradient_sums;  ///< [chunks] f64: ... and of gradients, before gradient_factor
   TensorView begins;         ///< [n + 1] i64: tensor i has chunks [begins[i], begins[i + 1])
   TensorView ratios;         ///< [n, 2] f64
   double coefficient = 1e-3, decay = 0;
+  double epsilon = 1e-8;                 ///< above 0
   const StepControl* control = nullptr;  ///< device memory
 };
 
 /// With |w| and |g| of each tensor, g = gradient * gradient_factor:
-/// ratio = coefficient * |w| / (|g| + decay * |w|); {1, 0} where |w| or |g| is 0. The chunks of a
-/// tensor are summed in their order.
+/// ratio = coefficient * |w| / (|g| + decay * |w| + epsilon); {1, 0} where |w| is 0, as weights
+/// that begin at zero would stay there. This is Algorithm 1 of the paper with the epsilon of LARC
+/// in NVIDIA Apex, where it is 1e-8, too. A gradient that consists of rounding errors of norm d
+/// moves its tensor by at most rate * coefficient * |w| * d / epsilon in a step, and with momentum
+/// m by 1 / (1 - m) times as much in the end; without epsilon it would be a full step in the
+/// direction of the noise. The chunks of a tensor are summed in their order.
 void trust_ratios(const Stream& stream, const TrustRatios& args);
 
 /// With what `control` holds after end_step(): v = momentum * v + learning_rate * scale *

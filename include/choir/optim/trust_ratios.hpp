@@ -18,8 +18,8 @@ namespace choir {
 class TrustRatios {
  public:
   struct Options {
-    double coefficient = 1e-3, decay = 0;
-    bool exact = false;  ///< see TrainedNorm
+    double coefficient = 1e-3, decay = 0, epsilon = 1e-8;  ///< see ops::TrustRatios
+    bool exact = false;                                    ///< see TrainedNorm
   };
   /// Masters must be on the device, f32 or f64.
   TrustRatios(const ParameterStorage& storage, Device& device, const Options& options);

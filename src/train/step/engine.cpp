@@ -162,6 +162,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
         storage, device,
         TrustRatios::Options{.coefficient = optimizer.trust_coefficient,
                              .decay = optimizer.weight_decay,
+                             .epsilon = optimizer.epsilon,
                              .exact = options.reproducible});
   const auto terms = static_cast<std::int64_t>(instance_.loss_terms().size());
   const std::int64_t places = options.micro_batches * storage.sharding().data_ranks();

@@ -53,6 +53,7 @@ std::vector<double> three_steps(std::vector<double> w, double (*gradient)(double
                                    .ratios = {ratio, DType::f64, {2}},
                                    .coefficient = 0.02,
                                    .decay = 0.01,
+                                   .epsilon = 1e-30,
                                    .control = &control});
     ops::lars(cpu.stream, {.master = view(w),
                            .gradient = view(g),
@@ -81,8 +82,8 @@ TEST(Lars, GoldenSteps) {
   for (std::size_t i = 0; i < bias.size(); ++i) EXPECT_NEAR(bias[i], of_bias[i], 1e-15) << i;
 }
 
-// A weight that is zero, or has no gradient, is updated as by momentum alone.
-TEST(Lars, NoRatioWithoutANorm) {
+// A weight that is zero is updated by momentum alone; one without a gradient decays all the same.
+TEST(Lars, RatiosOfZeroWeightsAndZeroGradients) {
   CpuBench cpu;
   double weights[] = {0, 4, 4}, gradients[] = {9, 0, 9}, ratios[6] = {};
   std::int64_t begins[] = {0, 1, 2, 3};
@@ -93,9 +94,43 @@ TEST(Lars, NoRatioWithoutANorm) {
                                  .ratios = {ratios, DType::f64, {6}},
                                  .coefficient = 0.1,
                                  .decay = 0.5,
+                                 .epsilon = 0.25,
                                  .control = &control});
-  const double expected[] = {1, 0, 1, 0, 0.1 * 2 / (3 + 0.5 * 2), 0.5 * 0.1 * 2 / (3 + 0.5 * 2)};
+  const double without = 0.1 * 2 / (0.5 * 2 + 0.25), with = 0.1 * 2 / (3 + 0.5 * 2 + 0.25);
+  const double expected[] = {1, 0, without, 0.5 * without, with, 0.5 * with};
   for (int i = 0; i < 6; ++i) EXPECT_DOUBLE_EQ(ratios[i], expected[i]) << i;
+}
+
+// A gradient that is zero but for rounding errors is one vector in one layout and another one in
+// the next. The two steps differ by no more than |w| * coefficient times the two norms over
+// epsilon; decay, which both have, differs by as small a part of itself.
+TEST(Lars, RoundingErrorsBecomeNoSteps) {
+  constexpr double kNoise = 1e-17, kWeight = 2, kCoefficient = 0.02, kEpsilon = 1e-8;
+  for (const double decay : {0.0, 0.01}) {
+    CpuBench cpu;
+    double weights[] = {kWeight * kWeight, kWeight * kWeight, kWeight * kWeight};
+    double gradients[] = {0, kNoise * kNoise, 9 * kNoise * kNoise}, ratios[6] = {};
+    std::int64_t begins[] = {0, 1, 2, 3};
+    const ops::StepControl control{.apply = 1, .gradient_factor = 1};
+    ops::trust_ratios(cpu.stream, {.weight_sums = {weights, DType::f64, {3}},
+                                   .gradient_sums = {gradients, DType::f64, {3}},
+                                   .begins = {begins, DType::i64, {4}},
+                                   .ratios = {ratios, DType::f64, {6}},
+                                   .coefficient = kCoefficient,
+                                   .decay = decay,
+                                   .control = &control});
+    // Steps along the noise: of nothing, of d, and of 3 d in the other direction.
+    const double along[] = {0, ratios[2] * kNoise, -ratios[4] * 3 * kNoise};
+    const double most = kWeight * kCoefficient * 4 * kNoise / kEpsilon;
+    const double decays = kWeight * ratios[1];
+    for (const int a : {0, 1, 2})
+      for (const int b : {0, 1, 2}) {
+        SCOPED_TRACE(fmt::format("decay {}, gradients {} and {}", decay, a, b));
+        EXPECT_LE(std::abs(along[a] - along[b]), most);
+        EXPECT_LE(kWeight * std::abs(ratios[2 * a + 1] - ratios[2 * b + 1]),
+                  decays * 4 * kNoise / kEpsilon);
+      }
+  }
 }
 
 TEST(Lars, FollowsTheReference) {

@@ -103,11 +103,14 @@ double norm_of(const std::vector<double>& x) {
   return std::sqrt(sum);
 }
 
-/// Algorithm 1 of You et al. 2017 for a tensor; what does not decay has no ratio either.
+constexpr double kLarsEpsilon = 0.125;
+
+/// Algorithm 1 of You et al. 2017 for a tensor, with epsilon; what does not decay has no ratio
+/// either.
 void lars_by_hand(Textbook& book, const std::vector<double>& g, bool matrix, double rate) {
   constexpr double kTrust = 0.02, kMomentum = 0.8;
   const double w = norm_of(book.w), beta = matrix ? kDecay : 0;
-  const double ratio = matrix && w > 0 ? kTrust * w / (norm_of(g) + beta * w) : 1;
+  const double ratio = matrix && w > 0 ? kTrust * w / (norm_of(g) + beta * w + kLarsEpsilon) : 1;
   for (std::size_t i = 0; i < g.size(); ++i) {
     const double direction = g[i] + (matrix && w == 0 ? 0 : beta) * book.w[i];
     book.m[i] = kMomentum * book.m[i] + rate * ratio * direction;
@@ -127,7 +130,8 @@ void check_lars(const char* precision, double tolerance) {
   ModelInstance& instance = run.engine().instance();
   Optimizer& lars = run.engine().optimizer();
   TrainedNorm gradients(instance.storage(), instance.device());
-  TrustRatios ratios(instance.storage(), instance.device(), {.coefficient = 0.02, .decay = kDecay});
+  TrustRatios ratios(instance.storage(), instance.device(),
+                     {.coefficient = 0.02, .decay = kDecay, .epsilon = kLarsEpsilon});
   std::map<std::string, Textbook> books;
   for (const Parameter& p : instance.parameters().parameters()) {
     Textbook& book = books[p.name];
