@@ -19,6 +19,7 @@ trap 'signalled=yes' USR1
 
 job_fail() { echo "job: $2" >&2; job_exit "$1"; }
 job_exit() {  # job_exit CODE
+  storage_unstage
   [ -z "${CHOIR_CHAIN:-}" ] || chain_end "$job_id" "$1"
   exit "$1"
 }

@@ -12,10 +12,13 @@ override() {
 # yet, so it looks at what will be copied. To be called in a subshell, which forgets that.
 # shellcheck disable=SC2154  # deck is the caller's, as overrides are
 check_deck() {  # check_deck PROGRAM
-  local item path
+  local item key path
+  local -A paths=()
   for item in ${STAGE:-}; do
-    path=${item#*=}
-    [ ! -e "$path" ] || override "${item%%=*}=[\"$path\"]"
+    key=${item%%=*} path=${item#*=}
+    [ -e "$path" ] || continue
+    paths[$key]+=${paths[$key]:+,}\"$path\"
+    override "$key=[${paths[$key]}]"
   done
   "$1" train --check "$deck" ${overrides[@]+"${overrides[@]}"}
 }

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154  # site_line is the site's; nodes and line are set by place.sh and by it
+# shellcheck shell=bash disable=SC2154  # site_line is the site's; nodes, line and job_id are set by place.sh, by it and by job.sh
 # File systems: stripes of the run directory, and copies of data on the disks of the nodes. To be sourced.
 
 # Lustre decides on how many servers a file lies when it is made, by its folder: before the first checkpoint. Parts of
@@ -14,19 +14,34 @@ storage_stripe() {  # storage_stripe RUN_DIR
 }
 
 # STAGE="KEY=PATH ...": PATH (a file or folder of prepared data) is copied to the disk of every node, and the deck's KEY
-# names the copy. Nothing is copied where the site has no such disk.
+# names the copy, or the copies of all paths that have this key. Nothing is copied where the site has no such disk. The
+# name of a copy contains a hash of the absolute path, because files of different folders may have the same name. Each
+# job has a folder of its own, which it removes at its end: jobs that share a node never touch each other's copies.
 storage_stage() {
-  local item key path target disk
+  local item key path target disk sum
+  local -A copies=()
+  staged=""
   [ -n "${STAGE:-}" ] || return 0
   disk=$(site_scratch)
   [ -n "$disk" ] || { echo "storage: STAGE is set, but $site has no disks of nodes: data are read where they are"; return 0; }
+  staged=$disk/choir-${USER:-$(id -un)}/job-${job_id//[^A-Za-z0-9]/_}
   for item in $STAGE; do
     key=${item%%=*} path=${item#*=}
     [ -e "$path" ] || { echo "storage: STAGE: '$path' does not exist" >&2; return 3; }
-    target=$disk/choir-${USER:-user}/$(basename "$path")
+    path=$(realpath -s "$path")
+    target=$staged/$(printf %s "$path" | sha256sum | cut -c1-16)-$(basename "$path")
+    sum=$("$jobs/lib/stage.sh" --sum "$path") || { echo "storage: STAGE: '$path' cannot be read" >&2; return 3; }
     site_line "$nodes" 1 1 || return
     echo "storage: $path to $target on $nodes node(s)"
-    "${line[@]}" "$jobs/lib/stage.sh" "$path" "$target" || { echo "storage: copying $path failed" >&2; return 6; }
-    override "$key=[\"$target\"]"
+    "${line[@]}" "$jobs/lib/stage.sh" "$path" "$target" "$sum" || { echo "storage: copying $path failed" >&2; return 6; }
+    copies[$key]+=${copies[$key]:+,}\"$target\"
+    override "$key=[${copies[$key]}]"
   done
+}
+
+# At the end of the job. A job that is killed leaves its copies to the site, which empties such disks.
+storage_unstage() {
+  [ -n "${staged:-}" ] && site_line "$nodes" 1 1 || return 0
+  timeout 60 "${line[@]}" "$jobs/lib/stage.sh" --remove "$staged" </dev/null ||
+    echo "storage: $staged could not be removed" >&2
 }

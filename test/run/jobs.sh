@@ -248,14 +248,63 @@ cat >"$work/bin/lfs" <<'END'
 [ "$1" = getstripe ] || echo "$* of $(ls -A "${!#}" | wc -l) files" >>"$PBS_STAND_IN/lfs"
 END
 chmod +x "$work/bin/lfs"
-mkdir "$work/disk"
-LOCAL_SCRATCH=$work/disk STAGE="data.train=$work/text.txt" USER=me chain -n 1 jobs/generic.pbs "$debug" eval.interval=0 \
-  train.max_steps=2 run.dir="$work/striped"
+mkdir -p "$work/disk" "$work/held"
+tac "$work/text.txt" >"$work/held/text.txt"
+touch -d "2 days ago" "$work/held/text.txt"
+staged=(train.max_steps=2 eval.interval=2 eval.batches=1)
+LOCAL_SCRATCH=$work/disk STAGE="data.train=$work/text.txt data.val=$work/held/text.txt" USER=me \
+  chain -n 1 jobs/generic.pbs "$debug" "${staged[@]}" run.dir="$work/striped"
 pbs 20
-words "data are copied to the disk of the node" 0 "$work/text.txt to $work/disk/choir-me/text.txt on 1 node(s)" \
-  "data.train=[\"$work/disk/choir-me/text.txt\"]" "on 8 servers in parts of 16M"
+copy_of() { echo "$work/disk/choir-me/job-1_stand_in/$(printf %s "$1" | sha256sum | cut -c1-16)-$(basename "$1")"; }
+words "data are copied to the disk of the node" 0 "$work/text.txt to $(copy_of "$work/text.txt") on 1 node(s)" \
+  "data.train=[\"$(copy_of "$work/text.txt")\"]" "data.val=[\"$(copy_of "$work/held/text.txt")\"]" \
+  "on 8 servers in parts of 16M"
 look "stripes are set while there is no file" has "$PBS_STAND_IN/lfs" \
   "setstripe -c 8 -S 16M $work/striped/checkpoints of 0 files"
+look "... and the copies are removed at the end of the job" test -z "$(ls "$work/disk/choir-me")"
+cd "$work" || exit 1
+train 2 unstaged 'data.val=["held/text.txt"]' "${staged[@]}"
+all_losses() { grep -oE '"(val_)?loss":[^,}]*' "$1/metrics.jsonl"; }
+check "two files of one name: the losses of the files themselves" eval 'all_losses striped | grep val_ && same "all_losses striped" "all_losses unstaged"'
+cd "$root" || exit 1
+
+# stage_as JOB STAGE: prints the overrides that the job gets.
+stage_as() (
+  export USER=me
+  # shellcheck disable=SC2034  # the files below read these
+  job_id=$1 STAGE=$2 site=generic nodes=1 jobs=$root/jobs overrides=()
+  . "$jobs/lib/overrides.sh"
+  . "$jobs/lib/storage.sh"
+  site_scratch() { echo "$work/disk"; }
+  # shellcheck disable=SC2034
+  site_line() { line=(env); }
+  storage_stage >&2 || exit
+  printf '%s\n' "${overrides[@]}"
+)
+path_of() { sed -E 's/^[a-z.]+=\["(.*)"\]$/\1/' <<<"$1"; }  # path_of OVERRIDE
+mkdir -p "$work/one/folder" "$work/two"
+echo first >"$work/one/x" && echo other >"$work/two/x" && cp "$work/one/x" "$work/one/folder/"
+of_a=$(path_of "$(stage_as a "data.train=$work/one/x")" 2>"$out")
+echo newer >"$work/one/x"
+of_b=$(path_of "$(stage_as b "data.train=$work/one/x")" 2>"$out")
+look "two jobs on one node: each has its own copy" test "$(cat "$of_a" "$of_b" | paste -sd,)" = first,newer
+echo older >"$work/one/x" && touch -d "2 days ago" "$work/one/x"
+look "an older file of the same size replaces the copy" cmp "$(path_of "$(stage_as b "data.train=$work/one/x")")" "$work/one/x"
+look "a folder" diff -r "$(path_of "$(stage_as b "data.train=$work/one/folder")")" "$work/one/folder"
+echo twist >"$work/disk/choir-me/job-b/$(printf %s "$work/one/folder" | sha256sum | cut -c1-16)-folder/x"
+look "... of which a file has changed" diff -r "$(path_of "$(stage_as b "data.train=$work/one/folder")")" "$work/one/folder"
+look "two paths of one key are both in the list" matches <(stage_as b "data.train=$work/one/x data.train=$work/two/x") \
+  '^data.train=\["[^"]*-x","[^"]*-x"\]$'
+mkdir "$work/faulty"
+cat >"$work/faulty/cp" <<'END'
+#!/bin/sh
+PATH=${PATH#*:} cp "$@" && for copy; do :; done && printf X | dd of="$copy" conv=notrunc status=none
+END
+chmod +x "$work/faulty/cp"
+code=0
+PATH=$work/faulty:$PATH stage_as c "data.train=$work/one/x" >"$out" 2>&1 || code=$?
+words "a copy that differs from its source" 6 "differs from the source" "copying $work/one/x failed"
+look "... is not left behind" test -z "$(ls "$work/disk/choir-me/job-c")"
 LOCAL_SCRATCH=$work/disk STAGE="data.train=nowhere" chain -n 1 jobs/generic.pbs "${short[@]}" run.dir="$work/striped"
 pbs 20
 words "data to copy that are not there" 3 "STAGE: 'nowhere' does not exist"
