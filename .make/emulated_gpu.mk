@@ -45,7 +45,7 @@ $(foreach variant,plain address thread,$(eval $(call host_variant,$(variant))))
 # The program, and tests of several ranks, on the GPU that is not there. NCCL is played by a library
 # of ours, which is opened as the real one is and queues its work on the same streams.
 MPI_CUDA_TESTS := $(sort $(wildcard test/mpi_cuda/*.cpp))
-$(BUILD)/choir_host_cuda: $(BUILD)/obj/src/app/main.o $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
+$(BUILD)/choir_host_cuda: $(MAIN_OBJECTS) $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
 $(BUILD)/test_host_cuda_mpi: $(call objects,$(MPI_CUDA_TESTS)) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) \

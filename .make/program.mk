@@ -34,7 +34,10 @@ ALONE  := kernels/% src/models/families.cpp src/train/step/build_info.cpp $(BROK
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
   $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
 
-SOURCES := $(filter-out src/app/main.cpp,$(shell find src -name '*.cpp' | sort))
+# Only programs of users, and the tests that look at their threads, contain these.
+MAIN    := $(addprefix src/app/,main.cpp thread_start.cpp)
+MAIN_OBJECTS := $(MAIN:%.cpp=$(BUILD)/obj/%.o)
+SOURCES := $(filter-out $(MAIN),$(shell find src -name '*.cpp' | sort))
 KERNELS := $(sort $(shell find kernels -name '*.cpp'))
 # What only a build with CUDA contains, and what stands in for it in one without.
 in_folders = $(foreach s,$(2),$(if $(strip $(foreach folder,$(1),$(findstring /$(folder)/,$s))),$s))
@@ -58,7 +61,7 @@ link = echo "  link  $@" && $(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(1)
 all: $(BUILD)/choir
 
 # What it was made from stands beside it, for tests that link the same.
-$(BUILD)/choir: $(BUILD)/obj/src/app/main.o $(OBJECTS)
+$(BUILD)/choir: $(MAIN_OBJECTS) $(OBJECTS)
 	@$(call link,$(LDLIBS))
 	@printf '%s\n' $^ > $(BUILD)/objects.txt
 

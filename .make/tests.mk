@@ -10,7 +10,7 @@ TEST_LIBS  := $(GTEST_LIBS)
 
 UNIT_OBJECTS := $(call objects,$(UNIT_TESTS))
 MPI_OBJECTS  := $(call objects,$(MPI_TESTS))
-$(BUILD)/test_unit: $(UNIT_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+$(BUILD)/test_unit: $(UNIT_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(BUILD)/obj/src/app/thread_start.o $(OBJECTS)
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
 $(BUILD)/test_mpi: $(MPI_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
@@ -18,7 +18,7 @@ $(BUILD)/test_mpi: $(MPI_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 
 # The program with one family of models more (test/toy_family).
 TOY := $(sort $(wildcard test/toy_family/*.cpp))
-$(BUILD)/choir_toy: $(BUILD)/obj/src/app/main.o $(TOY:%.cpp=$(BUILD)/obj/%.o) \
+$(BUILD)/choir_toy: $(MAIN_OBJECTS) $(TOY:%.cpp=$(BUILD)/obj/%.o) \
     $(filter-out $(BUILD)/obj/src/models/families.o,$(OBJECTS))
 	@$(call link,$(LDLIBS))
 
@@ -29,6 +29,6 @@ $(BROKEN:%=$(BUILD)/broken_rules/%): $(BUILD)/broken_rules/written ;
 $(BUILD)/broken_rules/%.o: $(BUILD)/broken_rules/%.cpp test/mutants/mutant.hpp $(BUILD)/prelude/src.hpp.gch
 	@echo "  c++   $*.cpp with its rules broken"
 	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -include $(BUILD)/prelude/src.hpp -include test/mutants/mutant.hpp -c -o $@ $<
-$(BUILD)/choir_mutants: $(BUILD)/obj/src/app/main.o $(BROKEN:%.cpp=$(BUILD)/broken_rules/%.o) \
+$(BUILD)/choir_mutants: $(MAIN_OBJECTS) $(BROKEN:%.cpp=$(BUILD)/broken_rules/%.o) \
     $(filter-out $(BROKEN:%.cpp=$(BUILD)/obj/%.o),$(OBJECTS))
 	@$(call link,$(LDLIBS))

@@ -13,6 +13,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/failure.hpp"
+#include "choir/core/signals.hpp"
 #include "choir/core/text.hpp"
 #include "choir/core/utf8_text.hpp"
 #include "choir/deck/foreign_names.hpp"
@@ -229,8 +230,10 @@ int without_mpi(const std::function<int()>& body) {
 }
 
 int finished(const std::function<int()>& command) {
+  turn_signals_of_writes_into_errors();
   int code = 0;
   try {
+    const SignalThread signals;
     code = command();
   } catch (const std::exception& error) {  // --describe and its like print without any guard
     print_error(describe(error));

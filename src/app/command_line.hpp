@@ -82,8 +82,8 @@ std::optional<int> parse(CommandLine& app, const Arguments& arguments);
 /// aborted with its code.
 int with_mpi(const std::function<int(MpiSession&)>& body);
 
-/// Runs a command and returns its exit code: 6, with a message, where all was well but for output
-/// that did not reach its place.
+/// Runs a command in a process in which no signal disturbs what computes (SignalThread), and returns
+/// its exit code: 6, with a message, if the command succeeded but its output could not be written.
 int finished(const std::function<int()>& command);
 
 /// The same as with_mpi() for commands of one process that need no MPI. Under a launcher, whose

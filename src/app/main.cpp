@@ -1,7 +1,6 @@
 // choir SUBCOMMAND ...: the table of contents.
 #include <fmt/core.h>
 
-#include <csignal>
 #include <string>
 #include <vector>
 
@@ -55,8 +54,5 @@ int run(const std::vector<std::string>& all) {
 
 int main(int argc, char** argv) {
   choir::settle_openmp(argv);
-  // A limit on the size of files (ulimit -f) then is an error of the write, as a full disk is, and
-  // a save that fails; by default it kills the process.
-  std::signal(SIGXFSZ, SIG_IGN);
   return choir::finished([&] { return run({argv + 1, argv + argc}); });
 }

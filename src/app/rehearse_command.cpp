@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "choir/core/json.hpp"
+#include "choir/core/signals.hpp"
 #include "choir/lab/rehearse/rehearse.hpp"
 #include "choir/store/directory.hpp"
 #include "src/app/bench.hpp"
@@ -45,6 +46,7 @@ class OwnFolder {
 
 int play(const RehearsalCase& rehearsed, int rank, const std::string& result) {
   return with_mpi([&](MpiSession&) {
+    const SignalThread signals;  // that of the parent is not in this process
     write_text_file(result, rank_json(play_rank(rehearsed, rank)));
     return 0;
   });

@@ -14,6 +14,7 @@
 #include "choir/comm/mpi/mpi_api.hpp"
 #include "choir/comm/mpi/mpi_communicator.hpp"
 #include "choir/core/process.hpp"
+#include "choir/core/signals.hpp"
 #include "src/comm/mpi/crowded_node.hpp"
 
 namespace choir {
@@ -82,6 +83,7 @@ MpiSession::MpiSession(int* argc, char*** argv) : unwinding_(std::uncaught_excep
   if (code != MPI_SUCCESS)
     throw CommError("MPI_Init_thread failed: " + mpi_text(code),
                     "start through the mpiexec (srun, aprun) of the MPI this program is linked to");
+  use_alternate_stacks();  // of Open MPI's handlers, which report a crash
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank", "world");

@@ -10,7 +10,7 @@
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/spoken_text.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/corpora/spoken_process.hpp"
+#include "choir/core/run_program.hpp"
 #include "src/data/permutation.hpp"
 #include "src/data/posix_file.hpp"
 

@@ -8,7 +8,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/corpora/spoken_process.hpp"
+#include "choir/core/run_program.hpp"
 
 namespace choir {
 namespace {

@@ -1,12 +1,12 @@
 #include "choir/models/gpt/token_data.hpp"
 
-#include <array>
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/run_program.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/speech/blend_source.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
@@ -22,15 +22,19 @@ constexpr const char* kBible = "data/kjv/input.txt";
 /// One verse a line, without the reference that `bible` prints before it. "" when there is no such
 /// program.
 std::string read_bible() {
-  std::string text;
-  std::FILE* pipe = popen("bible -f Gen1:1-Rev22:21 </dev/null 2>/dev/null", "r");
-  if (pipe == nullptr) return text;
-  std::array<char, 1 << 16> line;
-  while (std::fgets(line.data(), line.size(), pipe) != nullptr) {
-    const std::string verse = line.data();
-    text += verse.substr(verse.find(' ') + 1);
+  std::string verses;
+  try {
+    verses = run_program({"bible", "-f", "Gen1:1-Rev22:21"}, "bible-kjv");
+  } catch (const DataError&) {
+    return "";
   }
-  pclose(pipe);
+  std::string text;
+  for (std::size_t at = 0; at < verses.size();) {
+    const std::size_t end = std::min(verses.find('\n', at), verses.size() - 1) + 1;
+    const std::string verse = verses.substr(at, end - at);
+    text += verse.substr(verse.find(' ') + 1);
+    at = end;
+  }
   return text;
 }
 

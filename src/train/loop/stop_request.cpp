@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <string_view>
 
@@ -11,22 +12,23 @@
 namespace choir {
 namespace {
 
-// The one kind of variable a signal handler may touch.
-volatile std::sig_atomic_t pending_save = 0;
-volatile std::sig_atomic_t pending_terminate = 0;
-volatile std::sig_atomic_t held = 0;
-volatile std::sig_atomic_t at_once = 0;
+// The one kind of variable that a signal handler and another thread may both touch: the handlers
+// run in the SignalThread.
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> pending_save{0};
+std::atomic<int> pending_terminate{0};
+std::atomic<int> held{0};
+std::atomic<int> at_once{0};
 
 extern "C" void on_save(int) {
   pending_save = 1;
 }
 extern "C" void on_terminate(int number) {
-  if (at_once) {
+  if (at_once != 0) {
     constexpr std::string_view kWords = "choir: stopped while starting: nothing was to be saved\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
   }
-  if (pending_terminate || at_once) _exit(128 + number);
-  pending_terminate = number;
+  if (pending_terminate.exchange(number) != 0 || at_once != 0) _exit(128 + number);
 }
 
 constexpr std::array<int, 3> kSignals{SIGUSR1, SIGTERM, SIGINT};
@@ -34,7 +36,7 @@ constexpr std::array<int, 3> kSignals{SIGUSR1, SIGTERM, SIGINT};
 void handle(int number, void (*handler)(int)) {
   struct sigaction action {};
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // without a SignalThread, any thread may run it
   action.sa_handler = handler;
   sigaction(number, &action, nullptr);
 }
@@ -51,7 +53,7 @@ StopRequest::StopRequest(double walltime, double margin, std::string stop_file)
       walltime_(walltime),
       margin_(margin),
       stop_file_(std::move(stop_file)) {
-  if (!held) pending_save = 0;
+  if (held == 0) pending_save = 0;
   pending_terminate = 0;
   at_once = 0;
   for (const int number : kSignals) handle(number, number == SIGUSR1 ? on_save : on_terminate);
@@ -59,7 +61,7 @@ StopRequest::StopRequest(double walltime, double margin, std::string stop_file)
 
 StopRequest::~StopRequest() {
   for (const int number : kSignals)
-    if (number != SIGUSR1 || !held) std::signal(number, SIG_DFL);
+    if (number != SIGUSR1 || held == 0) std::signal(number, SIG_DFL);
 }
 
 void StopRequest::obey_at_once() {
@@ -68,8 +70,9 @@ void StopRequest::obey_at_once() {
 
 Stop StopRequest::poll(double expected_seconds) {
   at_once = 0;
-  if (pending_terminate) return pending_terminate == SIGINT ? Stop::interrupt : Stop::terminate;
-  if (pending_save) return Stop::user;
+  if (pending_terminate != 0)
+    return pending_terminate == SIGINT ? Stop::interrupt : Stop::terminate;
+  if (pending_save != 0) return Stop::user;
   if (deadline_ > 0 && now_seconds() + expected_seconds + margin_ > deadline_)
     return Stop::walltime;
   if (!stop_file_.empty() && access(stop_file_.c_str(), F_OK) == 0) {

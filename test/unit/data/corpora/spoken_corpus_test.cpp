@@ -10,7 +10,7 @@
 #include "choir/data/corpora/corpus_labels.hpp"
 #include "choir/data/corpora/known_corpora.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/corpora/spoken_process.hpp"
+#include "choir/core/run_program.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

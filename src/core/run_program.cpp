@@ -1,4 +1,4 @@
-#include "src/data/corpora/spoken_process.hpp"
+#include "choir/core/run_program.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "choir/core/error.hpp"
+#include "choir/core/signals.hpp"
 #include "choir/core/text.hpp"
 
 extern char** environ;
@@ -58,6 +59,21 @@ class SpawnActions {
   posix_spawn_file_actions_t actions_;
 };
 
+class SpawnAttributes {
+ public:
+  SpawnAttributes() {
+    posix_spawnattr_init(&attributes_);
+    set_signals_of_child(attributes_);
+  }
+  ~SpawnAttributes() { posix_spawnattr_destroy(&attributes_); }
+  SpawnAttributes(const SpawnAttributes&) = delete;
+  SpawnAttributes& operator=(const SpawnAttributes&) = delete;
+  const posix_spawnattr_t* get() const { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
+};
+
 pid_t spawn(const std::vector<std::string>& argv, const std::string& package, int out, int err) {
   std::vector<char*> words;
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
@@ -66,8 +82,10 @@ pid_t spawn(const std::vector<std::string>& argv, const std::string& package, in
   posix_spawn_file_actions_addopen(actions.get(), 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(actions.get(), out, 1);
   posix_spawn_file_actions_adddup2(actions.get(), err, 2);
+  const SpawnAttributes attributes;
   pid_t pid = 0;
-  const int failure = ::posix_spawnp(&pid, words[0], actions.get(), nullptr, words.data(), environ);
+  const int failure =
+      ::posix_spawnp(&pid, words[0], actions.get(), attributes.get(), words.data(), environ);
   if (failure == ENOENT)
     throw DataError(fmt::format("there is no program '{}'", argv[0]),
                     fmt::format("apt-get install {}", package));
