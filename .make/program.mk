@@ -35,7 +35,7 @@ objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
   $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
 
 # Only programs of users, and the tests that look at their threads, contain these.
-MAIN    := $(addprefix src/app/,main.cpp thread_start.cpp)
+MAIN    := $(addprefix src/app/,main.cpp require_addresses.cpp thread_start.cpp)
 MAIN_OBJECTS := $(MAIN:%.cpp=$(BUILD)/obj/%.o)
 SOURCES := $(filter-out $(MAIN),$(shell find src -name '*.cpp' | sort))
 KERNELS := $(sort $(shell find kernels -name '*.cpp'))

@@ -1,6 +1,10 @@
 #include <cblas.h>
+#include <omp.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <limits>
+#include <new>
 
 #include "choir/core/error.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -43,10 +47,26 @@ void multiply(const GemmArgs& args, const T* a, const T* b, const T* bias, T* c)
 
 }  // namespace
 
+void require_blas_buffers(int buffers) {
+  constexpr std::size_t kBuffer = std::size_t{128} << 20;
+  static std::atomic<int> mapped{1};  // when the library was loaded
+  const int present = mapped.load(std::memory_order_relaxed);
+  if (buffers <= present) return;
+  const std::size_t bytes = static_cast<std::size_t>(buffers - present) * kBuffer;
+  void* const addresses = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (addresses == MAP_FAILED) throw std::bad_alloc();
+  munmap(addresses, bytes);
+  mapped = buffers;
+}
+
 void gemm_blas(PlanCache& plans, const GemmArgs& args) {
   constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
   CHOIR_CHECK(args.m <= kLargest && args.n <= kLargest && args.k <= kLargest,
               "{} x {} x {} is too large for CBLAS", args.m, args.n, args.k);
+  // Each thread of the team has one, and so has the caller.
+  const int threads = omp_get_max_threads();
+  if (threads > 1 && !omp_in_parallel()) require_blas_buffers(threads + 1);
   switch (args.in) {
     case DType::f64:
       return multiply(args, static_cast<const double*>(args.a), static_cast<const double*>(args.b),

@@ -75,6 +75,7 @@ void gemm_batched_cpu(PlanCache& plans, const GemmArgs& args) {
   }
   auto& own = plans.get<PlansOfThreads>();
   own.reserve(threads);
+  require_blas_buffers(2 * threads);  // those of teams of the library itself, and one for each here
   cpu::parallel_tasks(args.batch, [&](std::int64_t h) {
     const ThreadLimit one(1);
     multiply(*own.all[static_cast<std::size_t>(omp_get_thread_num())], args.matrix(h));

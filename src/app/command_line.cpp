@@ -14,6 +14,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/failure.hpp"
 #include "choir/core/signals.hpp"
+#include "choir/core/standard_streams.hpp"
 #include "choir/core/text.hpp"
 #include "choir/core/utf8_text.hpp"
 #include "choir/deck/foreign_names.hpp"
@@ -231,6 +232,7 @@ int without_mpi(const std::function<int()>& body) {
 
 int finished(const std::function<int()>& command) {
   turn_signals_of_writes_into_errors();
+  outlive_readers();
   int code = 0;
   try {
     const SignalThread signals;

@@ -82,8 +82,10 @@ std::optional<int> parse(CommandLine& app, const Arguments& arguments);
 /// aborted with its code.
 int with_mpi(const std::function<int(MpiSession&)>& body);
 
-/// Runs a command in a process in which no signal disturbs what computes (SignalThread), and returns
-/// its exit code: 6, with a message, if the command succeeded but its output could not be written.
+/// Runs a command in a process in which signals do not disturb what computes (SignalThread), and
+/// returns its exit code: 6, with a message, if the command succeeded but its output could not be
+/// written. A reader that stops reading (`head`) is no such error: the command does its work to the
+/// end, and what it prints from then on is discarded.
 int finished(const std::function<int()>& command);
 
 /// The same as with_mpi() for commands of one process that need no MPI. Under a launcher, whose

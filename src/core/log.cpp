@@ -12,6 +12,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/process.hpp"
 #include "choir/core/regular_file.hpp"
+#include "choir/core/standard_streams.hpp"
 
 namespace choir {
 
@@ -31,6 +32,7 @@ struct Logger::Sinks {
   spdlog::logger bare{"choir"};
   bool terminal = false;      // stdout is one
   bool shows_status = false;  // a line without an end stands on it
+  bool in_file = false;
 
   Sinks() {
     for (auto* logger : {&stamped, &bare}) logger->set_level(spdlog::level::trace);
@@ -74,6 +76,7 @@ void Logger::to_file(const std::string& path) {
   require_regular(path);
   try {
     sinks_->add<spdlog::sinks::basic_file_sink_mt>(path, false);
+    sinks_->in_file = true;
   } catch (const spdlog::spdlog_ex& error) {
     throw StorageError("cannot open the log file '" + path + "': " + error.what(),
                        "check that the directory exists and is writable");
@@ -101,8 +104,11 @@ void Logger::write(Level level, std::string_view text) {
       sinks_->bare.info("{}", text);
       break;
   }
-  sinks_->stamped.flush();
-  sinks_->bare.flush();
+  flush();
+  if (sinks_->in_file && report_lost_reader())
+    write(Level::warn,
+          "nobody reads the output of this command any more: it continues, and this file has its "
+          "whole log");
 }
 
 void Logger::flush() {

@@ -116,3 +116,28 @@ check "... is said once" test "$(grep -c 'another run is using' out)" = 1
 kill -USR1 "$first"
 wait "$first"
 check "... and the first run goes on" test $? = 75
+
+# A reader that leaves: the run does its work to the end, and its log says once that nobody read the rest of its output.
+{ "$choir" train "$debug" "${small[@]}" run.dir=unread 2>stderr </dev/null; echo $? >code; } | head -n 1 >out
+code=$(cat code) command="choir train ... | head -n 1"
+cat stderr >>out
+expect "train | head -n 1" 0 "choir"
+check "... is noted once in its log" test "$(grep -c 'nobody reads the output of this command' unread/log.txt)" = 1
+check "... which is whole" has unread/log.txt "summary:"
+{ "$choir" train "$debug" "${small[@]}" run.dir=unread_both fault.enable=true fault.stop_step=3 2>&1 </dev/null; echo $? >code; } | head -n 1 >out
+code=$(cat code) command="choir train ... 2>&1 | head -n 1"
+expect "a run that is stopped while nobody reads either output" 75 "choir"
+check "... is saved" test -e unread_both/checkpoints/step_00000003/manifest.json
+{ sleep 0.3; "$choir" train --describe 2>stderr </dev/null; echo $? >code; } | true
+code=$(cat code) command="choir train --describe | true"
+cp stderr out
+expect "a command that prints to nobody" 0
+check "... ends quietly" test ! -s stderr
+
+# A limit on addresses that is too low for the libraries or for the run ends it with a message, and at once.
+for addresses in 250000 300000 350000 420000 500000; do
+  (ulimit -v $addresses; exec timeout $((10 * patience)) "$choir" train "$debug" "${small[@]}" run.dir=narrow) >out 2>&1 </dev/null
+  code=$? command="choir train under ulimit -v $addresses"
+  check "ulimit -v $addresses ends with a message (exit code $code)" eval '[ $code != 0 ] && [ $code -lt 124 ] && [ -s out ]'
+  [ $addresses != 300000 ] || expect "... which says what to do" 1 "out of memory" "ulimit -v"
+done
