@@ -211,7 +211,7 @@ scripts=("$here"/run/*.sh)
 beside_others=" host_cuda plan train cudnn_plans kernel_mutations vendor dialogues speech_train tune salm scaling
   resume attacked report data import gpu_report cuda_flags reproducible precision tensor freeze prepare_audio zero
   prepare_speech decks storage transcribe recompute devices speak chat bundle warm_start layouts offload install tools
-  rehearse tokenizers links kernel_instructions kernel_resources kernel_occupancy "
+  terminal rehearse tokenizers links kernel_instructions kernel_resources kernel_occupancy "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_beside_others() {
   local name

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "choir/core/printable.hpp"
 #include "choir/lab/bench/bench_report.hpp"
 #include "choir/lab/bench/bench_results.hpp"
 #include "src/app/session.hpp"
@@ -57,7 +58,7 @@ BenchDeck open_bench_deck(MpiSession& session, const BenchWords& words,
 template <class Report>
 int finish_bench(const MpiSession& session, const BenchFiles& files, const Report& report) {
   if (session.rank() != 0) return report.valid() ? 0 : static_cast<int>(ExitCode::other);
-  if (files.table()) fmt::print("{}", to_string(report));
+  if (files.table()) print_safely("{}", to_string(report));
   return files.finish(to_csv(report), to_json(report), report.valid());
 }
 

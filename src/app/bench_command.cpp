@@ -4,6 +4,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/mesh/device_choice.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/deck/deck_layout.hpp"
 #include "choir/train/step/run_setup.hpp"
@@ -42,7 +43,7 @@ const std::vector<Command>& bench_kinds() {
 
 int bench_command(const Arguments& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-    fmt::print("usage: choir bench KIND ...      (choir bench KIND --help)\n\n{}", kinds_table());
+    print_safely("usage: choir bench KIND ...      (choir bench KIND --help)\n\n{}", kinds_table());
     return arguments.empty() ? static_cast<int>(ExitCode::deck) : 0;
   }
   for (const Command& kind : bench_kinds())

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "choir/core/error.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/report/sweep.hpp"
 #include "src/app/bench.hpp"
 
@@ -24,14 +25,14 @@ int report_scaling(const BenchScalingRequest& request) {
   const BenchFiles files{.csv = request.csv, .json = request.jsonl};
   files.require_writable();
   const Sweep sweep = read_sweep(request.folder);
-  if (files.table()) fmt::print("{}\n", to_table(sweep));
-  if (files.table() && sweep.valid()) fmt::print("{}\n", advice(sweep, target));
+  if (files.table()) print_safely("{}\n", to_table(sweep));
+  if (files.table() && sweep.valid()) print_safely("{}\n", advice(sweep, target));
   const int code = files.finish(to_csv(sweep), to_json_lines(sweep), sweep.valid());
   if (!files.table()) return code;
   const auto valid = std::count_if(sweep.rows.begin(), sweep.rows.end(),
                                    [](const SweepRow& row) { return row.valid(); });
-  fmt::print("{}: {} of {} rows are valid\n", sweep.valid() ? "VALID" : "INVALID", valid,
-             sweep.rows.size());
+  print_safely("{}: {} of {} rows are valid\n", sweep.valid() ? "VALID" : "INVALID", valid,
+               sweep.rows.size());
   return code;
 }
 

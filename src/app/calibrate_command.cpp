@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/lab/calibrate/calibrate.hpp"
 #include "choir/nn/precision.hpp"
 #include "choir/store/directory.hpp"
@@ -37,8 +38,8 @@ int run_calibrate(MpiSession& session, const CalibrateRequest& request) {
   if (session.rank() != 0) return 0;
   BenchFiles{.json = request.out}.write("", to_json(measured));
   if (request.out != "-")
-    fmt::print("{}written: {} (choir plan DECK.json --calibration {})\n", to_string(measured),
-               request.out, request.out);
+    print_safely("{}written: {} (choir plan DECK.json --calibration {})\n", to_string(measured),
+                 request.out, request.out);
   return 0;
 }
 

@@ -13,6 +13,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/failure.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/signals.hpp"
 #include "choir/core/standard_streams.hpp"
 #include "choir/core/text.hpp"
@@ -35,7 +36,7 @@ ExitCode code_of(const std::exception& error) {
 }
 
 void print_error(const std::string& text) {
-  std::fprintf(stderr, "choir: %s\n", text.c_str());
+  write_printable(stderr, "choir: " + printable_message(text) + "\n");
   std::fflush(stderr);
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "choir/core/plural.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/lab/doctor/doctor.hpp"
 #include "choir/models/gpt/tiny_training.hpp"
 #include "src/app/session.hpp"
@@ -15,12 +16,12 @@ void append(std::vector<Finding>& all, std::vector<Finding> more) {
 
 void print_findings(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks,
                     bool json) {
-  fmt::print("{}\n", json ? to_json(findings, ranks) : to_text(findings));
+  print_safely("{}\n", json ? to_json(findings, ranks) : to_text(findings));
 }
 
 /// What is measured now, for those who wait; beside the report, which may be JSON.
 void tell(const MpiSession& session, const std::string& what) {
-  if (session.rank() == 0) fmt::print(stderr, "doctor: {} ...\n", what);
+  if (session.rank() == 0) print_safely(stderr, "doctor: {} ...\n", what);
 }
 
 int examine(MpiSession& session, const std::string& folder, bool json) {

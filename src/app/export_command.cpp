@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/models/gpt/foreign/export_model.hpp"
 #include "choir/models/gpt/foreign/import_model.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
@@ -38,11 +39,11 @@ int export_checkpoint(MpiSession& session, const std::string& path, ExportReques
   const ExportReport report =
       export_model(mesh->world(), loaded.checkpoint, gpt_of(loaded.deck), request);
   if (session.rank() != 0) return 0;
-  for (const std::string& file : report.files) fmt::print("{}\n", file);
-  fmt::print("format={} type={} bytes={}\n", request.format, request.type, report.bytes);
+  for (const std::string& file : report.files) print_safely("{}\n", printable_name(file));
+  print_safely("format={} type={} bytes={}\n", request.format, request.type, report.bytes);
   if (report.zero_tensors > 0)
-    fmt::print("{} biases that this model does not have were written as zeros\n",
-               report.zero_tensors);
+    print_safely("{} biases that this model does not have were written as zeros\n",
+                 report.zero_tensors);
   return 0;
 }
 

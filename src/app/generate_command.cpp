@@ -13,6 +13,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/capped_text.hpp"
 #include "choir/core/json_value.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/conversations/chat_template.hpp"
 #include "choir/data/conversations/prompts.hpp"
@@ -57,7 +58,7 @@ HearRequest heard(const GenerateRequest& r) {
 }
 
 void show_times(const Generator& generator, const GenerateRequest& request, bool writes) {
-  if (request.timings && writes) fmt::print(stderr, "{}\n", generator.times().to_string());
+  if (request.timings && writes) print_safely(stderr, "{}\n", generator.times().to_string());
 }
 
 /// What a model is asked, in its tokens, and what it says.
@@ -209,9 +210,7 @@ class TextWriter {
   }
 
   void show(const std::string& text) const {
-    if (!writes_) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    if (writes_) print_generated(text);
   }
 
   const LoadedModel& loaded_;
@@ -233,13 +232,13 @@ void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool w
     const Logits logits = logits_of(*loaded.instance, prompt);
     if (!writes) return;
     write_logits(request.logits, logits);
-    fmt::print("logits={} shape={} dtype={}\n", request.logits, to_string(logits.shape),
-               logits.in_f32 ? "float32" : "float64");
+    print_safely("logits={} shape={} dtype={}\n", request.logits, to_string(logits.shape),
+                 logits.in_f32 ? "float32" : "float64");
     return;
   }
   Generator generator(*loaded.instance);
   const auto tokens = generator.generate(prompt, request.tokens, request.choice);
-  if (writes) fmt::print("{}\n", fmt::join(tokens, ","));
+  if (writes) print_safely("{}\n", fmt::join(tokens, ","));
   show_times(generator, request, writes);
 }
 
@@ -276,7 +275,7 @@ void talk(const LoadedModel& loaded, const GenerateRequest& request, Communicato
   for (;;) {
     std::string line;  // with a mark in front; empty: there is no further one
     if (world.rank() == 0) {
-      if (isatty(STDIN_FILENO) != 0) fmt::print(stderr, "> ");
+      if (isatty(STDIN_FILENO) != 0) print_safely(stderr, "> ");
       if (std::getline(std::cin, line)) line.insert(line.begin(), '>');
     }
     broadcast_text(world, line);
@@ -318,7 +317,8 @@ int generate(MpiSession& session, const GenerateRequest& request) {
 
 int generate_command(const Arguments& arguments) {
   CommandLine app(
-      "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest).",
+      "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest). A file or "
+      "a pipe gets the bytes of the text; on a terminal control characters are shown as escapes.",
       "choir generate");
   GenerateRequest request;
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();

@@ -7,6 +7,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/data/vocabulary/utf8_stream.hpp"
 #include "choir/models/salm/salm_answers.hpp"
 #include "choir/train/step/run_setup.hpp"
@@ -30,11 +31,6 @@ std::string tagged_prompt(const HearRequest& request) {
   std::string text;
   for (std::int64_t i = 0; i < clips; ++i) text += fmt::format("{} ", tag);
   return text + request.prompt;
-}
-
-void show(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
 }
 
 }  // namespace
@@ -61,20 +57,20 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
     if (place.mesh->coordinates()[Axis::data] != 0 && !all_walk) return;
     answer = prompt.answer(*loaded.instance, request.tokens, request.choice,
                            [&](const std::string& piece) {
-                             if (streams) show(characters.push(piece));
+                             if (streams) print_generated(characters.push(piece));
                            });
   };
   if (all_walk)
     work();  // ranks walk together, and agree on the way
   else
     together(world, work);
-  if (streams) show(characters.finish() + "\n");
+  if (streams) print_generated(characters.finish() + "\n");
   if (writes && request.json) {
     nlohmann::ordered_json json;
     json["prompt"] = request.prompt;
     json["audio"] = request.clips;
     json["answer"] = answer;
-    fmt::print("{}\n", dumped_safely(json));
+    print_safely("{}\n", dumped_safely(json));
   }
   return 0;
 }

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/models/fastconformer/import_nemo.hpp"
 #include "choir/models/gpt/foreign/import_model.hpp"
@@ -19,18 +20,19 @@ struct ImportArguments {
 };
 
 void print_import(const ImportReport& report, const ImportArguments& request, int ranks) {
-  fmt::print("{}: {}\n", request.import.path, report.model);
-  fmt::print("parameters={} ranks={} largest_share={} bytes={}\n", report.parameters, ranks,
-             report.largest_share, report.bytes);
+  print_safely("{}: {}\n", printable_name(request.import.path), printable_name(report.model));
+  print_safely("parameters={} ranks={} largest_share={} bytes={}\n", report.parameters, ranks,
+               report.largest_share, report.bytes);
   if (!report.missing.empty())
-    fmt::print(
+    print_safely(
         "begun anew: {}\n{} of {} parameters have their initial values, not those of a file\n",
-        join(report.missing, ", "), report.fresh, report.parameters);
-  if (!report.unused.empty()) fmt::print("left out: {}\n", join(report.unused, ", "));
+        printable_name(join(report.missing, ", ")), report.fresh, report.parameters);
+  if (!report.unused.empty())
+    print_safely("left out: {}\n", printable_name(join(report.unused, ", ")));
   if (!report.tokenizer.empty())
-    fmt::print("kept in {}/{}: {}\n", request.import.out, kTokenizerFolder,
-               join(report.tokenizer, ", "));
-  fmt::print("{}\n", report.checkpoint);
+    print_safely("kept in {}/{}: {}\n", printable_name(request.import.out), kTokenizerFolder,
+                 printable_name(join(report.tokenizer, ", ")));
+  print_safely("{}\n", printable_name(report.checkpoint));
 }
 
 /// One forward pass of the new run against given vectors.
@@ -55,8 +57,8 @@ int compare_logits(MpiSession& session, const ImportArguments& request) {
         "the model computes something else than the one that the vectors are of");
   });
   if (session.rank() == 0)
-    fmt::print("check: logits agree to {:.3e} (tolerance {:.3e})\n", difference.largest,
-               difference.tolerance);
+    print_safely("check: logits agree to {:.3e} (tolerance {:.3e})\n", difference.largest,
+                 difference.tolerance);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/report/checkpoint_report.hpp"
 #include "choir/store/directory.hpp"
 #include "src/app/session.hpp"
@@ -44,7 +45,8 @@ int inspect_checkpoint(Communicator& world, const InspectRequest& request) {
   inspected.progress = read_progress(checkpoint, world);
   if (request.verify)
     inspected.verification = verify_checkpoint(checkpoint.path, checkpoint.manifest, world);
-  if (world.rank() == 0) fmt::print("{}\n", request.json ? to_json(inspected) : to_text(inspected));
+  if (world.rank() == 0)
+    print_safely("{}\n", request.json ? to_json(inspected) : to_text(inspected));
   return static_cast<int>(inspected.damaged() ? ExitCode::storage : ExitCode::done);
 }
 
@@ -99,8 +101,8 @@ int inspect_run(Communicator& world, const std::string& folder, const InspectReq
   const bool good =
       std::all_of(list.begin(), list.end(), [](const auto& s) { return s.problem.empty(); });
   if (world.rank() == 0)
-    fmt::print("{}\n", request.json ? to_json(folder, list, request.verify)
-                                    : to_text(folder, list, request.verify));
+    print_safely("{}\n", request.json ? to_json(folder, list, request.verify)
+                                      : to_text(folder, list, request.verify));
   return static_cast<int>(good ? ExitCode::done : ExitCode::storage);
 }
 

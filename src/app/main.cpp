@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/train/step/build_info.hpp"
 #include "src/app/command_line.hpp"
@@ -13,12 +14,12 @@
 namespace {
 
 void print_usage() {
-  fmt::print("choir {} ({}): trains and runs transformer language models on MPI ranks\n\n",
-             choir::kVersion, choir::build_revision());
-  fmt::print("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
+  choir::print_safely("choir {} ({}): trains and runs transformer language models on MPI ranks\n\n",
+                      choir::kVersion, choir::build_revision());
+  choir::print_safely("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
   for (const choir::Command& command : choir::commands())
-    fmt::print("  {:<10} {}\n", command.name, command.summary);
-  fmt::print("\nseveral ranks: mpiexec -n N choir train DECK.json [key.path=value ...]\n");
+    choir::print_safely("  {:<10} {}\n", command.name, command.summary);
+  choir::print_safely("\nseveral ranks: mpiexec -n N choir train DECK.json [key.path=value ...]\n");
 }
 
 // With MPI, whose end waits for all ranks: a launcher ends the others as soon as one exits with an
@@ -42,7 +43,7 @@ int run(const std::vector<std::string>& all) {
     return all.empty() ? static_cast<int>(choir::ExitCode::deck) : 0;
   }
   if (all[0] == "--version") {
-    fmt::print("choir {} ({})\n", choir::kVersion, choir::build_revision());
+    choir::print_safely("choir {} ({})\n", choir::kVersion, choir::build_revision());
     return 0;
   }
   for (const choir::Command& command : choir::commands())

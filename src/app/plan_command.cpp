@@ -13,6 +13,7 @@
 
 #include "choir/core/json.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
 #include "choir/lab/plan/plan_report.hpp"
@@ -217,8 +218,8 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   }
   const LayoutSearch* found = search ? &*search : nullptr;
   if (speaks)
-    fmt::print("{}{}", answer(written ? &*written : nullptr, found, wanted, typed(request.words)),
-               details);
+    print_safely("{}{}", answer(written ? &*written : nullptr, found, wanted, typed(request.words)),
+                 details);
   request.files.write("", plan_json(plan ? &*plan : nullptr, found, wanted));
   std::fflush(stdout);
   require_fit(plan, found, wanted);
@@ -257,10 +258,10 @@ int run_fill(const PlanRequest& request) {
       throw StorageError(fmt::format("cannot write '{}'", request.out), "name another --out");
   }
   if (request.files.table())
-    fmt::print("{}  type     jobs/launch -n {} build/choir train {}\n{}:\n{}",
-               to_string(found, wanted), place.ranks, file,
-               request.out.empty() ? "the deck, to be saved" : "written to " + request.out,
-               found.deck);
+    print_safely("{}  type     jobs/launch -n {} build/choir train {}\n{}:\n{}",
+                 to_string(found, wanted), place.ranks, file,
+                 request.out.empty() ? "the deck, to be saved" : "written to " + request.out,
+                 found.deck);
   request.files.write("", plan_json(&found.plan, nullptr, place));
   if (found.share >= wanted.fill.low) return 0;
   throw DeckError(fmt::format("the largest model that fits fills {:.1f} %", 100 * found.share),

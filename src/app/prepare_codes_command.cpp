@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/data/codes/prepare_codes.hpp"
 #include "choir/models/codec/codec_voice.hpp"
 #include "src/app/codec_run.hpp"
@@ -29,7 +30,7 @@ int make_codes(MpiSession& session, const CodesRequest& request) {
                                        [&](std::span<const std::int16_t> audio) {
                                          return stored_codes(run.coder().encode(audio));
                                        });
-    if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+    if (session.rank() == 0) print_safely("{}\n", summary.to_string());
   }
   return 0;
 }

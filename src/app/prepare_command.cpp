@@ -8,6 +8,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/prepare_audio.hpp"
 #include "choir/data/conversations/prepare_chat.hpp"
@@ -48,7 +49,7 @@ int prepare_pieces(MpiSession& session, const TextRequest& request) {
   PrepareOptions options = request.options;
   options.vocabulary = &*vocabulary;
   const auto summary = prepare_text(request.paths, request.out, options, &mesh->world());
-  if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+  if (session.rank() == 0) print_safely("{}\n", summary.to_string());
   return 0;
 }
 
@@ -73,7 +74,8 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
     return without_mpi([&] {
       refuse_vocab_size(*request);
       request->options.tokenizer = vocabulary_kind_of(tokenizer);
-      fmt::print("{}\n", prepare_text(request->paths, request->out, request->options).to_string());
+      print_safely("{}\n",
+                   prepare_text(request->paths, request->out, request->options).to_string());
       return 0;
     });
   });
@@ -95,6 +97,7 @@ int make_chat(MpiSession& session, const ChatRequest& request) {
       throw DeckError("there is nothing to do", "--out FOLDER, or --show N to look at it first");
     if (session.rank() != 0 || request.show == 0) return;
     const bool colour = ::isatty(STDOUT_FILENO) != 0;
+    // The text is printable already, and the colours have to stay.
     fmt::print("{}", show_chat(request.files, request.show, request.options,
                                colour ? "\x1b[32m" : "[[", colour ? "\x1b[0m" : "]]"));
   });
@@ -102,7 +105,7 @@ int make_chat(MpiSession& session, const ChatRequest& request) {
   Logger log(session.rank() == 0);
   log.to_stdout();
   const auto summary = prepare_chat(mesh->world(), log, request.files, folder, request.options);
-  if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+  if (session.rank() == 0) print_safely("{}\n", summary.to_string());
   return 0;
 }
 
@@ -159,7 +162,7 @@ int make_audio(MpiSession& session, const AudioRequest& request) {
   Logger log(session.rank() == 0);
   log.to_stdout();
   const auto summary = prepare_audio(mesh->world(), log, request.manifests, folder, options);
-  if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+  if (session.rank() == 0) print_safely("{}\n", summary.to_string());
   return 0;
 }
 
@@ -227,16 +230,16 @@ void make_tokenizer(const TokenizerRequest& request) {
     ids += std::ssize(encoded.ids);
     unwritten += !encoded.unknown.empty();
   }
-  fmt::print(
+  print_safely(
       "texts       {}, {} bytes\nunits       {}, {} entries, hash {:016x}; the blank of CTC "
       "comes on top\n            {:.2f} bytes of text each\n",
       format_count(std::ssize(texts)), format_count(letters), request.training.type,
       vocabulary.size(), vocabulary.hash(),
       static_cast<double>(letters) / static_cast<double>(std::max<std::int64_t>(ids, 1)));
   if (unwritten > 0)
-    fmt::print("            {} of the texts have characters outside the vocabulary\n",
-               format_count(unwritten));
-  fmt::print("written     {}.json{}\n", stem, pieces ? ", " + stem + ".model" : "");
+    print_safely("            {} of the texts have characters outside the vocabulary\n",
+                 format_count(unwritten));
+  print_safely("written     {}.json{}\n", stem, pieces ? ", " + stem + ".model" : "");
 }
 
 void add_prepare_tokenizer(CommandLine& prepare, PrepareAction& chosen) {
@@ -271,7 +274,7 @@ void make_tokens(const TokensRequest& request) {
                                ? std::filesystem::path(request.tokenizer).stem().string()
                                : request.name;
   for (const std::string& folder : request.folders)
-    fmt::print("{}\n", write_labels(folder, vocabulary, name, on_bad).to_string());
+    print_safely("{}\n", write_labels(folder, vocabulary, name, on_bad).to_string());
 }
 
 void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/known_corpora.hpp"
 #include "choir/data/corpora/spoken_dialogues.hpp"
@@ -99,7 +100,7 @@ int make_corpus(MpiSession& session, const CorpusRequest& request) {
       report = asterisk_corpus(request.out, request.prompts);
   });
   if (request.kind != "asterisk") report = spoken(world, request);
-  if (world.rank() == 0) fmt::print("{}", report.to_string(request.out));
+  if (world.rank() == 0) print_safely("{}", report.to_string(request.out));
   return 0;
 }
 

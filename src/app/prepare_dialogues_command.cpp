@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/dialogues/dialogue_form.hpp"
 #include "choir/data/dialogues/prepare_dialogues.hpp"
@@ -32,7 +33,7 @@ void make_corpus_of_dialogues(Communicator& world, Logger& log, const std::strin
     const std::string stem = std::filesystem::path(manifest).stem().string();
     const auto summary = prepare_dialogues(world, log, {manifest}, folder + "/" + stem, options);
     if (world.rank() != 0) continue;
-    fmt::print("{}\n\n", summary.to_string());
+    print_safely("{}\n\n", summary.to_string());
     if (options.units.find('/') == std::string::npos)
       options.units =
           fmt::format("{}/tokenizer.{}.json", DialogueForm::user(summary.folder), summary.units);
@@ -66,7 +67,7 @@ int make_dialogues(MpiSession& session, const DialoguesRequest& request) {
     return 0;
   }
   const auto summary = prepare_dialogues(world, log, request.paths, folder, options);
-  if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+  if (session.rank() == 0) print_safely("{}\n", summary.to_string());
   return 0;
 }
 

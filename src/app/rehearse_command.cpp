@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "choir/core/json.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/signals.hpp"
 #include "choir/lab/rehearse/rehearse.hpp"
 #include "choir/store/directory.hpp"
@@ -101,7 +102,7 @@ int rehearse(const RehearseRequest& request) {
     if (!played.empty()) reopen_checkpoint(rehearsed);
     played.push_back(play_apart(rehearsed, rank));
   }
-  if (request.files.table()) fmt::print("{}", to_string(rehearsed, played));
+  if (request.files.table()) print_safely("{}", to_string(rehearsed, played));
   request.files.write("", to_json(rehearsed, played));
   return 0;
 }

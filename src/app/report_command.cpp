@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "choir/core/error.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/report/report_page.hpp"
 #include "choir/report/wandb_run.hpp"
@@ -61,8 +62,10 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
   for (const report::ReportedRun& run : subjects.runs) {
     any = any || !run.empty();
     if (!run.state.empty())
-      fmt::print("{}: {}: {}\n", run.path, report::name_of(run.fate), run.state);
-    for (const std::string& note : run.notes) fmt::print("{}: {}\n", run.path, note);
+      print_safely("{}: {}: {}\n", printable_name(run.path), report::name_of(run.fate),
+                   printable_name(run.state));
+    for (const std::string& note : run.notes)
+      print_safely("{}: {}\n", printable_name(run.path), printable_name(note));
   }
   if (!any)
     throw DataError("nothing to report: no run has a line of metrics",
@@ -86,8 +89,9 @@ int export_to_wandb(const std::vector<std::string>& paths, const std::string& ou
     fs::create_directories(folder, failed);
     write_whole((folder / made.file).string(), made.bytes,
                 "name a folder that can be written with --out FOLDER");
-    fmt::print("{} ({:.0f} kB)\nsend it: wandb sync --project NAME {}\n", folder.string(),
-               static_cast<double>(made.bytes.size()) / 1e3, folder.string());
+    print_safely("{} ({:.0f} kB)\nsend it: wandb sync --project NAME {}\n",
+                 printable_name(folder.string()), static_cast<double>(made.bytes.size()) / 1e3,
+                 printable_name(folder.string()));
   }
   return 0;
 }
@@ -104,10 +108,10 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
               chosen ? "name another place with --out FILE.html"
                      : "the run directory cannot be written: name a place with --out FILE.html");
   for (const std::string& caution : report::comparison_cautions(subjects.runs))
-    fmt::print("{}\n", caution);
+    print_safely("{}\n", caution);
   const std::vector<std::string> keys = report::differing_keys(subjects.runs);
-  if (!keys.empty()) fmt::print("the decks differ in {}\n", join(keys, ", "));
-  fmt::print("{} ({:.0f} kB)\n", out, static_cast<double>(page.size()) / 1e3);
+  if (!keys.empty()) print_safely("the decks differ in {}\n", printable_name(join(keys, ", ")));
+  print_safely("{} ({:.0f} kB)\n", printable_name(out), static_cast<double>(page.size()) / 1e3);
   return 0;
 }
 

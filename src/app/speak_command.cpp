@@ -12,6 +12,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/recording.hpp"
 #include "choir/data/audio/wav_writer.hpp"
@@ -277,9 +278,9 @@ int speak(MpiSession& session, const SpeakRequest& request) {
   std::vector<nlohmann::ordered_json> all;
   for (const std::string& line : lines) {
     all.push_back(parsed_ordered_json(line));
-    fmt::print("{}", request.json ? line + "\n" : line_of(all.back()));
+    print_safely("{}", request.json ? line + "\n" : line_of(all.back()));
   }
-  if (all.size() > 1) fmt::print(request.json ? stderr : stdout, "{}", summary_of(all));
+  if (all.size() > 1) print_safely(request.json ? stderr : stdout, "{}", summary_of(all));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/data/dialogues/dialogue_form.hpp"
 #include "choir/data/vocabulary/utf8_stream.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
@@ -67,32 +68,32 @@ class TalkPrinter {
  public:
   TalkPrinter(const TalkRequest& request, const report::RecordedDialogue& dialogue)
       : request_(request), dialogue_(dialogue) {
-    if (request.json) fmt::print("{}\n", report::dialogue_head_line(dialogue));
+    if (request.json) print_safely("{}\n", report::dialogue_head_line(dialogue));
   }
 
   void show(const report::DialogueFrame& frame) {
     times_.push_back(frame.ms);
     if (request_.json)
-      fmt::print("{}\n", report::dialogue_frame_line(dialogue_, frame));
+      print_safely("{}\n", report::dialogue_frame_line(dialogue_, frame));
     else if (request_.stream)
-      fmt::print("{:8.2f} s  {:7}  user {:6.1f} dB  {:5.1f} ms  {}{}\n", at(frame.frame),
-                 frame.speaking ? "speaks" : "listens", frame.user_db, frame.ms, frame.text,
-                 frame.heard.empty() ? "" : fmt::format("  (hears '{}')", frame.heard));
+      print_safely("{:8.2f} s  {:7}  user {:6.1f} dB  {:5.1f} ms  {}{}\n", at(frame.frame),
+                   frame.speaking ? "speaks" : "listens", frame.user_db, frame.ms, frame.text,
+                   frame.heard.empty() ? "" : fmt::format("  (hears '{}')", frame.heard));
     else
       show_turn(frame);
     if (request_.json || request_.stream) std::fflush(stdout);
   }
 
   void finish() {
-    if (begun_) fmt::print("\n");
+    if (begun_) print_safely("\n");
     show_heard();
     std::FILE* const to = request_.json ? stderr : stdout;
     const double frame_ms = 1e3 * dialogue_.seconds_per_frame();
     const auto middle = times_.begin() + std::ssize(times_) / 2;
     std::nth_element(times_.begin(), middle, times_.end());
     const double most = *std::max_element(times_.begin(), times_.end());
-    fmt::print(to, "{} frames of {:.0f} ms: {:.1f} ms each (median), {:.1f} ms at most; {}\n",
-               times_.size(), frame_ms, *middle, most, request_.out);
+    print_safely(to, "{} frames of {:.0f} ms: {:.1f} ms each (median), {:.1f} ms at most; {}\n",
+                 times_.size(), frame_ms, *middle, most, request_.out);
   }
 
  private:
@@ -101,7 +102,7 @@ class TalkPrinter {
   }
   /// The words of the user stand above the answer to them, and below one that they break into.
   void show_turn(const report::DialogueFrame& frame) {
-    if (!frame.speaking && begun_) fmt::print("  (until {:.2f} s)\n", at(frame.frame));
+    if (!frame.speaking && begun_) print_safely("  (until {:.2f} s)\n", at(frame.frame));
     if (!frame.heard.empty()) {
       if (heard_.empty()) heard_from_ = frame.frame;
       heard_ += frame.heard;
@@ -109,13 +110,13 @@ class TalkPrinter {
     }
     if (frame.speaking ? !begun_ : at(frame.frame - heard_last_) >= kPauseSeconds) show_heard();
     if (frame.speaking && !begun_)
-      fmt::print("{:8.2f} s  {}", at(frame.frame), request_.recogniser.empty() ? "" : "agent  ");
+      print_safely("{:8.2f} s  {}", at(frame.frame), request_.recogniser.empty() ? "" : "agent  ");
     begun_ = frame.speaking;
-    fmt::print("{}", frame.text);
+    print_safely("{}", frame.text);
     std::fflush(stdout);
   }
   void show_heard() {
-    if (!heard_.empty()) fmt::print("{:8.2f} s  user   {}\n", at(heard_from_), heard_);
+    if (!heard_.empty()) print_safely("{:8.2f} s  user   {}\n", at(heard_from_), heard_);
     heard_.clear();
   }
 
@@ -218,7 +219,7 @@ std::unique_ptr<UserSound> user_of(const TalkRequest& request, DuplexTalker& tal
       request.seconds > 0 ? std::ceil(request.seconds * rate / static_cast<double>(hop)) : HUGE_VAL;
   const auto frames = static_cast<std::int64_t>(std::min(wished, static_cast<double>(most)));
   const bool ends = frames < kForever;
-  fmt::print(
+  print_safely(
       stderr, "listening to '{}' {}until Ctrl-C\n", request.microphone,
       ends ? fmt::format("for {:.0f} s, or ", static_cast<double>(frames * hop) / rate) : "");
   return std::make_unique<LiveUser>(request.microphone, request.file, rate, frames * hop);

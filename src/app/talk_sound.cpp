@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "choir/core/error.hpp"
+#include "choir/core/printable.hpp"
 
 namespace choir {
 namespace {
@@ -16,8 +17,8 @@ constexpr double kMicrophoneBuffer = 0.5, kLoudspeakerBuffer = 0.25;
 
 void tell_gaps(const SoundDevice& device, const char* what) {
   if (device.gaps() > 0)
-    fmt::print(stderr, "{} {} times: the model was too slow, or the machine busy\n", what,
-               device.gaps());
+    print_safely(stderr, "{} {} times: the model was too slow, or the machine busy\n", what,
+                 device.gaps());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/failure.hpp"
 #include "choir/core/log.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/deck/deck_layout.hpp"
 #include "choir/train/loop/start_check.hpp"
 #include "choir/train/loop/stop_request.hpp"
@@ -74,13 +75,14 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
 int check_deck(MpiSession& session, const std::string& path, const Arguments& overrides) {
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   const Deck deck = read_deck(path, overrides);
-  fmt::print("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
-             deck.run.dir, deck.run.seed, deck.run.walltime, deck.run.walltime_margin);
+  print_safely("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
+               printable_name(deck.run.dir), deck.run.seed, deck.run.walltime,
+               deck.run.walltime_margin);
   Logger log;
   log.to_stdout();
   const auto alone = Mesh::planned(Layout(), 0, 1);
   check_start(deck, *alone, log);
-  fmt::print("deck OK\n");
+  print_safely("deck OK\n");
   return static_cast<int>(ExitCode::done);
 }
 
@@ -101,7 +103,7 @@ int train_command(const Arguments& arguments) {
                "run.dir) and start nothing; ends with \"deck OK\", or says what is wrong");
   if (const auto code = parse(app, arguments)) return *code;
   if (describe || schema) {
-    fmt::print("{}\n", describe ? describe_deck() : deck_schema());
+    print_safely("{}\n", describe ? describe_deck() : deck_schema());
     return 0;
   }
   if (deck.empty())

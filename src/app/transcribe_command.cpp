@@ -6,6 +6,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/progress_line.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/recording_survey.hpp"
@@ -130,12 +131,15 @@ void print_texts(const std::vector<TranscriptRequest>& requests,
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Transcript& t = transcripts[i];
     if (json)
-      fmt::print("{}\n", transcript_json(requests[i], t));
+      print_safely("{}\n", transcript_json(requests[i], t));
     else if (texts && t.fault.empty())
-      fmt::print("{}: {}\n", requests[i].place, t.text);
+      print_safely("{}: {}\n", printable_name(requests[i].place), printable_name(t.text));
     if (!t.fault.empty())
-      fmt::print(stderr, "choir: {}: left out: {}\n", requests[i].place, t.fault);
-    if (!t.note.empty()) fmt::print(stderr, "choir: {}: {}\n", requests[i].place, t.note);
+      print_safely(stderr, "choir: {}: left out: {}\n", printable_name(requests[i].place),
+                   printable_name(t.fault));
+    if (!t.note.empty())
+      print_safely(stderr, "choir: {}: {}\n", printable_name(requests[i].place),
+                   printable_name(t.note));
   }
 }
 
@@ -144,21 +148,21 @@ void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& mo
                    const std::vector<TranscriptRequest>& requests,
                    const std::vector<Transcript>& transcripts, double seconds) {
   std::FILE* const to = request.json ? stderr : stdout;
-  fmt::print(to, "{}", error_rates(requests, transcripts));
+  print_safely(to, "{}", error_rates(requests, transcripts));
   const FastConformerConfig& config = model.instance->options().model.as<FastConformerConfig>();
   const WindowPlan& windows = model.plan.windows;
   const double frame = config.seconds_per_frame();
   if (request.model.stream)
-    fmt::print(to, "{}", stream_summary(config, transcripts));
+    print_safely(to, "{}", stream_summary(config, transcripts));
   else if (std::any_of(transcripts.begin(), transcripts.end(), [&](const Transcript& t) {
              return t.seconds > static_cast<double>(windows.frames) * frame;
            }))
-    fmt::print(
+    print_safely(
         to, "long recordings in windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
         static_cast<double>(windows.frames) * frame, static_cast<double>(windows.left) * frame,
         static_cast<double>(windows.right) * frame,
         windows.exact ? "the result is that of the whole" : "no frame sees beyond its window");
-  fmt::print(to, "{}", speed_of(transcripts, seconds));
+  print_safely(to, "{}", speed_of(transcripts, seconds));
 }
 
 std::vector<Transcript> run_transcriber(const TranscribeRequest& request, LoadedSpeechModel& model,

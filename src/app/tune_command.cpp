@@ -9,6 +9,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/json_value.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
 #include "choir/deck/deck_layout.hpp"
@@ -79,7 +80,7 @@ class TuneRun {
 
   void say(const std::string& text) const {
     if (!speaks_) return;
-    fmt::print("{}", text);
+    print_safely("{}", text);
     std::fflush(stdout);
   }
   void say_head() const {
@@ -228,11 +229,11 @@ class TuneRun {
     if (request_.probe) fits = probe_whole_batches(variants, fits, was);
     store();
     if (!speaks_) return;
-    fmt::print("{} = {:.0f} (was {:.0f})\n{}\n", key_, fits, was, text);
+    print_safely("{} = {:.0f} (was {:.0f})\n{}\n", key_, fits, was, text);
     const auto micro_batches = static_cast<double>(case_.deck.train.micro_batches);
     if (const auto same = std::max(1LL, std::llround(micro_batches * was / fits));
         same != std::llround(micro_batches))
-      fmt::print(
+      print_safely(
           "a step keeps its train.micro_batches = {:.0f}; about as much as before: "
           "train.micro_batches={}\n",
           micro_batches, same);

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "choir/core/error.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/process.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/core/standard_streams.hpp"
@@ -67,7 +68,7 @@ void Logger::status(std::string_view text) {
   if (!sinks_->terminal || (text.empty() && !sinks_->shows_status)) return;
   // Longer lines would wrap, and only their last row would be taken back. Asked anew each time:
   // windows change.
-  fmt::print(stdout, "\r\033[K{}", text.substr(0, terminal_columns() - 1));
+  fmt::print(stdout, "\r\033[K{}", printable_name(text.substr(0, terminal_columns() - 1)));
   std::fflush(stdout);
   sinks_->shows_status = !text.empty();
 }
@@ -92,16 +93,16 @@ void Logger::write(Level level, std::string_view text) {
   if (sinks_->shows_status) status({});
   switch (level) {
     case Level::info:
-      sinks_->stamped.info("{}", text);
+      sinks_->stamped.info("{}", printable_message(text));
       break;
     case Level::warn:
-      sinks_->stamped.warn("{}", text);
+      sinks_->stamped.warn("{}", printable_message(text));
       break;
     case Level::error:
-      sinks_->stamped.error("{}", text);
+      sinks_->stamped.error("{}", printable_message(text));
       break;
     case Level::plain:
-      sinks_->bare.info("{}", text);
+      sinks_->bare.info("{}", printable(text));
       break;
   }
   flush();

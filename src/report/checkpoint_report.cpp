@@ -6,6 +6,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/report/checkpoint_report.hpp"
 
@@ -39,7 +40,8 @@ std::string members(const ordered_json& object, const char* separator) {
   std::string text;
   for (const auto& [key, value] : object.items())
     if (!value.is_object())
-      text += fmt::format("{}{}={}", text.empty() ? "" : separator, key, compact(value));
+      text += fmt::format("{}{}={}", text.empty() ? "" : separator, printable_name(key),
+                          printable_name(compact(value)));
   return text;
 }
 
@@ -66,7 +68,7 @@ std::string vocabulary_line(const InspectedCheckpoint& c) {
 std::string tensor_table(const InspectedCheckpoint& c) {
   const auto& tensors = c.checkpoint.manifest.tensors;
   std::size_t width = 4;
-  for (const TensorRecord& t : tensors) width = std::max(width, t.name.size());
+  for (const TensorRecord& t : tensors) width = std::max(width, printable_name(t.name).size());
   std::string text = fmt::format("  {:<{}} {:>18} {:>5} {:>14}  crc32c\n", "name", width, "shape",
                                  "dtype", "bytes");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -75,8 +77,8 @@ std::string tensor_table(const InspectedCheckpoint& c) {
                         : c.verification->tensor_good[i] ? "  ok"
                                                          : "  DAMAGED";
     text +=
-        fmt::format("  {:<{}} {:>18} {:>5} {:>14}  {:08x}{}\n", t.name, width, to_string(t.shape),
-                    name_of(t.dtype), format_count(t.bytes()), t.crc32c, state);
+        fmt::format("  {:<{}} {:>18} {:>5} {:>14}  {:08x}{}\n", printable_name(t.name), width,
+                    to_string(t.shape), name_of(t.dtype), format_count(t.bytes()), t.crc32c, state);
   }
   return text;
 }
@@ -109,12 +111,13 @@ std::string to_text(const InspectedCheckpoint& c) {
       "checkpoint {}\n"
       "  step           {}\n  saved at       {}\n  layout         {}\n  deck digest    {}\n"
       "  val loss       {}\n  format         {}\n  state          {} ({} bytes, crc32c {:08x})\n",
-      c.checkpoint.path, m.step, m.saved_at, m.layout, m.deck_hash, optional_number(m.metric),
+      printable_name(c.checkpoint.path), m.step, printable_name(m.saved_at),
+      printable_name(m.layout), printable_name(m.deck_hash), optional_number(m.metric),
       kCheckpointFormat, format_bytes(static_cast<double>(m.state_bytes)),
       format_count(m.state_bytes), m.state_crc32c);
   text += "provenance\n";
   for (const auto& [key, value] : provenance.items())
-    text += fmt::format("  {:<14} {}\n", key, compact(value));
+    text += fmt::format("  {:<14} {}\n", printable_name(key), printable_name(compact(value)));
   text += fmt::format("model          {} parameters\n  {}\n", format_count(parameter_count(m)),
                       members(model_of(deck), "\n  "));
   text += fmt::format("vocabulary     {}\n", vocabulary_line(c));
@@ -164,14 +167,15 @@ std::string to_json(const InspectedCheckpoint& c) {
 std::string to_text(const std::string& folder, const std::vector<CheckpointSummary>& list,
                     bool verified) {
   std::string text = fmt::format("{} in {}\n  {:>10} {:<19} {:>12} {:>12}  state\n",
-                                 counted(list.size(), "checkpoint"), folder, "step", "saved at",
-                                 "val loss", "size");
+                                 counted(list.size(), "checkpoint"), printable_name(folder), "step",
+                                 "saved at", "val loss", "size");
   for (const CheckpointSummary& s : list) {
     const bool known = !s.saved_at.empty();
-    text += fmt::format("  {:>10} {:<19} {:>12} {:>12}  {}{}\n", s.step, known ? s.saved_at : "-",
+    text += fmt::format("  {:>10} {:<19} {:>12} {:>12}  {}{}\n", s.step,
+                        known ? printable_name(s.saved_at) : "-",
                         s.val_loss ? fmt::format("{:.6f}", *s.val_loss) : "-",
                         known ? format_bytes(static_cast<double>(s.bytes)) : "-",
-                        s.problem.empty() ? "valid" : "NOT VALID: " + s.problem,
+                        s.problem.empty() ? "valid" : "NOT VALID: " + printable_name(s.problem),
                         s.latest ? " (latest)" : "");
   }
   return text + (verified ? "every byte was compared with its checksum"

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "choir/core/printable.hpp"
+
 namespace choir::report {
 namespace {
 
@@ -171,9 +173,9 @@ Chart summed(Chart chart) {
 
 }  // namespace
 
-std::string escape_html(std::string_view text) {
+std::string escape_html(std::string_view given) {
   std::string out;
-  for (const char c : text) switch (c) {
+  for (const char c : printable(given)) switch (c) {
       case '&':
         out += "&amp;";
         break;
@@ -190,7 +192,7 @@ std::string escape_html(std::string_view text) {
         out += "&#39;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? ' ' : c;
+        out += c;
     }
   return out;
 }

@@ -7,7 +7,7 @@
 
 namespace choir::report {
 
-/// Escapes <, >, &, quotes and control characters: text that a user chose may hold anything.
+/// Escapes <, >, & and quotes in the printable form of a text, which may hold anything.
 std::string escape_html(std::string_view text);
 
 /// At most about n round numbers inside [low, high].

@@ -9,6 +9,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/data/speech/edit_distance.hpp"
 
 namespace choir {
@@ -119,7 +120,8 @@ StreamTranscriber::Heard PartialText::heard() {
 }
 
 void PartialText::show(std::size_t source, double seconds, const std::string& newest) {
-  const std::string line = fmt::format("{} {:.2f} s: {}", names_[source], seconds, newest);
+  const std::string line =
+      printable_name(fmt::format("{} {:.2f} s: {}", names_[source], seconds, newest));
   if (lines_) {
     fmt::print("{}\n", line);
   } else {

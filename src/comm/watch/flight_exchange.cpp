@@ -19,6 +19,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/json_value.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/process.hpp"
 #include "choir/core/text.hpp"
 
@@ -179,7 +180,7 @@ bool FlightExchange::claim() const {
 void FlightExchange::keep(const std::string& report) const {
   std::FILE* file = std::fopen(report_path(directory_).c_str(), "we");
   if (file == nullptr) return;  // it is on standard error, too
-  std::fputs((report + "\n").c_str(), file);
+  std::fputs((printable(report) + "\n").c_str(), file);
   std::fclose(file);
 }
 

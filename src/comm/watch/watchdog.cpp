@@ -15,6 +15,7 @@
 #include "choir/comm/mpi/mpi_session.hpp"
 #include "choir/comm/watch/flight_exchange.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/process.hpp"
 #include "src/comm/watch/abort_hook.hpp"
 
@@ -22,7 +23,7 @@ namespace choir {
 namespace {
 
 void say(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stderr);
+  write_printable(stderr, line + "\n");
   std::fflush(stderr);
 }
 
@@ -51,7 +52,7 @@ std::string write_tables(const std::string& directory, const std::vector<RankFli
     unlink(part.c_str());  // a pipe of that name would block
     std::FILE* file = std::fopen(part.c_str(), "we");
     if (file == nullptr) return fmt::format("cannot write {}: {}", part, std::strerror(errno));
-    std::fputs(flight_table(rank, now).c_str(), file);
+    std::fputs(printable(flight_table(rank, now)).c_str(), file);
     if (std::fclose(file) != 0 || std::rename(part.c_str(), path.c_str()) != 0)
       return fmt::format("cannot write {}: {}", path, std::strerror(errno));
   }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "choir/core/error.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {
@@ -198,7 +199,7 @@ std::string show_encoded(const EncodedConversation& encoded, const ChatTokenizer
     if (encoded.ids[i] < 0) {
       for (std::size_t k = i; k < end; ++k) shown += kAudioTag;
     } else {
-      const std::string text = tokenizer.decode(run);
+      const std::string text = printable(tokenizer.decode(run));
       shown += encoded.counted[i] ? std::string(before) + text + std::string(behind) : text;
     }
     i = end;

@@ -10,6 +10,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/audio_catalog.hpp"
 #include "choir/data/audio/prepare_audio.hpp"
@@ -216,14 +217,14 @@ std::string show_chat(const std::vector<std::string>& files, std::int64_t count,
   for (std::int64_t i = 0; i < std::min(count, std::ssize(list.conversations)); ++i) {
     const Conversation& conversation = list.conversations[static_cast<std::size_t>(i)];
     const EncodedConversation encoded = encode_conversation(conversation, chat, *opened.tokenizer);
-    text +=
-        fmt::format("--- {}: {}, {} of {} tokens are targets\n{}\n", conversation.place,
-                    counted(std::ssize(conversation.turns), "turn"),
-                    std::count(encoded.counted.begin(), encoded.counted.end(), 1),
-                    encoded.ids.size(), show_encoded(encoded, *opened.tokenizer, before, behind));
+    text += fmt::format(
+        "--- {}: {}, {} of {} tokens are targets\n{}\n", printable_name(conversation.place),
+        counted(std::ssize(conversation.turns), "turn"),
+        std::count(encoded.counted.begin(), encoded.counted.end(), 1), encoded.ids.size(),
+        show_encoded(encoded, *opened.tokenizer, before, behind));
   }
   const std::string dropped = list.dropped_text();
-  return dropped.empty() ? text : text + dropped + "\n";
+  return dropped.empty() ? text : text + printable(dropped) + "\n";
 }
 
 }  // namespace choir

@@ -12,6 +12,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/json.hpp"
 #include "choir/core/json_value.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {
@@ -65,7 +66,7 @@ std::string word(const json& run, const char* name) {
 
 void write_to(const std::string& path, const std::string& text) {
   if (path.empty()) return;
-  if (path == "-") return fmt::print("{}", text);
+  if (path == "-") return write_printable(stdout, text);
   std::ofstream file(path);
   file << text;
   file.close();
@@ -160,7 +161,7 @@ int BenchFiles::finish(const std::string& csv_text, const std::string& json_text
   const BaselineComparison comparison =
       compare_with_baseline(parse_json(then, baseline).root(), parsed_json(json_text), tolerance);
   std::fflush(stdout);
-  fmt::print(table() ? stdout : stderr, "{}", to_string(comparison));
+  print_safely(table() ? stdout : stderr, "{}", to_string(comparison));
   return valid && comparison.holds() ? 0 : kFailed;
 }
 

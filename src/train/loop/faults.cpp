@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "choir/core/printable.hpp"
 #include "choir/store/manifest.hpp"
 
 namespace choir {
@@ -23,7 +24,7 @@ constexpr unsigned kForever = 1u << 20;
 
 /// At once and whole: the process may not live to flush anything.
 void say(int rank, const std::string& what) {
-  fmt::print(stderr, "choir: fault: rank {} {}\n", rank, what);
+  print_safely(stderr, "choir: fault: rank {} {}\n", rank, what);
   std::fflush(stderr);
 }
 

@@ -9,6 +9,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/failure.hpp"
+#include "choir/core/printable.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/store/directory.hpp"
 #include "src/train/loop/run_lock.hpp"
@@ -86,7 +87,7 @@ void RunDirectory::write_deck(const std::string& json) const {
 }
 
 void RunDirectory::write_start(const std::string& text) const {
-  write_text_file(start(), text);
+  write_text_file(start(), printable(text));
 }
 
 bool RunDirectory::write_sample(std::int64_t step, const std::string& text) const {

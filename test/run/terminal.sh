@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Names that hold control sequences, in decks, models, manifests, prompts, runs and logs: all of them are seen, and a
+# terminal obeys none of them.
+. "$(dirname "$0")/lib/common.sh"
+. "$root/test/run/lib/golden_models.sh"
+
+# The title of the terminal, C1 controls, a return, a line of its own, and letters in reverse; as bytes and as in JSON.
+evil=$'x\e]0;owned\a\xc2\x9b2J\r\nforged \xe2\x80\xae'
+in_json='x\u001b]0;owned\u0007\u009b2J\r\nforged \u202e'
+shown='x\u001b]0;owned\u0007\u009b2'
+
+# A file has no control characters but tabs and line ends, nothing that reverses letters, and is UTF-8.
+is_clean() {
+  ! grep -qaP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' "$1" &&
+    iconv -f UTF-8 -t UTF-8 "$1" >/dev/null
+}
+seen() {  # seen NAME CODE WORDS...: that exit code, these words, no control sequence, and no line that a name began
+  local name=$1
+  expect "$@" && check "$name: no control sequence" is_clean out && check "$name: no line of its own" eval "! grep -qa '^forged' out"
+}
+
+# Decks: names of files, keys and values.
+echo "{\"mo${in_json}del\": {}}" >key.json
+run 2 train key.json
+seen "a section of a deck" 2 "$shown"
+echo "{\"model\": {\"norm\": \"$in_json\"}}" >value.json
+run 0 train value.json
+seen "a value of a deck" 2 "$shown"
+run 0 train "$debug" "mo${evil}del.x=1"
+seen "a key of the command line" 2 "$shown"
+run 0 train "$debug" "model.type=$evil"
+seen "a value of the command line" 2 "$shown"
+run 0 train "no$evil.json"
+seen "the name of a deck" 2 "$shown"
+run 0 train "$debug" data.train="[\"no$in_json.txt\"]" run.dir=never
+seen "the name of a text" 3 "$shown"
+
+# A run whose deck has such values.
+train 2 run run.name="$evil" data.tokenizer=byte
+seen "a run" 0 "summary:"
+check "... its start.txt" is_clean run/start.txt
+check "... its log" is_clean run/log.txt
+run 0 inspect run/checkpoints/"$(newest run)"
+seen "inspect" 0 "checkpoint run/"
+run 0 inspect run/checkpoints/"$(newest run)" --json
+seen "inspect as JSON" 0 "$in_json"
+check "... which is still JSON" perl -MJSON::PP -e 'local $/; decode_json(<STDIN>)' <stdout
+run 0 eval "no$evil"
+seen "a run that is not there" 6 "$shown"
+printf '[2026-11-22 04:00:00.000][W] step 3: %s\n\x9b2J\n' "$evil" >>run/log.txt
+run 0 report run
+seen "report" 0 "run/report.html"
+check "... its page" is_clean run/report.html
+mv run "run$evil"
+run 0 report "run$evil"
+seen "report of such a folder" 0 "run$shown"
+mv "run$evil" run
+printf 'ranks,tok_s,valid\n' >"sweep$evil.csv"
+run 0 report "sweep$evil.csv"
+seen "report of such a table" 3 "sweep$shown"
+
+# Prompts and answers: a pipe gets the bytes, a terminal gets what is printable.
+run 0 generate run --prompts "no$evil"
+seen "prompts that are not there" 3 "$shown"
+run 0 generate run --prompt "$evil" --tokens 1 --temperature 0
+check "a pipe gets the bytes of a text" grep -qaF "$(printf '\e]0;owned\a')" stdout
+if command -v script >/dev/null; then
+  echo "exec '$choir' generate run --prompt \$'x\\e]0;owned\\a' --tokens 1 --temperature 0" >ask.sh
+  script -qec "bash ask.sh" screen >/dev/null </dev/null
+  check "a terminal gets what is printable" has screen '\u001b]0;owned\u0007'
+  check "... and nothing else" lacks screen $'\e]0;'
+fi
+
+# Manifests and conversations.
+echo "{\"audio_filepath\": \"no$in_json.wav\", \"duration\": 1, \"text\": \"a\"}" >manifest.json
+run 0 prepare audio manifest.json --out audio
+seen "a path of a manifest" 3 "$shown"
+echo "{\"messages\": [{\"role\": \"$in_json\", \"content\": \"a\"}]}" >role.jsonl
+run 0 prepare chat role.jsonl --out chat
+seen "a role of a conversation" 3 "$shown"
+echo "{\"messages\": [{\"role\": \"user\", \"content\": \"$in_json\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}" >chat.jsonl
+run 0 prepare chat chat.jsonl --show 1
+expect "prepare chat --show" 0 "$shown"
+check "... no control sequence" lacks out $'\e'
+
+# Models of other programs: names of tensors, and the type.
+export EVIL=$in_json
+tiny make llama llama
+perl -0777 -i -pe '
+  my $n = unpack "Q<", $_; my $header = substr $_, 8, $n; my $data = substr $_, 8 + $n;
+  my $end = length $data; my $behind = $end + 4;
+  $header =~ s/\}\s*$/,"$ENV{EVIL}":{"dtype":"F32","shape":[1],"data_offsets":[$end,$behind]}}/;
+  $_ = pack("Q<", length $header) . $header . $data . "\0" x 4' llama/model.safetensors
+run 2 import llama --out model
+seen "a tensor that is not known" 6 "$shown"
+run 0 import llama --out imported --allow-unused
+seen "a tensor that is left out" 0 "left out: $shown"
+sed -i "s/\"llama\"/\"$(printf %s "$in_json" | sed 's/\\/\\\\/g')\"/" llama/config.json
+run 0 import llama --out model
+seen "the type of a model" 2 "$shown"
