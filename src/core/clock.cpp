@@ -19,6 +19,7 @@ std::string timestamp() {
 std::string format_duration(double seconds) {
   if (seconds < 1.0) return fmt::format("{:.0f} ms", seconds * 1e3);
   if (seconds < 60.0) return fmt::format("{:.1f} s", seconds);
+  if (!(seconds < 1e15)) return fmt::format("{:.3g} s", seconds);
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
   return fmt::format("{}h {:02}m", whole / 3600, whole % 3600 / 60);
@@ -32,7 +33,9 @@ std::string format_bytes(double bytes) {
 }
 
 std::string format_count(std::int64_t value) {
-  std::string digits = std::to_string(value < 0 ? -value : value);
+  // The smallest number has no opposite.
+  const auto bits = static_cast<std::uint64_t>(value);
+  std::string digits = std::to_string(value < 0 ? 0 - bits : bits);
   for (auto i = static_cast<std::int64_t>(digits.size()) - 3; i > 0; i -= 3)
     digits.insert(static_cast<std::size_t>(i), ",");
   return value < 0 ? "-" + digits : digits;

@@ -10,7 +10,7 @@
 namespace choir::report {
 
 std::vector<double> round_ticks(double low, double high, int n) {
-  if (!(high > low) || n < 1) return {low};
+  if (!(high > low) || n < 1 || !std::isfinite(high - low)) return {low};
   const double rough = (high - low) / n;
   const double power = std::pow(10, std::floor(std::log10(rough)));
   double step = 10 * power;
@@ -19,10 +19,15 @@ std::vector<double> round_ticks(double low, double high, int n) {
       step = factor * power;
       break;
     }
+  // The number of ticks is bounded by n, and not by a variable that may be too large to grow.
+  const double first = std::ceil(low / step - 1e-9);
   std::vector<double> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
-    ticks.push_back(i * step == 0 ? 0 : i * step);
-  return ticks;
+  for (int i = 0; i <= 2 * n; ++i) {
+    const double tick = (first + i) * step;
+    if (!(tick <= high + 1e-9 * step)) break;
+    if (ticks.empty() || tick > ticks.back()) ticks.push_back(tick == 0 ? 0 : tick);
+  }
+  return ticks.empty() ? std::vector<double>{low} : ticks;
 }
 
 std::string tick_text(double value, double step) {
@@ -48,7 +53,7 @@ std::string number_text(double value) {
   const double size = std::abs(value);
   if (size >= 1e15) return fmt::format("{:.3g}", value);
   if (size >= 1e9) return tick_text(value, value);
-  if (size >= 1e4) return format_count(std::lround(value));
+  if (size >= 1e4) return format_count(clamped_integer(std::round(value)));
   return fmt::format("{:.{}g}", value, size < 1e-3 ? 2 : 4);
 }
 
@@ -68,12 +73,13 @@ std::vector<CurveColumn> decimate(const Curve& curve, double from, double to, in
   std::vector<CurveColumn> result;
   const double width = (to - from) / columns;
   const bool all = curve.x.size() <= static_cast<std::size_t>(columns) || !(width > 0);
-  long column = -1;
+  std::int64_t column = -1;
   double count = 0;
   for (std::size_t i = 0; i < curve.x.size(); ++i) {
     const double x = curve.x[i], y = curve.y[i];
     if (!std::isfinite(y)) continue;
-    const long mine = all ? static_cast<long>(i) : std::lround(std::floor((x - from) / width));
+    const auto mine = all ? static_cast<std::int64_t>(i)
+                          : std::min<std::int64_t>(clamped_integer((x - from) / width), columns);
     if (result.empty() || mine != column) {
       result.push_back({x, y, y, y});
       column = mine;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include "choir/core/json_value.hpp"
 #include "choir/core/regular_file.hpp"
@@ -14,13 +14,23 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// A number, null, true or false at the front of `text`.
+/// The largest number up to which a double holds all whole numbers.
+constexpr double kMostSteps = 9007199254740992.0;
+
+/// True for a step that a run can have.
+bool is_step(double step) {
+  return step >= 0 && step <= kMostSteps && step == std::floor(step);
+}
+
+/// A number, null, true or false at the front of `text`. The library's "inf" and "nan" are no JSON.
 bool take_value(std::string_view& text, double& value) {
   if (take_prefix(text, "null")) return value = kNaN, true;
   if (take_prefix(text, "true")) return value = 1, true;
   if (take_prefix(text, "false")) return value = 0, true;
+  if (text.empty() || std::string_view("-0123456789").find(text[0]) == std::string_view::npos)
+    return false;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{}) return false;
+  if (error != std::errc{} || !std::isfinite(value)) return false;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return true;
 }
@@ -44,6 +54,31 @@ void sort_curve(Curve& curve) {
 }
 
 }  // namespace
+
+std::int64_t clamped_integer(double value) {
+  constexpr double kBound = 9223372036854775808.0;  // 2^63
+  if (std::isnan(value)) return 0;
+  if (value >= kBound) return std::numeric_limits<std::int64_t>::max();
+  return value <= -kBound ? std::numeric_limits<std::int64_t>::min()
+                          : static_cast<std::int64_t>(value);
+}
+
+nlohmann::json document_of(std::string_view text) {
+  constexpr int kDeepest = 64;
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size() && depth <= kDeepest; ++at) {
+    const char c = text[at];
+    if (quoted && c == '\\')
+      ++at;
+    else if (c == '"')
+      quoted = !quoted;
+    else if (!quoted)
+      depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+  }
+  if (depth > kDeepest) return nlohmann::json(nlohmann::json::value_t::discarded);
+  return json_unless_broken(text);
+}
 
 Curve& MetricLines::curve(std::string_view key, std::size_t at) {
   if (at < order_.size() && order_[at].first == key) return *order_[at].second;
@@ -73,7 +108,7 @@ bool MetricLines::add_numbers(std::string_view line) {
     if (take_prefix(line, "}")) break;
     if (!take_prefix(line, ",")) return false;
   }
-  if (!line.empty() || !(step >= 0)) return false;
+  if (!line.empty() || !is_step(step)) return false;
   repeated_ = repeated_ || step <= last_step_;
   last_step_ = step;
   for (std::size_t i = 0; i < fields_.size(); ++i) {
@@ -90,26 +125,40 @@ void MetricLines::add(std::string_view line) {
   if (line.empty()) return;
   if (cut_) ++broken_;  // it was not the last one
   cut_ = false;
+  if (line.size() > kLongest) {
+    ++broken_;
+    return;
+  }
   if (add_numbers(line)) return;
-  const auto json = json_unless_broken(line);
+  const auto json = document_of(line);
   if (!json.is_object())
     cut_ = true;
   else if (json.contains("event"))
     records_.emplace_back(line);
+  else if (json.contains("step"))
+    ++broken_;
 }
 
 bool MetricLines::read(const std::string& path) {
   require_regular(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) return false;
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t end = rest.find('\n');
-    add(rest.substr(0, end));
-    if (end == std::string_view::npos) break;
-    rest.remove_prefix(end + 1);
+  std::string line;  // the part of it that was read, or one byte too many of a longer one
+  std::vector<char> buffer(std::size_t{1} << 20);
+  while (file) {
+    file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    std::string_view rest(buffer.data(), static_cast<std::size_t>(file.gcount()));
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n');
+      line += rest.substr(0, std::min(end, kLongest + 1 - std::min(line.size(), kLongest)));
+      if (end == std::string_view::npos) break;
+      add(line);
+      line.clear();
+      rest.remove_prefix(end + 1);
+    }
   }
-  return true;
+  add(line);
+  return !file.bad();
 }
 
 std::map<std::string, Curve> MetricLines::take_curves() {

@@ -48,8 +48,8 @@ std::string tiles(const ReportedRun& run) {
     if (std::isfinite(value)) tile(name, fmt::format(fmt::runtime(form), value), unit);
   };
   const std::string of = run.deck_value("train.max_steps");
-  tile("steps", format_count(static_cast<std::int64_t>(run.last_step())),
-       of.empty() ? "" : "of " + format_count(std::atoll(of.c_str())));
+  tile("steps", format_count(clamped_integer(run.last_step())),
+       of.empty() ? "" : "of " + format_count(clamped_integer(std::strtod(of.c_str(), nullptr))));
   const auto loss = [&](const char* name, double value) {
     number(name, value, std::abs(value) < 1e4 ? "{:.4f}" : "{:.3g}");
   };
@@ -59,10 +59,11 @@ std::string tiles(const ReportedRun& run) {
   const bool speech = !run.curve("rtfx").x.empty();
   const double rate = median_rate(run.curve(speech ? "rtfx" : "tps"));
   if (std::isfinite(rate))
-    tile(speech ? "median x real time" : "median tokens/s", format_count(std::lround(rate)));
+    tile(speech ? "median x real time" : "median tokens/s",
+         format_count(clamped_integer(std::round(rate))));
   tile("time in steps", format_duration(run.stepping_seconds()));
   if (run.start.parameters > 0)
-    tile("parameters", format_count(static_cast<std::int64_t>(run.start.parameters)));
+    tile("parameters", format_count(clamped_integer(run.start.parameters)));
   if (run.start.known) {
     int nodes = 0;
     for (const RankPlace& place : run.start.ranks) nodes = std::max(nodes, place.node + 1);

@@ -6,9 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include "choir/core/json_value.hpp"
+#include <limits>
 
+#include "choir/comm/layout.hpp"
+#include "choir/core/capped_text.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/regular_file.hpp"
@@ -19,10 +20,18 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string record_text(const fs::path& path) {
+/// At most `most_mib` MiB of a file.
+CappedText record_text(const fs::path& path, std::size_t most_mib) {
   require_regular(path);
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return read_capped(file, most_mib);
+}
+
+/// A number of an object, which fits into an int. Throws nlohmann's exception for another type.
+int small_integer(const json& object, const char* key, int absent) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  const auto whole = clamped_integer(object.value(key, static_cast<double>(absent)));
+  return static_cast<int>(std::clamp(whole, -kMost, kMost));
 }
 
 std::string word(const json& value) {
@@ -31,8 +40,8 @@ std::string word(const json& value) {
 
 void read_ranks(const json& record, RunStart& start) {
   for (const json& rank : record.value("ranks", json::array()))
-    start.ranks.push_back({.node = rank.value("node", 0),
-                           .threads = rank.value("threads", 1),
+    start.ranks.push_back({.node = small_integer(rank, "node", 0),
+                           .threads = small_integer(rank, "threads", 1),
                            .host = rank.value("host", ""),
                            .planned = rank.value("planned", 0.0)});
   for (const json& entry : record.value("memory", json::array()))
@@ -49,19 +58,41 @@ RunStart start_of(const json& record) {
   start.resident_before = record.value("resident_before", 0.0);
   const json layout = record.value("layout", json::object());
   start.order = layout.value("order", "tp-cp-dp-pp");
-  start.tp = layout.value("tp", 1);
-  start.cp = layout.value("cp", 1);
-  start.dp = layout.value("dp", 1);
-  start.pp = layout.value("pp", 1);
+  start.tp = small_integer(layout, "tp", 1);
+  start.cp = small_integer(layout, "cp", 1);
+  start.dp = small_integer(layout, "dp", 1);
+  start.pp = small_integer(layout, "pp", 1);
   read_ranks(record, start);
   const json provenance = record.value("provenance", json::object());
   for (const auto& [key, value] : provenance.items())
     start.provenance.emplace_back(key, word(value));
-  start.known = static_cast<int>(start.ranks.size()) == start.tp * start.cp * start.dp * start.pp;
+  start.known = true;
   return start;
 }
 
+/// Empty for a start whose ranks fill a layout; else what is wrong with it.
+std::string fault_of(const RunStart& start) {
+  const auto ranks = static_cast<int>(start.ranks.size());
+  try {
+    if (Layout(start.tp, start.cp, start.dp, start.pp, start.order).ranks() != ranks)
+      return fmt::format("it names {} ranks, and its layout has another number", ranks);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  const bool good = std::ranges::all_of(start.ranks, [&](const RankPlace& place) {
+    return place.node >= 0 && place.node < ranks && place.threads >= 0;
+  });
+  return good ? "" : "a rank has an impossible node or number of threads";
+}
+
 void read_metrics(const std::string& path, ReportedRun& run) {
+  constexpr std::uintmax_t kMostGib = 4;
+  std::error_code absent;
+  if (const auto bytes = fs::file_size(path, absent); !absent && bytes > kMostGib << 30) {
+    run.notes.push_back(
+        fmt::format("metrics.jsonl has more than {} GiB and is not read", kMostGib));
+    return;
+  }
   MetricLines lines;
   if (!lines.read(path)) {
     run.notes.emplace_back("metrics.jsonl is missing: the run ended before its first step");
@@ -73,22 +104,28 @@ void read_metrics(const std::string& path, ReportedRun& run) {
         "metrics.jsonl has no line of a step: the run ended before its first one");
   if (lines.cut())
     run.notes.push_back(fmt::format("the last line of metrics.jsonl is cut off: used up to step {}",
-                                    static_cast<std::int64_t>(run.last_step())));
+                                    clamped_integer(run.last_step())));
   if (lines.broken() > 0)
     run.notes.push_back(
         fmt::format("{} lines of metrics.jsonl are damaged and left out", lines.broken()));
   if (lines.repeated())
     run.notes.emplace_back("some steps are in metrics.jsonl twice: the later lines count");
   for (const std::string& line : lines.records()) {
-    const json record = parsed_json(line);
+    const json record = document_of(line);
     if (record["event"] != "start") continue;
     run.starts.emplace_back();
     try {
-      run.starts.back() = {record.value("step", std::int64_t{0}), record.value("time", "")};
+      run.starts.back() = {clamped_integer(record.value("step", 0.0)), record.value("time", "")};
       run.start = start_of(record);
     } catch (const json::exception&) {
-      run.notes.emplace_back("a start record of metrics.jsonl is not understood");
+      run.notes.emplace_back("a start record of metrics.jsonl is damaged and left out");
+      continue;
     }
+    const std::string fault = fault_of(run.start);
+    run.start.known = fault.empty();
+    if (!fault.empty())
+      run.notes.push_back(
+          fmt::format("a start record of metrics.jsonl is damaged and left out: {}", fault));
   }
   if (!run.start.known)
     run.notes.emplace_back(
@@ -106,7 +143,7 @@ const Curve& ReportedRun::curve(const std::string& key) const {
 std::string ReportedRun::deck_value(const std::string& key) const {
   const auto found = deck.find(key);
   if (found == deck.end()) return {};
-  const json value = json_unless_broken(found->second.value);
+  const json value = document_of(found->second.value);
   return value.is_string() ? value.get<std::string>() : found->second.value;
 }
 
@@ -131,9 +168,12 @@ void read_deck(const std::string& path, ReportedRun& run) {
     run.notes.emplace_back("deck.json is missing");
     return;
   }
-  const json deck = json_unless_broken(record_text(path));
-  if (!deck.is_object()) {
-    run.notes.emplace_back("deck.json is no JSON object: damaged");
+  constexpr std::size_t kMostMib = 64;
+  const CappedText read = record_text(path, kMostMib);
+  const json deck = document_of(read.text);
+  if (!read.fault.empty() || !deck.is_object()) {
+    run.notes.push_back(read.fault.empty() ? "deck.json is no JSON object: damaged"
+                                           : fmt::format("deck.json {}", read.fault));
     return;
   }
   const json sources = deck.value("sources", json::object());
@@ -164,7 +204,7 @@ void read_samples(const std::string& folder, ReportedRun& run) {
   const std::size_t shown = std::min(kShown, files.size());
   for (std::size_t i = 0; i < shown; ++i) {
     const auto& [step, path] = files[shown == 1 ? 0 : i * (files.size() - 1) / (shown - 1)];
-    std::string text = record_text(path);
+    std::string text = record_text(path, 1).text;
     if (text.size() > kLength) {
       std::size_t end = kLength;  // not inside a character of several bytes
       while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;

@@ -9,6 +9,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/regular_file.hpp"
+#include "choir/report/metric_lines.hpp"
 #include "choir/report/sweep.hpp"
 
 namespace choir {
@@ -57,7 +58,7 @@ std::string knee(const Series& series) {
   if (series.size() == 1) return "One batch names no knee: sweep several (--micro).\n";
   const SweepRow& best = fastest_of(series);
   std::size_t k = 0;
-  while (series[k]->rate() < kKnee * best.rate()) ++k;
+  while (k + 1 < series.size() && series[k]->rate() < kKnee * best.rate()) ++k;
   const SweepRow& at = *series[k];
   if (k + 1 == series.size())
     return fmt::format(
@@ -229,7 +230,7 @@ Target target_of_run(const std::string& run_directory, double loss) {
       if (step.is_discarded() || !step.contains("val_loss")) continue;  // a line cut by a crash
       if (!step["val_loss"].is_number()) continue;
       best = std::min(best, step["val_loss"].get<double>());
-      if (best <= loss) target.steps = step.at("step").get<std::int64_t>();
+      if (best <= loss) target.steps = report::clamped_integer(step.at("step").get<double>());
     }
   } catch (const json::exception& error) {
     throw DataError(fmt::format("'{}' cannot be read: {}", run_directory, error.what()));

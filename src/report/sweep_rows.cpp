@@ -21,6 +21,7 @@ using nlohmann::json;
 
 /// Linear between neighbours. `part` 0 to 1.
 double interpolated_quantile(std::vector<double> values, double part) {
+  if (values.empty()) return std::nan("");
   std::sort(values.begin(), values.end());
   const double place = part * static_cast<double>(values.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -87,7 +88,8 @@ class RowCollection {
     const double audio = row.run.at("audio_seconds");
     row.work = audio > 0 ? audio : row.run.at("tokens").get<double>();
     const json& losses = runs.back().at("losses");
-    row.loss_end = losses.back().is_number() ? losses.back().get<double>() : std::nan("");
+    const bool ends = losses.is_array() && !losses.empty() && losses.back().is_number();
+    row.loss_end = ends ? losses.back().get<double>() : std::nan("");
     for (int p = 0; p < kPhases; ++p)
       row.phases[static_cast<std::size_t>(p)] = over(runs, [&](const json& run) {
         return run.at("phases").at(name_of(static_cast<Phase>(p))).at("median").get<double>();

@@ -24,13 +24,13 @@ std::string event_lanes(const ReportedRun& run) {
   struct Lane {
     std::string name;
     int colour = 0;
-    std::set<long> at;
+    std::set<std::int64_t> at;
   };
   std::map<int, Lane> lanes;  // in the order in which a run meets them
   const double last = std::max(run.last_step(), 1.0);
   const auto place = [&](double step) {
-    return std::lround(
-        2 * (kLanesLeft + std::min(1.0, step / last) * (kLanesWidth - kLanesLeft - kLanesRight)));
+    return clamped_integer(std::round(
+        2 * (kLanesLeft + std::min(1.0, step / last) * (kLanesWidth - kLanesLeft - kLanesRight))));
   };
   for (const RunEvent& event : run.events) {
     if (event.step < 0) continue;
@@ -55,7 +55,8 @@ std::string event_lanes(const ReportedRun& run) {
     out += fmt::format("<text x={} y={:.0f} class=e>{}</text><path class=g d=\"M{} {:.0f}H{}\"/>",
                        kLanesLeft - 10, y + 4, lane.name, kLanesLeft, y, kLanesWidth - kLanesRight);
     std::string ticks;
-    for (const long x : lane.at) ticks += fmt::format("M{} {:.0f}v12", x / 2.0, y - 6);
+    for (const std::int64_t x : lane.at)
+      ticks += fmt::format("M{} {:.0f}v12", static_cast<double>(x) / 2, y - 6);
     out += fmt::format("<path class=\"s{}\" stroke-width=2.5 d=\"{}\"/>", lane.colour, ticks);
     y += kLane;
   }

@@ -120,11 +120,14 @@ std::string config_of(const ReportedRun& run) {
   nlohmann::ordered_json sections;
   for (const auto& [key, entry] : run.deck) {
     const std::size_t dot = key.find('.');
-    const nlohmann::json value = json_unless_broken(entry.value);
-    if (dot == std::string::npos)
+    const nlohmann::json value = document_of(entry.value);
+    if (dot == std::string::npos) {
       sections[key] = value;
-    else
-      sections[key.substr(0, dot)][key.substr(dot + 1)] = value;
+      continue;
+    }
+    auto& section = sections[key.substr(0, dot)];
+    if (!section.is_object()) section = nlohmann::ordered_json::object();
+    section[key.substr(dot + 1)] = value;
   }
   std::string config;
   for (const auto& [key, value] : sections.items()) put_item(config, kKey, key, dumped(value));
@@ -141,7 +144,7 @@ std::string run_body(const ReportedRun& run, const std::string& id, std::optiona
   if (!run.start.ranks.empty()) put_bytes(record, 13, run.start.ranks.front().host);
   if (start) {
     std::string time;
-    put_integer(time, 1, static_cast<std::uint64_t>(*start));
+    put_integer(time, 1, static_cast<std::uint64_t>(clamped_integer(*start)));
     put_bytes(record, 17, time);
   }
   put_bytes(body, kRun, record);
@@ -202,7 +205,7 @@ WandbRun wandb_run(const ReportedRun& run) {
   log.add(run_body(run, id, start));
   Row last;
   for (const auto& [step, row] : rows_of(run)) {
-    const auto number = static_cast<std::int64_t>(step);
+    const std::int64_t number = clamped_integer(step);
     const double now = times.at(step);
     std::string history, body, place;
     put_item(history, kNestedKey, "_step", fmt::format("{}", number));
@@ -228,7 +231,7 @@ WandbRun wandb_run(const ReportedRun& run) {
   log.add(body);
 
   std::array<char, 32> when{"19700101_000000"};
-  const auto seconds = static_cast<std::time_t>(start.value_or(0));
+  const auto seconds = static_cast<std::time_t>(clamped_integer(start.value_or(0)));
   if (std::tm local{}; start && localtime_r(&seconds, &local) != nullptr)
     std::strftime(when.data(), when.size(), "%Y%m%d_%H%M%S", &local);
   return {.folder = fmt::format("offline-run-{}-{}", when.data(), id),

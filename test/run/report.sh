@@ -52,6 +52,17 @@ cp -r a cut
 truncate -s -40 cut/metrics.jsonl
 run 0 report cut
 expect "a last line that is cut" 0 "the last line of metrics.jsonl is cut off: used up to step 20"
+cp -r a damaged
+printf '%s\n' '{"step":1e300,"loss":1}' '{"step":100000000000000016,"loss":1}' '{"step":18446744073709551616,"loss":1}' \
+  '{"event":"start","layout":{"tp":-1,"cp":-1,"dp":2,"pp":1},"ranks":[{"node":-1},{"node":2147483647}]}' >>damaged/metrics.jsonl
+run 0 report damaged
+expect "steps that no run has, and a layout that cannot be" 0 "3 lines of metrics.jsonl are damaged and left out" \
+  "a start record of metrics.jsonl is damaged and left out" "damaged/report.html"
+run 0 report damaged --wandb
+expect "... as a run of W&B" 0 "damaged/wandb/offline-run-"
+truncate -s 5G huge.jsonl && mkdir huge && mv huge.jsonl huge/metrics.jsonl
+run 0 report huge
+expect "metrics of 5 GiB are not read" 3 "metrics.jsonl has more than 4 GiB and is not read"
 mkdir empty
 : >empty/metrics.jsonl
 run 0 report empty

@@ -7,7 +7,17 @@
 #include <utility>
 #include <vector>
 
+#include "choir/core/json_value.hpp"
+
 namespace choir::report {
+
+/// The whole number next to a value from a file, towards zero. Numbers outside of the range become
+/// its nearest end, and NaN becomes 0: all casts of such values are made here.
+std::int64_t clamped_integer(double value);
+
+/// The document of a text from a file of a run. Discarded for a text that is no JSON, and for one
+/// that is nested deeper than 64, because documents are copied and printed by recursion.
+nlohmann::json document_of(std::string_view text);
 
 /// A number over steps; NaN where it was not finite.
 struct Curve {
@@ -16,18 +26,21 @@ struct Curve {
 
 class MetricLines {
  public:
-  /// One line without its end. Objects with "event" are kept as text; other JSON that has no "step"
-  /// is passed over; what is no JSON is counted.
+  /// One line without its end. Objects with "event" are kept as text, and other JSON without
+  /// "step" is passed over. Lines that are no JSON or longer than kLongest, and steps that are no
+  /// whole number from 0 to 2^53, are counted as damaged.
   void add(std::string_view line);
-  /// A file; false where it cannot be read.
+  /// A file, of which a line at a time is in memory. False where it cannot be read.
   bool read(const std::string& path);
 
   std::map<std::string, Curve> take_curves();
   const std::vector<std::string>& records() const { return records_; }
   std::size_t lines() const { return lines_; }    ///< with a step
-  std::size_t broken() const { return broken_; }  ///< no JSON, the last line aside
+  std::size_t broken() const { return broken_; }  ///< damaged, except a last line that is cut
   bool cut() const { return cut_; }               ///< the last line is no JSON
   bool repeated() const { return repeated_; }     ///< steps that came twice: the later line counts
+
+  static constexpr std::size_t kLongest = std::size_t{64} << 20;  ///< bytes of a line
 
  private:
   bool add_numbers(std::string_view line);
