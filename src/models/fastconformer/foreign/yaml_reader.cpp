@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <string_view>
-#include <vector>
 
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
@@ -13,6 +12,7 @@ namespace choir {
 namespace {
 
 constexpr int kDeepest = 32;
+constexpr std::size_t kMostMib = 16, kMostValues = std::size_t{1} << 18;
 
 struct Line {
   std::size_t number = 0, indent = 0;
@@ -47,23 +47,47 @@ nlohmann::json plain(std::string_view word) {
   return std::string(word);
 }
 
+/// Tells whether a scalar goes on in the next line, by its lines one after the other: each
+/// character is looked at once.
+class ScalarEnd {
+ public:
+  /// True where the line ends with the backslash that joins the next line without a blank.
+  bool take(std::string_view part) {
+    if (empty_) first_ = part.empty() ? '\0' : part[0];
+    empty_ = false;
+    if (first_ != '"' && first_ != '\'' && first_ != '[' && first_ != '{') return false;
+    const bool bracket = first_ == '[' || first_ == '{';
+    char before = ' ';
+    for (std::size_t at = 0; at < part.size(); before = part[at++]) {
+      const char c = part[at];
+      if (quote_ == '"' && c == '\\') {
+        if (++at == part.size()) return !bracket;
+      } else if (quote_ == '\'' && c == quote_ && part.substr(at + 1).starts_with(c)) {
+        ++at;
+      } else if (quote_ != '\0') {
+        if (c == quote_) quote_ = '\0', closed_ = !bracket;
+      } else if ((c == '"' || c == '\'') &&
+                 std::string_view(" [{,:").find(before) != std::string_view::npos) {
+        if (!closed_) quote_ = c;
+      } else if (bracket) {
+        depth_ += (c == '[' || c == '{') - (c == ']' || c == '}');
+      }
+    }
+    return false;
+  }
+  bool open() const { return quote_ != '\0' || depth_ > 0; }
+  bool is_quoted() const { return first_ == '"' || first_ == '\''; }
+
+ private:
+  bool empty_ = true, closed_ = false;
+  char first_ = '\0', quote_ = '\0';
+  int depth_ = 0;
+};
+
 class YamlReader {
  public:
-  YamlReader(const std::string& text, std::string source) : source_(std::move(source)) {
-    std::size_t number = 0;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
-      std::string_view line(text.data() + at, end - at);
-      at = end + 1;
-      ++number;
-      while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.remove_suffix(1);
-      const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
-      line.remove_prefix(indent);
-      if (line.starts_with('#')) continue;
-      if (line.starts_with('\t')) refuse(number, "a tab for indentation");
-      if (line == "---" && lines_.empty()) continue;
-      lines_.push_back({number, indent, line});
-    }
+  YamlReader(std::string_view text, std::string source) : source_(std::move(source)), rest_(text) {
+    advance();
   }
 
   nlohmann::json document() {
@@ -80,10 +104,35 @@ class YamlReader {
     throw StorageError(fmt::format("'{}', line {}: {} is not understood", source_, number, what),
                        "save the configuration again as NeMo does");
   }
-  bool done() const { return next_ == lines_.size(); }
-  const Line& line() const { return lines_[next_]; }
+  bool done() const { return done_; }
+  const Line& line() const { return line_; }
   void skip_empty() {
-    while (!done() && line().text.empty()) ++next_;
+    while (!done() && line().text.empty()) advance();
+  }
+
+  /// To the next line that is no comment.
+  void advance() {
+    for (; !rest_.empty();) {
+      const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+      std::string_view text = rest_.substr(0, end);
+      rest_.remove_prefix(std::min(end + 1, rest_.size()));
+      ++number_;
+      while (text.ends_with(' ') || text.ends_with('\r')) text.remove_suffix(1);
+      const std::size_t indent = std::min(text.find_first_not_of(' '), text.size());
+      text.remove_prefix(indent);
+      if (text.starts_with('#') || (text == "---" && !begun_)) continue;
+      if (text.starts_with('\t')) refuse(number_, "a tab for indentation");
+      begun_ = true;
+      line_ = {number_, indent, text};
+      return;
+    }
+    done_ = true;
+  }
+
+  /// Each value takes memory that has nothing to do with the length of its text.
+  void count_value(std::size_t number) {
+    if (++values_ > kMostValues)
+      refuse(number, fmt::format("a text of more than {} values", kMostValues));
   }
 
   static bool is_item(std::string_view text) { return text == "-" || text.starts_with("- "); }
@@ -116,6 +165,7 @@ class YamlReader {
   }
 
   nlohmann::json block(std::size_t indent, int depth) {
+    count_value(line().number);
     if (depth > kDeepest) refuse(line().number, "nesting deeper than 32");
     if (is_item(line().text)) return list(indent, depth);
     if (key_end(line().text) != std::string_view::npos) return mapping(indent, depth);
@@ -130,13 +180,13 @@ class YamlReader {
       const std::string_view rest = line().text.substr(1);
       const std::size_t blanks = std::min(rest.find_first_not_of(' '), rest.size());
       if (blanks == rest.size()) {
-        ++next_;
+        advance();
         items.push_back(nested(indent + 1, depth));
         continue;
       }
       // What follows the dash is a block that begins here.
-      lines_[next_].indent = indent + 1 + blanks;
-      lines_[next_].text = rest.substr(blanks);
+      line_.indent = indent + 1 + blanks;
+      line_.text = rest.substr(blanks);
       items.push_back(item(indent, depth));
     }
     return items;
@@ -155,15 +205,15 @@ class YamlReader {
     for (skip_empty(); !done() && line().indent == indent; skip_empty()) {
       const std::string_view text = line().text;
       const std::size_t number = line().number, end = key_end(text);
-      if (end == std::string_view::npos) refuse(number, fmt::format("'{}'", text));
+      if (end == std::string_view::npos) refuse(number, fmt::format("'{}'", text.substr(0, 20)));
       const nlohmann::json name = scalar(std::string(text.substr(0, end)), number, depth);
       const std::string key =
           name.is_string() ? name.get<std::string>() : std::string(text.substr(0, end));
-      if (object.contains(key)) refuse(number, fmt::format("a second '{}'", key));
+      if (object.contains(key)) refuse(number, fmt::format("a second '{}'", key.substr(0, 60)));
       std::string_view rest = text.substr(end + 1);
       while (rest.starts_with(' ')) rest.remove_prefix(1);
       if (rest.empty()) {
-        ++next_;
+        advance();
         object[key] = value_below(indent, depth);
       } else {
         object[key] = scalar(joined(rest, indent), number, depth);
@@ -182,7 +232,10 @@ class YamlReader {
 
   nlohmann::json nested(std::size_t least, int depth) {
     skip_empty();
-    if (done() || line().indent < least) return nullptr;
+    if (done() || line().indent < least) {
+      count_value(number_);
+      return nullptr;
+    }
     return block(line().indent, depth + 1);
   }
 
@@ -191,62 +244,43 @@ class YamlReader {
   /// newline.
   std::string joined(std::string_view first, std::size_t indent) {
     std::string text(first);
-    ++next_;
+    ScalarEnd end;
+    bool escaped = end.take(first);
+    advance();
     std::size_t empty = 0;
     while (!done()) {
       if (line().text.empty()) {
-        ++empty, ++next_;
+        ++empty, advance();
         continue;
       }
-      if (!open(text) && line().indent <= indent) break;
-      if (!open(text) && !text.starts_with('"') && !text.starts_with('\'') &&
-          key_end(line().text) != std::string_view::npos)
+      if (!end.open() && line().indent <= indent) break;
+      if (!end.open() && !end.is_quoted() && key_end(line().text) != std::string_view::npos)
         refuse(line().number, "a key below a value");
-      const bool escaped = text.starts_with('"') && text.ends_with('\\');
       if (escaped) text.pop_back();
       if (empty > 0)
         text.append(empty, '\n');
       else if (!escaped)
         text += ' ';
       text += line().text;
+      escaped = end.take(line().text);
       empty = 0;
-      ++next_;
+      advance();
     }
     return text;
   }
 
-  static bool open(std::string_view text) {
-    if (text.starts_with('"') || text.starts_with('\''))
-      return quoted_end(text) == std::string_view::npos;
-    if (!text.starts_with('[') && !text.starts_with('{')) return false;
-    int depth = 0;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-      const char c = text[at];
-      const bool begins =
-          at == 0 || std::string_view(" [{,:").find(text[at - 1]) != std::string_view::npos;
-      if ((c == '"' || c == '\'') && begins) {
-        const std::size_t close = quoted_end(text.substr(at));
-        if (close == std::string_view::npos) return true;
-        at += close;
-      } else if (c == '[' || c == '{') {
-        ++depth;
-      } else if (c == ']' || c == '}') {
-        --depth;
-      }
-    }
-    return depth > 0;
-  }
-
-  nlohmann::json scalar(const std::string& text, std::size_t number, int depth) const {
+  nlohmann::json scalar(const std::string& text, std::size_t number, int depth) {
     std::string_view rest = text;
     nlohmann::json value = flow(rest, number, depth, false);
     while (rest.starts_with(' ')) rest.remove_prefix(1);
-    if (!rest.empty() && !rest.starts_with('#')) refuse(number, fmt::format("'{}'", rest));
+    if (!rest.empty() && !rest.starts_with('#'))
+      refuse(number, fmt::format("'{}'", rest.substr(0, 20)));
     return value;
   }
 
   /// One value, which is taken from `rest`; inside of brackets plain words end at their marks.
-  nlohmann::json flow(std::string_view& rest, std::size_t number, int depth, bool inside) const {
+  nlohmann::json flow(std::string_view& rest, std::size_t number, int depth, bool inside) {
+    count_value(number);
     if (depth > kDeepest) refuse(number, "nesting deeper than 32");
     while (rest.starts_with(' ')) rest.remove_prefix(1);
     if (rest.starts_with('"') || rest.starts_with('\'')) return quoted(rest, number);
@@ -269,7 +303,7 @@ class YamlReader {
     return plain(word);
   }
 
-  nlohmann::json bracket(std::string_view& rest, std::size_t number, int depth) const {
+  nlohmann::json bracket(std::string_view& rest, std::size_t number, int depth) {
     const bool array = rest.front() == '[';
     const char close = array ? ']' : '}';
     nlohmann::json value = array ? nlohmann::json::array() : nlohmann::json::object();
@@ -346,13 +380,18 @@ class YamlReader {
   }
 
   std::string source_;
-  std::vector<Line> lines_;
-  std::size_t next_ = 0;
+  std::string_view rest_;  // behind the line
+  Line line_;
+  std::size_t number_ = 0, values_ = 0;
+  bool begun_ = false, done_ = false;
 };
 
 }  // namespace
 
 nlohmann::json read_yaml(const std::string& text, const std::string& source) {
+  if (text.size() > kMostMib << 20)
+    throw StorageError(fmt::format("'{}' has more than {} MiB", source, kMostMib),
+                       "a configuration of NeMo has a few hundred kB: is this one?");
   return YamlReader(text, source).document();
 }
 
