@@ -34,10 +34,11 @@ ALONE  := kernels/% src/models/families.cpp src/train/step/build_info.cpp $(BROK
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
   $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
 
-# Only programs of users, and the tests that look at their threads, contain these.
-MAIN    := $(addprefix src/app/,main.cpp require_addresses.cpp thread_start.cpp)
-MAIN_OBJECTS := $(MAIN:%.cpp=$(BUILD)/obj/%.o)
-SOURCES := $(filter-out $(MAIN),$(shell find src -name '*.cpp' | sort))
+# Only programs of users contain these, and no sanitizer: it does the same, and reserves all addresses.
+OWN_START := $(addprefix src/app/,require_addresses.cpp thread_start.cpp)
+OWN_START_OBJECTS := $(if $(SANITIZE),,$(OWN_START:%.cpp=$(BUILD)/obj/%.o))
+MAIN_OBJECTS := $(BUILD)/obj/src/app/main.o $(OWN_START_OBJECTS)
+SOURCES := $(filter-out src/app/main.cpp $(OWN_START),$(shell find src -name '*.cpp' | sort))
 KERNELS := $(sort $(shell find kernels -name '*.cpp'))
 # What only a build with CUDA contains, and what stands in for it in one without.
 in_folders = $(foreach s,$(2),$(if $(strip $(foreach folder,$(1),$(findstring /$(folder)/,$s))),$s))

@@ -10,7 +10,7 @@ TEST_LIBS  := $(GTEST_LIBS)
 
 UNIT_OBJECTS := $(call objects,$(UNIT_TESTS))
 MPI_OBJECTS  := $(call objects,$(MPI_TESTS))
-$(BUILD)/test_unit: $(UNIT_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(BUILD)/obj/src/app/thread_start.o $(OBJECTS)
+$(BUILD)/test_unit: $(UNIT_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OWN_START_OBJECTS) $(OBJECTS)
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
 $(BUILD)/test_mpi: $(MPI_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)

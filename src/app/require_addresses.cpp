@@ -1,8 +1,8 @@
 // A limit on addresses (ulimit -v) that is too low for the libraries ends the program with a
 // message. OpenBLAS maps a buffer of 128 MiB when it is loaded, which is before main(), and where
 // the system refuses it asks again for ever. The functions of .preinit_array run before those of
-// any library, so the program asks there. AddressSanitizer reserves addresses in another manner.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// any library, so the program asks there. Sanitizers reserve addresses without end, so that their
+// programs do without this source.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,5 +34,3 @@ extern "C" void require_addresses(int, char**, char**) {
   gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) = require_addresses;
 
 }  // namespace
-
-#endif

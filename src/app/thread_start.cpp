@@ -2,8 +2,8 @@
 // becomes smaller and starts others when one becomes larger, so the start of a thread is the only
 // time that is early enough; the program therefore defines pthread_create() and calls that of the C
 // library in it. Sanitizers define it, too, and give each thread an alternate stack themselves. A
-// library must not redefine it for its user, so this source is linked into programs alone.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// library must not redefine it for its user, so this source is linked into programs alone, and not
+// into those of sanitizers.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -41,5 +41,3 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   if (failure != 0) std::free(start);
   return failure;
 }
-
-#endif

@@ -68,6 +68,7 @@ AlternateSignalStack::~AlternateSignalStack() {
 }
 
 SignalThread::SignalThread() {
+  sem_init(&end_, 0, 0);
   use_alternate_stacks();
   const sigset_t blocked = blocked_signals();
   pthread_sigmask(SIG_BLOCK, &blocked, &before_);
@@ -77,7 +78,7 @@ SignalThread::SignalThread() {
   try {
     thread_ = std::thread([this] {
       pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-      end_.acquire();
+      while (sem_wait(&end_) != 0) continue;  // a handler interrupted it
     });
   } catch (const std::system_error&) {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -87,8 +88,9 @@ SignalThread::SignalThread() {
 }
 
 SignalThread::~SignalThread() {
-  end_.release();
+  sem_post(&end_);
   thread_.join();
+  sem_destroy(&end_);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 

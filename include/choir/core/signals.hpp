@@ -17,11 +17,11 @@
 //   - Each thread that calls choir has an AlternateSignalStack. The threads of OpenMP teams come
 //     and go with the size of the teams, so src/app/thread_start.cpp wraps pthread_create in the
 //     program; a library must not do this to its user.
+#include <semaphore.h>
 #include <spawn.h>
 
 #include <csignal>
 #include <cstddef>
-#include <semaphore>
 #include <thread>
 
 namespace choir {
@@ -55,7 +55,7 @@ class SignalThread {
  private:
   AlternateSignalStack stack_;
   sigset_t before_{};
-  std::binary_semaphore end_{0};
+  sem_t end_{};
   std::thread thread_;
 };
 
