@@ -72,7 +72,11 @@ std::string printable_message(std::string_view text) {
 }
 
 void write_printable(std::FILE* to, std::string_view text) {
-  fmt::print(to, "{}", printable(text));
+  const std::string shown = printable(text);
+  if (to == stderr)
+    std::fwrite(shown.data(), 1, shown.size(), to);
+  else
+    fmt::print(to, "{}", shown);
 }
 
 void print_generated(std::string_view text) {

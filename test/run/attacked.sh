@@ -23,6 +23,11 @@ lost "inspect --json" inspect base --json
 lost "generate" generate base --tokens 8
 lost "eval" eval base
 
+command="choir train nowhere.json 2>/dev/full"
+timeout --kill-after=5 $((limit * patience)) "$choir" train nowhere.json >out 2>/dev/full </dev/null
+code=$?
+expect "an error whose message goes to a full disk" 2
+
 # A limit on the size of files is a save that fails, not the end of the ranks. Open MPI itself needs files of 4 MiB.
 large=(parallel.transport=mpi model.n_embd=256 train.micro_batch_size=1 train.max_steps=4 optimizer.warmup_steps=1 eval.interval=0 checkpoint.interval=2)
 (

@@ -22,7 +22,8 @@ std::string printable_name(std::string_view name);
 /// of a name looks like the beginning of another message.
 std::string printable_message(std::string_view text);
 
-/// Formats, and writes the printable form to a standard stream. Throws as fmt::print() does.
+/// Formats, and writes the printable form to a standard stream. Throws as fmt::print() does if it
+/// is standard output; a failure of standard error has nowhere to be reported and is ignored.
 void write_printable(std::FILE* to, std::string_view text);
 template <class... T>
 void print_safely(fmt::format_string<T...> form, T&&... args) {
