@@ -44,7 +44,18 @@ PosixFile PosixFile::for_reading(const std::string& path) {
 }
 
 PosixFile PosixFile::for_writing(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  constexpr int kFlags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+  const int descriptor = ::open(path.c_str(), kFlags, 0644);
+  if (descriptor < 0 && errno == ELOOP)
+    throw StorageError(fmt::format("'{}' is a link, and nothing is written through one", path),
+                       "move it away");
+  if (descriptor < 0) refuse_storage("create", path);
+  return {path, descriptor};
+}
+
+PosixFile PosixFile::temporary(const std::string& prefix) {
+  std::string path = prefix + "XXXXXX";
+  const int descriptor = ::mkostemp(path.data(), O_CLOEXEC);
   if (descriptor < 0) refuse_storage("create", path);
   return {path, descriptor};
 }

@@ -12,8 +12,10 @@ class PosixFile {
  public:
   /// Throws DataError.
   static PosixFile for_reading(const std::string& path);
-  /// Creates or truncates. Throws StorageError.
+  /// Creates or truncates; follows no link. Throws StorageError.
   static PosixFile for_writing(const std::string& path);
+  /// A new file whose name begins with `prefix` and ends with random letters. Throws StorageError.
+  static PosixFile temporary(const std::string& prefix);
   /// One that is there, for a rank's part of it. Throws StorageError.
   static PosixFile for_updating(const std::string& path);
   ~PosixFile();

@@ -33,7 +33,9 @@ std::int64_t bytes_held(const std::vector<StoredTensor>& tensors) {
 class Bench {
  public:
   Bench(Communicator& world, const CheckpointBenchCase& request)
-      : world_(world), request_(request), scratch_(world, request.folder) {
+      : world_(world),
+        request_(request),
+        scratch_(world, request.folder, "choir_bench_checkpoint") {
     for (const char* access : {"write", "save", "async", "stall", "read", "load"})
       result_.rows.push_back({.access = access, .rounds = {}});
   }

@@ -1,13 +1,17 @@
 #pragma once
-// A place on the disk for a bench, which leaves nothing behind.
+// A folder on the disk for a measurement, which leaves nothing behind. Its name is random, so that
+// nothing of somebody else is opened, overwritten or removed.
 #include <fmt/core.h>
-#include <unistd.h>
+#include <stdlib.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/communicator.hpp"
+#include "choir/comm/rehearsal.hpp"
 #include "choir/store/collectives.hpp"
 
 namespace choir {
@@ -15,27 +19,31 @@ namespace choir {
 /// A directory of all ranks while this lives. Making it is collective; StorageError on every rank.
 class ScratchDirectory {
  public:
-  ScratchDirectory(Communicator& world, const std::string& folder) : world_(world) {
-    path_ = fmt::format("{}/choir_bench_checkpoint_{}", folder, ::getpid());
-    share_text(world, path_);
+  ScratchDirectory(Communicator& world, const std::string& folder, const std::string& prefix)
+      : world_(world) {
     together(world, [&] {
-      if (world_.rank() != 0) return;
-      std::error_code why;
-      std::filesystem::create_directory(path_, why);
-      if (why)
-        throw StorageError(fmt::format("cannot make the directory {}: {}", path_, why.message()),
-                           "name a folder that exists and may be written: --folder DIR");
+      if (!makes()) return;
+      std::string path = fmt::format("{}/{}_XXXXXX", folder, prefix);
+      if (::mkdtemp(path.data()) == nullptr)
+        throw StorageError(
+            fmt::format("cannot make the directory {}: {}", path, std::strerror(errno)),
+            "name a folder that exists and may be written: --folder DIR");
+      path_ = path;
     });
+    if (rehearsal_of(world) == nullptr) share_text(world, path_);
   }
   ~ScratchDirectory() {
     std::error_code ignored;
-    if (world_.rank() == 0) std::filesystem::remove_all(path_, ignored);
+    if (makes()) std::filesystem::remove_all(path_, ignored);
   }
   ScratchDirectory(const ScratchDirectory&) = delete;
   ScratchDirectory& operator=(const ScratchDirectory&) = delete;
   const std::string& path() const { return path_; }
 
  private:
+  /// In a rehearsal the rank that is played is alone.
+  bool makes() const { return world_.rank() == 0 || rehearsal_of(world_) != nullptr; }
+
   Communicator& world_;
   std::string path_;
 };

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/store/collectives.hpp"
+#include "src/store/scratch_directory.hpp"
 #include "src/store/slab_io.hpp"
 
 namespace choir {
@@ -35,23 +37,27 @@ double probe_write_rate(Communicator& world, const std::string& folder, std::int
   std::error_code ignored;
   const fs::path at =
       fs::exists(folder, ignored) ? fs::path(folder) : fs::path(folder).parent_path();
-  const std::string path = (at / fmt::format(".write_probe_{}", world.rank())).string();
   const int apart = (world.size() + kMostWriters - 1) / kMostWriters;
   const int writers = (world.size() + apart - 1) / apart;
   const std::vector<std::uint32_t> words = noise();
+  std::optional<ScratchDirectory> scratch;
+  try {
+    scratch.emplace(world, at.string(), ".write_probe");
+  } catch (const StorageError&) {
+    return 0;
+  }
   double seconds = 0;
   world.barrier();
   const std::string reason = attempt_together(world, [&] {
     if (world.rank() % apart != 0) return;
     const double start = now_seconds();
-    File file(path, File::Mode::create);
+    File file(fmt::format("{}/{}", scratch->path(), world.rank()), File::Mode::create);
     for (std::int64_t done = 0; done < bytes; done += kChunk)
       file.write_at(words.data(), std::min(kChunk, bytes - done), done);
     file.sync();
     file.close();
     seconds = now_seconds() - start;
   });
-  fs::remove(path, ignored);
   world.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
   if (!reason.empty() || seconds <= 0) return 0;
   return static_cast<double>(bytes) * writers / seconds;

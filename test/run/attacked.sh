@@ -249,3 +249,62 @@ if : 2>/dev/null >"$segment"; then
   rm -f "$segment"
   expect "the doctor counts what killed ranks left" 0 "left by ranks that were killed" "rm " "/dev/shm/vader_segment.attacked.$$.*"
 fi
+
+# The lock of the node's shared memory, held by somebody who does not let go. It is another file here, for others on this
+# machine take the real one.
+cat >room.c <<'EOF'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+int open(const char* path, int flags, ...) {
+  int (*real)(const char*, int, ...) = (int (*)(const char*, int, ...))dlsym(RTLD_NEXT, "open");
+  va_list rest;
+  va_start(rest, flags);
+  if (strncmp(path, "/dev/shm/choir-", 15) == 0) path = getenv("TEST_ROOM");
+  return real(path, flags, va_arg(rest, int));
+}
+EOF
+check "a lock of another program" cc -O1 -shared -fPIC room.c -o room.so -ldl
+: >room.lock
+flock room.lock sleep 600 &
+holder=$!
+until grep -q ":$(stat -c %i room.lock) " /proc/locks; do sleep 0.01; done
+LD_PRELOAD=$work/room.so TEST_ROOM=$work/room.lock train 2 room parallel.timeout=2
+expect "... ends the run on all ranks" 5 "the lock '/dev/shm/choir-$(id -u).lock' of this node's shared memory is held by process" \
+  "for more than 2.0 s" "parallel.transport=mpi"
+check "... and names its holder" matches out "held by process [0-9]+ \\((flock|sleep)\\)"
+stop_hard "$holder"
+ln -s precious room.link
+LD_PRELOAD=$work/room.so TEST_ROOM=$work/room.link train 2 room parallel.timeout=2
+expect "... or is a link" 5 "is a link"
+check "... which is not followed" absent precious
+
+# Somebody else's files under names that can be guessed are neither followed nor removed: the number of a process is known
+# before it starts.
+mkdir guessed && echo precious >guessed/precious
+guess() {  # guess COMMAND ARGUMENT...: COMMAND runs as shell words in guessed/, with $$ of the choir that follows
+  local prepare=$1
+  shift
+  command="choir $*"
+  (cd guessed && exec timeout --kill-after=5 $((limit * patience)) sh -c "$prepare"' && exec "$0" "$@"' "$choir" "$@") >out 2>&1 </dev/null
+  code=$?
+}
+untouched() { [ "$(cat guessed/precious)" = precious ] && [ "$(readlink guessed/$1)" = precious ]; }
+guess 'ln -s precious .choir_doctor_$$' doctor --folder .
+check "doctor (exit code $code)" untouched '.choir_doctor_*'
+guess 'ln -s precious choir_bench_readers_$$.bin' bench reader --bytes 1048576 --rounds 1 --folder .
+expect "bench reader" 0
+check "... beside a link" untouched 'choir_bench_readers_*.bin'
+guess 'mkdir choir_bench_checkpoint_$$ && echo precious >choir_bench_checkpoint_$$/precious' \
+  bench checkpoint --bytes 1000000 --rounds 1 --folder .
+expect "bench checkpoint" 0
+check "... beside a folder" eval 'cmp guessed/precious guessed/choir_bench_checkpoint_*/precious'
+mkdir -p guessed/run/checkpoints
+guess 'ln -s ../../precious run/checkpoints/.write_probe_0' train "$debug" 'data.train=["../text.txt"]' run.dir=run \
+  train.max_steps=2 optimizer.warmup_steps=1 optimizer.decay_steps=2 run.walltime=1000
+expect "a run that measures the file system" 0 "run.walltime: the first save, of"
+check "... beside a link" eval '[ "$(cat guessed/precious)" = precious ] && [ -L guessed/run/checkpoints/.write_probe_0 ]'
+check "... leaves nothing" test "$(ls -A guessed guessed/run/checkpoints | grep -c 'write_probe\|bench\|doctor')" = 4

@@ -69,11 +69,13 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
 
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     check_usable();
-    if (!map_) return allocate_window(comm_, label_, bytes, rank(), windows_);
+    if (!map_)
+      return allocate_window(comm_, label_, bytes, rank(), options_.timeout_seconds, windows_);
     std::vector<int> places;
     for (int other = 0; other < size(); ++other)
       places.push_back(map_->node_of(other) == map_->node_of(rank()) ? map_->place_of(other) : -1);
-    return allocate_window(neighbours_->comm, label_, bytes, place(), windows_, std::move(places));
+    return allocate_window(neighbours_->comm, label_, bytes, place(), options_.timeout_seconds,
+                           windows_, std::move(places));
   }
 
   void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,

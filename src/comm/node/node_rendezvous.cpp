@@ -35,7 +35,7 @@ constexpr int kYieldsPerProgress = 8;
 NodeRendezvous::NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options,
                                std::vector<int> names)
     : comm_(comm),
-      window_(comm, label, sizeof(Board)),
+      window_(comm, label, sizeof(Board), options.timeout_seconds),
       label_(std::move(label)),
       names_(std::move(names)),
       timeout_(options.timeout_seconds) {

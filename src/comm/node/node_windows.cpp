@@ -1,11 +1,8 @@
 #include "src/comm/node/node_windows.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -16,6 +13,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/keep_forever.hpp"
 #include "src/comm/node/node_rendezvous.hpp"
+#include "src/comm/node/room_lock.hpp"
 
 namespace choir {
 namespace {
@@ -37,8 +35,9 @@ void map_pages(const std::byte* from, std::size_t bytes) {
 class WindowBuffer final : public CommBuffer {
  public:
   WindowBuffer(MPI_Comm comm, const std::string& name, std::size_t bytes, int rank,
-               std::shared_ptr<NodeWindows> windows, std::vector<int> places)
-      : window_(comm, name, bytes),
+               double timeout_seconds, std::shared_ptr<NodeWindows> windows,
+               std::vector<int> places)
+      : window_(comm, name, bytes, timeout_seconds),
         rank_(rank),
         windows_(std::move(windows)),
         places_(std::move(places)) {
@@ -62,33 +61,40 @@ class WindowBuffer final : public CommBuffer {
   std::vector<int> places_;
 };
 
-/// The only one on this node between looking for room and taking it. The lock of a process that
-/// dies is released; where there is no such file, nobody is kept waiting.
-class RoomLock {
- public:
-  explicit RoomLock(MPI_Comm comm) {
-    const std::string path = fmt::format("/dev/shm/choir-{}.lock", geteuid());
-    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    while (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      int found = 0;  // MPI goes on: the others may wait for what this rank has sent
-      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
-      usleep(200);
-    }
-  }
-  ~RoomLock() {
-    if (file_ >= 0) close(file_);
-  }
-  RoomLock(const RoomLock&) = delete;
-  RoomLock& operator=(const RoomLock&) = delete;
-
- private:
-  int file_ = -1;
-};
-
 double free_shared_memory() {
   struct statvfs room {};
   if (statvfs("/dev/shm", &room) != 0) return std::numeric_limits<double>::infinity();
   return static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
+}
+
+/// Collective: rank 0 takes the lock. All ranks return its error.
+std::optional<CommError> take_lock(std::optional<RoomLock>& lock, MPI_Comm comm,
+                                   const std::string& name, double timeout_seconds) {
+  int ranks = 1, rank = 0;
+  MPI_Comm_size(comm, &ranks);
+  MPI_Comm_rank(comm, &rank);
+  std::array<std::string, 2> texts;  // of the error, and its hint
+  if (rank == 0) {
+    try {
+      const double forever = std::numeric_limits<double>::infinity();
+      lock.emplace(RoomLock::usual_path(), timeout_seconds > 0 ? timeout_seconds : forever, [&] {
+        int found = 0;  // MPI goes on: the others may wait for what this rank has sent
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
+      });
+    } catch (const CommError& error) {
+      texts = {error.what(), error.hint()};
+    }
+  }
+  std::array<int, 2> sizes{static_cast<int>(texts[0].size()), static_cast<int>(texts[1].size())};
+  mpi_check(MPI_Bcast(sizes.data(), 2, MPI_INT, 0, comm), "MPI_Bcast", name);
+  if (sizes[0] == 0) return std::nullopt;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    texts[i].resize(static_cast<std::size_t>(sizes[i]));
+    mpi_check(MPI_Bcast(texts[i].data(), sizes[i], MPI_CHAR, 0, comm), "MPI_Bcast", name);
+  }
+  CommError error(fmt::format("{}: {}", name, texts[0]), texts[1]);
+  error.set_agreed_ranks(ranks);
+  return error;
 }
 
 }  // namespace
@@ -97,7 +103,8 @@ double free_shared_memory() {
 // writing past it is a bus error, not a return code, so the room is looked for before. Groups of a
 // node do so at the same time: the first rank of each keeps the others away until its window has
 // been written to. It does so when all of its group have come, so that it waits for nobody else.
-SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes)
+SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes,
+                           double timeout_seconds)
     : bytes_(bytes), unwinding_(std::uncaught_exceptions()) {
   const std::size_t padded = chunk_count(bytes, kAlignment) * kAlignment + kAlignment;
   int ranks = 1, rank = 0;
@@ -110,7 +117,8 @@ SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t b
   }
   mpi_check(MPI_Barrier(comm), "MPI_Barrier", name);
   std::optional<RoomLock> lock;
-  if (rank == 0) lock.emplace(comm);
+  const std::optional<CommError> refusal = take_lock(lock, comm, name, timeout_seconds);
+  if (refusal) throw *refusal;
   const double wanted = static_cast<double>(padded) * ranks;
   double available = rank == 0 ? free_shared_memory() : 0;
   mpi_check(MPI_Bcast(&available, 1, MPI_DOUBLE, 0, comm), "MPI_Bcast", name);
@@ -194,11 +202,11 @@ void NodeWindows::abandon() {
 }
 
 std::unique_ptr<CommBuffer> allocate_window(MPI_Comm comm, const std::string& name,
-                                            std::size_t bytes, int rank,
+                                            std::size_t bytes, int rank, double timeout_seconds,
                                             std::shared_ptr<NodeWindows> windows,
                                             std::vector<int> places) {
-  return std::make_unique<WindowBuffer>(comm, name, bytes, rank, std::move(windows),
-                                        std::move(places));
+  return std::make_unique<WindowBuffer>(comm, name, bytes, rank, timeout_seconds,
+                                        std::move(windows), std::move(places));
 }
 
 }  // namespace choir

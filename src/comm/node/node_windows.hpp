@@ -16,8 +16,9 @@ class SharedWindow {
  public:
   /// Collective; every rank gives the same size. Blocks are zeroed by their owners (first touch
   /// places them in the owner's memory) and mapped by everybody. CommError on all ranks when there
-  /// is no room.
-  SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes);
+  /// is no room, or when another process keeps the lock of the node's memory for longer than the
+  /// time-out (0: for ever).
+  SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes, double timeout_seconds);
   /// Collective, except while an exception unwinds: then nothing is freed.
   ~SharedWindow();
   SharedWindow(const SharedWindow&) = delete;
@@ -61,7 +62,7 @@ class NodeWindows {
 /// Collective: a new window, which is in `windows` as long as the buffer lives. `places`: where the
 /// buffer's ranks are others than the window's, the rank there of each, or -1.
 std::unique_ptr<CommBuffer> allocate_window(MPI_Comm comm, const std::string& name,
-                                            std::size_t bytes, int rank,
+                                            std::size_t bytes, int rank, double timeout_seconds,
                                             std::shared_ptr<NodeWindows> windows,
                                             std::vector<int> places = {});
 

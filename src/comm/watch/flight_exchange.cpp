@@ -160,7 +160,7 @@ std::string FlightExchange::path_of(int leader) const {
 std::string FlightExchange::leave(const std::vector<RankFlight>& flights) const {
   const std::string path = path_of(leader_), part = path + ".part";
   unlink(part.c_str());  // a pipe of that name would block who is to end a hang
-  std::FILE* file = std::fopen(part.c_str(), "we");
+  std::FILE* file = std::fopen(part.c_str(), "wxe");
   if (file == nullptr) return fmt::format("cannot write {}: {}", part, std::strerror(errno));
   const std::string text = flights_text(launch_, flights, now_seconds());
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();

@@ -50,7 +50,7 @@ std::string write_tables(const std::string& directory, const std::vector<RankFli
     // Another rank may end the job at any time and must not leave half a table behind.
     const std::string part = fmt::format("{}.{}", path, getpid());
     unlink(part.c_str());  // a pipe of that name would block
-    std::FILE* file = std::fopen(part.c_str(), "we");
+    std::FILE* file = std::fopen(part.c_str(), "wxe");
     if (file == nullptr) return fmt::format("cannot write {}: {}", part, std::strerror(errno));
     std::fputs(printable(flight_table(rank, now)).c_str(), file);
     if (std::fclose(file) != 0 || std::rename(part.c_str(), path.c_str()) != 0)

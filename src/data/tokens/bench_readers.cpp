@@ -1,7 +1,5 @@
 #include "choir/data/tokens/bench_readers.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -23,12 +21,13 @@ constexpr std::int64_t kTokenBytes = 2;
 class ScratchFile {
  public:
   ScratchFile(Communicator& comm, const std::string& folder, std::int64_t bytes) : comm_(comm) {
-    std::int64_t id = ::getpid();
-    comm.broadcast(&id, sizeof id, 0);
-    path_ = fmt::format("{}/choir_bench_readers_{}.bin", folder, id);
     together(comm, [&] {
-      if (comm.rank() == 0) write(bytes);
+      if (comm.rank() != 0) return;
+      PosixFile file = PosixFile::temporary(folder + "/choir_bench_readers_");
+      path_ = file.path();
+      write(file, bytes);
     });
+    broadcast_text(comm, path_);
   }
   ~ScratchFile() {
     std::error_code ignored;
@@ -39,10 +38,9 @@ class ScratchFile {
   const std::string& path() const { return path_; }
 
  private:
-  void write(std::int64_t bytes) const {
+  static void write(PosixFile& file, std::int64_t bytes) {
     const PhiloxKey key = philox_key(1, "bench.readers");
     std::vector<std::uint32_t> block(std::size_t{1} << 20);
-    PosixFile file = PosixFile::for_writing(path_);
     for (std::int64_t done = 0; done < bytes;) {
       for (std::size_t i = 0; i < block.size(); i += 4) {
         const auto words = philox_at(key, static_cast<std::uint64_t>(done) + i);

@@ -129,8 +129,8 @@ std::string file_system_name(long type) {
 
 /// Median seconds to make 4 KB durable. StorageError.
 double fsync_latency(const std::string& folder) {
-  const std::string path = fmt::format("{}/.choir_doctor_{}", folder, getpid());
-  const int file = open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  std::string path = folder + "/.choir_doctor_XXXXXX";
+  const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
     throw StorageError(fmt::format("cannot write in '{}': {}", folder, std::strerror(errno)),
                        "choose a run.dir where you may write");

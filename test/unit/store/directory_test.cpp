@@ -112,5 +112,13 @@ TEST(CheckpointDirectoryTest, PipesAreRefusedAtOnce) {
   EXPECT_THROW(read_text_file("/dev/zero"), StorageError);
 }
 
+TEST(CheckpointDirectoryTest, NothingIsWrittenThroughALink) {
+  const test::TemporaryDirectory run;
+  write_text_file(run.path() + "/precious", "precious");
+  fs::create_symlink("precious", run.path() + "/deck.json.new");
+  EXPECT_THROW(write_text_file(run.path() + "/deck.json.new", "{}"), StorageError);
+  EXPECT_EQ(read_text_file(run.path() + "/precious"), "precious");
+}
+
 }  // namespace
 }  // namespace choir
