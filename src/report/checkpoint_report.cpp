@@ -65,6 +65,15 @@ std::string vocabulary_line(const InspectedCheckpoint& c) {
                      vocabulary.hash());
 }
 
+/// "" for a checkpoint of a version without branches.
+std::string branch_line(const Branch& branch) {
+  if (branch.id.empty()) return {};
+  if (branch.forks.empty()) return fmt::format("  branch         {}\n", branch.id);
+  const Branch::Fork& fork = branch.forks.back();
+  return fmt::format("  branch         {}, after step {} of {}\n", branch.id, fork.step,
+                     fork.branch.empty() ? "a run without branches" : "branch " + fork.branch);
+}
+
 std::string tensor_table(const InspectedCheckpoint& c) {
   const auto& tensors = c.checkpoint.manifest.tensors;
   std::size_t width = 4;
@@ -115,6 +124,7 @@ std::string to_text(const InspectedCheckpoint& c) {
       printable_name(m.layout), printable_name(m.deck_hash), optional_number(m.metric),
       kCheckpointFormat, format_bytes(static_cast<double>(m.state_bytes)),
       format_count(m.state_bytes), m.state_crc32c);
+  text += branch_line(m.branch);
   text += "provenance\n";
   for (const auto& [key, value] : provenance.items())
     text += fmt::format("  {:<14} {}\n", printable_name(key), printable_name(compact(value)));
@@ -144,6 +154,7 @@ std::string to_json(const InspectedCheckpoint& c) {
       {"deck_digest", m.deck_hash},
       {"val_loss", json_number(m.metric)},
       {"format_version", kCheckpointFormat},
+      {"branch", m.branch.id},
       {"state_bytes", m.state_bytes},
       {"state_crc32c", fmt::format("{:08x}", m.state_crc32c)},
       {"parameters", parameter_count(m)},

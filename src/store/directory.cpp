@@ -41,10 +41,11 @@ void remove_tree(const std::string& path) {
   if (why) fail("remove", path, why);
 }
 
-/// The step of "step_00000100.tmp" for that suffix, else -1.
+/// The step of "step_00000100.tmp" or "step_00000100.TAG.tmp" for that suffix, else -1.
 std::int64_t step_before(const std::string& name, const std::string& suffix) {
   if (!name.ends_with(suffix)) return -1;
-  return step_of(name.substr(0, name.size() - suffix.size()));
+  const std::string stem = name.substr(0, name.size() - suffix.size());
+  return step_of(stem.substr(0, stem.find('.')));
 }
 
 std::vector<std::string> names_in(const std::string& path) {
@@ -59,6 +60,18 @@ std::vector<std::string> names_in(const std::string& path) {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+/// False where nothing has this name. UnreadableError where that cannot be found out, and for a
+/// link to nothing: its file system may be away for a while.
+bool require_reachable(const std::string& path) {
+  std::error_code why, ignored;
+  const fs::file_status there = fs::status(path, why);
+  if (!fs::status_known(there)) throw UnreadableError("look at", path, why.value());
+  if (fs::exists(there)) return true;
+  const fs::path target = fs::read_symlink(path, ignored);
+  if (target.empty()) return false;
+  throw UnreadableError("follow the link to " + target.string() + " of", path, ENOENT);
 }
 
 }  // namespace
@@ -81,7 +94,7 @@ std::string CheckpointDirectory::final_path(std::int64_t step) const {
 }
 
 std::string CheckpointDirectory::temporary_path(std::int64_t step) const {
-  return final_path(step) + kTemporary;
+  return final_path(step) + (tag_.empty() ? "" : "." + tag_) + kTemporary;
 }
 
 std::vector<std::int64_t> CheckpointDirectory::steps() const {
@@ -201,8 +214,8 @@ void write_text_file(const std::string& path, const std::string& text) {
 
 Manifest read_manifest(const std::string& checkpoint) {
   const std::string path = checkpoint + "/" + kManifestName;
-  std::error_code why;
-  if (!fs::exists(path, why)) throw StorageError("no " + path, "the save of it never finished");
+  require_reachable(checkpoint);
+  if (!require_reachable(path)) throw StorageError("no " + path, "the save of it never finished");
   const std::string text = read_text_file(path);
   Manifest manifest;
   try {

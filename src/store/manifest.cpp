@@ -130,6 +130,23 @@ void require_apart(const Manifest& manifest) {
                                    meta.bytes, meta.offset));
 }
 
+json to_json(const Branch& branch) {
+  json forks = json::array();
+  for (const Branch::Fork& fork : branch.forks)
+    forks.push_back({{"branch", fork.branch}, {"step", fork.step}});
+  return {{"id", branch.id}, {"began", branch.began}, {"forks", forks}};
+}
+
+Branch branch_from(const json& entry) {
+  Branch branch{.id = printable(entry, "id"), .began = whole_of(entry, "began"), .forks = {}};
+  constexpr std::int64_t kLatest = std::int64_t{1} << 40;  // seconds; others are later than it
+  if (branch.began < 0 || branch.began > kLatest)
+    throw StorageError(fmt::format("its branch began at {} s", branch.began));
+  for (const json& fork : list_of(entry, "forks"))
+    branch.forks.push_back({printable(fork, "branch"), whole_of(fork, "step")});
+  return branch;
+}
+
 Manifest manifest_from(const json& body) {
   if (text_of(body, "format") != kFormatName) throw StorageError("it is of another program");
   const std::int64_t version = whole_of(body, "format_version");
@@ -147,6 +164,7 @@ Manifest manifest_from(const json& body) {
     manifest.metric = metric.get<double>();
   else if (!metric.is_null())
     throw StorageError("it is malformed: 'metric' is no number");
+  if (body.contains("branch")) manifest.branch = branch_from(member(body, "branch"));
   const json& files = list_of(body, "files");
   if (files.empty() || text_of(files.front(), "name") != kStateName)
     throw StorageError("it does not list " + std::string(kStateName));
@@ -173,6 +191,7 @@ std::string Manifest::to_text() const {
                {"deck_hash", deck_hash}, {"layout", layout},
                {"metric", nullptr},      {"tensors", json::array()}};
   if (metric) body["metric"] = *metric;
+  if (!branch.id.empty()) body["branch"] = to_json(branch);
   body["files"] = json::array({{{"name", kStateName},
                                 {"bytes", state_bytes},
                                 {"crc32c", hex(state_crc32c)},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <unordered_map>
 
 #include "choir/comm/agreement.hpp"
@@ -56,17 +57,27 @@ std::string read_meta_of(const std::string& path, const Manifest& manifest) {
   return read_meta(state, regions, manifest);
 }
 
-/// Collective. Fills `found` or returns the reason why not.
-std::string examine(const std::string& path, Communicator& world, Verify verify,
-                    const PhaseProgress& progress, Checkpoint& found) {
+/// Collective. Fills `found` or returns the reason why not; "" when it is filled.
+PassedOver examine(const std::string& path, Communicator& world, Verify verify,
+                   const PhaseProgress& progress, Checkpoint& found) {
+  using Why = PassedOver::Why;
   std::string manifest, meta;
+  Why why = Why::damaged;
   std::string reason = attempt_together(world, [&] {
     if (world.rank() != 0) return;
-    const Manifest read = read_manifest(path);
-    meta = read_meta_of(path, read);
-    manifest = read.to_text();
+    try {
+      const Manifest read = read_manifest(path);
+      meta = read_meta_of(path, read);
+      manifest = read.to_text();
+    } catch (const UnreadableError&) {
+      why = Why::unreadable;
+      throw;
+    }
   });
-  if (!reason.empty()) return reason;
+  if (!reason.empty()) {
+    world.broadcast(&why, sizeof why, 0);
+    return {why, reason};
+  }
   share_text(world, manifest);
   share_text(world, meta);
   found.path = path;
@@ -74,22 +85,27 @@ std::string examine(const std::string& path, Communicator& world, Verify verify,
   found.json = meta;
   if (verify == Verify::sizes) return {};
   try {
-    return verify_checkpoint(path, found.manifest, world, progress).damage;
+    return {Why::damaged, verify_checkpoint(path, found.manifest, world, progress).damage};
   } catch (const StorageError& error) {
-    return error.what();
+    return {Why::unreadable, error.what()};
   }
 }
 
-/// Collective: rank 0's list.
-std::vector<std::int64_t> shared_steps(const std::string& folder, Communicator& world) {
-  std::vector<std::int64_t> steps;
+/// Collective: the steps as rank 0 sees them.
+std::vector<BranchSurvey::Step> shared_steps(const std::string& folder, Communicator& world) {
+  std::string lines;
   together(world, [&] {
-    if (world.rank() == 0) steps = CheckpointDirectory(folder).steps();
+    if (world.rank() != 0) return;
+    for (const auto& [step, abandoned] : survey_branches(CheckpointDirectory(folder)).steps)
+      lines += fmt::format("{} {}\n", step, abandoned);
   });
-  auto count = static_cast<std::int64_t>(steps.size());
-  world.broadcast(&count, sizeof count, 0);
-  steps.resize(static_cast<std::size_t>(count));
-  if (count > 0) world.broadcast(steps.data(), steps.size() * sizeof(std::int64_t), 0);
+  share_text(world, lines);
+  std::vector<BranchSurvey::Step> steps;
+  std::istringstream text(lines);
+  for (std::string line; std::getline(text, line);) {
+    const std::size_t end = line.find(' ');
+    steps.push_back({std::stoll(line.substr(0, end)), line.substr(end + 1)});
+  }
   return steps;
 }
 
@@ -128,6 +144,11 @@ void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTens
 
 }  // namespace
 
+bool Checkpoint::leaves_newer() const {
+  return std::ranges::any_of(
+      skipped, [](const PassedOver& one) { return one.why != PassedOver::Why::abandoned; });
+}
+
 Verification verify_checkpoint(const std::string& path, const Manifest& manifest,
                                Communicator& world, const PhaseProgress& progress) {
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
@@ -161,24 +182,26 @@ Verification verify_checkpoint(const std::string& path, const Manifest& manifest
 
 std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communicator& world,
                                             Verify verify, const PhaseProgress& progress) {
-  const std::vector<std::int64_t> steps = shared_steps(folder, world);
-  std::vector<std::string> reasons;
-  for (const std::int64_t step : steps) {
+  std::vector<PassedOver> skipped;
+  for (const auto& [step, abandoned] : shared_steps(folder, world)) {
     Checkpoint found;
     const std::string path = CheckpointDirectory(folder).final_path(step);
-    std::string reason = examine(path, world, verify, progress, found);
-    if (reason.empty() && found.manifest.step != step)
-      reason = fmt::format("its manifest is of step {}: it was copied or renamed; move it away",
-                           found.manifest.step);
-    if (reason.empty()) {
-      found.skipped = std::move(reasons);
+    PassedOver problem{PassedOver::Why::abandoned, abandoned};
+    if (abandoned.empty()) problem = examine(path, world, verify, progress, found);
+    if (problem.reason.empty() && found.manifest.step != step)
+      problem = {PassedOver::Why::damaged,
+                 fmt::format("its manifest is of step {}: it was copied or renamed; move it away",
+                             found.manifest.step)};
+    if (problem.reason.empty()) {
+      found.skipped = std::move(skipped);
       return found;
     }
-    reasons.push_back(step_name(step) + ": " + reason);
+    problem.reason = step_name(step) + ": " + problem.reason;
+    skipped.push_back(std::move(problem));
   }
-  if (reasons.empty()) return std::nullopt;
+  if (skipped.empty()) return std::nullopt;
   std::string what = fmt::format("no checkpoint in {} can be used:", folder);
-  for (const std::string& reason : reasons) what += "\n  " + reason;
+  for (const PassedOver& one : skipped) what += "\n  " + one.reason;
   throw_agreed(world, what, "move them away to start from the beginning");
 }
 
@@ -187,17 +210,20 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
   std::string folder;  // "" when `path` itself is the checkpoint
   together(world, [&] {
     if (world.rank() != 0) return;
-    if (!fs::is_directory(path))
-      throw StorageError(fs::exists(path)
+    std::error_code why;
+    const fs::file_status there = fs::status(path, why);
+    if (!fs::status_known(there)) throw UnreadableError("look at", path, why.value());
+    if (!fs::is_directory(there))
+      throw StorageError(fs::exists(there)
                              ? fmt::format("'{}' is a file, and no checkpoint is one", path)
                              : "no such directory: " + path,
                          "give a checkpoint or a run directory");
-    const bool is_one = fs::exists(fs::path(path) / kManifestName) ||
-                        fs::exists(fs::path(path) / kStateName) ||
+    const bool is_one = fs::exists(fs::path(path) / kManifestName, why) ||
+                        fs::exists(fs::path(path) / kStateName, why) ||
                         step_of(fs::path(path).lexically_normal().filename().string()) >= 0;
     if (is_one) return;
     const fs::path inside = fs::path(path) / "checkpoints";
-    folder = fs::is_directory(inside) ? inside.string() : path;
+    folder = fs::is_directory(inside, why) ? inside.string() : path;
   });
   share_text(world, folder);
   if (!folder.empty()) {
@@ -207,7 +233,7 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
                  "a run saves one every checkpoint.interval steps");
   }
   Checkpoint found;
-  const std::string reason = examine(path, world, verify, progress, found);
+  const std::string reason = examine(path, world, verify, progress, found).reason;
   if (!reason.empty())
     throw_agreed(world, path + " cannot be used: " + reason, "choose another step of the same run");
   return found;

@@ -30,8 +30,23 @@ constexpr std::int64_t kHostChunk = 1 << 20;
 constexpr std::int64_t kDeviceChunk = 4 << 20;
 
 [[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
+  if (error == ELOOP)
+    throw StorageError(fmt::format("'{}' is a link, and nothing is written through one", path),
+                       "move it away");
   throw StorageError(fmt::format("cannot {} {}: {}", doing, path, std::strerror(error)),
                      storage_cure(error));
+}
+
+/// For what is read only.
+[[noreturn]] void fail_to_read(const std::string& doing, const std::string& path, int error) {
+  if (error == ENOENT || error == ENOTDIR) fail(doing, path, error);
+  throw UnreadableError(doing, path, error);
+}
+
+std::string cure_of_reading(int error) {
+  if (error == EACCES || error == EPERM)
+    return "let this user read it (ls -l shows its owner and permissions), or move it away";
+  return "look at the file system, or move it away";
 }
 
 std::uint32_t moved_on(std::uint32_t crc, std::int64_t bytes) {
@@ -87,9 +102,15 @@ void read_converted(const File& file, const TensorRecord& record, const StoredTe
 
 }  // namespace
 
+UnreadableError::UnreadableError(const std::string& doing, const std::string& path, int number)
+    : StorageError(fmt::format("cannot {} {}: {}", doing, path, std::strerror(number)),
+                   cure_of_reading(number)) {}
+
 File::File(const std::string& path, Mode mode) : path_(path) {
-  if (const int why = reopen(mode); why != 0)
+  if (const int why = reopen(mode); why != 0) {
+    if (mode == Mode::read) fail_to_read("open", path_, why);
     fail(mode == Mode::create ? "make" : "open", path_, why);
+  }
   require_regular_file();
 }
 
@@ -101,7 +122,10 @@ File::File(const std::string& path, Mode mode, std::int64_t bytes) : path_(path)
     struct stat status {};
     if (why == 0 && ::fstat(descriptor_, &status) == 0 && status.st_size == bytes) break;
     const bool late = now_seconds() > until;
-    if (why != 0 && (late || (why != ENOENT && why != ESTALE))) fail("open", path_, why);
+    if (why != 0 && (late || (why != ENOENT && why != ESTALE))) {
+      if (mode == Mode::read) fail_to_read("open", path_, why);
+      fail("open", path_, why);
+    }
     if (late) {
       ::close(descriptor_);
       throw StorageError(
@@ -116,7 +140,7 @@ File::File(const std::string& path, Mode mode, std::int64_t bytes) : path_(path)
 int File::reopen(Mode mode) {
   const int flags = mode == Mode::read    ? O_RDONLY
                     : mode == Mode::write ? O_WRONLY
-                                          : O_WRONLY | O_CREAT | O_TRUNC;
+                                          : O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW;
   if (descriptor_ >= 0) ::close(descriptor_);
   // A pipe is opened without waiting for its other end, so that it can be refused.
   descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
@@ -162,7 +186,7 @@ void File::read_at(void* data, std::int64_t bytes, std::int64_t offset) const {
   while (bytes > 0) {
     const ssize_t n = ::pread(descriptor_, to, static_cast<std::size_t>(bytes), offset);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("read", path_, errno);
+    if (n < 0) fail_to_read("read", path_, errno);
     if (n == 0) throw StorageError(fmt::format("{} ends at byte {}", path_, offset));
     to += n, offset += n, bytes -= n;
   }

@@ -12,10 +12,18 @@
 
 namespace choir {
 
+/// The system refuses to read what exists: permissions, I/O errors. Nothing is known about its
+/// contents.
+class UnreadableError : public StorageError {
+ public:
+  /// `number`: an errno.
+  UnreadableError(const std::string& doing, const std::string& path, int number);
+};
+
 /// Owns a descriptor.
 class File {
  public:
-  enum class Mode { read, write, create };
+  enum class Mode { read, write, create };  ///< `create` truncates, and follows no link
   File(const std::string& path, Mode mode);
   /// What another rank has made, of so many bytes. A host may see that late, for over a network it
   /// keeps for up to a minute what it knew of a folder or a file: it is waited for so long.

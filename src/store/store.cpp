@@ -89,10 +89,14 @@ void slowest_of(Communicator& world, std::initializer_list<double*> times) {
 }  // namespace
 
 CheckpointStore::CheckpointStore(std::string directory, Communicator& world, StoreOptions options)
-    : directory_(std::move(directory)), world_(world), options_(std::move(options)) {}
+    : directory_(std::move(directory), options.tag), world_(world), options_(std::move(options)) {}
 
 void CheckpointStore::at(const char* instant) const {
   if (options_.fault) options_.fault(instant);
+}
+
+void CheckpointStore::require_owned() const {
+  if (options_.require_owned) options_.require_owned();
 }
 
 std::vector<std::string> CheckpointStore::recover() {
@@ -114,6 +118,7 @@ std::vector<std::string> CheckpointStore::recover() {
 void CheckpointStore::lay_out(Attempt& attempt) const {
   Manifest& manifest = attempt.manifest;
   at("layout");
+  require_owned();
   directory_.begin(attempt.meta.step);
   const std::string path = attempt.state_path(directory_);
   File(path, File::Mode::create).reserve(state_file_estimate(attempt.meta, attempt.tensors));
@@ -131,6 +136,7 @@ void CheckpointStore::lay_out(Attempt& attempt) const {
   manifest.deck_hash = attempt.meta.deck_hash;
   manifest.layout = attempt.meta.layout;
   manifest.metric = attempt.meta.metric;
+  manifest.branch = attempt.meta.branch;
 }
 
 /// Every rank.
@@ -183,6 +189,7 @@ void CheckpointStore::commit(Attempt& attempt) const {
   write_text_file(directory_.temporary_path(manifest.step) + "/" + kManifestName,
                   manifest.to_text());
   at("rename");
+  require_owned();
   directory_.commit(manifest.step, [&] { at("replace"); });
 }
 
@@ -198,6 +205,7 @@ void CheckpointStore::finish(Attempt& attempt) const {
   };
   warned([&] {
     at("latest");
+    require_owned();
     const std::string line = directory_.point_latest(step);
     if (!line.empty()) attempt.result.warnings.push_back(line);
   });
@@ -207,13 +215,16 @@ void CheckpointStore::finish(Attempt& attempt) const {
     for (const std::int64_t other : directory_.steps()) {
       try {
         const Manifest manifest = read_manifest(directory_.final_path(other));
-        // A copy under the name of a later step would have all others go before it.
-        if (manifest.step == other) valid.push_back({other, manifest.metric});
+        // A copy under the name of a later step would have all others removed before it, and so
+        // would a checkpoint of a branch that the run has left.
+        if (manifest.step == other && attempt.meta.branch.includes(manifest.branch.id, other))
+          valid.push_back({other, manifest.metric});
       } catch (const StorageError&) {
         continue;  // a damaged one keeps no other from being kept, and is left for a person to see
       }
     }
     for (const std::int64_t doomed : steps_to_delete(valid, options_.retention, step)) {
+      require_owned();
       directory_.remove(doomed);
       attempt.result.pruned.push_back(doomed);
     }

@@ -111,8 +111,8 @@ start 0 train "$debug" "${small[@]}" run.dir=shared "${long[@]}"
 wait_for out "step=20 "
 first=$pid
 train 2 shared "${long[@]}"
-expect "a run directory that is in use" 6 "another run is using the run directory 'shared'" "choose another run.dir"
-check "... is said once" test "$(grep -c 'another run is using' out)" = 1
+expect "a run directory that is in use" 6 "another run (" ") is using the run directory 'shared'" "choose another run.dir"
+check "... is said once" test "$(grep -c 'is using the run directory' out)" = 1
 kill -USR1 "$first"
 wait "$first"
 check "... and the first run goes on" test $? = 75

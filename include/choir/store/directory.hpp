@@ -2,7 +2,9 @@
 // The names in <run>/checkpoints and how they change, one rename at a time. All of it is local and
 // meant for one rank. Of step 100 there may be
 //   step_00000100      complete: it was renamed to this after its last byte was on disk
-//   step_00000100.tmp  being written, or being deleted; worth nothing
+//   step_00000100.TAG.tmp  being written, or being deleted; worth nothing. TAG is random for every
+//                          start of a run, so that a run which was replaced never meets the files
+//                          of its successor; tools that own their folder have none
 //   step_00000100.old  complete, and about to be replaced by a new save of the same step
 //   latest             a symbolic link to the newest, for people; the reader does not trust it
 #include <cstdint>
@@ -16,18 +18,20 @@ namespace choir {
 
 class CheckpointDirectory {
  public:
-  explicit CheckpointDirectory(std::string path) : path_(std::move(path)) {}
+  explicit CheckpointDirectory(std::string path, std::string tag = "")
+      : path_(std::move(path)), tag_(std::move(tag)) {}
 
   const std::string& path() const { return path_; }
   std::string final_path(std::int64_t step) const;      ///< .../step_00000100
-  std::string temporary_path(std::int64_t step) const;  ///< .../step_00000100.tmp
+  std::string temporary_path(std::int64_t step) const;  ///< .../step_00000100.TAG.tmp
 
   /// Steps that have a complete-looking directory, newest first. Empty when there is no directory.
   std::vector<std::int64_t> steps() const;
-  /// Makes the directory, and an empty step_N.tmp in it.
+  /// Makes the directory, and an empty temporary_path(step) in it.
   std::string begin(std::int64_t step) const;
-  /// Renames step_N.tmp to step_N, durably; a step_N that is in the way becomes .old and goes.
-  /// `between` is called when the old one has gone aside and the new one is not yet in its place.
+  /// Renames temporary_path(step) to step_N, durably; a step_N that is in the way becomes .old and
+  /// goes. `between` is called when the old one has gone aside and the new one is not yet in its
+  /// place.
   void commit(std::int64_t step, const std::function<void()>& between = {}) const;
   /// What else stood under that name is moved aside; then returns a line that says so, else "".
   std::string point_latest(std::int64_t step) const;
@@ -40,7 +44,7 @@ class CheckpointDirectory {
   std::vector<std::string> recover() const;
 
  private:
-  std::string path_;
+  std::string path_, tag_;
 };
 
 /// "step_00000100"

@@ -10,6 +10,7 @@
 
 #include "choir/core/dtype.hpp"
 #include "choir/core/tensor.hpp"
+#include "choir/store/branch.hpp"
 
 namespace choir {
 
@@ -42,6 +43,7 @@ struct Manifest {
   std::string deck_hash;
   std::string layout;
   std::optional<double> metric;
+  Branch branch;                       ///< older manifests have none
   std::int64_t state_bytes = 0;        ///< size of state.h5
   std::uint32_t state_crc32c = 0;      ///< of all of it
   std::uint32_t structure_crc32c = 0;  ///< of HDF5's own bytes in it, the tensors left out

@@ -17,14 +17,26 @@ namespace choir {
 /// Called on every rank with its own share while bytes move.
 using PhaseProgress = std::function<void(const char* phase, std::int64_t done, std::int64_t total)>;
 
+/// A checkpoint that was not taken although it is newer.
+struct PassedOver {
+  enum class Why {
+    damaged,     ///< incomplete, or its bytes are not those that were saved
+    unreadable,  ///< the system refuses to read it: permissions, I/O errors, a link to nothing
+    abandoned,   ///< of a branch that the run has left, see Branch
+  };
+  Why why = Why::damaged;
+  std::string reason;  ///< "step_00000200: damaged: tensor parameters/w (crc32c ...)"
+};
+
 /// A checkpoint that was found; the same on every rank.
 struct Checkpoint {
   std::string path;
   Manifest manifest;
   std::string json;  ///< CheckpointMeta::json
-  /// Newer ones that were passed over, for the log: "step_00000200: tensor parameters/w is damaged
-  /// ...".
-  std::vector<std::string> skipped;
+  std::vector<PassedOver> skipped;
+
+  /// True if a newer checkpoint of this branch may exist: whoever continues from here leaves it.
+  bool leaves_newer() const;
 };
 
 /// `sizes` reads the manifest, the sizes and HDF5's own bytes; `checksums` every byte, each rank
@@ -38,8 +50,8 @@ struct Verification {
   bool good() const { return damage.empty(); }
 };
 
-/// Collective. The newest in the folder that verifies; nothing when the folder holds no checkpoint
-/// at all. StorageError that lists all with their reasons when every one is damaged.
+/// Collective. The newest of the current branch that verifies; nothing when the folder holds no
+/// checkpoint at all. StorageError that lists all with their reasons when none can be used.
 std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communicator& world,
                                             Verify verify = Verify::checksums,
                                             const PhaseProgress& progress = {});

@@ -3,8 +3,8 @@
 //
 //   <run>/checkpoints/step_00000100/{state.h5, manifest.json}
 //
-// Save: step_N.tmp/ -> one rank lays state.h5 out -> its space is reserved -> every rank writes its
-// slabs -> fsync -> CRCs agreed -> manifest.json -> fsync -> rename -> fsync of the parent ->
+// Save: step_N.TAG.tmp/ -> one rank lays state.h5 out -> its space is reserved -> every rank writes
+// its slabs -> fsync -> CRCs agreed -> manifest.json -> fsync -> rename -> fsync of the parent ->
 // `latest`
 // -> prune. Killed at any instant, the last complete checkpoint stays loadable. What it costs:
 // every byte passes once from memory to the page cache (and through one CRC) and once to the disk;
@@ -32,6 +32,11 @@ struct StoreOptions {
   Retention retention;
   FaultHook fault;
   PhaseProgress progress;  ///< phases "save", "verify", "load"
+  /// Called on rank 0 before files are laid out, before a commit and before every removal; throws
+  /// StorageError where the folder belongs to another run now. The save then fails.
+  std::function<void()> require_owned;
+  /// See CheckpointDirectory; the same on every rank.
+  std::string tag;
   /// For a thread beside others that compute: ranks that wait for slower ones sleep meanwhile.
   bool patient = false;
 };
@@ -89,6 +94,7 @@ class CheckpointStore {
   void commit(Attempt& attempt) const;
   void finish(Attempt& attempt) const;
   void at(const char* instant) const;
+  void require_owned() const;
   std::string try_together(const std::function<void()>& action) const;
 
   CheckpointDirectory directory_;

@@ -8,6 +8,7 @@
 #include "choir/core/dtype.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
+#include "choir/store/branch.hpp"
 
 namespace choir {
 
@@ -39,6 +40,7 @@ struct CheckpointMeta {
   std::optional<double> metric;  ///< smaller is better (validation loss); for Retention::keep_best
   std::string deck_hash;         ///< shown by `inspect`, otherwise unused
   std::string layout;            ///< of the run that saved, "dp 4 x tp 2"; likewise
+  Branch branch{};               ///< used on rank 0, which writes the manifest
 };
 
 }  // namespace choir

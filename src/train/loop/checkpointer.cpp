@@ -6,7 +6,9 @@
 #include <limits>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/comm/rehearsal.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/store/collectives.hpp"
 #include "choir/store/write_probe.hpp"
 #include "choir/train/loop/weight_check.hpp"
 
@@ -28,6 +30,19 @@ FaultHook hook_of(const Faults& faults, const std::shared_ptr<std::int64_t>& sav
   const FaultHook hook = faults.in_save(*saving);
   if (!hook) return {};
   return [hook, saving](const char* instant) { hook(instant); };
+}
+
+StoreOptions with_progress(StoreOptions options, PhaseProgress progress) {
+  options.progress = std::move(progress);
+  return options;
+}
+
+/// Collective: rank 0 knows it. Who rehearses finds the files under the usual names.
+std::string tag_of(const RunDirectory* directory, Communicator& world) {
+  if (directory == nullptr || rehearsal_of(world) != nullptr) return "";
+  std::string tag = directory->token();
+  share_text(world, tag);
+  return tag;
 }
 
 /// What checksums do not see: counts that whoever wrote them made up.
@@ -53,26 +68,34 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
       progress_(progress),
       log_(log),
       options_(std::move(options)),
-      store_(folder, engine.mesh().world(),
-             {.retention = retention_of(deck),
-              .fault = hook_of(faults, saving_),
-              .progress =
-                  [this](const char* phase, std::int64_t done, std::int64_t total) {
-                    if (done == 0 || !progress_line_ || phase != phase_) {
-                      phase_ = phase;
-                      progress_line_.emplace(log_, std::string("checkpoint, ") + phase);
-                    }
-                    progress_line_->at(done, total);
-                  }}),
+      tag_(tag_of(options_.directory, engine.mesh().world())),
+      store_(folder, engine.mesh().world(), with_progress(store_options(faults), progress_lines())),
       schedule_(deck.checkpoint, engine.mesh().nodes()) {
   for (const StoredTensor& tensor : tensors_to_save(engine, progress))
     bytes_ +=
         static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
   expected_ = expected_first_save(bytes_, engine.mesh().nodes(), 0);
   if (options_.async)
-    saver_ = std::make_unique<BackgroundSaver>(
-        folder, engine.mesh().world(), engine.instance().device(), options_.snapshot_bytes,
-        StoreOptions{.retention = retention_of(deck), .fault = hook_of(faults, saving_)});
+    saver_ =
+        std::make_unique<BackgroundSaver>(folder, engine.mesh().world(), engine.instance().device(),
+                                          options_.snapshot_bytes, store_options(faults));
+}
+
+StoreOptions Checkpointer::store_options(const Faults& faults) const {
+  StoreOptions options{.retention = retention_of(deck_), .fault = hook_of(faults, saving_)};
+  options.tag = tag_;
+  if (options_.directory != nullptr) options.require_owned = options_.directory->ownership();
+  return options;
+}
+
+PhaseProgress Checkpointer::progress_lines() {
+  return [this](const char* phase, std::int64_t done, std::int64_t total) {
+    if (done == 0 || !progress_line_ || phase != phase_) {
+      phase_ = phase;
+      progress_line_.emplace(log_, std::string("checkpoint, ") + phase);
+    }
+    progress_line_->at(done, total);
+  };
 }
 
 Checkpointer::~Checkpointer() {
@@ -98,8 +121,27 @@ void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
   engine_.instance().publish();
   engine_.resume(progress_.update_state());
   last_path_ = found.path;
-  log_.info("resumed from {} (step {}, {})", found.path, progress_.step,
-            format_duration(now_seconds() - start));
+  const Branch& parent = found.manifest.branch;
+  const bool stays =
+      deck_.checkpoint.resume == "auto" && !found.leaves_newer() && !parent.id.empty();
+  if (stays)
+    branch_ = parent;
+  else
+    begin_branch(&found.manifest);
+  log_.info("resumed from {} (step {}, {}; branch {})", found.path, progress_.step,
+            format_duration(now_seconds() - start), branch_.id);
+  if (!stays && !parent.id.empty())
+    log_.info("branch {} begins after step {} of branch {}: later steps of that one are left",
+              branch_.id, progress_.step, parent.id);
+}
+
+/// Collective.
+void Checkpointer::begin_branch(const Manifest* parent) {
+  Communicator& world = engine_.mesh().world();
+  together(world, [&] {
+    if (world.rank() == 0) branch_ = choir::begin_branch(parent, store_.directory());
+  });
+  share_text(world, branch_.id);
 }
 
 std::int64_t Checkpointer::newest_step() const {
@@ -108,6 +150,7 @@ std::int64_t Checkpointer::newest_step() const {
 }
 
 void Checkpointer::begin() {
+  if (branch_.id.empty()) begin_branch(nullptr);
   const double walltime = deck_.run.walltime;
   if (walltime > 0) {
     Communicator& world = engine_.mesh().world();
@@ -133,7 +176,8 @@ CheckpointMeta Checkpointer::meta_of(const std::string& json, std::optional<doub
           .json = json,
           .metric = metric,
           .deck_hash = deck_digest(deck_),
-          .layout = engine_.mesh().layout().to_string()};
+          .layout = engine_.mesh().layout().to_string(),
+          .branch = branch_};
 }
 
 void Checkpointer::save(const std::string& meta_json, std::optional<double> metric,
@@ -245,9 +289,10 @@ bool Checkpointer::report(const SaveResult& result) {
         result.seconds));
   if (!result.saved) {
     ++failures_;
+    const bool lost = options_.directory != nullptr && options_.directory->lost();
     if (speaks)
-      log_.error("checkpoint of step {} FAILED{}: {}", *saving_, last_ ? "" : ", training goes on",
-                 result.reason);
+      log_.error("checkpoint of step {} FAILED{}: {}", *saving_,
+                 last_ || lost ? "" : ", training goes on", result.reason);
     return false;
   }
   last_path_ = result.path;

@@ -27,6 +27,18 @@ std::optional<Checkpoint> find_checkpoint(const CheckpointSection& wish, const s
   return find_newest_valid(folder, world, Verify::checksums, progress);
 }
 
+const char* kind_of(PassedOver::Why why) {
+  switch (why) {
+    case PassedOver::Why::damaged:
+      return " damaged checkpoint";
+    case PassedOver::Why::unreadable:
+      return " checkpoint that cannot be read";
+    case PassedOver::Why::abandoned:
+      return " checkpoint of another branch";
+  }
+  return "";
+}
+
 bool allows(const CheckpointSection& wish, const std::string& key) {
   return std::any_of(wish.allow_changes.begin(), wish.allow_changes.end(), [&](const auto& word) {
     return word == CheckpointSection::kAllowAll || word == key;
@@ -106,8 +118,8 @@ std::optional<ResumePoint> find_resume_point(const Deck& deck, const std::string
   auto found = find_checkpoint(deck.checkpoint, folder, world, log);
   if (!found) return std::nullopt;
   if (world.rank() == 0)
-    for (const std::string& line : found->skipped)
-      log.warn("passed over a damaged checkpoint: {}", line);
+    for (const PassedOver& one : found->skipped)
+      log.warn("passed over a{}: {}", kind_of(one.why), one.reason);
   ResumePoint point{.checkpoint = *std::move(found), .meta = {}};
   together(world, [&] {
     point.meta = TrainMeta::parse(point.checkpoint.json, point.checkpoint.path);

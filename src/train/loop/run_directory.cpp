@@ -60,8 +60,25 @@ void RunDirectory::create(const std::function<void(const std::string&)>& say) {
                          cure_of(failed));
   }
   for (const std::string& file : {deck(), log(), metrics()}) require_regular(file);
-  lock_ = std::make_unique<RunLock>(path_, log(), RunLock::Options{.say = say});
+  lock_ = std::make_shared<RunLock>(path_, log(), RunLock::Options{.say = say});
   fs::remove(stop_file(), failed);
+}
+
+void RunDirectory::require_owned() const {
+  if (lock_) lock_->require_owned();
+}
+
+bool RunDirectory::lost() const {
+  return lock_ && lock_->lost();
+}
+
+std::function<void()> RunDirectory::ownership() const {
+  if (!lock_) return {};
+  return [lock = lock_] { lock->require_owned(); };
+}
+
+std::string RunDirectory::token() const {
+  return lock_ ? lock_->token() : "";
 }
 
 std::string RunDirectory::set_aside() const {

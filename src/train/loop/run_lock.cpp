@@ -3,53 +3,141 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <random>
+#include <sstream>
 #include <utility>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/regular_file.hpp"
 
 namespace choir {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-/// "" where there is none. The file is opened anew each time: over NFS what is open may be old.
-std::string last_sign(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+constexpr std::size_t kRecordBytes = 512;  // more than any record has
+
+[[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
+  if (error == ELOOP)  // O_NOFOLLOW
+    throw StorageError(fmt::format("'{}' is a link, not a file", path), "move it away");
+  throw StorageError(fmt::format("cannot {} '{}': {}", doing, path, std::strerror(error)),
+                     storage_cure(error));
 }
 
-/// The host and the process at the beginning of a sign: "node7 4711 0000000003".
-std::string who_gave(const std::string& sign) {
-  return sign.substr(0, sign.rfind(' '));
+/// Owns a descriptor.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags)
+      : file_(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)) {}
+  ~Descriptor() {
+    if (file_ >= 0) close(file_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return file_; }
+
+ private:
+  int file_;
+};
+
+/// The line of a record without its end; "" of a file that is empty yet.
+std::string record_in(int file, const std::string& path) {
+  std::array<char, kRecordBytes> text{};
+  const ssize_t bytes = pread(file, text.data(), text.size(), 0);
+  if (bytes < 0) fail("read", path, errno);
+  const std::string all(text.data(), static_cast<std::size_t>(bytes));
+  return all.substr(0, all.find('\n'));
 }
+
+/// Nothing where there is no file. It is opened anew each time: over NFS an open file may be old.
+std::optional<std::string> read_record(const std::string& path) {
+  require_regular(path);
+  const Descriptor file(path, O_RDONLY);
+  if (file.get() < 0 && errno == ENOENT) return std::nullopt;
+  if (file.get() < 0) fail("read", path, errno);
+  return record_in(file.get(), path);
+}
+
+/// Seconds would not tell two processes of one number apart, so the kernel's ticks do: the start of
+/// a process since boot; "" for one that has ended.
+std::string start_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name = line.rfind(')');
+  if (name == std::string::npos) return {};
+  std::istringstream fields(line.substr(name + 1));
+  constexpr int kStart = 19;  // of the fields behind the state
+  std::string state, field;
+  fields >> state;
+  if (state == "Z" || state == "X") return {};
+  for (int i = 0; i < kStart; ++i) fields >> field;
+  return field;
+}
+
+/// Process numbers mean something only in one namespace of one boot of one host.
+std::string process_space(const std::string& host) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  std::array<char, 64> space{};
+  if (readlink("/proc/self/ns/pid", space.data(), space.size() - 1) < 0) space[0] = 0;
+  return fmt::format("{:016x}", std::hash<std::string>()(host + boot + space.data()));
+}
+
+/// The same for a directory that was moved, and another one for its copy.
+std::string identity_of(const std::string& directory) {
+  struct stat status {};
+  return stat(directory.c_str(), &status) == 0 ? std::to_string(status.st_ino) : "-";
+}
+
+std::string random_token() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+/// "node7 4711 81023 5f0e.. 1835 91ac.. 0000000003": host, process, its start, process space,
+/// directory, token and number. The form of older versions begins with host and process, too.
+struct Record {
+  std::string host, process, start, space, directory, token;
+
+  explicit Record(const std::string& line) {
+    std::istringstream fields(line);
+    fields >> host >> process >> start >> space >> directory >> token;
+  }
+  std::string owner() const {
+    return host.empty() ? "unknown" : fmt::format("{} {}", host, process);
+  }
+};
 
 }  // namespace
 
 RunLock::RunLock(const std::string& directory, const std::string& log, Options options)
-    : directory_(directory), sign_(directory + "/in_use"), options_(std::move(options)) {
+    : directory_(directory),
+      path_(directory + "/in_use"),
+      token_(random_token()),
+      options_(std::move(options)) {
+  const std::string self = std::to_string(getpid());
+  identity_ = fmt::format("{} {} {} {} {} {}", options_.host, self, start_of(self),
+                          process_space(options_.host), identity_of(directory), token_);
   file_ = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (file_ < 0) return;  // who opens the log will say why
-  Lock lock = try_lock(options_.patience);
-  const std::string sign = last_sign(sign_);
-  const std::string who = who_gave(sign);
-  const bool elsewhere = !sign.empty() && !who.starts_with(options_.host + " ");
-  if (lock == Lock::held && !elsewhere) refuse("");
-  if (elsewhere) {
-    if (options_.say)
-      options_.say(fmt::format("'{}' was left in use by {}: waiting for a sign of life of it",
-                               directory_, who));
-    if (lives(sign)) refuse(who);
-    if (lock == Lock::held) lock = try_lock(options_.lease);
-    if (lock == Lock::held) refuse(who);
+  try {
+    acquire();
+  } catch (...) {
+    close(file_);
+    throw;
   }
   thread_ = std::thread([this] { give_signs(); });
 }
@@ -66,9 +154,39 @@ RunLock::~RunLock() {
   if (file_ >= 0) close(file_);
 }
 
+void RunLock::acquire() {
+  const double until = now_seconds() + options_.patience;
+  const std::string space = process_space(options_.host);
+  Lock lock = try_lock(options_.patience);
+  for (;;) {
+    const std::optional<std::string> record = read_record(path_);
+    const Record owner(record.value_or(""));
+    // Here the kernel says who lives, by the lock and by the process.
+    const bool here = !record || owner.space == space;
+    const bool alive = here && !owner.start.empty() && owner.start == start_of(owner.process) &&
+                       owner.directory == identity_of(directory_);
+    if (here && lock == Lock::held) refuse(alive ? *record : "");
+    if (alive) {
+      if (now_seconds() > until) refuse(*record);
+      std::this_thread::sleep_for(Milliseconds(20));
+      continue;
+    }
+    if (!here) {
+      if (options_.say)
+        options_.say(fmt::format("'{}' was left in use by {}: waiting for a sign of life of it",
+                                 directory_, owner.owner()));
+      if (lives(*record)) refuse(*record);
+      if (lock == Lock::held) lock = try_lock(options_.lease);
+      if (lock == Lock::held) refuse(*record);
+    }
+    if (claim(record)) return;
+  }
+}
+
 RunLock::Lock RunLock::try_lock(double seconds) const {
+  const auto lock = options_.lock != nullptr ? options_.lock : flock;
   const double until = now_seconds() + seconds;
-  while (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+  while (lock(file_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return Lock::none;
     if (now_seconds() > until) return Lock::held;
     std::this_thread::sleep_for(Milliseconds(20));
@@ -80,37 +198,104 @@ bool RunLock::lives(const std::string& last) const {
   const double until = now_seconds() + 3 * options_.beat;
   while (now_seconds() < until) {
     std::this_thread::sleep_for(Milliseconds(100));
-    const std::string sign = last_sign(sign_);
-    if (sign.empty()) return false;  // it has just ended
-    if (sign != last) return true;
+    const std::optional<std::string> record = read_record(path_);
+    if (!record) return false;  // it has just ended
+    if (*record != last) return true;
   }
   return false;
 }
 
-void RunLock::refuse(const std::string& who) const {
-  close(file_);
+bool RunLock::claim(const std::optional<std::string>& dead) {
+  if (dead) {
+    const std::string aside = path_ + "." + token_;
+    if (std::rename(path_.c_str(), aside.c_str()) != 0) {
+      if (errno == ENOENT) return false;
+      fail("rename", path_, errno);
+    }
+    // Between the look and the rename another run may have come, or the dead one woken up.
+    const bool same = read_record(aside) == dead;
+    if (!same) (void)!link(aside.c_str(), path_.c_str());
+    unlink(aside.c_str());
+    if (!same) return false;
+  }
+  const Descriptor file(path_, O_WRONLY | O_CREAT | O_EXCL);
+  if (file.get() < 0 && errno == EEXIST) return false;
+  if (file.get() < 0) fail("make the file", path_, errno);
+  const std::string text = sign();
+  if (write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) return true;
+  const int why = errno;
+  unlink(path_.c_str());
+  fail("write", path_, why);
+}
+
+void RunLock::refuse(const std::string& record) const {
   throw StorageError(
       fmt::format("another run{} is using the run directory '{}'",
-                  who.empty() ? "" : fmt::format(" ({})", who), directory_),
+                  record.empty() ? "" : fmt::format(" ({})", Record(record).owner()), directory_),
       fmt::format("wait until it ends (or stop it: touch {}/stop_now), or choose another run.dir",
                   directory_));
 }
 
-// In place, so that a full disk does not matter.
-void RunLock::give_signs() {
-  const std::string me = fmt::format("{} {}", options_.host, getpid());
-  std::unique_lock guard(mutex_);
-  for (int number = 0; !ending_; ++number) {
-    if (number > 0 && who_gave(last_sign(sign_)) != me) return;  // another one has it now
-    const int file = open(sign_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    const std::string sign = fmt::format("{} {:010}\n", me, number);
-    if (file >= 0 && write(file, sign.data(), sign.size()) > 0 && number == 0)
-      (void)!ftruncate(file, static_cast<off_t>(sign.size()));
-    if (file >= 0) close(file);
-    ends_.wait_for(guard, std::chrono::duration<double>(options_.beat), [&] { return ending_; });
+std::string RunLock::sign() const {
+  return fmt::format("{} {:010}\n", identity_, number_);
+}
+
+// One open file is read and written: where another run has put its own file under that name
+// meanwhile, what is written goes to the old one. In place, so that a full disk does not matter.
+std::optional<std::string> RunLock::renew() const {
+  constexpr int kTries = 10;  // a run that collides with others while it starts puts the file back
+  for (int i = 0; i < kTries; ++i) {
+    const Descriptor file(path_, O_RDWR);
+    if (file.get() < 0 && errno != ENOENT) fail("open", path_, errno);
+    if (file.get() >= 0) {
+      const std::string record = record_in(file.get(), path_);
+      if (Record(record).token != token_) return record;
+      ++number_;
+      const std::string text = sign();
+      if (pwrite(file.get(), text.data(), text.size(), 0) < 0) fail("write", path_, errno);
+      return std::nullopt;
+    }
+    std::this_thread::sleep_for(Milliseconds(20));
   }
-  std::error_code ignored;
-  if (who_gave(last_sign(sign_)) == me) std::filesystem::remove(sign_, ignored);
+  return "";
+}
+
+void RunLock::require_owned() const {
+  if (file_ < 0) return;
+  const std::lock_guard guard(mutex_);
+  look();
+  if (!lost_) return;
+  throw StorageError(
+      fmt::format("this run does not own the run directory '{}' any more: {}", directory_,
+                  successor_),
+      "it was suspended for too long, or its file in_use was removed; it saves nothing any more: "
+      "let the other run go on, or stop it and run the same command again");
+}
+
+void RunLock::look() const {
+  if (lost_) return;
+  const std::optional<std::string> other = renew();
+  if (!other) return;
+  successor_ = other->empty()
+                   ? fmt::format("the file '{}' is gone", path_)
+                   : fmt::format("the run ({}) has taken it over", Record(*other).owner());
+  lost_ = true;
+}
+
+void RunLock::give_signs() {
+  std::unique_lock guard(mutex_);
+  bool owned = true;
+  while (!ending_) {
+    ends_.wait_for(guard, std::chrono::duration<double>(options_.beat), [&] { return ending_; });
+    try {
+      look();
+      if (lost_) return;
+      owned = true;
+    } catch (const StorageError&) {
+      owned = false;  // the file system may answer next time; a save would say what is wrong
+    }
+  }
+  if (owned) unlink(path_.c_str());
 }
 
 }  // namespace choir

@@ -204,6 +204,7 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
 /// Local, on rank 0. From here on the directory is that of a run which stands at `step`.
 void write_start(const RunDirectory& directory, const Deck& deck, const Checkpointer& checkpointer,
                  std::int64_t step, const StartScreen& start, Logger& log) {
+  directory.require_owned();
   if (deck.checkpoint.resume != "auto" && checkpointer.newest_step() > step)
     log.warn("checkpoint.resume is \"{}\": the later checkpoints of this run were moved to {}",
              deck.checkpoint.resume, directory.set_aside());
@@ -259,12 +260,12 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
     log.warn("{}", idle);
 
   RunLog run_log(deck, mesh, directory, log, started);
-  Checkpointer checkpointer(
-      deck, directory.checkpoints(), engine, progress, observers.faults, log,
-      {.async = async,
-       .snapshot_bytes = plan.snapshot_bytes,
-       .record = [&](const std::string& json) { run_log.record(json); },
-       .enter = [&](std::string_view phase) { observers.watch.save(phase); }});
+  Checkpointer checkpointer(deck, directory.checkpoints(), engine, progress, observers.faults, log,
+                            {.async = async,
+                             .snapshot_bytes = plan.snapshot_bytes,
+                             .record = [&](const std::string& json) { run_log.record(json); },
+                             .enter = [&](std::string_view phase) { observers.watch.save(phase); },
+                             .directory = &directory});
   find_peak(engine, device, start, run_log);
 
   observers.watch.start("resume");

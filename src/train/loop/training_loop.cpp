@@ -160,7 +160,23 @@ Stop TrainingLoop::agreed_stop() {
                        run_.evaluation.slowest();
   Stop mine = run_.stop.poll(ahead);
   if (run_.observers.faults.stop_at(queued())) mine = std::max(mine, Stop::drill);
-  return static_cast<Stop>(agree(run_.mesh.world(), {.stop = static_cast<int>(mine)}).stop);
+  const std::exception_ptr lost = why_lost();
+  const StepVerdict verdict =
+      agree(run_.mesh.world(),
+            {.failure = lost ? ExitCode::storage : ExitCode::done, .stop = static_cast<int>(mine)});
+  if (verdict.failing_rank >= 0) raise_agreed(run_.mesh.world(), verdict, lost);
+  return static_cast<Stop>(verdict.stop);
+}
+
+/// Local: the error of a run whose directory another one has taken over; nothing otherwise.
+std::exception_ptr TrainingLoop::why_lost() const {
+  if (!run_.directory.lost()) return nullptr;
+  try {
+    run_.directory.require_owned();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 ExitCode TrainingLoop::finish(Stop stop) {
@@ -180,6 +196,9 @@ ExitCode TrainingLoop::finish(Stop stop) {
   run_.observers.watch.save("checkpoint");
   checkpointer.drain();
   const bool saved = wanted && checkpointer.save_last(meta_json(), run_.evaluation.val_loss());
+  together(run_.mesh.world(), [&] {
+    if (const std::exception_ptr lost = why_lost()) std::rethrow_exception(lost);
+  });
   run_.observers.watch.rest();
   run_.log.plain(run_.run_log.summary(progress, run_.engine, run_.plan.arena_bytes, checkpointer,
                                       run_.evaluation, run_.data, run_.observers.watch.own_time()));

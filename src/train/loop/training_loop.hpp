@@ -1,6 +1,8 @@
 #pragma once
 // The loop: steps are queued, their results taken, and between two of them a run looks at its
 // model, saves, or stops.
+#include <exception>
+
 #include "choir/train/loop/checkpointer.hpp"
 #include "choir/train/loop/stop_request.hpp"
 #include "src/train/loop/observers.hpp"
@@ -43,6 +45,7 @@ class TrainingLoop {
   void write_sample();
   std::string meta_json() const;
   Stop agreed_stop();
+  std::exception_ptr why_lost() const;
   ExitCode finish(Stop stop);
 
   Parts run_;

@@ -38,6 +38,24 @@ TEST(CheckpointManifest, ComesBackAsItWent) {
   EXPECT_EQ(back.tensors[1].crc32c, 0x80000000u);
   EXPECT_EQ(back.find("a"), &back.tensors[1]);
   EXPECT_EQ(back.find("c"), nullptr);
+  EXPECT_TRUE(back.branch.id.empty()) << "as in manifests of versions without branches";
+}
+
+TEST(CheckpointManifest, NamesItsBranch) {
+  Manifest manifest = example();
+  manifest.branch = {.id = "0f1e", .began = 1764000000, .forks = {{"", 7}, {"a1", 9}}};
+  const Branch back = Manifest::parse(manifest.to_text()).branch;
+  EXPECT_EQ(back.id, "0f1e");
+  EXPECT_EQ(back.began, 1764000000);
+  ASSERT_EQ(back.forks.size(), 2u);
+  EXPECT_EQ(back.forks[0].branch, "");
+  EXPECT_EQ(back.forks[0].step, 7);
+  EXPECT_EQ(back.forks[1].branch, "a1");
+  EXPECT_EQ(back.forks[1].step, 9);
+  for (const char* id : {"a\nb", "\x1b[2J"}) {
+    manifest.branch.id = id;
+    EXPECT_THROW(Manifest::parse(manifest.to_text()), StorageError);
+  }
 }
 
 // A flip may fall on white space or the case of a hex digit and change nothing; else it is refused.

@@ -11,6 +11,7 @@
 #include "choir/deck/deck.hpp"
 #include "choir/store/background_saver.hpp"
 #include "choir/train/loop/faults.hpp"
+#include "choir/train/loop/run_directory.hpp"
 #include "choir/train/loop/save_schedule.hpp"
 #include "choir/train/step/step_plan.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
@@ -26,6 +27,8 @@ class Checkpointer {
     std::function<void(const std::string& json)> record{};
     /// Is told what a step stops for.
     std::function<void(std::string_view phase)> enter{};
+    /// The owner of the folder; nullptr: nobody else writes it.
+    const RunDirectory* directory = nullptr;
   };
   /// Collective. `folder`: <run>/checkpoints. Everything referred to must outlive this.
   Checkpointer(const Deck& deck, const std::string& folder, Engine& engine, Progress& progress,
@@ -76,6 +79,9 @@ class Checkpointer {
   void save_aside(const CheckpointMeta& meta, double step_seconds, double since);
   void before_update(const Stream& stream);
   void say_schedule(double step_seconds);
+  StoreOptions store_options(const Faults& faults) const;
+  PhaseProgress progress_lines();
+  void begin_branch(const Manifest* parent);
 
   const Deck& deck_;
   Engine& engine_;
@@ -84,12 +90,14 @@ class Checkpointer {
   Options options_;
   /// The step of the save being made; the thread that makes it reads it.
   std::shared_ptr<std::int64_t> saving_ = std::make_shared<std::int64_t>(-1);
+  std::string tag_;  // of this start's temporary files
   CheckpointStore store_;
   std::unique_ptr<BackgroundSaver> saver_;
   SaveSchedule schedule_;
   std::string phase_;  // of the progress line
   std::optional<ProgressLine> progress_line_;
   std::string last_path_;
+  Branch branch_;
   double bytes_ = 0;              // of a save
   double expected_ = 0;           // seconds of a save, while none has ended
   double stall_ = 0, drain_ = 0;  // of the save last begun: for its copy, and for its end

@@ -33,10 +33,20 @@ class RunDirectory {
   /// making anything. StorageError.
   void require_writable() const;
   /// Local, by one rank. Makes the folders and locks them until destruction (flock on log.txt,
-  /// where the file system can, and signs of life in in_use; a run that is just ending, or one that
-  /// another host left, is waited for, and `say` told so); a stop file of an earlier run is
-  /// removed. StorageError.
+  /// where the file system has locks, and signs of life in in_use). Waits for a run that is just
+  /// ending, and for one that another host left, which `say` announces. Removes the stop file of an
+  /// earlier run. StorageError.
   void create(const std::function<void(const std::string&)>& say = {});
+  /// Local. Throws StorageError where another run has taken the directory over since create(): a
+  /// start, a commit of a checkpoint and the removal of one ask this first. Does nothing on ranks
+  /// without the lock.
+  void require_owned() const;
+  /// Local and cheap. True once this process has seen that the directory was taken over.
+  bool lost() const;
+  /// require_owned() for threads that may outlive this.
+  std::function<void()> ownership() const;
+  /// Random, and different for every start; "" on ranks without the lock.
+  std::string token() const;
   /// Local, by one rank. Moves the checkpoints, and a copy of the metrics, to before-1/ (or -2 ...)
   /// and returns its path: a run that starts behind its own checkpoints would otherwise leave two
   /// histories in one place, and the next would continue the wrong one. StorageError.
@@ -51,7 +61,7 @@ class RunDirectory {
 
  private:
   std::string path_;
-  std::unique_ptr<RunLock> lock_;
+  std::shared_ptr<RunLock> lock_;
 };
 
 }  // namespace choir
