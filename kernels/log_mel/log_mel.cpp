@@ -50,24 +50,33 @@ void check_log_mel(const Stream& stream, const LogMel& args) {
 
 }  // namespace
 
-void check(const MelOptions& o) {
-  const auto refuse = [](bool good, const char* what, auto value, const char* hint) {
-    if (!good) throw DeckError(fmt::format("log-mel features: {} = {}", what, value), hint);
+std::optional<MelFault> mel_fault(const MelOptions& o) {
+  std::optional<MelFault> fault;
+  const auto want = [&](bool good, const char* option, auto value, const char* legal) {
+    if (!good && !fault) fault = {option, fmt::format("{}", value), legal};
   };
-  refuse(std::find(std::begin(kMelTransforms), std::end(kMelTransforms), o.fft) !=
-             std::end(kMelTransforms),
-         "fft", o.fft, "transforms of 256, 512 or 1024 samples");
-  refuse(o.window >= 1 && o.window <= o.fft, "window", o.window, "1 ... fft samples");
-  refuse(o.hop >= 1 && o.hop <= o.fft, "hop", o.hop, "1 ... fft samples");
-  refuse(o.mels >= 1 && o.mels <= o.fft / 2 + 1, "mels", o.mels, "1 ... fft / 2 + 1");
-  refuse(o.sample_rate >= 1, "sample_rate", o.sample_rate, "a rate in Hz");
-  refuse(o.high >= 0 && o.high <= static_cast<double>(o.sample_rate) / 2, "high", o.high,
-         "at most half the sample rate; 0 is just that");
-  refuse(std::isfinite(o.preemphasis), "preemphasis", o.preemphasis, "0.97 is usual, 0 is none");
-  refuse(std::isfinite(o.dither) && o.dither >= 0, "dither", o.dither, "1e-5 is usual, 0 is none");
-  refuse(std::isfinite(o.guard) && o.guard > 0, "guard", o.guard, "2^-24 is usual");
-  refuse(std::isfinite(o.mean), "mean", o.mean, "0 takes nothing away");
-  refuse(std::isfinite(o.deviation) && o.deviation > 0, "deviation", o.deviation, "1 is none");
+  want(std::find(std::begin(kMelTransforms), std::end(kMelTransforms), o.fft) !=
+           std::end(kMelTransforms),
+       "fft", o.fft, "transforms of 256, 512 or 1024 samples");
+  want(o.window >= 1 && o.window <= o.fft, "window", o.window, "1 ... fft samples");
+  want(o.hop >= 1 && o.hop <= o.fft, "hop", o.hop, "1 ... fft samples");
+  want(o.mels >= 1 && o.mels <= o.fft / 2 + 1, "mels", o.mels, "1 ... fft / 2 + 1");
+  want(o.sample_rate >= 1, "sample_rate", o.sample_rate, "a rate in Hz");
+  want(o.high >= 0 && o.high <= static_cast<double>(o.sample_rate) / 2, "mel_high", o.high,
+       "at most half the sample rate; 0 is just that");
+  want(std::isfinite(o.preemphasis), "preemphasis", o.preemphasis, "0.97 is usual, 0 is none");
+  want(std::isfinite(o.dither) && o.dither >= 0, "dither", o.dither, "1e-5 is usual, 0 is none");
+  want(std::isfinite(o.guard) && o.guard > 0, "log_guard", o.guard, "2^-24 is usual");
+  want(std::isfinite(o.mean), "feature_mean", o.mean, "0 takes nothing away");
+  want(std::isfinite(o.deviation) && o.deviation > 0, "feature_deviation", o.deviation,
+       "1 is none");
+  return fault;
+}
+
+void check(const MelOptions& options) {
+  if (const auto fault = mel_fault(options))
+    throw DeckError(fmt::format("log-mel features: {} = {}", fault->option, fault->value),
+                    fault->legal);
 }
 
 std::int64_t mel_table_bytes(const MelOptions& options) {

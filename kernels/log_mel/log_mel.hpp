@@ -9,6 +9,8 @@
 // not see where a frame begins, so it begins at 0 and its zeros are all behind it. Floor per frame:
 // 2 hop bytes read and 4 F written; about 2.5 N log2 N + 4 window FLOP and 2 for every weight of a
 // filter: 25k at 512, which limits both devices, not memory.
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "choir/ops/log_mel.hpp"
@@ -19,6 +21,16 @@ namespace choir {
 /// Sizes of transforms there are kernels for, and what bounds their buffers.
 inline constexpr std::int64_t kMelTransforms[] = {256, 512, 1024};
 inline constexpr int kMostMelTransform = 1024;
+
+namespace ops {
+/// An option whose value no features can have. nullopt: all are legal.
+struct MelFault {
+  const char* option;  ///< as decks call it: "fft", "mel_high"
+  std::string value;
+  const char* legal;
+};
+std::optional<MelFault> mel_fault(const MelOptions& options);
+}  // namespace ops
 
 namespace cpu {
 /// T, of the features: float or double.

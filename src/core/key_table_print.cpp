@@ -16,10 +16,6 @@ std::string section_of(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-std::string name_in_section(const std::string& path) {
-  return path.substr(path.find('.') + 1);
-}
-
 /// Sets an entry of a nested document by its dotted path.
 void place(ordered_json& root, const std::string& path, ordered_json value) {
   ordered_json* node = &root;
@@ -220,16 +216,17 @@ std::string KeySet::schema_text(const void* defaults, const std::string& title) 
   ordered_json properties;
   properties["$schema"] = {{"type", "string"}};
   for (const Key& key : keys_) {
-    const std::string section = section_of(key.path);
-    ordered_json leaf = parsed_ordered_json(dumped(leaf_schema(key, defaults)));
-    if (section.empty()) {
-      properties[key.path] = std::move(leaf);
-      continue;
+    ordered_json* level = &properties;  // sections are objects within objects, as in a document
+    std::vector<std::string> parts = split(key.path, '.');
+    const std::string name = parts.back();
+    parts.pop_back();
+    for (const std::string& section : parts) {
+      ordered_json& node = (*level)[section];
+      node["type"] = "object";
+      node["additionalProperties"] = false;
+      level = &node["properties"];
     }
-    ordered_json& node = properties[section];
-    node["type"] = "object";
-    node["additionalProperties"] = false;
-    node["properties"][name_in_section(key.path)] = std::move(leaf);
+    (*level)[name] = parsed_ordered_json(dumped(leaf_schema(key, defaults)));
   }
   properties["sources"] = free_object;
   properties["derived"] = free_object;

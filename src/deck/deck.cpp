@@ -203,6 +203,10 @@ OnResume on_resume(const std::string& key) {
   return found->on_resume.value_or(of_the_run ? OnResume::fixed : OnResume::free);
 }
 
+const KeySet& deck::keys() {
+  return fixed_table();
+}
+
 bool deck::is_key(const std::string& key) {
   return fixed_table().find(key) != nullptr;
 }

@@ -96,6 +96,14 @@ class Checks {
                         key));
   }
 
+  void readers() {
+    const DataSection& data = deck_.data;
+    if (data.readers_every > 0 && data.reader != "scatter")
+      add({"data.readers_every", "data.reader"},
+          fmt::format("data.readers_every = {} is for data.reader = \"scatter\", not \"{}\"",
+                      data.readers_every, data.reader));
+  }
+
   void device() {
     const std::string& transport = deck_.parallel.transport;
     if (deck_.device == "cuda" && deck_.train.precision == "fp64")
@@ -227,6 +235,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.freezing();
   checks.warm_start();
   checks.precision();
+  checks.readers();
   checks.device();
   add(deck::check_faults(deck));
   return checks.take();

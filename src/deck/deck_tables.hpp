@@ -21,6 +21,8 @@ std::vector<ForeignKey> foreign_recipes();  // added by foreign_keys
 
 /// What no single key can show. Places are put in front by the caller.
 std::vector<KeyProblem> check(const Deck& deck);
+/// All keys, each with its type and its limits.
+const KeySet& keys();
 /// Whether the table has it.
 bool is_key(const std::string& key);
 /// The path of the key that ends so, as "optimizer.learning_rate"; "" for none and for several.

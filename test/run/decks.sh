@@ -98,6 +98,14 @@ refused_override "heads too wide" model.n_embd=1024 "a head is model.n_embd / mo
 refused_override "more layers than any model has" model.n_layer=9223372036854775807 "model.n_layer"
 refused_override "a vocabulary beyond 32 bits" model.vocab_size=4611686018427387904 "model.vocab_size"
 refused_override "a pass beyond 32 bits" train.micro_batch_size=1000000000 "is too much for one pass"
+run 0 train "$root/inputs/verify_codec.json" run.dir=never model.fft=256
+expect "a transform shorter than its window, in every family" 2 "model.fft = 256 is shorter than model.window = 400"
+run 0 train "$root/inputs/verify_asr.json" run.dir=never model.fft=600
+expect "a transform without kernels" 2 "model.fft = 600; legal: transforms of 256, 512 or 1024 samples"
+run 0 train "$root/inputs/verify_salm.json" run.dir=never train.max_steps=1 data.readers_every=2
+expect "readers of another reader, in every family" 2 'data.readers_every = 2 is for data.reader = "scatter"'
+run 0 verify "$root/inputs/verify_salm.json" model.lm.block_size=8
+expect "random conversations that are too long" 2 "model.lm.block_size = 8" "legal: 24 or more"
 for ranks in 1 2; do
   train "$ranks" large model.n_layer=100 model.n_embd=16384 model.n_head=64
   expect "more than the memory of the machine, $ranks rank(s)" 2 "out of memory" "lower train.micro_batch_size"

@@ -40,6 +40,15 @@ run 4 verify "$deck" model.lora.rank=3 model.attention_window=1 "${lars[@]:0:3}"
   --layouts "dp=2 tp=2 sequence=true,dp=4 zero=1,dp=2 zero=3,pp=2 tp=2,cp=2 dp=2,tp=4"
 expect "LARS on gradients that consist of rounding errors" 0 "VALID: 6 layouts"
 
+# A key of another precision is set aside, and does not keep a deck from being verified.
+run 2 verify "$deck" train.precision=bf16-mixed train.freeze='["*.0.*"]' train.frozen_precision=bf16 --layouts "dp=2,tp=2"
+expect "a deck of another precision" 0 "train.frozen_precision is left out: the runs are in fp64" "VALID: 2 layouts"
+run 2 verify "$deck" train.precision=bf16-mixed train.freeze='["*.0.*"]' train.frozen_precision=bf16 --layouts "dp=2,tp=2" \
+  --precision bf16-mixed
+expect "... in its own" 0 "VALID: 2 layouts"
+run 2 verify "$deck" device=cuda train.precision=fp16-mixed train.loss_scale=128 parallel.transport=nccl --layouts dp=2
+expect "a deck of another device" 0 "parallel.transport is left out: the runs are in fp64 on the CPU" "VALID: 1 layout"
+
 run 2 verify "$debug" model.n_layer=1 parallel.tensor=2 --layouts quick --steps 1
 expect "any deck, its own layout set aside, its data not read" 0 "97 stands in" "VALID:"
 run 0 verify "$deck" --layouts quick --steps 1

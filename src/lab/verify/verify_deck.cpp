@@ -8,12 +8,39 @@ namespace {
 /// Where the vocabulary would come from the data: a prime, so that it divides among no ranks.
 constexpr int kStandInVocabulary = 97;
 
+/// A key that a deck may have in another precision or on another device only, and the value that
+/// stands for "not". None of them changes a number but by rounding.
+struct OfOtherRuns {
+  const char *key, *plain;
+  bool precision;  ///< of another precision; else of another device
+};
+constexpr OfOtherRuns kOfOtherRuns[] = {
+    {"train.loss_scale", "dynamic", true},      {"train.loss_scale_window", "2000", true},
+    {"train.frozen_precision", "master", true}, {"train.time_products", "false", false},
+    {"parallel.share_device", "false", false},  {"parallel.transport", "auto", false}};
+
+void leave_out(const Deck& deck, const std::string& precision, std::vector<std::string>& changes,
+               std::vector<std::string>& notes) {
+  const std::string& transport = deck.parallel.transport;
+  for (const OfOtherRuns& each : kOfOtherRuns) {
+    const std::string key = each.key;
+    if (!deck.given(key) || (each.precision ? precision == deck.train.precision
+                                            : precision != "fp64" || deck.device == "cpu"))
+      continue;
+    if (key == "parallel.transport" && transport != "nccl" && transport != "staged") continue;
+    changes.push_back(fmt::format("{}={}", key, each.plain));
+    notes.push_back(fmt::format("{} is left out: the runs are in {}{}", key, precision,
+                                each.precision ? "" : " on the CPU"));
+  }
+}
+
 }  // namespace
 
 Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std::string>& notes) {
   std::vector<KeyProblem> problems;
   std::vector<std::string> changes{"train.precision=" + precision};
   if (precision == "fp64") changes.push_back("device=cpu");
+  leave_out(deck, precision, changes, notes);
   Deck result = vary_deck(deck, changes, problems);
   throw_problems(problems, deck.source);
   if (result.optimizer.scale_lr != "none") {

@@ -179,11 +179,8 @@ std::vector<KeyProblem> CodecFamily::check(const Deck& deck) const {
                         fmt::format("parallel.context = {} shares tokens of a sequence, which "
                                     "model.type = \"codec\" does not have; legal: 1",
                                     deck.parallel.context)});
-  try {
-    ops::check(settings.model.mel);
-  } catch (const DeckError& error) {
-    problems.push_back({{"model.fft"}, fmt::format("{}; {}", error.what(), error.hint())});
-  }
+  for (KeyProblem& problem : check_features(settings.model.mel))
+    problems.push_back(std::move(problem));
   for (KeyProblem& problem : check_sound(settings.model)) problems.push_back(std::move(problem));
   for (KeyProblem& problem : check_speech_data(deck, settings.data))
     problems.push_back(std::move(problem));

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "choir/deck/nearest_legal.hpp"
+#include "kernels/log_mel/log_mel.hpp"
 #include "kernels/spec_augment/spec_augment.hpp"
 #include "src/models/fastconformer/fastconformer_family.hpp"
 
@@ -137,16 +138,7 @@ class EncoderChecks {
   }
 
   void features() {
-    const ops::MelOptions& mel = speech_.mel;
-    if (mel.fft < mel.window)
-      add({"model.fft", "model.window"},
-          fmt::format("model.fft = {} is shorter than model.window = {}; nearest legal: {}",
-                      mel.fft, mel.window, mel.window));
-    const double most = static_cast<double>(mel.sample_rate) / 2;
-    if (mel.high > most)
-      add({"model.mel_high", "model.sample_rate"},
-          fmt::format("model.mel_high = {} is above half of model.sample_rate; nearest legal: {}",
-                      mel.high, most));
+    for (KeyProblem& problem : check_features(speech_.mel)) problems_.push_back(std::move(problem));
   }
 
   void augmentation() {
@@ -208,6 +200,23 @@ class EncoderChecks {
 };
 
 }  // namespace
+
+std::vector<KeyProblem> check_features(const ops::MelOptions& mel) {
+  if (mel.fft < mel.window)
+    return {{{"model.fft", "model.window"},
+             fmt::format("model.fft = {} is shorter than model.window = {}; nearest legal: {}",
+                         mel.fft, mel.window, mel.window)}};
+  const double most = static_cast<double>(mel.sample_rate) / 2;
+  if (mel.high > most)
+    return {
+        {{"model.mel_high", "model.sample_rate"},
+         fmt::format("model.mel_high = {} is above half of model.sample_rate; nearest legal: {}",
+                     mel.high, most)}};
+  const auto fault = ops::mel_fault(mel);
+  if (!fault) return {};
+  return {{{std::string("model.") + fault->option},
+           fmt::format("model.{} = {}; legal: {}", fault->option, fault->value, fault->legal)}};
+}
 
 const KeyTable<FastConformerConfig>& encoder_keys() {
   static const EncoderTable kTable = [] {

@@ -209,10 +209,6 @@ std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection&
     add({"data.bucket_sizes", "data.bucket_bins"},
         fmt::format("data.bucket_sizes has {} numbers for {} data.bucket_bins",
                     speech.bucket_sizes.size(), speech.bucket_bins.size()));
-  if (data.readers_every > 0 && data.reader != "scatter")
-    add({"data.readers_every", "data.reader"},
-        fmt::format("data.readers_every = {} is for data.reader = \"scatter\", not \"{}\"",
-                    data.readers_every, data.reader));
   return problems;
 }
 

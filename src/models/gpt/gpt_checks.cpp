@@ -188,10 +188,6 @@ class Checks {
     if (synthetic && gpt_of(deck_).vocab_size == 0)
       add({"model.vocab_size", "data.format"},
           "data.format = \"synthetic\" needs model.vocab_size, for example 50257");
-    if (data.readers_every > 0 && data.reader != "scatter")
-      add({"data.readers_every", "data.reader"},
-          fmt::format("data.readers_every = {} is for data.reader = \"scatter\", not \"{}\"",
-                      data.readers_every, data.reader));
   }
 
   void pass() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "choir/core/error.hpp"
 #include "choir/data/conversations/splice.hpp"
 
 namespace choir {
@@ -28,6 +29,13 @@ SyntheticConversations::SyntheticConversations(std::uint64_t seed, const SalmCon
     : row_key_(philox_key(seed, "verify conversations")),
       audio_key_(philox_key(seed, "verify clips")),
       config_(config) {
+  std::int64_t longest = 0;
+  for (const BatchShape& shape : shapes()) longest = std::max(longest, shape.tokens);
+  if (longest > config.lm.block_size)
+    throw DeckError(fmt::format("random conversations have up to {} tokens and frames, more than "
+                                "model.lm.block_size = {}",
+                                longest, config.lm.block_size),
+                    fmt::format("legal: {} or more", longest));
   for (const BatchShape& shape : shapes())
     batches_.push_back(std::make_unique<HostBatch>(config, shape));
   padding_ = std::make_unique<HostBatch>(

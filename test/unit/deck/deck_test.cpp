@@ -236,6 +236,9 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "model.activation",
                           "model.position",
                           "model.attention",
+                          "model.lora.rank",
+                          "model.encoder.n_layer",
+                          "model.lm.lora.rank",
                           "train.precision",
                           "train.micro_batch_size",
                           "train.global_batch_size",
@@ -280,8 +283,8 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "device"}) {
     EXPECT_NE(table.find(std::string("  ") + key + " "), std::string::npos) << key;
     std::string pointer = "/properties/" + std::string(key);
-    if (const auto dot = pointer.find('.'); dot != pointer.npos)
-      pointer.replace(dot, 1, "/properties/");
+    while (pointer.find('.') != pointer.npos)
+      pointer.replace(pointer.find('.'), 1, "/properties/");
     EXPECT_TRUE(schema.contains(nlohmann::json::json_pointer(pointer))) << pointer;
   }
 }

@@ -57,6 +57,8 @@ std::int64_t bucket_size_of(const std::string& word);
 /// together.
 const KeyTable<SpeechSection>& speech_data_keys();
 std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection& speech);
+/// Every complaint about log-mel features whose options are keys of the section "model".
+std::vector<KeyProblem> check_features(const ops::MelOptions& mel);
 
 /// What a family of models asks of speech beside what all decks say.
 struct SpeechRequest {

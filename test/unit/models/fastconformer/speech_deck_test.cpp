@@ -81,6 +81,8 @@ TEST(DeckSpeech, ValuesThatDoNotFitAreRefused) {
   deck_says({"model.subsampling=6"}, "legal: 2, 4 or 8");
   deck_says({"model.fft=256"}, "model.fft = 256 is shorter than model.window = 400");
   deck_says({"model.mel_high=9000"}, "nearest legal: 8000");
+  deck_says({"model.fft=600"}, "model.fft = 600; legal: transforms of 256, 512 or 1024 samples");
+  deck_says({"model.hop=513"}, "model.hop = 513; legal: 1 ... fft samples");
   deck_says({"model.context_style=chunked"}, "right_context = -1");
   deck_says({"model.context_style=chunked", "model.right_context=2", "model.left_context=4"},
             "whole chunks of 3 frames; nearest legal: 3 or 6");
