@@ -100,7 +100,7 @@ include .make/program.mk .make/tests.mk .make/emulated_gpu.mk .make/fuzz.mk
 .PHONY: run-test run-test-long $(QUICKSTARTS:%=run-%) test-programs
 # TESTS=program: what can differ in a program built without CUDA.
 test-programs: $(addprefix $(BUILD)/,choir choir_host_cuda test_unit test_mpi $(if $(CUDA),test_cuda) \
-  $(if $(filter program,$(TESTS)),,choir_toy choir_mutants test_host_cuda_plain test_host_cuda_address \
+  $(if $(filter program,$(TESTS)),,choir_toy choir_mutants drawn_decks test_host_cuda_plain test_host_cuda_address \
   test_host_cuda_thread test_host_cuda_mpi))
 .PHONY: bundle-programs
 bundle-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda)

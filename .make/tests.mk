@@ -16,6 +16,11 @@ $(BUILD)/test_unit: $(UNIT_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OWN_STAR
 $(BUILD)/test_mpi: $(MPI_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
+# Random decks, for test/run/drawn_decks.sh.
+DRAWN := $(sort $(wildcard test/drawn_decks/*.cpp))
+$(BUILD)/drawn_decks: $(DRAWN:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+	@$(call link,$(LDLIBS))
+
 # The program with one family of models more (test/toy_family).
 TOY := $(sort $(wildcard test/toy_family/*.cpp))
 $(BUILD)/choir_toy: $(MAIN_OBJECTS) $(TOY:%.cpp=$(BUILD)/obj/%.o) \

@@ -1,0 +1,28 @@
+#pragma once
+// Legal decks of which one key is broken, in the file or on the command line, and what choir must
+// say about each.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "test/drawn_decks/legal_decks.hpp"
+
+namespace choir::test {
+
+struct BrokenDeck {
+  std::string kind;  ///< "wrong type", "duplicate" ...
+  std::string text;  ///< of the file
+  std::vector<std::string> overrides;
+  std::string named;  ///< what a message about it has to contain
+};
+
+/// `number` counts from 0; kinds come in turns.
+BrokenDeck draw_broken_deck(std::uint64_t seed, std::size_t number);
+/// All kinds there are.
+std::vector<std::string> kinds_of_breaks();
+
+/// "" where the deck is refused as it must be: a DeckError whose words have the name, after less
+/// than a second of processor time. Otherwise the finding.
+std::string finding(const BrokenDeck& deck);
+
+}  // namespace choir::test

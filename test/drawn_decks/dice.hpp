@@ -1,0 +1,26 @@
+#pragma once
+// Random choices that are the same on every machine: what std::uniform_int_distribution draws is
+// the library's affair, the words of std::mt19937_64 are fixed by the standard.
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace choir::test {
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : engine_(seed) {}
+
+  /// 0 to n - 1; n is small, so the rest of the division does not matter.
+  std::size_t below(std::size_t n) { return engine_() % n; }
+  bool one_in(std::size_t n) { return below(n) == 0; }
+  template <class T>
+  const T& of(const std::vector<T>& list) {
+    return list.at(below(list.size()));
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+}  // namespace choir::test
