@@ -5,7 +5,7 @@
 #   make quickstart-speech  build, make corpora of speech, train recognisers on 2 ranks, transcribe
 #   make quickstart-salm build, let a language model learn to hear: questions about speech, answered
 #   make quickstart-duplex  build, make dialogues, let a model learn to listen while it speaks
-#   make test            build and run every test; last line "N passed, N failed"
+#   make test            build and run every test; last line "N passed, N failed, N skipped"
 #   make deps            install the Debian packages (apt); PREFIX=DIR unpacks them without root
 #   make install         program, decks, job files, man pages, completion: PREFIX=DIR (/usr/local), DESTDIR
 #   make help            everything else

@@ -1,28 +1,42 @@
 #!/usr/bin/env bash
 # run_all.sh BUILD [--long|--program]: every test there is; with those that take long; or only those that can differ in a
-# program built without CUDA. One line a part with its time, the output of what failed, and as last line "N passed, N
-# failed". The exit code is 1 when anything failed, crashed, hung or was not there to be run.
+# program built without CUDA. One line a part with its time, the output of what failed, what was skipped and why, and as
+# last line "N passed, N failed, N skipped". The number of a part's line counts what this run of its tests skipped, the
+# last line only what no run of all ran (run/lib/outcomes.sh); BUILD/test-logs/skipped lists that. The exit code is 1 when
+# anything failed, crashed, hung or was not there to be run.
 # Most parts have the machine to themselves. Scripts named in `beside_others` below run PARTS_ABREAST (default 2) at a
-# time, in what is left by one another's starts and waits; in twice the time, if need be.
+# time, in what is left by one another's starts and waits; in twice the time, if need be. Tests that depend on time run
+# last and alone, and the line "measured: ..." of each shows its number beside its bound.
 set -u
 build=${1:?usage: run_all.sh BUILD [--long|--program]}
 long=${2:-}
 emulated=yes rank_counts=(3 4)
 if [ "$long" = --program ]; then emulated="" rank_counts=(2); fi
 # Two ranks are those of most scripts; what they could show of a collective, three and four do. Here they run what the
-# others leave to them, which skipped_everywhere() watches.
-of_two="LossTerms.*:ZeroMemory.StageTwo*:DeviceTraining.*:DeviceLayouts.*"
+# others leave to them, which the list of what was skipped shows.
+of_two="LossTerms.*:ZeroMemory.StageTwo*:DeviceTraining.*:DeviceLayouts.*:RequireEqual.TwoRanks*:DeviceMesh.KernelsOf*"
 # What three ranks show as well as four.
-of_three="ReadersTest.*:DatasetTest.*:SpeechDatasetTest.*:BenchCheckpointTest.*:BackgroundSaverTest.*:*AMissing*IsNamed"
-if [ "$long" = --long ]; then rank_counts=(2 3 4) of_three=""; fi
+of_three="ReadersTest.*:DatasetTest.*:SpeechDatasetTest.*:BenchCheckpointTest.*:BackgroundSaverTest.*"
+# Tests that compare a time with a bound, or in which something happens, or must not, within a fraction of a second.
+timed_unit="Watchdog.*:RunLockTest.*:Prefetcher.MeasuresWaiting:QueuedStep.PhasesOfTheDeviceAddUp"
+timed_mpi="Pipeline.TakesTheTime*:Pipeline.ALostMessage*:Pipeline.AStageThatHangs*:QuietBarrier.*:WatchCost.*"
+timed_mpi+=":Node.AMissingRank*:TwoLevel.AMissingNode*:TwoNodes.OneWatchdog*"
+timed_cuda="Nccl.AnAbortDoesNotWait*:Nccl.CallsThatAreInProgress*"
+timed_ranks=(2 4)
+if [ "$long" = --long ]; then rank_counts=(2 3 4) timed_ranks=(2 3 4) of_three=""; fi
+[ "$long" != --program ] || timed_ranks=(2)
 # Grids of trainings: every entry with each precision and model (test/support/exhaustive.hpp).
 [ "$long" != --long ] || export TEST_EXHAUSTIVE=1
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
+# shellcheck source=run/lib/outcomes.sh
+. "$here/run/lib/outcomes.sh"
 logs=$build/test-logs
 rm -rf "$logs"
 mkdir -p "$logs"
+: >"$logs/skipped"
+outcomes=$(realpath "$logs")  # programs and scripts may be elsewhere
 passed=0 failed=0
 began=$SECONDS
 cores=$(nproc 2>/dev/null || echo 1)
@@ -58,30 +72,33 @@ stop_all() {  # stop_all CODE: nothing that was started here stays
     kill -KILL $pids
   fi 2>/dev/null
   echo "stopped"
-  echo "$passed passed, $((failed + 1)) failed"
+  echo "$passed passed, $((failed + 1)) failed, $(wc -l <"$logs/skipped") skipped"
   exit "$1"
 }
 trap 'stop_all 130' INT
 trap 'stop_all 143' TERM
 trap 'stop_all 129' HUP
 
-# run_part KEY NAME SECONDS COMMAND...: runs it and counts by the last "N passed, N failed" of its output. A part that ends
-# with another exit code than 0 without naming a failure, or passes nothing, counts as one failure. The counts go to
-# KEY.counts as the last thing done.
+# run_part KEY NAME SECONDS COMMAND...: runs it and counts by the last "N passed, N failed, N skipped" of its output. A part
+# that ends with another exit code than 0 without naming a failure, or neither passes nor skips anything, counts as one
+# failure, and so does a script that counts skips without giving a reason for each. The counts go to KEY.counts as the last
+# thing done.
 run_part() {
-  local key=$1 name=$2 limit=$3 log good=0 bad=0 code=0 start=$SECONDS counts note="" text excerpt
+  local key=$1 name=$2 limit=$3 log good bad left code=0 start=$SECONDS counts note="" text excerpt
   shift 3
   log=$logs/$key.log
   timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null || code=$?
-  counts=$(grep -aE '(^|[ =:])[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
-  if [ -n "$counts" ]; then
-    good=$(sed -E 's/.*(^|[^0-9])([0-9]+) passed, ([0-9]+) failed$/\2/' <<<"$counts")
-    bad=$(sed -E 's/.*(^|[^0-9])([0-9]+) passed, ([0-9]+) failed$/\3/' <<<"$counts")
-  fi
+  counts=$(counts_of "$log")
+  read -r good bad left <<<"${counts:-0 0 0}"
+  case $name in run/*) skips_of_script "$name" "$log" >"$logs/$key.skips" ;; *) : >"$logs/$key.skips" ;; esac
+  [ "$left" -eq 0 ] || note=" ($left skipped)"
   if [ "$code" -eq 124 ]; then note=" (stopped after $limit s)"; bad=$((bad + 1))
   elif [ "$code" -ge 128 ]; then note=" (killed: exit code $code)"; bad=$((bad + 1))
   elif [ "$bad" -eq 0 ] && [ "$code" -ne 0 ]; then note=" (exit code $code)"; bad=1
-  elif [ "$good" -eq 0 ] && [ "$bad" -eq 0 ]; then note=" (no test ran)"; bad=1
+  elif [ "$good" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$left" -eq 0 ]; then note=" (no test ran)"; bad=1
+  elif [[ $name == run/* ]] && [ "$left" -ne "$(wc -l <"$logs/$key.skips")" ]; then
+    note=" ($left skipped, $(wc -l <"$logs/$key.skips") with a reason)"
+    bad=$((bad + 1))
   fi
   text=$(printf '%-28s %5d passed %3d failed  %4d s%s' "$name" "$good" "$bad" $((SECONDS - start)) "$note")
   if [ "$bad" -ne 0 ]; then
@@ -90,6 +107,8 @@ run_part() {
     text+=${excerpt:+$'\n'$excerpt}
     text+=$'\n'"    ... all of it: $log"
   fi
+  excerpt=$(grep -a '^measured: ' "$log" | sed 's/^/    /')
+  text+=${excerpt:+$'\n'$excerpt}
   printf '%s\n' "$text"
   echo "$good $bad" >"$logs/$key.counts"
 }
@@ -111,10 +130,15 @@ settle() {
       good=0 bad=1
     fi
     passed=$((passed + good)) failed=$((failed + bad))
+    [ ! -s "$logs/$key.skips" ] || cat "$logs/$key.skips" >>"$logs/skipped"
   done
   running=()
 }
 part() { settle; start_part "$@"; settle; }  # alone
+not_run() {  # not_run NAME REASON: a part that this machine or this folder cannot run
+  echo "$1: not run, $2"
+  printf '%s\t%s\n' "$1" "$2" >>"$logs/skipped"
+}
 part_beside() {  # as soon as fewer than `abreast` run
   while [ "$(jobs -rp | wc -l)" -ge "$abreast" ]; do wait -n; done
   start_part "$@"
@@ -127,13 +151,13 @@ gtest() {  # gtest NAME RANKS PROGRAM OPTION...: on N ranks, killed with them
     failed=$((failed + 1))
     return
   fi
-  part "$name" 600 "$here/../jobs/launch.sh" "$ranks" "$program" "$@"
+  CHOIR_TEST_OUTCOMES=$outcomes/${name//[ \/]/_}.outcomes part "$name" 600 "$here/../jobs/launch.sh" "$ranks" "$program" "$@"
 }
 # Programs of one rank, spread over the cores; one thread each.
 shards() {  # shards NAME PROGRAM OPTION...
   local name=$1
   shift
-  part "$name" 600 "$here/run_shards.sh" "$@"
+  CHOIR_TEST_OUTCOMES=$outcomes/${name//[ \/]/_}.outcomes part "$name" 600 "$here/run_shards.sh" "$@"
 }
 # The suites of folders of tests as a filter of GoogleTest, those with parameters too.
 suites_of() {  # suites_of FOLDER...
@@ -145,26 +169,27 @@ suites_of() {  # suites_of FOLDER...
 # One thread a test, where the test sets up no team of its own; and the operators on a team of all cores, as the tests
 # of one rank below train whole models on it.
 # Without CUDA: what chooses devices, transports and launchers, and who tells of it. The rest are the same objects.
-if [ -n "$emulated" ]; then shards "unit" "$build/test_unit"
-else shards "unit" "$build/test_unit" --gtest_filter="$(suites_of unit/{device,comm,deck,lab,ops})"; fi
+if [ -n "$emulated" ]; then shards "unit" "$build/test_unit" --gtest_filter="-$timed_unit"
+else shards "unit" "$build/test_unit" --gtest_filter="$(suites_of unit/{device,comm,deck,lab,ops})-$timed_unit"; fi
 if [ -z "$emulated" ]; then :  # the same objects
 elif [ -d "$here/unit/ops" ]; then gtest "unit, ops on all cores" 1 "$build/test_unit" --gtest_filter="$(suites_of unit/ops)"
-else echo "unit, ops on all cores: not run, its sources are not here"; fi
+else not_run "unit, ops on all cores" "its sources are not here"; fi
 # A single rank would get a team of threads, which wait for each other longer than these small models compute. Several
 # ranks without CUDA: transports, and one training of every kind in the scripts below.
 filter="*"
-if [ -n "$emulated" ]; then shards "mpi, 1 rank" "$build/test_mpi"
+if [ -n "$emulated" ]; then shards "mpi, 1 rank" "$build/test_mpi" --gtest_filter="-$timed_mpi"
 else filter=$(suites_of mpi/comm); fi
 [ -z "$emulated" ] || [ "$long" = --long ] || OMP_NUM_THREADS=1 gtest "mpi, 2 ranks" 2 "$build/test_mpi" --gtest_filter="$of_two"
 for ranks in "${rank_counts[@]}"; do
   OMP_NUM_THREADS=1 gtest "mpi, $ranks ranks" "$ranks" "$build/test_mpi" \
-    --gtest_filter="$filter$([ "$ranks" -lt 4 ] || echo "${of_three:+-$of_three}")"
+    --gtest_filter="$filter-$timed_mpi$([ "$ranks" -lt 4 ] || echo "${of_three:+:$of_three}")"
 done
 # Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
 [ -z "$emulated" ] || [ "$long" = --long ] ||
   HOST_CUDA_SEED=1 gtest "emulated GPUs, 2 ranks" 2 "$build/test_host_cuda_mpi" --gtest_filter="$of_two"
 for ranks in ${emulated:+"${rank_counts[@]}"}; do
-  HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi"
+  HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi" \
+    --gtest_filter="-$timed_cuda"
 done
 # The kernels on the CPU, spread over the cores: their blocks and threads shuffled, under the memory checkers, and the
 # cases named for it under the race detector; at length in order of the source, too. Trainings that are compared in every
@@ -183,22 +208,8 @@ if [ -n "$emulated" ]; then
   fi
 fi
 if [ -x "$build/test_cuda" ] && nvidia-smi -L >/dev/null 2>&1; then gtest "kernels, on a GPU" 1 "$build/test_cuda"
-else echo "kernels, on a GPU: not run, there is none here"; fi
-
-# A test that every run of it skips is none.
-skipped_everywhere() {
-  local names='s/^(\x1b\[[0-9;]*m)*\[ *(SKIPPED|OK) *\] *(\x1b\[m)? *([A-Za-z0-9_\/]+\.[A-Za-z0-9_\/]+).*/\2 \4/p'
-  cat "$logs"/*.log | sed -nE "$names" | sort -u | awk '{ of[$2] = of[$2] $1 } END { for (t in of) if (of[t] == "SKIPPED") print t }'
-}
-if [ -n "$emulated" ]; then
-  settle
-  lost=$(skipped_everywhere)
-  if [ -z "$lost" ]; then passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    printf 'skipped by every run of them:\n%s\n' "$lost"
-  fi
-fi
+elif [ -x "$build/test_cuda" ]; then not_run "kernels, on a GPU" "there is no GPU here"
+else not_run "kernels, on a GPU" "this build has no CUDA"; fi
 
 # Without CUDA the program has other objects in device/, comm/ and ops/, and the same ones everywhere else: one script of
 # every kind of user tells whether they work together.
@@ -211,26 +222,60 @@ scripts=("$here"/run/*.sh)
 beside_others=" host_cuda plan train cudnn_plans kernel_mutations vendor dialogues speech_train tune salm scaling
   resume attacked report data import gpu_report cuda_flags reproducible precision tensor freeze prepare_audio zero
   prepare_speech decks storage transcribe recompute devices speak chat bundle warm_start layouts offload install tools
-  terminal rehearse tokenizers links kernel_instructions kernel_resources kernel_occupancy "
+  terminal counts tokenizers links kernel_instructions kernel_resources kernel_occupancy "
+# Scripts in which it counts when something happens, or how long it takes.
+timed_scripts=" jobs async_save nodes pipeline_faults watchdog stop rehearse timings
+  long/nodes long/rehearse long/slurm long/quickstart_speech long/quickstart_salm long/quickstart_duplex long/hands_on "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
-is_beside_others() {
-  local name
-  for name in $beside_others; do [ "$1" != "$here/run/$name.sh" ] || return 0; done
-  return 1
-}
-for script in "${scripts[@]}"; do
-  is_beside_others "$script" || part "run/$(basename "$script" .sh)" "$(limit_of "$script")" "$script" "$build"
-done
+is_in() { case " ${2//$'\n'/ } " in *" $1 "*) ;; *) return 1 ;; esac; }  # is_in WORD LIST
+name_of() { local name=${1#"$here"/run/}; echo "${name%.sh}"; }
 # Ranks that wait give the core away here too; and every limit is doubled (lib/common.sh).
-if [ "$abreast" -gt 1 ]; then export OMPI_MCA_mpi_yield_when_idle=1 TEST_PATIENCE=2; fi
+together=1 environment=()
+if [ "$abreast" -gt 1 ]; then together=2 environment=(OMPI_MCA_mpi_yield_when_idle=1 TEST_PATIENCE=2); fi
+settle
 for name in $beside_others; do  # the longest first
   for script in "${scripts[@]}"; do
     [ "$script" = "$here/run/$name.sh" ] || continue
-    part_beside "run/$name" $(($(limit_of "$script") * ${TEST_PATIENCE:-1})) "$script" "$build"
+    part_beside "run/$name" $(($(limit_of "$script") * together)) env ${environment[@]+"${environment[@]}"} "$script" "$build"
   done
 done
 settle
+for script in "${scripts[@]}"; do
+  name=$(name_of "$script")
+  is_in "$name" "$beside_others $timed_scripts" || part "run/$name" "$(limit_of "$script")" "$script" "$build"
+done
 
+# What depends on time, with nothing beside it.
+OMP_NUM_THREADS=1 gtest "timed, unit" 1 "$build/test_unit" --gtest_filter="$timed_unit"
+for ranks in "${timed_ranks[@]}"; do
+  OMP_NUM_THREADS=1 gtest "timed, mpi, $ranks ranks" "$ranks" "$build/test_mpi" --gtest_filter="$timed_mpi"
+done
+[ -z "$emulated" ] ||
+  HOST_CUDA_SEED=1 gtest "timed, emulated GPUs" 2 "$build/test_host_cuda_mpi" --gtest_filter="$timed_cuda"
+for name in $timed_scripts; do
+  for script in "${scripts[@]}"; do
+    [ "$script" != "$here/run/$name.sh" ] || part "run/$name" "$(limit_of "$script")" "$script" "$build"
+  done
+done
+
+cat "$logs"/*.outcomes 2>/dev/null >"$logs/outcomes"
+skips_of_tests <"$logs/outcomes" >>"$logs/skipped"
+# What no filter above takes is a test that does not run, too. After a failure there may be many, for another reason.
+if [ -n "$emulated" ] && [ "$failed" -eq 0 ]; then
+  for program in unit mpi host_cuda_mpi host_cuda_plain; do tests_of "$build/test_$program"; done >"$logs/tests"
+  never_selected "$logs/tests" <"$logs/outcomes" >>"$logs/skipped"
+  IFS=: read -r -a patterns <<<"$timed_unit:$timed_mpi:$timed_cuda"
+  for pattern in "${patterns[@]}"; do
+    grep -qE "^${pattern//\*/.*}\$" "$logs/tests" && continue
+    echo "run_all.sh: no test is called $pattern"
+    failed=$((failed + 1))
+  done
+fi
+skipped=$(wc -l <"$logs/skipped")
+if [ "$skipped" -gt 0 ]; then
+  echo "skipped, and run by no part of this:"
+  by_reason <"$logs/skipped"
+fi
 echo "in $((SECONDS - began)) s"
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

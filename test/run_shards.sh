@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # run_shards.sh PROGRAM [GoogleTest option ...]: the tests of a program of one rank, spread over the cores (one emulated
 # GPU is one thread). FAIL_FAST=1: to be known is only whether any fails. WORKERS=N: so many abreast, as a GPU wants them,
-# whose first fault ends a process: each then has but a few tests. Last line "N passed, N failed".
+# whose first fault ends a process: each then has but a few tests. Prints a line "skipped NAME: REASON" for each test that
+# was skipped, and last "N passed, N failed, N skipped".
 set -u
+# shellcheck source=run/lib/outcomes.sh
+. "$(dirname "$0")/run/lib/outcomes.sh"
 program=$1
 shift
 workers=${WORKERS:-$(env -u OMP_NUM_THREADS nproc)}
-shards=$((16 * workers))  # so that none waits long for the last one
+shards=${SHARDS:-$((16 * workers))}  # so that none waits long for the last one
 logs=$(mktemp -d)
+: >"$logs/outcomes"
 trap 'rm -rf "$logs"' EXIT
 if [ ! -x "$program" ]; then
   echo "FAILED: $program is missing"
-  echo "0 passed, 1 failed"
+  echo "0 passed, 1 failed, 0 skipped"
   exit 1
 fi
 # ThreadSanitizer wants addresses where it expects them; leaks of MPI at its end are not ours to find.
@@ -25,7 +29,7 @@ worker() {
   for ((i = 0; i < shards; ++i)); do
     [ -z "${FAIL_FAST:-}" ] || [ ! -e "$logs/failed" ] || return
     mkdir "$logs/tmp.$i" 2>/dev/null || continue
-    TMPDIR=$logs/tmp.$i TEST_TMPDIR=$logs/tmp.$i GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i \
+    CHOIR_TEST_OUTCOMES=$logs/outcomes TMPDIR=$logs/tmp.$i TEST_TMPDIR=$logs/tmp.$i GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i \
       $fixed "$program" --gtest_brief=1 ${FAIL_FAST:+--gtest_fail_fast} "$@" >"$logs/$i" 2>&1
     code=$?
     [ "$code" -eq 0 ] || : >"$logs/failed"
@@ -34,15 +38,17 @@ worker() {
 }
 for ((w = 0; w < workers; ++w)); do worker "$@" & done
 wait
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 for ((i = 0; i < shards; ++i)); do
   [ -e "$logs/$i.code" ] || { [ -n "${FAIL_FAST:-}" ] && [ -e "$logs/failed" ] && continue; }
   grep -av '^ranks=' "$logs/$i"
-  counts=$(sed -nE 's/^ranks=.*: ([0-9]+) passed, ([0-9]+) failed$/\1 \2/p' "$logs/$i" | tail -n 1)
-  [ -n "$counts" ] || counts="0 1"  # it died
+  counts=$(counts_of <(grep -a '^ranks=' "$logs/$i"))
+  read -r good bad left <<<"${counts:-0 1 0}"  # without counts it died
   code=$(cat "$logs/$i.code" 2>/dev/null || echo 1)
-  passed=$((passed + ${counts% *})) failed=$((failed + ${counts#* }))
-  [ "$code" -eq 0 ] || [ "${counts#* }" -gt 0 ] || { echo "FAILED: shard $i ends with exit code $code"; failed=$((failed + 1)); }
+  passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left))
+  [ "$code" -eq 0 ] || [ "$bad" -gt 0 ] || { echo "FAILED: shard $i ends with exit code $code"; failed=$((failed + 1)); }
 done
-echo "$passed passed, $failed failed"
+[ -z "${CHOIR_TEST_OUTCOMES:-}" ] || cat "$logs/outcomes" >>"$CHOIR_TEST_OUTCOMES"
+awk -F'\t' '$1 == "skipped" { print "skipped " $2 ": " $3 }' "$logs/outcomes" | sort
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

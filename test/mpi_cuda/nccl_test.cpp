@@ -10,6 +10,7 @@
 #include "src/comm/watch/abort_hook.hpp"
 #include "test/mpi/comm/wild.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
+#include "test/support/measured.hpp"
 
 namespace choir::test {
 namespace {
@@ -81,7 +82,7 @@ TEST_F(Nccl, SetUpThatTakesTooLongNamesTheAxisAndItsRanks) {
 
 // On one rank only: the others must not hang, and hear of it.
 TEST_F(Nccl, SetUpThatHangsOnOneRankFailsOnAll) {
-  if (host_->size() == 1) return;
+  if (host_->size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const Fake fake;
   fake.hold_init(host_->rank() == 1);
   options_.timeout_seconds = 0.2;
@@ -118,7 +119,7 @@ TEST_F(Nccl, ErrorOfAPeerShowsAtTheNextCallAndBreaksTheCommunicator) {
 
 // As the watchdog does it: the GPU waits for a peer that never comes.
 TEST_F(Nccl, AnAbortEndsWhatThePeersNeverJoin) {
-  if (host_->size() == 1) return;
+  if (host_->size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = make();
   const auto memory = comm->allocate(64);
   bool aborted = true;
@@ -155,7 +156,10 @@ TEST_F(Nccl, AnAbortDoesNotWaitForLiveGraphs) {
   EXPECT_TRUE(AbortHook::run_all(5));
   stream.synchronize();
   device_->destroy(graph);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  if (host_->rank() == 0)
+    print_measured("an abort with live graphs", took.count(), "s", "below", 2);
+  EXPECT_LT(took.count(), 2);
   for (const auto& comm : {first.get(), second.get()})
     EXPECT_FALSE(
         words([&] { comm->all_reduce(memory.data(), 1, DType::f32, ReduceOp::sum); }).empty());

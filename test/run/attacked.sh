@@ -40,19 +40,6 @@ cat stdout stderr >out
 expect "a limit on the size of files" 6 "checkpoint of step 2 FAILED, training goes on" "File too large" "ulimit -f" \
   "the state after step 4 was not saved"
 
-# SIGTERM while a run starts: nobody polls yet.
-for ranks in 0 2; do
-  start $ranks train "$debug" "${small[@]}" run.dir="slow_start_$ranks" model.n_layer=1500 model.n_embd=2 model.n_head=1
-  until [ -e "slow_start_$ranks/log.txt" ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
-  began=$(date +%s%N)
-  kill -TERM "$pid"
-  end 10
-  took=$((($(date +%s%N) - began) / 1000000))
-  check "SIGTERM while starting, $ranks ranks (exit code $code, $took ms)" \
-    eval "[ $code != 0 ] && [ $code != 124 ] && [ $took -lt $((3500 * patience)) ] && lacks out 'step=1 '"
-  [ "$ranks" != 0 ] || check "... is said" has out "stopped while starting"
-done
-
 # What killed runs of prepare left, where their process is dead and of this host.
 dead=$(sh -c 'echo $$')
 mkdir "tokens.partial-$(hostname)-$dead" "tokens.partial-$(hostname)-$$" tokens.partial-elsewhere-1 "tokens.old-$(hostname)-$dead"
@@ -114,7 +101,7 @@ if chattr +i strange/metrics.jsonl 2>/dev/null; then
     expect "metrics.jsonl is immutable, $ranks rank(s)" 6 "strange/metrics.jsonl" "Operation not permitted" "lsattr"
   done
   chattr -i strange/metrics.jsonl
-fi
+else skip "metrics.jsonl is immutable" "chattr +i is refused here"; fi
 
 # Pipes and devices under the names of a run.
 for name in metrics.jsonl log.txt deck.json; do
@@ -239,7 +226,7 @@ if mount -t tmpfs -o size=1m tmpfs disk 2>/dev/null; then
   train 2 disk/lossy train.max_steps=600 optimizer.decay_steps=20 optimizer.warmup_steps=1 checkpoint.interval=0 eval.interval=0
   expect "metrics that lost lines" 0 "cannot write disk/lossy/metrics.jsonl" "could not be written and are missing"
   umount disk && mounted=""
-fi
+else skip "a full run.dir" "no tmpfs can be mounted"; fi
 
 # What killed ranks left in the memory of the node.
 segment=/dev/shm/vader_segment.attacked.$$.0
@@ -248,7 +235,7 @@ if : 2>/dev/null >"$segment"; then
   run 0 doctor --folder .
   rm -f "$segment"
   expect "the doctor counts what killed ranks left" 0 "left by ranks that were killed" "rm " "/dev/shm/vader_segment.attacked.$$.*"
-fi
+else skip "the doctor counts what killed ranks left" "/dev/shm cannot be written"; fi
 
 # The lock of the node's shared memory, held by somebody who does not let go. It is another file here, for others on this
 # machine take the real one.

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib/common.sh"
 case $(basename "$(readlink -f "$(command -v mpiexec)")") in
   orterun) ;;
-  *) pass "skipped: only Open MPI 4 can be bundled, and mpiexec is another"; exit ;;
+  *) skip "the folder of make bundle" "only Open MPI 4 can be bundled, and mpiexec is of another"; exit ;;
 esac
 bundle=$work/bundle
 check "the folder is made" "$root/.make/bundle.sh" --folder "$build" "$work"

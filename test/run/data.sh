@@ -35,7 +35,7 @@ shakespeare=$root/data/shakespeare/input.txt
 if [ -e "$shakespeare" ]; then
   run 0 prepare text "$shakespeare" --out shakespeare
   expect "prepare tiny Shakespeare" 0 "65 entries" "1,003,854 tokens" "111,540 tokens"
-fi
+else skip "prepare tiny Shakespeare" "make data-shakespeare gets the text"; fi
 
 # A blend of two texts with weights, and validation sets by name: the same on any number of ranks, and kept to.
 head -n 300 text.txt >plays.txt

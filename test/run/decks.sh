@@ -30,12 +30,16 @@ expect "a value to use up the stack" 2 "train.max_steps = \"[[["
 mkdir bad.json
 refused "a folder as deck" "bad.json"
 rmdir bad.json
-if [ "$(id -u)" -ne 0 ]; then
-  write '{}'
-  chmod 000 bad.json
-  refused "unreadable deck" "cannot read the deck 'bad.json'" "Permission denied"
-  rm -f bad.json
-fi
+# Root may read every file, unless it gives up that right.
+write '{}'
+chmod 000 bad.json
+printf '#!/bin/sh\nexec setpriv --bounding-set=-dac_override,-dac_read_search "%s" "$@"\n' "$choir" >mere_user
+chmod +x mere_user
+if [ "$(id -u)" -ne 0 ]; then refused "unreadable deck" "cannot read the deck 'bad.json'" "Permission denied"
+elif setpriv --bounding-set=-dac_override,-dac_read_search true 2>/dev/null; then
+  choir=$PWD/mere_user refused "unreadable deck" "cannot read the deck 'bad.json'" "Permission denied"
+else skip "unreadable deck" "root may read every file, and setpriv is refused"; fi
+rm -f bad.json
 : >bad.json
 refused "empty deck" "the deck 'bad.json' is empty"
 write '{' '  "train": {' '    "max_steps": 10,,' '  }' '}'

@@ -35,7 +35,7 @@ check "the page of decks names keys" grep -qxF '.B train.micro_batch_size' "$sha
 if command -v groff >/dev/null 2>&1; then
   for page in "$share"/man/man?/*; do groff -man -ww -Tutf8 "$page" 2>&1 >/dev/null; done >roff.txt
   check "roff has no complaint" test ! -s roff.txt
-else pass "skipped: no groff to read the pages"; fi
+else skip "roff has no complaint" "groff is not installed"; fi
 
 # What a shell would offer behind the words, sorted.
 offered() {  # offered WORDS

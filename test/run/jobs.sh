@@ -28,7 +28,7 @@ clean() { (cd "$root" && shellcheck -x -P SCRIPTDIR "${scripts[@]}"); }
 look "every script of jobs/ is bash" parse
 if command -v shellcheck >/dev/null; then
   look "... and shellcheck has nothing to say" clean
-else echo "shellcheck is not here: not asked"; fi
+else skip "... and shellcheck has nothing to say" "shellcheck is not installed"; fi
 
 # --- the launcher lines: what each site's says for two nodes of it, by hand from the sites' documentation ------------
 module() { :; }
@@ -67,7 +67,7 @@ if command -v script >/dev/null && mpiexec --version | grep -q "Open MPI\|OpenRT
   look "... without the launcher's notices" lacks "$out" "Exit code"
   on_terminal "sh -c 'exit 9'"
   words "an exit code that is not ours is that of the launcher" 9
-fi
+else skip "the launcher on a terminal" "it takes script(1) and Open MPI"; fi
 # What Open MPI says of a code (it does not every time) is read from a pipe.
 dashes=$(printf '%.0s-' {1..74})
 notice() { printf '%s\n' "before" "$dashes" "mpiexec detected that one or more processes exited" "" "  Exit code:    $1" "$dashes" "behind"; }
@@ -106,7 +106,7 @@ words "... a word that is missing" 2 "interactive.sh [-N NODES]"
 if ! command -v salloc >/dev/null; then
   try jobs/interactive.sh -t 00:30:00 -q debug --dry-run
   words "... and PBS" 0 "\$ qsub -I -l select=1 -q debug -l walltime=00:30:00"
-fi
+else skip "... and PBS" "salloc is on the PATH"; fi
 
 # --- a sweep as a job -------------------------------------------------------------------------------------------------
 try qsub -v SCALING_WORK="$work/sweeps",DECK="$debug",SWEEP="--strong --ranks 1 --global 4 --repeats 1 --seconds 0.1 --warmup 0 --no-plots --name job --results $work",OVERRIDES="data.train=[\"$work/text.txt\"]" jobs/scaling.pbs

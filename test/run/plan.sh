@@ -35,10 +35,8 @@ check "... once" test "$(grep -c '^layout:' report/start.txt)" = 1
 # A large model on many cards, without mpiexec, data and GPUs.
 large=("$root/inputs/bench_d.json" model.n_layer=48 model.n_embd=6144 model.n_head=48 model.block_size=2048
   model.vocab_size=51200 train.precision=bf16-mixed train.micro_batch_size=1 train.global_batch_size=1024)
-start_time=$SECONDS
 run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
 expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "  use: "
-check "... within 10 seconds" test $((SECONDS - start_time)) -le $((10 * patience))
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'
 check "... the answer first" eval 'head -n 1 stdout | grep -qE "^FITS: gpt, [0-9,]+ parameters, on 1,024 ranks \(128 nodes of 8\), H200"'

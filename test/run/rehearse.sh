@@ -3,6 +3,8 @@
 . "$(dirname "$0")/lib/common.sh"
 # shellcheck source=test/run/lib/rehearse.sh
 . "$root/test/run/lib/rehearse.sh"
+export TMPDIR=$work/temporary  # others may rehearse on this machine
+mkdir "$TMPDIR"
 
 # The control: what is rehearsed for four ranks is what four ranks do.
 rehearse four 4 parallel.tensor=2 train.global_batch_size=24
@@ -32,4 +34,4 @@ rehearse gpu 8 device=cuda
 expect "a GPU" 2 "leave device out"
 run 2 rehearse "$debug" "${small[@]}" --ranks 8
 expect "several processes" 2 "works alone"
-check "nothing stays" eval '! ls -d "${TMPDIR:-/tmp}"/choir_rehearsal_* 2>/dev/null'
+check "nothing stays" eval '! ls -d "$TMPDIR"/choir_rehearsal_* 2>/dev/null'

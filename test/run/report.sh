@@ -85,7 +85,7 @@ if mkdir ro && mount -t tmpfs tmpfs "$work/ro" 2>/dev/null; then
   expect "a read-only run directory" 6 "cannot write 'ro/run/report.html'" "the run directory cannot be written: name a place with --out FILE.html"
   run 0 report ro/run --out read.html
   expect "... with --out" 0 "read.html"
-fi
+else skip "a read-only run directory" "no tmpfs can be mounted"; fi
 
 # Benchmarks.
 header="deck,precision,ranks,layout,tok_s,step_ms_med,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,valid"
@@ -107,17 +107,6 @@ expect "a place that is a directory" 6 "cannot write 'other'"
 run 0 report "$root/inputs/debug.json"
 expect "a file that is no table" 3 "has no column 'ranks'"
 
-# 100,000 steps: seconds and bytes.
-mkdir long
-awk 'BEGIN { for (i = 1; i <= 100000; i++) { x = 3 + 7 / i + (i * 7919 % 1000) / 1e4
- printf "{\"step\":%d,\"loss\":%.17g,\"lr\":%.17g,\"grad_norm\":%.17g,\"dt\":0.25%d,\"dtf\":0.1,\"dtb\":0.125,\"data\":0.001,\"comm\":0.015,\"optimizer\":0.0092,\"other\":3.2901879749260842e-05,\"sps\":%.17g,\"sps_per_gpu\":%.17g,\"tps\":%.17g,\"tps_per_gpu\":%.17g,\"mfu\":40.100667554463193,\"mem\":302653440,\"skipped\":false}\n", i, x, x / 1e4, x / 3, i % 1000, x, x, x * 1e3, x * 1e3 } }' >long/metrics.jsonl
-began=$(date +%s%N)
-run 0 report long
-took=$((($(date +%s%N) - began) / 1000000))
-expect "100,000 steps" 0 "long/report.html"
-check "... in less than 2 s ($took ms)" test "$took" -lt $((2000 * patience))
-check "... less than 2 MB ($(file_bytes long/report.html) bytes)" test "$(file_bytes long/report.html)" -lt 2000000
-
 # The progress line renews itself on a terminal, and is nowhere else.
 if command -v script >/dev/null; then
   script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=10000 train.max_steps=700" screen >/dev/null </dev/null
@@ -125,6 +114,6 @@ if command -v script >/dev/null; then
   script -qec "stty cols 40; $choir train $debug data.train='[\"text.txt\"]' run.dir=narrow log.interval=10000 train.max_steps=700" thin >/dev/null </dev/null
   check "... no wider than the terminal" eval "tr '\\r' '\\n' <thin | sed 's/\\x1b\\[K//g' | awk '/^training:/ { ++n; if (length(\$0) > 39) exit 1 } END { exit !n }'"
   check "... not in the log" eval "! grep -q 'left   step' tty/log.txt"
-fi
+else skip "a progress line on a terminal" "script(1) is not installed"; fi
 train 0 plain log.interval=1000 train.max_steps=400
 check "no control characters without a terminal" eval "! grep -q \$'\\033' out"

@@ -1,10 +1,14 @@
 // The main of both test programs, for any number of ranks. Rank 0 prints as GoogleTest does; the
-// others print failures only, with their rank. A test has failed when it failed anywhere, all ranks
-// return the same code, and a test that hangs is named and ends the run.
+// others print failures only, with their rank. A test has failed when it failed anywhere, and it
+// was skipped when every rank skipped it; all ranks return the same code, and a test that hangs is
+// named and ends the run. CHOIR_TEST_OUTCOMES names a file to which each test adds a line, "ran",
+// tab, NAME or "skipped", tab, NAME, tab, REASON: test/run_all.sh finds there what no run of it
+// ran.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,12 +41,26 @@ class OtherRanksPrinter : public testing::EmptyTestEventListener {
   std::string test_ = "set-up";
 };
 
+/// The first line of the reason that a test gives for being skipped.
+std::string reason_of(const testing::TestResult& result) {
+  for (int i = 0; i < result.total_part_count(); ++i) {
+    const testing::TestPartResult& part = result.GetTestPartResult(i);
+    if (!part.skipped()) continue;
+    const std::string text = part.message();
+    const std::size_t first = text.find_first_not_of('\n');
+    if (first == std::string::npos) return "no reason given";
+    return text.substr(first, text.find('\n', first) - first);
+  }
+  return "another rank ran it";
+}
+
 // After each test the ranks compare notes: a test counts as failed when it failed on any of them.
 class Verdict : public testing::EmptyTestEventListener {
  public:
   Verdict(const choir::MpiSession& mpi, double timeout)
       : mpi_(mpi), watchdog_({timeout, mpi.rank(), mpi.host(), {}}) {}
   int passed() const { return passed_; }
+  int skipped() const { return skipped_; }
   const std::vector<std::string>& failed() const { return failed_; }
 
  private:
@@ -50,19 +68,64 @@ class Verdict : public testing::EmptyTestEventListener {
     watchdog_.beat("test " + full_name(test));
   }
   void OnTestEnd(const testing::TestInfo& test) override {
-    int bad = test.result()->Failed() ? 1 : 0;
-    if (mpi_.size() > 1) MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    int ranks[] = {test.result()->Failed() ? 1 : 0, test.result()->Skipped() ? 1 : 0};
+    if (mpi_.size() > 1) MPI_Allreduce(MPI_IN_PLACE, ranks, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     watchdog_.rest();
-    if (bad == 0 && !test.result()->Skipped()) ++passed_;
+    const auto [bad, skipping] = ranks;
+    const bool skipped = skipping == mpi_.size();
+    if (mpi_.rank() == 0) record(test, skipped);
+    if (bad == 0) ++(skipped ? skipped_ : passed_);
     if (bad == 0) return;
     failed_.push_back(full_name(test));
     if (mpi_.rank() == 0 && mpi_.size() > 1)
       std::printf("[  FAILED  ] %s on %d of %d ranks\n", full_name(test).c_str(), bad, mpi_.size());
   }
+  static void record(const testing::TestInfo& test, bool skipped) {
+    const char* path = std::getenv("CHOIR_TEST_OUTCOMES");
+    std::FILE* file = path != nullptr ? std::fopen(path, "a") : nullptr;
+    if (file == nullptr) return;
+    const std::string reason = skipped ? "\t" + reason_of(*test.result()) : "";
+    std::fprintf(file, "%s\t%s%s\n", skipped ? "skipped" : "ran", full_name(test).c_str(),
+                 reason.c_str());
+    std::fclose(file);
+  }
   const choir::MpiSession& mpi_;
   choir::Watchdog watchdog_;
-  int passed_ = 0;
+  int passed_ = 0, skipped_ = 0;
   std::vector<std::string> failed_;
+};
+
+/// A folder for the temporary files of this run, the same on all ranks; it goes at the end. Names
+/// in it meet those of no other run, whatever the tests call their files.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const choir::MpiSession& mpi) : owner_(mpi.rank() == 0) {
+    std::string form = (std::filesystem::temp_directory_path() / "choir_tests_").string();
+    form += std::string(6, 'X');  // the mark that mkdtemp replaces
+    if (owner_ && mkdtemp(form.data()) == nullptr) {
+      std::printf("FAILED: no folder %s can be made; set TMPDIR to one that can be written\n",
+                  form.c_str());
+      std::fflush(stdout);
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    auto length = static_cast<int>(form.size());
+    MPI_Bcast(&length, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    form.resize(static_cast<std::size_t>(length));
+    MPI_Bcast(form.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD);
+    path_ = form;
+    setenv("TMPDIR", form.c_str(), 1);
+    setenv("TEST_TMPDIR", (form + "/").c_str(), 1);  // of testing::TempDir()
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (owner_) std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+ private:
+  bool owner_;
+  std::filesystem::path path_;
 };
 
 double timeout_of_a_test() {
@@ -74,6 +137,7 @@ double timeout_of_a_test() {
 
 int main(int argc, char** argv) {
   choir::MpiSession mpi(&argc, &argv);
+  const TemporaryFolder temporary(mpi);
   testing::InitGoogleTest(&argc, argv);
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (mpi.rank() > 0) {
@@ -88,8 +152,8 @@ int main(int argc, char** argv) {
   if (!verdict->failed().empty()) code = 1;
   if (mpi.rank() == 0) {
     for (const std::string& name : verdict->failed()) std::printf("FAILED: %s\n", name.c_str());
-    std::printf("ranks=%d: %d passed, %zu failed\n", mpi.size(), verdict->passed(),
-                verdict->failed().size());
+    std::printf("ranks=%d: %d passed, %zu failed, %d skipped\n", mpi.size(), verdict->passed(),
+                verdict->failed().size(), verdict->skipped());
     std::fflush(stdout);
   }
   return code;

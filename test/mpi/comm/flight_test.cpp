@@ -33,7 +33,7 @@ class FlightOfKind : public testing::TestWithParam<const char*> {};
 
 TEST_P(FlightOfKind, EveryCallIsRecorded) {
   const int ranks = test::world_size(), me = test::world_rank();
-  if (ranks == 1) GTEST_SKIP() << "of one rank nothing is recorded";
+  if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = test::make_kind(GetParam());
   const auto n = static_cast<std::size_t>(ranks);
   constexpr std::size_t kCount = 6;
@@ -94,7 +94,7 @@ TEST_P(FlightOfKind, EveryCallIsRecorded) {
 }
 
 TEST_P(FlightOfKind, AsynchronousCallsEndWhenTheyAreWaitedFor) {
-  if (test::world_size() == 1) return;
+  if (test::world_size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = test::make_kind(GetParam());
   const test::Memory memory(*comm, 64);
   CommRequest& request = comm->start_all_reduce(memory.as<float>(), 4, DType::f32, ReduceOp::sum);
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FlightOfKind,
 
 TEST(Flight, CommunicatorsHaveOneIdEach) {
   const int ranks = test::world_size();
-  if (ranks == 1) return;
+  if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
   const auto other = mesh->world().duplicate("other");
   std::vector<std::uint64_t> ids(static_cast<std::size_t>(ranks));
@@ -131,7 +131,7 @@ TEST(Flight, CommunicatorsHaveOneIdEach) {
 
 TEST(Flight, OtherRanksReadIt) {
   const int ranks = test::world_size();
-  if (ranks == 1) return;
+  if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
   Communicator& data = mesh->along(Axis::data);
   const auto memory = data.allocate(1024);
@@ -168,7 +168,7 @@ TEST(Flight, OtherRanksReadIt) {
 }
 
 TEST(Flight, RecordingAllocatesNothing) {
-  if (test::world_size() == 1) return;
+  if (test::world_size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = test::make_kind("node");
   const test::Memory memory(*comm, 4096);
   const auto work = [&] {
@@ -183,7 +183,7 @@ TEST(Flight, RecordingAllocatesNothing) {
 
 // Time inside is counted once, whichever communicator uses another one.
 TEST(Flight, TimeInsideIsCountedOnce) {
-  if (test::world_size() == 1) return;
+  if (test::world_size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = test::make_kind("node_outside");
   const test::Memory memory(*comm, 4096);
   const double from = now_seconds(), inside = seconds_in_communication();
@@ -209,7 +209,7 @@ void check(Communicator& comm, const char* name) {
 
 TEST(CallCheck, NamesTheFirstThatDiffers) {
   const int ranks = test::world_size(), me = test::world_rank();
-  if (ranks == 1) return;
+  if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = test::make_kind("mpi");
   check(*comm, "dp");
   std::vector<float> data(4096 * static_cast<std::size_t>(ranks));
@@ -232,7 +232,7 @@ TEST(CallCheck, NamesTheFirstThatDiffers) {
 // What would otherwise give wrong sums and no error, or hang.
 TEST(CallCheck, SeesCountTypeOperationAndRoot) {
   const int ranks = test::world_size(), me = test::world_rank();
-  if (ranks == 1) return;
+  if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const bool odd = me == ranks - 1;
   std::vector<float> data(64);
   const std::vector<std::pair<std::function<void(Communicator&)>, const char*>> calls{
@@ -259,7 +259,7 @@ TEST(CallCheck, SeesCountTypeOperationAndRoot) {
 
 TEST(CallCheck, CoversTheMesh) {
   const int ranks = test::world_size();
-  if (ranks == 1) return;
+  if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
   mesh->check_calls();
   std::vector<float> data(64);

@@ -30,7 +30,7 @@ TEST(HeartbeatBoard, NamesTheRankWithTheFewestBeats) {
 // Who has made the fewest beats is no culprit if it is known to wait for another one.
 TEST(HeartbeatBoard, LooksForTheRankThatDoesNotWait) {
   const int ranks = test::world_size();
-  if (ranks == 1) return;
+  if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
   HeartbeatBoard board(mesh->node(), mesh->rank());
   board.publish("start");

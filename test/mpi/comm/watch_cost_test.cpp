@@ -8,6 +8,7 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/comm/watch/watchdog.hpp"
 #include "choir/core/clock.hpp"
+#include "test/support/measured.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir {
@@ -48,6 +49,9 @@ TEST(WatchCost, IsMicrosecondsAtMost) {
     });
     std::printf("watch: %.0f ns a call, %.0f ns a phase, %.0f ns a look\n", 1e9 * record,
                 1e9 * beat, 1e9 * look);
+    test::print_measured("a call is recorded", record, "s", "below", 5e-6);
+    test::print_measured("a phase is recorded", beat, "s", "below", 5e-6);
+    test::print_measured("a look at the other ranks", look, "s", "below", 5e-3);
     EXPECT_LT(record, 5e-6);
     EXPECT_LT(beat, 5e-6);
     EXPECT_LT(look, 5e-3) << "twice a second";

@@ -21,8 +21,9 @@ std::vector<Place> places() {
   const int n = test::world_size();
   std::vector<Place> list;
   for (const int stage : {0, 1, 3}) list.push_back({Layout(1, 1, n, 1), {.stage = stage}});
-  list.push_back(
-      {Layout(1, 1, n, 1), {.stage = 2}, {.place = MemoryPlace::file, .directory = "/tmp"}});
+  list.push_back({Layout(1, 1, n, 1),
+                  {.stage = 2},
+                  {.place = MemoryPlace::file, .directory = testing::TempDir()}});
   if (4 % n != 0) return list;  // heads
   list.push_back({Layout(n, 1, 1, 1)});
   list.push_back({Layout(1, n, 1, 1), {.stage = 3}});

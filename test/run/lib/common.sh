@@ -6,9 +6,12 @@
 #   expect "name" 2 "words" "words"      one check: that exit code, and each of these words in the output
 #   expect_killed "name" "words"         the same where a rank was killed: 137 (9 with MPICH's mpiexec), or 5 of the rank that saw it
 #   check "name" COMMAND ...             one check: the command succeeds
+#   in_time "name" TOOK BOUND            one check: TOOK milliseconds are at most BOUND (times the patience); now_ms: the clock
+#   skip "name" "reason"                 a check that cannot be made here; `make test` counts and lists it
 #   exhaustive && ...                    only in make test-long: what tests of one process show, as the user sees it
 #
-# Every check prints a line, "ok NAME" or "not ok NAME"; the last line of a script is "N passed, N failed".
+# Every check prints a line, "ok NAME", "not ok NAME" or "skipped NAME: REASON"; the last line of a script is "N passed, N
+# failed, N skipped".
 # shellcheck disable=SC2034  # many of these variables are for the scripts
 set -u
 export LC_ALL=C
@@ -16,14 +19,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 build=$(cd "${1:?usage: $0 BUILD}" && pwd) || exit 1
 choir=$build/choir
 debug=$root/inputs/debug.json
-[ -x "$choir" ] || { echo "not ok $choir is missing"; echo "0 passed, 1 failed"; exit 1; }
+[ -x "$choir" ] || { echo "not ok $choir is missing"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 # shellcheck source=../../../jobs/launch.sh
 . "$root/jobs/launch.sh"
 export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
 export CUDA_VISIBLE_DEVICES=  # the tests are about the CPU, also where there are GPUs (test/cuda and test/mpi_cuda are not)
 limit=60                  # seconds that a run may take
 patience=${TEST_PATIENCE:-1}  # ... times this: beside another script, or under a sanitizer
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-test.XXXXXX") || exit 1
 mounted=""
 
@@ -32,8 +35,8 @@ finish() {
   for running in $(jobs -p); do stop_hard "$running"; done
   [ -z "$mounted" ] || umount -l "$mounted"
   cd / && rm -rf "$work"
-  echo "$passed passed, $failed failed"
-  if [ "$failed" -ne 0 ] || [ "$passed" -eq 0 ]; then exit 1; fi
+  echo "$passed passed, $failed failed, $skipped skipped"
+  if [ "$failed" -ne 0 ] || [ $((passed + skipped)) -eq 0 ]; then exit 1; fi
   exit  # as it was going to; an exit code of a test here would not count
 }
 trap finish EXIT
@@ -44,6 +47,10 @@ pass() { echo "ok $1"; passed=$((passed + 1)); }
 fail() {  # fail NAME REASON
   echo "not ok $1: $2"
   failed=$((failed + 1))
+}
+skip() {  # skip NAME REASON; the first colon separates the two
+  echo "skipped ${1//: /, }: $2"
+  skipped=$((skipped + 1))
 }
 show_output() { echo "    \$ $command   (exit code $code)"; tail -n 25 out | sed 's/^/    | /'; }
 
@@ -161,6 +168,12 @@ check() {  # check NAME COMMAND...
   fail "$name" "$*"
   head -n 12 check.log | sed 's/^/    | /'
   return 1
+}
+now_ms() { date +%s%3N; }
+# run_all.sh shows the lines "measured: ..." of all scripts.
+in_time() {  # in_time NAME MILLISECONDS BOUND
+  echo "measured: $1: $2 ms, bound $(($3 * patience)) ms"
+  if [ "$2" -le $(($3 * patience)) ]; then pass "$1"; else fail "$1" "it took $2 ms, and the bound is $(($3 * patience)) ms"; fi
 }
 has() { grep -qF -- "$2" "$1"; }          # has FILE WORDS
 matches() { grep -qE -- "$2" "$1"; }      # matches FILE PATTERN

@@ -6,7 +6,7 @@
 #   $cuda $objects          the toolkit; an archive of the build's objects
 setting() { sed -n "s/^$1 := //p" "$build/features.mk" | tail -n 1; }
 not_checked() {
-  pass "not checked here: $1"
+  skip "$(basename "$0" .sh)" "$1"
   exit
 }
 
@@ -25,10 +25,18 @@ compile() {
     -I"$build" $(setting FEATURE_CPPFLAGS) $(setting CUDA_CPPFLAGS) -o "$out" "$@" "$objects" $(setting GTEST_LIBS) \
     $(setting FEATURE_LIBS) -L"$cuda/lib64" -lcudart_static -ldl -lrt -lpthread
 }
-# count LOG: adds the last "N passed, N failed" of it; false where there is none.
+# shellcheck source=outcomes.sh
+. "$(dirname "${BASH_SOURCE[0]}")/outcomes.sh"
+# count LOG: adds what passed and failed in a log, and what the program wrote to $CHOIR_TEST_OUTCOMES of tests that it
+# skipped; false where the log does not say.
+export CHOIR_TEST_OUTCOMES=$work/outcomes
 count() {
-  local counts
-  counts=$(grep -E '[0-9]+ passed, [0-9]+ failed$' "$1" | tail -n 1 | sed -E 's/.*(^|[^0-9])([0-9]+) passed, ([0-9]+) failed$/\2 \3/')
+  local counts good bad name reason
+  counts=$(counts_of "$1")
   [ -n "$counts" ] || return 1
-  passed=$((passed + ${counts% *})) failed=$((failed + ${counts#* }))
+  read -r good bad _ <<<"$counts"
+  passed=$((passed + good)) failed=$((failed + bad))
+  [ -e "$CHOIR_TEST_OUTCOMES" ] || return 0
+  while IFS=$'\t' read -r name reason; do skip "$name" "$reason"; done < <(skips_of_tests <"$CHOIR_TEST_OUTCOMES")
+  rm "$CHOIR_TEST_OUTCOMES"
 }

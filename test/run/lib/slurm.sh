@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # A SLURM of one node that belongs to a test: its own munged, slurmctld and slurmd, with everything they write below
-# $work and ports of their own. Needs neither root nor systemd nor cgroups, and leaves /etc alone. To be sourced after
+# $work and two ports that are free. Needs neither root nor systemd nor cgroups, and leaves /etc alone. To be sourced after
 # common.sh; slurm_start, and slurm_stop before the end.
 slurm_there() {
   local program
@@ -8,10 +8,20 @@ slurm_there() {
   for program in munged slurmctld slurmd sbatch; do command -v "$program" >/dev/null || return 1; done
 }
 
+# two_free_ports: the first of two neighbouring ports at which nobody listens.
+two_free_ports() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 10000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || (exec 3<>"/dev/tcp/127.0.0.1/$((port + 1))") 2>/dev/null ||
+      { echo "$port"; return; }
+  done
+}
 slurm_start() {  # slurm_start CPUS: as many as the node claims to have
   slurm=$work/slurm
   local host port
-  host=$(hostname -s) port=$((20000 + $$ % 20000))
+  host=$(hostname -s)
+  port=$(two_free_ports)
   mkdir -p "$slurm/state" "$slurm/spool"
   chmod 755 "$work" "$slurm"
   head -c 1024 /dev/urandom >"$slurm/munge.key"

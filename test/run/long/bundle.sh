@@ -33,7 +33,7 @@ hidden() {  # hidden COMMAND...: in a namespace where the originals of the bundl
     exec "$@"' hidden "$bundle" "$work" "$@"
 }
 if [ "$(id -u)" != 0 ] || ! unshare -m true 2>/dev/null; then
-  pass "skipped: hiding the libraries of this machine needs root and mount namespaces"
+  skip "a machine without these libraries" "hiding them needs root and mount namespaces"
   exit
 fi
 code=0

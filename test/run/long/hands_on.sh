@@ -6,7 +6,7 @@
 # numbers of this run in the lines that it shows.
 . "$(dirname "$0")/../lib/common.sh"
 text=${HANDS_ON_TEXT:-$root/jobs/hands_on.md}
-if ! command -v espeak-ng >/dev/null; then pass "hands-on: no espeak-ng here"; exit; fi
+if ! command -v espeak-ng >/dev/null; then skip "hands-on" "espeak-ng is not installed"; exit; fi
 unset OMP_NUM_THREADS  # as a user runs it
 
 # A clean clone that is built: sources, and what make would not do again.
@@ -137,4 +137,4 @@ done
 cd "$work" || exit 1
 [ -z "${HANDS_ON_KEEP:-}" ] || cp -r steps "$HANDS_ON_KEEP"
 [ -z "${HANDS_ON_FRESH:-}" ] || { fresh_text >fresh.md && cp fresh.md "$HANDS_ON_FRESH"; }
-check "in at most 45 minutes: $((SECONDS - began)) s" test $((SECONDS - began)) -le "${HANDS_ON_LIMIT:-2700}"
+in_time "in at most 45 minutes" $(((SECONDS - began) * 1000)) $((${HANDS_ON_LIMIT:-2700} * 1000))

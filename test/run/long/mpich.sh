@@ -5,7 +5,7 @@
 # shellcheck source=../lib/another_build.sh
 . "$(dirname "$0")/../lib/another_build.sh"
 if ! command -v mpicxx.mpich >/dev/null || ! command -v mpiexec.mpich >/dev/null; then
-  pass "MPICH: not installed here (.make/deps.sh --long installs it)"
+  skip "MPICH" "it is not installed (.make/deps.sh --long installs it)"
   exit
 fi
 mpich=$root/build/mpich

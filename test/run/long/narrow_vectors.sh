@@ -4,7 +4,7 @@
 # shellcheck source=../lib/another_build.sh
 . "$(dirname "$0")/../lib/another_build.sh"
 if [ "$(uname -m)" != x86_64 ]; then
-  pass "vectors of 16 bytes: not an x86-64 processor"
+  skip "vectors of 16 bytes" "the processor is not an x86-64"
   exit
 fi
 narrow=$root/build/narrow

@@ -5,8 +5,7 @@
 nodes_enclose "$0" "$@"
 . "$(dirname "$0")/../lib/common.sh"
 if [ -n "$nodes_why" ]; then
-  echo "# not run: several hosts on this machine: $nodes_why"
-  pass "several hosts cannot be had here, which is said"
+  skip "several hosts on this machine" "$nodes_why"
   exit
 fi
 trap 'nodes_down; finish' EXIT

