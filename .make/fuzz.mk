@@ -3,7 +3,7 @@
 # 2015, as the sanitized build. FUZZ=deck,archive: only these.
 CLANGXX ?= clang++
 FUZZ_TARGETS := $(if $(FUZZ),$(shell echo $(FUZZ) | tr ',' ' '),$(basename $(notdir $(wildcard test/fuzz/*.cpp))))
-FUZZED := $(addprefix src/core/,crc32c dtype error file_kind json json_extent json_value key_table key_table_print key_value tensor text) \
+FUZZED := $(addprefix src/core/,capped_text crc32c dtype error failure file_kind json json_text json_value key_table key_table_print key_value tensor text) \
   $(addprefix src/data/,posix_file speech/label_file speech/speech_mix) \
   $(filter-out %/audio_report %/prepare_audio,$(basename $(wildcard src/data/audio/*.cpp))) \
   $(basename $(wildcard src/data/vocabulary/*.cpp)) \

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <span>
 
@@ -252,12 +251,10 @@ std::vector<Prompt> prompts_of(const GenerateRequest& request, Communicator& wor
   std::string text;
   together(world, [&] {
     if (world.rank() != 0) return;
-    std::ifstream file;
-    if (!piped) file.open(request.prompts, std::ios::binary);
-    CappedText read = read_capped(piped ? std::cin : file, kMostMib);
-    if (!read.fault.empty() || (!piped && !file.is_open()))
-      throw DataError(fmt::format("--prompts: {} {}", source,
-                                  file.is_open() || piped ? read.fault : "cannot be read"),
+    CappedText read = piped ? read_capped(std::cin, kMostMib)
+                            : read_capped_file(request.prompts, kMostMib, Pipes::read);
+    if (!read.fault.empty())
+      throw DataError(fmt::format("--prompts: {} {}", source, read.fault),
                       "a file of prompts, one a line; - is the standard input");
     text = std::move(read.text);
   });

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <filesystem>
 #include <new>
+#include <string_view>
 #include <system_error>
+
+#include "choir/core/json_value.hpp"
 
 namespace choir {
 namespace {
@@ -14,7 +17,52 @@ constexpr const char* kNoStdout = "standard output could not be written";
 constexpr const char* kElsewhere =
     "is its disk full, or over a limit? the output is not complete: send it elsewhere";
 
+/// The key that a document lacks, or the types of a value; the library has them in its text alone.
+std::string json_cause(const nlohmann::json::exception& error) {
+  constexpr int kWrongType = 302, kNoIndex = 401, kNoKey = 403, kNotUtf8 = 316;
+  const std::string_view said = error.what();
+  const auto between = [&](std::string_view before, std::string_view after) -> std::string_view {
+    const std::size_t at = said.find(before);
+    if (at == said.npos) return {};
+    const std::string_view rest = said.substr(at + before.size());
+    return rest.substr(0, rest.rfind(after));
+  };
+  if (error.id == kNoKey)
+    return fmt::format("the key '{}' is missing", between("key '", "' not found"));
+  if (error.id == kNoIndex) return "a list has too few elements";
+  if (error.id == kNotUtf8) return "a text contains bytes that are not UTF-8";
+  if (error.id / 100 == 1) return "it is not valid JSON";
+  const std::string_view wanted = between("type must be ", ", but is ");
+  const std::string_view found = between("but is ", "");
+  if (error.id == kWrongType && !wanted.empty() && !found.empty())
+    return fmt::format("a value is of type {} where {} is required", found, wanted);
+  return "a value is of another type than required";
+}
+
 }  // namespace
+
+std::string plain_cause(const std::exception& error) {
+  if (const auto* json = dynamic_cast<const nlohmann::json::exception*>(&error))
+    return json_cause(*json);
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
+    std::string paths;
+    for (const auto& path : {file->path1(), file->path2()})
+      if (!path.empty())
+        paths += fmt::format("{}'{}'", paths.empty() ? "" : " and ", path.string());
+    return fmt::format("cannot access {}: {}", paths.empty() ? "a file" : paths,
+                       file->code().message());
+  }
+  if (dynamic_cast<const Error*>(&error) != nullptr) return error.what();
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error))
+    return system->code().message();
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return "out of memory: the system gives no more";
+  if (dynamic_cast<const std::length_error*>(&error) != nullptr)
+    return "a size is larger than any memory";
+  if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) return "a value is malformed";
+  if (dynamic_cast<const std::out_of_range*>(&error) != nullptr) return "a value is out of range";
+  return error.what();
+}
 
 std::string storage_cure(int number) {
   switch (number) {
@@ -42,7 +90,7 @@ Failure failure_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error))
     return {own->code(), own->what(), own->hint(), own->where()};
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
-    return {ExitCode::storage, file->what(), storage_cure(file->code().value()), {}};
+    return {ExitCode::storage, plain_cause(error), storage_cure(file->code().value()), {}};
   // The printing library throws when the buffer could not be emptied.
   if (const auto* system = dynamic_cast<const std::system_error*>(&error);
       system != nullptr && std::ferror(stdout) != 0)
@@ -52,10 +100,10 @@ Failure failure_of(const std::exception& error) {
             {}};
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return {ExitCode::other,
-            "out of memory: the system gives no more",
+            plain_cause(error),
             "lower train.micro_batch_size or model.block_size, or raise the limit (ulimit -v)",
             {}};
-  return {ExitCode::other, error.what(), {}, {}};
+  return {ExitCode::other, plain_cause(error), {}, {}};
 }
 
 std::string flush_stdout() {

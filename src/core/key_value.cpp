@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
-#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {
@@ -154,7 +154,13 @@ json from_command(const Key& key, const std::string& raw) {
   const bool text = key.type == KeyType::text || key.type == KeyType::choice;
   const bool map = key.type == KeyType::text_or_map && raw.starts_with('{');
   if ((text || (key.type == KeyType::text_or_map && !map)) && !quoted) return raw;
-  json value = json_excess(raw).empty() ? json_unless_broken(raw) : json(json::value_t::discarded);
+  json value(json::value_t::discarded);
+  try {
+    value = read_json(raw, key.path);
+  } catch (const JsonError& error) {
+    // Text that is not JSON is judged as a text; what JSON forbids beyond its syntax is refused.
+    if (!error.fault().malformed) throw DeckError(error.what(), error.hint());
+  }
   if (key.type == KeyType::text_list && (value.is_discarded() || !value.is_array()))
     return split(raw, ',');
   return value.is_discarded() ? json(raw) : value;

@@ -7,7 +7,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "choir/core/error.hpp"
 #include "choir/core/printable.hpp"
@@ -78,8 +80,8 @@ void Logger::to_file(const std::string& path) {
   try {
     sinks_->add<spdlog::sinks::basic_file_sink_mt>(path, false);
     sinks_->in_file = true;
-  } catch (const spdlog::spdlog_ex& error) {
-    throw StorageError("cannot open the log file '" + path + "': " + error.what(),
+  } catch (const spdlog::spdlog_ex&) {
+    throw StorageError("cannot open the log file '" + path + "': " + std::strerror(errno),
                        "check that the directory exists and is writable");
   }
 }

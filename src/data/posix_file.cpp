@@ -114,8 +114,11 @@ void PosixFile::sync() {
   if (::fsync(descriptor_) != 0) refuse_storage("sync", path_);
 }
 
-std::string read_whole_file(const std::string& path) {
+std::string read_whole_file(const std::string& path, std::int64_t most_mib) {
   const PosixFile file = PosixFile::for_reading(path);
+  if (file.size() > most_mib << 20)
+    throw DataError(fmt::format("'{}' has {} bytes, more than {} MiB", path, file.size(), most_mib),
+                    "is it the file that its name says?");
   std::string bytes(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(bytes.data(), bytes.size(), 0);
   return bytes;

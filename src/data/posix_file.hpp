@@ -35,8 +35,14 @@ class PosixFile {
   int descriptor_ = -1;
 };
 
-/// Local. Throws DataError.
-std::string read_whole_file(const std::string& path);
+/// Local. Throws DataError, also for a file of more than `most_mib` MiB, before anything is read.
+std::string read_whole_file(const std::string& path, std::int64_t most_mib);
+
+/// Caps in MiB, each several times the largest file known.
+inline constexpr std::int64_t kMostSettingsMiB = 16;    ///< a form or a marker beside data
+inline constexpr std::int64_t kMostTokenizerMiB = 128;  ///< the largest known has 35
+inline constexpr std::int64_t kMostListMiB = 1024;      ///< a manifest that is read at once
+inline constexpr std::int64_t kMostBinaryMiB = 16'384;  ///< packed indices, labels and ids
 /// Local. Under a temporary name, synced, renamed: there is never half of it. Throws StorageError.
 void write_whole_file(const std::string& path, std::string_view bytes);
 /// Local. Moves a finished file to its name. Throws StorageError.

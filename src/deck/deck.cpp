@@ -169,7 +169,8 @@ Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
 }
 
 std::string describe_deck() {
-  return fixed_table().describe();
+  return fixed_table().describe() +
+         "\n\nIn a deck, null stands for the default of a key, as if the key were not given.";
 }
 
 std::string deck_schema() {

@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/report/dialogue.hpp"
 
@@ -72,6 +75,9 @@ std::string dialogue_frame_line(const RecordedDialogue& dialogue, const Dialogue
 RecordedDialogue read_dialogue(const std::string& path) {
   RecordedDialogue dialogue;
   dialogue.path = path;
+  constexpr std::size_t kMostMiB = 1024;
+  if (const std::string excess = file_excess(path, kMostMiB); !excess.empty())
+    throw DataError(fmt::format("'{}' {}", path, excess), "is it a dialogue?");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw DataError("cannot read '" + path + "'", "is it there?");
   std::string line;
@@ -79,14 +85,17 @@ RecordedDialogue read_dialogue(const std::string& path) {
   while (std::getline(file, line)) {
     ++number;
     try {
-      const nlohmann::json json = parsed_json(line);
+      const nlohmann::json json = read_json_line(line, fmt::format("{}:{}", path, number));
       if (number == 1)
         read_head(json.at("dialogue"), dialogue);
       else
         read_frame(json, dialogue);
+    } catch (const JsonError&) {
+      throw;
     } catch (const std::exception& fault) {
-      throw DataError(fmt::format("{}:{}: no line of a dialogue: {}", path, number, fault.what()),
-                      "`choir talk RUN a.wav --out b.wav --json > dialogue.jsonl` writes them");
+      throw DataError(
+          fmt::format("{}:{}: no line of a dialogue: {}", path, number, plain_cause(fault)),
+          "`choir talk RUN a.wav --out b.wav --json > dialogue.jsonl` writes them");
     }
   }
   if (dialogue.frames.empty())

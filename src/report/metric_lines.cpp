@@ -5,6 +5,8 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include "choir/core/capped_text.hpp"
+#include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
@@ -141,6 +143,9 @@ void MetricLines::add(std::string_view line) {
 
 bool MetricLines::read(const std::string& path) {
   require_regular(path);
+  constexpr std::size_t kMostMiB = 4096;
+  if (const std::string excess = file_excess(path, kMostMiB); !excess.empty())
+    throw DataError(fmt::format("'{}' {}", path, excess), "is it the metrics.jsonl of a run?");
   std::ifstream file(path, std::ios::binary);
   if (!file) return false;
   std::string line;  // the part of it that was read, or one byte too many of a longer one

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "choir/core/capped_text.hpp"
+#include "choir/core/error.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
 #include "choir/report/run_record.hpp"
@@ -120,8 +122,11 @@ const char* name_of(Fate fate) {
 
 bool read_log(const std::string& path, ReportedRun& run) {
   require_regular(path);
+  constexpr std::size_t kMostMiB = 4096;
   std::ifstream file(path);
   if (!file) return false;
+  if (const std::string excess = file_excess(path, kMostMiB); !excess.empty())
+    throw DataError(fmt::format("'{}' {}", path, excess), "is it the log.txt of a run?");
   LogReader reader(run);
   for (std::string line; std::getline(file, line);) reader.line(line);
   reader.conclude();

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir::report {
@@ -103,9 +104,11 @@ ScalingTable parse_scaling(const std::string& text, const std::string& path) {
 }
 
 ScalingTable read_scaling(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("cannot read '{}'", path), "is it there, and readable?");
-  return parse_scaling({std::istreambuf_iterator<char>(file), {}}, path);
+  constexpr std::size_t kMostMiB = 256;
+  const auto [text, fault] = read_capped_file(path, kMostMiB, Pipes::read);
+  if (!fault.empty())
+    throw DataError(fmt::format("'{}' {}", path, fault), "is it there, and readable?");
+  return parse_scaling(text, path);
 }
 
 }  // namespace choir::report

@@ -6,7 +6,10 @@
 #include <fstream>
 #include <map>
 
+#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/report/metric_lines.hpp"
@@ -215,16 +218,20 @@ std::string batches(const Sweep& sweep, double noise, const std::optional<Target
 
 Target target_of_run(const std::string& run_directory, double loss) {
   for (const char* name : {"/metrics.jsonl", "/deck.json"}) require_regular(run_directory + name);
-  std::ifstream metrics(run_directory + "/metrics.jsonl"), deck(run_directory + "/deck.json");
-  if (!metrics || !deck)
+  constexpr std::size_t kMostMetricsMiB = 4096, kMostDeckMiB = 16;
+  std::ifstream metrics(run_directory + "/metrics.jsonl");
+  const CappedText deck = read_capped_file(run_directory + "/deck.json", kMostDeckMiB);
+  if (const auto excess = file_excess(run_directory + "/metrics.jsonl", kMostMetricsMiB);
+      !excess.empty())
+    throw DataError(fmt::format("'{}/metrics.jsonl' {}", run_directory, excess));
+  if (!metrics || !deck.fault.empty())
     throw DataError(fmt::format("'{}' has no metrics.jsonl or no deck.json", run_directory),
                     "name the directory of a training run");
   Target target{.loss = loss};
   double best = std::numeric_limits<double>::infinity();
   try {
-    target.batch = parsed_json(std::string{std::istreambuf_iterator<char>(deck), {}})
-                       .at("train")
-                       .at("global_batch_size");
+    target.batch =
+        read_json(deck.text, run_directory + "/deck.json").at("train").at("global_batch_size");
     for (std::string line; target.steps == 0 && std::getline(metrics, line);) {
       const json step = json_unless_broken(line);
       if (step.is_discarded() || !step.contains("val_loss")) continue;  // a line cut by a crash
@@ -233,7 +240,7 @@ Target target_of_run(const std::string& run_directory, double loss) {
       if (best <= loss) target.steps = report::clamped_integer(step.at("step").get<double>());
     }
   } catch (const json::exception& error) {
-    throw DataError(fmt::format("'{}' cannot be read: {}", run_directory, error.what()));
+    throw DataError(fmt::format("'{}' cannot be read: {}", run_directory, plain_cause(error)));
   }
   if (target.steps == 0)
     throw DeckError(fmt::format("the run '{}' never reached a validation loss of {} (best: {:.4f})",

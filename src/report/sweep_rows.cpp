@@ -8,7 +8,10 @@
 #include <map>
 #include <sstream>
 
+#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/median.hpp"
 #include "choir/lab/bench/bench_step.hpp"
@@ -186,11 +189,11 @@ class RowCollection {
 };
 
 std::string file_text(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) throw DataError(fmt::format("cannot read '{}'", path.string()), "run the sweep again");
-  return text.str();
+  constexpr std::size_t kMostMiB = 16;
+  auto [text, fault] = read_capped_file(path.string(), kMostMiB);
+  if (!fault.empty())
+    throw DataError(fmt::format("'{}' {}", path.string(), fault), "run the sweep again");
+  return text;
 }
 
 SweepRow refusal_of(const std::filesystem::path& path) {
@@ -267,11 +270,12 @@ Sweep read_sweep(const std::string& folder) {
     if (path.extension() == ".refused") refused.push_back(refusal_of(path));
     if (path.extension() != ".json") continue;
     try {
-      runs.push_back(parsed_json(file_text(path)));
+      runs.push_back(read_json(file_text(path), path.string()));
       (void)point_of(runs.back());
     } catch (const json::exception& problem) {
-      throw DataError(fmt::format("'{}' is no run of a sweep: {}", path.string(), problem.what()),
-                      "remove it and run the sweep again");
+      throw DataError(
+          fmt::format("'{}' is no run of a sweep: {}", path.string(), plain_cause(problem)),
+          "remove it and run the sweep again");
     }
   }
   if (runs.empty() && refused.empty())
@@ -280,8 +284,9 @@ Sweep read_sweep(const std::string& folder) {
   try {
     return make_sweep(runs, std::move(refused));
   } catch (const json::exception& problem) {  // a field that is missing, or has another type
-    throw DataError(fmt::format("'{}' holds what is no run of a sweep: {}", folder, problem.what()),
-                    "begin again with bench/scaling.sh --fresh");
+    throw DataError(
+        fmt::format("'{}' holds what is no run of a sweep: {}", folder, plain_cause(problem)),
+        "begin again with bench/scaling.sh --fresh");
   }
 }
 

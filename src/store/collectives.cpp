@@ -7,6 +7,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
 
 namespace choir {
 
@@ -18,7 +19,7 @@ std::string attempt_together(Communicator& world, const std::function<void()>& a
       } catch (const StorageError&) {
         throw;
       } catch (const std::exception& error) {
-        throw StorageError(error.what());
+        throw StorageError(plain_cause(error));
       }
     });
   } catch (const StorageError& error) {

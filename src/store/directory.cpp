@@ -192,14 +192,19 @@ std::vector<std::string> CheckpointDirectory::recover() const {
         lines.push_back(fmt::format("removed {}, left by an interrupted save", path));
       }
     } catch (const std::exception& error) {
-      lines.push_back(fmt::format("leftover: {}", error.what()));
+      lines.push_back(fmt::format("leftover: {}", plain_cause(error)));
     }
   }
   return lines;
 }
 
 std::string read_text_file(const std::string& path) {
+  constexpr std::int64_t kMostMiB = 256;
   const File file(path, File::Mode::read);
+  if (file.bytes() > kMostMiB << 20)
+    throw StorageError(
+        fmt::format("'{}' has {} bytes, more than {} MiB", path, file.bytes(), kMostMiB),
+        "is it the file that its name says?");
   std::string text(static_cast<std::size_t>(file.bytes()), '\0');
   file.read_at(text.data(), static_cast<std::int64_t>(text.size()), 0);
   return text;

@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "choir/core/crc32c.hpp"
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/store/encoding.hpp"
 #include "choir/store/tensor_reader.hpp"
@@ -208,15 +208,16 @@ std::string Manifest::to_text() const {
 
 Manifest Manifest::parse(std::string_view text) {
   try {
-    if (const std::string excess = json_excess(text); !excess.empty()) throw StorageError(excess);
-    const json all = parsed_json(text);
+    const json all = read_json(text, kManifestName);
     const json& body = member(all, "manifest");
     const std::string canonical = dumped(body);
     const std::uint32_t own = choir::crc32c(canonical.data(), canonical.size());
     if (own != crc_of(all, "crc32c")) throw StorageError("it does not match its own checksum");
     return manifest_from(body);
-  } catch (const json::parse_error& error) {
-    throw StorageError(fmt::format("it is not JSON (byte {} of {})", error.byte, text.size()));
+  } catch (const JsonError& error) {
+    throw StorageError(
+        fmt::format("line {}, column {}: {}{}", error.fault().line, error.fault().column,
+                    error.fault().malformed ? "not valid JSON: " : "", error.fault().cause));
   } catch (const json::exception&) {
     throw StorageError("it is malformed: a text that is not UTF-8, or a number out of range");
   }

@@ -98,7 +98,10 @@ void write_npy(const std::string& path, const TensorView& array) {
 
 NpyArray read_npy(const std::string& path) {
   constexpr std::int64_t kFixedBytes = 10;
+  constexpr std::int64_t kMostMiB = 4096;
   const FileWindow file(path);
+  if (file.bytes() > kMostMiB << 20)
+    refuse_array(path, fmt::format("has {} bytes, more than {} MiB", file.bytes(), kMostMiB));
   if (file.bytes() < kFixedBytes || file.text_at(0, 6) != "\x93NUMPY")
     refuse_array(path, "is no array of NumPy");
   if (file.number_at<std::uint8_t>(6) != 1) refuse_array(path, "is of a version other than 1");

@@ -8,6 +8,7 @@
 #include "choir/comm/rehearsal.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/crc32c.hpp"
+#include "choir/core/failure.hpp"
 #include "choir/store/collectives.hpp"
 #include "src/store/slab_io.hpp"
 #include "src/store/state_file.hpp"
@@ -200,7 +201,7 @@ void CheckpointStore::finish(Attempt& attempt) const {
     try {
       action();
     } catch (const std::exception& error) {
-      attempt.result.warnings.push_back(error.what());
+      attempt.result.warnings.push_back(plain_cause(error));
     }
   };
   warned([&] {

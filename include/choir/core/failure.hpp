@@ -19,6 +19,10 @@ struct Failure {
 /// data or disk is wrong can do nothing with it.
 std::string what_and_where(const Error& error);
 
+/// Local. What happened, in our words: messages never quote the text of a library's exception,
+/// which names its own classes. For errors of choir it is what().
+std::string plain_cause(const std::exception& error);
+
 /// Local. An exception of a file function is one of storage, and so is one that a write to standard
 /// output left behind; what else is not ours, refused memory among it, has the code `other`.
 Failure failure_of(const std::exception& error);

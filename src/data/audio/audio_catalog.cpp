@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
 #include "choir/core/crc32c.hpp"
@@ -98,7 +99,7 @@ AudioCatalog AudioCatalog::open(const std::string& folder) {
   if (!std::filesystem::exists(path))
     throw DataError(fmt::format("'{}' holds no packed speech ('{}' does not exist)", folder, path),
                     "'choir prepare audio MANIFEST --out DIR' makes it");
-  const std::string bytes = read_whole_file(path);
+  const std::string bytes = read_whole_file(path, kMostBinaryMiB);
   const CatalogHeader raw = check_index(path, bytes);
   AudioCatalog catalog;
   catalog.folder_ = folder;
@@ -154,9 +155,10 @@ std::string AudioCatalog::line(std::int64_t i) const {
 }
 
 std::string AudioCatalog::text(std::int64_t i) const {
-  const auto json = json_unless_broken(line(i));
+  const auto json =
+      read_json_line(line(i), fmt::format("'{}', utterance {}", manifest_path(folder_), i));
   if (!json.is_object())
-    throw DataError(fmt::format("'{}' is damaged: the line of utterance {} is not JSON",
+    throw DataError(fmt::format("'{}' is damaged: the line of utterance {} is no JSON object",
                                 manifest_path(folder_), i),
                     kPrepareCatalogAgain);
   const auto text = json.find("text");

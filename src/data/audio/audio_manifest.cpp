@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/manifest_lines.hpp"
@@ -67,21 +67,7 @@ class Reader {
   void read_line(const std::string& line, ManifestPlace& place) {
     ManifestJson json;
     try {
-      if (const std::string excess = json_excess(line); !excess.empty())
-        throw AudioError(AudioFault::bad_line, excess);
-      try {
-        json = parsed_ordered_json(line);
-      } catch (const nlohmann::json::exception& error) {
-        // "[json.exception...] parse error at line 1, column 5: ...": the line is ours to name.
-        std::string said = error.what();
-        const bool encoding = said.find("ill-formed UTF-8") != std::string::npos;
-        for (const std::string_view front : {"] ", "parse error at line 1, "})
-          if (const auto at = said.find(front); at != std::string::npos)
-            said.erase(0, at + front.size());
-        // What was read last has the very bytes that cannot be shown.
-        if (encoding) said.erase(std::min(said.size(), said.find("; last read")));
-        throw AudioError(encoding ? AudioFault::not_utf8 : AudioFault::not_json, said);
-      }
+      json = manifest_json(line);
       if (!json.is_object()) throw AudioError(AudioFault::bad_line, "not a JSON object");
       if (json.contains("audio_filepath")) {
         add_nemo_line(json, place, manifest_);

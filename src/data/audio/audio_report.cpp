@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include "choir/core/failure.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
 #include "choir/core/clock.hpp"
@@ -24,6 +26,11 @@ constexpr std::size_t kExamples = 5;
 
 std::string report_path(const std::string& folder) {
   return folder + "/report.json";
+}
+
+Json read_report(const std::string& folder) {
+  const std::string path = report_path(folder);
+  return read_ordered_json(read_whole_file(path, kMostListMiB), path, {.keys = kAnyNumberOfKeys});
 }
 
 struct Joined {
@@ -155,7 +162,7 @@ PrepareAudioSummary finish_audio_folder(const std::string& folder, const AudioPl
 }
 
 std::uint64_t report_fingerprint(const std::string& folder) {
-  const auto report = ordered_json_unless_broken(read_whole_file(report_path(folder)));
+  const auto report = read_report(folder);
   if (!report.is_object() || !report.contains("fingerprint") || !report["fingerprint"].is_string())
     throw DataError(fmt::format("'{}' is damaged", report_path(folder)),
                     "remove the folder and prepare the audio again");
@@ -170,7 +177,7 @@ PrepareAudioSummary read_audio_report(const std::string& folder) {
   PrepareAudioSummary summary;
   summary.folder = folder;
   try {
-    const auto report = parsed_ordered_json(read_whole_file(report_path(folder)));
+    const auto report = read_report(folder);
     summary.sample_rate = report.at("sample_rate").get<int>();
     summary.shards = report.at("shards").get<std::int64_t>();
     summary.utterances = report.at("utterances").get<std::int64_t>();
@@ -190,7 +197,7 @@ PrepareAudioSummary read_audio_report(const std::string& folder) {
                                              l.at("detail").get<std::string>()));
     }
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("'{}' is damaged: {}", report_path(folder), error.what()),
+    throw DataError(fmt::format("'{}' is damaged: {}", report_path(folder), plain_cause(error)),
                     "remove the folder and prepare the audio again");
   }
   return summary;

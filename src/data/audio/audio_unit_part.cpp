@@ -122,7 +122,7 @@ void write_unit_part(const UnitResult& result, const std::string& folder, int sh
 std::optional<UnitResult> read_unit_part(const std::string& folder, int shard) {
   const std::string path = unit_part_path(folder, shard);
   if (!std::filesystem::exists(path)) return std::nullopt;
-  const std::string bytes = read_whole_file(path);
+  const std::string bytes = read_whole_file(path, kMostBinaryMiB);
   std::uint32_t crc = 0;
   if (bytes.size() < sizeof crc) return std::nullopt;
   std::memcpy(&crc, bytes.data() + bytes.size() - sizeof crc, sizeof crc);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 
@@ -30,6 +31,19 @@ bool truthy(const ManifestJson& json, const char* key) {
 }
 
 }  // namespace
+
+ManifestJson manifest_json(const std::string& line) {
+  try {
+    return read_ordered_json_line(line, "");
+  } catch (const JsonError& error) {
+    const JsonFault& fault = error.fault();
+    const bool encoding = fault.cause.find("not UTF-8") != std::string::npos;
+    throw AudioError(!fault.malformed ? AudioFault::bad_line
+                     : encoding       ? AudioFault::not_utf8
+                                      : AudioFault::not_json,
+                     fmt::format("column {}: {}", fault.column, fault.cause));
+  }
+}
 
 void bad_line(const std::string& what) {
   throw AudioError(AudioFault::bad_line, what);

@@ -14,6 +14,10 @@ namespace choir {
 
 using ManifestJson = nlohmann::ordered_json;
 
+/// One line. Throws AudioError: not_json or not_utf8 for a malformed line, bad_line for one that
+/// gives a key twice or holds too much.
+ManifestJson manifest_json(const std::string& line);
+
 /// Where the lines come from.
 struct ManifestPlace {
   std::string folder;  ///< relative paths begin here

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
 #include "choir/comm/agreement.hpp"
@@ -92,7 +93,7 @@ bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& 
   }
   const std::string marker = unfinished_path(folder);
   if (fs::exists(marker)) {
-    const auto said = json_unless_broken(read_whole_file(marker));
+    const auto said = read_json(read_whole_file(marker, kMostSettingsMiB), marker);
     if (said.is_object() && said.contains("fingerprint") &&
         said["fingerprint"] == fmt::format("{:016x}", fingerprint))
       log.info("'{}' was begun before: finished shards stay", folder);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/audio/manifest_lines.hpp"
 #include "src/data/posix_file.hpp"
@@ -45,9 +44,7 @@ std::string dump(const ManifestJson& json) {
 }
 
 void read_line(const std::string& folder, TranscriptRequest& request) {
-  if (const std::string excess = json_excess(request.line); !excess.empty())
-    throw AudioError(AudioFault::bad_line, excess);
-  const ManifestJson json = ordered_json_unless_broken(request.line);
+  const ManifestJson json = manifest_json(request.line);
   if (!json.is_object())
     throw AudioError(AudioFault::not_json,
                      fmt::format("'{}' is no JSON object", request.line.substr(0, 40)));
@@ -69,7 +66,11 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
   const std::string folder = std::filesystem::path(path).parent_path().string();
   std::vector<TranscriptRequest> requests;
   int number = 0;
-  for (const std::string& line : split(read_whole_file(path), '\n')) {
+  const std::string text = read_whole_file(path, kMostListMiB);
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     ++number;
     if (trim(line).empty()) continue;
     TranscriptRequest& request = requests.emplace_back();
@@ -90,8 +91,11 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
 
 std::string transcript_line(const TranscriptRequest& request, const Transcript& transcript) {
   ManifestJson json;
-  if (!request.line.empty() && json_excess(request.line).empty())
-    json = ordered_json_unless_broken(request.line);
+  try {
+    if (!request.line.empty()) json = manifest_json(request.line);
+  } catch (const AudioError&) {
+    json = nullptr;  // the line is repeated as a text
+  }
   if (!json.is_object()) {
     json = ManifestJson::object();
     if (request.line.empty()) {

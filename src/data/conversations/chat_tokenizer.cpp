@@ -1,11 +1,13 @@
 #include <algorithm>
 
 #include "choir/core/error.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/data/conversations/chat_template.hpp"
 #include "choir/data/vocabulary/bpe_tokenizer.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "src/data/posix_file.hpp"
+#include "src/data/vocabulary/vocabulary_model.hpp"
 
 namespace choir {
 namespace {
@@ -88,12 +90,6 @@ std::vector<std::string> controls_of(ChatTemplate chat) {
   return {};
 }
 
-bool is_tokenizer_json(const std::string& text) {
-  if (text.empty() || text.front() != '{') return false;
-  const nlohmann::json json = json_unless_broken(text);
-  return json.is_object() && json.contains("model") && json["model"].is_object();
-}
-
 }  // namespace
 
 std::unique_ptr<ChatTokenizer> chat_tokenizer(BpeTokenizer tokenizer) {
@@ -133,7 +129,7 @@ OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat
 
 OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat) {
   if (name == "byte") return opened_vocabulary(Vocabulary::bytes(), chat);
-  const std::string text = read_whole_file(name);
+  const std::string text = read_whole_file(name, kMostTokenizerMiB);
   if (is_tokenizer_json(text)) return opened_json(text, name, chat);
   return opened_vocabulary(Vocabulary::load(name), chat);
 }
@@ -156,7 +152,8 @@ std::string ChatForm::to_json() const {
 
 ChatForm ChatForm::from_json(const std::string& json, const std::string& source) {
   ChatForm form;
-  const nlohmann::json parsed = json_unless_broken(json);
+  nlohmann::json parsed;
+  if (!is_tokenizer_json(json)) parsed = read_json(json, "the tokenizer of " + source);
   if (!parsed.is_object() || !parsed.contains("chat_template")) {
     form.tokenizer = json;
     return form;

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/audio_manifest.hpp"
@@ -61,9 +63,15 @@ std::size_t count_tags(std::string_view text) {
   return count;
 }
 
+/// In one pass, also over a text that consists of nothing else.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
+  std::string replaced;
+  std::size_t done = 0;
+  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, done)) {
+    replaced.append(text, done, at - done).append(to);
+    done = at + from.size();
+  }
+  if (done > 0) text = replaced.append(text, done);
 }
 
 /// What one line says, turn by turn.
@@ -220,11 +228,10 @@ std::string fault_of(const std::vector<Turn>& turns) {
   return answered ? "" : "no answer";
 }
 
-ManifestJson parsed_line(const std::string& line) {
-  if (line.size() > kMostLineBytes) refuse("the line is longer than 64 MiB");
-  ManifestJson json = ordered_json_unless_broken(line);
-  if (json.is_discarded()) refuse("it is no JSON", "one object a line (JSON lines)");
-  return json;
+ManifestJson parsed_line(const std::string& line, const std::string& place) {
+  if (line.size() > kMostLineBytes)
+    refuse(fmt::format("the line has {} bytes, more than 64 MiB", line.size()));
+  return read_ordered_json_line(line, place);
 }
 
 /// What is wrong is said with its place.
@@ -232,10 +239,12 @@ template <class Action>
 void at_place(const std::string& place, const Action& action) {
   try {
     action();
+  } catch (const JsonError&) {  // its text begins with the position
+    throw;
   } catch (const Error& error) {
     throw DataError(fmt::format("{}: {}", place, error.what()), error.hint());
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("{}: {}", place, error.what()), kForms);
+    throw DataError(fmt::format("{}: {}", place, plain_cause(error)), kForms);
   }
 }
 
@@ -248,7 +257,7 @@ void read_file(const std::string& path, const std::string& archive, const std::s
     if (trim(line).empty()) continue;
     place.place = lines.place();
     at_place(place.place, [&] {
-      const ManifestJson json = parsed_line(line);
+      const ManifestJson json = parsed_line(line, place.place);
       if (json.is_object() && skipped(json)) return list.drop("_skipme", place.place);
       std::vector<Turn> turns = turns_of(json, place, context, archive);
       if (const std::string fault = fault_of(turns); !fault.empty())
@@ -278,7 +287,7 @@ std::string ConversationList::dropped_text() const {
 
 std::vector<Turn> read_turns(const std::string& line, const std::string& place) {
   std::vector<Turn> turns;
-  at_place(place, [&] { turns = turns_of(parsed_line(line), {}, "", ""); });
+  at_place(place, [&] { turns = turns_of(parsed_line(line, place), {}, "", ""); });
   return turns;
 }
 

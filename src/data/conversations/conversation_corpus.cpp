@@ -5,6 +5,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/posix_file.hpp"
@@ -22,10 +23,10 @@ ChatForm form_beside(const std::string& path) {
   ChatForm form;
   for (const char* name : {"/vocab.json", "/tokenizer.json"})
     if (const std::string file = folder_of(path) + name; fs::exists(file))
-      form.tokenizer = read_whole_file(file);
+      form.tokenizer = read_whole_file(file, kMostTokenizerMiB);
   const std::string meta = folder_of(path) + "/meta.json";
   if (!fs::exists(meta)) return form;
-  const nlohmann::json json = json_unless_broken(read_whole_file(meta));
+  const nlohmann::json json = read_json(read_whole_file(meta, kMostSettingsMiB), meta);
   if (!json.is_object()) throw DataError(fmt::format("'{}' is damaged", meta));
   form.chat_template = json.value("template", "");
   form.system = json.value("system", "");

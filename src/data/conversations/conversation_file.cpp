@@ -193,7 +193,7 @@ ConversationSet open_conversations(const std::string& path) {
   if (!fs::exists(file))
     throw DataError(fmt::format("there are no conversations '{}'", file),
                     "'choir prepare chat' writes them");
-  return ConversationSet::deserialise(read_whole_file(file), file);
+  return ConversationSet::deserialise(read_whole_file(file, kMostBinaryMiB), file);
 }
 
 }  // namespace choir

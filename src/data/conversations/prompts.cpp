@@ -1,7 +1,7 @@
 #include "choir/data/conversations/prompts.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "choir/core/utf8_text.hpp"
@@ -14,9 +14,7 @@ constexpr const char* kPromptForms =
     "\"...\"}]}";
 
 Prompt prompt_of_json(const std::string& line, const std::string& place) {
-  if (const std::string excess = json_excess(line); !excess.empty())
-    throw DataError(place + ": " + excess, kPromptForms);
-  const nlohmann::json json = json_unless_broken(line);
+  const nlohmann::json json = read_json_line(line, place);
   if (!json.is_object()) throw DataError(place + ": it is no JSON object", kPromptForms);
   Prompt prompt{.place = place, .id = "", .text = "", .turns = {}};
   if (const auto id = json.find("id"); id != json.end())
@@ -48,7 +46,10 @@ std::vector<Prompt> read_prompts(std::string_view text, const std::string& sourc
   std::vector<Prompt> prompts;
   bool json = false;
   std::int64_t number = 0;
-  for (std::string line : split(text, '\n')) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string line(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     ++number;
     if (line.ends_with('\r')) line.pop_back();
     if (trim(line).empty()) continue;

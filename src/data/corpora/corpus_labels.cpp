@@ -6,35 +6,35 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/audio_catalog.hpp"
 #include "choir/data/speech/label_file.hpp"
+#include "src/data/audio/archive_reader.hpp"
 
 namespace choir {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::ifstream open(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || fs::is_directory(path))
+LineReader open(const std::string& path) {
+  if (!std::ifstream(path, std::ios::binary) || fs::is_directory(path))
     throw DataError(fmt::format("cannot open '{}'", path),
                     "texts are read from text files, NeMo manifests and folders that 'choir "
                     "prepare audio' wrote");
-  return file;
+  return LineReader(path);
 }
 
 bool is_manifest(const std::string& path) {
-  std::ifstream file = open(path);
-  std::string line;
-  while (std::getline(file, line))
+  LineReader lines = open(path);
+  for (std::string line; lines.next(line);)
     if (!trim(line).empty()) return trim(line).front() == '{';
   return false;
 }
 
 std::string text_of(const std::string& line, const std::string& path, std::int64_t number) {
-  const auto parsed = json_unless_broken(line);
+  const auto parsed = read_json_line(line, fmt::format("{}:{}", path, number + 1));
   if (!parsed.is_object())
     throw DataError(fmt::format("{}:{} is not a JSON object", path, number + 1),
                     "every line of a manifest is one, such as {\"audio_filepath\": ..., "
@@ -55,9 +55,9 @@ void keep(std::vector<std::string>& texts, std::string_view text) {
 
 void read_manifest_texts(const std::string& path,
                          const std::function<void(std::int64_t, std::string&&)>& use) {
-  std::ifstream file = open(path);
+  LineReader lines = open(path);
   std::string line;
-  for (std::int64_t number = 0; std::getline(file, line); ++number)
+  for (std::int64_t number = 0; lines.next(line); ++number)
     use(number, text_of(line, path, number));
 }
 
@@ -69,8 +69,8 @@ std::vector<std::string> read_corpus_texts(const std::vector<std::string>& paths
     if (is_manifest(path)) {
       read_manifest_texts(path, [&](std::int64_t, std::string&& text) { keep(texts, text); });
     } else {
-      std::ifstream file = open(path);
-      for (std::string line; std::getline(file, line);) keep(texts, line);
+      LineReader lines = open(path);
+      for (std::string line; lines.next(line);) keep(texts, line);
     }
     if (texts.size() == before) throw DataError(fmt::format("there is no text in '{}'", path));
   }

@@ -184,7 +184,7 @@ std::string read_transcripts(const std::string& path) {
   if (!fs::exists(path))
     throw DataError(fmt::format("there are no transcripts '{}'", path), kInstall);
   return path.ends_with(".gz") ? run_program({"gzip", "-dc", "--", path}, "gzip")
-                               : read_whole_file(path);
+                               : read_whole_file(path, kMostListMiB);
 }
 
 /// By the text alone, so that equal texts are together whatever is before them.
@@ -194,7 +194,7 @@ CorpusSplit split_of(const std::string& text, std::uint64_t seed) {
 }
 
 CorpusEntry entry_of(const std::string& sound, const std::string& text, std::uint64_t seed) {
-  const Wav wav = parse_wav(read_whole_file(sound), sound);
+  const Wav wav = parse_wav(read_whole_file(sound, kMostListMiB), sound);
   CorpusEntry entry;
   entry.split = split_of(text, seed);
   entry.audio = fs::absolute(sound).lexically_normal().string();

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "choir/core/error.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/posix_file.hpp"
@@ -105,9 +106,9 @@ std::int64_t write_conversations(const std::string& folder, const TasksOf& tasks
     const std::string manifest = folder + "/" + name_of(part) + ".json";
     if (!fs::exists(manifest)) continue;
     std::string conversations, cuts;
-    for (const std::string& line : split(read_whole_file(manifest), '\n')) {
+    for (const std::string& line : split(read_whole_file(manifest, kMostListMiB), '\n')) {
       if (line.empty()) continue;
-      const Json said = parsed_ordered_json(line);
+      const Json said = read_ordered_json_line(line, manifest);
       const auto file = said["audio_filepath"].get<std::string>();
       const std::int64_t samples =
           (static_cast<std::int64_t>(fs::file_size(folder + "/" + file)) - 44) / 2;

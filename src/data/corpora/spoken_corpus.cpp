@@ -10,6 +10,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/progress_line.hpp"
@@ -54,7 +55,8 @@ std::string line_of(const CorpusEntry& entry) {
 
 bool read_report(const std::string& folder, const std::string& request, CorpusReport& report) {
   if (!fs::exists(folder + kReport)) return false;
-  const Json json = ordered_json_unless_broken(read_whole_file(folder + kReport));
+  const Json json =
+      read_ordered_json(read_whole_file(folder + kReport, kMostSettingsMiB), folder + kReport);
   if (!json.is_object() || dumped(json.value("request", Json())) != request) return false;
   report.request = request;
   report.made = false;

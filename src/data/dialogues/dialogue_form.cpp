@@ -3,6 +3,8 @@
 #include <filesystem>
 
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/posix_file.hpp"
@@ -30,9 +32,9 @@ DialogueForm DialogueForm::read(const std::string& folder) {
     throw DataError(fmt::format("'{}' is no folder of packed dialogues", folder),
                     "make one with `choir prepare dialogues`");
   try {
-    return form_of_json(parsed_json(read_whole_file(file)));
+    return form_of_json(read_json(read_whole_file(file, kMostSettingsMiB), file));
   } catch (const std::exception& error) {
-    throw DataError(fmt::format("'{}' is damaged: {}", file, error.what()),
+    throw DataError(fmt::format("'{}' is damaged: {}", file, plain_cause(error)),
                     "pack the dialogues again with `choir prepare dialogues`");
   }
 }
@@ -68,7 +70,7 @@ DialogueMeaning DialogueMeaning::from_json(const std::string& text, const std::s
         "train on dialogues that `choir prepare dialogues` made");
   DialogueMeaning meaning;
   try {
-    const auto json = parsed_json(text);
+    const auto json = read_json(text, "the description of " + source);
     meaning.form = form_of_json(json.at("dialogues").at("text"));
     meaning.tokenizer = json.at("tokenizer").get<std::string>();
     const auto& codec = json.at("dialogues").at("codec");
@@ -80,7 +82,7 @@ DialogueMeaning DialogueMeaning::from_json(const std::string& text, const std::s
                      .silence = codec.at("silence").get<std::vector<std::uint16_t>>()};
   } catch (const std::exception& error) {
     throw DataError(
-        fmt::format("{} does not say what a duplex model reads: {}", source, error.what()));
+        fmt::format("{} does not say what a duplex model reads: {}", source, plain_cause(error)));
   }
   return meaning;
 }

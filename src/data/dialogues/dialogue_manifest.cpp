@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <set>
 
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/manifest_lines.hpp"
@@ -306,9 +306,7 @@ class DialogueReader {
     DialogueEntry entry;
     entry.place = place.line;
     try {
-      if (const std::string excess = json_excess(line); !excess.empty())
-        throw AudioError(AudioFault::bad_line, excess);
-      const ManifestJson json = ordered_json_unless_broken(line);
+      const ManifestJson json = manifest_json(line);
       if (!json.is_object()) throw AudioError(AudioFault::not_json, "not a JSON object");
       read_entry(json, place, entry);
       manifest_.entries.push_back(std::move(entry));
@@ -388,7 +386,7 @@ DialogueManifest read_dialogues(const std::vector<std::string>& paths, const Dia
 }
 
 std::vector<DialogueTurn> turns_of_line(const std::string& line, const std::string& place) {
-  const auto json = json_unless_broken(line);
+  const auto json = read_json_line(line, place);
   const auto broken = [&]() -> DataError {
     return DataError(fmt::format("{}: no turns of a dialogue", place),
                      "pack it again with `choir prepare dialogues`");

@@ -10,6 +10,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
@@ -45,7 +46,8 @@ struct DialogueWork {
 /// What a finished folder was made of; "" for none.
 std::string request_of_folder(const std::string& folder) {
   if (!fs::exists(DialogueForm::path(folder))) return {};
-  const auto json = json_unless_broken(read_whole_file(DialogueForm::path(folder)));
+  const std::string path = DialogueForm::path(folder);
+  const auto json = read_json(read_whole_file(path, kMostSettingsMiB), path);
   const auto request = json.is_object() ? json.find("request") : json.end();
   return request != json.end() && request->is_string() ? request->get<std::string>() : "";
 }
@@ -175,7 +177,8 @@ DialogueWork plan_work(const std::vector<std::string>& manifests,
 /// Writes the manifest of one side; what was packed of another one goes.
 void write_side(const std::string& folder, const std::string& lines) {
   const std::string manifest = folder + ".jsonl";
-  if (fs::exists(manifest) && read_whole_file(manifest) != lines) fs::remove_all(folder);
+  if (fs::exists(manifest) && read_whole_file(manifest, kMostBinaryMiB) != lines)
+    fs::remove_all(folder);
   write_whole_file(manifest, lines);
 }
 
@@ -192,7 +195,8 @@ void write_sides(const std::string& folder, const DialogueWork& work) {
 std::map<std::string, std::int64_t> packed_ids(const AudioCatalog& catalog) {
   std::map<std::string, std::int64_t> numbers;
   for (std::int64_t i = 0; i < catalog.size(); ++i) {
-    const auto line = json_unless_broken(catalog.line(i));
+    const auto line =
+        read_json_line(catalog.line(i), fmt::format("'{}', utterance {}", catalog.folder(), i));
     numbers[line.is_object() ? line.value("id", "") : ""] = i;
   }
   return numbers;

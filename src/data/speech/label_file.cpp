@@ -149,7 +149,7 @@ LabelFile LabelFile::open(const std::string& folder, const std::string& name,
         fmt::format("label file missing: {}", source),
         fmt::format("write them with 'choir prepare tokens {} --tokenizer FILE --name {}'", folder,
                     name));
-  const std::string image = read_whole_file(source);
+  const std::string image = read_whole_file(source, kMostBinaryMiB);
   LabelFile labels = from_image(image, source);
   if (catalog_hash_of(image) != catalog_hash)
     refuse(source, "belongs to another state of the packed audio beside it");

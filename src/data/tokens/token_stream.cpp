@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
 #include "choir/core/crc32c.hpp"
@@ -93,10 +94,9 @@ std::vector<std::string> of_split(const std::vector<std::string>& names, Split s
 
 // A prepared folder says how many shards it has, so that a lost one is noticed.
 void check_shards(const std::string& folder, Split split, std::size_t found) {
-  std::ifstream file(folder + "/meta.json");
-  if (!file) return;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto meta = json_unless_broken(text);
+  const std::string path = folder + "/meta.json";
+  if (!std::ifstream(path)) return;
+  const auto meta = read_json(read_whole_file(path, kMostSettingsMiB), path);
   const char* key = split == Split::train ? "train_shards" : "val_shards";
   if (!meta.is_object() || !meta.contains(key) || !meta[key].is_number_unsigned()) return;
   const auto expected = meta[key].get<std::size_t>();

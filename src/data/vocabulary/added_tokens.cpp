@@ -14,43 +14,36 @@ bool word_at(const Utf8Scan& scan, std::size_t at) {
 
 }  // namespace
 
-void AddedTokenFinder::add(const AddedToken& token, std::string_view content) {
-  CHOIR_CHECK(!content.empty(), "an added token without content");
-  std::int32_t node = 0;
-  for (const char c : content) {
-    const auto byte = static_cast<unsigned char>(c);
-    std::int32_t next = child(node, byte);
-    if (next < 0) {
-      next = static_cast<std::int32_t>(nodes_.size());
-      nodes_.emplace_back();
-      nodes_[static_cast<std::size_t>(node)].next.emplace_back(byte, next);
-    }
-    node = next;
+AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+  std::stable_sort(tokens_.begin(), tokens_.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  for (const AddedToken& token : tokens_) {
+    CHOIR_CHECK(!token.content.empty(), "an added token without content");
+    ++first_byte_[static_cast<unsigned char>(token.content.front()) + 1u];
+    longest_ = std::max(longest_, token.content.size());
   }
-  nodes_[static_cast<std::size_t>(node)].token = static_cast<std::int32_t>(tokens_.size());
-  tokens_.push_back({token.id, token.single_word, token.lstrip, token.rstrip, token.special});
-  begins_[static_cast<unsigned char>(content.front())] = true;
-  longest_ = std::max(longest_, content.size());
+  for (std::size_t byte = 1; byte < first_byte_.size(); ++byte)
+    first_byte_[byte] += first_byte_[byte - 1];
 }
 
-std::int32_t AddedTokenFinder::child(std::int32_t node, unsigned char byte) const {
-  for (const auto& [label, next] : nodes_[static_cast<std::size_t>(node)].next)
-    if (label == byte) return next;
-  return -1;
-}
-
-std::pair<std::int32_t, std::size_t> AddedTokenFinder::longest_at(std::string_view text,
-                                                                  std::size_t at) const {
-  std::pair<std::int32_t, std::size_t> best{-1, at};
-  std::int32_t node = 0;
-  while (at < text.size()) {
-    node = child(node, static_cast<unsigned char>(text[at]));
-    if (node < 0) break;
-    ++at;
-    if (const std::int32_t token = nodes_[static_cast<std::size_t>(node)].token; token >= 0)
-      best = {token, at};
+// Tokens that share a prefix are neighbours, the shortest first: each further byte of the text
+// narrows the range of those that still match.
+const AddedToken* AddedTokenFinder::longest_at(std::string_view text, std::size_t at) const {
+  const auto byte_at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  auto first = tokens_.begin() + first_byte_[byte_at(at)];
+  auto last = tokens_.begin() + first_byte_[byte_at(at) + 1u];
+  const AddedToken* longest = nullptr;
+  for (std::size_t length = 1; first != last; ++length) {
+    while (first != last && first->content.size() == length) longest = &*first++;
+    if (first == last || at + length == text.size()) break;
+    const unsigned char next = byte_at(at + length);
+    const auto byte_of = [&](const AddedToken& token) {
+      return static_cast<unsigned char>(token.content[length]);
+    };
+    first = std::partition_point(first, last, [&](const auto& t) { return byte_of(t) < next; });
+    last = std::partition_point(first, last, [&](const auto& t) { return byte_of(t) == next; });
   }
-  return best;
+  return longest;
 }
 
 std::vector<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view text,
@@ -60,18 +53,14 @@ std::vector<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view tex
   const Utf8Scan scan(text);
   std::size_t done = 0;  // what a match before took along
   for (std::size_t at = 0; at < text.size();) {
-    if (!begins_[static_cast<unsigned char>(text[at])]) {
+    const AddedToken* found = longest_at(text, at);
+    if (found == nullptr) {
       ++at;
       continue;
     }
-    const auto [number, token_end] = longest_at(text, at);
-    if (number < 0) {
-      ++at;
-      continue;
-    }
-    const std::size_t from = at;
+    const AddedToken& token = *found;
+    const std::size_t from = at, token_end = at + token.content.size();
     at = token_end;
-    const Token& token = tokens_[static_cast<std::size_t>(number)];
     if (token.special && !special) continue;
     if (token.single_word && (word_before(text, from) || word_at(scan, token_end))) continue;
     Match match{token.id, from, token_end, from};

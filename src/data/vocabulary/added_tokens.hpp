@@ -1,6 +1,7 @@
 #pragma once
 // Added tokens are found in the text before it is cut into pieces: control tokens such as
 // <|endoftext|>, and words that were added to a finished vocabulary.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,7 +20,8 @@ struct AddedToken {
   bool special = false;      ///< controls the model; left out of decoded text where that is wanted
 };
 
-/// A prefix tree of tokens.
+/// Looks for tokens in texts. It needs little more memory than the tokens themselves, however many
+/// and long they are.
 class AddedTokenFinder {
  public:
   struct Match {
@@ -28,7 +30,9 @@ class AddedTokenFinder {
     std::size_t from = 0;            ///< where the token itself begins
   };
 
-  void add(const AddedToken& token, std::string_view content);
+  AddedTokenFinder() = default;
+  /// Tokens by their `content`. Of two with the same content the later one counts.
+  explicit AddedTokenFinder(std::vector<AddedToken> tokens);
   bool empty() const { return tokens_.empty(); }
   std::size_t longest() const { return longest_; }
 
@@ -37,21 +41,11 @@ class AddedTokenFinder {
   std::vector<Match> find(std::string_view text, bool special) const;
 
  private:
-  struct Token {
-    std::int32_t id = 0;
-    bool single_word = false, lstrip = false, rstrip = false, special = false;
-  };
-  struct Node {
-    std::int32_t token = -1;
-    std::vector<std::pair<unsigned char, std::int32_t>> next;
-  };
-  /// The token of the longest match at `at` and its end; -1: none.
-  std::pair<std::int32_t, std::size_t> longest_at(std::string_view text, std::size_t at) const;
-  std::int32_t child(std::int32_t node, unsigned char byte) const;
+  /// The longest token that matches at `at`; nullptr: none.
+  const AddedToken* longest_at(std::string_view text, std::size_t at) const;
 
-  std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::vector<Token> tokens_;
-  std::vector<bool> begins_ = std::vector<bool>(256);
+  std::vector<AddedToken> tokens_;               ///< in the order of their contents
+  std::array<std::uint32_t, 257> first_byte_{};  ///< where the tokens begin that begin with it
   std::size_t longest_ = 0;
 };
 

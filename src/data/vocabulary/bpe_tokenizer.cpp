@@ -1,10 +1,10 @@
 #include "choir/data/vocabulary/bpe_tokenizer.hpp"
 
 #include <algorithm>
-#include <fstream>
 
 #include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
+#include "src/data/posix_file.hpp"
 #include "src/data/vocabulary/nfc.hpp"
 #include "src/data/vocabulary/tokenizer_json.hpp"
 #include "src/data/vocabulary/utf8_scan.hpp"
@@ -43,16 +43,20 @@ struct BpeTokenizer::Tables {
         special(file.bytes.size()),
         all_bytes(std::find(file.byte_ids.begin(), file.byte_ids.end(), -1) ==
                   file.byte_ids.end()) {
+    std::vector<AddedToken> raw, normal;
     for (const AddedToken& token : file.added) {
       // Without a normaliser both kinds are looked for in the same text, but not together.
-      if (token.normalized) {
-        normal_tokens.add(token, file.nfc ? nfc(token.content) : token.content);
+      if (!token.normalized) {
+        raw.push_back(token);
       } else {
-        raw_tokens.add(token, token.content);
+        normal.push_back(token);
+        if (file.nfc) normal.back().content = nfc(token.content);
       }
       special[static_cast<std::size_t>(token.id)] = token.special;
       single_words |= token.single_word;
     }
+    raw_tokens = AddedTokenFinder(std::move(raw));
+    normal_tokens = AddedTokenFinder(std::move(normal));
   }
 
   std::string json;
@@ -189,10 +193,7 @@ class BpeTokenizer::Run {
 };
 
 BpeTokenizer BpeTokenizer::load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("cannot open the tokenizer '{}'", path));
-  constexpr std::size_t kMostMiB = 256;  // the largest known has 35
-  auto [text, fault] = read_capped(file, kMostMiB);
+  auto [text, fault] = read_capped_file(path, kMostTokenizerMiB);
   if (!fault.empty()) throw DataError(fmt::format("tokenizer '{}' {}", path, fault));
   return from_json(std::move(text), path);
 }

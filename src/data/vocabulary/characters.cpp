@@ -1,10 +1,10 @@
 // Bytes, and the characters of a text: one id for each code point, in the order of code points.
 #include <algorithm>
 #include <numeric>
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
@@ -139,9 +139,8 @@ SharedVocabularyModel character_vocabulary_from_json(const std::string& json,
     throw DataError(fmt::format("vocabulary '{}' {}", source, what),
                     "prepare the data again with 'choir prepare text'");
   };
-  if (const std::string excess = json_excess(json); !excess.empty()) refuse("is " + excess);
-  const OrderedJson parsed = ordered_json_unless_broken(json);
-  if (!parsed.is_object()) refuse("is not valid JSON");
+  const OrderedJson parsed = read_ordered_json(json, source);
+  if (!parsed.is_object()) refuse("is no JSON object");
   for (const char* key : {"kind", "hash", "entries"})
     if (!parsed.contains(key)) refuse(fmt::format("has no '{}'", key));
   const auto& kind = parsed["kind"];

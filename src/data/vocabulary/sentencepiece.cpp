@@ -1,5 +1,6 @@
 #include <choir_features.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include "choir/core/json_value.hpp"
@@ -89,10 +90,15 @@ std::uint64_t model_hash(std::string_view bytes) {
   return h == 0 ? 1 : h;
 }
 
-std::string with_blanks(std::string piece) {
-  for (std::size_t at = piece.find(kSpace); at != std::string::npos; at = piece.find(kSpace, at))
-    piece.replace(at, kSpace.size(), " ");
-  return piece;
+std::string with_blanks(const std::string& piece) {
+  std::string text;
+  for (std::size_t done = 0; done < piece.size();) {
+    const std::size_t at = std::min(piece.find(kSpace, done), piece.size());
+    text.append(piece, done, at - done);
+    if (at < piece.size()) text += ' ';
+    done = std::min(at + kSpace.size(), piece.size());
+  }
+  return text;
 }
 
 /// SentencePiece returns what is wrong, but the trie inside throws it: of a piece with a zero in

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <set>
+#include <tuple>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "src/data/vocabulary/byte_alphabet.hpp"
 #include "src/data/vocabulary/nfc.hpp"
@@ -14,14 +16,113 @@ namespace choir {
 namespace {
 
 using Json = nlohmann::json;
-using Ids = std::unordered_map<std::string_view, std::int32_t>;
 
 constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
-constexpr int kDeepest = 64;
+constexpr std::size_t kMostAround = 1000;    ///< ids that a template puts around a text
+constexpr std::size_t kMostSplitters = 16;   ///< each cuts the pieces of the one before
+constexpr std::size_t kLongestAdded = 4096;  ///< bytes of an added token
+
+/// "" for an id that an entry may have.
+std::string id_fault(const Json& value, std::string_view of) {
+  if (value.is_number_integer() && value >= 0 && value < kMostIds) return {};
+  return fmt::format("gives {} the id {}, which is no number from 0 to {}", of,
+                     dumped_safely(value).substr(0, 200), kMostIds - 1);
+}
+
+/// The vocabulary and the merges, which are nearly all of a file, in a few bytes each. Merges may
+/// stand before the vocabulary, so they are kept as texts until both are complete.
+class TokenizerTables : public JsonTables {
+ public:
+  struct Entry {
+    std::size_t begin;  ///< of its name
+    std::uint32_t size;
+    std::int32_t id;
+  };
+
+  std::vector<std::string> paths() const override { return {"model.vocab", "model.merges"}; }
+  void add(std::size_t table, const std::string& key, const Json& value) override {
+    if (!fault_.empty()) return;
+    if (table == 1) return add_merge(value);
+    fault_ = id_fault(value, fmt::format("'{}'", key));
+    if (!fault_.empty()) return;
+    entries_.push_back(
+        {names_.size(), static_cast<std::uint32_t>(key.size()), value.get<std::int32_t>()});
+    names_ += key;
+  }
+  std::optional<std::string> end(std::size_t table) override {
+    if (table == 1) return std::nullopt;
+    std::sort(entries_.begin(), entries_.end(),
+              [&](const Entry& a, const Entry& b) { return name(a) < name(b); });
+    const auto twice =
+        std::adjacent_find(entries_.begin(), entries_.end(),
+                           [&](const Entry& a, const Entry& b) { return name(a) == name(b); });
+    if (twice == entries_.end()) return std::nullopt;
+    return std::string(name(*twice));
+  }
+
+  /// The first member that is not what it should be, which counts if the model is of a known type.
+  const std::string& fault() const { return fault_; }
+  /// In the order of their names.
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::string_view name(const Entry& entry) const {
+    return std::string_view(names_).substr(entry.begin, entry.size);
+  }
+  std::optional<std::int32_t> id_of(std::string_view wanted) const {
+    const auto found =
+        std::lower_bound(entries_.begin(), entries_.end(), wanted,
+                         [&](const Entry& a, std::string_view b) { return name(a) < b; });
+    if (found == entries_.end() || name(*found) != wanted) return std::nullopt;
+    return found->id;
+  }
+  std::size_t merges() const { return merges_.size(); }
+  /// Left, right, and both joined.
+  std::tuple<std::string_view, std::string_view, std::string_view> merge(std::size_t rank) const {
+    const auto [begin, left, right] = merges_[rank];
+    const std::string_view both = std::string_view(names_).substr(begin, left + right);
+    return {both.substr(0, left), both.substr(left), both};
+  }
+
+ private:
+  struct Merge {
+    std::size_t begin;
+    std::uint32_t left, right;
+  };
+
+  void add_merge(const Json& merge) {
+    std::string_view left, right;
+    bool two = false;
+    if (merge.is_string()) {
+      const std::string_view both = merge.get_ref<const std::string&>();
+      const std::size_t blank = both.find(' ');
+      two = blank != both.npos && both.find(' ', blank + 1) == both.npos;
+      left = both.substr(0, blank);
+      if (two) right = both.substr(blank + 1);
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      two = true;
+      left = merge[0].get_ref<const std::string&>();
+      right = merge[1].get_ref<const std::string&>();
+    }
+    if (!two) {
+      fault_ = fmt::format("has merge {} that is not two entries: {}", merges_.size(),
+                           dumped_safely(merge).substr(0, 200));
+      return;
+    }
+    merges_.push_back({names_.size(), static_cast<std::uint32_t>(left.size()),
+                       static_cast<std::uint32_t>(right.size())});
+    names_.append(left).append(right);
+  }
+
+  std::string fault_;
+  std::string names_;  ///< of entries and merges, one behind the other
+  std::vector<Entry> entries_;
+  std::vector<Merge> merges_;
+};
 
 class TokenizerReader {
  public:
-  TokenizerReader(const Json& file, const std::string& source) : file_(file), source_(source) {}
+  TokenizerReader(const Json& file, const TokenizerTables& tables, const std::string& source)
+      : file_(file), tables_(tables), source_(source) {}
 
   TokenizerJson read() {
     if (!file_.is_object()) refuse("is no JSON object");
@@ -76,9 +177,7 @@ class TokenizerReader {
     return value.get<std::string>();
   }
   std::int32_t id(const Json& value, std::string_view of) const {
-    if (!value.is_number_integer() || value < 0 || value >= kMostIds)
-      refuse(fmt::format("gives {} the id {}, which is no number from 0 to {}", of,
-                         dumped_safely(value), kMostIds - 1));
+    if (const std::string fault = id_fault(value, of); !fault.empty()) refuse(fault);
     return value.get<std::int32_t>();
   }
   std::string type_of(const Json& value, std::string_view where) const {
@@ -88,6 +187,9 @@ class TokenizerReader {
 
   void set_entry(std::int32_t id, std::string bytes, std::string_view name) {
     const auto at = static_cast<std::size_t>(id);
+    // Ids may have gaps, but a small file must not ask for a large table.
+    if (at >= most_ids_)
+      refuse(fmt::format("gives '{}' the id {}, although it has {} entries", name, id, entries_));
     if (at >= result_.bytes.size()) result_.bytes.resize(at + 1);
     if (!result_.bytes[at].empty())
       refuse(fmt::format("gives '{}' the id {}, which another entry has", name, id));
@@ -113,56 +215,45 @@ class TokenizerReader {
     if (const Json& unknown = field(model, "unk_token"); !unknown.is_null() && !unknown.is_string())
       refuse("has an 'unk_token' in the model that is no text");
     result_.ignore_merges = flag(model, "ignore_merges", "the model", false);
-    read_vocabulary(object(model, "vocab", "the model"));
-    read_merges(field(model, "merges"));
+    object(model, "vocab", "the model");
+    if (!tables_.fault().empty()) refuse(tables_.fault());
+    read_vocabulary();
+    if (!field(model, "merges").is_array()) refuse("has no list 'merges' in the model");
+    read_merges();
   }
 
-  void read_vocabulary(const Json& vocabulary) {
-    ids_.reserve(vocabulary.size());
-    result_.bytes.reserve(vocabulary.size());
-    for (const auto& [name, value] : vocabulary.items()) {
+  void read_vocabulary() {
+    constexpr std::size_t kGaps = 65'536;
+    const Json& added = field(file_, "added_tokens");
+    entries_ = tables_.entries().size() + (added.is_array() ? added.size() : 0);
+    most_ids_ = 2 * entries_ + kGaps;
+    result_.bytes.reserve(tables_.entries().size());
+    for (const TokenizerTables::Entry& entry : tables_.entries()) {
+      const std::string name(tables_.name(entry));
       if (name.empty()) refuse("has an empty entry in the vocabulary");
-      const std::int32_t entry = id(value, fmt::format("'{}'", name));
-      set_entry(entry, characters_as_bytes(name).value_or(name), name);
-      ids_.emplace(name, entry);
+      set_entry(entry.id, characters_as_bytes(name).value_or(name), name);
     }
     for (std::size_t byte = 0; byte < 256; ++byte) {
       std::string character;
       append_utf8(character, byte_alphabet()[byte]);
-      const auto found = ids_.find(character);
-      result_.byte_ids[byte] = found == ids_.end() ? -1 : found->second;
+      result_.byte_ids[byte] = tables_.id_of(character).value_or(-1);
     }
   }
 
   std::int32_t known(std::string_view name, std::size_t merge) const {
-    const auto found = ids_.find(name);
-    if (found == ids_.end())
+    const auto found = tables_.id_of(name);
+    if (!found)
       refuse(fmt::format("has merge {} with '{}', which is not in the vocabulary", merge, name));
-    return found->second;
+    return *found;
   }
 
-  void read_merges(const Json& merges) {
-    if (!merges.is_array()) refuse("has no list 'merges' in the model");
+  void read_merges() {
     std::vector<std::uint64_t> seen;
-    for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-      const Json& merge = merges[rank];
-      std::string left, right;
-      if (merge.is_string()) {
-        const auto& both = merge.get_ref<const std::string&>();
-        const std::size_t blank = both.find(' ');
-        if (blank == std::string::npos || both.find(' ', blank + 1) != std::string::npos)
-          refuse(
-              fmt::format("has merge {} that is not two entries: {}", rank, dumped_safely(merge)));
-        left = both.substr(0, blank);
-        right = both.substr(blank + 1);
-      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
-                 merge[1].is_string()) {
-        left = merge[0].get<std::string>();
-        right = merge[1].get<std::string>();
-      } else {
-        refuse(fmt::format("has merge {} that is not two entries: {}", rank, dumped_safely(merge)));
-      }
-      const BpeMerge one{known(left, rank), known(right, rank), known(left + right, rank)};
+    seen.reserve(tables_.merges());
+    result_.merges.reserve(tables_.merges());
+    for (std::size_t rank = 0; rank < tables_.merges(); ++rank) {
+      const auto [left, right, both] = tables_.merge(rank);
+      const BpeMerge one{known(left, rank), known(right, rank), known(both, rank)};
       result_.merges.push_back(one);
       seen.push_back(static_cast<std::uint64_t>(one.left) << 32 |
                      static_cast<std::uint64_t>(one.right));
@@ -176,11 +267,16 @@ class TokenizerReader {
   void read_added(const Json& all) {
     if (all.is_null()) return;
     if (!all.is_array()) refuse("has 'added_tokens' that are no list");
+    std::set<std::string_view> seen;
+    result_.added.reserve(all.size());
     for (const Json& one : all) {
       if (!one.is_object()) refuse("has an added token that is no object");
       const std::string content = text(one, "content", "an added token");
-      const std::string where = fmt::format("the added token '{}'", content);
       if (content.empty()) refuse("has an added token without content");
+      if (content.size() > kLongestAdded)
+        refuse(fmt::format("has an added token of {} bytes, more than {}", content.size(),
+                           kLongestAdded));
+      const std::string where = fmt::format("the added token '{}'", content);
       only(one, where,
            {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
       AddedToken token{id(field(one, "id"), where),
@@ -190,13 +286,13 @@ class TokenizerReader {
                        flag(one, "rstrip", where, false),
                        flag(one, "normalized", where, true),
                        flag(one, "special", where, false)};
-      for (const AddedToken& other : result_.added)
-        if (other.content == content) refuse(fmt::format("has {} twice", where));
-      if (const auto found = ids_.find(content); found == ids_.end()) {
+      if (!seen.insert(one["content"].get_ref<const std::string&>()).second)
+        refuse(fmt::format("has {} twice", where));
+      if (const auto found = tables_.id_of(content); !found) {
         set_entry(token.id, content, content);
-      } else if (found->second != token.id) {
-        refuse(fmt::format("gives {} the id {}, its vocabulary gives it {}", where, token.id,
-                           found->second));
+      } else if (*found != token.id) {
+        refuse(
+            fmt::format("gives {} the id {}, its vocabulary gives it {}", where, token.id, *found));
       } else {
         result_.bytes[static_cast<std::size_t>(token.id)] = content;
       }
@@ -235,6 +331,8 @@ class TokenizerReader {
     bool byte_level = false;
     add_pre_tokenizer(field(file_, "pre_tokenizer"), splitters, byte_level);
     if (!byte_level) refuse("has no 'ByteLevel' among its pre-tokenizers");
+    if (splitters.size() > kMostSplitters)
+      refuse(fmt::format("has {} pre-tokenizers, more than {}", splitters.size(), kMostSplitters));
     result_.pre_tokenizer = PreTokenizer(std::move(splitters));
   }
 
@@ -333,6 +431,8 @@ class TokenizerReader {
         if (static_cast<std::size_t>(entry) >= result_.bytes.size() ||
             result_.bytes[static_cast<std::size_t>(entry)].empty())
           refuse(fmt::format("has id {} in {}, which no entry has", entry, where));
+        if (result_.prefix.size() + result_.suffix.size() == kMostAround)
+          refuse(fmt::format("puts more than {} ids around a text", kMostAround));
         (behind ? result_.suffix : result_.prefix).push_back(entry);
       }
     }
@@ -353,20 +453,18 @@ class TokenizerReader {
   }
 
   const Json& file_;
+  const TokenizerTables& tables_;
   const std::string& source_;
   TokenizerJson result_;
-  Ids ids_;
+  std::size_t entries_ = 0, most_ids_ = 0;
 };
 
 }  // namespace
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source) {
-  if (const JsonExtent extent = json_extent(text); extent.depth > kDeepest)
-    throw DataError(
-        fmt::format("tokenizer '{}' is nested deeper than {} levels", source, kDeepest));
-  const Json file = json_unless_broken(text);
-  if (file.is_discarded()) throw DataError(fmt::format("tokenizer '{}' is not JSON", source));
-  return TokenizerReader(file, source).read();
+  TokenizerTables tables;
+  const Json file = read_json_tables(text, fmt::format("tokenizer '{}'", source), {}, tables);
+  return TokenizerReader(file, tables, source).read();
 }
 
 }  // namespace choir

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
 #include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/posix_file.hpp"
 #include "src/data/vocabulary/utf8.hpp"
@@ -36,15 +36,13 @@ std::vector<char32_t> count_characters(const std::vector<std::string>& sentences
   return kept;
 }
 
-/// Whether it is not one of our own forms, which begin with their kind: told without parsing, for a
-/// tokenizer.json has more keys than those may have.
+}  // namespace
+
 bool is_tokenizer_json(std::string_view json) {
   const std::size_t first = json.find('"');
   return first != std::string_view::npos && !json.substr(first).starts_with("\"kind\"") &&
          json.find("\"merges\"") != std::string_view::npos;
 }
-
-}  // namespace
 
 VocabularyKind vocabulary_kind_of(std::string_view name) {
   for (const VocabularyKind kind : {VocabularyKind::character, VocabularyKind::byte})
@@ -76,22 +74,22 @@ Vocabulary Vocabulary::characters(std::vector<char32_t> code_points) {
 }
 
 Vocabulary Vocabulary::load(const std::string& path) {
-  std::string bytes = read_whole_file(path);
+  std::string bytes = read_whole_file(path, kMostTokenizerMiB);
   if (bytes.empty())
     throw DataError(fmt::format("tokenizer '{}' is empty", path),
                     "'choir prepare tokenizer' again");
   // No SentencePiece model begins with a brace: the first byte is the tag of its first field.
+  if (bytes.front() == '{' && is_tokenizer_json(bytes))
+    return Vocabulary(bpe_vocabulary(std::move(bytes), path));
   if (bytes.front() == '{') return from_json(bytes, path);
   return Vocabulary(open_sentencepiece(std::move(bytes), path));
 }
 
 Vocabulary Vocabulary::load_beside_tokens(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
+  if (!std::ifstream(path, std::ios::binary))
     throw DataError(fmt::format("cannot open the vocabulary '{}'", path),
                     "it lies beside the token files; 'choir prepare text' writes it");
-  constexpr std::size_t kMostMiB = 256;  // all characters of Unicode need a tenth of it
-  const auto [text, fault] = read_capped(file, kMostMiB);
+  const auto [text, fault] = read_capped_file(path, kMostTokenizerMiB);
   if (!fault.empty())
     throw DataError(fmt::format("vocabulary '{}' {}", path, fault),
                     "prepare the data again with 'choir prepare text'");
@@ -104,9 +102,8 @@ Vocabulary Vocabulary::from_json(const std::string& json, const std::string& sou
     throw DataError(fmt::format("tokenizer '{}' is {}", source, what),
                     "'choir prepare tokenizer' writes it");
   };
-  if (const std::string excess = json_excess(json); !excess.empty()) refuse(excess);
-  const auto parsed = json_unless_broken(json);
-  if (!parsed.is_object()) refuse("not valid JSON");
+  const auto parsed = read_json(json, source);
+  if (!parsed.is_object()) refuse("no JSON object");
   // With a template of conversations, or what dialogues mean, around it.
   if ((parsed.contains("chat_template") || parsed.contains("dialogues")) &&
       parsed.contains("tokenizer") && parsed["tokenizer"].is_string() &&

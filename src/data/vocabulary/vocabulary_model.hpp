@@ -49,6 +49,9 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
 SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
                                           const std::vector<std::string>& sentences);
 
+/// True for a tokenizer.json of Hugging Face's library, false for our own forms, which begin with
+/// their kind. It does not parse the text.
+bool is_tokenizer_json(std::string_view json);
 /// Throws DataError as BpeTokenizer::from_json.
 SharedVocabularyModel bpe_vocabulary(std::string tokenizer_json, const std::string& source);
 

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
 #include "choir/core/json.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/printable.hpp"
@@ -98,7 +99,7 @@ BaselineComparison compare_with_baseline(const json& baseline, const json& run, 
     result.origin = fmt::format("{} on {}, {}", word(baseline, "revision"), word(baseline, "host"),
                                 word(baseline, "date"));
   } catch (const json::exception& error) {
-    refuse(fmt::format("rows or times are missing ({})", error.what()));
+    refuse(fmt::format("rows or times are missing ({})", plain_cause(error)));
   }
   for (const auto& [key, seconds] : times_of(run)) {
     const auto found = then.find(key);

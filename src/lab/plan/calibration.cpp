@@ -10,6 +10,7 @@
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/json.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 
@@ -202,10 +203,9 @@ std::string to_json(const Calibration& c) {
 Calibration calibration_of_json(std::string_view text, const std::string& source) {
   Json json;
   try {
-    json = parsed_ordered_json(text);
-  } catch (const std::exception&) {
-    throw DeckError(fmt::format("{} is no calibration: it is not JSON", source),
-                    "choir calibrate --out FILE.json makes one");
+    json = read_ordered_json(text, source);
+  } catch (const JsonError& error) {
+    throw DeckError(error.what(), "choir calibrate --out FILE.json makes a calibration");
   }
   require_whole(json, source);
   Calibration c;

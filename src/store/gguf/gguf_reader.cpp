@@ -18,6 +18,8 @@ using namespace gguf;
 
 constexpr std::int64_t kLongestKey = 65535;
 constexpr std::int64_t kMostPairs = 4096, kMostTensors = 1 << 20;
+/// The limit of everything in front of the data; the largest vocabularies need a tenth of it.
+constexpr std::int64_t kMostHeaderBytes = std::int64_t{256} << 20;
 
 /// Reads the header front to back. Whatever a length claims, no more memory is taken than the file
 /// has bytes.
@@ -26,10 +28,14 @@ class Cursor {
   explicit Cursor(const FileWindow& file) : file_(file) {}
 
   std::int64_t at() const { return at_; }
-  std::int64_t left() const { return file_.bytes() - at_; }
+  std::int64_t left() const { return std::min(file_.bytes(), kMostHeaderBytes) - at_; }
 
   void take(void* to, std::int64_t bytes) {
-    if (bytes > left()) refuse(fmt::format("ends in its header, at byte {}", file_.bytes()));
+    if (bytes > file_.bytes() - at_)
+      refuse(fmt::format("ends in its header, at byte {}", file_.bytes()));
+    if (bytes > left())
+      refuse(fmt::format("has {} bytes, and a header of more than {} MiB", file_.bytes(),
+                         kMostHeaderBytes >> 20));
     if (at_ < buffer_at_ || at_ + bytes > buffer_at_ + std::ssize(buffer_)) fill(bytes);
     std::memcpy(to, buffer_.data() + (at_ - buffer_at_), static_cast<std::size_t>(bytes));
     at_ += bytes;

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 
 namespace choir {
@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kLongestHeader = 100'000'000;  // as the format's own library
-constexpr int kDeepest = 8;
+constexpr std::size_t kDeepest = 8;
 
 std::int64_t whole(const json& value, const std::string& what) {
   if (!value.is_number_unsigned() ||
@@ -89,15 +89,11 @@ void require_tiling(std::vector<SafetensorsRecord>& records, std::int64_t data_a
 json parsed_header(const std::string& text, const std::string& path) {
   if (text.empty() || text.front() != '{')
     throw StorageError("the header of '" + path + "' is no JSON object");
-  if (json_extent(text).depth > kDeepest)
-    throw StorageError(fmt::format("the header of '{}' is nested too deeply", path));
   try {
-    return parsed_unique_json(text);
-  } catch (const json::parse_error& error) {
-    throw StorageError(
-        fmt::format("the header of '{}' is not JSON (byte {})", path, error.byte + 7));
-  } catch (const DataError& error) {
-    throw StorageError(fmt::format("the header of '{}': {}", path, error.what()));
+    return read_json(text, fmt::format("the header of '{}'", path),
+                     {.depth = kDeepest, .keys = kAnyNumberOfKeys});
+  } catch (const JsonError& error) {
+    throw StorageError(error.what());
   }
 }
 

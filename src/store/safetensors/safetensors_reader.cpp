@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/store/safetensors/safetensors.hpp"
 #include "src/store/safetensors/safetensors_header.hpp"
@@ -29,21 +29,28 @@ void require_plain_name(const std::string& shard, const std::string& index_path)
 Shards read_index(const std::string& path) {
   const FileWindow file(path);
   if (file.bytes() > kLongestIndex)
-    throw StorageError(fmt::format("'{}' has more than {} bytes", path, kLongestIndex));
-  const std::string text = file.text_at(0, file.bytes());
-  if (json_extent(text).depth > 8) throw StorageError("'" + path + "' is nested too deeply");
-  Shards shards;
-  try {
-    const json index = parsed_unique_json(text);
-    for (const auto& [name, shard] : index.at("weight_map").items()) {
-      require_plain_name(shard.get<std::string>(), path);
-      shards[shard.get<std::string>()].push_back(name);
-    }
-  } catch (const json::exception& error) {
     throw StorageError(
-        fmt::format("'{}' is no index of safetensors shards ({})", path, error.what()));
-  } catch (const DataError& error) {
-    throw StorageError(fmt::format("'{}': {}", path, error.what()));
+        fmt::format("'{}' has {} bytes, more than {}", path, file.bytes(), kLongestIndex));
+  const std::string text = file.text_at(0, file.bytes());
+  const auto refuse = [&](const std::string& what) {
+    throw StorageError(fmt::format("'{}' is no index of safetensors shards: {}", path, what),
+                       "download it again");
+  };
+  json index;
+  try {
+    index = read_json(text, path, {.depth = 8, .keys = kAnyNumberOfKeys});
+  } catch (const JsonError& error) {
+    throw StorageError(error.what(), "download it again");
+  }
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    refuse("it has no object 'weight_map'");
+  Shards shards;
+  for (const auto& [name, shard] : index["weight_map"].items()) {
+    if (!shard.is_string())
+      refuse(fmt::format("the file of tensor '{}' is no text", name.substr(0, 200)));
+    const auto& file_name = shard.get_ref<const std::string&>();
+    require_plain_name(file_name, path);
+    shards[file_name].push_back(name);
   }
   if (shards.empty()) throw StorageError("'" + path + "' lists no tensors");
   return shards;

@@ -16,6 +16,10 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostValues = std::size_t{1} << 22;
+// A value needs many times the byte that pushes it. What torch.save writes has fewer values than a
+// quarter of its bytes, and a stack of a few thousand.
+constexpr std::size_t kAlwaysValues = std::size_t{1} << 16, kBytesPerValue = 4;
+constexpr std::size_t kDeepestStack = std::size_t{1} << 20;
 constexpr int kNewestProtocol = 5;
 
 // The opcodes that are read, by their names in Python's pickletools.
@@ -89,7 +93,10 @@ std::string name_of_opcode(unsigned char opcode) {
 class Machine {
  public:
   Machine(std::string_view bytes, const std::string& what, std::deque<PickleValue>& values)
-      : bytes_(bytes), what_(what), values_(values) {}
+      : bytes_(bytes),
+        what_(what),
+        values_(values),
+        most_values_(std::min(kMostValues, kAlwaysValues + bytes.size() / kBytesPerValue)) {}
 
   const PickleValue* run() {
     for (;;) {
@@ -126,8 +133,14 @@ class Machine {
 
   template <class T>
   void push(T value) {
-    if (values_.size() >= kMostValues) refuse(fmt::format("has more than {} values", kMostValues));
-    stack_.push_back(&values_.emplace_back(PickleValue{std::move(value)}));
+    if (values_.size() >= most_values_)
+      refuse(fmt::format("has {} bytes and more than {} values", bytes_.size(), most_values_));
+    push_known(&values_.emplace_back(PickleValue{std::move(value)}));
+  }
+  void push_known(PickleValue* value) {
+    if (stack_.size() >= kDeepestStack)
+      refuse(fmt::format("stacks more than {} values", kDeepestStack));
+    stack_.push_back(value);
   }
   // What lies above the last mark stays there: it belongs to the list or dict that is being made.
   PickleValue* top() const {
@@ -149,11 +162,14 @@ class Machine {
     return items;
   }
 
-  void put(std::uint32_t key) { memo_[key] = top(); }
+  void put(std::uint32_t key) {
+    memo_[key] = top();
+    if (memo_.size() > most_values_) refuse(fmt::format("keeps more than {} values", most_values_));
+  }
   void get(std::uint32_t key) {
     const auto found = memo_.find(key);
     if (found == memo_.end()) refuse(fmt::format("recalls value {}, which it never kept", key));
-    stack_.push_back(found->second);
+    push_known(found->second);
   }
 
   void push_long(std::size_t count) {
@@ -230,6 +246,7 @@ class Machine {
         number<std::uint64_t>();
         return;
       case kMark:
+        if (marks_.size() >= kDeepestStack) refuse("has too many marks");
         marks_.push_back(stack_.size());
         return;
       case kNone:
@@ -308,7 +325,7 @@ class Machine {
   std::string_view bytes_;
   const std::string& what_;
   std::deque<PickleValue>& values_;
-  std::size_t at_ = 0;
+  std::size_t most_values_, at_ = 0;
   std::vector<PickleValue*> stack_;
   std::vector<std::size_t> marks_;
   std::unordered_map<std::uint32_t, PickleValue*> memo_;

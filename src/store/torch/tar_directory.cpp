@@ -89,7 +89,9 @@ void read_pax(std::string_view records, Overrides& overrides, const FileWindow& 
 }
 
 std::string plain_name(std::string name, const FileWindow& archive) {
-  while (name.starts_with("./")) name.erase(0, 2);
+  std::size_t here = 0;
+  while (name.compare(here, 2, "./") == 0) here += 2;
+  name.erase(0, here);
   const bool climbs = name == ".." || name.starts_with("../") || name.ends_with("/..") ||
                       name.find("/../") != std::string::npos;
   if (name.starts_with('/') || climbs || name.find('\0') != std::string::npos)

@@ -113,11 +113,14 @@ class TensorWalk {
  private:
   // A pickle may refer to itself, or to one list so often that there is no end of it.
   static constexpr int kDeepest = 64;
-  static constexpr std::int64_t kMostVisits = 1 << 20;
+  static constexpr std::int64_t kMostVisits = 1 << 18;
+  static constexpr std::size_t kMostNameBytes = std::size_t{64} << 20;
 
   void visit(const PickleValue& value, const std::string& path, int depth) {
     if (depth > kDeepest || ++visits_ > kMostVisits)
       throw StorageError(what_ + " is nested too deeply, or contains itself");
+    if ((name_bytes_ += path.size()) > kMostNameBytes)
+      throw StorageError(what_ + " has tensors with names of more than 64 MiB together");
     if (const auto* tensor = value.as<PickleTensor>()) found_.emplace_back(path, tensor);
     if (const auto* list = value.as<PickleList>())
       for (std::size_t i = 0; i < list->items.size(); ++i)
@@ -143,6 +146,7 @@ class TensorWalk {
   std::string what_;
   std::vector<Found> found_;
   std::int64_t visits_ = 0;
+  std::size_t name_bytes_ = 0;
 };
 
 }  // namespace

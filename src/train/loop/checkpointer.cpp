@@ -8,6 +8,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/rehearsal.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/failure.hpp"
 #include "choir/store/collectives.hpp"
 #include "choir/store/write_probe.hpp"
 #include "choir/train/loop/weight_check.hpp"
@@ -103,7 +104,7 @@ Checkpointer::~Checkpointer() {
   try {
     report(saver_->wait());
   } catch (const std::exception& error) {
-    log_.error("the checkpoint in flight: {}", error.what());
+    log_.error("the checkpoint in flight: {}", plain_cause(error));
   }
 }
 

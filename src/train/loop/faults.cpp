@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "choir/core/failure.hpp"
 #include "choir/core/printable.hpp"
 #include "choir/store/manifest.hpp"
 
@@ -92,7 +93,7 @@ void Faults::damage_data() const {
       say(rank_, fmt::format("{} {}; what it held is in {}", does, path, intact));
       how(path);
     } catch (const std::exception& error) {
-      throw DeckError(fmt::format("fault.{} = \"{}\": {}", key, path, error.what()),
+      throw DeckError(fmt::format("fault.{} = \"{}\": {}", key, path, plain_cause(error)),
                       "name a file that can be written; an .intact one of before is moved back");
     }
   };

@@ -11,6 +11,8 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/store/directory.hpp"
@@ -82,7 +84,7 @@ ordered_json json_of(const Table& table, const Maker& maker) {
 std::optional<Table> kept(const std::string& file, const Maker& maker,
                           const std::set<ops::Product>& asked, std::string& why_not) {
   try {
-    const ordered_json json = parsed_ordered_json(read_text_file(file));
+    const ordered_json json = read_ordered_json(read_text_file(file), file);
     const Maker then{json.at("card"), json.at("driver"), json.at("library")};
     if (!(then == maker)) {
       why_not = fmt::format("was written on {}, and this is {}", then.text(), maker.text());
@@ -111,7 +113,7 @@ std::optional<Table> kept(const std::string& file, const Maker& maker,
   } catch (const StorageError&) {
     throw;
   } catch (const std::exception& error) {
-    why_not = fmt::format("is damaged ({})", error.what());
+    why_not = fmt::format("is damaged ({})", plain_cause(error));
     return {};
   }
 }

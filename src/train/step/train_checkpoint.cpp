@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/core/json_extent.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/nn/parameter.hpp"
 
@@ -187,10 +187,8 @@ std::string TrainMeta::to_json() const {
 }
 
 TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
-  if (const std::string excess = json_excess(text); !excess.empty())
-    throw StorageError("the description in '" + path + "' is damaged: " + excess);
   try {
-    const auto json = parsed_ordered_json(text);
+    const auto json = read_ordered_json(text, "the description in '" + path + "'");
     TrainMeta meta;
     meta.deck = dumped(json.at("deck"), 1);
     if (json.contains("vocabulary")) {
@@ -206,6 +204,8 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
     if (json.contains("data_contents")) meta.contents = json.at("data_contents").get<std::string>();
     meta.provenance = dumped(json.at("provenance"));
     return meta;
+  } catch (const JsonError& error) {
+    throw StorageError(error.what(), error.hint());
   } catch (const nlohmann::json::exception&) {
     throw StorageError(
         "the description in '" + path + "' is no JSON with a deck, a vocabulary and a provenance",

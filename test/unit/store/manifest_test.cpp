@@ -84,12 +84,12 @@ TEST(CheckpointManifest, SaysWhatIsWrong) {
     }
     return "accepted";
   };
-  EXPECT_NE(reason("").find("not JSON"), std::string::npos);
-  EXPECT_NE(reason("\x01garbage").find("not JSON"), std::string::npos);
+  EXPECT_NE(reason("").find("not valid JSON"), std::string::npos);
+  EXPECT_NE(reason("\x01garbage").find("not valid JSON"), std::string::npos);
   EXPECT_NE(reason("{}").find("malformed"), std::string::npos);
   EXPECT_NE(reason("[1, 2]").find("malformed"), std::string::npos);
   const std::string good = example().to_text();
-  EXPECT_NE(reason(good.substr(0, good.size() / 2)).find("not JSON"), std::string::npos);
+  EXPECT_NE(reason(good.substr(0, good.size() / 2)).find("not valid JSON"), std::string::npos);
   Manifest outside = example();
   outside.tensors[0].offset = 199;
   EXPECT_NE(reason(outside.to_text()).find("does not fit"), std::string::npos);

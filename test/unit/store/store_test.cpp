@@ -107,7 +107,7 @@ TEST_F(CheckpointStoreTest, DamageFallsBackAndIsNamed) {
   test::flip_bit(state(2), 9);  // HDF5's superblock
   EXPECT_EQ(newest(), 1);
   ASSERT_EQ(skipped_.size(), 5u);
-  const char* words[] = {"the manifest says", "tensor optimizer/v/big", "no ", "not JSON",
+  const char* words[] = {"the manifest says", "tensor optimizer/v/big", "no ", "not valid JSON",
                          "HDF5's own part"};
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_TRUE(skipped_[i].starts_with(step_name(6 - static_cast<std::int64_t>(i))))

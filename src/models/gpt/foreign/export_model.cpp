@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/capped_text.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/store/directory.hpp"
@@ -304,6 +305,10 @@ class Export {
     for (const auto& entry : fs::directory_iterator(request_.tokenizer_folder)) {
       const fs::path name = entry.path().filename();
       if (own.contains(name.string()) || !entry.is_regular_file()) continue;
+      constexpr std::size_t kMostMiB = 256;
+      if (const std::string excess = file_excess(entry.path().string(), kMostMiB); !excess.empty())
+        throw StorageError(fmt::format("'{}' {}", entry.path().string(), excess),
+                           "is it the file that its name says?");
       fs::copy_file(entry.path(), out / name, failed);
       if (failed)
         throw StorageError(fmt::format("cannot copy '{}' to '{}': {}", entry.path().string(),

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
+#include "choir/core/utf8_text.hpp"
 #include "choir/data/vocabulary/pre_tokenizers.hpp"
 #include "choir/data/vocabulary/sentencepiece_model.hpp"
 
@@ -48,6 +51,12 @@ class GgufTables {
     const auto* value = metadata_.get<std::string>(key);
     if (value == nullptr) refuse(fmt::format("does not say '{}'", key));
     return *value;
+  }
+  /// As JSON has it.
+  std::string quoted(const std::string& token) const {
+    if (!is_utf8(token))
+      refuse(fmt::format("has the token or merge {}, which is not UTF-8", shown_as_text(token)));
+    return dumped(Json(token));
   }
   bool flag(const char* key, bool absent) const {
     const bool* value = metadata_.get<bool>(key);
@@ -121,17 +130,21 @@ std::string tokenizer_json_of_gguf(const GgufTables& tables) {
   const PreTokenizerName& pre = pre_tokenizer_of(tables);
   const auto* merges = tables.metadata().get_array<std::string>("tokenizer.ggml.merges");
   if (merges == nullptr) tables.refuse("has no merges");
-  Json vocabulary = Json::object(), added = Json::array();
+  // Written as text at once: a document of it would need many times its memory.
+  std::vector<std::string_view> names;
+  std::string vocabulary;
+  Json added = Json::array();
   for (std::size_t id = 0; id < tables.size(); ++id) {
     const PieceKind kind = tables.kind(id);
     const std::string& token = tables.token(id);
     if (kind == PieceKind::unused) continue;
     if (kind == PieceKind::byte) tables.refuse(fmt::format("has the byte '{}' as a token", token));
     if (kind == PieceKind::normal) {
-      if (!vocabulary.emplace(token, id).second)
-        tables.refuse(fmt::format("has the token '{}' twice", token));
+      names.push_back(token);
+      vocabulary += fmt::format("{}{}:{}", vocabulary.empty() ? "" : ",", tables.quoted(token), id);
       continue;
     }
+    (void)tables.quoted(token);  // refuses what is not UTF-8
     added.push_back({{"id", id},
                      {"content", token},
                      {"single_word", false},
@@ -148,11 +161,16 @@ std::string tokenizer_json_of_gguf(const GgufTables& tables) {
   const auto start = tables.id("tokenizer.ggml.bos_token_id");
   if (start && tables.flag("tokenizer.ggml.add_bos_token", pre.splitter == Splitter::llama3))
     file["post_processor"] = post_processor_json(tables.token(*start), *start);
-  file["model"] = {{"type", "BPE"},
-                   {"ignore_merges", pre.ignores_merges},
-                   {"vocab", std::move(vocabulary)},
-                   {"merges", *merges}};
-  return dumped(file);
+  std::sort(names.begin(), names.end());
+  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
+    tables.refuse(fmt::format("has the token '{}' twice", *twice));
+  std::string text = dumped(file);
+  text.pop_back();
+  text += fmt::format(R"(,"model":{{"type":"BPE","ignore_merges":{},"vocab":{{{}}},"merges":[)",
+                      pre.ignores_merges, vocabulary);
+  for (const std::string& merge : *merges)
+    text += (&merge == merges->data() ? "" : ",") + tables.quoted(merge);
+  return text + "]}}";
 }
 
 std::string sentencepiece_of_gguf(const GgufTables& tables) {

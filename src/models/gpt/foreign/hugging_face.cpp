@@ -6,9 +6,10 @@
 #include <array>
 
 #include "choir/core/json.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/text.hpp"
-#include "src/models/gpt/foreign/hugging_face_layers.hpp"
 #include "choir/deck/key_reader.hpp"
+#include "src/models/gpt/foreign/hugging_face_layers.hpp"
 
 namespace choir {
 namespace {
@@ -159,7 +160,7 @@ std::string_view activation_there(ops::Activation activation) {
 
 void add_tokens(nlohmann::ordered_json& json, const std::string& tokens) {
   if (tokens.empty()) return;
-  const auto held = parsed_ordered_json(tokens);
+  const auto held = read_ordered_json(tokens, "tokenizer/config.json");
   for (const char* key : kTokenIds)
     if (held.contains(key)) json[key] = held.at(key);
 }

@@ -10,6 +10,8 @@
 #include <unordered_set>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/capped_text.hpp"
+#include "choir/core/json_text.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/conversations/chat_template.hpp"
@@ -152,8 +154,9 @@ class Import {
     if (fs::is_regular_file(folder / "chat_template.jinja", ignored))
       return read_text_file((folder / "chat_template.jinja").string());
     if (!fs::is_regular_file(folder / "tokenizer_config.json", ignored)) return "";
+    const std::string path = (folder / "tokenizer_config.json").string();
     const nlohmann::json config =
-        json_unless_broken(read_text_file((folder / "tokenizer_config.json").string()));
+        read_json(read_text_file(path), path, {.keys = kAnyNumberOfKeys});
     if (!config.is_object() || !config.contains("chat_template")) return "";
     const nlohmann::json& program = config["chat_template"];
     return program.is_string() ? program.get<std::string>() : "";
@@ -289,6 +292,10 @@ class Import {
     for (const char* name : kKept) {
       const fs::path from = fs::path(file_.folder) / name;
       if (gguf != nullptr || !fs::is_regular_file(from, failed)) continue;
+      constexpr std::size_t kMostMiB = 256;
+      if (const std::string excess = file_excess(from.string(), kMostMiB); !excess.empty())
+        throw StorageError(fmt::format("'{}' {}", from.string(), excess),
+                           "is it the file that its name says?");
       fs::create_directories(to, failed);
       fs::copy_file(from, to / name, failed);
       if (failed)

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "choir/core/capped_text.hpp"
 #include "choir/core/json.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
@@ -126,14 +127,18 @@ std::vector<FactorPart> factor_parts(const GptConfig& config, const ParameterSet
 }
 
 const TensorEntry* PeftAdapter::find(const FactorPart& part) const {
-  for (const TensorEntry& entry : weights->tensors())
-    if (without_default(entry.name) == part.name) return &entry;
-  return nullptr;
+  const auto found = by_name.find(part.name);
+  return found == by_name.end() ? nullptr : found->second;
 }
 
 PeftAdapter open_peft(const std::string& folder, bool allow_unknown) {
   const std::string path = (std::filesystem::path(folder) / kAdapterConfig).string();
-  const JsonDocument document = parse_json(read_text_file(path), path);
+  constexpr std::size_t kMostMiB = 16;
+  const auto [text, fault] = read_capped_file(path, kMostMiB);
+  if (!fault.empty())
+    throw StorageError(fmt::format("'{}' {}", path, fault),
+                       "name the folder that save_pretrained() of PEFT wrote");
+  const JsonDocument document = parse_json(text, path);
   KeyReader keys(document.root(), path);
   PeftAdapter adapter;
   read_keys(keys, adapter.lora);
@@ -143,6 +148,7 @@ PeftAdapter open_peft(const std::string& folder, bool allow_unknown) {
   std::vector<std::string> strange;
   for (const TensorEntry& entry : adapter.weights->tensors()) {
     const std::string name = without_default(entry.name);
+    adapter.by_name.emplace(name, &entry);
     std::vector<std::string> targets;
     for (const char* factor : {".lora_A.weight", ".lora_B.weight"})
       if (name.ends_with(factor)) targets = targets_of(name.substr(0, name.rfind(".lora_")));

@@ -4,6 +4,7 @@
 // which begin with the same A.
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
@@ -36,6 +37,7 @@ std::vector<FactorPart> factor_parts(const GptConfig& config, const ParameterSet
 struct PeftAdapter {
   Lora lora;
   std::unique_ptr<TensorReader> weights;
+  std::unordered_map<std::string, const TensorEntry*> by_name;  ///< of weights
 
   /// The name in the file; nullptr: it is not there.
   const TensorEntry* find(const FactorPart& part) const;

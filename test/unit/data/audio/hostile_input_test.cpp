@@ -38,10 +38,12 @@ std::string left_out(const ScratchFolder& folder, const std::string& line) {
 TEST(HostileInput, LinesOfManifests) {
   const ScratchFolder folder;
   const std::string front = R"({"audio_filepath": "a.wav", "duration": 1, "x": )";
-  EXPECT_EQ(left_out(folder, front + nested(200000) + "}"), "nested deeper than 64 levels");
+  EXPECT_EQ(left_out(folder, front + nested(200000) + "}"),
+            "column 112: nested deeper than 64 levels");
   std::string wide = front + "{";
   for (int i = 0; i < 20000; ++i) wide += fmt::format("\"{}\":0,", i);
-  EXPECT_EQ(left_out(folder, wide + "\"z\":0}}"), "20001 keys in one object, more than 10000");
+  EXPECT_EQ(left_out(folder, wide + "\"z\":0}}"),
+            "column 88940: more than 10000 keys in one object");
   EXPECT_EQ(left_out(folder, R"({"audio_filepath":"a","duration":1,"sampling_rate":4294967296})"),
             "\"sampling_rate\" is 4294967296");
   EXPECT_EQ(left_out(folder, R"({"id":"c","duration":1,"channel":4294967296,"type":"MonoCut"})"),

@@ -94,7 +94,9 @@ TEST_F(Conversations, ThatAreWrongAreRefusedWithTheirLine) {
   const std::string good = R"({"prompt":"q","completion":"a"})"
                            "\n";
   for (const auto& wrong : std::vector<std::pair<std::string, std::string>>{
-           {"{", "no JSON"},
+           {"{", "chat.jsonl:2:2: not valid JSON: the text ends too early"},
+           {R"({"prompt":"q","prompt":"r","completion":"a"})",
+            "chat.jsonl:2:15: key 'prompt' is given twice (first in column 2)"},
            {"[]", "no object"},
            {"{}", "no conversation"},
            {R"({"messages":[{"role":"robot","content":"x"}]})", "no role 'robot'"},

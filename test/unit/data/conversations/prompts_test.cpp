@@ -44,7 +44,8 @@ TEST(Prompts, JsonHasTextsAndConversations) {
 
 TEST(Prompts, WhatIsNoneIsRefusedWithItsPlace) {
   EXPECT_EQ(refusal("\n \n"), "p.jsonl has no prompt");
-  EXPECT_EQ(refusal("{\"prompt\": \"a\"}\nplain"), "p.jsonl:2: it is no JSON object");
+  EXPECT_EQ(refusal("{\"prompt\": \"a\"}\nplain"),
+            "p.jsonl:2:1: not valid JSON: an unknown word or character");
   EXPECT_EQ(refusal("{\"text\": \"a\"}"), "p.jsonl:1: it has neither \"prompt\" nor \"messages\"");
   EXPECT_EQ(refusal("{\"prompt\": 3}"), "p.jsonl:1: \"prompt\" is no text, or an empty one");
   EXPECT_EQ(refusal("{\"prompt\": \"\"}"), "p.jsonl:1: \"prompt\" is no text, or an empty one");
@@ -60,7 +61,7 @@ TEST(Prompts, WhatIsNoneIsRefusedWithItsPlace) {
                     "\"audio\", \"duration\": 1}]}")
                 .find("p.jsonl:1: a turn has audio"),
             std::string::npos);
-  EXPECT_NE(refusal("{\"a\":" + std::string(100'000, '[')).find("p.jsonl:1: "), std::string::npos);
+  EXPECT_NE(refusal("{\"a\":" + std::string(100'000, '[')).find("p.jsonl:1:"), std::string::npos);
 }
 
 }  // namespace

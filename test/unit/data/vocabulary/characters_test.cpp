@@ -76,7 +76,7 @@ TEST(Characters, RefusesDamagedJson) {
   const test::ScratchFolder folder;
   EXPECT_DATA_ERROR(Vocabulary::load_beside_tokens(folder / "vocab.json"),
                     "cannot open the vocabulary");
-  EXPECT_DATA_ERROR(Vocabulary::from_json("{", "v"), "is not valid JSON");
+  EXPECT_DATA_ERROR(Vocabulary::from_json("{", "v"), "v:1:2: not valid JSON");
   EXPECT_DATA_ERROR(Vocabulary::from_json("{\"kind\": \"char\"}", "v"), "has no 'hash'");
   std::string json = Vocabulary::characters({U'a', U'b'}).to_json();
   json.replace(json.find("\"b\""), 3, "\"c\"");

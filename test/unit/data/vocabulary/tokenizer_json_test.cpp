@@ -5,6 +5,8 @@
 
 #include "choir/data/vocabulary/bpe_tokenizer.hpp"
 #include "src/data/vocabulary/nfc.hpp"
+#include "test/support/growth.hpp"
+#include "test/support/peak_memory.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 #include "test/unit/data/vocabulary/golden_texts.hpp"
 
@@ -36,7 +38,7 @@ TEST(TokenizerJson, IsKeptToTheByte) {
   const std::string json = edited("}}", " }\n}\n");
   test::write_bytes(folder / "tokenizer.json", json);
   EXPECT_EQ(BpeTokenizer::load(folder / "tokenizer.json").json(), json);
-  EXPECT_DATA_ERROR(BpeTokenizer::load(folder / "none"), "cannot open the tokenizer");
+  EXPECT_DATA_ERROR(BpeTokenizer::load(folder / "none"), "cannot be read: No such file");
 }
 
 TEST(TokenizerJson, HasMergesInBothSpellings) {
@@ -95,7 +97,7 @@ TEST(TokenizerJson, RefusesModelsOfOtherKinds) {
   const auto model = [](const std::string& extra) {
     return edited(R"("type":"BPE")", R"("type":"BPE",)" + extra);
   };
-  EXPECT_DATA_ERROR(ids_of("{", ""), "tokenizer 'x' is not JSON");
+  EXPECT_DATA_ERROR(ids_of("{", ""), "tokenizer 'x':1:2: not valid JSON: the text ends too early");
   EXPECT_DATA_ERROR(ids_of("[]", ""), "is no JSON object");
   EXPECT_DATA_ERROR(ids_of(std::string(100, '['), ""), "nested deeper than 64 levels");
   EXPECT_DATA_ERROR(ids_of("{}", ""), "has no object 'model' in the file");
@@ -194,6 +196,84 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowByName) {
                            ""),
                     "the decoder 'Fuse'");
 }
+
+TEST(TokenizerJson, NamesTheModelThatItDoesNotRead) {
+  EXPECT_DATA_ERROR(ids_of(R"({"model":{"vocab":[["x",-1.5]],"type":"Unigram"}})", ""),
+                    "model of type \"Unigram\"");
+}
+
+TEST(TokenizerJson, AnEntryThatIsGivenTwiceIsNamedWithBothPositions) {
+  const std::string json = edited(R"("b":1)", R"("b":1,"\u0061":6)");
+  EXPECT_DATA_ERROR(ids_of(json, ""),
+                    fmt::format("tokenizer 'x':1:{}: key 'model.vocab.a' is given twice (first in "
+                                "column {})",
+                                json.find(R"("\u0061")") + 1, json.find(R"("a":0)") + 1));
+}
+
+// Each of these made a small file ask for a large table, for a recursion without end, or for work
+// that grew as the square of its size.
+TEST(TokenizerJson, RefusesWhatWouldCostFarMoreThanItsSize) {
+  std::string splitters;
+  for (int i = 0; i < 40000; ++i) splitters += R"({"type":"Digits"},)";
+  EXPECT_DATA_ERROR(ids_of(test::tokenizer_json(kVocabulary, kMerges, "",
+                                                R"({"type":"Sequence","pretokenizers":[)" +
+                                                    splitters + kByteLevel + "]}"),
+                           "a1"),
+                    "has 40001 pre-tokenizers, more than 16");
+  EXPECT_DATA_ERROR(
+      ids_of(test::tokenizer_json(kVocabulary, kMerges,
+                                  R"({"id":6,"content":")" + std::string(100000, 'x') + "\"}"),
+             ""),
+      "an added token of 100000 bytes, more than 4096");
+  EXPECT_DATA_ERROR(ids_of(edited(R"("b":1)", R"("b":16777215)"), ""),
+                    "gives 'b' the id 16777215, although it has 7 entries");
+  std::string ids = "0", parts;
+  for (int i = 0; i < 1000; ++i) {
+    ids += ",0";
+    parts += R"({"SpecialToken":{"id":"s"}},)";
+  }
+  EXPECT_DATA_ERROR(
+      ids_of(test::tokenizer_json(kVocabulary, kMerges, "", kByteLevel, "null",
+                                  R"({"type":"TemplateProcessing","special_tokens":{"s":{"ids":[)" +
+                                      ids + R"(]}},"single":[)" + parts +
+                                      R"({"Sequence":{"id":"A"}}]})"),
+             ""),
+      "more than 1000 ids around a text");
+}
+
+TEST(TokenizerJson, TimeGrowsWithTheNumberOfAddedTokens) {
+  const auto seconds = [](int tokens) {
+    std::string added;
+    for (int i = 0; i < tokens; ++i)
+      added += fmt::format(R"({}{{"id":{},"content":"<{:06}>"}})", i > 0 ? "," : "", 6 + i, i);
+    const std::string json = test::tokenizer_json(kVocabulary, kMerges, added);
+    return test::least_seconds(
+        [&] { EXPECT_EQ(BpeTokenizer::from_json(json, "x").vocab_size(), 6 + tokens); });
+  };
+  EXPECT_LT(seconds(32000), test::kEightfoldInput * seconds(4000));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The shortest text that an entry can have: a name of four letters, and no blanks. With the file
+// itself, and what becomes of it.
+TEST(TokenizerJson, MemoryIsAMultipleOfTheFile) {
+  std::string vocabulary;
+  for (int i = 0; i < 400000; ++i) {
+    std::string name;
+    for (int left = i; name.size() < 4; left /= 26) name += static_cast<char>('a' + left % 26);
+    vocabulary += fmt::format("{}\"{}\":{}", i > 0 ? "," : "", name, i);
+  }
+  for (const char* whole : {"false", "true"}) {
+    std::string json = test::tokenizer_json(vocabulary, "", "");
+    json.replace(json.find(R"("type":"BPE")"), 12,
+                 fmt::format(R"("type":"BPE","ignore_merges":{})", whole));
+    const long grown = test::peak_growth(
+        [&] { EXPECT_EQ(BpeTokenizer::from_json(json, "x").vocab_size(), 400000); });
+    EXPECT_GE(grown, 0);
+    EXPECT_LE(grown, static_cast<long>(12 * json.size())) << whole;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace choir

@@ -10,6 +10,7 @@
 #include "choir/core/error.hpp"
 #include "choir/data/vocabulary/sentencepiece_model.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
+#include "test/support/growth.hpp"
 #include "test/unit/data/vocabulary/golden_texts.hpp"
 
 namespace choir {
@@ -95,6 +96,29 @@ TEST(GgufTokenizer, SentencePieceGoesOutAndInAgain) {
 }
 
 #endif
+
+TEST(GgufTokenizer, TimeGrowsWithTheNumberOfTokens) {
+  const auto seconds = [](int count) {
+    std::vector<std::string> tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back(std::to_string(1'000'000 + i));
+    GgufMetadata metadata;
+    metadata.add("tokenizer.ggml.model", std::string("gpt2"));
+    metadata.add("tokenizer.ggml.pre", std::string("gpt-2"));
+    metadata.add("tokenizer.ggml.merges", GgufArray(std::vector<std::string>()));
+    metadata.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
+    return test::least_seconds([&] { vocabulary_of_gguf(metadata, "a.gguf"); });
+  };
+  EXPECT_LT(seconds(40000), test::kEightfoldInput * seconds(5000));
+}
+
+TEST(GgufTokenizer, ATokenThatIsNotUtf8IsNamed) {
+  GgufMetadata metadata;
+  metadata.add("tokenizer.ggml.model", std::string("gpt2"));
+  metadata.add("tokenizer.ggml.pre", std::string("gpt-2"));
+  metadata.add("tokenizer.ggml.merges", GgufArray(std::vector<std::string>()));
+  metadata.add("tokenizer.ggml.tokens", GgufArray(std::vector<std::string>{"a", "\xff"}));
+  expect_refused(metadata, "which is not UTF-8");
+}
 
 }  // namespace
 }  // namespace choir

@@ -106,16 +106,16 @@ TEST_F(Safetensors, RefusesHeadersThatLie) {
   EXPECT_SAYS(refused(bytes_of(~std::uint64_t{0}) + kHeader), "more than 100000000");
   EXPECT_SAYS(refused(bytes_of(std::uint64_t{5000}) + kHeader + kData), "ends at byte");
   EXPECT_SAYS(refused(file_of(" " + kHeader, kData)), "is no JSON object");
-  EXPECT_SAYS(refused(file_of(kHeader.substr(0, 60), kData)), "is not JSON");
+  EXPECT_SAYS(refused(file_of(kHeader.substr(0, 60), kData)), "not valid JSON");
   EXPECT_SAYS(refused_header("a.w",
                              "a\xff"
                              "w"),
-              "is not JSON");
-  EXPECT_SAYS(refused_header("\"b\"", "\"z\""), "the key 'z' stands twice");
+              "not valid JSON");
+  EXPECT_SAYS(refused_header("\"b\"", "\"z\""), "key 'z' is given twice (first in column");
   EXPECT_SAYS(refused_header("{\"format\":\"pt\"}", "{\"format\":1}"), "'format' is no text");
   EXPECT_SAYS(
       refused(file_of(R"({"a":)" + std::string(200, '[') + std::string(200, ']') + "}", "")),
-      "nested too deeply");
+      "nested deeper than 8 levels");
 }
 
 TEST_F(Safetensors, RefusesTensorsThatLie) {
@@ -220,7 +220,7 @@ TEST_F(Safetensors, RefusesAnIndexThatLies) {
   EXPECT_SAYS(refused_index("\"b\"", "\"d\""), "holds tensor 'b', which");
   EXPECT_SAYS(refused_index("\"c\": ", "\"d\": \"model-00002-of-00002.safetensors\", \"c\": "),
               "tensor 'd' is not in shard");
-  EXPECT_SAYS(refused_index("\"b\"", "\"a\""), "stands twice");
+  EXPECT_SAYS(refused_index("\"b\"", "\"a\""), "is given twice (first");
   EXPECT_SAYS(refused_index("weight_map", "weights"), "is no index");
   EXPECT_SAYS(refusal([&] {
                 folder.put(name, R"({"weight_map": {}})");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "choir_features.hpp"
+#include "test/support/growth.hpp"
 #include "test/unit/store/torch/archives.hpp"
 
 namespace choir {
@@ -116,6 +117,18 @@ TEST_F(Nemo, RefusesArchivesThatLie) {
   EXPECT_SAYS(refused(kEnd), "holds no files");
   EXPECT_SAYS(refused(""), "holds no files");
   EXPECT_SAYS(refusal([&] { NemoArchive archive(folder.path()); }), "sharded format of NeMo 2");
+}
+
+TEST_F(Nemo, TimeGrowsWithTheLengthOfAName) {
+  const auto seconds = [&](int steps) {
+    std::string name;
+    for (int i = 0; i < steps; ++i) name += "./";
+    const std::string path =
+        folder.put("a.nemo", members() + tar_member("././@LongLink", name + "n\0"s, 'L') +
+                                 tar_member("m", "one") + kEnd);
+    return test::least_seconds([&] { EXPECT_EQ(NemoArchive(path).read_member("n"), "one"); });
+  };
+  EXPECT_LT(seconds(480'000), test::kEightfoldInput * seconds(60'000));
 }
 
 }  // namespace

@@ -128,5 +128,11 @@ TEST(Pickle, MayReferToItself) {
   EXPECT_EQ(list->items[0], &pickle.root());
 }
 
+// A byte pushes a value of a hundred.
+TEST(Pickle, HasNoMoreValuesThanItsSizeAllows) {
+  const std::string nones(1'000'000, 'N');
+  EXPECT_SAYS(refused("](" + nones + "e."), "has 1000004 bytes and more than 315537 values");
+}
+
 }  // namespace
 }  // namespace choir

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Files that others wrote and that this program reads as text: broken ones are refused with file, line, column and a
+# plain cause, a key that is given twice with both positions, and enormous ones by their size, before they are read.
+# shellcheck disable=SC2154
+. "$(dirname "$0")/lib/common.sh"
+. "$root/test/run/lib/golden_models.sh"
+limit=30
+
+# Words of the libraries that parse: they name their own classes and functions, and tell users nothing.
+foreign='exception|parse_error|type_error|out_of_range|invalid_iterator|json\.|basic_string|vector::|std::|sto[ilud]|filesystem error|terminate'
+plain() { ! grep -nE "$foreign" out; }
+
+# --- the files: one of each kind, all good
+train 1 run
+expect "a run" 0 "summary:"
+checkpoint=run/checkpoints/$(newest run)
+run 0 prepare text text.txt --tokenizer bpe --vocab-size 300 --out tokens
+expect "token files" 0 "written to  tokens"
+cp tokens/tokenizer.json tokenizer.json 2>/dev/null || cp tokens/vocab.json tokenizer.json
+tiny make llama model
+run 1 import model --out imported
+expect "an import" 0 "largest_share="
+mkdir sharded adapter
+cp model/config.json sharded/
+cp model/model.safetensors sharded/model-00001-of-00001.safetensors
+perl -e '
+  open my $file, "<:raw", "model/model.safetensors" or die; read $file, my $length, 8;
+  read $file, my $header, unpack "Q<", $length;
+  my @names = grep { $_ ne "__metadata__" } $header =~ /"([^"]+)":\{/g;
+  print "{\"metadata\": {}, \"weight_map\": {", join(", ", map { "\"$_\": \"model-00001-of-00001.safetensors\"" } @names), "}}\n"
+' >sharded/model.safetensors.index.json
+run 1 import sharded --out imported_from_shards
+expect "an import from shards" 0 "largest_share="
+echo '{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}' >adapter/adapter_config.json
+echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' >chat.jsonl
+echo '{"prompt": "the king"}' >prompts.jsonl
+echo '{"audio_filepath": "a.wav", "duration": 1.0, "text": "a"}' >audio.jsonl
+cp "$debug" deck.json
+sed -i 's:^ *//.*::' deck.json
+
+# attacked NAME FILE CODES ARGUMENT...: what reads FILE refuses every damage to it with one of the exit codes.
+attacked() {
+  local name=$1 file=$2 codes=$3 damage
+  shift 3
+  cp "$file" good
+  for damage in cut twice list empty word bytes number none; do
+    case $damage in
+      cut) head -c $(($(file_bytes good) / 2)) good >"$file" ;;
+      twice) sed '0,/{/s/{/{"twice": 1, "twice": 2, /' good >"$file" ;;
+      list) echo '[{"a": [1, 2]}]' >"$file" ;;
+      empty) echo '{}' >"$file" ;;
+      word) echo 'nothing that is JSON' >"$file" ;;
+      bytes) printf '{"a": "\xff\xfe"}\n' >"$file" ;;
+      number) echo '{"a": 1e999}' >"$file" ;;
+      none) : >"$file" ;;
+    esac
+    rm -rf made
+    run 0 "$@"
+    case " $codes " in *" $code "*) ;; *) fail "$name, $damage" "exit code $code, not one of $codes"; show_output; continue ;; esac
+    if ! plain >leaks; then fail "$name, $damage" "it quotes a library: $(head -n 3 leaks)"; continue; fi
+    if [ $damage = twice ] && [ "$code" != 0 ] && ! grep -q "'[a-z.]*twice' is given twice (first " out; then
+      fail "$name, $damage" "the two positions are missing"; show_output; continue
+    fi
+    pass "$name, $damage"
+  done
+  cp good "$file"
+}
+attacked "a deck" deck.json "0 2" train deck.json "${small[@]}" --check
+attacked "an imported config.json" model/config.json 2 import model --out made
+attacked "an index of shards" sharded/model.safetensors.index.json 6 import sharded --out made
+attacked "adapter_config.json" adapter/adapter_config.json "2 6" import model --adapter adapter --out made
+attacked "tokenizer.json" tokenizer.json 3 prepare text text.txt --tokenizer tokenizer.json --out made
+attacked "a line of a chat" chat.jsonl 3 prepare chat chat.jsonl --out made
+attacked "a prompt" prompts.jsonl "0 3" generate run --prompts prompts.jsonl --tokens 1
+attacked "a line of a manifest" audio.jsonl 3 prepare audio audio.jsonl --out made
+attacked "a line of dialogues" audio.jsonl 3 prepare dialogues audio.jsonl --out made
+attacked "the manifest of a checkpoint" "$checkpoint/manifest.json" "0 6" inspect "$checkpoint"
+attacked "metrics.jsonl" run/metrics.jsonl "0 3" report run --out made
+attacked "deck.json of a run" run/deck.json "0 3" report run --out made
+mkdir sweep && echo '{"bench": "step"}' >sweep/a.json
+attacked "a run of a sweep" sweep/a.json 3 bench scaling sweep
+
+# What a line of a manifest lacks is told by its place, in our words.
+printf '%s\n' '{"audio_filepath": "a.wav", "duration": 1.0, "text": "a"}' '{"audio_filepath": "a.wav", "text": "a", "text": "b"}' >two.jsonl
+run 0 prepare audio two.jsonl --out made
+expect "a key twice in the second line" 3 "two.jsonl:2" "column 42: key 'text' is given twice (first in column 29)"
+printf '%s\n' '{"prompt": "q", "completion": "a"}' '{"prompt": "q", "completion": "a", "prompt": "r"}' >two.jsonl
+run 0 prepare chat two.jsonl --out made
+expect "a key twice in the second chat" 3 "two.jsonl:2:36: key 'prompt' is given twice (first in column 2)"
+
+# --- sizes: a hole of 20 GB; reading it would need that much memory, or a minute.
+enormous() {  # enormous NAME FILE CODE LIMIT ARGUMENT...
+  local name=$1 file=$2 wanted=$3 most=$4
+  shift 4
+  [ ! -e "$file" ] || cp -r "$file" good
+  truncate -s 20G "$file"
+  rm -rf made
+  ( ulimit -v $((8 << 20)); limit=5; run 0 "$@"; exit "$code" )
+  code=$?
+  cat stdout stderr >out
+  expect "$name of 20 GB" "$wanted" "has 21474836480 bytes, more than $most" "$(basename "$file")"
+  rm "$file"
+  [ ! -e good ] || mv good "$file"
+}
+rm -f good
+enormous "a deck" deck.json 2 "16 MiB" train deck.json --check
+enormous "config.json" model/config.json 2 "16 MiB" import model --out made
+enormous "an index of shards" sharded/model.safetensors.index.json 6 100000000 import sharded --out made
+enormous "adapter_config.json" adapter/adapter_config.json 6 "16 MiB" import model --adapter adapter --out made
+enormous "tokenizer.json" tokenizer.json 3 "128 MiB" prepare text text.txt --tokenizer tokenizer.json --out made
+enormous "tokenizer_config.json" model/tokenizer_config.json 6 "256 MiB" import model --out made
+enormous "generation_config.json" model/generation_config.json 6 "256 MiB" import model --out made
+enormous "prompts" prompts.jsonl 3 "256 MiB" generate run --prompts prompts.jsonl --tokens 1
+enormous "metrics.jsonl" run/metrics.jsonl 3 "4096 MiB" report run --out made
+enormous "the manifest of a checkpoint" "$checkpoint/manifest.json" 6 "256 MiB" inspect "$checkpoint"
+enormous "a run of a sweep" sweep/a.json 3 "16 MiB" bench scaling sweep
+cp tokens/meta.json good_meta
+enormous "meta.json of token files" tokens/meta.json 3 "16 MiB" train deck.json 'data.train=["tokens"]' --check
+
+# --- work: quadratic time, and a recursion as deep as the list is long
+perl -e 'print "{", join(", ", map { "\"k$_\": 1" } 1 .. 400_000), ", \"prompt\": \"q\", \"completion\": \"a\"}\n"' >wide.jsonl
+run 0 prepare chat wide.jsonl --out made
+expect "a chat with 400,000 keys" 3 "wide.jsonl:1:" "more than 10000 keys in one object"
+perl -MJSON::PP -e '
+  local $/; my $all = JSON::PP->new->utf8->decode(<STDIN>);
+  $all->{pre_tokenizer} = {type => "Sequence", pretokenizers => [({type => "Digits", individual_digits => \1}) x 40_000, $all->{pre_tokenizer}]};
+  print JSON::PP->new->utf8->encode($all)' <tokenizer.json >splitters.json
+run 0 prepare text text.txt --tokenizer splitters.json --out made
+expect "40,000 splitters" 3 "splitters.json" "more than 16"
