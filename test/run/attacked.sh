@@ -161,7 +161,7 @@ strange; mkfifo strange/log.txt
 run 0 train --check "$debug" "${small[@]}" run.dir=strange
 expect "a check of a run with a pipe" 6 "'strange/log.txt' is a pipe"
 
-# A checkpoint whose checksums are right and whose HDF5 is nonsense: nothing is read through HDF5, so nothing is lost.
+# A checkpoint has right checksums and nonsense for HDF5: nothing is read through HDF5, so all of it is found.
 at=checkpoints/step_00000020
 forge() { perl "$root/test/run/lib/forge_checkpoint.pl" "forged/$at" "$@"; }
 run 1 generate base --tokens 8 --temperature 0
@@ -199,7 +199,7 @@ liar "a shape whose product is 0" '"shape":[' '"shape":[0,4611686018427387904,46
 liar "an offset beyond the file" '"offset":' '"offset":99999999' "does not"
 liar "two tensors of one name" '"name":"optimizer/v/' '"name":"optimizer/m/' "two tensors are called optimizer/m/"
 
-# Weights that are no numbers are called so; that a run had diverged nobody knows.
+# Weights that are NaN are called not finite, and no message claims that a run had diverged.
 rm -rf forged && cp -r base forged
 forge nan parameters/embedding.tokens.weight 7 5
 for use in "generate forged/$at --tokens 1" "eval forged/$at" "export forged/$at --format hf --out not_finite.hf"; do
@@ -207,7 +207,7 @@ for use in "generate forged/$at --tokens 1" "eval forged/$at" "export forged/$at
   run 1 $use
   expect "weights that are NaN: ${use%% *}" 4 "the weights of forged/$at are not finite" \
     "parameters/embedding.tokens.weight, first at element 5"
-  check "... of no run is said that it diverged" lacks out "diverged"
+  check "... and no run is called diverged" lacks out "diverged"
 done
 run 2 train "$debug" "${small[@]}" run.dir=from_not_finite checkpoint.init_from=forged/$at train.max_steps=1 optimizer.decay_steps=20
 expect "... nothing begins with them" 4 "are not finite" "parameters/embedding.tokens.weight, first at element 5"

@@ -208,7 +208,7 @@ not_finite "llm.c" 1 nan.bin 4 "1 of "
 cp -r own.nano nan.nano
 # The embedding is the last tensor there, and the head that repeats it the first.
 not_finite "nanoGPT" 2 nan.nano/model.safetensors $(($(file_bytes nan.nano/model.safetensors) / 8 * 4)) "1 of "
-# Names of which the model has none: flags do not make a run of it, which would have random weights.
+# The model has none of the names: no flag makes a run, which would have random weights.
 matches_nothing() {  # matches_nothing NAME FOLDER SED: of the weights
   local folder=$2.renamed
   cp -r "$2" "$folder"
