@@ -158,8 +158,9 @@ json from_command(const Key& key, const std::string& raw) {
   try {
     value = read_json(raw, key.path);
   } catch (const JsonError& error) {
-    // Text that is not JSON is judged as a text; what JSON forbids beyond its syntax is refused.
-    if (!error.fault().malformed) throw DeckError(error.what(), error.hint());
+    // What is not JSON, or is too much of it, is judged as a text; a key that is given twice is not.
+    if (error.fault().cause.find("is given twice") != std::string::npos)
+      throw DeckError(error.what(), error.hint());
   }
   if (key.type == KeyType::text_list && (value.is_discarded() || !value.is_array()))
     return split(raw, ',');
