@@ -18,7 +18,7 @@ of_two="LossTerms.*:ZeroMemory.StageTwo*:DeviceTraining.*:DeviceLayouts.*:Requir
 # What three ranks show as well as four.
 of_three="ReadersTest.*:DatasetTest.*:SpeechDatasetTest.*:BenchCheckpointTest.*:BackgroundSaverTest.*"
 # Tests that compare a time with a bound, or in which something happens, or must not, within a fraction of a second.
-timed_unit="Watchdog.*:RunLockTest.*:Prefetcher.MeasuresWaiting:QueuedStep.PhasesOfTheDeviceAddUp"
+timed_unit="*.TimeGrows*:Watchdog.*:RunLockTest.*:Prefetcher.MeasuresWaiting:QueuedStep.PhasesOfTheDeviceAddUp"
 timed_mpi="Pipeline.TakesTheTime*:Pipeline.ALostMessage*:Pipeline.AStageThatHangs*:QuietBarrier.*:WatchCost.*"
 timed_mpi+=":Node.AMissingRank*:TwoLevel.AMissingNode*:TwoNodes.OneWatchdog*"
 timed_cuda="Nccl.AnAbortDoesNotWait*:Nccl.CallsThatAreInProgress*"
@@ -224,8 +224,8 @@ beside_others=" host_cuda plan train cudnn_plans kernel_mutations vendor dialogu
   prepare_speech decks storage transcribe recompute devices speak chat bundle warm_start layouts offload install tools
   terminal counts tokenizers links kernel_instructions kernel_resources kernel_occupancy "
 # Scripts in which it counts when something happens, or how long it takes.
-timed_scripts=" jobs async_save nodes pipeline_faults watchdog stop rehearse timings
-  long/nodes long/rehearse long/slurm long/quickstart_speech long/quickstart_salm long/quickstart_duplex long/hands_on "
+timed_scripts=" jobs async_save nodes run_lock signals pipeline_faults watchdog stop rehearse timings
+  long/nodes long/signals long/rehearse long/slurm long/quickstart_speech long/quickstart_salm long/quickstart_duplex long/hands_on "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_in() { case " ${2//$'\n'/ } " in *" $1 "*) ;; *) return 1 ;; esac; }  # is_in WORD LIST
 name_of() { local name=${1#"$here"/run/}; echo "${name%.sh}"; }

@@ -68,7 +68,7 @@ script() {  # script NAME LINE...
   printf '%s\n' '#!/usr/bin/env bash' '. "$(dirname "$0")/lib/common.sh"' "${@:2}" >"$tree/test/run/$1.sh"
   chmod +x "$tree/test/run/$1.sh"
 }
-timed() { sed -nE "s/^timed_$1\+?=\":?([^\"]*)\"/\1/p" "$tree/test/run_all.sh" | tr : '\n' | sed 's/\*$/X/; s/$/ ran/'; }
+timed() { sed -nE "s/^timed_$1\+?=\":?([^\"]*)\"/\1/p" "$tree/test/run_all.sh" | tr : '\n' | sed 's/\*/X/g; s/$/ ran/'; }
 usual() {
   rm -f "$tree"/test/run/*.sh
   { printf '%s\n' "Unit.A ran" "Ops.A ran"; timed unit; } >"$fake/test_unit.tests"

@@ -5,6 +5,8 @@
 #include <functional>
 #include <limits>
 
+#include "test/support/measured.hpp"
+
 namespace choir::test {
 
 /// Work that grows as the square of its input takes 64 times as long for eight times the input,
@@ -22,6 +24,13 @@ inline double least_seconds(const std::function<void()>& action) {
     least = std::min(least, took.count());
   }
   return least;
+}
+
+/// How many times as long eight times the input takes, which it prints beside the bound.
+inline double growth(const char* input, double eightfold, double once) {
+  print_measured(input, eightfold / once, "times as long for 8 times the input", "below",
+                 kEightfoldInput);
+  return eightfold / once;
 }
 
 }  // namespace choir::test

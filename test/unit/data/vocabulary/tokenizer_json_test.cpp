@@ -250,7 +250,7 @@ TEST(TokenizerJson, TimeGrowsWithTheNumberOfAddedTokens) {
     return test::least_seconds(
         [&] { EXPECT_EQ(BpeTokenizer::from_json(json, "x").vocab_size(), 6 + tokens); });
   };
-  EXPECT_LT(seconds(32000), test::kEightfoldInput * seconds(4000));
+  EXPECT_LT(test::growth("added tokens", seconds(32000), seconds(4000)), test::kEightfoldInput);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
