@@ -31,6 +31,29 @@ for reader in collective scatter node; do
   check "the same batches from reader $reader" same_losses from_tokens "reader_$reader"
 done
 
+run 2 train "$debug" 'data.train=["shards"]' run.dir=preloaded data.preload=host train.max_steps=2
+started "... preloaded" preloaded "reader own, preloaded"
+run 2 train "$debug" 'data.train=["shards"]' run.dir=hinted data.hints.cb_buffer_size=65536 train.max_steps=2
+expect "... a hint is echoed" 0 "data hint cb_buffer_size ="
+# One reader a node has the files open, or one for so many ranks.
+open_files() {  # open_files RUN OVERRIDE...: ranks of a run that have a file of shards open
+  local directory=$1 rank count=0
+  shift
+  start 2 train "$debug" 'data.train=["shards"]' run.dir="$directory" data.reader=scatter train.max_steps=1000000 \
+    optimizer.decay_steps=20 eval.interval=0 checkpoint.interval=0 log.interval=5 "$@"
+  wait_for out "step=5 "
+  for rank in $(pgrep -P "$pid" -x choir); do
+    ! ls -l "/proc/$rank/fd" 2>/dev/null | grep -q "/shards/train" || count=$((count + 1))
+  done
+  kill -TERM "$pid"
+  end 10
+  echo "$count" >ranks_that_read
+}
+open_files scattered
+check "one reader a node has the files" test "$(cat ranks_that_read)" = 1
+open_files scattered_more data.readers_every=1
+check "... on every rank with one for each" test "$(cat ranks_that_read)" = 2
+
 shakespeare=$root/data/shakespeare/input.txt
 if [ -e "$shakespeare" ]; then
   run 0 prepare text "$shakespeare" --out shakespeare

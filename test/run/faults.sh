@@ -40,6 +40,10 @@ for async in true false; do
   check "... and the checkpoint before is the last" test "$(ls "$name/checkpoints")" = $'latest\nstep_00000005'
 done
 
+train 2 one_fails "${fault[@]}" eval.interval=0 checkpoint.interval=5 fault.write_fail_rank=1 fault.write_fail_step=5
+expect "one rank cannot write its part" 0 "rank 1 cannot write its part of the save of step 5" "checkpoint of step 5 FAILED"
+check "... of that save alone" eval '[ ! -e one_fails/checkpoints/step_00000005 ] && [ -e one_fails/checkpoints/step_00000010 ]'
+
 train 2 in_save "${fault[@]}" eval.interval=0 checkpoint.interval=4 watch.save=1 fault.hang_rank=1 fault.hang_step=8 fault.phase=save
 expect "a rank hangs in a save" 5 "watchdog: rank 1 on" "in phase \"checkpoint\" (allowed: 1.0 s); rank 1 is behind" "has not entered"
 train 2 in_evaluation "${fault[@]}" watch.evaluation=1 fault.pause_rank=0 fault.pause_step=10 fault.phase=evaluation

@@ -40,6 +40,14 @@ for family in asr codec salm duplex; do
 done
 LOG_FROM_ALL_RANKS=1 train 2 heard train.max_steps=1
 check "LOG_FROM_ALL_RANKS=1: every rank speaks" test "$(grep -c 'step=1 loss' stdout)" = 2
+train 2 heard_too train.max_steps=1 log.all_ranks=true
+check "... as does log.all_ranks" test "$(grep -c 'step=1 loss' stdout)" = 2
+train 2 not_heard train.max_steps=1
+check "... and only rank 0 by default" test "$(grep -c 'step=1 loss' stdout)" = 1
+run 1 train "$debug" "${small[@]}" run.name=by_name train.max_steps=1
+check "run.name is its folder in runs/" test -s runs/by_name/metrics.jsonl
+run 1 train "$debug" "${small[@]}" run.name=by_name run.dir=elsewhere/here train.max_steps=1
+check "run.dir is where a run lies" test -s elsewhere/here/metrics.jsonl
 train 1 verbose log.verbose=true train.max_steps=1
 expect "log.verbose=true prints all of it" 0 "dist_info:" "legend:" "memory plan per rank" "blocks.0"
 number='[0-9]+(\.[0-9]+)?'
@@ -70,6 +78,26 @@ check "the trace ends at step 5" lacks seen/profile.json '"step":6'
 check "the trace is JSON" awk '{ text = text $0 } END {
   n = gsub(/[{]/, "{", text) - gsub(/[}]/, "}", text); m = gsub(/\[/, "[", text) - gsub(/\]/, "]", text)
   exit n != 0 || m != 0 || text ~ /,[ ]*[]}]/ || text !~ /^[{]"traceEvents":\[/ }' seen/profile.json
+
+# Rates that rise until the loss does, too: what is kept is the newest, the best of the validation, and every fourth.
+rises=(checkpoint.interval=1 checkpoint.keep=1 eval.interval=1 optimizer.warmup_steps=19 optimizer.learning_rate=8
+  checkpoint.async=false log.interval=100)
+kept() { ls "$1/checkpoints" | sed -nE 's/^step_0*([0-9]+)$/\1/p' | sort -n | tr '\n' ' '; }
+train 2 best "${rises[@]}"
+expect "a run whose validation gets worse" 0 "summary:"
+best_step() {
+  sed -nE 's/^\{"step":([0-9]+),.*"val_loss":([0-9.]+).*/\2 \1/p' "$1/metrics.jsonl" | sort -g | awk 'NR == 1 { print $2 }'
+}
+check "the best is neither the first nor the newest" test "$(best_step best)" -gt 1 -a "$(best_step best)" -lt 20
+check "checkpoint.best keeps it beside the newest" test "$(kept best)" = "$(best_step best) 20 "
+run 1 eval "best/checkpoints/step_$(printf %08d "$(best_step best)")"
+check "... and it has that loss" eval \
+  '[ "$(sed -nE "s/.*val_loss=([0-9]+\.[0-9]{3}).*/\1/p" stdout)" = "$(grep "^{\"step\":$(best_step best)," best/metrics.jsonl |
+    sed -nE "s/.*\"val_loss\":([0-9.]+).*/\1/p" | xargs printf %.3f)" ]'
+train 2 newest "${rises[@]}" checkpoint.best=false
+check "... without it the newest alone" test "$(kept newest)" = "20 "
+train 2 every_fourth "${rises[@]}" checkpoint.best=false checkpoint.keep_every=4
+check "checkpoint.keep_every: multiples of it stay" test "$(kept every_fourth)" = "4 8 12 16 20 "
 
 train 2 seen
 expect "the same command again: nothing left to do" 0 "resumed from seen/checkpoints/step_00000020" \

@@ -79,18 +79,45 @@ void check_norm_bias(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
                         "legal: \"auto\" or \"no\""});
 }
 
+/// Numbers of scalings other than the one that the model has, which would be ignored.
+void check_rope_numbers(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  using Kind = ops::RopeScaling::Kind;
+  const ops::RopeScaling standard, &own = gpt.rope_scaling;
+  const bool llama3 = own.kind == Kind::llama3, yarn = own.kind == Kind::yarn;
+  const auto only = [&](const char* name, bool given, bool used, const char* kinds) {
+    const std::string key = std::string("model.") + name;
+    if (given && !used)
+      problems.push_back(
+          {{key, "model.rope_scaling"},
+           fmt::format("{} is for model.rope_scaling = {} alone; leave it out", key, kinds)});
+  };
+  const char *const of_llama3 = "\"llama3\"", *const of_yarn = "\"yarn\"";
+  only("rope_original", own.original != standard.original, llama3 || yarn,
+       "\"llama3\" or \"yarn\"");
+  only("rope_low_factor", own.low != standard.low, llama3, of_llama3);
+  only("rope_high_factor", own.high != standard.high, llama3, of_llama3);
+  only("rope_beta_fast", own.beta_fast != standard.beta_fast, yarn, of_yarn);
+  only("rope_beta_slow", own.beta_slow != standard.beta_slow, yarn, of_yarn);
+  only("rope_truncate", own.truncate != standard.truncate, yarn, of_yarn);
+  only("rope_attention_factor", own.attention_factor != standard.attention_factor, yarn, of_yarn);
+}
+
 void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
   const ops::RopeScaling& scaling = gpt.rope_scaling;
   using Kind = ops::RopeScaling::Kind;
   const auto add = [&](const char* key, const std::string& why) {
     problems.push_back({{key, "model.rope_scaling"}, why});
   };
+  check_rope_numbers(gpt, problems);
   if (gpt.position != Position::rope) {
-    if (scaling.kind != Kind::none)
-      add("model.position", "model.rope_scaling is for model.position = \"rope\"");
-    if (gpt.rope_skip_interval > 0)
-      problems.push_back({{"model.rope_skip_interval", "model.position"},
-                          "model.rope_skip_interval is for model.position = \"rope\""});
+    const auto of_rope = [&](const std::string& key, bool given) {
+      if (given)
+        problems.push_back({{key, "model.position"}, key + " is for model.position = \"rope\""});
+    };
+    of_rope("model.rope_scaling", scaling.kind != Kind::none);
+    of_rope("model.rope_factor", scaling.factor != ops::RopeScaling().factor);
+    of_rope("model.rope_skip_interval", gpt.rope_skip_interval > 0);
+    of_rope("model.rope_theta", gpt.rope_theta != GptConfig().rope_theta);
     return;
   }
   if (scaling.kind == Kind::none) {
@@ -143,8 +170,21 @@ void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
 
 /// What of model.lora does not go with the rest of the model.
 void check_lora(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
-  const Lora& lora = gpt.lora;
-  if (lora.rank == 0) return;
+  const Lora none, &lora = gpt.lora;
+  if (lora.rank == 0) {
+    const auto unused = [&](const char* name, bool given) {
+      const std::string key = std::string("model.lora.") + name;
+      if (given)
+        problems.push_back({{key, "model.lora.rank"},
+                            key + " is for adapters, which model.lora.rank = 0 does not make; "
+                                  "leave it out, or set the rank"});
+    };
+    unused("alpha", lora.alpha != none.alpha);
+    unused("dropout", lora.dropout != none.dropout);
+    unused("rank_stabilised", lora.rank_stabilised != none.rank_stabilised);
+    unused("targets", lora.targets != none.targets);
+    return;
+  }
   const bool gated = ops::activation_inputs(gpt.activation) == 2;
   for (const std::string& target : lora.targets)
     if (target == "gate" && !gated)
@@ -284,6 +324,10 @@ std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
   const auto add = [&](std::vector<std::string> keys, std::string text) {
     problems.push_back({std::move(keys), std::move(text)});
   };
+  if (deck.device == "cpu" && gpt.attention == ops::AttentionImplementation::cudnn)
+    add({"model.attention", "device"},
+        "model.attention = \"cudnn\" is for device = \"cuda\", not \"cpu\"; legal: \"auto\" or "
+        "\"own\"");
   const std::int64_t ranks = deck.parallel.context;
   if (ranks == 1) return problems;
   const std::int64_t t = deck.parallel.tensor;
