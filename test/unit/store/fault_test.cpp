@@ -36,7 +36,7 @@ class CheckpointFault : public ::testing::Test {
     CheckpointStore reader((run.empty() ? run_.path() : run) + "/checkpoints", *alone_);
     const auto found = reader.find_newest_valid();
     if (!found) return -1;
-    EXPECT_TRUE(found->skipped.empty()) << found->skipped.front();
+    EXPECT_TRUE(found->skipped.empty()) << found->skipped.front().reason;
     TensorSet set(Cut::everything, 0, 1, static_cast<std::uint64_t>(found->manifest.step));
     reader.load(*found, set.tensors());
     EXPECT_EQ(set.wrong(), 0);
