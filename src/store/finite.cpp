@@ -18,14 +18,14 @@ constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 template <class Bits>
 void look_at(NotFinite& found, const char* data, Bits exponent, std::int64_t elements,
              std::int64_t at) {
-  constexpr std::int64_t kBlock = 4096;
+  constexpr std::int64_t kElementsAtOnce = 4096;
   const auto bits_of = [data](std::int64_t i) {
     Bits bits;
     std::memcpy(&bits, data + static_cast<std::size_t>(i) * sizeof bits, sizeof bits);
     return bits;
   };
-  for (std::int64_t block = 0; block < elements; block += kBlock) {
-    const std::int64_t end = std::min(block + kBlock, elements);
+  for (std::int64_t block = 0; block < elements; block += kElementsAtOnce) {
+    const std::int64_t end = std::min(block + kElementsAtOnce, elements);
     std::int64_t count = 0;
     for (std::int64_t i = block; i < end; ++i) count += (bits_of(i) & exponent) == exponent;
     if (count == 0) continue;
