@@ -1,5 +1,6 @@
 #pragma once
 // How far the memory of a process grows during an action, for tests of what a file may cost.
+#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -21,6 +22,9 @@ inline long peak_growth(const std::function<void()>& action) {
       getrusage(RUSAGE_SELF, &used);
       return used.ru_maxrss * 1024;
     };
+    // Large blocks are returned when they are freed, as in a new process; what earlier tests of
+    // this program freed would keep them.
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
     const long before = peak();
     action();
     *grown = peak() - before;

@@ -223,7 +223,7 @@ class TokenizerReader {
   }
 
   void read_vocabulary() {
-    constexpr std::size_t kGaps = 65'536;
+    constexpr std::size_t kGaps = std::size_t{1} << 19;  // a cut vocabulary keeps its ids
     const Json& added = field(file_, "added_tokens");
     entries_ = tables_.entries().size() + (added.is_array() ? added.size() : 0);
     most_ids_ = 2 * entries_ + kGaps;

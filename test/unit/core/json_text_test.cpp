@@ -113,7 +113,7 @@ TEST(JsonText, TimeGrowsWithTheNumberOfKeys) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Whatever a text consists of, it is read with at most 12 times its size, or refused.
 TEST(JsonText, MemoryIsAMultipleOfTheText) {
-  constexpr std::size_t kBytes = std::size_t{5} << 20;
+  constexpr std::size_t kBytes = std::size_t{3} << 20;
   const auto repeated = [](const std::string& part, const std::string& open,
                            const std::string& close) {
     std::string text = open;

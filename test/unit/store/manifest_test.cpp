@@ -137,7 +137,7 @@ TEST(CheckpointManifest, NumbersThatAreNoneAreRefused) {
             "'-000000f' is no checksum of 8 hexadecimal digits");
   EXPECT_EQ(
       reason("\"layout\":\"dp 4\"", "\"layout\":" + std::string(100, '[') + std::string(100, ']')),
-      "nested deeper than 64 levels");
+      "line 1, column 265: nested deeper than 64 levels");
 }
 
 TEST(CheckpointManifest, AnotherFormatVersionIsNamed) {

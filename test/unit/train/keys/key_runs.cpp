@@ -7,12 +7,14 @@
 
 #include "choir/comm/mpi/mpi_communicator.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/crc32c.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "choir/deck/deck_layout.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/lab/plan/layout_plan.hpp"
 #include "choir/lab/verify/verify_record.hpp"
+#include "choir/store/manifest.hpp"
 #include "choir/train/loop/train.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
@@ -90,13 +92,26 @@ std::string metrics_of(const std::string& path) {
   return text;
 }
 
+/// The tensors of a checkpoint by the bytes on the disk. The rest of the file holds times.
+std::string contents_of(const fs::path& checkpoint) {
+  const std::string bytes = read_bytes(checkpoint / kStateName);
+  std::uint32_t crc = 0;
+  for (const TensorRecord& tensor :
+       Manifest::parse(read_bytes(checkpoint / kManifestName)).tensors) {
+    const auto at = std::min(static_cast<std::size_t>(tensor.offset), bytes.size());
+    const std::string part = bytes.substr(at, static_cast<std::size_t>(tensor.bytes()));
+    crc = crc32c(part.data(), part.size(), crc);
+  }
+  return fmt::format(" tensors {:08x}", crc);
+}
+
 std::string files_of(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const std::string name = fs::relative(entry.path(), folder).string();
     names.push_back(name.substr(0, name.find("tfevents")));  // a time follows
-    if (entry.path().extension() == ".h5")
-      names.back() += fmt::format(" {}", std::hash<std::string>()(read_bytes(entry.path())));
+    if (entry.path().filename() == kManifestName)
+      names.back() += contents_of(entry.path().parent_path());
   }
   std::sort(names.begin(), names.end());
   return join(names, "\n") + "\n";
