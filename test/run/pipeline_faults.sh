@@ -14,7 +14,7 @@ for stage in 0 1 3; do
   took=$(($(now_ms) - began))
   expect "stage $stage throws in backward" 5 "[rank $stage/" "step 6: stage $stage of 4, backward of micro-batch" \
     "rank $stage throws in backward of step 6"
-  in_time "... stage $stage: all stop within 9 s" "$took" 9000
+  in_time "stage $stage: all stop within 9 s" "$took" 9000
   loadable "... throws" "throws$stage"
 
   began=$(now_ms)
@@ -22,7 +22,7 @@ for stage in 0 1 3; do
   took=$(($(now_ms) - began))
   expect "stage $stage hangs in backward" 5 "watchdog: rank" "made no progress" "exit code 5" \
     "rank $stage is behind, in phase \"step 6: stage $stage of 4, backward of micro-batch"
-  in_time "... stage $stage, which hangs: all stop within 11 s" "$took" 11000
+  in_time "stage $stage, which hangs: all stop within 11 s" "$took" 11000
   loadable "... hangs" "hangs$stage"
 done
 train 4 killed "${fixed[@]}" parallel.schedule=zb-h1 fault.enable=true fault.phase=forward fault.kill_rank=2 fault.kill_step=6

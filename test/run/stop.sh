@@ -40,7 +40,7 @@ began=$(now_ms)
 train 2 walltime "${long[@]}" run.walltime=3 run.walltime_margin=1
 took=$(($(now_ms) - began))
 expect "the walltime" 75 "walltime of" "checkpoint walltime/checkpoints/step_"
-in_time "... within 5 s" "$took" 5000
+in_time "the walltime: within 5 s" "$took" 5000
 
 train 2 request fault.enable=true fault.stop_step=7
 expect "a stop request at step 7" 75 "stopping after step 7" "step_00000007"
@@ -67,7 +67,7 @@ for signal in TERM INT; do
   took=$(($(now_ms) - began))
   remember 1
   check "SIG$signal to mpiexec stops it (exit code $code)" eval "[ $code != 0 ] && [ $code != 124 ]"
-  in_time "... within 3.5 s of SIG$signal" "$took" 3500
+  in_time "SIG$signal to mpiexec: within 3.5 s" "$took" 3500
 done
 start 0 train "$debug" "${small[@]}" run.dir=term_single "${long[@]}"
 wait_for out "step=20 "
@@ -76,7 +76,7 @@ kill -TERM "$pid"
 end 10
 took=$(($(now_ms) - began))
 expect "SIGTERM without a launcher" 1 "stopping after step" "SIGTERM"
-in_time "... within a second" "$took" 1000
+in_time "SIGTERM without a launcher: within a second" "$took" 1000
 
 train 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5
 expect_killed "SIGKILL of one rank"

@@ -9,7 +9,7 @@ began=$(now_ms)
 run 0 plan "${large[@]}" --ranks 1024 --target h200
 took=$(($(now_ms) - began))
 expect "a plan for 1,024 cards" 0 "layouts of 1,024 ranks"
-in_time "... within 10 s" "$took" 10000
+in_time "a plan for 1,024 cards: within 10 s" "$took" 10000
 
 # The report of 100,000 steps: seconds and bytes.
 mkdir long
@@ -19,7 +19,7 @@ began=$(now_ms)
 run 0 report long
 took=$(($(now_ms) - began))
 expect "the report of 100,000 steps" 0 "long/report.html"
-in_time "... within 2 s" "$took" 2000
+in_time "the report of 100,000 steps: within 2 s" "$took" 2000
 check "... less than 2 MB ($(file_bytes long/report.html) bytes)" test "$(file_bytes long/report.html)" -lt 2000000
 
 # SIGTERM while a run starts: nobody polls yet.
@@ -32,6 +32,6 @@ for ranks in 0 2; do
   took=$(($(now_ms) - began))
   check "SIGTERM while starting, $ranks ranks (exit code $code)" \
     eval "[ $code != 0 ] && [ $code != 124 ] && lacks out 'step=1 '"
-  in_time "... ends it, $ranks ranks" "$took" 3500
+  in_time "SIGTERM while starting: the end of $ranks ranks within 3.5 s" "$took" 3500
   [ "$ranks" != 0 ] || check "... is said" has out "stopped while starting"
 done

@@ -15,7 +15,7 @@ hangs() {  # hangs NAME RANKS WORDS... -- OVERRIDE...: ends in time
   took=$(($(now_ms) - began))
   expect "$name" 5 "watchdog: rank" "made no progress" "exit code 5" "the last calls of each rank are in $name/flight" \
     "${words[@]}"
-  in_time "... $name: within its time-out and 7 s" "$took" 9000
+  in_time "$name: within its time-out and 7 s" "$took" 9000
 }
 
 hangs in_forward 3 "rank 1 is behind, in phase \"step 4: forward\"" "rank 1 (process" "where rank" \
@@ -45,7 +45,7 @@ began=$(now_ms)
 train 3 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5 parallel.timeout=25 eval.interval=0
 took=$(($(now_ms) - began))
 check "a killed rank is named" matches out "sees that rank 1 \(process [0-9]+\) has died, in phase"
-in_time "... within 7 s" "$took" 7000
+in_time "a killed rank is named: within 7 s" "$took" 7000
 unset OMPI_MCA_orte_enable_recovery
 
 train 2 watched "${quick[@]}" parallel.timeout=30 watch.calls=true watch.weights=5 watch.ranks=10

@@ -78,7 +78,7 @@ command="a rank that dies" code=0 began=$(now_ms)
   parallel.transport=mpi parallel.timeout=100 eval.interval=0 fault.enable=true fault.kill_rank=1 fault.kill_step=10) >out 2>&1 || code=$?
 took=$(($(now_ms) - began))
 expect "a rank that dies under srun" 137 "fault: rank 1 is killed" "task 1: Killed"
-in_time "... takes the others with it in 11 s" "$took" 11000
+in_time "a rank that dies takes the others with it in 11 s" "$took" 11000
 
 # What Debian's Open MPI does without PMIx, and who is to blame, is said.
 command="srun --mpi=pmi2" code=0
