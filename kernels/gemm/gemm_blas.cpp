@@ -65,8 +65,7 @@ void gemm_blas(PlanCache& plans, const GemmArgs& args) {
   CHOIR_CHECK(args.m <= kLargest && args.n <= kLargest && args.k <= kLargest,
               "{} x {} x {} is too large for CBLAS", args.m, args.n, args.k);
   // Each thread of the team has one, and so has the caller.
-  const int threads = omp_get_max_threads();
-  if (threads > 1 && !omp_in_parallel()) require_blas_buffers(threads + 1);
+  if (!omp_in_parallel()) require_blas_buffers(omp_get_max_threads() + 1);
   switch (args.in) {
     case DType::f64:
       return multiply(args, static_cast<const double*>(args.a), static_cast<const double*>(args.b),

@@ -1,31 +1,57 @@
 // A limit on addresses (ulimit -v) that is too low for the libraries ends the program with a
-// message. OpenBLAS maps a buffer of 128 MiB when it is loaded, which is before main(), and where
-// the system refuses it asks again for ever. The functions of .preinit_array run before those of
-// any library, so the program asks there. Sanitizers reserve addresses without end, so that their
-// programs do without this source.
+// message. OpenBLAS maps 128 MiB for each thread when it is loaded, which is before main(), and
+// where the system refuses it asks again for ever. The functions of .preinit_array run before those
+// of any library, so the program asks there. Sanitizers reserve addresses without end, so that
+// their programs do without this source.
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <string_view>
 
 namespace {
 
-/// The buffer, and some more for what other libraries take before main().
-constexpr std::size_t kNeeded = std::size_t{160} << 20;
+constexpr std::size_t kBuffer = std::size_t{128} << 20;
+/// What other libraries take before main().
+constexpr std::size_t kOthers = std::size_t{32} << 20;
 
-extern "C" void require_addresses(int, char**, char**) {
-  void* const memory =
-      mmap(nullptr, kNeeded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+/// The C library has not set up getenv() yet.
+int number_of(char** environment, std::string_view name) {
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view line(*environment);
+    if (line.starts_with(name) && line.substr(name.size()).starts_with('='))
+      return atoi(line.data() + name.size() + 1);
+  }
+  return 0;
+}
+
+/// The number of threads for which OpenBLAS has buffers when it is loaded.
+int first_team(char** environment) {
+  cpu_set_t cores;
+  const int most = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  for (const char* name : {"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"}) {
+    const int threads = number_of(environment, name);
+    if (threads > 0) return std::min(threads, most);
+  }
+  return std::clamp(most, 1, 128);
+}
+
+extern "C" void require_addresses(int, char**, char** environment) {
+  const std::size_t needed = static_cast<std::size_t>(first_team(environment)) * kBuffer + kOthers;
+  void* const memory = mmap(nullptr, needed, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory != MAP_FAILED) {
-    munmap(memory, kNeeded);
+    munmap(memory, needed);
     return;
   }
   constexpr std::string_view kWords =
-      "choir: out of memory: the system does not give the libraries of this program the 160 MiB "
-      "of addresses that they need to start\n"
-      "  -> raise the limit (ulimit -v)\n";
+      "choir: out of memory: the system does not give the libraries of this program the "
+      "addresses that they need to start, 128 MiB for each thread\n"
+      "  -> raise the limit (ulimit -v), or use fewer threads (OMP_NUM_THREADS)\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
   _exit(1);
 }
