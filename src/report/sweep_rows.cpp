@@ -272,6 +272,9 @@ Sweep read_sweep(const std::string& folder) {
     try {
       runs.push_back(read_json(file_text(path), path.string()));
       (void)point_of(runs.back());
+    } catch (const JsonError& problem) {
+      throw DataError(fmt::format("'{}' is no run of a sweep: {}", path.string(), problem.what()),
+                      "remove it and run the sweep again");
     } catch (const json::exception& problem) {
       throw DataError(
           fmt::format("'{}' is no run of a sweep: {}", path.string(), plain_cause(problem)),

@@ -163,7 +163,7 @@ train_speech 1 wrong data.val=nowhere
 expect "missing validation data" 3 "nowhere"
 train_speech 1 wrong data.batch_duration=0.3
 expect "an utterance larger than a batch" 2 "batch_duration"
-train_speech 2 wrong model.hop=640 model.subsampling=8
+train_speech 2 wrong model.hop=512 model.subsampling=8
 expect "CTC is impossible" 3 "CTC is impossible" "model.subsampling"
 # Validation judges all that was said: a warning, not an error.
 train_speech 2 fast model.hop=400 model.subsampling=8 data.max_labels_per_second=4 train.max_steps=1

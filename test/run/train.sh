@@ -79,8 +79,8 @@ check "the trace is JSON" awk '{ text = text $0 } END {
   n = gsub(/[{]/, "{", text) - gsub(/[}]/, "}", text); m = gsub(/\[/, "[", text) - gsub(/\]/, "]", text)
   exit n != 0 || m != 0 || text ~ /,[ ]*[]}]/ || text !~ /^[{]"traceEvents":\[/ }' seen/profile.json
 
-# Rates that rise until the loss does, too: what is kept is the newest, the best of the validation, and every fourth.
-rises=(checkpoint.interval=1 checkpoint.keep=1 eval.interval=1 optimizer.warmup_steps=19 optimizer.learning_rate=8
+# Rates at which the loss of the validation goes up and down: the newest checkpoint, the best and every fourth are kept.
+rises=(checkpoint.interval=1 checkpoint.keep=1 eval.interval=1 optimizer.warmup_steps=19 optimizer.learning_rate=0.5
   checkpoint.async=false log.interval=100)
 kept() { ls "$1/checkpoints" | sed -nE 's/^step_0*([0-9]+)$/\1/p' | sort -n | tr '\n' ' '; }
 train 2 best "${rises[@]}"

@@ -97,7 +97,8 @@ std::optional<Table> kept(const std::string& file, const Maker& maker,
         timed.seconds.push_back(time.is_null() ? std::numeric_limits<double>::infinity()
                                                : 1e-3 * time.get<double>());
       if (timed.way < 0 || timed.way >= ops::kMostProposals)
-        throw std::out_of_range(fmt::format("way {}", timed.way));
+        throw DataError(fmt::format("way {} is none of the {} that are proposed", timed.way,
+                                    ops::kMostProposals));
       by_name[line.at("product")] = timed;
     }
     Table table;
