@@ -89,7 +89,7 @@ check "all that runs somewhere: nothing but the GPU is skipped" skips "$gpu"
 check "... the last line counts it" matches out '^[0-9]+ passed, 0 failed, 1 skipped$'
 check "... and nothing comes behind" eval 'tail -n 1 out | grep -qE "^[0-9]+ passed, 0 failed, 1 skipped$"'
 expect "... which is listed with its reason above, and is no failure" 0 "this build has no CUDA (1): kernels, on a GPU"
-check "... a time that was measured stands beside its bound" has out "    measured: it stops: 120 ms, bound 1000 ms"
+check "... a time that was measured stands beside its bound" has out "    measured: it stops: 120 ms, bound $((1000 * patience)) ms"
 check "... timed parts are the last" eval 'grep -nE "passed +0 failed" out | tail -n 1 | grep -q "run/stop"'
 
 echo "Unit.B skips 1: no such processor" >>"$fake/test_unit.tests"
