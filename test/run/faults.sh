@@ -40,7 +40,7 @@ for async in true false; do
   check "... and the checkpoint before is the last" test "$(ls "$name/checkpoints")" = $'latest\nstep_00000005'
 done
 
-train 2 one_fails "${fault[@]}" eval.interval=0 checkpoint.interval=5 fault.write_fail_rank=1 fault.write_fail_step=5
+train 2 one_fails "${fault[@]}" eval.interval=0 checkpoint.interval=5 checkpoint.keep=9 fault.write_fail_rank=1 fault.write_fail_step=5
 expect "one rank cannot write its part" 0 "rank 1 cannot write its part of the save of step 5" "checkpoint of step 5 FAILED"
 check "... of that save alone" eval '[ ! -e one_fails/checkpoints/step_00000005 ] && [ -e one_fails/checkpoints/step_00000010 ]'
 
