@@ -59,7 +59,7 @@ expect "the summary names a slow rank" 0 "  diagnosis        slow rank: rank 1 o
 # A start that takes seconds: longer than it may, or so long that it is mentioned.
 slow=(model.n_layer=1500 model.n_embd=2 model.n_head=1 train.max_steps=1 "${quick[@]}")
 train 1 starts "${slow[@]}" watch.start=0.1
-expect "a start that takes longer than watch.start" 5 "watchdog: rank 0" "(allowed: 0.1 s)"
+expect "a start that takes longer than watch.start" 5 "watchdog: rank 0" "(allowed: 100 ms)"
 train 1 silent fault.enable=true fault.slow_rank=0 fault.slow_step=2 fault.slow_ms=600 train.max_steps=2 "${quick[@]}"
 check "a step that takes its time is not mentioned" lacks out "is still in phase"
 train 1 mentioned fault.enable=true fault.slow_rank=0 fault.slow_step=2 fault.slow_ms=600 train.max_steps=2 "${quick[@]}" \

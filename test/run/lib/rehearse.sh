@@ -33,7 +33,7 @@ flat() {
   for rank in $(values "$many" | awk '$4 == "seconds" && $2 == "-" { print $1 }'); do
     compare_with_first "rank $rank makes as few calls in all" "$rank" calls phases 1.1 20
     compare_with_first "... in at most 12 times the time" "$rank" seconds '- -' 12 0
-    echo "measured: rank $rank of $many: $(tail -n 1 check.log | awk '{ printf "%.1f", $1 > 0 ? $2 / $1 : 0 }') times as long, bound 12"
+    echo "measured: rank $rank of $many: $(tail -n 1 check.log | awk '{ printf "%.1f", ($2 > 0 ? $1 / $2 : 0) }') times as long, bound 12"
     compare_with_first "... in as much memory" "$rank" peak '- -' 1.25 $((more * bytes))
   done
 }
