@@ -92,8 +92,8 @@ check "the best is neither the first nor the newest" test "$(best_step best)" -g
 check "checkpoint.best keeps it beside the newest" test "$(kept best)" = "$(best_step best) 20 "
 run 1 eval "best/checkpoints/step_$(printf %08d "$(best_step best)")"
 check "... and it has that loss" eval \
-  '[ "$(sed -nE "s/.*val_loss=([0-9]+\.[0-9]{3}).*/\1/p" stdout)" = "$(grep "^{\"step\":$(best_step best)," best/metrics.jsonl |
-    sed -nE "s/.*\"val_loss\":([0-9.]+).*/\1/p" | xargs printf %.3f)" ]'
+  '[ "$(sed -nE "s/.*val_loss=([0-9]+\.[0-9]{6}).*/\1/p" stdout)" = "$(grep "^{\"step\":$(best_step best)," best/metrics.jsonl |
+    sed -nE "s/.*\"val_loss\":([0-9.]+).*/\1/p" | xargs printf %.6f)" ]'
 train 2 newest "${rises[@]}" checkpoint.best=false
 check "... without it the newest alone" test "$(kept newest)" = "20 "
 train 2 every_fourth "${rises[@]}" checkpoint.best=false checkpoint.keep_every=4
