@@ -39,6 +39,11 @@ std::string json_cause(const nlohmann::json::exception& error) {
   return "a value is of another type than required";
 }
 
+/// The standard library reports a thread that cannot be started by this code alone.
+bool starts_no_thread(const std::system_error& error) {
+  return error.code() == std::errc::resource_unavailable_try_again;
+}
+
 }  // namespace
 
 std::string plain_cause(const std::exception& error) {
@@ -54,7 +59,8 @@ std::string plain_cause(const std::exception& error) {
   }
   if (dynamic_cast<const Error*>(&error) != nullptr) return error.what();
   if (const auto* system = dynamic_cast<const std::system_error*>(&error))
-    return system->code().message();
+    return starts_no_thread(*system) ? "the system refuses to start a thread"
+                                     : system->code().message();
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return "out of memory: the system gives no more";
   if (dynamic_cast<const std::length_error*>(&error) != nullptr)
@@ -97,6 +103,12 @@ Failure failure_of(const std::exception& error) {
     return {ExitCode::storage,
             fmt::format("{}: {}", kNoStdout, std::strerror(system->code().value())),
             kElsewhere,
+            {}};
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error);
+      system != nullptr && starts_no_thread(*system))
+    return {ExitCode::other,
+            plain_cause(error),
+            "raise the limit on memory (ulimit -v) or on processes (ulimit -u)",
             {}};
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return {ExitCode::other,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "choir/core/json_value.hpp"
@@ -38,6 +39,13 @@ TEST(Failure, TextsOfLibrariesAreReplaced) {
   EXPECT_EQ(cause_of([] { std::vector<int>().reserve(~std::size_t{0}); }),
             "a size is larger than any memory");
   EXPECT_EQ(cause_of([] { throw DataError("a line is cut"); }), "a line is cut");
+}
+
+TEST(Failure, AThreadThatCannotBeStarted) {
+  const std::system_error error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  EXPECT_EQ(failure_of(error).text, "the system refuses to start a thread");
+  EXPECT_EQ(failure_of(error).hint,
+            "raise the limit on memory (ulimit -v) or on processes (ulimit -u)");
 }
 
 }  // namespace
