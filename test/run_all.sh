@@ -245,7 +245,7 @@ for script in "${scripts[@]}"; do
   is_in "$name" "$beside_others $timed_scripts" || part "run/$name" "$(limit_of "$script")" "$script" "$build"
 done
 
-# What depends on time, with nothing beside it.
+# Tests that depend on time run with nothing beside them.
 OMP_NUM_THREADS=1 gtest "timed, unit" 1 "$build/test_unit" --gtest_filter="$timed_unit"
 for ranks in "${timed_ranks[@]}"; do
   OMP_NUM_THREADS=1 gtest "timed, mpi, $ranks ranks" "$ranks" "$build/test_mpi" --gtest_filter="$timed_mpi"
@@ -260,7 +260,7 @@ done
 
 cat "$logs"/*.outcomes 2>/dev/null >"$logs/outcomes"
 skips_of_tests <"$logs/outcomes" >>"$logs/skipped"
-# What no filter above takes is a test that does not run, too. After a failure there may be many, for another reason.
+# A test that no filter above selects does not run, too. After a failure there may be many, for another reason.
 if [ -n "$emulated" ] && [ "$failed" -eq 0 ]; then
   for program in unit mpi host_cuda_mpi host_cuda_plain; do tests_of "$build/test_$program"; done >"$logs/tests"
   never_selected "$logs/tests" <"$logs/outcomes" >>"$logs/skipped"

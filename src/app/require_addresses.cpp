@@ -16,7 +16,7 @@
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{128} << 20;
-/// What other libraries take before main().
+/// Other libraries map less than this before main().
 constexpr std::size_t kOthers = std::size_t{32} << 20;
 
 /// The C library has not set up getenv() yet.

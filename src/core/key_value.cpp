@@ -158,7 +158,7 @@ json from_command(const Key& key, const std::string& raw) {
   try {
     value = read_json(raw, key.path);
   } catch (const JsonError& error) {
-    // What is not JSON, or is too much of it, is judged as a text; a key that is given twice is not.
+    // A value that is not JSON, or too deep, is judged as a text. A key given twice is an error.
     if (error.fault().cause.find("is given twice") != std::string::npos)
       throw DeckError(error.what(), error.hint());
   }

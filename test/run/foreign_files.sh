@@ -80,7 +80,7 @@ attacked "deck.json of a run" run/deck.json "0 3" report run --out made
 mkdir sweep && echo '{"bench": "step"}' >sweep/a.json
 attacked "a run of a sweep" sweep/a.json 3 bench scaling sweep
 
-# What a line of a manifest lacks is told by its place, in our words.
+# A message about a field that a manifest lacks names the line and quotes no library.
 printf '%s\n' '{"audio_filepath": "a.wav", "duration": 1.0, "text": "a"}' '{"audio_filepath": "a.wav", "text": "a", "text": "b"}' >two.jsonl
 run 0 prepare audio two.jsonl --out made
 expect "a key twice in the second line" 3 "two.jsonl:2" "column 42: key 'text' is given twice (first in column 29)"

@@ -30,7 +30,7 @@ for round in 1 2; do
   check "... continues bitwise" is_continued "storm$round" straight $steps
 done
 
-# What a library, a profiler, a terminal and a batch system send, to handlers that are not ours.
+# Foreign handlers receive the signals that libraries, profilers, terminals and batch systems send.
 "${CC:-cc}" -O1 -shared -fPIC -o handlers.so "$root/test/run/lib/foreign_handlers.c" -lrt
 export FOREIGN_COUNTS=$PWD/counts
 LD_PRELOAD=$PWD/handlers.so start 0 train "$debug" "${small[@]}" run.dir=handlers "${wide[@]}" train.max_steps=$steps

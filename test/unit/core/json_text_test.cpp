@@ -76,7 +76,7 @@ TEST(JsonText, MalformedTextHasAPositionAndAPlainCause) {
       {"[\"\\u12\"]", "\\u is not followed by four hexadecimal digits"},
       {"[\"\\q\"]", "a backslash is followed by an unknown character"},
       {"[\"abc", "a text has no closing quote"},
-      // What the library reads out of the text into its own message decides nothing.
+      // The library's own message does not decide which cause is reported.
       {"[invalid number; ill-formed UTF-8; missing closing quote]",
        "an unknown word or character"}};
   for (const auto& [text, cause] : broken) {

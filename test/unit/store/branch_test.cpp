@@ -1,4 +1,4 @@
-// Which checkpoint of several branches a run continues from.
+// A run with several branches continues from the right checkpoint.
 #include "choir/store/branch.hpp"
 
 #include <gtest/gtest.h>

@@ -52,7 +52,7 @@ class GgufTables {
     if (value == nullptr) refuse(fmt::format("does not say '{}'", key));
     return *value;
   }
-  /// As JSON has it.
+  /// The text as a JSON string.
   std::string quoted(const std::string& token) const {
     if (!is_utf8(token))
       refuse(fmt::format("has the token or merge {}, which is not UTF-8", shown_as_text(token)));
