@@ -193,8 +193,9 @@ for ranks in ${emulated:+"${rank_counts[@]}"}; do
 done
 # The kernels on the CPU, spread over the cores: their blocks and threads shuffled, under the memory checkers, and the
 # cases named for it under the race detector; at length in order of the source, too. Trainings that are compared in every
-# form take minutes under the checkers, and call no kernel that the others do not. A test that a process dies of a write to
-# device memory is in the plain program alone: under the checkers that memory comes from malloc.
+# form take minutes under the checkers, and call no kernel that the others do not. The plain program also runs the
+# death tests, because one of them exists only there: the host may not write to device memory, which the programs under
+# the checkers take from malloc.
 if [ -n "$emulated" ]; then
   trainings='*ChangesNoBit*:*OfAnyZeroStage*:*ComeAgain:*GivesTheBitsOfAQueuedOne'
   if [ "$long" = --long ]; then
