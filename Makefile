@@ -32,19 +32,20 @@ MAKEFLAGS += --no-builtin-rules
 
 # --- goals that must work before anything is installed ---------------------------------------------
 QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex
-SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style $(QUICKSTARTS) test test-long bundle
+SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style house $(QUICKSTARTS) test test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
   NEEDS_FEATURES := 1
 endif
 
-.PHONY: all deps deps-speech help clean features $(QUICKSTARTS) test test-long bundle install layers style data-shakespeare
+.PHONY: all deps deps-speech help clean features $(QUICKSTARTS) test test-long bundle install layers style house data-shakespeare
 help:
 	@sed -n '3,18p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
 	@echo "  make deps-speech     recorded prompts for 'choir prepare corpus asterisk' (apt)"
 	@echo "  make fuzz            the programs that test/run/long/fuzz.sh runs (Clang: .make/deps.sh --fuzz)"
 	@echo "  make bundle          everything that another machine needs to run it, in one file"
-	@echo "  make layers style    the house rules: who may include whom; file sizes and names"
+	@echo "  make layers style    checks the house rules: who may include whom, file sizes, names, format"
+	@echo "  make house           prints the figures of the source that the house rules limit"
 	@echo "  make clean           removes $(BUILD)"
 
 deps:
@@ -121,6 +122,8 @@ layers:
 	@.make/layers.sh
 style:
 	@.make/style.sh
+house:
+	@.make/house.sh
 
 clean:
 	rm -rf $(BUILD)

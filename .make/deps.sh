@@ -4,6 +4,7 @@
 #   deps.sh PREFIX        unpacks the same packages below PREFIX, without root
 #   deps.sh --if-missing  installs only when something is missing; silent otherwise
 #   deps.sh --fuzz              Clang, for `make fuzz`, when it is missing
+#   deps.sh --format            clang-format 14, with which `make style` compares the format of the sources
 #   deps.sh --speech [PREFIX]  the recorded prompts that `choir prepare corpus asterisk` reads, and nothing else
 #   deps.sh --long [--if-missing]  what `make test-long` needs beside: a batch system of its own (SLURM), another MPI,
 #                          another compiler
@@ -18,6 +19,10 @@ if [ "${1:-}" = --speech ]; then
 elif [ "${1:-}" = --fuzz ]; then
   command -v "${CLANGXX:-clang++}" >/dev/null 2>&1 && exit 0
   packages=(clang)
+  shift
+elif [ "${1:-}" = --format ]; then
+  command -v clang-format-14 >/dev/null 2>&1 && exit 0
+  packages=(clang-format-14)
   shift
 elif [ "${1:-}" = --long ]; then
   packages=(slurm-wlm munge libpmix2 mpich libmpich-dev libhdf5-dev clang-16 libomp-16-dev)

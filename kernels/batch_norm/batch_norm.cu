@@ -57,8 +57,8 @@ void batch_norm_forward(const Stream& stream, const ops::BatchNorm& args) {
         if (plan.blocks > 0)
           launch(stream, "batch_norm_moments", batch_norm_moments_kernel<T, kPacked>, shape, a,
                  p.x);
-        launch(stream, "batch_norm_join", batch_norm_join_kernel<>, columns(width, kJoinThreads),
-               a, to);
+        launch(stream, "batch_norm_join", batch_norm_join_kernel<>, columns(width, kJoinThreads), a,
+               to);
       } else {
         launch(stream, "batch_norm_given", batch_norm_given_kernel<>, columns(width, kWarp), width,
                to);
@@ -85,8 +85,8 @@ void batch_norm_backward(const Stream& stream, const ops::BatchNormBackward& arg
       constexpr bool kPacked = decltype(packed)::value;
       const LaunchShape shape = tiles<T, kPacked>(plan, width);
       launch(stream, "batch_norm_sums", batch_norm_sums_kernel<T, kPacked>, shape, a, p);
-      launch(stream, "batch_norm_totals", batch_norm_totals_kernel<>,
-             columns(width, kJoinThreads), a, plan.blocks, gradient(args.d_weight), gradient(args.d_bias));
+      launch(stream, "batch_norm_totals", batch_norm_totals_kernel<>, columns(width, kJoinThreads),
+             a, plan.blocks, gradient(args.d_weight), gradient(args.d_bias));
       launch(stream, "batch_norm_backward", batch_norm_backward_kernel<T, kPacked>, shape, a, p,
              plan.blocks);
     });

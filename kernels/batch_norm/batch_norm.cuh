@@ -112,8 +112,8 @@ struct BatchNormStatistics {
 };
 
 // The second stage of sums over rows: a column a lane, so that a warp reads whole lines, and the
-// blocks by turns of the warps. One thread a column took 37 us for 48 blocks and 133 for 188 (H100):
-// every block waits for the memory, and for two divisions in double.
+// blocks by turns of the warps. One thread a column took 37 us for 48 blocks and 133 for 188
+// (H100): every block waits for the memory, and for two divisions in double.
 constexpr int kJoinWarps = 16, kJoinThreads = kJoinWarps * kWarp;
 
 /// Sums over the warps, in their order, for the first one; nobody else's mean anything afterwards.

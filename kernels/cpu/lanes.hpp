@@ -30,8 +30,8 @@ inline V shuffled(V a, V b, Lane) {
 /// a[0], b[0], a[1], b[1] ...; the first (0) or second (1) half of all.
 template <int kHalf, class V>
 inline V interleave(V a, V b) {
-  return shuffled(
-      a, b, [](int i) { return i / 2 + (i % 2) * kLanesOf<V> + kHalf * kLanesOf<V> / 2; });
+  return shuffled(a, b,
+                  [](int i) { return i / 2 + (i % 2) * kLanesOf<V> + kHalf * kLanesOf<V> / 2; });
 }
 
 /// v[i][j] <-> v[j][i], of as many vectors as they have lanes: step by step twice as many elements

@@ -112,9 +112,9 @@ void cross_entropy(const ops::CrossEntropy& args) {
   auto* losses = static_cast<Sum<T>*>(args.losses.data);
   parallel_ranges(rows, columns * 4, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r)
-      losses[r] = finish_row(args, terms, of_rows.weight(r),
-                             static_cast<T*>(args.logits.data) + r * columns, columns,
-                             of_rows.target(r));
+      losses[r] =
+          finish_row(args, terms, of_rows.weight(r),
+                     static_cast<T*>(args.logits.data) + r * columns, columns, of_rows.target(r));
   });
 }
 
@@ -178,7 +178,8 @@ void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
     const double weight = of_rows.weight(r);
     losses[r] = static_cast<Sum<T>>(weight * terms.loss(exps, static_cast<double>(sums[1]), mean));
     if (args.write_gradient)
-      write_row(terms.times(weight), z, columns.all, columns.counted, columns.local(target), maxima[r], exps);
+      write_row(terms.times(weight), z, columns.all, columns.counted, columns.local(target),
+                maxima[r], exps);
   });
 }
 

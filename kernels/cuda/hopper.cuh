@@ -1,8 +1,9 @@
 #pragma once
 // The instructions of sm_90a, each with a twin that test/host_cuda executes: matrix products that a
-// group of four warps issues and waits for later (wgmma), boxes of tensors that a copy engine brings
-// (TMA), and the barriers in shared memory that both meet at. Source of the semantics: PTX ISA 9.0;
-// sections are named where an instruction is. A kernel's body stands in `if constexpr (kHopper)`.
+// group of four warps issues and waits for later (wgmma), boxes of tensors that a copy engine
+// brings (TMA), and the barriers in shared memory that both meet at. Source of the semantics: PTX
+// ISA 9.0; sections are named where an instruction is. A kernel's body stands in `if constexpr
+// (kHopper)`.
 //
 // A tile, as the copy engine leaves it: rows of 128 bytes (64 elements), so wider tiles are several
 // slabs of 64 columns, and chunk c of row r lies at c ^ r % 8 (128-byte swizzle: bits 4-6 of an
@@ -41,7 +42,8 @@ __device__ inline void barrier_wait(Barrier* barrier, unsigned parity);
 /// What this thread has written to shared memory, barriers included, is seen by the copy engine and
 /// by wgmma (9.7.13.4, fence.proxy.async).
 __device__ inline void fence_async_proxy();
-/// Barrier `id` (1..15) of the block for `threads` of its threads, whole warps (9.7.13.1, bar.sync).
+/// Barrier `id` (1..15) of the block for `threads` of its threads, whole warps (9.7.13.1,
+/// bar.sync).
 __device__ inline void named_barrier(unsigned id, unsigned threads);
 
 // --- copies by the engine (9.7.9.27.1.2, cp.async.bulk.tensor) ---------------------------------
@@ -51,7 +53,7 @@ __device__ inline void named_barrier(unsigned id, unsigned threads);
 __device__ inline void load_box(void* shared, const CUtensorMap* map, int column, int head, int row,
                                 int sample, Barrier* barrier);
 
-// --- registers (9.7.19.5, setmaxnreg), all threads of a warp group --------------------------------
+// --- registers (9.7.19.5, setmaxnreg), all threads of a warp group -----------------------------
 template <int kRegisters>
 __device__ inline void give_registers();
 template <int kRegisters>
@@ -67,7 +69,8 @@ template <class... Sums>
 __device__ inline void wgmma_fence(Sums&... sums);
 /// The products issued since the last commit form a group (9.7.15.7.2).
 __device__ inline void wgmma_commit();
-/// Until at most kPending groups are under way; `sums` are those that are complete then (9.7.15.7.3).
+/// Until at most kPending groups are under way; `sums` are those that are complete then
+/// (9.7.15.7.3).
 template <int kPending, class... Sums>
 __device__ inline void wgmma_wait(Sums&... sums);
 /// sums [64 x 8 kN] = A [64 x 16] B [16 x 8 kN], added to them if `accumulate`. Warp w of the group
@@ -139,9 +142,9 @@ inline void wgmma_wait(Sums&...) {
 }
 template <class T, bool kRowsOfB, int kN>
 inline void wgmma(float (&sums)[kN][4], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  host_cuda::hopper::issue({8 * kN, DTypeOf<T>::value == DType::bf16, kRowsOfB, true, a, b,
-                            accumulate},
-                           nullptr, &sums[0][0]);
+  host_cuda::hopper::issue(
+      {8 * kN, DTypeOf<T>::value == DType::bf16, kRowsOfB, true, a, b, accumulate}, nullptr,
+      &sums[0][0]);
 }
 template <class T, bool kRowsOfB, int kN>
 inline void wgmma(float (&sums)[kN][4], const std::uint32_t (&a)[4], std::uint64_t b) {
@@ -168,10 +171,10 @@ __device__ inline void barrier_arrive(Barrier* barrier) {
 }
 
 __device__ inline void barrier_arrive_expecting(Barrier* barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(
-                   shared_address(barrier)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
 }
 
 __device__ inline void barrier_wait(Barrier* barrier, unsigned parity) {
@@ -242,30 +245,30 @@ __device__ inline void wgmma_wait(Sums&... sums) {
 }
 
 #define CHOIR_4(n) "+f"(sums[n][0]), "+f"(sums[n][1]), "+f"(sums[n][2]), "+f"(sums[n][3])
-#define CHOIR_32(n)                                                                        \
+#define CHOIR_32(n)                                                                           \
   CHOIR_4(n), CHOIR_4(n + 1), CHOIR_4(n + 2), CHOIR_4(n + 3), CHOIR_4(n + 4), CHOIR_4(n + 5), \
       CHOIR_4(n + 6), CHOIR_4(n + 7)
-#define CHOIR_LIST_32                                                                      \
+#define CHOIR_LIST_32                                                                          \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
   "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define CHOIR_LIST_64                                                                       \
-  CHOIR_LIST_32                                                                             \
+#define CHOIR_LIST_64                                                                            \
+  CHOIR_LIST_32                                                                                  \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, " \
   "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define CHOIR_WGMMA(shape, type, list) \
   "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" list "}, "
 
 /// A in shared memory: operands 32.. or 64.. are A, B, whether to add, and how B lies.
-#define CHOIR_WGMMA_SHARED(shape, type, list, a, b, add, lies, ...)                        \
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" add ", 0;\n" CHOIR_WGMMA(shape, type, list) \
-               "%" a ", %" b ", add, 1, 1, 0, %" lies ";\n}\n"                             \
-               : __VA_ARGS__                                                               \
+#define CHOIR_WGMMA_SHARED(shape, type, list, a, b, add, lies, ...)                   \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" add ", 0;\n" CHOIR_WGMMA(     \
+                   shape, type, list) "%" a ", %" b ", add, 1, 1, 0, %" lies ";\n}\n" \
+               : __VA_ARGS__                                                          \
                : "l"(a_), "l"(b_), "r"(add_), "n"(kRowsOfB))
 /// A in registers.
-#define CHOIR_WGMMA_REGISTERS(shape, type, list, a, b, c, d, other, lies, ...)             \
-  asm volatile(CHOIR_WGMMA(shape, type, list) "{%" a ", %" b ", %" c ", %" d "}, %" other  \
-               ", 1, 1, 1, %" lies ";\n"                                                   \
-               : __VA_ARGS__                                                               \
+#define CHOIR_WGMMA_REGISTERS(shape, type, list, a, b, c, d, other, lies, ...)            \
+  asm volatile(CHOIR_WGMMA(shape, type, list) "{%" a ", %" b ", %" c ", %" d "}, %" other \
+                                              ", 1, 1, 1, %" lies ";\n"                   \
+               : __VA_ARGS__                                                              \
                : "r"(a_[0]), "r"(a_[1]), "r"(a_[2]), "r"(a_[3]), "l"(b_), "n"(kRowsOfB))
 
 template <class T, bool kRowsOfB, int kN>
@@ -287,8 +290,7 @@ __device__ inline void wgmma(float (&sums)[kN][4], std::uint64_t a_, std::uint64
 }
 
 template <class T, bool kRowsOfB, int kN>
-__device__ inline void wgmma(float (&sums)[kN][4], const std::uint32_t (&a_)[4],
-                             std::uint64_t b_) {
+__device__ inline void wgmma(float (&sums)[kN][4], const std::uint32_t (&a_)[4], std::uint64_t b_) {
   static_assert(kN == 8 || kN == 16);
   constexpr bool kBf16 = DTypeOf<T>::value == DType::bf16;
   if constexpr (kN == 8 && kBf16)

@@ -17,8 +17,7 @@ __device__ inline void cp_async_commit();
 template <int kPending>
 __device__ inline void cp_async_wait();
 
-// --- stores
-// ---------------------------------------------------------------------------------------
+// --- stores ------------------------------------------------------------------------------------
 /// 16 bytes in one instruction, `global` aligned to them. An assignment to a uint4 is four members
 /// to the compiler, and becomes four stores of 4 bytes where it cannot see that they belong
 /// together.

@@ -1,9 +1,10 @@
 #pragma once
-// Sums over flat memory and flat maps on the GPU; what each computes is said in kernels/reduce/reduce.hpp.
-// Orders of addition, both independent of the card:
+// Sums over flat memory and flat maps on the GPU; what each computes is said in
+// kernels/reduce/reduce.hpp. Orders of addition, both independent of the card:
 // - sums_of_squares: a block sums a chunk, in double: 4 sums a thread over the elements
 //   4 t + 1024 j of it, joined as a tree; not the order of the CPU.
-// - tree_sums: the tree of the CPU, bit for bit. Leaves beyond the end are -0, which changes no sum;
+// - tree_sums: the tree of the CPU, bit for bit. Leaves beyond the end are -0, which changes no
+// sum;
 //   so any tree may be filled up to a power of two.
 // Floor: every operand once.
 #include "kernels/cuda/access.cuh"

@@ -8,8 +8,8 @@ namespace choir::cuda {
 constexpr std::size_t kHopperSharedBytes = 227 * 1024;
 
 /// A tensor [samples, rows, heads, width] of 16-bit elements whose rows are cut into boxes of
-/// `box_rows` rows (at most 256) by 64 columns; strides in elements. Throws where the driver refuses
-/// them (its rules: CUDA driver API, cuTensorMapEncodeTiled).
+/// `box_rows` rows (at most 256) by 64 columns; strides in elements. Throws where the driver
+/// refuses them (its rules: CUDA driver API, cuTensorMapEncodeTiled).
 struct TensorBoxes {
   const void* data;
   DType dtype;
@@ -39,8 +39,8 @@ inline void set_tensor_map(CUtensorMap& map, const TensorBoxes& t) {
   const cuuint32_t box[] = {64, 1, static_cast<cuuint32_t>(t.box_rows), 1}, steps[] = {1, 1, 1, 1};
   const CUresult result = encode(
       &map,
-      t.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-      const_cast<void*>(t.data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      t.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      4, const_cast<void*>(t.data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   CHOIR_CHECK(result == CUDA_SUCCESS,

@@ -1,7 +1,8 @@
 #pragma once
-// Dropout on the GPU, the same words and so the same bits as on the CPU (kernels/dropout/dropout.hpp).
-// Floor: 2 element transfers. A call of Philox is about 50 instructions for four elements, 13 per
-// element with the rest: below the 28 per 16-bit element that an H200 has time for at 4.3 TB/s.
+// Dropout on the GPU, the same words and so the same bits as on the CPU
+// (kernels/dropout/dropout.hpp). Floor: 2 element transfers. A call of Philox is about 50
+// instructions for four elements, 13 per element with the rest: below the 28 per 16-bit element
+// that an H200 has time for at 4.3 TB/s.
 #include "choir/core/philox.hpp"
 #include "kernels/cuda/access.cuh"
 
@@ -50,10 +51,9 @@ __global__ void __launch_bounds__(kElementwiseThreads) dropout_kernel(DropoutArg
 #pragma unroll
     for (int i = 0; i < kGroup; i += 4) {
       const PhiloxBlock words = philox(
-          a.key,
-          {a.first_group + static_cast<std::uint32_t>((column + i) / 4),
-           a.first_position + a.tokens.remainder(row),
-           static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32)});
+          a.key, {a.first_group + static_cast<std::uint32_t>((column + i) / 4),
+                  a.first_position + a.tokens.remainder(row), static_cast<std::uint32_t>(sample),
+                  static_cast<std::uint32_t>(sample >> 32)});
 #pragma unroll
       for (std::size_t k = 0; k < 4; ++k)
         x[i + static_cast<int>(k)] =

@@ -70,9 +70,9 @@ void gemm_cpu(PlanCache& plans, const GemmArgs& args);
 /// The `batch` products of `args`: where there are enough for all threads each by one of them, with
 /// the bits that it has on one thread; else one after the other.
 void gemm_batched_cpu(PlanCache& plans, const GemmArgs& args);
-/// OpenBLAS maps 128 MiB of addresses for each thread that multiplies at the same time as others, and
-/// keeps them. Where the system refuses, it asks again for ever. Throws std::bad_alloc instead: to
-/// be called before so many threads multiply for the first time.
+/// OpenBLAS maps 128 MiB of addresses for each thread that multiplies at the same time as others,
+/// and keeps them. Where the system refuses, it asks again for ever. Throws std::bad_alloc instead:
+/// to be called before so many threads multiply for the first time.
 void require_blas_buffers(int buffers);
 /// By CBLAS, any dtype.
 void gemm_blas(PlanCache& plans, const GemmArgs& args);

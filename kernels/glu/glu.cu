@@ -1,7 +1,7 @@
 #include "kernels/glu/glu.cuh"
 
-#include "kernels/glu/glu.hpp"
 #include "kernels/cuda/types.cuh"
+#include "kernels/glu/glu.hpp"
 
 namespace choir::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
-// The gated linear unit on the GPU; formulas in kernels/glu/glu.hpp. Floor per output element: forward
-// 3 element transfers, backward 5. A thread takes a pack of columns of a row at a time; rows that
-// do not count are written, not read.
+// The gated linear unit on the GPU; formulas in kernels/glu/glu.hpp. Floor per output element:
+// forward 3 element transfers, backward 5. A thread takes a pack of columns of a row at a time;
+// rows that do not count are written, not read.
 #include "kernels/activation/activation.cuh"
 #include "kernels/cpu/frames.hpp"
 

@@ -7,13 +7,13 @@ namespace {
 
 template <class Copy>
 void lars_with_copy(const Stream& stream, const ops::Lars& args) {
-  const LarsMemory<Copy> at{args.master.as<float>(),
-                            args.gradient.as<float>(),
-                            args.velocity.as<float>(),
-                            args.copy.empty() ? nullptr : args.copy.as<Copy>(),
-                            args.master.count(),
-                            can_pack<float>(0, args.master.data, args.gradient.data,
-                                            args.velocity.data, args.copy.data)};
+  const LarsMemory<Copy> at{
+      args.master.as<float>(),
+      args.gradient.as<float>(),
+      args.velocity.as<float>(),
+      args.copy.empty() ? nullptr : args.copy.as<Copy>(),
+      args.master.count(),
+      can_pack<float>(0, args.master.data, args.gradient.data, args.velocity.data, args.copy.data)};
   launch(stream, "lars", lars_kernel<Copy>,
          {elementwise_blocks(blocks_for(at.n, kLarsWide)), kLarsThreads}, at, args.momentum,
          args.scale, args.ratio, args.control);

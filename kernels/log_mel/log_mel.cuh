@@ -1,15 +1,15 @@
 #pragma once
-// Log-mel spectra on the GPU, a warp per frame (kernels/log_mel/log_mel.hpp says how the transform works).
-// A block stages the samples of its frames once, converted and emphasised, in shared memory; frames
-// overlap by more than half. A warp then keeps its frame in shared memory through the passes.
-// f64 is cheaper than pairs of f32 (20 operations for one): data-centre GPUs have it at half the
-// rate of f32, so that the 13k FLOP of a frame cost what 26k in f32 would.
-// Floor: not the 2 hop + 4 F bytes a frame (640: 5 G frames/s at 3.3 TB/s), but log4(N/2) passes of
-// 16 N bytes through shared memory: about 600 clocks of a multiprocessor a frame (arithmetic: 200),
-// 350 M frames/s on an H100. An hour of audio (360k frames) is then about 1 ms. Where f64 has a
-// 64th of the rate, arithmetic is the floor: 10 M frames/s, still 28 hours of audio a second.
-#include "kernels/log_mel/dither.hpp"
+// Log-mel spectra on the GPU, a warp per frame (kernels/log_mel/log_mel.hpp says how the transform
+// works). A block stages the samples of its frames once, converted and emphasised, in shared
+// memory; frames overlap by more than half. A warp then keeps its frame in shared memory through
+// the passes. f64 is cheaper than pairs of f32 (20 operations for one): data-centre GPUs have it at
+// half the rate of f32, so that the 13k FLOP of a frame cost what 26k in f32 would. Floor: not the
+// 2 hop + 4 F bytes a frame (640: 5 G frames/s at 3.3 TB/s), but log4(N/2) passes of 16 N bytes
+// through shared memory: about 600 clocks of a multiprocessor a frame (arithmetic: 200), 350 M
+// frames/s on an H100. An hour of audio (360k frames) is then about 1 ms. Where f64 has a 64th of
+// the rate, arithmetic is the floor: 10 M frames/s, still 28 hours of audio a second.
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/log_mel/dither.hpp"
 #include "kernels/log_mel/log_mel.hpp"
 #include "kernels/log_mel/mel_tables.hpp"
 

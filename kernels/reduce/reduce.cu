@@ -1,7 +1,7 @@
 #include "kernels/cuda/reduce.cuh"
 
-#include "kernels/reduce/reduce.hpp"
 #include "kernels/cuda/types.cuh"
+#include "kernels/reduce/reduce.hpp"
 
 namespace choir::cuda {
 namespace {
@@ -20,7 +20,7 @@ float* floats(const TensorView& x) {
 /// As many tensors at a time as a kernel takes: launch_one(them, blocks of all).
 template <class A, class Blocks, class Launch>
 void for_groups_of(std::span<const ops::Summed> tensors, const Blocks& blocks_of,
-                const Launch& launch_one) {
+                   const Launch& launch_one) {
   SummedTensors<A> some;
   std::int64_t blocks = 0;
   const auto flush = [&] {

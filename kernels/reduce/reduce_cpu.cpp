@@ -110,8 +110,8 @@ void sums_of_squares(std::span<const ops::Summed> tensors) {
       const std::int64_t end = begin + one.sums.count();
       for (std::int64_t i = std::max(first, begin); i < std::min(last, end); ++i) {
         const std::int64_t at = (i - begin) * ops::kNormChunk;
-        one.sums.as<double>()[i - begin] = chunk_sum_of_squares(
-            one.x.as<A>() + at, std::min(one.x.count() - at, ops::kNormChunk));
+        one.sums.as<double>()[i - begin] =
+            chunk_sum_of_squares(one.x.as<A>() + at, std::min(one.x.count() - at, ops::kNormChunk));
       }
       begin = end;
       if (begin >= last) return;

@@ -44,16 +44,11 @@ void relative_queries(const Stream& stream, const ops::RelativeQueries& args) {
   const std::int64_t row = args.rows.shape.back();
   with_element(args.rows.dtype, [&](auto t) {
     using T = decltype(t);
-    RelativeQueriesArguments<T> a{args.rows.as<T>(),
-                                  args.content.as<T>(),
-                                  args.position.as<T>(),
-                                  args.shifted.as<T>(),
-                                  args.rows.shape.rows(),
-                                  row,
-                                  Divisor(heads * width),
-                                  Divisor(width),
-                                  static_cast<int>(width),
-                                  static_cast<float>(args.scale)};
+    RelativeQueriesArguments<T> a{args.rows.as<T>(),       args.content.as<T>(),
+                                  args.position.as<T>(),   args.shifted.as<T>(),
+                                  args.rows.shape.rows(),  row,
+                                  Divisor(heads * width),  Divisor(width),
+                                  static_cast<int>(width), static_cast<float>(args.scale)};
     const bool packs =
         can_pack<T>(width, a.rows, a.content, a.position, a.shifted) && can_pack<T>(row);
     with_bool(packs, [&](auto packed) {

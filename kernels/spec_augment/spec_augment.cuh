@@ -1,6 +1,7 @@
 #pragma once
 // SpecAugment on the GPU: a block knows all masks of its utterance and clears what they cover of
-// some frames, a warp per frame; every element has one writer. Floor: kernels/spec_augment/spec_augment.hpp.
+// some frames, a warp per frame; every element has one writer. Floor:
+// kernels/spec_augment/spec_augment.hpp.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/spec_augment/spec_augment.hpp"
 

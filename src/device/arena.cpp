@@ -101,9 +101,8 @@ void Arena::end_sequence() {
 std::int32_t Arena::take_hole(std::size_t bytes) {
   std::int32_t best = -1;
   for (const std::int32_t i : holes_)
-    if (at(i).bytes >= bytes &&
-        (best < 0 ||
-         std::pair(at(i).bytes, at(i).offset) < std::pair(at(best).bytes, at(best).offset)))
+    if (at(i).bytes >= bytes && (best < 0 || std::pair(at(i).bytes, at(i).offset) <
+                                                 std::pair(at(best).bytes, at(best).offset)))
       best = i;
   if (best < 0) return best;
   forget_hole(best);

@@ -10,9 +10,8 @@ const ModelFamily& codec_family();
 const ModelFamily& duplex_family();
 
 const std::vector<const ModelFamily*>& model_families() {
-  static const std::vector<const ModelFamily*> kTable{&gpt_family(), &fastconformer_family(),
-                                                      &salm_family(), &codec_family(),
-                                                      &duplex_family()};
+  static const std::vector<const ModelFamily*> kTable{
+      &gpt_family(), &fastconformer_family(), &salm_family(), &codec_family(), &duplex_family()};
   return kTable;
 }
 

@@ -27,23 +27,20 @@ std::vector<const Parameter*> tensors_of(const Bucket& bucket, const ParameterSe
 }  // namespace
 
 std::string parameter_table(const ParameterSet& parameters, const std::vector<AlikeBlocks>& blocks,
-                            int width,
-                            const std::function<std::string(const Parameter&)>& note) {
+                            int width, const std::function<std::string(const Parameter&)>& note) {
   std::string text;
   for (const Bucket* bucket : parameters.model_buckets()) {
     if (bucket->tile > 0) continue;  // its tensors stand with the first tile
-    const auto alike = std::ranges::find_if(blocks, [&](const AlikeBlocks& kind) {
-      return bucket->name.starts_with(kind.name + ".");
-    });
+    const auto alike = std::ranges::find_if(
+        blocks, [&](const AlikeBlocks& kind) { return bucket->name.starts_with(kind.name + "."); });
     const bool block = alike != blocks.end();
     if (block && bucket->name != alike->name + ".0") continue;
     const std::vector<const Parameter*> tensors = tensors_of(*bucket, parameters);
     std::int64_t count = 0;
     for (const Parameter* p : tensors) count += p->count();
-    text += fmt::format("  {:<34} {:>14} parameters{}\n", bucket->name, format_count(count),
-                        block && alike->layers > 1
-                            ? fmt::format(" (and {} alike)", alike->layers - 1)
-                            : "");
+    text += fmt::format(
+        "  {:<34} {:>14} parameters{}\n", bucket->name, format_count(count),
+        block && alike->layers > 1 ? fmt::format(" (and {} alike)", alike->layers - 1) : "");
     for (const Parameter* p : tensors)
       text += fmt::format("    {:<{}} {:>14}  {}{}\n", p->name, width, to_string(p->shape),
                           p->decay ? "decay" : "", note ? note(*p) : "");

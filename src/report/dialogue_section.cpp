@@ -162,7 +162,8 @@ $("both").onclick=()=>{const on=voices.some(v=>!v.paused);
 if(!on&&voices.every(v=>v.ended||v.currentTime===0))seek(0);
 for(const v of voices)on?v.pause():v.play()};
 line.onclick=e=>{const g=e.target.closest("[data-time]"),box=line.getBoundingClientRect();
-seek(g?+g.dataset.time:Math.max(0,((e.clientX-box.left)/box.width*width-left)/(width-left)*seconds))}
+seek(g?+g.dataset.time:
+Math.max(0,((e.clientX-box.left)/box.width*width-left)/(width-left)*seconds))}
 }))js";
   return "<p style=\"display:flex;flex-wrap:wrap;align-items:center;gap:10px 18px\">" +
          fmt::format("<button id=both{}>play both, or pause</button> ", index) +

@@ -29,7 +29,8 @@ std::uint32_t zlib_crc32(std::string_view bytes, std::uint32_t crc = 0) {
     return table;
   }();
   crc = ~crc;
-  for (const char c : bytes) crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
+  for (const char c : bytes)
+    crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
   return ~crc;
 }
 

@@ -15,7 +15,8 @@ TEST_F(CudaRelativeAttention, Positions) {
 TEST_F(CudaRelativeAttention, QueriesAndTheirGradients) {
   for (const DType dtype : kGpuTypes)
     for (const std::int64_t width : {22, 24})  // one by one, and whole packs
-      for (const std::int64_t rows : {1, 50}) check_relative_queries(device(), dtype, rows, 3, width);
+      for (const std::int64_t rows : {1, 50})
+        check_relative_queries(device(), dtype, rows, 3, width);
 }
 
 TEST_F(CudaRelativeAttention, ScoresAreUnshiftedAndMasked) {

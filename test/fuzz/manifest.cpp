@@ -12,9 +12,10 @@ constexpr const char* kNemo =
 {"audio_filepath": "b.wav", "duration": 2, "text": "", "shard_id": 0, "_skipme": true, "more": [1]}
 )";
 constexpr const char* kCut =
-    R"({"id": "c-1", "start": 0.5, "duration": 2.0, "channel": 0, "type": "MonoCut", "supervisions": )"
-    R"([{"id": "s", "start": 0.1, "duration": 1.0, "text": "hi", "language": "en", "speaker": "x"}], )"
-    R"("recording": {"id": "r", "sources": [{"type": "file", "channels": [0], "source": "r.wav"}], )"
+    R"({"id": "c-1", "start": 0.5, "duration": 2.0, "channel": 0, "type": "MonoCut", )"
+    R"("supervisions": [{"id": "s", "start": 0.1, "duration": 1.0, "text": "hi", )"
+    R"("language": "en", "speaker": "x"}], "recording": {"id": "r", )"
+    R"("sources": [{"type": "file", "channels": [0], "source": "r.wav"}], )"
     R"("sampling_rate": 16000, "num_samples": 48000, "duration": 3.0}})";
 
 void try_transcripts(const std::string& path) {

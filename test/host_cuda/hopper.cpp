@@ -27,8 +27,12 @@ namespace {
 /// ThreadSanitizer, which sees that also where nothing is instrumented, looks away.
 struct Unseen {
 #if defined(HOST_CUDA_TSAN)
-  Unseen() { AnnotateIgnoreReadsBegin("", 0), AnnotateIgnoreWritesBegin("", 0); }
-  ~Unseen() { AnnotateIgnoreWritesEnd("", 0), AnnotateIgnoreReadsEnd("", 0); }
+  Unseen() {
+    AnnotateIgnoreReadsBegin("", 0), AnnotateIgnoreWritesBegin("", 0);
+  }
+  ~Unseen() {
+    AnnotateIgnoreWritesEnd("", 0), AnnotateIgnoreReadsEnd("", 0);
+  }
 #else
   Unseen() {}
 #endif
@@ -51,7 +55,7 @@ struct Issued {
   unsigned done = 0;     // threads that know its sums
   bool computed = false;
   std::array<std::array<std::uint32_t, 4>, kGroup> a{};
-  std::vector<float> sums;  // [128][n / 2], what each thread holds
+  std::vector<float> sums;                               // [128][n / 2], what each thread holds
   std::array<std::shared_ptr<Issued>, kGroup> before{};  // whose sums it continues
   Operands operands;
   char seen = 0;  // ThreadSanitizer: what its threads did before it, and what it has read
@@ -187,8 +191,7 @@ void end_thread(const char* kernel) {
 
 void end_block(const char* kernel) {
   if (g_allowed == 0) return;
-  if (!the().boxes.empty())
-    defect("%s ends with boxes of the copy engine under way", kernel);
+  if (!the().boxes.empty()) defect("%s ends with boxes of the copy engine under way", kernel);
 }
 
 bool deliver(std::uint64_t drawn) {
@@ -326,7 +329,7 @@ void issue(const Box& box) {
   the().boxes.push_back(box);
 }
 
-// --- products -------------------------------------------------------------------------------------
+// --- products ----------------------------------------------------------------------------------
 
 void fence_products() {
   the().threads[self()].fenced = true;
@@ -463,8 +466,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
     legal = legal && dims[i] > 0 && dims[i] <= std::uint64_t{1} << 32 && box[i] > 0 &&
             box[i] <= 256 && steps[i] == 1;
   for (unsigned i = 0; i + 1 < rank; ++i)
-    legal = legal && strides[i] % 16 == 0 && strides[i] > 0 && strides[i] < std::uint64_t{1} << 40 &&
-            (i == 0 || strides[i] % strides[i - 1] == 0);
+    legal = legal && strides[i] % 16 == 0 && strides[i] > 0 &&
+            strides[i] < std::uint64_t{1} << 40 && (i == 0 || strides[i] % strides[i - 1] == 0);
   if (!legal) return CUDA_ERROR_INVALID_VALUE;
   std::uint64_t* o = map->opaque;
   o[0] = reinterpret_cast<std::uint64_t>(address);

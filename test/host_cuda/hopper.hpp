@@ -3,8 +3,8 @@
 // the products of warp groups. All of it is as late as the manual allows: a box lands when nobody
 // can go on without it (or by the seed), a product is known when it is waited for, and until then
 // its registers are NaN and its operands must not change. What the manual leaves undefined is a
-// defect with a name. Memory is touched by the functions defined here, in the threads of the kernel,
-// where the sanitizers see it; the rest is bookkeeping.
+// defect with a name. Memory is touched by the functions defined here, in the threads of the
+// kernel, where the sanitizers see it; the rest is bookkeeping.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -48,7 +48,7 @@ void arrive(void* barrier, unsigned bytes);
 void fence_proxy();
 void named_barrier(unsigned id, unsigned threads, Where where);
 
-// --- shared addresses: the window of the block begins at 1024, as the driver's does -----------------
+// --- shared addresses: the window of the block begins at 1024, as the driver's does ------------
 std::uint32_t shared_address(const void* shared);
 /// The byte at an address; a defect outside of the block's shared memory.
 const unsigned char* at_shared(std::uint32_t address);
@@ -97,10 +97,9 @@ void for_chunks(const Box& box, const F& f) {
     for (std::uint32_t k = 0; k < m.box[2]; ++k)
       for (std::uint32_t j = 0; j < m.box[1]; ++j)
         for (std::uint32_t c = 0; c < per_row; ++c, at += 16) {
-          const std::int64_t place[4] = {box.origin[0] + std::int64_t{c} * 16 / m.bytes,
-                                         box.origin[1] + std::int64_t{j},
-                                         box.origin[2] + std::int64_t{k},
-                                         box.origin[3] + std::int64_t{l}};
+          const std::int64_t place[4] = {
+              box.origin[0] + std::int64_t{c} * 16 / m.bytes, box.origin[1] + std::int64_t{j},
+              box.origin[2] + std::int64_t{k}, box.origin[3] + std::int64_t{l}};
           const unsigned char* from = m.data;
           for (unsigned i = 0; i < 4 && from; ++i) {
             const bool inside = place[i] >= 0 && place[i] < static_cast<std::int64_t>(m.dims[i]);
@@ -135,7 +134,7 @@ inline void wait(void* barrier, unsigned parity, Where where) {
   while (!phase_ended(barrier, parity, where, box)) land(box), landed(box);
 }
 
-// --- products of a warp group ---------------------------------------------------------------------
+// --- products of a warp group ------------------------------------------------------------------
 /// wgmma.mma_async.m64nNk16 with sums in f32.
 struct Product {
   int n;
@@ -175,7 +174,8 @@ constexpr std::uint32_t element_address(std::uint64_t descriptor, bool k_major, 
   std::uint32_t address = start + across % 8 * chunks * 16 + inside;
   if (mode == 0)
     // Atoms of eight rows of one chunk; which field leads to the next differs.
-    address += k_major ? chunk * leading + across / 8 * stride : chunk * stride + across / 8 * leading;
+    address +=
+        k_major ? chunk * leading + across / 8 * stride : chunk * stride + across / 8 * leading;
   else if (k_major)
     address += chunk * 16 + across / 8 * stride;
   else

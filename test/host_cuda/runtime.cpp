@@ -16,9 +16,9 @@ std::uint64_t draw(Runtime& r) {
 }
 
 #if !defined(HOST_CUDA_MALLOC)
-/// A protection key: a register of the thread says whether it may touch memory that has it, which takes
-/// some cycles, where the rights of all pages take half the time of a small training. -1 where the
-/// processor has none.
+/// A protection key: a register of the thread says whether it may touch memory that has it, which
+/// takes some cycles, where the rights of all pages take half the time of a small training. -1
+/// where the processor has none.
 int key_of_device_memory() {
   static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
   return key;

@@ -1,6 +1,6 @@
 #pragma once
-// Counts the calls of operator new in the test programs, for "nothing is allocated in here", and the
-// bytes that it gave away, for "nobody needs more than its share".
+// Counts the calls of operator new in the test programs, for "nothing is allocated in here", and
+// the bytes that it gave away, for "nobody needs more than its share".
 #include <cstdint>
 
 namespace choir::test {

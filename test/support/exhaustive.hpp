@@ -1,6 +1,7 @@
 #pragma once
-// Grids of trainings: `make test` takes every entry of a grid with some of the precisions and models
-// there are, and `make test-long`, which sets TEST_EXHAUSTIVE, every entry with each of them.
+// Grids of trainings: `make test` takes every entry of a grid with some of the precisions and
+// models there are, and `make test-long`, which sets TEST_EXHAUSTIVE, every entry with each of
+// them.
 #include <cstddef>
 #include <cstdlib>
 #include <vector>

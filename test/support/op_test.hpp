@@ -184,8 +184,8 @@ class HostTensor {
   }
 
  private:
-  /// The first numbers of a seed: few seeds fill all tensors, and a logarithm takes longer than most
-  /// of what is done with them.
+  /// The first numbers of a seed: few seeds fill all tensors, and a logarithm takes longer than
+  /// most of what is done with them.
   static std::vector<double>& drawn_normals(std::uint64_t seed) {
     static thread_local std::map<std::uint64_t, std::vector<double>> of_seeds;
     return of_seeds[seed];

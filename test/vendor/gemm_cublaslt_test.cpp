@@ -22,10 +22,9 @@ struct Case {
 };
 
 std::string name_of(const Case& c) {
-  return fmt::format(
-      "{} x {} x {} {} into {} A^{} B^{} += {} bias {} epilogue {} aux {}", c.m, c.n, c.k,
-      name_of(c.in), name_of(c.out), c.transpose_a, c.transpose_b, c.accumulate, c.bias,
-      static_cast<int>(c.epilogue), c.pre_activation);
+  return fmt::format("{} x {} x {} {} into {} A^{} B^{} += {} bias {} epilogue {} aux {}", c.m, c.n,
+                     c.k, name_of(c.in), name_of(c.out), c.transpose_a, c.transpose_b, c.accumulate,
+                     c.bias, static_cast<int>(c.epilogue), c.pre_activation);
 }
 
 /// The tensors of one case. Copies hold the same numbers.
@@ -40,8 +39,7 @@ struct Tensors {
   Tensors exact() const {
     Tensors t = *this;
     t.c.in = t.c.out = DType::f64;
-    for (HostTensor* x : {&t.a, &t.b, &t.bias, &t.result, &t.before})
-      *x = x->to(DType::f64);
+    for (HostTensor* x : {&t.a, &t.b, &t.bias, &t.result, &t.before}) *x = x->to(DType::f64);
     return t;
   }
   GemmArgs args() const {

@@ -23,10 +23,10 @@ struct BenchShape {
   SpeechBenchShape speech{};
 };
 
-/// Every op at `shape` in each of `types`, all of which `device` supports(). Normal random operands,
-/// cold caches (see BenchOperands), about `seconds` of calls a row. Checked on the whole of small
-/// results; of large ones on rows at both ends and in the middle (sums over rows: on all rows).
-/// Local. `ceiling` bytes/s; 0: measured. A device that does not compute is refused.
+/// Every op at `shape` in each of `types`, all of which `device` supports(). Normal random
+/// operands, cold caches (see BenchOperands), about `seconds` of calls a row. Checked on the whole
+/// of small results; of large ones on rows at both ends and in the middle (sums over rows: on all
+/// rows). Local. `ceiling` bytes/s; 0: measured. A device that does not compute is refused.
 std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape,
                                 const std::vector<DType>& types, double seconds = 0.1,
                                 double ceiling = 0);

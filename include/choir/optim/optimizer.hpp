@@ -66,8 +66,7 @@ class Optimizer {
     std::function<double(const Parameter&)> scale{};
   };
   /// `seed`: of the random rounding of bf16 masters.
-  Optimizer(ParameterStorage& storage, Device& device, const Options& options,
-                 std::uint64_t seed);
+  Optimizer(ParameterStorage& storage, Device& device, const Options& options, std::uint64_t seed);
 
   /// Local. What `control` (device memory) holds after ops::end_step() decides the update, and of
   /// LARS what `ratios` were computed to be in this step; AdamW has none.

@@ -117,8 +117,8 @@ class TrainedNorm {
   TensorView chunk_sums_;  // [mine] of this rank; not with exact, where sums are those of chunks
   TensorView square_sum_;
   std::vector<ops::Summed> summed_;  // at a time; kept, so that steps allocate nothing
-  std::vector<Cut> cuts_;  // exact only; the same on every rank of a group
-  TensorView border_;      // [a few chunks] of the gradient, or the masters
+  std::vector<Cut> cuts_;            // exact only; the same on every rank of a group
+  TensorView border_;                // [a few chunks] of the gradient, or the masters
 };
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// LARS's learning rate of every tensor: from the norms of its weights and of its gradient, both over
-// all ranks that have parts of it.
+// LARS's learning rate of every tensor: from the norms of its weights and of its gradient, both
+// over all ranks that have parts of it.
 #include <map>
 #include <span>
 #include <string>

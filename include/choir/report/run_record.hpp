@@ -75,7 +75,7 @@ struct ReportedRun {
   std::size_t sample_count = 0;
   std::map<std::string, DeckEntry> deck;
   RunStart start;
-  std::vector<JobStart> starts;  ///< in the order of the lines
+  std::vector<JobStart> starts;    ///< in the order of the lines
   std::vector<std::string> notes;  ///< what was cut, missing or not understood
 
   /// Empty where the run has no such curve.

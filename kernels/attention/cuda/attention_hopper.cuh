@@ -1,9 +1,9 @@
 #pragma once
 // What the attention kernels of sm_90a share: which calls they take, tiles that the copy engine
 // fills and warp groups multiply, and the roles of a block's threads.
+#include "choir/device/cuda.hpp"
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/attention/cuda/attention_scores.cuh"
-#include "choir/device/cuda.hpp"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace choir::cuda {
@@ -18,11 +18,12 @@ template <class T>
 void launch_attention_hopper_backward(const Stream& stream, const ops::AttentionProblem& p,
                                       const AttentionArgs<T>& a);
 
-/// Whether the kernels of sm_90a compute a call, forward or backward; others are mma.sync's. They take
-/// heads of 64 and 128, causal or not, windows and documents, grouped queries. They do not take a
-/// bias (its loads would cost the registers that hold scores), samples of different lengths (what
-/// lies behind a length may be NaN, and the engine brings it), rows that are not whole chunks of 16
-/// bytes, and operands whose strides are not multiples of each other, as a tensor map wants them.
+/// Whether the kernels of sm_90a compute a call, forward or backward; others are mma.sync's. They
+/// take heads of 64 and 128, causal or not, windows and documents, grouped queries. They do not
+/// take a bias (its loads would cost the registers that hold scores), samples of different lengths
+/// (what lies behind a length may be NaN, and the engine brings it), rows that are not whole chunks
+/// of 16 bytes, and operands whose strides are not multiples of each other, as a tensor map wants
+/// them.
 template <class T>
 bool hopper_takes(const Stream& stream, const ops::AttentionProblem& p, const AttentionArgs<T>& a) {
   if constexpr (sizeof(T) != 2) {
@@ -76,8 +77,7 @@ struct BoxTile {
 
 /// sums [64 x kRowsB] = A B^T: begins it.
 template <class T, int kN, int kRowsA, int kRowsB, int kWidth>
-__device__ inline void start_rows_product(float (&sums)[kN][4],
-                                          const BoxTile<T, kRowsA, kWidth>& a,
+__device__ inline void start_rows_product(float (&sums)[kN][4], const BoxTile<T, kRowsA, kWidth>& a,
                                           const BoxTile<T, kRowsB, kWidth>& b) {
   static_assert(8 * kN == kRowsB && kRowsA == 64);
 #pragma unroll

@@ -1,23 +1,25 @@
 #pragma once
 // dK = scale dS^T Q and dV = P^T dO on sm_90a, for the calls that hopper_takes() names: the half of
 // attention's backward that sums over queries. As in attention_backward_keys.cuh, S^T and dP^T are
-// recomputed with keys along the rows, so P^T and dS^T are left operands as they stand in registers.
+// recomputed with keys along the rows, so P^T and dS^T are left operands as they stand in
+// registers.
 //
 // A block owns 128 keys of one K/V head, each of two warp groups 64 of them, and walks through the
-// queries of all heads of its group, 64 at a time: the copy engine brings Q and dO two rounds ahead,
-// and a warp beside it what their scores and dP begin from. Four products a step and group, wgmma
-// m64n64k16 twice and m64nDk16 twice; sums stay in registers over the whole walk, in a fixed order.
+// queries of all heads of its group, 64 at a time: the copy engine brings Q and dO two rounds
+// ahead, and a warp beside it what their scores and dP begin from. Four products a step and group,
+// wgmma m64n64k16 twice and m64nDk16 twice; sums stay in registers over the whole walk, in a fixed
+// order.
 //   D     shared memory (2 (K + V) + 2 (Q + dO))   registers for dK + dV + S + dP + P + dS
 //   64    32 + 32 KiB                              32 + 32 + 32 + 32 + 16 + 16 of 232
 //   128   64 + 64 KiB                              64 + 64 + 32 + 32 + 16 + 16 of 232
-// Floor of backward: 10 D FLOPs per visible pair, of which this half computes 8 D and the other 6 D.
-// A step of a multiprocessor (128 keys x 64 queries) is 8 D 8192 FLOPs, 16 D cycles at 4,096 a cycle.
-// Shared memory: each group reads 64 rows of K, V, Q and dO for the scores and Q and dO once more:
-// 2 6 64 D 2 bytes, 12 D cycles at 128 a cycle; exponentials 512 cycles, the rest of the softmax
-// 600: at D = 64 (1,024 cycles) level with the products, which a group does not hide of itself, at
-// D = 128 half of them.
-// With the other half, in TFLOP/s of the floor's 10 D: 412 (D = 128) and 324 on one H100 at
-// T = 4096, not causal; predicted were 400 and 300. cuDNN, deterministic: 444 and 238.
+// Floor of backward: 10 D FLOPs per visible pair, of which this half computes 8 D and the other 6
+// D. A step of a multiprocessor (128 keys x 64 queries) is 8 D 8192 FLOPs, 16 D cycles at 4,096 a
+// cycle. Shared memory: each group reads 64 rows of K, V, Q and dO for the scores and Q and dO once
+// more: 2 6 64 D 2 bytes, 12 D cycles at 128 a cycle; exponentials 512 cycles, the rest of the
+// softmax 600: at D = 64 (1,024 cycles) level with the products, which a group does not hide of
+// itself, at D = 128 half of them. With the other half, in TFLOP/s of the floor's 10 D: 412 (D =
+// 128) and 324 on one H100 at T = 4096, not causal; predicted were 400 and 300. cuDNN,
+// deterministic: 444 and 238.
 #include "kernels/attention/cuda/attention_backward_keys.cuh"
 #include "kernels/attention/cuda/attention_hopper.cuh"
 
@@ -121,8 +123,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
           auto& statistics = block.statistics(s);
           for (int i = lane_index(); i < kQ; i += kWarp) {
             const bool exists = query + i < a.queries;
-            statistics.sums[i] =
-                exists ? raw_sum(a, a.log_sum_exp[head + query + i]) : INFINITY;
+            statistics.sums[i] = exists ? raw_sum(a, a.log_sum_exp[head + query + i]) : INFINITY;
             statistics.deltas[i] = exists ? a.delta[head + query + i] : 0.0f;
           }
           ptx::barrier_arrive(&b.queries[s]);

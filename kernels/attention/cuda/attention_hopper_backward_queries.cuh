@@ -1,12 +1,13 @@
 #pragma once
 // dQ = scale dS K on sm_90a, for the calls that hopper_takes() names: the half of attention's
-// backward that sums over keys, with S and dP computed once more (why: attention_backward_keys.cuh).
+// backward that sums over keys, with S and dP computed once more (why:
+// attention_backward_keys.cuh).
 //
 // A block owns 128 queries of one head, each of two warp groups 64 of them with their Q and dO in
-// shared memory, and walks over 64 keys at a time, K and V in a ring that the copy engine fills. The
-// groups multiply as in attention_hopper_backward_keys.cuh, whose header has the floor; three
-// products a step: 6 D 8192 FLOPs, 12 D cycles of the tensor cores, beside 10 D of shared memory and
-// 512 of exponentials.
+// shared memory, and walks over 64 keys at a time, K and V in a ring that the copy engine fills.
+// The groups multiply as in attention_hopper_backward_keys.cuh, whose header has the floor; three
+// products a step: 6 D 8192 FLOPs, 12 D cycles of the tensor cores, beside 10 D of shared memory
+// and 512 of exponentials.
 //   D     shared memory (2 (Q + dO) + 2 (K + V))   registers for dQ + S + dP + dS
 //   64    32 + 32 KiB                              32 + 32 + 32 + 16 of 240
 //   128   64 + 64 KiB                              64 + 32 + 32 + 16 of 240
@@ -115,8 +116,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
 #pragma unroll
         for (int n = 0; n < kN; ++n)
 #pragma unroll
-          for (int i = 0; i < 4; ++i)
-            scores[0][n][i] -= sums[i / 2], d_p[0][n][i] -= deltas[i / 2];
+          for (int i = 0; i < 4; ++i) scores[0][n][i] -= sums[i / 2], d_p[0][n][i] -= deltas[i / 2];
         if (key + Block::kKeys > all_see) mask_scores(scores, limit, query, key);
         if constexpr (kPath != AttentionPath::plain)
           if (key < limit.first(query + 15)) mask_window(scores, limit, query, key);

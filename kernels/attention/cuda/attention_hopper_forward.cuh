@@ -7,24 +7,25 @@
 // A block owns 128 queries of one head and walks over 128 keys at a time. One thread asks the copy
 // engine for tiles, two rounds ahead; each of two warp groups multiplies 64 queries by a tile
 // (wgmma m64n128k16, both operands of Q K^T where the engine left them, P in registers), and starts
-// the scores of the next tile before it takes the exponentials of this one, so that its softmax runs
-// beside its own P V and beside the other group's products. Barriers in shared memory say "tile is
-// there" (its bytes) and "tile is free" (eight warps); no barrier of the block in the loop.
+// the scores of the next tile before it takes the exponentials of this one, so that its softmax
+// runs beside its own P V and beside the other group's products. Barriers in shared memory say
+// "tile is there" (its bytes) and "tile is free" (eight warps); no barrier of the block in the
+// loop.
 //   D     shared memory (Q + 2 (K + V))   registers for out + scores + P   blocks per SM
 //   64    16 + 64 KiB                     32 + 64 + 32 of 240              1 (registers)
 //   128   32 + 128 KiB                    64 + 64 + 32 of 240              1
-// Floor of a multiprocessor and tile pair (128 x 128, per D): 4 D 128^2 FLOPs at 4,096 a cycle (bf16
-// dense) are 16 D cycles: 1,024 or 2,048. Shared memory: each warp group reads Q and K for S, and V
-// for P V: 2 (64 + 128 + 128) D 2 bytes at 128 a cycle, 10 D cycles, below the floor. Exponentials:
-// 128^2 at 16 a cycle, 1,024 cycles: level with the products at D = 64, half of them at 128; the
-// other softmax arithmetic, about 6 instructions a score at 128 lanes a cycle, takes 768. So at
-// D = 64 the exponentials and what surrounds them are the bound, 1,800 cycles against 1,024: 57 % of
-// the peak at best, if products hide wholly; at D = 128 products are.
-// One H100 does 609 TFLOP/s for T = 4096, not causal, at D = 128 (predicted were 550, what
-// FlashAttention-3 reaches without its hand-over of turns is 570) and 430 at D = 64 (370); causal at
-// T = 1024 250 for D = 64, where half of the last tiles is masked and a block's start is not hidden.
-// cuDNN: 614, 447 and 322. Next levers: groups that take turns by named barriers, a grid that
-// stays, three groups at D = 64.
+// Floor of a multiprocessor and tile pair (128 x 128, per D): 4 D 128^2 FLOPs at 4,096 a cycle
+// (bf16 dense) are 16 D cycles: 1,024 or 2,048. Shared memory: each warp group reads Q and K for S,
+// and V for P V: 2 (64 + 128 + 128) D 2 bytes at 128 a cycle, 10 D cycles, below the floor.
+// Exponentials: 128^2 at 16 a cycle, 1,024 cycles: level with the products at D = 64, half of them
+// at 128; the other softmax arithmetic, about 6 instructions a score at 128 lanes a cycle, takes
+// 768. So at D = 64 the exponentials and what surrounds them are the bound, 1,800 cycles against
+// 1,024: 57 % of the peak at best, if products hide wholly; at D = 128 products are. One H100 does
+// 609 TFLOP/s for T = 4096, not causal, at D = 128 (predicted were 550, what FlashAttention-3
+// reaches without its hand-over of turns is 570) and 430 at D = 64 (370); causal at T = 1024 250
+// for D = 64, where half of the last tiles is masked and a block's start is not hidden. cuDNN: 614,
+// 447 and 322. Next levers: groups that take turns by named barriers, a grid that stays, three
+// groups at D = 64.
 #include "kernels/attention/cuda/attention_hopper.cuh"
 #include "kernels/attention/cuda/attention_softmax.cuh"
 
@@ -197,17 +198,18 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
       ptx::wgmma_wait<0>(out[0]);
 
       float inverse[1][2];
-      softmax.finish(
-          inverse, a.scale_log2,
-          a.log_sum_exp ? a.log_sum_exp + a.statistics(work.place.sample, work.place.head) : nullptr,
-          query, a.queries);
+      softmax.finish(inverse, a.scale_log2,
+                     a.log_sum_exp
+                         ? a.log_sum_exp + a.statistics(work.place.sample, work.place.head)
+                         : nullptr,
+                     query, a.queries);
       // The group's queries are read no more, by none of its warps: whole chunks are made in their
       // place.
       ptx::named_barrier(static_cast<unsigned>(role), ptx::kWarpGroup);
       const SharedTile<T, Block::kGroupQueries, kWidth> staged{queries.data};
-      store_rows<AttentionPath::plain>(
-          out, inverse, staged, warp_row, a.row(a.out, work.place.sample, query, work.place.head),
-          a.out.position_stride, a.queries - query, a.width);
+      store_rows<AttentionPath::plain>(out, inverse, staged, warp_row,
+                                       a.row(a.out, work.place.sample, query, work.place.head),
+                                       a.out.position_stride, a.queries - query, a.width);
     }
   }
 }
@@ -229,7 +231,8 @@ auto with_hopper_forward(const ops::AttentionProblem& p, const F& f) {
 
 template <class T>
 bool hopper_has_attention(const ops::AttentionProblem& p) {
-  return with_hopper_forward<T>(p, [](auto kernel, std::size_t) { return has_hopper_code(kernel); });
+  return with_hopper_forward<T>(p,
+                                [](auto kernel, std::size_t) { return has_hopper_code(kernel); });
 }
 
 template <class T>

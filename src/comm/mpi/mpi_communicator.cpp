@@ -178,8 +178,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
                  const std::int64_t* offsets, int root) override {
     const TrafficTimer timer(traffic_, bytes);
     check_rank(root);
-    if (rank() != root)
-      return send_pieces(send, bytes, root, kTagBlocks, options_.max_chunk_bytes);
+    if (rank() != root) return send_pieces(send, bytes, root, kTagBlocks, options_.max_chunk_bytes);
     const auto mine = static_cast<std::size_t>(root);
     CHOIR_CHECK(counts[mine] == static_cast<std::int64_t>(bytes),
                 "gather on {}: {} bytes from the root, {} wanted", label_, bytes, counts[mine]);
@@ -206,8 +205,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
         std::memcpy(in, out, bytes);
         continue;
       }
-      exchanges_.run(std::array<Message, 2>{{{true, out, bytes, to, kTagBlocks},
-                                             {false, in, bytes, from, kTagBlocks}}});
+      exchanges_.run(std::array<Message, 2>{
+          {{true, out, bytes, to, kTagBlocks}, {false, in, bytes, from, kTagBlocks}}});
     }
   }
 

@@ -97,10 +97,10 @@ void MpiQueue::post_collective(const Operation& operation, MPI_Request* request)
     return;
   }
   if (operation.pieces > 1) return post_broadcast(operation, request);
-  mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, work.data,
-                           static_cast<int>(work.count * size_of(work.dtype)), MPI_BYTE, comm_,
-                           request),
-            "MPI_Iallgather", name_);
+  mpi_check(
+      MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, work.data,
+                     static_cast<int>(work.count * size_of(work.dtype)), MPI_BYTE, comm_, request),
+      "MPI_Iallgather", name_);
 }
 
 void MpiQueue::post_broadcast(const Operation& operation, MPI_Request* request) {

@@ -37,8 +37,8 @@ class MpiQueue {
 
  private:
   static constexpr std::uint64_t kOperations = Communicator::kMaxInFlight;
-  static constexpr int kPosted = 8;           // pieces MPI works on at a time
-  static constexpr std::size_t kSums = 2;     // and we
+  static constexpr int kPosted = 8;        // pieces MPI works on at a time
+  static constexpr std::size_t kSums = 2;  // and we
   static constexpr int kFirstTag = 30000, kTags = 2000;
 
   struct Operation final : CommRequest {
@@ -83,8 +83,8 @@ class MpiQueue {
   MpiOptions options_;
   CommTraffic& traffic_;
   std::array<Operation, kOperations> ring_;
-  std::uint64_t next_ = 0;     ///< sequence number of the next start
-  std::uint64_t posting_ = 0;  ///< first operation that is not wholly posted
+  std::uint64_t next_ = 0;             ///< sequence number of the next start
+  std::uint64_t posting_ = 0;          ///< first operation that is not wholly posted
   std::vector<MPI_Request> requests_;  ///< kPosted, then those of each sum
   std::array<Operation*, kPosted> owners_{};
   std::vector<Sum> sums_;     ///< kSums, from the first on

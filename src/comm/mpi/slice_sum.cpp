@@ -91,8 +91,7 @@ std::size_t SliceSum::post_parts(std::span<MPI_Request> requests) {
     std::byte* staged = staging_.data() + peer * slot_bytes_;
     inputs_[peer] = staged;
     const int from = static_cast<int>(peer);
-    if (slices_[me].bytes > 0)
-      receive(staged, slices_[me].bytes, from, tag_, requests[posted++]);
+    if (slices_[me].bytes > 0) receive(staged, slices_[me].bytes, from, tag_, requests[posted++]);
     if (slices_[peer].bytes > 0) send(slices_[peer], from, tag_, requests[posted++]);
   }
   return posted;

@@ -1,7 +1,8 @@
 #pragma once
 // A sum over MPI in an order of additions that is ours: slices travel to their owner, who adds them
-// in the fixed tree of tree_reduce. Serves Summation::tree, bf16 and f16, for which MPI has no type,
-// and everything that stays scattered: MPI would add that root by root, at a third of the speed.
+// in the fixed tree of tree_reduce. Serves Summation::tree, bf16 and f16, for which MPI has no
+// type, and everything that stays scattered: MPI would add that root by root, at a third of the
+// speed.
 #include <array>
 #include <cstddef>
 #include <span>

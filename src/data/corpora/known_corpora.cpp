@@ -7,10 +7,10 @@
 #include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/philox.hpp"
+#include "choir/core/run_program.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/spoken_text.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "choir/core/run_program.hpp"
 #include "src/data/permutation.hpp"
 #include "src/data/posix_file.hpp"
 

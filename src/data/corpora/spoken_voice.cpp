@@ -6,9 +6,9 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/philox.hpp"
+#include "choir/core/run_program.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "choir/core/run_program.hpp"
 
 namespace choir {
 namespace {

@@ -141,8 +141,7 @@ std::string input_cfg_text(const std::string& input_cfg) {
 SpeechMix blend_of(const std::string& input_cfg, const std::string& text,
                    const std::vector<std::string>& train, double temperature) {
   if (text.empty()) return SpeechMix::of_folders(train);
-  return SpeechMix::of_text(text, temperature,
-                            is_inside(input_cfg) ? "data.input_cfg" : input_cfg);
+  return SpeechMix::of_text(text, temperature, is_inside(input_cfg) ? "data.input_cfg" : input_cfg);
 }
 
 SpeechMix open_blend(Communicator& world, const std::string& input_cfg,

@@ -75,8 +75,7 @@ SpeechBuckets::SpeechBuckets(const SpeechBucketOptions& options, int sample_rate
   if (!options.whole) return;
   std::vector<std::int64_t> longest(bins_.size());
   for (const SpeechLength& length : lengths) {
-    std::int64_t& of_bucket =
-        longest[static_cast<std::size_t>(of(length.samples, length.labels))];
+    std::int64_t& of_bucket = longest[static_cast<std::size_t>(of(length.samples, length.labels))];
     of_bucket = std::max(of_bucket, length.samples);
   }
   longest_ = std::move(longest);
@@ -149,8 +148,7 @@ bool SpeechBuckets::fits(int bucket, std::int64_t n, std::int64_t samples) const
 }
 
 std::int64_t SpeechBuckets::counted(int bucket, std::int64_t samples) const {
-  return longest_.empty() ? samples
-                          : std::max(samples, longest_[static_cast<std::size_t>(bucket)]);
+  return longest_.empty() ? samples : std::max(samples, longest_[static_cast<std::size_t>(bucket)]);
 }
 
 std::int64_t SpeechBuckets::limit(int bucket, std::int64_t samples) const {

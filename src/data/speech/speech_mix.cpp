@@ -20,8 +20,7 @@ double temperature_of(const SpeechMix& mix, std::size_t level) {
 }
 
 void check_level(const Inputs& inputs) {
-  if (inputs.empty())
-    throw DeckError("a list of inputs is empty", "name folders of prepared data");
+  if (inputs.empty()) throw DeckError("a list of inputs is empty", "name folders of prepared data");
   const auto weighted = std::count_if(inputs.begin(), inputs.end(),
                                       [](const SpeechInput& input) { return input.weight; });
   if (weighted != 0 && weighted != std::ssize(inputs))
@@ -129,8 +128,8 @@ std::map<std::string, std::string> tags_of(const nlohmann::json& tags, const std
 
 /// In NeMo every type of input has a name of its own for where it is.
 bool names_folder(std::string_view key) {
-  constexpr std::string_view kNames[] = {"folder",   "manifest_filepath", "cuts_path",
-                                         "shar_path", "paths"};
+  constexpr std::string_view kNames[] = {"folder", "manifest_filepath", "cuts_path", "shar_path",
+                                         "paths"};
   return std::ranges::find(kNames, key) != std::end(kNames);
 }
 
@@ -151,10 +150,10 @@ void check_type(const nlohmann::json& type, bool group, const std::string& path)
   if (name != "group" && group)
     throw DeckError(fmt::format("{}: '{}' has a list of inputs", path, name), R"("type": "group")");
   if (name != "group" && std::ranges::find(kTypes, name) == std::end(kTypes))
-    throw DeckError(fmt::format("{}: '{}' is not understood", path, name),
-                    fmt::format("group, {}, or no type: prepared folders say what they are",
-                                join(std::vector<std::string>(std::begin(kTypes), std::end(kTypes)),
-                                     ", ")));
+    throw DeckError(
+        fmt::format("{}: '{}' is not understood", path, name),
+        fmt::format("group, {}, or no type: prepared folders say what they are",
+                    join(std::vector<std::string>(std::begin(kTypes), std::end(kTypes)), ", ")));
 }
 
 Inputs inputs_of(const nlohmann::json& list, const std::string& path);

@@ -104,10 +104,10 @@ void Dataset::State::open_files() {
   });
   together(comm, [&] {
     const bool blends = !config.blend.empty();
-    const std::vector<std::string> names =
-        !config.blend_names.empty() ? config.blend_names
-        : blends                    ? config.blend
-                                    : std::vector<std::string>{config.train.front()};
+    const std::vector<std::string> names = !config.blend_names.empty() ? config.blend_names
+                                           : blends
+                                               ? config.blend
+                                               : std::vector<std::string>{config.train.front()};
     blend.emplace(blends ? config.pools(files.lengths) : std::vector<TokenPool>{{{0}, 1}}, names,
                   files.lengths, config.block_size, config.seed);
   });

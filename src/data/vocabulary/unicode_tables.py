@@ -88,7 +88,7 @@ for bit, expected in ((LETTER, 0x9CAC10B4), (NUMBER, 0x05D9864A), (BLANK, 0x0C16
 items = [f"{last - first + 1},{bits}," for first, last, bits in runs(of)]
 lines, line = [], ""
 for item in items:
-    if len(line) + len(item) > 106:
+    if len(line) + len(item) > 96:
         lines.append(line)
         line = ""
     line += item

@@ -191,8 +191,7 @@ std::string to_string(const Calibration& c) {
         "  {}: products among other ops {:.2f} x as long; other ops {:.1f} GB/s, "
         "{:.1f} GFLOP/s; whole steps fitted to {:.1f} %{}\n",
         s.precision, s.product_factor, s.per_byte > 0 ? 1e-9 / s.per_byte : 0,
-        s.per_flop > 0 ? 1e-9 / s.per_flop : 0, 100 * s.fit_error,
-        waits_of(c, s.precision));
+        s.per_flop > 0 ? 1e-9 / s.per_flop : 0, 100 * s.fit_error, waits_of(c, s.precision));
   for (const UpdateTime& u : c.updates)
     text += fmt::format("  update {}: {} in {:.2f} ms\n", u.precision, format_bytes(u.bytes),
                         1e3 * u.seconds);

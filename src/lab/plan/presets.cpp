@@ -47,15 +47,14 @@ std::string preset_deck(const std::string& name) {
           : fmt::format(R"("norm": "rmsnorm", "activation": "swiglu", "position": "rope", )"
                         R"("rope_theta": {}, "bias": false)",
                         found->theta);
-  return fmt::format(
-      R"({{"model": {{"n_layer": {}, "n_head": {}, "n_kv_head": {}, "n_embd": {}, "ffn_width": {}, )"
-      R"("block_size": {}, "vocab_size": {}, "tied": {}, {}}},)"
-      "\n"
-      R"( "data": {{"format": "synthetic"}},)"
-      "\n"
-      R"( "train": {{"precision": "bf16-mixed", "micro_batch_size": 1}}}})",
-      found->layers, found->heads, found->kv_heads, found->width, found->ffn, found->block,
-      found->vocabulary, found->tied, style);
+  return fmt::format(R"({{"model": {{"n_layer": {}, "n_head": {}, "n_kv_head": {}, "n_embd": {}, )"
+                     R"("ffn_width": {}, "block_size": {}, "vocab_size": {}, "tied": {}, {}}},)"
+                     "\n"
+                     R"( "data": {{"format": "synthetic"}},)"
+                     "\n"
+                     R"( "train": {{"precision": "bf16-mixed", "micro_batch_size": 1}}}})",
+                     found->layers, found->heads, found->kv_heads, found->width, found->ffn,
+                     found->block, found->vocabulary, found->tied, style);
 }
 
 }  // namespace choir

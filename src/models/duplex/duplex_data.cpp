@@ -73,8 +73,8 @@ std::unique_ptr<DialogueBatches> open_dialogues(const Deck& deck, Mesh& mesh, bo
   if (training)
     config.user.train =
         open_blend(mesh.world(), section.input_cfg, deck.data.train, section.temperature);
-  config.user.order_seed = open_order_seed(mesh.world(), section.shard_seed,
-                                           static_cast<std::uint64_t>(deck.run.seed));
+  config.user.order_seed =
+      open_order_seed(mesh.world(), section.shard_seed, static_cast<std::uint64_t>(deck.run.seed));
   config.user.peers = &mesh.host_peers();
   auto data = DialogueBatches::open(mesh.host_along(Axis::data), config);
   together(mesh.world(), [&] {

@@ -65,8 +65,8 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
   SpeechDataConfig config;
   SpeechMix mix;
   if (training) mix = open_blend(mesh.world(), data.input_cfg, deck.data.train, data.temperature);
-  const std::uint64_t seed = open_order_seed(mesh.world(), data.shard_seed,
-                                             static_cast<std::uint64_t>(deck.run.seed));
+  const std::uint64_t seed =
+      open_order_seed(mesh.world(), data.shard_seed, static_cast<std::uint64_t>(deck.run.seed));
   together(mesh.world(), [&] {
     config = speech_data_config(deck, request);
     config.train = std::move(mix);

@@ -103,8 +103,7 @@ bool trains_on_chat(const Deck& deck, Mesh& mesh) {
       for (const SpeechLeaf& leaf : leaves_of(mix)) paths.push_back(leaf.folder);
     paths.insert(paths.end(), deck.data.val.begin(), deck.data.val.end());
     for (const auto& [name, text] : gpt_settings(deck).validation)
-      for (const std::string& folder : eval_set_of(name, text, {}).folders)
-        paths.push_back(folder);
+      for (const std::string& folder : eval_set_of(name, text, {}).folders) paths.push_back(folder);
     const auto count = std::count_if(paths.begin(), paths.end(), holds_conversations);
     if (count != 0 && count != std::ssize(paths))
       throw DataError(

@@ -81,10 +81,9 @@ void append_pools(const SpeechPool& pool, std::span<const std::int64_t> limits,
   double all = 0;
   for (const int leaf : pool.leaves) all += static_cast<double>(at(lengths, leaf));
   for (const int leaf : pool.leaves)
-    pools.push_back(
-        {.texts = {leaf},
-         .probability = pool.probability * static_cast<double>(at(lengths, leaf)) / all,
-         .limit = at(limits, leaf)});
+    pools.push_back({.texts = {leaf},
+                     .probability = pool.probability * static_cast<double>(at(lengths, leaf)) / all,
+                     .limit = at(limits, leaf)});
 }
 
 void set_blend(const SpeechMix& mix, DataConfig& config) {
@@ -100,7 +99,8 @@ void set_blend(const SpeechMix& mix, DataConfig& config) {
     for (std::size_t i = 0; i < lengths.size(); ++i)
       if (limits[i] > 0) lengths[i] = std::min(lengths[i], limits[i]);
     std::vector<TokenPool> pools;
-    for (const SpeechPool& pool : pools_of(mix, lengths)) append_pools(pool, limits, lengths, pools);
+    for (const SpeechPool& pool : pools_of(mix, lengths))
+      append_pools(pool, limits, lengths, pools);
     return pools;
   };
 }

@@ -53,8 +53,8 @@ SalmData open_conversation_data(const Deck& deck, Mesh& mesh, bool training,
   if (training)
     config.train =
         open_blend(mesh.world(), section.input_cfg, deck.data.train, section.temperature);
-  config.order_seed = open_order_seed(mesh.world(), section.shard_seed,
-                                      static_cast<std::uint64_t>(deck.run.seed));
+  config.order_seed =
+      open_order_seed(mesh.world(), section.shard_seed, static_cast<std::uint64_t>(deck.run.seed));
   SalmData data;
   data.mix = config.train;
   data.batches = ConversationBatches::open(mesh.world(), mesh.coordinates()[Axis::data],
@@ -106,8 +106,8 @@ std::string SalmTrainingData::contents() const {
   for (int set = 0; set < data_.batches->eval_sets(); ++set)
     text += fmt::format(", {} {:016x}", data_.batches->eval_name(set),
                         data_.batches->eval_corpus(set).hash());
-  return text + blend_contents(data_.batches->sampler().blend(), leaves_of(data_.mix),
-                               "conversation");
+  return text +
+         blend_contents(data_.batches->sampler().blend(), leaves_of(data_.mix), "conversation");
 }
 
 void SalmTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,

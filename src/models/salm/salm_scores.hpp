@@ -46,7 +46,7 @@ struct SalmSetScores {
   AnswerScores answers;
   double seconds = 0;
   std::map<std::string, AnswerScores> tags{};  ///< by "NAME=VALUE"
-  std::vector<AnswerPair> pairs{};  ///< on rank 0; of the same conversations every time
+  std::vector<AnswerPair> pairs{};             ///< on rank 0; of the same conversations every time
 
   Validation validation() const;
   std::string to_string() const;

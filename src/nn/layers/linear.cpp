@@ -203,9 +203,9 @@ void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tens
     ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient,
               {.transpose_a = true, .accumulate = layer.weight_->accumulate()});
   if (!layer.trains_bias()) return;
-  const Tensor workspace = pass.scratch(
-      ops::bias_gradient_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_),
-      "bias gradient");
+  const Tensor workspace =
+      pass.scratch(ops::bias_gradient_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_),
+                   "bias gradient");
   ops::bias_gradient(pass.stream(), d_y, layer.bias_->gradient, workspace);
 }
 

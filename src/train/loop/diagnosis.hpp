@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "choir/train/step/phase_clock.hpp"
 #include "choir/train/loop/core_shortage.hpp"
+#include "choir/train/step/phase_clock.hpp"
 
 namespace choir {
 

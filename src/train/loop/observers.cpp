@@ -12,8 +12,7 @@ void Observers::follow(const Engine& engine, const Progress& progress) {
     // A stage of a pipeline says more: which action of which micro-batch it is at.
     std::string_view doing = engine.doing();
     char text[64];
-    if (doing.empty())
-      doing = print_into(text, "step {}: {}", progress.step + 1, name_of(next));
+    if (doing.empty()) doing = print_into(text, "step {}: {}", progress.step + 1, name_of(next));
     watch.step(doing, progress.step - first);
     faults.in_phase(progress.step + 1, name_of(next));
   });

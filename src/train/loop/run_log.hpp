@@ -79,7 +79,7 @@ class RunLog {
   bool first_line_ = true;
   std::vector<std::string> hosts_;  // of each rank; names on rank 0
   std::optional<CoreWatch> cores_, cores_since_line_;
-  double fastest_ = 0;     // mean step of the fastest line so far
+  double fastest_ = 0;        // mean step of the fastest line so far
   double cores_said_ = -1e9;  // now_seconds() when cores were last said to be short
 };
 

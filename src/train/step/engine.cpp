@@ -437,9 +437,10 @@ std::string Engine::graph_use() const {
     return fmt::format("a step is recorded after {} steps and then replayed as a whole",
                        kStepsBeforeGraph);
   if (graphs_)
-    return fmt::format("a step whose shapes were met before is recorded and then replayed as a "
-                       "whole, {} of them at most",
-                       kGraphs);
+    return fmt::format(
+        "a step whose shapes were met before is recorded and then replayed as a "
+        "whole, {} of them at most",
+        kGraphs);
   if (!options_.cuda_graph) return "off";
   if (!same_shapes(options_, *mesh_))
     return "not used: data-parallel ranks have micro-batches of different shapes";

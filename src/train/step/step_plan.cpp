@@ -46,16 +46,17 @@ void require_memory(const StepPlan& plan, int ranks_per_node, const Device& devi
   const int ranks = card ? 1 : ranks_per_node;
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
   if (wants > has)
-    throw DeckError(fmt::format("out of memory: {} rank(s) on {} need {}, it has {} for them ({})",
-                                ranks, card ? card->name : "this node", format_bytes(wants),
-                                format_bytes(has), largest_entries(plan.memory)),
-                    fmt::format("`choir plan` proposes layouts that fit. In this order: lower "
-                                "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 "
-                                "(with 3 also model.tile=4, which cuts the largest matrices); {}; "
-                                "lower model.block_size or the size of the model; or use {}",
-                                card ? "parallel.offload=optimizer or file (with zero=3 all)"
-                                     : "parallel.offload=file",
-                                card ? "more GPUs or one with more memory" : "fewer ranks a node"));
+    throw DeckError(
+        fmt::format("out of memory: {} rank(s) on {} need {}, it has {} for them ({})", ranks,
+                    card ? card->name : "this node", format_bytes(wants), format_bytes(has),
+                    largest_entries(plan.memory)),
+        fmt::format(
+            "`choir plan` proposes layouts that fit. In this order: lower "
+            "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 "
+            "(with 3 also model.tile=4, which cuts the largest matrices); {}; "
+            "lower model.block_size or the size of the model; or use {}",
+            card ? "parallel.offload=optimizer or file (with zero=3 all)" : "parallel.offload=file",
+            card ? "more GPUs or one with more memory" : "fewer ranks a node"));
   // Where the two are not the same memory.
   const double host = static_cast<double>(plan.memory.total(MemoryPlace::host)) * ranks_per_node +
                       (card ? 0 : wants);

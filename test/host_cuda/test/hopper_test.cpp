@@ -28,18 +28,19 @@ class HopperSeeded : public ::testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(HostCuda, HopperSeeded, ::testing::Values(0, 1, 2));
 
-// --- matrix descriptors ---------------------------------------------------------------------------
+// --- matrix descriptors ------------------------------------------------------------------------
 
 TEST(HopperDescriptor, FieldsAreWhereTheManualPutsThem) {
   EXPECT_EQ(encode(0x12340, 256, 512, 3), 0xc000'0020'0010'1234ull);
   EXPECT_EQ(encode(0x7fff0, 0, 1024, 1, 5), 0x400a'0040'0000'3fffull) << "18 bits of an address";
 }
 
-/// Elements of two bytes in the canonical layout ((8, c, 2), (8, 2)) of figures 168 to 170, with the
-/// strides printed there, behind Swizzle<log2 c, 4, 3>.
+/// Elements of two bytes in the canonical layout ((8, c, 2), (8, 2)) of figures 168 to 170, with
+/// the strides printed there, behind Swizzle<log2 c, 4, 3>.
 std::uint32_t printed(unsigned mn, unsigned k, unsigned c, unsigned repeat, unsigned row,
                       unsigned rows) {
-  const unsigned element = mn % 8 + mn / 8 % c * 8 + mn / 8 / c * repeat + k % 8 * row + k / 8 * rows;
+  const unsigned element =
+      mn % 8 + mn / 8 % c * 8 + mn / 8 / c * repeat + k % 8 * row + k / 8 * rows;
   const unsigned address = 2 * element, mask = c - 1;
   return address ^ (address / 128 & mask) * 16;
 }
@@ -47,9 +48,9 @@ std::uint32_t printed(unsigned mn, unsigned k, unsigned c, unsigned repeat, unsi
 TEST(HopperDescriptor, ColumnsInRowsFollowTheManualsFigures) {
   const struct {
     unsigned chunks, leading, stride, mode, repeat, row, rows;
-  } figures[] = {{1, 128, 64, 0, 64, 8, 128},      // 168: without a swizzle
-                 {2, 128, 256, 3, 128, 16, 256},   // 169: 32 bytes
-                 {4, 256, 512, 2, 256, 32, 512},   // 170: 64 bytes
+  } figures[] = {{1, 128, 64, 0, 64, 8, 128},        // 168: without a swizzle
+                 {2, 128, 256, 3, 128, 16, 256},     // 169: 32 bytes
+                 {4, 256, 512, 2, 256, 32, 512},     // 170: 64 bytes
                  {8, 512, 1024, 1, 512, 64, 1024}};  // and its row for 128 bytes
   for (const auto& f : figures) {
     const std::uint64_t d = encode(0, 2 * f.leading, 2 * f.stride, f.mode);
@@ -61,7 +62,8 @@ TEST(HopperDescriptor, ColumnsInRowsFollowTheManualsFigures) {
   }
 }
 
-// K-major, 128 bytes: ((8, m), (T, 2 k)) : ((8 T, SBO), (1, T)); and columns 16.. begin 32 bytes on.
+// K-major, 128 bytes: ((8, m), (T, 2 k)) : ((8 T, SBO), (1, T)); and columns 16.. begin 32 bytes
+// on.
 TEST(HopperDescriptor, RowsOfASwizzledTileFollowTheirCanonicalLayout) {
   for (unsigned first = 0; first < 64; first += 16) {
     const std::uint64_t d = encode(4096 + 2 * first, 16, 1024, 1);
@@ -82,7 +84,7 @@ TEST(HopperDescriptor, KernelsWriteTheSame) {
   });
 }
 
-// --- boxes and barriers ---------------------------------------------------------------------------
+// --- boxes and barriers ------------------------------------------------------------------------
 
 /// A tensor [2, 10, 3, 128] whose elements say where they are.
 struct Tensor {
@@ -94,7 +96,7 @@ struct Tensor {
   CUtensorMap map(int rows) const {
     CUtensorMap map;
     set_tensor_map(map, {data.data(), DType::bf16, kSamples, kRows, kHeads, kWidth,
-                       kRows * kHeads * kWidth, kHeads * kWidth, rows});
+                         kRows * kHeads * kWidth, kHeads * kWidth, rows});
     return map;
   }
 };
@@ -163,20 +165,19 @@ TEST(HopperDeathTest, DefectsOfBarriersAreNamed) {
   const auto defect = ::testing::ExitedWithCode(70);
   const Tensor tensor;
   const CUtensorMap map = tensor.map(16);
-  EXPECT_EXIT(run(1, 64, [] {
-                ptx::barrier_arrive(reinterpret_cast<ptx::Barrier*>(ptx::swizzled_shared()));
-              }),
-              defect, "nobody has initialised");
+  EXPECT_EXIT(
+      run(1, 64,
+          [] { ptx::barrier_arrive(reinterpret_cast<ptx::Barrier*>(ptx::swizzled_shared())); }),
+      defect, "nobody has initialised");
   EXPECT_EXIT(with_barrier([](auto*, ptx::Barrier* b) { ptx::barrier_wait(b, 0); }), defect,
               "DEADLOCK in test kernel(.|\n)*mbarrier.try_wait");
-  EXPECT_EXIT(with_barrier([&](auto* tile, ptx::Barrier* b) {
-                ptx::load_box(tile, &map, 0, 0, 0, 0, b);
-              }, false),
-              defect, "not fenced");
-  EXPECT_EXIT(with_barrier([&](auto* tile, ptx::Barrier* b) {
-                ptx::load_box(tile, &map, 0, 0, 0, 0, b);
-              }),
-              defect, "ends with boxes");
+  EXPECT_EXIT(
+      with_barrier([&](auto* tile, ptx::Barrier* b) { ptx::load_box(tile, &map, 0, 0, 0, 0, b); },
+                   false),
+      defect, "not fenced");
+  EXPECT_EXIT(
+      with_barrier([&](auto* tile, ptx::Barrier* b) { ptx::load_box(tile, &map, 0, 0, 0, 0, b); }),
+      defect, "ends with boxes");
   EXPECT_EXIT(with_barrier([&](auto* tile, ptx::Barrier* b) {
                 ptx::load_box(tile + 64, &map, 0, 0, 0, 0, b);
               }),
@@ -203,7 +204,7 @@ TEST(Hopper, TensorMapsAreRefusedAsADriverRefusesThem) {
   EXPECT_THROW(set_tensor_map(map, wrong), Error);
 }
 
-// --- which calls of attention ---------------------------------------------------------------------
+// --- which calls of attention ------------------------------------------------------------------
 
 TEST(Hopper, AttentionTakesTheCallsThatItSays) {
   const ops::AttentionProblem problem{.batch = 2, .heads = 4, .kv_heads = 4, .head_width = 64};
@@ -238,7 +239,7 @@ TEST(Hopper, AttentionTakesTheCallsThatItSays) {
   ::unsetenv("HOST_CUDA_CAPABILITY");
 }
 
-// --- products -------------------------------------------------------------------------------------
+// --- products ----------------------------------------------------------------------------------
 
 float value_of(unsigned i, unsigned j) {
   return static_cast<float>((i * 7 + j * 5) % 13) - 6;
@@ -373,7 +374,7 @@ TEST(HopperDeathTest, DefectsOfProductsAreNamed) {
 
 // The newest group may stay under way; the sums of the older ones are there.
 TEST(Hopper, GroupsEndInTheirOrder) {
-  misused([](float (&first)[8][4], std::uint64_t m, auto*) {
+  misused([](float(&first)[8][4], std::uint64_t m, auto*) {
     float second[8][4] = {};
     ptx::wgmma_fence(first, second);
     ptx::wgmma<bf16, false>(first, m, m, true);

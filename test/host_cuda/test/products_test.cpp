@@ -100,8 +100,7 @@ TEST(ProductText, TellsProductsApart) {
   p.accumulate = p.transpose_a = true;
   EXPECT_EQ(to_string(p), "bf16 [64,24]^T x [32,64]^T into f32, added");
   p.batch = 12, p.stride_b = 7;
-  EXPECT_EQ(to_string(p),
-            "bf16 [64,24]^T x [32,64]^T into f32, 12 times, 0 7 0 apart, added");
+  EXPECT_EQ(to_string(p), "bf16 [64,24]^T x [32,64]^T into f32, 12 times, 0 7 0 apart, added");
 }
 
 }  // namespace

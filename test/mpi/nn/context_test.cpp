@@ -148,8 +148,7 @@ TEST(ContextAttention, ThePlanIsExact) {
     }
 }
 
-// --- negative controls: a broken rule is seen
-// -------------------------------------------------------
+// --- negative controls: a broken rule is seen --------------------------------------------------
 
 TEST(ContextAttention, GradientsLeftUnsummedAreSeen) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
@@ -206,8 +205,7 @@ TEST(HeadExchange, ThereAndBackCountsCopies) {
   }
 }
 
-// --- a whole model
-// ----------------------------------------------------------------------------------
+// --- a whole model -----------------------------------------------------------------------------
 
 constexpr std::int64_t kBatch = 2, kTokens = 7;
 

@@ -115,8 +115,7 @@ TEST_P(ReproducibleGrid, SameBitsAsOnOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, ReproducibleGrid,
-                         testing::ValuesIn(kGridPrecisions),
+INSTANTIATE_TEST_SUITE_P(Precisions, ReproducibleGrid, testing::ValuesIn(kGridPrecisions),
                          [](const auto& precision) {
                            std::string name = precision.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -283,8 +283,7 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "device"}) {
     EXPECT_NE(table.find(std::string("  ") + key + " "), std::string::npos) << key;
     std::string pointer = "/properties/" + std::string(key);
-    while (pointer.find('.') != pointer.npos)
-      pointer.replace(pointer.find('.'), 1, "/properties/");
+    while (pointer.find('.') != pointer.npos) pointer.replace(pointer.find('.'), 1, "/properties/");
     EXPECT_TRUE(schema.contains(nlohmann::json::json_pointer(pointer))) << pointer;
   }
 }

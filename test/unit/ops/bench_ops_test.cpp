@@ -81,7 +81,7 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
 TEST(BenchOps, LargeShapesAreCheckedInWindows) {
   CpuDevice device;
   for (const auto& row : ops::bench_ops(device, {1500, 32, 48, 70, 64, 16, 40000},
-                                         {DType::f32, DType::bf16}, 1e-4, 1e9))
+                                        {DType::f32, DType::bf16}, 1e-4, 1e9))
     EXPECT_TRUE(row.valid()) << to_string(row);
 }
 

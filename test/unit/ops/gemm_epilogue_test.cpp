@@ -82,8 +82,7 @@ struct TwoLayers {
     ops::gemm(cpu.stream, v, u, d,
               {.epilogue = GemmEpilogue::gelu_tanh_gradient, .pre_activation = before});
     ops::gemm(cpu.stream, d, x, d_w, {.transpose_a = true});
-    const HostTensor scratch(DType::u8,
-                             {ops::bias_gradient_workspace(cpu.stream, kRows, kHidden)});
+    const HostTensor scratch(DType::u8, {ops::bias_gradient_workspace(cpu.stream, kRows, kHidden)});
     ops::bias_gradient(cpu.stream, d, d_b, scratch);
     ops::gemm(cpu.stream, d, w, d_x);
   }
@@ -127,10 +126,10 @@ TEST(GemmEpilogue, RefusesWhatDoesNotFit) {
   const auto refused = [&](const ops::GemmOptions& options) {
     EXPECT_THROW(ops::gemm(cpu.stream, a, b, c, options), Error);
   };
-  refused({.epilogue = GemmEpilogue::gelu_tanh_gradient});                  // of what?
-  refused({.epilogue = GemmEpilogue::gelu_tanh, .pre_activation = b});      // wrong size
-  refused({.pre_activation = c});                                           // no activation
-  refused({.accumulate = true, .epilogue = GemmEpilogue::gelu_tanh});       // += and gelu
+  refused({.epilogue = GemmEpilogue::gelu_tanh_gradient});              // of what?
+  refused({.epilogue = GemmEpilogue::gelu_tanh, .pre_activation = b});  // wrong size
+  refused({.pre_activation = c});                                       // no activation
+  refused({.accumulate = true, .epilogue = GemmEpilogue::gelu_tanh});   // += and gelu
   refused({.bias = bias, .epilogue = GemmEpilogue::gelu_tanh_gradient, .pre_activation = c});
 }
 

@@ -40,7 +40,8 @@ std::vector<double> three_steps(std::vector<double> w, double (*gradient)(double
   const double rates[] = {0.5, 1, 0.25};
   for (int t = 0; t < 3; ++t) {
     std::vector<double> g(w.size());
-    for (std::size_t i = 0; i < g.size(); ++i) g[i] = gradient(1.0 + static_cast<double>(i) + 3 * t);
+    for (std::size_t i = 0; i < g.size(); ++i)
+      g[i] = gradient(1.0 + static_cast<double>(i) + 3 * t);
     // Gradients come twice as large, as a loss scale makes them.
     const ops::StepControl control{.learning_rate = rates[t], .apply = 1, .gradient_factor = 0.5};
     for (double& value : g) value *= 2;
@@ -69,14 +70,14 @@ std::vector<double> three_steps(std::vector<double> w, double (*gradient)(double
 // Algorithm 1 of the paper, written in another language: eta 0.02, beta 0.01, m 0.9; rates 0.5, 1,
 // 0.25; gradients sin(1 + i + 3 t), of the second, a bias without ratio and decay, cos.
 TEST(Lars, GoldenSteps) {
-  const std::vector<double> matrix =
-      three_steps({0.5, -1.25, 2.0, 0.125}, [](double x) { return std::sin(x); }, true);
-  const double expected[] = {0.5049168953068631,    -1.236011526181223,    2.005709065217167,
-                             0.12101254600543983,   -0.005839646990891285, -0.009089228471884613,
+  const std::vector<double> matrix = three_steps(
+      {0.5, -1.25, 2.0, 0.125}, [](double x) { return std::sin(x); }, true);
+  const double expected[] = {0.5049168953068631,     -1.236011526181223,    2.005709065217167,
+                             0.12101254600543983,    -0.005839646990891285, -0.009089228471884613,
                              -0.0019769071831881885, 0.005241656987616873};
   for (std::size_t i = 0; i < matrix.size(); ++i) EXPECT_NEAR(matrix[i], expected[i], 1e-15) << i;
-  const std::vector<double> bias =
-      three_steps({0.25, -0.75}, [](double x) { return std::cos(x); }, false);
+  const std::vector<double> bias = three_steps(
+      {0.25, -0.75}, [](double x) { return std::cos(x); }, false);
   const double of_bias[] = {0.5713376916037071, -0.6887041804065985, -0.18098126131482797,
                             0.05038148966315756};
   for (std::size_t i = 0; i < bias.size(); ++i) EXPECT_NEAR(bias[i], of_bias[i], 1e-15) << i;

@@ -64,8 +64,7 @@ TEST(LogMel, OddSizes) {
         check_log_mel(device, dtype, options, Utterances({white_noise(samples, 3, 2000)}, hop));
       }
   for (const DType dtype : kFeatureTypes)
-    check_log_mel(device, dtype,
-                  {.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3},
+    check_log_mel(device, dtype, {.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3},
                   Utterances({white_noise(3000, 3, 2000), white_noise(3000, 4, 2)}, 160));
   for (const std::int64_t mels : {1, 16, 17, 100})
     check_log_mel(device, DType::f32, {.mels = mels, .preemphasis = 0},

@@ -121,10 +121,8 @@ void lars_by_hand(Textbook& book, const std::vector<double>& g, bool matrix, dou
 void check_lars(const char* precision, double tolerance) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1);
   options.rate_scales = kScales;
-  options.optimizer = {.weight_decay = kDecay,
-                       .rule = UpdateRule::lars,
-                       .momentum = 0.8,
-                       .trust_coefficient = 0.02};
+  options.optimizer = {
+      .weight_decay = kDecay, .rule = UpdateRule::lars, .momentum = 0.8, .trust_coefficient = 0.02};
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
   ModelInstance& instance = run.engine().instance();

@@ -24,8 +24,9 @@ namespace {
 constexpr double kHuge = 1e300;
 
 std::string start_record(const std::string& more = "") {
-  return R"({"event":"start","time":"2026-11-22 04:00:00","step":0,"device":"cpu","parameters":1000,)"
-         R"("resident_before":1048576,"layout":{"tp":1,"cp":1,"dp":2,"pp":1,"order":"tp-cp-dp-pp"},)"
+  return R"({"event":"start","time":"2026-11-22 04:00:00","step":0,"device":"cpu",)"
+         R"("parameters":1000,"resident_before":1048576,)"
+         R"("layout":{"tp":1,"cp":1,"dp":2,"pp":1,"order":"tp-cp-dp-pp"},)"
          R"("ranks":[{"node":0,"threads":1,"host":"a","planned":5e6},)"
          R"({"node":1,"threads":2,"host":"b","planned":5e6}],)"
          R"("memory":[{"name":"weights","place":"device","bytes":4e6},)"

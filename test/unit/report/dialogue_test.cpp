@@ -42,7 +42,9 @@ report::RecordedDialogue small_dialogue(const std::string& folder) {
                                        : i == 8 ? "no"
                                                 : "",
                                .speaking = (i >= 2 && i < 6) || i >= 8,
-                               .heard = i == 1 ? "what " : i == 4 ? "<i>now" : "",
+                               .heard = i == 1   ? "what "
+                                        : i == 4 ? "<i>now"
+                                                 : "",
                                .user_db = -20.5,
                                .ms = 1.5});
   return dialogue;

@@ -14,9 +14,9 @@ struct MpiOptions {
   /// Big reductions travel in pieces of this size: one MPI_Allreduce of 64 MB is 2-3 times slower
   /// than pieces that stay in the cache.
   std::size_t reduce_chunk_bytes = std::size_t{1} << 20;
-  /// What goes both ways at once travels in messages of at most this size, which Open MPI sends over
-  /// TCP without asking (MpiSession). A longer one waits for the receiver's answer, and that behind
-  /// the data of the other direction: twice the time, or not, as it happens.
+  /// What goes both ways at once travels in messages of at most this size, which Open MPI sends
+  /// over TCP without asking (MpiSession). A longer one waits for the receiver's answer, and that
+  /// behind the data of the other direction: twice the time, or not, as it happens.
   std::size_t message_bytes = std::size_t{1} << 20;
   /// No single MPI call moves more: counts are int, and some MPI libraries fail close to 2 GiB.
   std::size_t max_chunk_bytes = std::size_t{1} << 30;

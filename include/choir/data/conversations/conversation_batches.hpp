@@ -43,7 +43,7 @@ struct ConversationBatch {
 };
 
 struct ConversationConfig {
-  SpeechMix train;  ///< without inputs: only validation sets are opened
+  SpeechMix train;                  ///< without inputs: only validation sets are opened
   std::vector<SpeechEvalSet> eval;  ///< without filters and durations
   SpeechFrames frames;
   int sample_rate = 0;                 ///< of the model; 0: that of the data

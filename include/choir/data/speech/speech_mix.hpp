@@ -13,10 +13,10 @@ namespace choir {
 
 /// A folder of packed speech, or a group of inputs.
 struct SpeechInput {
-  std::string folder;                       ///< empty: a group
-  std::vector<SpeechInput> group;           ///< empty: a folder
-  std::optional<double> weight;             ///< above 0
-  std::int64_t limit = 0;  ///< of a folder: at most so many samples (texts: tokens); 0: all
+  std::string folder;              ///< empty: a group
+  std::vector<SpeechInput> group;  ///< empty: a folder
+  std::optional<double> weight;    ///< above 0
+  std::int64_t limit = 0;          ///< of a folder: at most so many samples (texts: tokens); 0: all
   std::map<std::string, std::string> tags;  ///< those of a group hold for all in it
 };
 

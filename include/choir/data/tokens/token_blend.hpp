@@ -50,7 +50,7 @@ class TokenBlend {
   std::int64_t drawn_before(std::int64_t sample, int pool);
 
   std::vector<Pool> pools_;
-  bool limited_ = false;        ///< some text has a limit
+  bool limited_ = false;       ///< some text has a limit
   std::vector<double> below_;  ///< sums of shares
   PhiloxKey pool_key_;
   /// Draws of each pool before sample kStride, 2 kStride, ..., as far as was asked for.

@@ -3,7 +3,8 @@
 // each role does (WorkRecord, of the real step on the null device) and what the machine does
 // (Calibration); what single products and calls take is in machine_rates.hpp. Pure.
 //
-//   place       (factor x products + attention + bytes x per_byte + FLOPs x per_flop) x waiting, the
+//   place       (factor x products + attention + bytes x per_byte + FLOPs x per_flop) x waiting,
+//   the
 //               largest of the axes that have several ranks; a place is forward or backward of one
 //               piece and micro-batch, the update, ...
 //   exposed     all of a call that is waited for at once; of one that is started, with C seconds of

@@ -28,8 +28,8 @@ ModelBatch duplex_fields(const DuplexConfig& config, const BatchShape& shape);
 /// as there are any.
 void hear_frames(const DuplexConfig& config, ModelBatch& batch);
 
-/// The weight of each target, in rows of so many frames: that of its class, 1 of words, 0 of targets
-/// below 0. A turn is what stands between a BOS and an EOS of one row.
+/// The weight of each target, in rows of so many frames: that of its class, 1 of words, 0 of
+/// targets below 0. A turn is what stands between a BOS and an EOS of one row.
 void weigh_text(const DuplexLoss& loss, const DialogueControls& controls, std::int64_t frames,
                 std::span<const std::int32_t> targets, std::span<float> weights);
 

@@ -172,7 +172,7 @@ class Engine {
   std::unique_ptr<SideStream> copies_;
   std::vector<std::unique_ptr<StepSlot>> slots_;  // lag + 1
   std::vector<std::unique_ptr<Event>> done_;      // lag + 2: one step back is still known
-  std::set<std::vector<std::int64_t>> met_;  // shapes of steps, where they differ
+  std::set<std::vector<std::int64_t>> met_;       // shapes of steps, where they differ
   std::vector<PhaseSpan> spans_;
   std::int64_t queued_ = 0, finished_ = 0;
   UpdateState state_;

@@ -17,8 +17,9 @@ namespace choir {
 class StepGraphs {
  public:
   struct Key {
-    std::size_t held = 0;              ///< Arena::live()
-    std::vector<std::int64_t> shapes;  ///< of all fields of all micro-batches; none if they never change
+    std::size_t held = 0;  ///< Arena::live()
+    std::vector<std::int64_t>
+        shapes;  ///< of all fields of all micro-batches; none if they never change
     friend bool operator==(const Key&, const Key&) = default;
   };
   StepGraphs(Device& device, std::size_t most) : device_(&device), most_(most) {}

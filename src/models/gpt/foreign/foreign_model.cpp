@@ -6,13 +6,13 @@
 
 #include "choir/core/json.hpp"
 #include "choir/core/text.hpp"
+#include "choir/deck/key_reader.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/store/gguf/gguf.hpp"
 #include "choir/store/llmc/llmc_model.hpp"
 #include "choir/store/torch/torch_checkpoint.hpp"
 #include "choir/store/weights/open_weights.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
-#include "choir/deck/key_reader.hpp"
 
 namespace choir {
 namespace {

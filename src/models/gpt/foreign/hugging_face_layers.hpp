@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "choir/models/gpt/gpt_config.hpp"
 #include "choir/deck/key_reader.hpp"
+#include "choir/models/gpt/gpt_config.hpp"
 
 namespace choir {
 

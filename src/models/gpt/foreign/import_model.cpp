@@ -155,8 +155,7 @@ class Import {
       return read_text_file((folder / "chat_template.jinja").string());
     if (!fs::is_regular_file(folder / "tokenizer_config.json", ignored)) return "";
     const std::string path = (folder / "tokenizer_config.json").string();
-    const nlohmann::json config =
-        read_json(read_text_file(path), path, {.keys = kAnyNumberOfKeys});
+    const nlohmann::json config = read_json(read_text_file(path), path, {.keys = kAnyNumberOfKeys});
     if (!config.is_object() || !config.contains("chat_template")) return "";
     const nlohmann::json& program = config["chat_template"];
     return program.is_string() ? program.get<std::string>() : "";

@@ -58,12 +58,12 @@ TEST_F(Conversations, OfNemoHaveClipsAndOneTurnARole) {
 }
 
 TEST_F(Conversations, OfLhotseAskWhatTheTagSays) {
-  const auto list = read(
-      R"({"id":"c","start":0.5,"duration":1,"channel":0,"type":"MonoCut","custom":{"context":"Reverse:"},)"
-      R"("recording":{"id":"r","sampling_rate":16000,"num_samples":32000,"duration":2,)"
-      R"("sources":[{"type":"file","channels":[0],"source":"a.wav"}]},)"
-      R"("supervisions":[{"id":"s","start":0,"duration":1,"text":"two one"}]})"
-      "\n");
+  const auto list = read(R"({"id":"c","start":0.5,"duration":1,"channel":0,"type":"MonoCut",)"
+                         R"("custom":{"context":"Reverse:"},"recording":{"id":"r",)"
+                         R"("sampling_rate":16000,"num_samples":32000,"duration":2,)"
+                         R"("sources":[{"type":"file","channels":[0],"source":"a.wav"}]},)"
+                         R"("supervisions":[{"id":"s","start":0,"duration":1,"text":"two one"}]})"
+                         "\n");
   const Conversation& one = list.conversations.front();
   ASSERT_EQ(one.turns.size(), 2u);
   EXPECT_EQ(one.turns[0].text, std::string("Reverse: ") + kAudioTag);

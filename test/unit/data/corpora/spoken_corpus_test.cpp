@@ -6,11 +6,11 @@
 #include <set>
 
 #include "choir/core/error.hpp"
+#include "choir/core/run_program.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/corpus_labels.hpp"
 #include "choir/data/corpora/known_corpora.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "choir/core/run_program.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

@@ -87,12 +87,11 @@ TEST(SpokenFacts, TextHasAllOfThemAndClipsStandInPlaceOfQuestions) {
                 asked(R"({"from":"User","type":"text","value":"who begat isaac"})", "abraham") +
                 R"({"id":"fact-000001","conversations":[)" +
                 asked(R"({"from":"User","type":"text","value":"who begat seth"})", "adam"));
-  EXPECT_EQ(
-      test::read_bytes(folder + "/conversations/val.jsonl"),
-      R"({"id":"val-000000-0","conversations":[)" +
-          asked(
-              R"({"from":"User","type":"audio","value":"../audio/x.wav","offset":0.25,"duration":0.5})",
-              "adam"));
+  EXPECT_EQ(test::read_bytes(folder + "/conversations/val.jsonl"),
+            R"({"id":"val-000000-0","conversations":[)" +
+                asked(R"({"from":"User","type":"audio","value":"../audio/x.wav",)"
+                      R"("offset":0.25,"duration":0.5})",
+                      "adam"));
   EXPECT_FALSE(std::filesystem::exists(folder + "/conversations/train.jsonl"));
 }
 

@@ -60,8 +60,9 @@ TEST(SpeechMix, WordsOfNemo) {
   EXPECT_EQ(leaves[2].tags.at("task"), "qa");
   EXPECT_EQ(leaves[0].limit, 0);
   EXPECT_EQ(leaves[2].limit, 5);
-  EXPECT_NE(error_of(R"([{"type": "nemo_tarred", "manifest_filepath": "a"}])").find(".type: 'nemo_"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(R"([{"type": "nemo_tarred", "manifest_filepath": "a"}])").find(".type: 'nemo_"),
+      std::string::npos);
   EXPECT_NE(error_of(R"([{"type": "group", "folder": "a"}])").find("without a list"),
             std::string::npos);
   EXPECT_NE(error_of(R"([{"type": "nemo", "group": ["a"]}])").find("has a list"),

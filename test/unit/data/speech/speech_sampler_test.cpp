@@ -189,8 +189,7 @@ TEST(SpeechBuckets, WholeOnesHaveOneShape) {
     steps.next(step);
     for (std::int64_t j = 0; j < step.micro_batches(); ++j) {
       const auto rows = step.micro_batch(j);
-      const int bucket =
-          sampler.buckets().of(rows.front().item.samples, rows.front().item.labels);
+      const int bucket = sampler.buckets().of(rows.front().item.samples, rows.front().item.labels);
       const SpeechShape& shape = shapes[static_cast<std::size_t>(bucket)];
       counts[bucket].insert(std::ssize(rows));
       EXPECT_LE(std::ssize(rows), shape.utterances);

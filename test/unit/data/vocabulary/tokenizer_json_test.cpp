@@ -60,7 +60,8 @@ TEST(TokenizerJson, MayIgnoreMergesForWholePieces) {
 TEST(TokenizerJson, PutsItsTemplateAround) {
   const std::string json = edited(
       R"("post_processor":null)",
-      R"("post_processor":{"type":"Sequence","processors":[{"type":"ByteLevel","trim_offsets":false},)"
+      R"("post_processor":{"type":"Sequence","processors":[)"
+      R"({"type":"ByteLevel","trim_offsets":false},)"
       R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},)"
       R"({"Sequence":{"id":"A","type_id":0}},{"SpecialToken":{"id":"<s>","type_id":0}}],"pair":[],)"
       R"("special_tokens":{"<s>":{"id":"<s>","ids":[6],"tokens":["<s>"]}}}]})");

@@ -61,8 +61,8 @@ TEST(WorkJournal, ParametersAreInMemoryOfTheirCommunicatorActivationsAreNot) {
   const auto machine = plain_machine(1e9, 1e8);
   for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
-    const LayoutPlan plan = timed(
-        4, 2, {"parallel.tensor=2", fmt::format("parallel.zero={}", stage)}, machine);
+    const LayoutPlan plan =
+        timed(4, 2, {"parallel.tensor=2", fmt::format("parallel.zero={}", stage)}, machine);
     std::map<std::string, int> seen;
     for (const RolePlan& role : plan.roles)
       for (const auto& [place, work] : role.work.places)
@@ -177,8 +177,8 @@ TEST(StepTime, HidesWhatOverlapsAllows) {
   EXPECT_EQ(timed(2, 2, changes, network).time->hidden, 0);
 }
 
-// What ranks compute that wait for each other along an axis takes longer, their messages do not; and
-// one rank waits for nobody.
+// What ranks compute that wait for each other along an axis takes longer, their messages do not;
+// and one rank waits for nobody.
 TEST(StepTime, RanksThatWaitForEachOtherComputeLonger) {
   const auto machine = plain_machine(1e9, 1);
   auto waiting = std::make_shared<Calibration>(*machine);

@@ -230,7 +230,8 @@ TEST(VerifyDeck, TrainsTheSameWhateverTheDataSize) {
   std::vector<std::string> notes;
   const Deck changed = verify_deck(parse_deck(R"({"data": {"train": ["no/such/file"]},
                      "optimizer": {"scale_lr": "sqrt"},
-                     "train": {"precision": "bf16-mixed", "micro_batch_size": 2, "grad_accum": 3}})",
+                     "train": {"precision": "bf16-mixed", "micro_batch_size": 2,
+                               "grad_accum": 3}})",
                                               "deck.json", {}),
                                    "fp64", notes);
   EXPECT_EQ(changed.train.precision, "fp64");

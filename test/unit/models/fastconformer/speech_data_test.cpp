@@ -21,8 +21,8 @@ SpeechDataConfig data_config(const std::vector<std::string>& overrides) {
   const Deck deck = deck_of_data(overrides);
   const SpeechSection& data = speech_settings(deck).data;
   SpeechDataConfig config = speech_data_config(deck, speech_request(deck));
-  config.train = blend_of(data.input_cfg, input_cfg_text(data.input_cfg), deck.data.train,
-                          data.temperature);
+  config.train =
+      blend_of(data.input_cfg, input_cfg_text(data.input_cfg), deck.data.train, data.temperature);
   config.order_seed =
       speech_order_seed(data.shard_seed, static_cast<std::uint64_t>(deck.run.seed), 1);
   return config;
@@ -141,8 +141,8 @@ using Tags = std::map<std::string, std::string>;
 
 TEST(SpeechDeck, TagsOfTrainingTravelWithTheirFolders) {
   const SpeechDataConfig c = data_config(
-      {R"(data.input_cfg=[{"folder": "a", "tags": {"lang": "en"}}, {"tags": {"lang": "de", "rate": 8},
-          "group": ["b", {"folder": "c", "tags": {"lang": "nl"}}]}])"});
+      {R"(data.input_cfg=[{"folder": "a", "tags": {"lang": "en"}}, {"tags": {"lang": "de",
+          "rate": 8}, "group": ["b", {"folder": "c", "tags": {"lang": "nl"}}]}])"});
   const std::vector<SpeechLeaf> leaves = leaves_of(c.train);
   ASSERT_EQ(leaves.size(), 3u);
   EXPECT_EQ(leaves[0].tags, (Tags{{"lang", "en"}}));

@@ -12,7 +12,8 @@ constexpr double kTheta = 500000;
 constexpr std::int64_t kWidth = 128;
 
 ops::RopeScaling llama31() {
-  return {.kind = ops::RopeScaling::Kind::llama3, .factor = 8, .original = 8192, .low = 1, .high = 4};
+  return {
+      .kind = ops::RopeScaling::Kind::llama3, .factor = 8, .original = 8192, .low = 1, .high = 4};
 }
 
 // A wavelength of more than 8192 positions is stretched eightfold, one of less than 2048 is not:
