@@ -47,7 +47,8 @@ template <class E>
   }
 }
 
-// The lowest rank wins a maximum: (2^31 - rank) above the exit code. 0 is "no failure".
+// The lowest rank must win a maximum, so (2^31 - rank) is packed above the exit code. 0 means no
+// failure.
 std::int64_t pack(ExitCode code, int rank) {
   if (code == ExitCode::done) return 0;
   return ((std::int64_t{1} << 31) - rank) * 256 + static_cast<int>(code);
@@ -103,7 +104,8 @@ void together(Communicator& comm, const std::function<void()>& action) {
 
 namespace {
 
-/// The largest number and that of the complements, which is the smallest, tell without the others.
+/// True if the maximum of the digests equals their minimum, which is the complement of the maximum
+/// of the complements. No other digests are exchanged.
 bool all_equal(Communicator& comm, std::uint64_t digest) {
   std::array<std::int64_t, 2> ends{static_cast<std::int64_t>(digest),
                                    static_cast<std::int64_t>(~digest)};
@@ -127,8 +129,8 @@ void require_equal(Communicator& comm, std::uint64_t digest, const std::string& 
   for (std::size_t r = 0; r < digests.size(); ++r)
     if (digests[r] != majority) different += (different.empty() ? "" : ", ") + std::to_string(r);
   throw_as(ExitCode::communication,
-           fmt::format("{} differ between ranks of {}: rank(s) {} hold something else than the {} "
-                       "that agree",
+           fmt::format("{} differ between ranks of {}: rank(s) {} disagree with the {} "
+                       "ranks that agree",
                        what, comm.name(), different, votes[majority]),
            "faulty memory or a rank started with another binary or deck; restart from the last "
            "checkpoint without that node",

@@ -1,5 +1,5 @@
 #pragma once
-// A zeroed block of ordinary memory for communication.
+// Zeroed blocks of ordinary memory for communication.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@ struct FreeMemory {
 };
 using AlignedMemory = std::unique_ptr<std::byte, FreeMemory>;
 
-/// Local: aligned to 64 bytes, and in huge pages where that pays. CommError when there is none.
+/// A block aligned to 64 bytes, in huge pages if it is large. Throws CommError if there is no
+/// memory. Local.
 inline AlignedMemory aligned_memory(std::size_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;

@@ -61,15 +61,14 @@ void CallCheck::agree(const PlannedCall& mine) {
   private_->all_gather(calls_.data(), sizeof(PlannedCall), DType::u8);
   for (std::size_t r = 1; r < calls_.size(); ++r) {
     if (same(calls_[r], calls_[0])) continue;
-    CommError error(
-        fmt::format("{}: ranks do different things in call {}: rank {} calls {} where rank {} "
-                    "calls {}{}",
-                    name_, calls_[0].sequence, world_ranks_[r], describe(calls_[r]),
-                    world_ranks_[0], describe(calls_[0]),
-                    calls_[r].sequence == calls_[0].sequence
-                        ? ""
-                        : fmt::format(" (and counts {} calls)", calls_[r].sequence)),
-        "every rank of a communicator makes the same calls in the same order");
+    CommError error(fmt::format("{}: ranks disagree on call {}: rank {} calls {} where rank {} "
+                                "calls {}{}",
+                                name_, calls_[0].sequence, world_ranks_[r], describe(calls_[r]),
+                                world_ranks_[0], describe(calls_[0]),
+                                calls_[r].sequence == calls_[0].sequence
+                                    ? ""
+                                    : fmt::format(" (and counts {} calls)", calls_[r].sequence)),
+                    "every rank of a communicator makes the same calls in the same order");
     error.set_agreed_ranks(private_->size());
     throw error;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// For debugging: before each collective, the ranks tell each other what they are about to call.
+// A debugging aid: before each collective, the ranks compare the calls that they are about to make.
 #include <memory>
 #include <string>
 
@@ -7,12 +7,13 @@
 
 namespace choir {
 
-/// What a rank is about to call. `detail` is the element type and the operation, or the root.
+/// A call that a rank is about to make. `detail` is the element type and the operation, or the
+/// root.
 struct PlannedCall {
   CommCall call = CommCall::barrier;
   std::uint32_t detail = 0;
   std::uint64_t sequence = 0;
-  std::uint64_t count = 0;  ///< elements; bytes of calls that have bytes
+  std::uint64_t count = 0;  ///< elements, or bytes of calls without an element type
 };
 /// "all_reduce of 4096 f32 (sum)"
 std::string describe(const PlannedCall& call);
@@ -20,12 +21,12 @@ std::uint32_t detail_of(DType dtype, ReduceOp op = ReduceOp::sum);
 
 class CallCheck {
  public:
-  /// Takes a communicator over the ranks to be checked, which serves nothing else. `name`: of the
-  /// communicator that is checked; `world_ranks`: its ranks.
+  /// `privately` is a communicator over the ranks to be checked that serves nothing else; `name`
+  /// and `world_ranks` are those of the checked communicator.
   CallCheck(std::unique_ptr<Communicator> privately, std::string name,
             std::vector<int> world_ranks);
-  /// Collective. CommError on every rank, naming the first rank that is about to do something else
-  /// than the lowest one. A rank that makes no call at all is left to the watchdog to name.
+  /// Collective. Throws CommError on every rank with the first rank whose call differs from that of
+  /// the lowest one. A rank that makes no call at all is found by the watchdog.
   void agree(const PlannedCall& mine);
 
  private:

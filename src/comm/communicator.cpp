@@ -14,9 +14,9 @@
 namespace choir {
 namespace {
 
-thread_local int depth = 0;  // a communicator may call another one
+thread_local int depth = 0;  // more than 1 while a communicator calls another one
 
-/// Time inside communication, of the outermost call.
+/// Measures the time inside communication, counted only by the outermost call.
 class InsideTimer {
  public:
   explicit InsideTimer(double start) : start_(start) { ++depth; }
@@ -30,7 +30,7 @@ class InsideTimer {
   double start_;
 };
 
-/// A wait from here to the end of the scope; changes `record` to its state then.
+/// A wait until the end of the scope, which then sets the state of `record`.
 class Waiting {
  public:
   Waiting(std::uint64_t record, CallState after)
@@ -98,7 +98,7 @@ void Communicator::check_calls(std::unique_ptr<CallCheck> check) {
   check_ = std::move(check);
 }
 
-// Counts the call, has the ranks agree on it where that was asked for, and records its beginning.
+// Counts the call, has the ranks agree on it if calls are checked, and records its beginning.
 std::uint64_t Communicator::open(CallRecord call, std::uint32_t detail, std::uint64_t count) {
   if (id_ == 0) return 0;
   call.sequence = is_collective(call.call) ? ++collectives_ : ++messages_;
@@ -155,7 +155,7 @@ void Communicator::reduce(void* data, std::size_t count, DType dtype, ReduceOp o
            [&] { do_reduce(data, count, dtype, op, root); });
 }
 
-// Ranks give and take different numbers of bytes, on which they need not agree.
+// The detail of a scatter or gather omits the bytes, which differ between ranks.
 void Communicator::scatter(const void* send, const std::int64_t* counts,
                            const std::int64_t* offsets, void* receive, std::size_t bytes,
                            int root) {
@@ -209,7 +209,7 @@ CommRequest& Communicator::start_all_gather(void* data, std::size_t count, DType
                  [&]() -> CommRequest& { return do_start_all_gather(data, count, dtype); });
 }
 
-// The peer is that of the first message that is received or, if there is none, sent.
+// The recorded peer is that of the first received message or, without one, of the first sent one.
 ExchangeRequest& Communicator::start_exchange(std::span<const Message> messages) {
   CallRecord call{.call = CommCall::exchange};
   const auto received =

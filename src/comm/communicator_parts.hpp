@@ -1,5 +1,5 @@
 #pragma once
-// The parts that several kinds of communicator are made of.
+// Parts that several kinds of communicators share.
 #include "choir/comm/communicator.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
@@ -7,7 +7,7 @@
 
 namespace choir {
 
-/// Books one blocking call: its bytes at once, its time at the end of the scope.
+/// Counts one blocking call: its bytes at once, its time at the end of the scope.
 class TrafficTimer {
  public:
   TrafficTimer(CommTraffic& traffic, std::size_t bytes) : traffic_(traffic), from_(now_seconds()) {
@@ -45,8 +45,8 @@ class DeviceBlock final : public CommBuffer {
   Buffer memory_;
 };
 
-/// The base of communicators for device memory: work is queued behind that of a stream, and the
-/// blocking form of a collective is the asynchronous one with a wait, which holds up the stream.
+/// The base of communicators for device memory. Work is queued behind a stream, and the blocking
+/// form of a collective is the asynchronous one followed by a wait of the stream.
 class QueuedCommunicator : public Communicator {
  public:
   using Communicator::Communicator;

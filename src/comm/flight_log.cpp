@@ -9,7 +9,7 @@ namespace choir {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-/// Stands in place of the number of a record while a thread writes it and has it to itself.
+/// Replaces the number of a record while a thread writes it exclusively.
 constexpr std::uint64_t kWriting = ~std::uint64_t{0};
 
 std::uint64_t packed(const CallRecord& call) {
@@ -23,8 +23,9 @@ void copy(std::atomic<std::uint64_t>& to, const std::atomic<std::uint64_t>& from
 
 thread_local double seconds_inside = 0;
 
-/// Announces a use before it looks up where the log is, and takes that back afterwards: move_to()
-/// waits for the uses that may have seen the old place. Both sides are sequentially consistent.
+/// A use of the log. The constructor announces it before the log's address is read, and the
+/// destructor withdraws it: move_to() waits for the uses that may have seen the old address. Both
+/// sides are sequentially consistent.
 class Use {
  public:
   explicit Use(std::atomic<int>& users) : users_(users) { users_.fetch_add(1); }
@@ -132,7 +133,7 @@ void FlightLog::change(std::uint64_t number, CallState state, double end) {
   std::uint64_t owner = number;
   while (
       !record.number.compare_exchange_weak(owner, kWriting, std::memory_order_acquire, kRelaxed)) {
-    if (owner != kWriting && owner != number) return;  // it has been overwritten
+    if (owner != kWriting && owner != number) return;  // the record has been overwritten
     if (owner == kWriting) std::this_thread::yield();
     owner = number;
   }
@@ -153,7 +154,8 @@ void FlightLog::take_over(const FlightLog& other) {
     copy(to.start, from.start), copy(to.end, from.end), copy(to.what, from.what);
     to.name.set(from.name);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // Whoever writes it at this moment does so over there, so that here it has never been written.
+    // A record that a thread is writing at this moment is written in the old log, so here it counts
+    // as never written.
     const bool whole = number != kWriting && from.number.load(kRelaxed) == number;
     to.number.store(whole ? number : 0, std::memory_order_release);
   }
@@ -183,7 +185,7 @@ std::vector<CallRecord> FlightLog::records() const {
                     .end = std::bit_cast<double>(r.end.load(kRelaxed)),
                     .name = r.name.text()};
     std::atomic_thread_fence(std::memory_order_acquire);
-    // After a change the number is the same as before, but what the record says is not.
+    // A change keeps the number but not the contents of a record.
     if (r.number.load(std::memory_order_acquire) == number && r.what.load(kRelaxed) == what)
       found.emplace_back(number, std::move(call));
   }
@@ -210,7 +212,8 @@ std::vector<GroupRecord> FlightLog::groups() const {
 }
 
 FlightRecorder& FlightRecorder::of_process() {
-  static auto* recorder = new FlightRecorder();  // communicators may end behind static objects
+  static auto* recorder = new FlightRecorder();  // never destroyed: communicators may end after
+                                                 // static objects
   return *recorder;
 }
 

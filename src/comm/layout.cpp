@@ -96,12 +96,13 @@ std::vector<int> Layout::group(int rank_in, const std::vector<Axis>& axes) const
     members = std::move(wider);
   }
   std::sort(members.begin(), members.end());
-  members.erase(std::unique(members.begin(), members.end()), members.end());  // an axis given twice
+  members.erase(std::unique(members.begin(), members.end()), members.end());  // an axis may be
+                                                                              // given twice
   return members;
 }
 
 std::vector<std::vector<int>> Layout::groups(const std::vector<Axis>& axes) const {
-  // A group begins where all of its coordinates do.
+  // A group begins at the rank whose coordinates along the axes are all 0.
   std::vector<std::vector<int>> all;
   for (int r = 0; r < ranks(); ++r) {
     const Coordinates at = coordinates(r);

@@ -39,7 +39,7 @@ class ReservedBuffer final : public CommBuffer {
   std::size_t bytes_ = 0;
 };
 
-constexpr int kTags = 29999;  // the fewest of all communicators
+constexpr int kTags = 29999;  // the smallest limit of all communicators
 
 class NullCommunicator : public Communicator {
  public:
@@ -79,7 +79,7 @@ class NullCommunicator : public Communicator {
                   int) override {
     tally(bytes);
   }
-  // The root receives what all send.
+  // The root receives the bytes of all ranks.
   void do_gather(const void*, std::size_t bytes, void*, const std::int64_t* counts,
                  const std::int64_t*, int root) override {
     tally(rank() == root ? static_cast<std::size_t>(std::accumulate(counts, counts + size(), 0LL))
@@ -122,7 +122,7 @@ class NullCommunicator : public Communicator {
   }
 
  private:
-  /// While an asynchronous call is made.
+  /// Marks the calls made in its scope as asynchronous.
   struct Started {
     explicit Started(NullCommunicator& comm) : of(comm) { of.started_ = true; }
     ~Started() { of.started_ = false; }
@@ -145,7 +145,7 @@ class NullCommunicator : public Communicator {
         {.group = group_, .kind = kind, .started = started_, .window = window, .bytes = bytes});
   }
 
-  std::vector<Block> blocks_;  // that count as allocated here, also those that are gone
+  std::vector<Block> blocks_;  // blocks that count as allocated here, released ones included
   WorkJournal* journal_ = nullptr;
   int group_ = 0;
   bool started_ = false;
@@ -171,7 +171,7 @@ void multiply(void* data, std::size_t count, int factor) {
       *at = static_cast<T>(*at * static_cast<T>(factor));
 }
 
-/// The sum of `ranks` equal terms, in place; of integers modulo their range.
+/// Replaces each element by the sum of `ranks` equal terms; integers wrap around.
 void add_equals(void* data, std::size_t count, DType dtype, int ranks) {
   switch (dtype) {
     case DType::f64:
@@ -195,7 +195,7 @@ void add_equals(void* data, std::size_t count, DType dtype, int ranks) {
 
 class RehearsedCommunicator final : public NullCommunicator {
  public:
-  /// `path`: its name behind that of the communicator which it is a duplicate of.
+  /// `path` is its name relative to the communicator of which it is a duplicate.
   RehearsedCommunicator(const std::string& name, const std::string& path, int rank, int size,
                         Rehearsal& book)
       : NullCommunicator(name, rank, size, nullptr), path_(path), book_(book) {}

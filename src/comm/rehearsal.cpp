@@ -43,7 +43,7 @@ Rehearsal::Rehearsal(int rank, std::string script) : rank_(rank), path_(std::mov
 
 void Rehearsal::read_script() {
   std::ifstream file(path_, std::ios::binary);
-  if (!file) throw StorageError("cannot read " + path_, "rank 0 is played first, and writes it");
+  if (!file) throw StorageError("cannot read " + path_, "play rank 0 first: it writes this file");
   std::string group, said;
   while (read_bytes(file, group) && read_bytes(file, said)) script_[group].push_back(said);
 }
@@ -127,11 +127,10 @@ void Rehearsal::hear(const std::string& group, void* data, std::size_t bytes) {
   const std::string next = std::move(said->second.front());
   said->second.pop_front();
   if (next.size() != bytes)
-    throw CommError(
-        fmt::format("rehearsal: rank {} expects a broadcast of {} bytes in {}, of which "
-                    "the root says {}",
-                    rank_, bytes, group, next.size()),
-        "every rank of a communicator makes the same calls in the same order");
+    throw CommError(fmt::format("rehearsal: rank {} expects a broadcast of {} bytes in {}, but "
+                                "the root sends {}",
+                                rank_, bytes, group, next.size()),
+                    "every rank of a communicator makes the same calls in the same order");
   std::memcpy(data, next.data(), bytes);
 }
 

@@ -15,8 +15,8 @@
 namespace choir {
 namespace {
 
-// Bytes of one rank's block that are summed at a time: two of them, and a level or two of the tree,
-// stay in the first-level cache.
+// Bytes of a rank's block that are summed at a time: two such parts and one or two levels of the
+// tree stay in the first-level cache.
 constexpr std::size_t kBlockBytes = 8192;
 constexpr std::size_t kThreadedBytes = std::size_t{1} << 20;
 
@@ -96,7 +96,7 @@ struct Tree {
     for (std::size_t i = 0; i < count; ++i) sum[i] = combine<kOp>(sum[i], right[i]);
   }
 
-  // Two blocks in place, the usual case on a small machine, take one pass without a detour over
+  // Two blocks in place, the usual case on a small machine, take one pass that does not use
   // `levels`.
   static void pair(T* __restrict a, T* __restrict b, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
@@ -127,7 +127,7 @@ struct Tree {
   }
 };
 
-// Runs f(Chunk) over [0, count) on the caller's threads when the work is worth it.
+// Runs f(Chunk) over [0, count), on the caller's threads if the count is large.
 template <class F>
 void over_threads(std::size_t count, std::size_t bytes, std::size_t granule, F f) {
   if (bytes < kThreadedBytes) return f(Chunk{0, count});

@@ -76,7 +76,7 @@ std::string file_excess(const std::string& path, std::size_t most_mib) {
 CappedText read_capped_file(const std::string& path, std::size_t most_mib, Pipes pipes) {
   const std::size_t most = most_mib << 20;
   CappedText read;
-  // A pipe without a writer would be waited for.
+  // Without O_NONBLOCK, opening a pipe would wait for its writer.
   const int wait = pipes == Pipes::refused ? O_NONBLOCK : 0;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | wait));
   struct stat status {};
@@ -90,7 +90,7 @@ CappedText read_capped_file(const std::string& path, std::size_t most_mib, Pipes
     read.fault = fmt::format("is {}, not a file", kind);
     return read;
   }
-  const bool sized = S_ISREG(status.st_mode) && status.st_size > 0;  // files of /proc are not
+  const bool sized = S_ISREG(status.st_mode) && status.st_size > 0;  // files of /proc have no size
   const auto bytes = sized ? static_cast<std::size_t>(status.st_size) : most + 1;
   if (sized && bytes > most) {
     read.fault = too_large(bytes, most_mib);

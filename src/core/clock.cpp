@@ -33,7 +33,7 @@ std::string format_bytes(double bytes) {
 }
 
 std::string format_count(std::int64_t value) {
-  // The smallest number has no opposite.
+  // The smallest integer cannot be negated.
   const auto bits = static_cast<std::uint64_t>(value);
   std::string digits = std::to_string(value < 0 ? 0 - bits : bits);
   for (auto i = static_cast<std::int64_t>(digits.size()) - 3; i > 0; i -= 3)

@@ -39,8 +39,8 @@ constexpr Matrix square(const Matrix& m) {
   return result;
 }
 
-// Appending 2^k zero bytes. Kept because a checkpoint combines one CRC per run of elements, and a
-// tensor split along its last dim has a run per row.
+// Matrices that append 2^k zero bytes. They are precomputed because a checkpoint combines one CRC
+// per run of elements, and a tensor that is split along its last dim has one run per row.
 constexpr std::array<Matrix, 64> make_shifts() {
   std::array<Matrix, 64> shifts{};
   Matrix bit{};  // one zero bit
@@ -55,8 +55,8 @@ constexpr auto kShifts = make_shifts();
 #if defined(__x86_64__)
 using Lanes = std::array<std::uint64_t, 3>;
 
-// The instruction takes 8 bytes in 3 cycles but can begin one in each: three lanes of 2^k bytes
-// run side by side, and are joined by the matrices.
+// The instruction takes 8 bytes in 3 cycles, but a new one can begin in every cycle. Three lanes of
+// 2^k bytes therefore run side by side, and the matrices join their results.
 template <std::size_t k>
 __attribute__((target("sse4.2"))) void by_lanes(const unsigned char*& p, std::size_t& n,
                                                 std::uint64_t& c) {
@@ -81,7 +81,7 @@ __attribute__((target("sse4.2"))) void by_lanes(const unsigned char*& p, std::si
 __attribute__((target("sse4.2"))) std::uint32_t by_instruction(const unsigned char* p,
                                                                std::size_t n, std::uint32_t c) {
   std::uint64_t wide = c;
-  by_lanes<15>(p, n, wide);  // joined in a few per cent of the time
+  by_lanes<15>(p, n, wide);  // joining takes a few per cent of the time
   by_lanes<11>(p, n, wide);
   for (; n >= 8; n -= 8, p += 8) {
     std::uint64_t word;

@@ -12,7 +12,7 @@ struct Entry {
   std::string_view name;
   std::size_t bytes;
 };
-// In the order of the enumeration.
+// The order is that of the enumeration.
 constexpr std::array<Entry, 8> kTypes{{{"f64", 8},
                                        {"f32", 4},
                                        {"bf16", 2},

@@ -21,7 +21,8 @@ Error::Error(ExitCode code, const std::string& what, std::string hint, std::sour
 
 std::string what_and_where(const Error& error) {
   std::string text = error.what();
-  // An agreed error was thrown where ranks agree; its text says where it happened.
+  // An agreed error is thrown where the ranks agree, not where it happened; its text names the
+  // origin.
   const bool helps = error.code() == ExitCode::other || error.code() == ExitCode::communication;
   if (helps && error.agreed_ranks() == 1)
     text.insert(std::min(text.find('\n'), text.size()), fmt::format(" [{}]", error.where()));

@@ -17,7 +17,7 @@ constexpr const char* kNoStdout = "standard output could not be written";
 constexpr const char* kElsewhere =
     "is its disk full, or over a limit? the output is not complete: send it elsewhere";
 
-/// The key that a document lacks, or the types of a value; the library has them in its text alone.
+/// The missing key or the wrong types of a value. The library reports them only in its text.
 std::string json_cause(const nlohmann::json::exception& error) {
   constexpr int kWrongType = 302, kNoIndex = 401, kNoKey = 403, kNotUtf8 = 316;
   const std::string_view said = error.what();
@@ -39,7 +39,7 @@ std::string json_cause(const nlohmann::json::exception& error) {
   return "a value is of another type than required";
 }
 
-/// The standard library reports a thread that cannot be started by this code alone.
+/// The standard library reports a thread that cannot be started only by this code.
 bool starts_no_thread(const std::system_error& error) {
   return error.code() == std::errc::resource_unavailable_try_again;
 }
@@ -97,7 +97,7 @@ Failure failure_of(const std::exception& error) {
     return {own->code(), own->what(), own->hint(), own->where()};
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return {ExitCode::storage, plain_cause(error), storage_cure(file->code().value()), {}};
-  // The printing library throws when the buffer could not be emptied.
+  // The printing library throws if the buffer cannot be flushed.
   if (const auto* system = dynamic_cast<const std::system_error*>(&error);
       system != nullptr && std::ferror(stdout) != 0)
     return {ExitCode::storage,

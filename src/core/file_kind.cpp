@@ -25,7 +25,7 @@ struct Number {
   std::uint32_t magic;
   FileKind kind;
 };
-// llm.c begins its files with a date and a version.
+// Files of llm.c begin with a date (the magic number) and a version.
 constexpr std::array<Number, 8> kLlmc{{{20240326, FileKind::llmc_model},
                                        {20240803, FileKind::llmc_llama_model},
                                        {20240520, FileKind::llmc_tokens_u16},
@@ -34,7 +34,7 @@ constexpr std::array<Number, 8> kLlmc{{{20240326, FileKind::llmc_model},
                                        {20240527, FileKind::llmc_state},
                                        {20240328, FileKind::llmc_tokenizer},
                                        {20240327, FileKind::llmc_debug_state}}};
-// What stands behind the magic in a file of plain tokens is hardly ever so small.
+// A file of plain tokens hardly ever has such a small number after these four bytes.
 constexpr std::uint32_t kMostVersion = 64;
 
 template <class T>
@@ -53,7 +53,7 @@ FileKind file_kind(std::string_view bytes) {
     for (const Number& number : kLlmc)
       if (number_at<std::uint32_t>(bytes, 0) == number.magic) return number.kind;
   if (bytes.size() >= 262 && bytes.substr(257, 5) == "ustar") return FileKind::tar;
-  // A length, and the brace of the JSON that is so long.
+  // A length followed by the opening brace of a JSON text of this length.
   if (bytes.size() >= 9 && bytes[8] == '{' && number_at<std::uint64_t>(bytes, 0) <= 100'000'000)
     return FileKind::safetensors;
   return FileKind::unknown;
@@ -98,7 +98,7 @@ std::string_view describe(FileKind kind) {
     case FileKind::unknown:
       break;
   }
-  return "of no kind that is known";
+  return "of an unknown kind";
 }
 
 }  // namespace choir

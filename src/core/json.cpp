@@ -61,19 +61,19 @@ class LineNoter : public JsonEvents {
   std::map<std::string, int> lines;
 
  private:
-  // A text may consist of keys and lists alone: the memory for their paths must not grow as the
-  // product of both. The lines of values beyond these bounds are not kept.
+  // A text may consist only of keys and lists, and the memory for their paths must not grow with
+  // the product of both. Lines of values beyond these bounds are not stored.
   static constexpr std::size_t kLongestPath = 4096;
   static constexpr std::size_t kLeastBytes = std::size_t{32} << 20, kNode = 96;
 
   struct Level {
     std::string path;
     bool list = false;
-    std::size_t number = 0;  ///< values so far
+    std::size_t number = 0;  ///< values read until now
     std::string key;
   };
 
-  /// The line of a byte. The bytes ascend, so that the text is read once.
+  /// The line of a byte. The bytes ascend, so the text is scanned once.
   int line_at(std::size_t byte) {
     line_ += static_cast<int>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted_),
                                          text.begin() + static_cast<std::ptrdiff_t>(byte), '\n'));
@@ -87,7 +87,8 @@ class LineNoter : public JsonEvents {
     return level.path.empty() ? level.key : level.path + "." + level.key;
   }
   bool put() {
-    // A number is known only after the character behind it was read: step back to its last digit.
+    // The library reports a number after it has read the next character: step back to the last
+    // digit.
     std::size_t end = offset();
     while (end > 1 && std::isspace(static_cast<unsigned char>(text[end - 1]))) --end;
     const int line = line_at(std::max(counted_, end == 0 ? 0 : end - 1));

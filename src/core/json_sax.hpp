@@ -1,6 +1,6 @@
 #pragma once
-// The parts that handlers of the JSON library's events share: the number of bytes read so far,
-// which the library reports for errors only, and the plain cause of a syntax error.
+// Shared parts of the handlers of the JSON library's events: the number of bytes read, which the
+// library reports only for errors, and the plain cause of a syntax error.
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -11,13 +11,13 @@
 
 namespace choir {
 
-/// Thrown by the handlers: where a text is wrong and why.
+/// Thrown by the handlers: the position and the cause of a fault.
 struct JsonProblem {
   std::size_t offset = 0;
   std::string cause, hint;
   bool malformed = false;
 
-  /// The cause, introduced where a reader would not see that the syntax is meant.
+  /// The cause, with an introduction if it is a syntax error.
   std::string message() const { return (malformed ? "not valid JSON: " : "") + cause; }
 };
 
@@ -58,15 +58,15 @@ struct JsonPosition {
 };
 JsonPosition json_position(std::string_view text, std::size_t offset);
 
-/// The cause of the library's error in our words. `position`: the number of bytes read.
+/// The cause of the library's error in choir's words. `position` is the number of bytes read.
 JsonProblem json_problem(std::string_view text, std::size_t position,
                          const nlohmann::json::exception& error);
 
-/// The offset of a string's opening quote, where `end` is behind its closing one.
+/// The offset of a string's opening quote; `end` is the offset after its closing quote.
 std::size_t string_start(std::string_view text, std::size_t end);
 
-/// Events without values that are of no interest. A handler derives from it and hides what it
-/// needs.
+/// Base of all handlers, with the events that need no handling. A handler hides those that it
+/// handles.
 struct JsonEvents {
   using number_integer_t = nlohmann::json::number_integer_t;
   using number_unsigned_t = nlohmann::json::number_unsigned_t;

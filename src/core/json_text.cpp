@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Bytes that an allocation of glibc needs for these parts of a document.
+// Bytes that glibc allocates for these parts of a document.
 constexpr std::size_t kText = 48, kObject = 64, kList = 32, kMember = 96, kBlock = 16;
 constexpr std::size_t kInPlace = 15;  ///< characters that a string holds without an allocation
 
@@ -118,7 +118,7 @@ class TreeBuilder : public JsonEvents {
     Json* slot = nullptr;  ///< the value of the last key
     std::string key;       ///< the last key, if there may be tables
     std::size_t table = kNoTable;
-    std::size_t bytes = 0;  ///< of all values before the last member of the table
+    std::size_t bytes = 0;  ///< all values before the last member of the table
   };
 
   [[noreturn]] static void fail(std::size_t offset, std::string cause, std::string hint = {}) {
@@ -135,7 +135,8 @@ class TreeBuilder : public JsonEvents {
     require_room(bytes);
     bytes_ += bytes;
   }
-  /// Before an element is appended: while a list moves to a larger block it occupies both.
+  /// Called before an element is appended. While a list moves to a larger block, both blocks are
+  /// allocated.
   template <class List>
   void grow(const List& list) {
     if (list.size() < list.capacity()) return;
@@ -161,7 +162,7 @@ class TreeBuilder : public JsonEvents {
     if (!levels_.empty()) complete_member();
     return true;
   }
-  /// After a value: if it is the member of a table, it is passed on.
+  /// Called after each value: the member of a table is passed on.
   void complete_member() {
     Level& level = levels_.back();
     if (level.table == kNoTable) return;
@@ -244,7 +245,7 @@ class TreeBuilder : public JsonEvents {
   const JsonLimits& limits_;
   JsonTables* tables_;
   std::vector<std::string> paths_;
-  Json member_;  ///< of a table, while it is being read
+  Json member_;  ///< the member of a table that is being read
   std::size_t most_bytes_, bytes_ = 0;
   std::vector<Level> levels_;
 };
@@ -266,7 +267,7 @@ Json read(std::string_view text, const std::string& source, bool is_line, const 
   }
 }
 
-/// A token of which the library says that it is not expected there.
+/// Describes a token that the library does not expect at this position.
 std::string unexpected(std::string_view text, std::size_t offset, std::string_view message) {
   if (offset >= text.size()) return "the text ends too early";
   const auto says = [&](std::string_view words) { return message.find(words) != message.npos; };
@@ -277,7 +278,7 @@ std::string unexpected(std::string_view text, std::size_t offset, std::string_vi
                                   : fmt::format("unexpected byte {}", byte);
 }
 
-/// The library's message is only searched for the words that tell its cases apart.
+/// The library's message is only searched for words that distinguish its cases.
 std::string syntax_fault(std::string_view text, std::size_t offset, std::string_view message) {
   message = message.substr(0, message.find("; last read"));
   const auto says = [&](std::string_view words) { return message.find(words) != message.npos; };
@@ -342,7 +343,7 @@ JsonProblem json_problem(std::string_view text, std::size_t position,
 }
 
 std::size_t string_start(std::string_view text, std::size_t end) {
-  // A quote is escaped if an odd number of backslashes stands in front of it.
+  // A quote is escaped if an odd number of backslashes precedes it.
   for (std::size_t at = end - std::min<std::size_t>(end, 1); at > 0;) {
     if (text[--at] != '"') continue;
     std::size_t slashes = 0;

@@ -34,7 +34,7 @@ ordered_json parsed_ordered_json(std::string_view text) {
   return ordered_json::parse(text);
 }
 json parsed_unique_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // keys of the open objects
   return json::parse(text, [&](int, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();

@@ -17,7 +17,7 @@ constexpr const char* kCommandLine = "command line";
 
 }  // namespace
 
-/// Applies one document or one list of overrides, gathering complaints.
+/// Applies one document or one list of overrides and collects complaints.
 class KeySet::Reader {
  public:
   Reader(const KeySet& keys, void* object, KeyOrigins& origins, std::vector<KeyProblem>& problems)
@@ -49,7 +49,7 @@ class KeySet::Reader {
                              "\"{}\": {{...}}",
                              path, split(name, '.').front()));
       } else if (key) {
-        if (!value.is_null()) assign(*key, value, place, KeySource::file);  // null: not given
+        if (!value.is_null()) assign(*key, value, place, KeySource::file);  // null means not given
       } else if (is_section(path)) {
         if (value.is_object())
           walk(value, path, document);
@@ -63,7 +63,8 @@ class KeySet::Reader {
     }
   }
 
-  /// A resolved document says which of its values were defaults; they stay so while they are equal.
+  /// A resolved document lists which of its values were defaults; they remain defaults while they
+  /// are equal.
   void mark_defaults(const JsonDocument& document, const void* defaults) {
     const auto sources = document.root().find("sources");
     if (sources == document.root().end()) return;
@@ -108,7 +109,7 @@ class KeySet::Reader {
   }
 
  private:
-  /// What was meant is looked for among all keys: not for thousands of errors.
+  /// The nearest key is searched among all keys; for thousands of errors this would take too long.
   std::string unknown(const std::string& path) const {
     constexpr std::size_t kExplained = 100;
     return problems_.size() < kExplained ? keys_.unknown(path)
@@ -119,7 +120,7 @@ class KeySet::Reader {
                        [&](const Key& key) { return key.path.starts_with(path + "."); });
   }
 
-  /// data.hints.cb_nodes=4: one entry of a map.
+  /// An override of one entry of a map: data.hints.cb_nodes=4.
   bool override_entry(const std::string& path, const std::string& raw) {
     for (const Key& key : keys_.keys()) {
       const bool maps = key.type == KeyType::text_map || key.type == KeyType::text_or_map;
@@ -191,7 +192,7 @@ void KeySet::read_values(void* object, const JsonDocument& document, KeyOrigins&
 void KeySet::mark_defaults(void* object, const void* defaults, const JsonDocument& document,
                            KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
   Reader(*this, object, origins, problems).mark_defaults(document, defaults);
-  // In the order of the file; the library keeps objects by name.
+  // Sorted in the order of the file; the library sorts objects by name.
   std::stable_sort(problems.begin(), problems.end(), [&](const auto& a, const auto& b) {
     return document.line_of(a.keys.front()) < document.line_of(b.keys.front());
   });
@@ -231,12 +232,13 @@ std::string KeySet::unknown(const std::string& path) const {
   if (!elsewhere.empty()) return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
   const std::string advice = advice_for(path);
   if (!advice.empty()) return fmt::format("{}; {}", head, advice);
-  if (last == path) {  // a section perhaps
+  if (last == path) {  // perhaps a section
     const std::string section = nearest_name(path, sections());
     if (!section.empty()) return fmt::format("{}; did you mean the section '{}'?", head, section);
   }
   const std::string near = nearest_name(path, paths);
-  // A section's own keys count by their last part: "train.stepz" is nearer to steps than it looks.
+  // Keys of the same section are compared by their last part: "train.stepz" is nearer to "steps"
+  // than the whole path suggests.
   for (const std::string& legal : paths) {
     const std::size_t dot = path.rfind('.');
     if (dot != std::string::npos && legal.starts_with(path.substr(0, dot + 1)))

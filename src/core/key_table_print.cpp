@@ -135,7 +135,7 @@ std::vector<std::string> KeySet::sections() const {
 }
 
 json KeySet::value_json(const Key& key, const void* object) const {
-  // `get` only reads; it takes void* because the accessor behind it also serves `set`.
+  // `get` only reads; it takes void* because the accessor also serves `set`.
   const KeyValue value = key.get(key, const_cast<void*>(object));
   if (!key.word.empty() && value == KeyValue(key.word_value)) return key.word;
   return std::visit([](const auto& held) { return json(held); }, value);
@@ -216,7 +216,7 @@ std::string KeySet::schema_text(const void* defaults, const std::string& title) 
   ordered_json properties;
   properties["$schema"] = {{"type", "string"}};
   for (const Key& key : keys_) {
-    ordered_json* level = &properties;  // sections are objects within objects, as in a document
+    ordered_json* level = &properties;  // sections are nested objects, as in a document
     std::vector<std::string> parts = split(key.path, '.');
     const std::string name = parts.back();
     parts.pop_back();

@@ -20,8 +20,8 @@ std::string shown(const json& value) {
   return text;
 }
 
-/// The key's constraint. The bound that only the width of its type sets is left out there, but must
-/// be said to who went beyond it.
+/// The key's constraint. It omits a bound that follows only from the width of the type; that bound
+/// is added for a value that exceeded it.
 std::string legal_values(const Key& key, bool too_large) {
   const std::string said = key.constraint();
   if (!too_large) return said;
@@ -158,7 +158,8 @@ json from_command(const Key& key, const std::string& raw) {
   try {
     value = read_json(raw, key.path);
   } catch (const JsonError& error) {
-    // A value that is not JSON, or too deep, is judged as a text. A key given twice is an error.
+    // A value that is not JSON, or is nested too deeply, is treated as text. A key given twice is
+    // an error.
     if (error.fault().cause.find("is given twice") != std::string::npos)
       throw DeckError(error.what(), error.hint());
   }

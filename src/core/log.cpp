@@ -21,7 +21,7 @@ namespace choir {
 
 namespace {
 
-/// The width of standard output; 80 where nobody says.
+/// The width of the terminal; 80 if it is unknown.
 std::size_t terminal_columns() {
   winsize size{};
   const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
@@ -33,8 +33,8 @@ std::size_t terminal_columns() {
 struct Logger::Sinks {
   spdlog::logger stamped{"choir"};
   spdlog::logger bare{"choir"};
-  bool terminal = false;      // stdout is one
-  bool shows_status = false;  // a line without an end stands on it
+  bool terminal = false;      // true if stdout is a terminal
+  bool shows_status = false;  // true if the last line on it has no line end
   bool in_file = false;
 
   Sinks() {
@@ -68,8 +68,8 @@ bool Logger::on_terminal() const {
 
 void Logger::status(std::string_view text) {
   if (!sinks_->terminal || (text.empty() && !sinks_->shows_status)) return;
-  // Longer lines would wrap, and only their last row would be taken back. Asked anew each time:
-  // windows change.
+  // Longer lines would wrap, and only their last row would be erased. The width is queried each
+  // time because windows are resized.
   fmt::print(stdout, "\r\033[K{}", printable_name(text.substr(0, terminal_columns() - 1)));
   std::fflush(stdout);
   sinks_->shows_status = !text.empty();
@@ -110,8 +110,8 @@ void Logger::write(Level level, std::string_view text) {
   flush();
   if (sinks_->in_file && report_lost_reader())
     write(Level::warn,
-          "nobody reads the output of this command any more: it continues, and this file has its "
-          "whole log");
+          "nobody reads the output of this command any more: the command continues, "
+          "and this file holds its whole log");
 }
 
 void Logger::flush() {

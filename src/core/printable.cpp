@@ -5,7 +5,7 @@
 namespace choir {
 namespace {
 
-/// A character of a text; `bytes` is 1 and `valid` false where a byte begins none.
+/// A character of a text; a byte that begins no character gives `bytes` 1 and `valid` false.
 struct Character {
   char32_t code = 0;
   std::size_t bytes = 1;
@@ -34,7 +34,7 @@ bool is_obeyed(char32_t c) {
          (c >= 0x2066 && c <= 0x2069);
 }
 
-/// `lines`: line ends and tabs stay.
+/// If `lines` is true, line ends and tabs are kept.
 std::string escaped(std::string_view text, bool lines) {
   std::string out;
   out.reserve(text.size());

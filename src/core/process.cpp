@@ -10,8 +10,8 @@
 namespace choir {
 namespace {
 
-/// Whether this process was started by an MPI launcher, or its daemon. By the name of the parent:
-/// MPI sets the variables of a launcher also in a process that nobody launched.
+/// True if an MPI launcher or its daemon started this process. The name of the parent decides,
+/// because MPI sets a launcher's variables also in a process that nobody launched.
 bool under_launcher() {
   std::ifstream file("/proc/" + std::to_string(getppid()) + "/comm");
   std::string parent;

@@ -5,7 +5,7 @@
 namespace choir {
 namespace {
 
-constexpr double kRenewal = 0.2;  // seconds between two states of a line on a terminal
+constexpr double kRenewal = 0.2;  // seconds between two updates on a terminal
 
 }  // namespace
 

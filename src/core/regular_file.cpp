@@ -14,7 +14,7 @@ std::string unusual_kind(mode_t mode) {
 
 void require_regular(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return;  // who opens it will say why
+  if (::stat(path.c_str(), &status) != 0) return;  // the caller that opens it reports the error
   const std::string kind = unusual_kind(status.st_mode);
   if (!kind.empty())
     throw StorageError(fmt::format("'{}' is {}, not a file", path, kind),

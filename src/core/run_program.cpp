@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kMostOutput = std::size_t{1} << 30;
 
-/// Both ends close on exec, so that no program of another thread inherits them.
+/// Both ends are close-on-exec, so that programs started by other threads do not inherit them.
 class Pipe {
  public:
   Pipe() {
@@ -87,15 +87,15 @@ pid_t spawn(const std::vector<std::string>& argv, const std::string& package, in
   const int failure =
       ::posix_spawnp(&pid, words[0], actions.get(), attributes.get(), words.data(), environ);
   if (failure == ENOENT)
-    throw DataError(fmt::format("there is no program '{}'", argv[0]),
+    throw DataError(fmt::format("program not found: {}", argv[0]),
                     fmt::format("apt-get install {}", package));
   if (failure != 0)
     throw DataError(fmt::format("cannot start '{}': {}", argv[0], std::strerror(failure)));
   return pid;
 }
 
-/// Reads both to their ends together: a program that fills one of them does not wait for ever.
-/// False where there is no end to what it writes.
+/// Reads both pipes until they end; reading them together keeps a program from blocking on a full
+/// one. Returns false if the output exceeds kMostOutput.
 bool drain(int out, std::string& output, int err, std::string& errors) {
   std::array<pollfd, 2> open{{{out, POLLIN, 0}, {err, POLLIN, 0}}};
   std::array<std::string*, 2> into{&output, &errors};

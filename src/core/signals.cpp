@@ -13,7 +13,7 @@
 namespace choir {
 namespace {
 
-/// Signals that the fault of a thread raises in that thread, and the clock of profilers.
+/// Signals that a thread raises in itself by a fault, and the clock of profilers.
 constexpr std::array kNeverBlocked{SIGSEGV, SIGBUS, SIGFPE,  SIGILL,
                                    SIGTRAP, SIGSYS, SIGABRT, SIGPROF};
 constexpr std::array kOfWrites{SIGPIPE, SIGXFSZ};
@@ -25,8 +25,8 @@ std::size_t guard_bytes() {
   return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// The mask for child processes. pthread_atfork() passes no argument to what it calls, so this can
-/// be nowhere else.
+/// The mask for child processes. It is global because pthread_atfork() passes no argument to its
+/// handlers.
 std::optional<sigset_t>& mask_of_children() {
   static std::optional<sigset_t> mask;
   return mask;

@@ -11,7 +11,8 @@
 namespace choir {
 namespace {
 
-/// The streams of the C library belong to the whole process, and so does what became of them.
+/// True if text was discarded. The streams of the C library belong to the whole process, and so
+/// does this flag.
 std::atomic<bool>& anything_discarded() {
   static std::atomic<bool> discarded{false};
   return discarded;
@@ -20,7 +21,7 @@ std::atomic<bool>& anything_discarded() {
 bool means_no_reader(int error, int descriptor) {
   if (error == EPIPE || error == ECONNRESET) return true;
   struct stat what {};
-  // A terminal that was hung up; of a regular file this error means a bad disk.
+  // EIO means a terminal that was hung up; for a regular file it would mean a bad disk.
   return error == EIO && fstat(descriptor, &what) == 0 && S_ISCHR(what.st_mode);
 }
 
@@ -41,10 +42,10 @@ ssize_t write_or_discard(void* cookie, const char* text, std::size_t size) {
       return static_cast<ssize_t>(size);
     }
   }
-  return static_cast<ssize_t>(done);  // less than `size` means an error, which is in errno
+  return static_cast<ssize_t>(done);  // a result below `size` means an error, which is in errno
 }
 
-/// A stream of the C library over `descriptor`; nullptr where there is no memory for it.
+/// A stream of the C library over `descriptor`; nullptr if there is no memory for it.
 std::FILE* stream_over(int descriptor, int buffering) {
   cookie_io_functions_t functions{};
   functions.write = write_or_discard;

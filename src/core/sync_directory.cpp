@@ -20,9 +20,9 @@ void sync_directory(const std::string& directory) {
     if (failed == EINVAL || failed == EOPNOTSUPP) failed = 0;
   }
   if (failed != 0)
-    throw StorageError("cannot bring the directory '" + std::string(path) +
-                           "' to the disk: " + std::strerror(failed),
-                       "check the file system and its free space");
+    throw StorageError(
+        "cannot sync the directory '" + std::string(path) + "': " + std::strerror(failed),
+        "check the file system and its free space");
 }
 
 }  // namespace choir

@@ -8,7 +8,7 @@
 namespace choir {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the dynamic programme: two back (for swaps), one back, current.
+  // Three rows of the dynamic programme: two back (for swaps), one back, and the current one.
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

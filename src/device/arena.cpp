@@ -8,8 +8,8 @@
 namespace choir {
 namespace {
 
-// Nodes are reserved once; a step of a 200-layer model with everything saved stays below this, and
-// deeper ones take theirs in the first.
+// Nodes reserved at construction. A step of a 200-layer model that saves everything needs fewer; a
+// deeper one allocates the rest in its first step.
 constexpr std::size_t kUsualBlocks = 1 << 15;
 
 }  // namespace
@@ -91,13 +91,13 @@ std::size_t Arena::bytes_in_sequence(std::size_t bytes) {
 void Arena::end_sequence() {
   const bool plans = device_->kind() == DeviceKind::null;
   CHOIR_CHECK(!plans || request_ == kNoSequence || request_ == requests_.size(),
-              "{} tensors in a step of one shape, {} in that of another", request_,
+              "{} tensors in a step of one shape, {} in a step of another shape", request_,
               requests_.size());
   request_ = kNoSequence;
 }
 
-// The smallest hole that fits, always before the free space on top: the choice must not depend on
-// the capacity, or the plan would not be exact.
+// Takes the smallest hole that fits, always before the free space on top: the choice must not
+// depend on the capacity, or the plan would not be exact.
 std::int32_t Arena::take_hole(std::size_t bytes) {
   std::int32_t best = -1;
   for (const std::int32_t i : holes_)
@@ -110,7 +110,8 @@ std::int32_t Arena::take_hole(std::size_t bytes) {
     const std::int32_t rest = new_node();
     Block& hole = at(best);
     at(rest) = {hole.offset + bytes, hole.bytes - bytes, best, hole.next, 0};
-    at(hole.next).previous = rest;  // a hole always has a neighbour above: the top is no hole
+    at(hole.next).previous = rest;  // a hole always has a neighbour above, because the top is never
+                                    // a hole
     hole.next = rest;
     hole.bytes = bytes;
     note_hole(rest);
@@ -164,7 +165,7 @@ void Arena::release(std::int32_t block) noexcept {
   }
   if (at(block).next >= 0) return;
   forget_hole(block);
-  last_ = at(block).previous;  // touches the top: give the space back
+  last_ = at(block).previous;  // the block touches the top: return the space
   if (last_ >= 0)
     at(last_).next = -1;
   else

@@ -1,4 +1,4 @@
-// What a GPU could compute, which utilisation is a share of.
+// Peak performance of GPUs, the denominator of utilisation.
 #include <array>
 #include <string_view>
 
@@ -8,11 +8,12 @@ namespace choir::cuda {
 namespace {
 
 struct KnownPeak {
-  std::string_view name;  ///< what the driver's name contains
-  double teraflops;       ///< dense: half of what is advertised with sparsity
+  std::string_view name;  ///< part of the driver's name of the card
+  double teraflops;       ///< dense: half of the figure that is advertised with sparsity
 };
 
-// The makers' data sheets. The first that fits counts: variants before what they are variants of.
+// Vendors' data sheets. The first match counts, so variants precede the cards of which they are
+// variants.
 constexpr std::array kPeaks = std::to_array<KnownPeak>({
     {"A100", 312},       {"A800", 312},  {"A30", 165},    {"A40", 149.7}, {"A10G", 70},
     {"A10", 125},        {"L40S", 362},  {"L40", 181},    {"L4", 121},    {"H100 PCIe", 756},
@@ -20,7 +21,7 @@ constexpr std::array kPeaks = std::to_array<KnownPeak>({
     {"H200", 989},       {"GH200", 989}, {"GB200", 2500}, {"B200", 2250}, {"B100", 1750},
 });
 
-/// Whether `name` has `part` as whole words.
+/// True if `name` contains `part` as whole words.
 bool names(std::string_view name, std::string_view part) {
   for (std::size_t at = name.find(part); at != std::string_view::npos;
        at = name.find(part, at + 1)) {
@@ -32,8 +33,8 @@ bool names(std::string_view name, std::string_view part) {
   return false;
 }
 
-/// What a multiprocessor does in a cycle, from the architectures' white papers. On GeForce cards
-/// sums in f32 halve it.
+/// FLOP of a multiprocessor per cycle, from the architectures' white papers. GeForce cards do half
+/// as many with sums in f32.
 double flops_per_cycle(const Card& card) {
   const double share = card.name.find("GeForce") != std::string::npos ? 0.5 : 1;
   if (card.major == 8 && card.minor == 0) return 2048;  // A100

@@ -22,7 +22,7 @@ CpuFeatures read_features() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) features.amx_bf16 = (d >> 22) & 1u;
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) features.avx512_bf16 = (a >> 5) & 1u;
-  // The builtins also ask the operating system whether it saves the wide registers.
+  // The builtins also check that the operating system saves the wide registers.
   features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   features.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -30,11 +30,11 @@ CpuFeatures read_features() {
   return features;
 }
 
-/// Large blocks by all threads, so that every thread touches its own pages first.
+/// Splits large blocks among all threads, so that every thread touches its own pages first.
 template <class Body>
 void in_parallel(std::size_t bytes, Body body) {
   constexpr std::size_t kGrain = std::size_t{1} << 20;
-  if (bytes == 0) return;  // memcpy and memset want addresses all the same, and there may be none
+  if (bytes == 0) return;  // memcpy and memset require valid addresses even for 0 bytes
   if (bytes <= kGrain) return body(std::size_t{0}, bytes);
   const auto chunks = static_cast<std::int64_t>((bytes + kGrain - 1) / kGrain);
 #pragma omp parallel for schedule(static)
@@ -79,13 +79,13 @@ std::string CpuDevice::description() const {
 }
 
 void* CpuDevice::allocate(std::size_t bytes) {
-  // Whole pages straight from the system: freed memory goes back, alignment is free, and large
-  // blocks may use 2 MiB pages.
+  // Whole pages directly from the system: freed memory returns to it, alignment costs nothing, and
+  // large blocks may use pages of 2 MiB.
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED)
     throw Error(
         ExitCode::other,
-        fmt::format("out of memory: {} asked for", format_bytes(static_cast<double>(bytes))),
+        fmt::format("out of memory: {} requested", format_bytes(static_cast<double>(bytes))),
         "lower train.micro_batch_size or model.block_size");
   if (bytes >= kHugePage) madvise(address, bytes, MADV_HUGEPAGE);
   return address;

@@ -50,7 +50,7 @@ CpuModel cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   CpuModel model = parse_cpuinfo({std::istreambuf_iterator<char>(file), {}});
   const std::string folder = "/sys/devices/system/cpu/cpu0/cpufreq/";
-  constexpr double kPerMhz = 1000;  // there in kHz
+  constexpr double kPerMhz = 1000;  // cpufreq reports kHz
   model.most = std::strtod(first_line(folder + "cpuinfo_max_freq").c_str(), nullptr) / kPerMhz;
   model.governor = first_line(folder + "scaling_governor");
   return model;

@@ -1,4 +1,4 @@
-// The build without CUDA: says so.
+// The functions of cuda.hpp in a build without CUDA.
 #include "choir/core/error.hpp"
 #include "choir/device/cuda.hpp"
 

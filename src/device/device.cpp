@@ -51,16 +51,16 @@ void Device::queue_copy(void* to, const void* from, std::size_t bytes, CopyKind 
 }
 
 void* Device::allocate_host(std::size_t bytes) {
-  // Large blocks in pages of 2 MiB where the system gives them: what streams through them meets
-  // fewer page faults and misses of the address cache.
+  // Large blocks use pages of 2 MiB if the system provides them: data that streams through them
+  // causes fewer page faults and TLB misses.
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const bool huge = bytes >= kHugePage;
   const std::size_t alignment = huge ? kHugePage : 64;
   void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr)
-    throw Error(ExitCode::other, fmt::format("out of memory: {} asked for",
+    throw Error(ExitCode::other, fmt::format("out of memory: {} requested",
                                              format_bytes(static_cast<double>(bytes))));
-  // Whole pages only: the last one would take more than was asked for.
+  // Only whole huge pages: the last one would take more memory than requested.
   if (huge) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }

@@ -91,7 +91,7 @@ OffloadMemory& OffloadMemory::operator=(OffloadMemory&& other) noexcept {
   return *this;
 }
 
-// Where the file system knows no files without a name, the name is taken away at once.
+// If the file system does not support files without a name, the name is removed at once.
 void OffloadMemory::open(const std::string& directory) {
   directory_ = directory;
   std::error_code error;
@@ -105,8 +105,8 @@ void OffloadMemory::open(const std::string& directory) {
   if (::unlink(name.c_str()) != 0) fail("unlink", directory, errno);
 }
 
-// Asked for first: beyond the limit of the process the system would not answer but end the program,
-// and a disk too small would be filled before it is found to be.
+// The limit and the free space are checked first. Beyond the limit of the process the system would
+// end the program, and a disk that is too small would be filled before the failure shows.
 void OffloadMemory::reserve() const {
   const double free = free_bytes(descriptor_);
   const std::string what = fmt::format(

@@ -8,7 +8,8 @@ void WorkJournal::start(const WorkCounter& counter) {
   counter_ = &counter;
   before_ = counter;
   named_ = {};
-  place_ = {.part = WorkPart::gradients};  // what is before the first micro-batch is none of it
+  place_ = {.part = WorkPart::gradients};  // work before the first micro-batch is recorded nowhere
+                                           // else
   record_ = {};
 }
 

@@ -8,7 +8,7 @@ namespace {
 /// A section as one rank holds it, in extents along the split dim.
 struct Cut {
   std::int64_t first = 0;   ///< in the logical dim
-  std::int64_t count = 0;   ///< real ones
+  std::int64_t count = 0;   ///< without padding
   std::int64_t padded = 0;  ///< with padding: the extent of the local dim
   bool owned = true;
   std::int64_t part = 0, parts = 1;
@@ -59,8 +59,8 @@ std::int64_t product(const Shape& shape, int first, int last) {
   return n;
 }
 
-/// The elements of this rank where all are its own and none is padding, else 0. A cut along columns
-/// has a run in every row, which are millions in a large model.
+/// The number of local elements if this rank owns all of them without padding, else 0. A division
+/// along columns has one run per row, which are millions in a large model.
 std::int64_t owned_without_gaps(const Parameter& p, const TensorSplit& split) {
   if (p.shard.split_dim < 0) return 0;
   std::int64_t count = 0;

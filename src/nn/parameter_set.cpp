@@ -29,7 +29,7 @@ template <class T>
 void fill(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::int64_t n,
           T* out) {
   std::vector<ShardRun> runs = shard_runs(parameter);
-  for (ShardRun& run : runs) {  // what lies in [first, first + n), counted from there
+  for (ShardRun& run : runs) {  // the part in [first, first + n), relative to first
     const std::int64_t begin = std::max(run.local, first);
     const std::int64_t end = std::min(run.local + run.count, first + n);
     run = {run.logical + begin - run.local, begin - first, std::max<std::int64_t>(0, end - begin),
@@ -48,7 +48,7 @@ void fill(const Parameter& parameter, std::uint64_t seed, std::int64_t first, st
     const auto element = static_cast<std::uint64_t>(run.logical + i);
     out[run.local + i] = rounded<T>(std * normal_at(key, element));
   };
-  // Few long runs, or one in every row.
+  // There are few long runs, or one in every row.
   const bool many = runs.size() > 16;
 #pragma omp parallel for schedule(static) if (many)
   for (const ShardRun& run : runs) {
@@ -80,7 +80,7 @@ void ParameterSet::begin_tile() {
 
 Parameter& ParameterSet::add(Parameter parameter) {
   CHOIR_CHECK(!order_.empty(), "parameter '{}' before the first bucket", parameter.name);
-  const bool follows = parameter.shard.tile > 0;  // on a tile of the same name
+  const bool follows = parameter.shard.tile > 0;  // follows a tile of the same name
   for (const auto* list : {&all_, &copies_})
     for (std::size_t i = 0; !follows && i < list->size(); ++i)
       CHOIR_CHECK((*list)[i]->name != parameter.name, "two parameters are called '{}'",
@@ -113,7 +113,7 @@ RunningStatistics& ParameterSet::add_running_statistics(const std::string& name,
   return running_.back();
 }
 
-// The tile before the last parameter lies close behind it, for tiles come layer by layer.
+// The previous tile is close to the last parameter, because tiles are added layer by layer.
 void ParameterSet::join_tiles(std::deque<Parameter>& memory) {
   Parameter& added = memory.back();
   const auto last = std::find_if(memory.rbegin() + 1, memory.rend(), [&](const Parameter& p) {
@@ -151,7 +151,8 @@ void ParameterSet::freeze(const std::function<bool(const Parameter&)>& chosen) {
     }
 }
 
-// As if everything were trained: an element is called the same whatever is frozen.
+// Elements are numbered as if everything were trained, so that frozen parameters do not change the
+// numbers.
 void ParameterSet::number_elements() {
   std::int64_t position = 0;
   for (const Place& where : order_) {
@@ -166,7 +167,7 @@ void ParameterSet::number_elements() {
   }
 }
 
-// Behind all others, so that the numbers of those stay.
+// Frozen parameters go after all others, so that the numbers of those do not change.
 void ParameterSet::part_frozen() {
   const auto frozen = [](const Parameter* p) { return !p->trainable; };
   const std::vector<Place> before = std::exchange(order_, {});

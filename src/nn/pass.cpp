@@ -8,7 +8,7 @@
 namespace choir {
 namespace {
 
-// Room for a model of some 2000 blocks; that of a deeper one is taken in its first micro-batch.
+// Capacity for a model of some 2000 blocks; a deeper one allocates more in its first micro-batch.
 constexpr std::size_t kUsuallySaved = 1 << 15;
 constexpr std::size_t kUsuallyPostponed = 1 << 14;
 constexpr std::size_t kMaxSequences = 8;
@@ -154,7 +154,7 @@ void Pass::run_weight_gradients(int piece, BucketHooks& hooks) {
     if (entry.kind == Postponed::Kind::begin_gradients) hooks.begin_gradients(entry.bucket);
     if (entry.kind == Postponed::Kind::gradients_ready) hooks.gradients_ready(entry.bucket);
     if (entry.kind == Postponed::Kind::weight_gradient) {
-      // Its tensors go when it has run.
+      // The tensors of the work are released after it has run.
       const WeightGradient work = std::exchange(entry.work, {});
       const On on(*this, entry.sequence);
       work.run(*this, work.module, work.input, work.d_output);

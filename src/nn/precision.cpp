@@ -13,7 +13,7 @@ Precision precision_of(std::string_view name) {
   if (name == "bf16-mixed") return {bf16, f32, f32, f32, f32};
   if (name == "bf16-true") return {bf16, bf16, f32, f32, bf16};
   if (name == "fp16-mixed") return {f16, f32, f32, f32, f32};
-  throw DeckError("train.precision: there is no precision '" + std::string(name) + "'",
+  throw DeckError("train.precision: unknown precision '" + std::string(name) + "'",
                   "use fp64, fp32, bf16-mixed, bf16-true or fp16-mixed");
 }
 

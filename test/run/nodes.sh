@@ -80,7 +80,7 @@ if check "a host whose wall clock is more than an hour ahead" wrong_clock node1 
   check "... with the same losses" same_losses plain clock
   spread "$hosts" hang "${alone[@]}" parallel.timeout=2 fault.enable=true fault.hang_rank=3 fault.hang_step=4
   expect "... a rank that hangs there is named" 5 "all nodes together: rank 3 on node1 is behind"
-  check "... and for how long: seconds" matches <(sed -n 's/.*all nodes together: //p' out) "rank [012] on node[01] waits since [0-9]\.[0-9] s"
+  check "... and for how long: seconds" matches <(sed -n 's/.*all nodes together: //p' out) "rank [012] on node[01] has waited for [0-9]\.[0-9] s"
 fi
 
 # Faults. mpiexec has a network of its own, so that it learns what the ranks say when theirs is cut.

@@ -23,7 +23,7 @@ hangs in_forward 3 "rank 1 is behind, in phase \"step 4: forward\"" "rank 1 (pro
 check "... each rank has its file" test -s in_forward/flight/rank_0.txt -a -s in_forward/flight/rank_2.txt
 check "... with its last calls" matches in_forward/flight/rank_1.txt "done +all_reduce #[0-9]+ of dp"
 check "... and who waits" matches in_forward/flight/rank_0.txt "waiting +[a-z_]+ #[0-9]+ of"
-hangs in_comm 2 "rank 0 (process" "does not go on with all_reduce #" "in phase \"step 4: comm\"" \
+hangs in_comm 2 "rank 0 (process" "does not continue all_reduce #" "in phase \"step 4: comm\"" \
   -- fault.enable=true fault.hang_rank=0 fault.hang_step=4 fault.phase=comm
 hangs in_stage 2 "is the other end of exchange #" "in phase \"step 4: stage 1 of 2, backward of micro-batch" \
   -- parallel.pipeline=2 fault.enable=true fault.hang_rank=1 fault.hang_step=4 fault.phase=backward

@@ -1,10 +1,10 @@
 #pragma once
-// The end of communication, for a process that gives up.
+// Aborts the communication of a process that gives up.
 
 namespace choir {
 
-/// Local, from any thread: the kernels of NCCL that wait for peers end, and every later call on
-/// their communicators throws. False when that took longer than `seconds`.
+/// Ends the NCCL kernels that wait for peers; every later call on their communicators throws.
+/// Returns false if this takes longer than `seconds`. Local, may be called from any thread.
 bool abort_communicators(double seconds);
 
 }  // namespace choir

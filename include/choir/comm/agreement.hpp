@@ -1,6 +1,6 @@
 #pragma once
-// Ranks agree before they act, so that a failure on one rank becomes the same error on all of them.
-// The texts that ranks send each other are here, too.
+// Agreement of ranks before they act, so that a failure on one rank becomes the same error on all
+// of them; and the exchange of texts between ranks.
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -12,30 +12,30 @@
 
 namespace choir {
 
-/// Collective over `comm`. Runs `action` on this rank; if it threw anywhere, every rank throws the
-/// error of the lowest failing rank (same exit code, text prefixed with "rank r on host: "; the
-/// number of failing ranks is added when there are several). On a single rank the error passes as
-/// it is. `action` must not call collectives on `comm`.
+/// Collective over `comm`. Runs `action` on this rank. If it throws on any rank, every rank throws
+/// the error of the lowest failing rank (same exit code, text prefixed with "rank r on host: "; the
+/// number of failing ranks is appended if there are several). On a single rank the error passes
+/// unchanged. `action` must not call collectives on `comm`.
 void together(Communicator& comm, const std::function<void()>& action);
 
-/// Collective: every rank passes the same bytes, or CommError names the ranks that differ from the
-/// majority. `what` says what was compared ("parameters after broadcast").
+/// Collective: every rank passes the same digest, or CommError names the ranks that differ from the
+/// majority. `what` names the compared data ("parameters after broadcast").
 void require_equal(Communicator& comm, std::uint64_t digest, const std::string& what);
 
-/// What a rank brings to the end of a step, and what all ranks know after agree().
+/// The outcome of a step: that of one rank, or after agree() that of all ranks.
 struct StepVerdict {
-  ExitCode failure = ExitCode::done;  ///< of the lowest failing rank; `done` when nobody failed
-  int failing_rank = -1;              ///< lowest rank that failed, -1 for none; filled by agree()
+  ExitCode failure = ExitCode::done;  ///< of the lowest failing rank; `done` if no rank failed
+  int failing_rank = -1;              ///< lowest rank that failed, -1 for none; set by agree()
   int stop = 0;                       ///< the largest stop request of any rank; 0 for none
-  bool nonfinite = false;             ///< some rank met a NaN or an infinity
+  bool nonfinite = false;             ///< true if some rank met a NaN or an infinity
   friend bool operator==(const StepVerdict&, const StepVerdict&) = default;
 };
 
-/// Collective: one all_reduce(max) of three integers; the same answer on every rank. Does not throw
-/// for a failure it reports: see raise_agreed(). Allocates nothing.
+/// Collective: one all_reduce(max) of three integers with the same result on every rank. Does not
+/// throw for a failure that it reports (see raise_agreed()). Allocates nothing.
 StepVerdict agree(Communicator& comm, const StepVerdict& mine);
 
-/// Collective, after agree() reported a failure: the failing rank gives its exception (others
+/// Collective, after agree() reported a failure. The failing rank passes its exception (others
 /// nullptr), and every rank throws it as together() does.
 [[noreturn]] void raise_agreed(Communicator& comm, const StepVerdict& agreed,
                                const std::exception_ptr& mine);

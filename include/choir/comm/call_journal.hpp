@@ -1,17 +1,18 @@
 #pragma once
-// The calls of null communicators, in the journal of a planned step. By itself, so that only who
-// plans and who is planned know of journals.
+// Recording of the calls of null communicators in the journal of a planned step. It has a header of
+// its own, so that only the planner and the null communicators depend on journals.
 #include "choir/comm/communicator.hpp"
 #include "choir/device/work_journal.hpp"
 
 namespace choir {
 
-/// Local. From now on every call is written into `journal` as one of group number `group`; nullptr:
-/// no longer. Nothing happens with a communicator that is not of Mesh::planned, or has one rank.
+/// Records every later call in `journal` as a call of group number `group`; nullptr stops the
+/// recording. Does nothing for a communicator that is not of Mesh::planned, or has one rank. Local.
 void journal_calls(Communicator& communicator, WorkJournal* journal, int group);
 
-/// Local. Calls on these bytes, which a device gave in a plan, are written as on memory that the
-/// communicator allocated. Nothing happens with one that is not of Mesh::planned.
+/// Later calls on these bytes, which a device allocated in a plan, are recorded as calls on memory
+/// that the communicator allocated. Does nothing for a communicator that is not of Mesh::planned.
+/// Local.
 void count_as_allocated(Communicator& communicator, const void* data, std::size_t bytes);
 
 }  // namespace choir

@@ -1,8 +1,8 @@
 #pragma once
-// A named group of ranks and what they can do together. Every rank of it must call its collectives
-// in the same order. Counts are in elements and may exceed 2^31 (everything goes through one
-// chunking helper). Errors are CommErrors that name the call, the communicator, the rank and the
-// text of MPI or NCCL.
+// A named group of ranks and its operations. Every rank of the group must call the collectives in
+// the same order. Counts are in elements and may exceed 2^31, because every kind divides them into
+// chunks. Errors are CommErrors that name the call, the communicator, the rank and the text of MPI
+// or NCCL.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,27 +18,27 @@ class CallCheck;
 
 enum class ReduceOp { sum, max, min };
 
-/// `fast`: whatever order is quickest (the result is still identical on every rank).
-/// `tree`: a fixed binary tree over ranks, ((0+1)+(2+3))+..., so that a sum over a power of two of
-/// ranks continues the tree each rank used inside (reproducible mode). Exists for sums only.
+/// `fast`: the fastest order (the result is still identical on every rank). `tree`: a fixed binary
+/// tree over ranks, ((0+1)+(2+3))+..., so that a sum over a power of two of ranks continues the
+/// tree that each rank uses inside (reproducible mode). Only for sums.
 enum class Summation { fast, tree };
 
-/// Memory that a communicator reduces and gathers in place. Collective to create and to destroy.
+/// Memory that a communicator reduces and gathers in place. Its creation and destruction are
+/// collective.
 class CommBuffer {
  public:
   virtual ~CommBuffer() = default;
   virtual void* data() const = 0;  ///< this rank's block, 64-byte aligned, zeroed
   virtual std::size_t bytes() const = 0;
   virtual bool shared() const = 0;  ///< in a node-shared window
-  /// Block of another rank of the group where it can be read and written directly, else nullptr.
-  /// Who may touch it when is up to the caller (barrier() of the same communicator orders
-  /// accesses).
+  /// Block of another rank of the group if it can be read and written directly, else nullptr. The
+  /// caller orders the accesses (for example by barrier() of the same communicator).
   virtual void* block(int /*rank*/) const { return nullptr; }
 };
 
-/// An operation in flight. wait() completes it (on a device: for what is queued later) and must be
-/// called exactly once, in the order of the starts; test() makes progress and says whether wait()
-/// would return at once.
+/// An operation in flight. wait() completes it (on a device: for work queued later) and must be
+/// called exactly once, in the order of the starts. test() makes progress and returns true if
+/// wait() would return at once.
 class CommRequest {
  public:
   virtual ~CommRequest() = default;
@@ -52,46 +52,46 @@ class CommRequest {
  private:
   friend class Communicator;
   friend class ExchangeRequest;
-  std::uint64_t record_ = 0;  ///< of the flight recorder; 0: none
+  std::uint64_t record_ = 0;  ///< of the flight recorder; 0 for none
   bool queues_ = false;
 };
 
 /// One message of an exchange, from or into `data`.
 struct Message {
   bool send = false;
-  void* data = nullptr;  ///< of what is sent: only read
+  void* data = nullptr;  ///< only read if the message is sent
   std::size_t bytes = 0;
   int peer = 0;  ///< another rank
-  int tag = 0;   ///< as of send() and receive()
+  int tag = 0;   ///< tag as in send() and receive()
 };
 
 /// An exchange in flight.
 class ExchangeRequest : public CommRequest {
  public:
-  /// Completes what is received (on a device: all of it, for what is queued later); what is sent
-  /// may still be on its way. May be left out, and called for a later exchange first; wait() is due
-  /// all the same.
+  /// Completes the received messages (on a device: all messages, for work queued later); sent
+  /// messages may still be in flight. The call is optional, and may be made for a later exchange
+  /// first; wait() is required in any case.
   void wait_received();
 
  protected:
   virtual void do_wait_received() = 0;
 };
 
-/// Bytes and calls, as nccl-tests counts them: `bytes` is the payload of one rank.
+/// Bytes and calls as in nccl-tests: `bytes` is the payload of one rank.
 struct CommTraffic {
   std::int64_t calls = 0;
   double bytes = 0;
-  double seconds = 0;  ///< inside blocking calls and wait(): exposed time
+  double seconds = 0;  ///< time inside blocking calls and wait(): exposed time
   bool operator==(const CommTraffic&) const = default;
 };
 
-/// A communicator is for host memory or, if it is staged or nccl, for memory of the one device it
-/// was made for. The latter runs in order with the main stream of the device: an operation sees
-/// what was queued before it, and what is queued after its wait() sees the result. "Blocking" then
-/// means this order, and not that the host has waited.
+/// A communicator works on host memory or, if it is staged or nccl, on memory of the one device for
+/// which it was created. The latter runs in order with the main stream of the device: an operation
+/// sees the work queued before it, and work queued after its wait() sees the result. "Blocking"
+/// then refers to this order and does not mean that the host waits.
 ///
-/// Every call, whatever the kind, is first written into the flight recorder (flight_log.hpp) and
-/// then handed to the do_...() of the kind. Nothing is recorded for a single rank.
+/// Every call of every kind is first recorded in the flight recorder (flight_log.hpp) and then
+/// passed to the do_...() of the kind. Nothing is recorded for a single rank.
 class Communicator {
  public:
   virtual ~Communicator();
@@ -105,15 +105,15 @@ class Communicator {
   /// "staged", "nccl" or "null"
   virtual const char* transport() const = 0;
 
-  /// Collective. The block may be used with any call; this communicator's in-place collectives on
-  /// it (or on parts of it at equal offsets) are the fast path.
+  /// Collective. The block may be used with any call; in-place collectives of this communicator on
+  /// it (or on parts of it at equal offsets) take the fast path.
   virtual std::unique_ptr<CommBuffer> allocate(std::size_t bytes) = 0;
 
   // Collective, blocking. `data` is read and overwritten in place.
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                   Summation order = Summation::fast);
-  /// In place on `size() * count` elements: afterwards rank r's r-th block of `count` holds the
-  /// sum.
+  /// In place on `size() * count` elements: afterwards the r-th block of `count` on rank r holds
+  /// the sum.
   void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
                       Summation order = Summation::fast);
   /// In place on `size() * count` elements: rank r contributes its r-th block.
@@ -131,23 +131,24 @@ class Communicator {
   void receive(void* data, std::size_t bytes, int from, int tag);
   void barrier();
 
-  // Asynchronous forms; the memory must stay untouched until wait(). At most kMaxInFlight at a
-  // time.
+  // Asynchronous forms. The memory must not change until wait(). At most kMaxInFlight are in
+  // flight.
   static constexpr int kMaxInFlight = 64;
   CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                                 Summation order = Summation::fast);
   CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
                                     Summation order = Summation::fast);
   CommRequest& start_all_gather(void* data, std::size_t count, DType dtype);
-  /// Not collective: messages posted together, none of which waits for another of them, and counted
-  /// as one call. `messages` and their memory must stay untouched until wait(). What one rank sends
-  /// another must be received in the order in which it is sent, with the same bytes and tags, but
-  /// may be parted into exchanges differently. Communicators for host memory work on all exchanges
-  /// in flight (inside calls: MPI makes no progress by itself). Those for device memory work on one
-  /// after the other, beside the main stream, in the order of the starts: that order must be one in
-  /// which exchanges waited for at once would not wait for each other.
+  /// Posts messages together; none of them waits for another, and they count as one call. Not
+  /// collective. `messages` and their memory must not change until wait(). The messages from one
+  /// rank to another must be received in the order in which they are sent, with the same bytes and
+  /// tags, but may be divided into exchanges differently. Communicators for host memory work on all
+  /// exchanges in flight (only inside calls, because MPI makes no progress by itself). Those for
+  /// device memory work on one after the other, beside the main stream, in the order of the starts;
+  /// the starts must therefore be ordered such that exchanges that are waited for at once would not
+  /// deadlock.
   ExchangeRequest& start_exchange(std::span<const Message> messages);
-  /// An exchange is with at most this many other ranks.
+  /// Maximum number of other ranks in one exchange.
   static constexpr int kMaxPeers = 4;
 
   /// Collective: a communicator over the same ranks with its own message space, for another thread.
@@ -156,18 +157,20 @@ class Communicator {
   const CommTraffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
-  /// Local: calls are no longer recorded or checked. For the inner half of another communicator,
-  /// which does the recording.
+  /// Stops recording and checking of calls, for a communicator inside another one, which records
+  /// them. Local.
   void silence();
-  /// Local: equal on all ranks of this communicator, and of no other; 0 where nothing is recorded.
+  /// An id that is equal on all ranks of this communicator and differs from those of others; 0 if
+  /// nothing is recorded. Local.
   std::uint64_t id() const { return id_; }
-  /// Local. From now on all ranks agree on each collective before it begins (see CallCheck), or
-  /// CommError names the first that differs. On every rank of the communicator or on none.
+  /// From now on all ranks agree on each collective before it begins (see CallCheck); CommError
+  /// names the first rank that differs. Must be called on every rank of the communicator or on
+  /// none. Local.
   void check_calls(std::unique_ptr<CallCheck> check);
 
  protected:
   Communicator(std::string name, int rank, int size);
-  /// Called by the constructors of kinds that talk to other ranks: from here on calls are recorded.
+  /// Called by the constructors of kinds that communicate with other ranks: recording begins here.
   void identify(std::uint64_t id);
   /// The id of a communicator that is built on `other`, one for each name.
   static std::uint64_t derived_id(const Communicator& other, const std::string& name);
@@ -194,10 +197,10 @@ class Communicator {
                                                ReduceOp op, Summation order) = 0;
   virtual CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) = 0;
   virtual ExchangeRequest& do_start_exchange(std::span<const Message> messages) = 0;
-  /// Whether calls return as soon as they are queued on a device.
+  /// True if calls return as soon as they are queued on a device.
   virtual bool queues() const { return false; }
 
-  /// It is a programmer's error if `messages` are not as they have to be. Returns the bytes of all.
+  /// Throws the error of an internal check if `messages` are invalid. Returns their total bytes.
   std::size_t check_exchange(std::span<const Message> messages, int tags) const;
 
  private:
@@ -213,7 +216,7 @@ class Communicator {
   int size_;
   SharedName shared_name_;
   std::uint64_t id_ = 0;
-  int place_ = -1;  ///< in the flight log
+  int place_ = -1;  ///< index in the flight log
   std::uint64_t collectives_ = 0, messages_ = 0;
   std::unique_ptr<CallCheck> check_;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// What the communicators of one rank did last: the log, which other processes of the node may read
-// at any time, and the recorder of this process, through which everything is written into it.
+// The last calls of the communicators of one rank: the log, which other processes of the node may
+// read at any time, and the recorder of this process, through which all entries are written.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -26,13 +26,13 @@ enum class CommCall : std::uint8_t {
   exchange
 };
 const char* name_of(CommCall call);
-/// Every rank of the communicator makes it, in the same order.
+/// True for calls that every rank of the communicator makes, in the same order.
 inline bool is_collective(CommCall call) {
   return call < CommCall::send;
 }
 
-/// `started`: issued, and nobody waits for it yet. `queued`: handed to a device, whose progress the
-/// host does not see. `failed`: it threw.
+/// `started`: issued, and no thread waits for it yet. `queued`: passed to a device, whose progress
+/// the host does not see. `failed`: the call threw.
 enum class CallState : std::uint8_t { started, waiting, done, queued, failed };
 const char* name_of(CallState state);
 
@@ -48,51 +48,51 @@ class SharedName {
   std::array<std::atomic<std::uint64_t>, kBytes / 8> words_;
 };
 
-/// One call, as read.
+/// A copy of one call.
 struct CallRecord {
   CommCall call = CommCall::barrier;
   CallState state = CallState::started;
-  int peer = -1;               ///< of send, receive and exchange: rank in the communicator
+  int peer = -1;               ///< rank in the communicator, for send, receive and exchange
   std::uint64_t group = 0;     ///< the communicator, equal on all its ranks
-  std::uint64_t sequence = 0;  ///< from 1, per communicator; messages are counted by themselves
+  std::uint64_t sequence = 0;  ///< from 1, per communicator; messages have a separate count
   std::uint64_t bytes = 0;
-  double start = 0, end = 0;  ///< now_seconds(); end 0: has not ended
-  std::string name;           ///< of the communicator
+  double start = 0, end = 0;  ///< now_seconds(); end is 0 while the call lasts
+  std::string name;           ///< name of the communicator
 };
 
-/// One communicator, as read.
+/// A copy of one communicator.
 struct GroupRecord {
   std::uint64_t id = 0;
   int rank = 0, size = 1;
-  std::uint64_t entered = 0;  ///< collectives begun
+  std::uint64_t entered = 0;  ///< number of collectives begun
   std::string name;
 };
 
-/// The log is made of plain words, each written and read atomically, and has no pointers.
+/// The log consists of plain words, each written and read atomically, and has no pointers.
 class FlightLog {
  public:
   static constexpr std::uint64_t kRecords = 64;
   static constexpr int kGroups = 64;
 
-  // Called by the rank itself, from any of its threads; nothing here allocates or locks.
-  /// Returns the place of a new communicator, or -1 when there is none left.
+  // Called by the rank itself, from any of its threads; these functions neither allocate nor lock.
+  /// Returns the index of a new communicator, or -1 if all are in use.
   int join(std::string_view name, std::uint64_t id, int rank, int size);
   void leave(int place);
   /// Returns the number of the record. `place` may be -1.
   std::uint64_t begin(const SharedName& name, int place, const CallRecord& call);
-  /// The record may have been overwritten in the meantime.
+  /// Changes a record, unless it has been overwritten.
   void change(std::uint64_t record, CallState state, double end = 0);
-  /// Copies everything in `other` to the same places.
+  /// Copies everything in `other` to the same indices.
   void take_over(const FlightLog& other);
 
-  // May be called by anyone, at any time.
+  // May be called by any process, at any time.
   std::vector<CallRecord> records() const;  ///< oldest first
   std::vector<GroupRecord> groups() const;
 
  private:
   using Word = std::atomic<std::uint64_t>;
   struct Record {
-    Word number;  ///< 0: never written; all bits: a thread is writing it
+    Word number;  ///< 0: never written; all bits set: a thread is writing it
     Word group, sequence, bytes, start, end, what;
     SharedName name;
   };
@@ -109,9 +109,9 @@ class FlightLog {
   std::array<Group, kGroups> groups_;
 };
 
-/// The recorder of this process. Communicator writes every call of every kind into it, readers of
-/// data write where their ranks wait for each other, and nobody else does. It is lock free, can be
-/// used from any thread, takes some 60 ns a call and allocates nothing.
+/// The recorder of this process. Communicator records every call of every kind, and readers of data
+/// record the waits of ranks for each other. It is lock-free, can be used from any thread, takes
+/// some 60 ns per call and allocates nothing.
 class FlightRecorder {
  public:
   static FlightRecorder& of_process();
@@ -122,9 +122,9 @@ class FlightRecorder {
   void change(std::uint64_t record, CallState state, double end = 0);
   void read(const std::function<void(const FlightLog&)>& reader) const;
 
-  /// From now on records go to `log` (zeroed memory; nullptr: memory of this process), and what has
-  /// been recorded is taken along. When it returns, nobody writes to the old place any more. No
-  /// other thread may begin or end a communicator meanwhile.
+  /// From now on records are written to `log` (zeroed memory; nullptr: memory of this process);
+  /// earlier records are copied. After the return no thread writes to the old log. No other thread
+  /// may create or destroy a communicator during the call.
   void move_to(FlightLog* log);
 
   FlightRecorder(const FlightRecorder&) = delete;
@@ -141,9 +141,9 @@ class FlightRecorder {
 };
 
 /// Seconds that the calling thread has spent inside blocking calls and waits of communicators. Only
-/// differences mean anything.
+/// differences are meaningful.
 double seconds_in_communication();
-/// For the use of Communicator.
+/// Called only by Communicator.
 void add_seconds_in_communication(double seconds);
 
 }  // namespace choir

@@ -1,5 +1,6 @@
 #pragma once
-// How world ranks map to coordinates on the mesh axes. A pure value: no MPI, any size, any rank.
+// Mapping of world ranks to coordinates on the mesh axes. A pure value without MPI, for any size
+// and rank.
 //
 // `axis` is a mesh direction, `dim` a tensor direction. With the default order "tp-cp-dp-pp" the
 // tensor axis varies fastest: rank = tp + T*(cp + C*(dp + D*pp)). Megatron-LM uses the same
@@ -25,7 +26,7 @@ struct Coordinates {
 
 class Layout {
  public:
-  /// One rank.
+  /// A layout of one rank.
   Layout() = default;
   /// `order` lists the four short names, fastest first. Throws DeckError for an order that is not a
   /// permutation and for sizes below 1.
@@ -37,12 +38,12 @@ class Layout {
 
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& coordinates) const;
-  /// Ranks that differ from `rank` only along `axes`, ascending. The group of `rank` itself.
+  /// Ranks that differ from `rank` only along `axes`, ascending: the group that contains `rank`.
   std::vector<int> group(int rank, const std::vector<Axis>& axes) const;
   /// All groups along `axes`, each ascending, ordered by their first rank.
   std::vector<std::vector<int>> groups(const std::vector<Axis>& axes) const;
-  /// Ranks that differ from `rank` only along data and context: those with the same parameters,
-  /// each with the gradient of other tokens. Data slower, context faster, in any order of the
+  /// Ranks that differ from `rank` only along data and context: they hold the same parameters and
+  /// compute gradients of different tokens. The context index varies fastest, in any order of the
   /// layout.
   std::vector<int> replicas(int rank) const;
   /// "dp=4 tp=1 pp=1 cp=1"
@@ -54,15 +55,14 @@ class Layout {
   std::string order_ = "tp-cp-dp-pp";
 };
 
-/// A way to share ranks out among the axes. Which of them a deck can have is decided where decks
-/// are checked.
+/// Sizes of the axes. The checks of a deck decide which of them are allowed.
 struct AxisSizes {
   int tensor = 1, context = 1, pipeline = 1, data = 1;
   int ranks() const { return tensor * context * pipeline * data; }
 };
 
-/// All ways that have exactly this many ranks, with tensor, context and pipeline ascending, the
-/// last of them fastest.
+/// All sizes of axes with exactly this many ranks, with tensor, context and pipeline ascending,
+/// pipeline fastest.
 std::vector<AxisSizes> axis_sizes_of(int ranks);
 
 }  // namespace choir

@@ -1,7 +1,7 @@
 #pragma once
-// A job of many ranks, rehearsed on one process: it plays one rank after the other, with
-// communicators that act as if every other rank held and did what this one does. Nothing is sent.
-// What each rank calls and moves is noted, by phase and by group.
+// Rehearsal of a job of many ranks in one process, which plays one rank after the other with
+// communicators that behave as if every other rank held the same data and did the same. Nothing is
+// sent. The calls and bytes of each rank are recorded by phase and by group.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -15,7 +15,7 @@
 
 namespace choir {
 
-/// What this rank did with one group of ranks in a phase, as CommTraffic counts it.
+/// Calls and bytes of this rank with one group of ranks in a phase, as in CommTraffic.
 struct RehearsedGroup {
   std::string name;
   int ranks = 1;
@@ -26,7 +26,7 @@ struct RehearsedGroup {
 struct RehearsedPhase {
   std::string name;
   double seconds = 0;
-  std::int64_t resident = 0;    ///< bytes of this process when the phase ended
+  std::int64_t resident = 0;    ///< bytes of this process at the end of the phase
   std::int64_t file_calls = 0;  ///< reads and writes of files
   double file_bytes = 0;
   std::vector<RehearsedGroup> groups{};
@@ -35,28 +35,30 @@ struct RehearsedPhase {
   double bytes() const;
 };
 
-/// The book of one rank. Safe for several threads.
+/// The record of one rank. Thread-safe.
 class Rehearsal {
  public:
-  /// `script` is a file with what rank 0 tells the others in broadcasts: who plays rank 0 writes
-  /// it, and must come first; the others read it. StorageError when that cannot be done.
+  /// `script` is a file with the data that rank 0 broadcasts. The process that plays rank 0 must
+  /// run first and writes it; the others read it. Throws StorageError if that fails.
   Rehearsal(int rank, std::string script);
 
-  /// Local: from now on everything belongs to this phase. One that was entered before goes on.
+  /// Everything from now on belongs to this phase. A phase that was entered before is continued.
+  /// Local.
   void enter(std::string_view phase);
-  /// Local: the phases in the order in which they began. Nothing is noted afterwards. Rank 0 writes
-  /// the script.
+  /// Returns the phases in the order in which they began. Nothing is recorded afterwards. Rank 0
+  /// writes the script. Local.
   std::vector<RehearsedPhase> finish();
 
-  // For the communicators.
+  // Called by the communicators.
   void count(const std::string& group, int ranks, std::size_t bytes);
   void say(const std::string& group, const void* data, std::size_t bytes);
-  /// What the root of this group said when rank 0 played it; zeros where that was nothing.
-  /// CommError when it said another number of bytes: ranks do not make the same calls.
+  /// Copies the data that the root of this group broadcast when rank 0 was played, or zeros if
+  /// there were none. Throws CommError if their size differs, because then the ranks make different
+  /// calls.
   void hear(const std::string& group, void* data, std::size_t bytes);
 
  private:
-  /// What /proc says of this process so far.
+  /// Use of resources of this process until now, according to /proc.
   struct Usage {
     double time = 0, file_bytes = 0;
     std::int64_t file_calls = 0;
@@ -76,8 +78,8 @@ class Rehearsal {
   Usage began_;
 };
 
-/// The book that a communicator notes its calls in, or nullptr: then its other ranks are real. Who
-/// adds up over ranks what each has a different share of passes no verdict on a sum in a rehearsal.
+/// The record of a rehearsed communicator; nullptr if its other ranks are real. Code that sums
+/// different shares over ranks must not check such a sum in a rehearsal.
 Rehearsal* rehearsal_of(const Communicator& communicator);
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// The text of a file that should be small. It is read in pieces and not "to its end", for a device
-// has none, and a file that is too large is refused by its size before anything is read.
+// Bounded reading of files that should be small. A file that is too large is refused by its size
+// before anything is read; a device has no end, so the text is read in blocks up to the bound.
 #include <cstddef>
 #include <istream>
 #include <string>
@@ -12,17 +12,17 @@ struct CappedText {
   std::string fault;  ///< "has more than 16 MiB", "cannot be read: ..."; empty: none
 };
 
-/// From an open file, at most `most_mib` MiB.
+/// The text of an open file, at most `most_mib` MiB.
 CappedText read_capped(std::istream& file, std::size_t most_mib);
 
 enum class Pipes : bool { refused, read };
 
-/// Local. The whole file, of at most `most_mib` MiB.
+/// The whole file, at most `most_mib` MiB. Local.
 CappedText read_capped_file(const std::string& path, std::size_t most_mib,
                             Pipes pipes = Pipes::refused);
 
-/// Local. "has 21474836480 bytes, more than 16 MiB", or "" if the file is not larger or is missing.
-/// It is for files that are read line by line.
+/// "has 21474836480 bytes, more than 16 MiB", or "" if the file is not larger or does not exist.
+/// For files that are read line by line. Local.
 std::string file_excess(const std::string& path, std::size_t most_mib);
 
 }  // namespace choir

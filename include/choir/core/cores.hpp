@@ -1,20 +1,21 @@
 #pragma once
-// The cores of this process. Where OpenMP binds threads to places (OMP_PROC_BIND, OMP_PLACES), the
-// affinity mask of a thread tells its own place alone.
+// The CPU cores of this process. If OpenMP binds threads to places (OMP_PROC_BIND, OMP_PLACES), the
+// affinity mask of a thread contains only the place of that thread.
 #include <sched.h>
 
 namespace choir {
 
-/// Cores that this process was given: its affinity mask; of all places where threads are bound.
+/// The cores given to this process: its affinity mask, or the union of all places if OpenMP binds
+/// threads.
 cpu_set_t own_cores();
-/// How many they are, at least 1.
+/// The number of own_cores(), at least 1.
 int usable_cores();
-/// Threads of a rank that shares `cores` with `ranks` - 1 others: at least 1, and no more than
-/// OMP_THREAD_LIMIT, beyond which a team is smaller than it was asked to be.
+/// Threads of a rank that shares `cores` with `ranks` - 1 others: at least 1, and at most
+/// OMP_THREAD_LIMIT, because a larger team would be cut down to that limit.
 int threads_of_rank(int cores, int ranks);
 
-/// Cores that an OpenMP team of the calling thread may run on: own_cores(), or fewer where its
-/// threads are bound, perhaps those of another process, too.
+/// Cores on which an OpenMP team of the calling thread may run: own_cores(), or fewer if its
+/// threads are bound, possibly to cores that another process uses too.
 cpu_set_t team_cores();
 
 }  // namespace choir

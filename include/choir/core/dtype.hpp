@@ -1,6 +1,6 @@
 #pragma once
-// Element types. bf16 and f16 are converted with round-to-nearest-even, overflow to infinity, NaN
-// kept quiet; the same rule in kernels.
+// Element types. Conversions to bf16 and f16 round to nearest even, overflow to infinity and return
+// quiet NaNs; kernels follow the same rule.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -13,7 +13,7 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u16, u8 };
 
 std::size_t size_of(DType type);
 std::string_view name_of(DType type);
-/// Throws Error for a name that is none of "f64 f32 bf16 f16 i64 i32 u16 u8".
+/// Throws Error for a name other than "f64 f32 bf16 f16 i64 i32 u16 u8".
 DType dtype_of(std::string_view name);
 
 /// Brain float: the upper half of a float. Storage only; arithmetic happens in float.
@@ -34,14 +34,14 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-// Processors from 2012 on convert in one instruction. As builtins: immintrin.h would be read by
-// every file.
+// Processors since 2012 have an instruction for this conversion. Builtins are used because every
+// file would otherwise include immintrin.h.
 #if defined(__F16C__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #define CHOIR_F16_INSTRUCTIONS 1
 #endif
 
-/// IEEE binary16: 11 significant bits, normal from 2^-14 to 65504, below that multiples of 2^-24.
-/// From 65520 on it is infinity. Storage only; arithmetic happens in float.
+/// IEEE binary16: 11 significant bits, normal from 2^-14 to 65504, multiples of 2^-24 below that,
+/// infinity from 65520 on. Storage only; arithmetic happens in float.
 struct f16 {
   std::uint16_t bits = 0;
 
@@ -64,7 +64,7 @@ struct f16 {
   }
 #endif
 
-  /// The conversions in integers, bit for bit what the instructions do.
+  /// The conversions in integer arithmetic, bit for bit equal to the instructions.
   CHOIR_HOST_DEVICE static std::uint16_t round(float value) {
     const auto u = bits_as<std::uint32_t>(value);
     const std::uint32_t sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;

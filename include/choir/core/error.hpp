@@ -28,9 +28,10 @@ class Error : public std::runtime_error {
         std::source_location at = std::source_location::current());
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
-  /// "file.cpp:123" of the place that threw.
+  /// "file.cpp:123": the source line that threw.
   const std::string& where() const { return where_; }
-  /// How many ranks throw this same error together: with all of them, one may speak for all.
+  /// Number of ranks that throw this same error together; if all of them do, one rank reports it
+  /// for all.
   int agreed_ranks() const { return agreed_ranks_; }
   void set_agreed_ranks(int ranks) { agreed_ranks_ = ranks; }
 
@@ -41,7 +42,7 @@ class Error : public std::runtime_error {
   int agreed_ranks_ = 1;
 };
 
-/// The five families of errors with an exit code of their own.
+/// The error classes that have an exit code of their own.
 template <ExitCode kCode>
 class CodedError : public Error {
  public:
@@ -60,7 +61,8 @@ std::string describe(const std::exception& error);
 
 }  // namespace choir
 
-/// For mistakes of the programmer, never for mistakes of the user: throws Error{ExitCode::other}.
+/// Checks for mistakes of the programmer, never for mistakes of the user: throws
+/// Error{ExitCode::other}.
 #define CHOIR_CHECK(condition, ...)                                                               \
   do {                                                                                            \
     if (!(condition)) [[unlikely]]                                                                \

@@ -1,7 +1,6 @@
 #pragma once
-// What is thrown, as users see it: also by those who know nothing of our errors (the standard
-// library's file functions, the printing library), whose exceptions say neither how the process
-// should end nor what to do.
+// Exceptions as users see them. This covers exceptions of other libraries (the file functions of
+// the standard library, the printing library), which have neither an exit code nor a hint.
 #include <exception>
 #include <string>
 
@@ -15,24 +14,24 @@ struct Failure {
   std::string where;  ///< "file.cpp:123" of our own errors, else ""
 };
 
-/// What happened, with the place in the sources behind its first line where that helps: whose deck,
-/// data or disk is wrong can do nothing with it.
+/// The message, with the source line appended to its first line if that helps: it does not help a
+/// user whose deck, data or disk is wrong.
 std::string what_and_where(const Error& error);
 
-/// Local. What happened, in our words: messages never quote the text of a library's exception,
-/// which names its own classes. For errors of choir it is what().
+/// The cause in choir's own words. Messages never quote the text of a library's exception, because
+/// it names the library's classes. For errors of choir this is what(). Local.
 std::string plain_cause(const std::exception& error);
 
-/// Local. An exception of a file function is one of storage, and so is one that a write to standard
-/// output left behind; what else is not ours, refused memory among it, has the code `other`.
+/// Exceptions of file functions, and those of a failed write to standard output, are storage
+/// errors; all other foreign exceptions, std::bad_alloc included, have the code `other`. Local.
 Failure failure_of(const std::exception& error);
 
-/// Local. What kept the system's reason `number` (an errno) from happening: "free some space ...";
-/// "" where there is nothing to say.
+/// A hint against the system error `number` (an errno): "free some space ..."; "" if there is none.
+/// Local.
 std::string storage_cure(int number);
 
-/// Local, at the end of a command: brings what was printed to its place. Why some of it never got
-/// there, "" when all did.
+/// Flushes standard output at the end of a command. Returns why a part of the output was lost, or
+/// "" if none was. Local.
 std::string flush_stdout();
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// What a file is by its first bytes, whatever its name says. Many formats share names: ".bin" is
-// tokens of nanoGPT, Megatron and llm.c, weights of llm.c, and a torch checkpoint.
+// The kind of a file, determined by its first bytes because many formats share a name: ".bin" may
+// be tokens of nanoGPT, Megatron or llm.c, weights of llm.c, or a torch checkpoint.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -11,8 +11,8 @@ enum class FileKind : std::uint8_t {
   unknown,  ///< also plain tokens, which have no header
   safetensors,
   gguf,
-  zip,           ///< what torch.save writes
-  torch_legacy,  ///< what it wrote before version 1.6
+  zip,           ///< written by torch.save
+  torch_legacy,  ///< written by torch.save before version 1.6
   tar,           ///< a .nemo
   gzip,
   hdf5,
@@ -20,15 +20,15 @@ enum class FileKind : std::uint8_t {
   megatron_index,
   llmc_model,
   llmc_llama_model,
-  llmc_tokens_u16,  ///< GPT-2's vocabulary
-  llmc_tokens_u32,  ///< Llama 3's
+  llmc_tokens_u16,  ///< vocabulary of GPT-2
+  llmc_tokens_u32,  ///< vocabulary of Llama 3
   llmc_evaluation,
   llmc_state,
   llmc_tokenizer,
   llmc_debug_state
 };
 
-/// This many first bytes decide, or all of a shorter file.
+/// The first bytes that decide; a shorter file is passed whole.
 inline constexpr std::size_t kFileKindBytes = 512;
 
 FileKind file_kind(std::string_view first_bytes);

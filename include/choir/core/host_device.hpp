@@ -1,6 +1,6 @@
 #pragma once
-// What code needs that both the host's compiler and nvcc compile for the device: the mark on such a
-// function, and a bit cast (std::bit_cast is no device function).
+// Helpers for code that both the host compiler and nvcc compile: the marker of device functions and
+// a bit cast (std::bit_cast is no device function).
 #include <cstring>
 #include <type_traits>
 
@@ -12,7 +12,7 @@
 
 namespace choir {
 
-/// The same bits as a To.
+/// The bits of `from` as a value of type To.
 template <class To, class From>
 CHOIR_HOST_DEVICE inline To bits_as(const From& from) {
   static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<From> &&

@@ -1,6 +1,6 @@
 #pragma once
-// Strict reading of JSON that comes from a file, in time linear in its size. A text is refused with
-// its position and a plain cause if it is malformed, gives a key twice in one object, is nested too
+// Strict reading of JSON from files, in time linear in the size. A text is refused with its
+// position and a plain cause if it is malformed, gives a key twice in one object, is nested too
 // deeply, or would need far more memory than its own size. The functions of json_value.hpp are for
 // documents that this program wrote itself.
 #include <cstddef>
@@ -15,8 +15,8 @@
 namespace choir {
 
 struct JsonLimits {
-  std::size_t depth = 64;     ///< lists and objects within each other
-  std::size_t keys = 10'000;  ///< of one object
+  std::size_t depth = 64;     ///< nesting of lists and objects
+  std::size_t keys = 10'000;  ///< in one object
   bool comments = false;      ///< accept // and /* */
 };
 
@@ -24,7 +24,7 @@ struct JsonLimits {
 struct JsonFault {
   std::string cause;       ///< without its position
   bool malformed = false;  ///< the text is not JSON; otherwise its content is refused
-  std::size_t offset = 0, line = 1, column = 1;  ///< bytes before it, and its position from 1
+  std::size_t offset = 0, line = 1, column = 1;  ///< bytes before it; position from 1
 };
 
 /// what() is "SOURCE:LINE:COLUMN: CAUSE".
@@ -38,7 +38,7 @@ class JsonError : public DataError {
   JsonFault fault_;
 };
 
-/// For JsonLimits::keys, where an object is a table.
+/// A value of JsonLimits::keys for objects that are tables.
 inline constexpr std::size_t kAnyNumberOfKeys = ~std::size_t{0};
 
 /// Pure. `source` names the file in messages. Throws JsonError.
@@ -46,26 +46,26 @@ nlohmann::json read_json(std::string_view text, const std::string& source,
                          const JsonLimits& limits = {});
 nlohmann::ordered_json read_ordered_json(std::string_view text, const std::string& source,
                                          const JsonLimits& limits = {});
-/// The same for one line of a file: `place` is "FILE:LINE", to which messages add the column.
+/// The same for one line of a file. `place` is "FILE:LINE"; messages append the column.
 nlohmann::json read_json_line(std::string_view line, const std::string& place);
 nlohmann::ordered_json read_ordered_json_line(std::string_view line, const std::string& place);
 
-/// Receives the members of large tables, which then need no memory in the document.
+/// Receives the members of large tables, so that they take no memory in the document.
 class JsonTables {
  public:
   virtual ~JsonTables() = default;
-  /// The objects and lists that are tables, by the keys that lead to them: "model.vocab".
+  /// Paths of the objects and lists that are tables: "model.vocab".
   virtual std::vector<std::string> paths() const = 0;
-  /// `table` counts paths(); `key` is empty in a list.
+  /// `table` is an index into paths(); `key` is empty in a list.
   virtual void add(std::size_t table, const std::string& key, const nlohmann::json& value) = 0;
-  /// The table is complete. Returns a key that it has twice, if there is one.
+  /// Called when a table is complete. Returns a key that occurs twice in it, if there is one.
   virtual std::optional<std::string> end(std::size_t table) = 0;
 };
-/// The document with empty tables.
+/// The document, in which the tables are empty.
 nlohmann::json read_json_tables(std::string_view text, const std::string& source,
                                 const JsonLimits& limits, JsonTables& tables);
 
-/// The bytes of memory that the values of a text may occupy: 8 times its size, at least 16 MiB.
+/// Bytes of memory that the values of a text may occupy: 8 times its size, at least 16 MiB.
 std::size_t most_json_bytes(std::size_t text_bytes);
 
 }  // namespace choir

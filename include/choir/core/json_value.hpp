@@ -1,7 +1,7 @@
 #pragma once
-// JSON values are those of nlohmann/json, which is included here alone. What would be compiled at
-// every place that reads or writes a document, its parser and its printer, is compiled once, behind
-// these functions.
+// JSON values are those of nlohmann/json, which only this header includes. Its parser and printer
+// are compiled once, behind these functions, and not in every source that reads or writes a
+// document.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -15,15 +15,15 @@ std::string dumped(const nlohmann::ordered_json& value, int indent = -1);
 std::string dumped_safely(const nlohmann::json& value, int indent = -1);
 std::string dumped_safely(const nlohmann::ordered_json& value, int indent = -1);
 
-/// Throw nlohmann's exception for what is not JSON.
+/// Throw nlohmann's exception if the text is not JSON.
 nlohmann::json parsed_json(std::string_view text);
 nlohmann::ordered_json parsed_ordered_json(std::string_view text);
-/// The same of text with comments as C++ has them.
+/// The same for text with C++ comments.
 nlohmann::ordered_json parsed_commented_json(std::string_view text);
-/// As parsed_json(); DataError that names the key when an object has one twice, of which the
-/// library would keep the last.
+/// Like parsed_json(), but throws DataError with the name of a key that occurs twice in one object;
+/// the library would keep the last value.
 nlohmann::json parsed_unique_json(std::string_view text);
-/// A discarded value for what is not JSON.
+/// A discarded value if the text is not JSON.
 nlohmann::json json_unless_broken(std::string_view text);
 nlohmann::ordered_json ordered_json_unless_broken(std::string_view text);
 

@@ -1,7 +1,7 @@
 #pragma once
-// Typed keys bound to the members of a struct. One table is the only source of what may be given:
-// it reads documents and `key.path=value` overrides, refuses what is unknown, mistyped or out of
-// range, and prints itself as a help text, a JSON schema and a resolved document. Local, no MPI.
+// Typed keys bound to the members of a struct. One table defines all legal keys: it reads documents
+// and `key.path=value` overrides, refuses unknown, mistyped or out-of-range values, and prints
+// itself as a help text, a JSON schema and a resolved document. Local, no MPI.
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -34,13 +34,13 @@ enum class KeyType {
 };
 
 using TextMap = std::map<std::string, std::string>;
-/// One text for all, or a text for each of several names.
+/// One text for all names, or one text for each name.
 using TextOrMap = std::variant<std::string, TextMap>;
-/// What a key holds, in the order of use: durations are seconds (double), choices are text.
+/// The value of a key. Durations are seconds (double), choices are text.
 using KeyValue =
     std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>, TextMap>;
 
-/// Where a value came from. Printed as "default", "file", "override", "derived".
+/// The origin of a value, printed as "default", "file", "override", "derived".
 enum class KeySource { builtin, file, command, derived };
 std::string_view name_of(KeySource source);
 
@@ -50,16 +50,17 @@ struct KeyOrigin {
 };
 using KeyOrigins = std::map<std::string, KeyOrigin>;
 
-/// A key that two objects hold different values of, both as JSON.
+/// A key whose value differs between two objects, with both values as JSON.
 struct KeyChange {
   std::string key, before, now;
 };
 
-/// What may happen to a value when work goes on that was begun with another one: it may change; it
-/// may change if it names the same contents elsewhere; or what was done so far rests on it.
+/// Rule for a value that differs from the one with which the work began: it may change; it may
+/// change if it names the same contents under another path; or it must not change, because earlier
+/// results depend on it.
 enum class OnResume { free, same_contents, fixed };
 
-/// A complaint, with the keys it is about; `text` begins with the place.
+/// A complaint and the keys that it concerns; `text` begins with the place.
 struct KeyProblem {
   std::vector<std::string> keys;
   std::string text;
@@ -70,29 +71,29 @@ struct Key {
   KeyType type = KeyType::text;
   std::optional<double> low, high;
   bool low_open = false, high_open = false;
-  std::vector<std::string> choices;   ///< legal now
-  std::vector<std::string> later;     ///< named, and refused as not yet supported
-  std::string word;                   ///< integer keys: this word stands for ...
-  std::int64_t word_value = 0;        ///< ... this number, out of the range of the others or in it
-  std::optional<OnResume> on_resume;  ///< where not given, the owner of the table knows
-  /// Says what a legal value looks like when the ranges above do not; returns "" for a legal one.
+  std::vector<std::string> choices;   ///< legal values
+  std::vector<std::string> later;     ///< refused as not yet supported
+  std::string word;                   ///< for integer keys: a word that means ...
+  std::int64_t word_value = 0;        ///< ... this number, which may lie outside the legal range
+  std::optional<OnResume> on_resume;  ///< if not set, the owner of the table decides
+  /// Checks beyond the ranges above: returns what a legal value looks like, or "" for a legal one.
   std::function<std::string(const KeyValue&)> check;
   std::string check_text;
 
   std::function<KeyValue(const Key&, void*)> get;
   std::function<void(const Key&, void*, const KeyValue&)> set;
-  /// What documents of former revisions hold for it where it is derived; see KeySet::adopt.
+  /// Value in documents of former revisions in which the key is derived; see KeySet::adopt.
   std::optional<KeyValue> former_default;
 
-  // Chained when the table is written.
+  // Setters that are chained where the table is written.
   Key& at_least(double least) { return low = least, *this; }
   Key& above(double bound) { return low = bound, low_open = true, *this; }
   Key& at_most(double most) { return high = most, *this; }
   Key& below(double bound) { return high = bound, high_open = true, *this; }
-  /// For members that are text; for enumerations the names in the order of the enumerators. Where
-  /// "true" and "false" are among the names, JSON's own are taken for them.
+  /// Names of a text member, or of an enumeration in the order of its enumerators. If "true" and
+  /// "false" are among the names, JSON's booleans are accepted for them.
   Key& one_of(std::vector<std::string> names, std::vector<std::string> not_yet = {});
-  /// Only this value is legal now, whatever else the type allows.
+  /// Only this value is supported now, although the type allows others.
   Key& only(std::int64_t value);
   Key& or_word(std::string stands, std::int64_t value = 0) {
     return word = std::move(stands), word_value = value, *this;
@@ -107,10 +108,10 @@ struct Key {
   std::string type_name() const;
 };
 
-/// Names other programs use: what to write here instead, or what to know.
+/// A name that another program uses, with the key or the advice for it.
 struct ForeignKey {
-  std::string name;     ///< last component or whole path; '-' and '_' are the same
-  std::string advice;   ///< "train.max_steps", or a sentence when it holds a blank
+  std::string name;     ///< last component or whole path; '-' and '_' are equivalent
+  std::string advice;   ///< "train.max_steps", or a sentence (recognised by a blank)
   std::string program;  ///< "nanoGPT", "Megatron" ...
 };
 
@@ -119,15 +120,15 @@ class KeySet {
  public:
   const std::vector<Key>& keys() const { return keys_; }
   const Key* find(const std::string& path) const;
-  /// First component of a path of several, in the order of the table.
+  /// First components of all paths that have several, in the order of the table.
   std::vector<std::string> sections() const;
   void foreign(std::vector<ForeignKey> names) { foreign_ = std::move(names); }
 
-  /// Takes a key of another table into this one. `part`: where the objects of that table are in
-  /// those of this one. A path may be adopted by several owners: there is one key then, what is set
-  /// is set for all of them, and what is got is that of the owner that `current` names, or else
-  /// that of the first. `standard`: the owner's default; what documents of former revisions hold
-  /// for all owners is that of the first.
+  /// Adds a key of another table. `part` finds the object of that table in an object of this one.
+  /// Several owners may adopt the same path: they share one key, setting it sets the value of all
+  /// of them, and getting it returns the value of the owner that `current` names, or else that of
+  /// the first. `standard` is the owner's default; the default of the first owner also applies to
+  /// documents of former revisions.
   void adopt(const Key& key, std::size_t owner, const KeyValue& standard,
              std::function<void*(void*)> part, std::function<std::size_t(void*)> current);
 
@@ -187,7 +188,7 @@ Key make_key(std::string path, std::string unit, std::string about) {
   return key;
 }
 
-/// Keys of T. The defaults are those of a default-constructed T: they stand in one place only.
+/// Keys of T. The defaults are those of a default-constructed T and are not repeated in the table.
 template <class T>
 class KeyTable : public KeySet {
  public:
@@ -231,7 +232,7 @@ class KeyTable : public KeySet {
     return {*this, "", [](T& object) -> T& { return object; }};
   }
 
-  /// All keys of `part`'s table, in a section of this one.
+  /// Includes all keys of `part`'s table in a section of this one.
   template <class Part>
   void include(const KeyTable<Part>& keys, const std::string& section,
                std::function<Part&(T&)> part) {
@@ -248,8 +249,8 @@ class KeyTable : public KeySet {
     }
   }
 
-  /// Complaints are appended, never thrown; values that are in order are set.
-  /// `defaults_of` makes the defaults for an object that was just read.
+  /// Appends complaints and never throws; legal values are set. `defaults_of` makes the defaults
+  /// for an object that was just read.
   template <class DefaultsOf>
   void read(T& object, const JsonDocument& document, const DefaultsOf& defaults_of,
             KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
@@ -266,7 +267,7 @@ class KeyTable : public KeySet {
                      std::vector<KeyProblem>& problems) const {
     read_overrides(&object, overrides, origins, problems);
   }
-  /// Every key: type, default, unit, constraint, what it does.
+  /// Every key with its type, default, unit, constraint and help.
   std::string describe() const {
     const T defaults;
     return describe_table(&defaults);
@@ -276,23 +277,23 @@ class KeyTable : public KeySet {
     const T defaults;
     return schema_text(&defaults, title);
   }
-  /// A document that reads back to the same object, plus "sources" (where each value came from) and
-  /// "derived" (values that were computed; their keys hold the default again).
+  /// A document that reads back to the same object, plus "sources" (the origin of each value) and
+  /// "derived" (computed values; their keys hold the default).
   std::string resolved(const T& object, const KeyOrigins& origins) const {
     return resolved(object, T(), origins);
   }
   std::string resolved(const T& object, const T& defaults, const KeyOrigins& origins) const {
     return resolved_text(&object, &defaults, origins);
   }
-  /// For people: what was given or derived line by line, the defaults of keys that concern this
-  /// object in a paragraph.
+  /// Text for people: one line for each given or derived value, then a paragraph with the defaults
+  /// of the other keys that concern this object.
   std::string listing(const T& object, const KeyOrigins& origins,
                       const std::function<bool(const Key&)>& concerns) const {
     return listing_text(&object, origins, concerns);
   }
-  /// Where `object` differs from a document that resolved() made, computed values included. A key
-  /// that the document's program did not have counts as a default there, and only if it was given
-  /// now; keys that are no longer in the table are passed over.
+  /// The keys in which `object` differs from a document written by resolved(), computed values
+  /// included. A key that the document lacks counts as a default there and is compared only if it
+  /// was given now; keys that are no longer in the table are ignored.
   std::vector<KeyChange> changes(const std::string& resolved, const T& object, const T& defaults,
                                  const KeyOrigins& origins) const {
     return changes_since(resolved, &object, &defaults, origins);
@@ -337,10 +338,11 @@ class KeyTable : public KeySet {
   }
 };
 
-/// Throws one DeckError that lists every problem. Does nothing for none.
+/// Throws one DeckError that lists all problems, if there are any.
 void throw_problems(const std::vector<KeyProblem>& problems, const std::string& source);
 
-/// 3600 -> "01:00:00"; "HH:MM:SS", "MM:SS" or a count of seconds -> seconds; nullopt: neither.
+/// format_hms: 3600 -> "01:00:00". parse_hms: seconds of "HH:MM:SS", "MM:SS" or a number of
+/// seconds; nullopt for other text.
 std::string format_hms(double seconds);
 std::optional<double> parse_hms(std::string_view text);
 

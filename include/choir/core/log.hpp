@@ -1,5 +1,6 @@
 #pragma once
-// A logger that is passed, never global. Every rank owns one; by default only rank 0 speaks.
+// A logger that is passed as an argument and is never global. Every rank owns one; by default only
+// rank 0 prints.
 #include <fmt/core.h>
 
 #include <memory>
@@ -12,7 +13,8 @@ class Logger {
  public:
   /// Silent until a sink is added.
   Logger();
-  /// `speaks` false mutes info and plain lines (ranks > 0); warnings and errors always pass.
+  /// If `speaks` is false (ranks > 0), info and plain lines are muted; warnings and errors always
+  /// pass.
   explicit Logger(bool speaks);
   ~Logger();
   Logger(Logger&&) noexcept;
@@ -23,7 +25,7 @@ class Logger {
   void to_file(const std::string& path);
   bool speaks() const { return speaks_; }
 
-  /// Time-stamped line.
+  /// Writes a line with a time stamp.
   template <class... T>
   void info(fmt::format_string<T...> form, T&&... args) {
     if (speaks_) write(Level::info, fmt::format(form, std::forward<T>(args)...));
@@ -36,11 +38,11 @@ class Logger {
   void error(fmt::format_string<T...> form, T&&... args) {
     write(Level::error, fmt::format(form, std::forward<T>(args)...));
   }
-  /// Text as it is, for tables and samples; a newline is added.
+  /// Writes text without a time stamp, for tables and samples; a newline is added.
   void plain(std::string_view text);
-  /// A line that the next one takes the place of, where stdout is a terminal; elsewhere nothing.
+  /// Writes a line that the next one replaces, if stdout is a terminal; otherwise writes nothing.
   void status(std::string_view text);
-  /// Whether status() shows anything.
+  /// True if status() writes anything.
   bool on_terminal() const;
   void flush();
 

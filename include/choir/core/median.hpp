@@ -1,11 +1,11 @@
 #pragma once
-// The typical of several measurements.
+// The median of repeated measurements.
 #include <vector>
 
 namespace choir {
 
-/// The middle of a copy in order, of an even number the mean of the two in the middle; 0 of
-/// nothing. Times are summed up so, never by their mean: machines stall.
+/// The middle value; the mean of the two middle values if their number is even; 0 if there are
+/// none. Times are summarised by the median and not by the mean, because machines stall.
 double median_of(std::vector<double> values);
 
 }  // namespace choir

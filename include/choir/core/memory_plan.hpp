@@ -1,14 +1,14 @@
 #pragma once
-// What a rank allocates, by name. Filled while the real step runs on the null device; `train`
-// allocates exactly this and `plan` prints it.
+// The memory of a rank by name. The plan is filled while the real step runs on the null device;
+// `train` allocates exactly this and `plan` prints it.
 #include <cstddef>
 #include <string>
 #include <vector>
 
 namespace choir {
 
-/// Memory of the device that computes (on the cpu that is host memory), host memory beside it, or a
-/// file on a local disk.
+/// Memory of the compute device (host memory on the cpu device), host memory beside it, or a file
+/// on a local disk.
 enum class MemoryPlace { device, host, file };
 constexpr const char* name_of(MemoryPlace place) {
   return place == MemoryPlace::device ? "device" : place == MemoryPlace::host ? "host" : "file";
@@ -18,7 +18,7 @@ struct MemoryPlan {
   struct Entry {
     std::string name;  ///< "parameters", "gradients", "optimizer", "activations" ...
     std::size_t bytes = 0;
-    bool shared = false;  ///< lives in a node-shared window rather than private memory
+    bool shared = false;  ///< in a node-shared window, not in private memory
     MemoryPlace place = MemoryPlace::device;
     bool operator==(const Entry&) const = default;
   };
@@ -28,9 +28,9 @@ struct MemoryPlan {
   void add(std::string name, std::size_t bytes, bool shared = false,
            MemoryPlace place = MemoryPlace::device);
   std::size_t total(MemoryPlace place = MemoryPlace::device) const;
-  /// Wherever they are.
+  /// The bytes of an entry in all kinds of memory.
   std::size_t bytes_of(const std::string& name) const;
-  /// Table with one line an entry and a total of each place, in MiB.
+  /// A table with one line per entry and the totals per kind of memory, in MiB.
   std::string to_string() const;
 };
 

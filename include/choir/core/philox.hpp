@@ -1,8 +1,8 @@
 #pragma once
 // Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3" (SC11). Every random number in choir is philox(key(seed, stream), global index): no
-// generator state exists, so no layout of ranks or threads can change what is drawn.
-// Plain inline code, shared by host and device.
+// 1, 2, 3" (SC11). Every random number in choir is philox(key(seed, stream), global index). There
+// is no generator state, so the layout of ranks and threads cannot change the numbers. The code is
+// inline and shared by host and device.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -32,7 +32,7 @@ CHOIR_HOST_DEVICE inline PhiloxBlock philox(PhiloxKey key, PhiloxBlock counter) 
   return counter;
 }
 
-/// Key of a named stream ("init", "dropout", "data" ...). FNV-1a over the name mixed with the seed.
+/// Key of a named stream ("init", "dropout", "data" ...): FNV-1a of the name, mixed with the seed.
 inline PhiloxKey philox_key(std::uint64_t seed, std::string_view stream) {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : stream) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
@@ -55,15 +55,15 @@ CHOIR_HOST_DEVICE inline double uniform01(std::uint32_t word) {
   return word * 0x1p-32;
 }
 
-/// Standard normal for one index (Box-Muller in double; both words of a pair are used, the second
-/// normal is dropped so that element i never depends on its neighbour).
+/// Standard normal number of one index (Box-Muller in double). The second normal of a pair is
+/// dropped, so that element i never depends on its neighbour.
 inline double normal_at(PhiloxKey key, std::uint64_t index) {
   const PhiloxBlock r = philox_at(key, index);
   const double u = (r[0] + 1.0) * 0x1p-32;  // (0, 1]
   return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586476925 * uniform01(r[1]));
 }
 
-/// A word of a block as a whole number, uniform in [low, high].
+/// Maps a word of a block to an integer that is uniform in [low, high].
 inline int between(std::uint32_t word, int low, int high) {
   const auto span = static_cast<std::uint64_t>(high - low + 1);
   return low + static_cast<int>(word * span >> 32);

@@ -1,5 +1,5 @@
 #pragma once
-// The ending of a counted thing in a message: "1 recording", "2 recordings".
+// Counted nouns in messages: "1 recording", "2 recordings".
 #include <concepts>
 #include <cstdint>
 #include <string>
@@ -10,10 +10,11 @@ constexpr const char* plural(std::int64_t n) {
   return n == 1 ? "" : "s";
 }
 
-/// A number with its thing, "1 utterance", "1,308 utterances"; digits as of format_count().
+/// A number with its noun: "1 utterance", "1,308 utterances". Digits are grouped as by
+/// format_count().
 std::string counted(std::int64_t n, const char* thing);
 
-/// Sizes, too.
+/// The same for unsigned counts.
 template <std::unsigned_integral N>
 std::string counted(N n, const char* thing) {
   return counted(static_cast<std::int64_t>(n), thing);

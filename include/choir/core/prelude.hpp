@@ -1,6 +1,6 @@
 #pragma once
-// What make compiles once and puts in front of every source: reading these headers takes longer
-// than most sources take to compile. Sources include what they use all the same.
+// Headers that make precompiles for every source, because parsing them takes longer than compiling
+// most sources. Sources still include what they use.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
-// Text on its way to a terminal or a log. Names that come from files may hold control sequences,
-// which set the title of a terminal, move its cursor or reverse the order of letters; all output
-// passes through printable(), so that such a name is seen and not obeyed.
+// Text that is printed on a terminal or in a log. Names that come from files may contain control
+// sequences, which set the title of a terminal, move its cursor or reverse the order of letters.
+// All output passes through printable(), so that a terminal shows such a name and does not obey it.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -10,20 +10,19 @@
 
 namespace choir {
 
-/// The text with an escape in place of every character that a terminal obeys: control characters
-/// except line ends and tabs, DEL, C1 controls, bidirectional embeddings, overrides and isolates,
-/// and line and paragraph separators become "\u001b" as in JSON, so that a JSON text keeps its
-/// meaning; bytes that are not UTF-8 become "\x9b". All other text is returned as it is, also a
-/// backslash.
+/// The text with an escape for every character that a terminal obeys: control characters except
+/// line ends and tabs, DEL, C1 controls, bidirectional embeddings, overrides and isolates, and line
+/// and paragraph separators become "\u001b" as in JSON, so that a JSON text keeps its meaning;
+/// bytes that are not UTF-8 become "\x9b". Other text, backslashes included, is unchanged.
 std::string printable(std::string_view text);
 /// The same for a name inside a line: line ends and tabs become "\n", "\r" and "\t", too.
 std::string printable_name(std::string_view name);
-/// The same for a message of one line: what stands behind a line end is indented, so that no part
-/// of a name looks like the beginning of another message.
+/// The same for a one-line message: text after a line end is indented, so that no part of a name
+/// looks like the beginning of another message.
 std::string printable_message(std::string_view text);
 
-/// Formats, and writes the printable form to a standard stream. Throws as fmt::print() does if it
-/// is standard output; a failure of standard error has nowhere to be reported and is ignored.
+/// Writes the printable form to a standard stream. Throws like fmt::print() for standard output;
+/// failures of standard error are ignored because they cannot be reported.
 void write_printable(std::FILE* to, std::string_view text);
 template <class... T>
 void print_safely(fmt::format_string<T...> form, T&&... args) {
@@ -34,8 +33,8 @@ void print_safely(std::FILE* to, fmt::format_string<T...> form, T&&... args) {
   write_printable(to, fmt::format(form, std::forward<T>(args)...));
 }
 
-/// Writes the text of a model to standard output, and flushes it. A file or a pipe gets its bytes;
-/// a terminal gets the printable form. `text` holds whole characters.
+/// Writes generated text to standard output and flushes it. A file or a pipe receives the bytes, a
+/// terminal the printable form. `text` holds whole characters.
 void print_generated(std::string_view text);
 
 }  // namespace choir

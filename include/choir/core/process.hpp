@@ -1,5 +1,5 @@
 #pragma once
-// What the operating system says about this process and the machine it runs on.
+// Properties of this process and of its machine, as reported by the operating system.
 #include <cstdint>
 #include <string>
 
@@ -8,11 +8,11 @@ namespace choir {
 /// The name of this machine.
 std::string host_name();
 
-/// Resident bytes now, 0 where /proc does not tell.
+/// Resident bytes at present, or 0 if /proc does not report them.
 std::int64_t resident_bytes();
 
-/// Someone looks at what this process writes to stdout. A launcher may give its processes terminals
-/// of their own while its own output goes to a file: then its stdout decides.
+/// True if somebody sees what this process writes to stdout. A launcher may give its processes
+/// terminals although its own output is redirected to a file; then the launcher's stdout decides.
 bool stdout_is_terminal();
 
 }  // namespace choir

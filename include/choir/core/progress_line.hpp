@@ -1,6 +1,6 @@
 #pragma once
-// How far a long phase is and how long it will take; silent for short ones. On a terminal a line
-// that renews itself, in a file a line now and then.
+// Progress and remaining time of a long phase; silent for short phases. On a terminal the line
+// renews itself; a log file receives a line at intervals.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,19 +9,21 @@
 
 namespace choir {
 
+/// Renews its line on a terminal; in a log it writes a line at intervals. Silent for short phases.
 class ProgressLine {
  public:
-  /// A line of the log at most every `interval` seconds, for the first time after as many.
+  /// In a log, lines are at least `interval` seconds apart, and the first one comes after the first
+  /// interval.
   ProgressLine(Logger& log, std::string phase, double interval = 10);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
-  /// "evaluation: 34 %, 12.3 s left". `begun`: what was done before this line began and tells
-  /// nothing about speed; `more` stands behind it on a terminal.
+  /// "evaluation: 34 %, 12.3 s left". `begun` is the part that was done before this object existed
+  /// and says nothing about speed; `more` is appended on a terminal.
   void at(std::int64_t done, std::int64_t total, std::int64_t begun = 0,
           std::string_view more = {});
-  /// at() would say something now.
+  /// True if at() would print now.
   bool due() const;
-  /// The phase begins now: what came before does not count.
+  /// Restarts the clock: earlier time does not count for the speed.
   void restart();
 
  private:

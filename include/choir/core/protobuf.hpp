@@ -1,6 +1,6 @@
 #pragma once
-// Protocol buffers, written by hand: fields are appended to a message in the order of the calls.
-// https://protobuf.dev/programming-guides/encoding
+// Encoder of protocol buffers without a library: fields are appended to a message in the order of
+// the calls. https://protobuf.dev/programming-guides/encoding
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace choir::protobuf {
 
-/// As it stands in memory of these machines; also for what surrounds messages in files.
+/// Little-endian bytes of a word; also used for the framing of messages in files.
 template <class Word>
 void put_little_endian(std::string& out, Word word) {
   for (std::size_t byte = 0; byte < sizeof word; ++byte)

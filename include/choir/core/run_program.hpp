@@ -1,13 +1,13 @@
 #pragma once
-// Another program, run without a shell.
+// Runs another program without a shell.
 #include <string>
 #include <vector>
 
 namespace choir {
 
-/// Local; may be called by several threads. What `argv` (argv[0] is looked up in PATH) writes to
-/// its standard output, with nothing at its standard input. Throws DataError: the program is not
-/// there (names `package`), or it did not end with 0 (with what it said).
+/// Returns the standard output of `argv`; argv[0] is searched in PATH, and standard input is empty.
+/// Throws DataError if the program is missing (the hint names `package`) or exits with another code
+/// than 0 (the message quotes its standard error). Local; may be called by several threads.
 std::string run_program(const std::vector<std::string>& argv, const std::string& package);
 
 }  // namespace choir

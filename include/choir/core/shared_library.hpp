@@ -1,14 +1,15 @@
 #pragma once
-// Libraries that are looked for when the program runs, not when it starts: a binary built with them
-// also works where they are missing, and says which one is. Found where the system's loader looks
-// (LD_LIBRARY_PATH, rpath, ld.so.cache) under the names given, nowhere else.
+// Libraries that are loaded while the program runs, not when it starts: a binary that was built
+// with them also works where they are missing, and reports which one is. They are searched only
+// where the system's loader looks (LD_LIBRARY_PATH, rpath, ld.so.cache) and only under the given
+// names.
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
 namespace choir {
 
-/// Never closed: such libraries keep threads and atexit handlers.
+/// A handle that is never closed, because such libraries keep threads and atexit handlers.
 class SharedLibrary {
  public:
   /// The first of `sonames` that can be loaded. `name` is what messages call it.
@@ -17,11 +18,11 @@ class SharedLibrary {
   bool loaded() const { return handle_ != nullptr; }
   /// "libcudnn.so.9"; empty when not loaded.
   const std::string& soname() const { return soname_; }
-  /// The loader's words for each name tried; empty when loaded.
+  /// The loader's messages for all names that were tried; empty when loaded.
   const std::string& reason() const { return reason_; }
 
-  /// Fills one entry of a table of functions. A function that is not there makes the library
-  /// useless: loaded() is false from then on, and the reason names the function.
+  /// Fills one entry of a table of functions. A missing function makes the library unusable:
+  /// loaded() becomes false, and the reason names the function.
   template <class F>
   void find(F*& function, const char* symbol) {
     function = reinterpret_cast<F*>(address_of(symbol));

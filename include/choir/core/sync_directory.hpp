@@ -4,9 +4,9 @@
 
 namespace choir {
 
-/// Local. New files and renames in `directory` ("" is the current one) are on the disk when it
-/// returns. File systems that cannot sync a directory rename synchronously, and are believed.
-/// StorageError.
+/// After the return, new files and renames in `directory` ("" is the current one) are on disk. File
+/// systems that cannot sync a directory are assumed to rename synchronously. Throws StorageError.
+/// Local.
 void sync_directory(const std::string& directory);
 
 }  // namespace choir

@@ -1,5 +1,5 @@
 #pragma once
-// Shape and TensorView: a dense row-major block of memory that somebody else owns.
+// Shape and TensorView, a view of dense row-major memory that another object owns.
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -25,7 +25,7 @@ class Shape {
   void append(std::int64_t extent);
   /// Product of the extents; 1 for rank 0.
   std::int64_t count() const;
-  /// count() / back(): how many vectors of the last dim.
+  /// count() / back(): the number of vectors of the last dim.
   std::int64_t rows() const { return rank_ == 0 ? 1 : count() / (back() == 0 ? 1 : back()); }
   friend bool operator==(const Shape&, const Shape&) = default;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Small pure helpers on strings: lists for messages, splitting, and the nearest legal name for a
+// Pure functions on strings: lists for messages, splitting, and the nearest legal name for a
 // misspelt one.
 #include <fmt/core.h>
 
@@ -15,24 +15,24 @@ namespace choir {
 /// (optimal string alignment distance). O(|a| |b|).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The name closest to `word`, or "" when none is close enough to be a misspelling of it (more than
-/// a third of its letters differ). Case and '-' against '_' do not count. The first wins a tie.
+/// The name closest to `word`, or "" if more than a third of the letters of every name differ. Case
+/// is ignored, '-' equals '_', and the first name wins a tie.
 std::string nearest_name(std::string_view word, const std::vector<std::string>& names);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 /// "a,,b" at ',' -> {"a", "", "b"}; "" -> {}.
 std::vector<std::string> split(std::string_view text, char separator);
-/// Without blanks, tabs and line ends at both sides.
+/// The text without blanks, tabs and line ends at both sides.
 std::string_view trim(std::string_view text);
-/// Whether `text` begins with `prefix`, which is then taken off.
+/// Removes `prefix` from the beginning of `text`. Returns true if it was there.
 bool take_prefix(std::string_view& text, std::string_view prefix);
-/// ASCII lower case with '-' turned into '_': how key names are compared for hints.
+/// ASCII lower case with '-' turned into '_': the form in which key names are compared for hints.
 std::string fold_name(std::string_view name);
 /// Indented lines of at most `width` columns, broken at blanks.
 std::string wrap(std::string_view text, std::size_t width, std::size_t indent);
 
-/// As much of a text as there is room for, and the zero behind it, for which there must be room.
-/// Allocates nothing. fmt's formatting is compiled in one source, not wherever an array is filled.
+/// Writes as much of the text as fits, and a terminating zero. Allocates nothing. fmt's formatting
+/// is compiled in one source, not in every source that fills an array.
 std::string_view print_into(std::span<char> to, fmt::string_view format, fmt::format_args args);
 template <std::size_t N, class... Args>
 std::string_view print_into(char (&to)[N], fmt::format_string<Args...> format, Args&&... args) {

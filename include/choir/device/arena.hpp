@@ -1,9 +1,9 @@
 #pragma once
-// All activations and temporaries of a step come from one arena: a fixed block of device memory
+// The arena of a step: a fixed block of device memory that holds all activations and temporaries,
 // with a deterministic allocator and reference-counted tensors. The same sequence of requests
 // yields the same offsets on every device, so the peak found on the null device is exactly the size
-// to reserve. Nothing here calls the system allocator after construction. Not thread safe: one
-// arena per rank.
+// to reserve. After construction the system allocator is not called. Not thread safe: one arena per
+// rank.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -15,7 +15,7 @@ namespace choir {
 
 class Arena;
 
-/// A TensorView whose memory lives in an arena for as long as any copy of the handle does.
+/// A TensorView whose memory lives in an arena as long as any copy of the handle exists.
 class Tensor : public TensorView {
  public:
   Tensor() = default;
@@ -48,27 +48,27 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Uninitialised. `tag` (a literal) names the tensor when memory runs out.
+  /// Allocates uninitialised memory. `tag` (a literal) names the tensor if memory runs out.
   Tensor allocate(DType dtype, const Shape& shape, const char* tag);
 
-  /// Where the same tensors are asked for in the same order again and again, but not always of the
-  /// same size (a pipeline with micro-batches of several shapes in flight), holes between them
-  /// would depend on the order of sizes. Between begin_sequence() and end_sequence() request k
-  /// takes requests()[k] bytes if that is more than it needs; a planning arena raises that to the
-  /// largest it has seen. So offsets and peak are the same for all sizes, once a plan has seen
-  /// each.
+  /// Between begin_sequence() and end_sequence() request k takes at least requests()[k] bytes; a
+  /// planning arena raises requests()[k] to the largest size that it has seen. So offsets and peak
+  /// are the same for all sizes once a plan has seen each of them. This is for repeated sequences
+  /// of the same tensors in the same order but of different sizes (a pipeline with micro-batches of
+  /// several shapes in flight): without it, the holes between the tensors would depend on the order
+  /// of the sizes.
   void begin_sequence() { request_ = 0; }
   void end_sequence();
   bool in_sequence() const { return request_ != kNoSequence; }
   const std::vector<std::size_t>& requests() const { return requests_; }
-  /// From the plan.
+  /// Sets the sizes found by the plan.
   void set_requests(std::vector<std::size_t> requests) { requests_ = std::move(requests); }
 
   std::size_t capacity() const { return capacity_; }
   std::size_t live() const { return live_; }
-  /// Highest address ever used: what must be reserved.
+  /// Highest address ever used: the size to reserve.
   std::size_t peak() const { return peak_; }
-  /// Bytes of live tensors at their largest; peak() - peak_live() was lost to fragmentation.
+  /// Largest total size of live tensors; peak() - peak_live() is lost to fragmentation.
   std::size_t peak_live() const { return peak_live_; }
   Device& device() const { return *device_; }
 
@@ -78,7 +78,7 @@ class Arena {
     std::size_t offset = 0, bytes = 0;
     std::int32_t previous = -1, next = -1;  // neighbours by offset
     std::int32_t references = 0;            // 0: a hole
-    std::int32_t hole = -1;                 // which of holes_
+    std::int32_t hole = -1;                 // index in holes_, or -1
   };
   void retain(std::int32_t block) { ++blocks_[static_cast<std::size_t>(block)].references; }
   void release(std::int32_t block) noexcept;
@@ -97,11 +97,11 @@ class Arena {
   std::byte* base_ = nullptr;
   std::vector<Block> blocks_;
   std::vector<std::int32_t> spare_;  // unused nodes of blocks_
-  std::vector<std::int32_t> holes_;  // few, where the blocks of a deep model are thousands
+  std::vector<std::int32_t> holes_;  // few holes, where a deep model has thousands of blocks
   std::int32_t first_ = -1, last_ = -1;
   static constexpr std::size_t kNoSequence = SIZE_MAX;
   std::vector<std::size_t> requests_;
-  std::size_t request_ = kNoSequence;  // the next one
+  std::size_t request_ = kNoSequence;  // index of the next request
   std::size_t top_ = 0, live_ = 0, peak_ = 0, peak_live_ = 0;
 };
 

@@ -1,17 +1,17 @@
 #pragma once
-// The CPU as a device: page-aligned memory, OpenMP threads.
+// The CPU as a device: page-aligned memory and OpenMP threads.
 #include "choir/device/device.hpp"
 
 namespace choir {
 
-/// What the processor can do, read from cpuid flags (never from the model number: virtual machines
-/// lie about it).
+/// Instruction sets of the processor according to its cpuid flags. The model number is not used,
+/// because virtual machines report a wrong one.
 struct CpuFeatures {
   bool avx2 = false, avx512 = false, avx512_bf16 = false, amx_bf16 = false;
 };
 const CpuFeatures& cpu_features();
 
-/// Throws Error when this binary was compiled for instructions the processor lacks.
+/// Throws Error if this binary was compiled for instructions that the processor lacks.
 void require_compiled_isa();
 
 class CpuDevice : public Device {

@@ -1,6 +1,6 @@
 #pragma once
-// What the program may ask about CUDA without knowing its headers. A build without the toolkit
-// answers too: nothing is there, and why.
+// Interface to CUDA that does not need its headers. A build without the toolkit implements it too,
+// and reports that there are no devices and why.
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,38 +11,39 @@ namespace choir::cuda {
 
 /// One GPU as this process sees it.
 struct Card {
-  int ordinal = 0;     ///< what make_device() takes
+  int ordinal = 0;     ///< argument of make_device()
   std::string name;    ///< "NVIDIA H200"
   std::string uuid;    ///< "GPU-1b2c..."
   std::string pci;     ///< "0000:3b:00.0"
-  int numa_node = -1;  ///< of its PCI slot; -1: the system does not say
+  int numa_node = -1;  ///< NUMA node of its PCI slot; -1 if unknown
   int major = 0, minor = 0;
   int multiprocessors = 0;
   double peak_bf16_flops = 0;  ///< see peak_bf16_flops(); 0: unknown architecture
-  std::size_t memory = 0;      ///< bytes, all of it
+  std::size_t memory = 0;      ///< total bytes
 };
 
-/// Whether CUDA devices can be used here; if not, why, and what to do about it.
+/// The usable CUDA devices; if there are none, the reason and a hint.
 struct Availability {
   std::vector<Card> cards;
   std::string reason;  ///< empty when there are cards
   std::string hint;
-  std::string driver, toolkit;  ///< "13.0": the newest CUDA of the driver; the one built with
+  std::string driver, toolkit;  ///< "13.0": the newest CUDA that the driver supports, and the
+                                ///< version of the build
 };
-/// Never throws. Asks the driver on every call.
+/// Never throws. Queries the driver on every call.
 Availability availability();
 
-/// Streams, memory and handles on card `ordinal`; throws DeckError with the reason when it cannot
-/// be used (no driver, too old a driver, an architecture without kernels).
+/// The device of card `ordinal`. Throws DeckError with the reason if it cannot be used (no driver,
+/// too old a driver, an architecture without kernels).
 std::unique_ptr<Device> make_device(int ordinal);
 /// The card of a cuda device; nullptr for others.
 const Card* card_of(const Device& device);
-/// Bytes of its memory that nobody has just now; 0 for others.
+/// Bytes of device memory that are free now; 0 for other devices.
 std::size_t free_memory(const Device& device);
 
-/// Dense products of bf16 with sums in f32, FLOP per second: the maker's figure where the name is
-/// known; otherwise from the architecture, the multiprocessors and the highest clock, which boards
-/// for data centres do not keep up; 0 where the architecture is unknown, too.
+/// Peak FLOP per second of dense bf16 products with f32 sums. For a known name this is the vendor's
+/// figure; otherwise it follows from the architecture, the multiprocessors and the highest clock,
+/// which boards for data centres do not sustain; 0 for an unknown architecture.
 double peak_bf16_flops(const Card& card, double highest_clock);
 
 }  // namespace choir::cuda

@@ -1,6 +1,6 @@
 #pragma once
-// Where memory lives and work runs. The cpu device computes, the null device only counts (it plans
-// memory and work for any layout on any machine), the cuda device queues work on streams.
+// The devices: memory, and the work on it. The cpu device computes, the null device only counts (it
+// plans memory and work for any layout on any machine), the cuda device queues work on streams.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,8 +15,8 @@ namespace choir {
 enum class DeviceKind { cpu, cuda, null };
 std::string_view name_of(DeviceKind kind);
 
-/// Compiled plans that ops keep for one device (GEMM primitives, attention graphs), found by their
-/// type.
+/// Compiled plans that ops keep for one device (GEMM primitives, attention graphs), indexed by
+/// their type.
 class PlanCache {
  public:
   /// The cache of type T, made on first use; later calls do not allocate.
@@ -50,25 +50,26 @@ class Device {
   virtual DeviceKind kind() const = 0;
   /// "AVX-512 AMX CPU, 2 threads"
   virtual std::string description() const = 0;
-  /// 64-byte aligned (pages of 2 MiB where the system gives them). Not zeroed. Throws Error with
-  /// the size when memory is short. The null device hands out distinct addresses backed by nothing.
+  /// Memory aligned to 64 bytes (to pages of 2 MiB if the system provides them), not zeroed. Throws
+  /// Error with the size if memory is short. The null device returns distinct addresses without
+  /// memory.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* address, std::size_t bytes) noexcept = 0;
 
-  // Done when the call returns; everything queued on the main stream happens before. For set-up,
-  // checkpoints and results, not for the step.
+  // Synchronous operations: they are done when the call returns, after everything queued on the
+  // main stream. They serve set-up, checkpoints and results, not the step.
   virtual void zero(void* address, std::size_t bytes) = 0;
-  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;  ///< inside this device
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;  ///< within this device
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
 
-  /// The kind of device whose workspaces are to be planned: this one's, unless it only counts.
+  /// The kind of device for which workspaces are planned: this one, unless it is a null device.
   virtual DeviceKind plans_for() const { return kind(); }
-  /// True where the host may read and write device memory as its own.
+  /// True if the host may read and write device memory directly.
   virtual bool host_visible() const { return kind() == DeviceKind::cpu; }
 
-  // What Stream, Event, SideStream and HostBuffer are made of. The defaults suit devices on which
-  // work is done when the call returns.
+  // Primitives of Stream, Event, SideStream and HostBuffer. The defaults suit devices on which work
+  // is done when the call returns.
   virtual NativeStream main_stream() const { return nullptr; }
   virtual NativeStream create_stream(bool /*urgent*/) { return nullptr; }
   virtual void destroy_stream(NativeStream) noexcept {}
@@ -87,27 +88,26 @@ class Device {
   virtual void* allocate_host(std::size_t bytes);
   virtual void release_host(void* address) noexcept;
 
-  /// Work of one stream recorded once and replayed as a whole. Between begin and end the calls on
-  /// the stream queue nothing; streams that wait for its events join in. The defaults throw: only
-  /// where records_graphs().
+  /// Graphs: the work of one stream is recorded once and replayed as a whole. Between begin and end
+  /// the calls on the stream queue nothing; streams that wait for its events join in. The defaults
+  /// throw; call these functions only if records_graphs() is true.
   virtual bool records_graphs() const { return kind() == DeviceKind::cuda; }
   virtual void begin_capture(NativeStream);
   virtual NativeGraph end_capture(NativeStream);
   virtual void launch(NativeGraph, NativeStream);
   virtual void destroy(NativeGraph) noexcept {}
 
-  /// For ProfileRange.
+  /// Called by ProfileRange.
   virtual void begin_range(const char* /*name*/) {}
   virtual void end_range() {}
-  /// A profiler that was told to wait for it (nsys --capture-range=cudaProfilerApi) looks on from
-  /// here, or no longer.
+  /// Starts or stops a profiler that waits for this call (nsys --capture-range=cudaProfilerApi).
   virtual void let_profilers_look(bool /*on*/) {}
 
-  /// Makes host memory of somebody else as good for copies as that of allocate_host(), until
-  /// unpin(). Throws Error where the system refuses.
+  /// Pins host memory that another object owns until unpin(), so that copies are as fast as with
+  /// allocate_host(). Throws Error if the system refuses.
   virtual void pin(void* /*host*/, std::size_t /*bytes*/) {}
   virtual void unpin(void* /*host*/) noexcept {}
-  /// For threads other than the one that made the device, before their first call on it.
+  /// Called by a thread that did not create the device, before its first call on it.
   virtual void enter_thread() {}
 
   PlanCache& plans() { return plans_; }
@@ -116,11 +116,11 @@ class Device {
   PlanCache plans_;
 };
 
-/// cpu or null, or the cuda device number `ordinal`; DeckError in a build or on a machine without
-/// it.
+/// Creates the cpu or null device, or the cuda device number `ordinal`. Throws DeckError if the
+/// build or the machine lacks it.
 std::unique_ptr<Device> make_device(DeviceKind kind, int ordinal = 0);
 
-/// FLOPs and bytes, added up by every op on every device (two adds a call).
+/// FLOPs and bytes, summed by every op on every device (two additions per call).
 struct WorkCounter {
   double flops = 0;
   double bytes = 0;
@@ -129,8 +129,8 @@ struct WorkCounter {
 
 class Event;
 
-/// An ordered queue of work on one device: a value that names the queue, not its owner. On the cpu
-/// work is done when the call returns.
+/// An ordered queue of work on one device. A Stream is a value that names the queue and does not
+/// own it. On the cpu, work is done when the call returns.
 class Stream {
  public:
   explicit Stream(Device& device, WorkCounter* counter = nullptr)
@@ -145,10 +145,10 @@ class Stream {
     if (counter_) counter_->add(flops, bytes);
   }
 
-  /// The host waits for everything queued so far.
+  /// Blocks the host until everything queued so far is done.
   void synchronize() const { device_->synchronize(native_); }
-  /// In order with the other work of this stream. Host memory must come from HostBuffer to be
-  /// copied without a wait, and stay untouched until the work is done.
+  /// Copies and zeroing are ordered with the other work of this stream. A copy is asynchronous only
+  /// if its host memory comes from HostBuffer; that memory must not change until the copy is done.
   void zero(void* address, std::size_t bytes) const {
     device_->queue_zero(address, bytes, native_);
   }
@@ -161,7 +161,7 @@ class Stream {
   void copy_to_host(void* host, const void* from, std::size_t bytes) const {
     device_->queue_copy(host, from, bytes, CopyKind::to_host, native_);
   }
-  /// Later work of this stream runs after what the event marks. The host does not wait.
+  /// Later work of this stream runs after the work before the event. The host does not wait.
   void wait(const Event& event) const;
 
  private:
@@ -170,8 +170,8 @@ class Stream {
   WorkCounter* counter_;
 };
 
-/// A stream beside the main one, for copies and communication. `urgent`: its blocks are scheduled
-/// before those of other streams.
+/// A stream beside the main one, for copies and communication. The blocks of an `urgent` stream are
+/// scheduled before those of other streams.
 class SideStream {
  public:
   explicit SideStream(Device& device, bool urgent = false);
@@ -184,7 +184,8 @@ class SideStream {
   Stream stream_;
 };
 
-/// A point in the work of a stream, and the time it was reached (on the cpu: the time of the call).
+/// A point in the work of a stream and the time at which it was reached (on the cpu, the time of
+/// the call).
 class Event {
  public:
   explicit Event(Device& device);
@@ -193,20 +194,20 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(const Stream& stream);
-  /// For clocks: inside a recorded graph the time is taken anew in every replay, but no stream can
-  /// wait for it.
+  /// For measurements: in a recorded graph every replay takes the time again, but no stream can
+  /// wait for the event.
   void record_time(const Stream& stream);
-  /// The host waits until the point is reached.
+  /// Blocks the host until the point is reached.
   void synchronize() const { device_->synchronize_event(native_); }
   bool complete() const { return device_->complete(native_); }
-  /// Both recorded and reached.
+  /// Seconds between two events that are recorded and reached.
   double seconds_since(const Event& earlier) const;
   NativeEvent native() const { return native_; }
 
  private:
   Device* device_;
   NativeEvent native_;
-  double time_ = 0;  // where the device has no events of its own
+  double time_ = 0;  // for devices without events
 };
 
 /// Owning block of device memory.
@@ -226,8 +227,8 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-/// Owning block of host memory that the device copies from and to at full speed, without holding up
-/// the host (pinned on cuda). 64-byte aligned, zeroed.
+/// Owning block of host memory for fast copies from and to the device that do not block the host
+/// (pinned on cuda). 64-byte aligned, zeroed.
 class HostBuffer {
  public:
   HostBuffer() = default;

@@ -1,6 +1,6 @@
 #pragma once
-// Allocates addresses without memory and computes nothing: the real step run on it yields the
-// memory plan and the FLOP and byte counts of any rank of any layout.
+// A device that allocates addresses without memory and computes nothing. The real step, run on it,
+// yields the memory plan and the FLOP and byte counts of any rank of any layout.
 #include "choir/device/device.hpp"
 
 namespace choir {
@@ -10,7 +10,7 @@ class NullDevice : public Device {
   /// Plans for a device of kind `plans_for` (the sizes of workspaces depend on it).
   explicit NullDevice(DeviceKind plans_for = DeviceKind::cpu)
       : plans_for_(plans_for), host_visible_(plans_for == DeviceKind::cpu) {}
-  /// Plans for one like `target`.
+  /// Plans for a device like `target`.
   explicit NullDevice(const Device& target)
       : plans_for_(target.plans_for()), host_visible_(target.host_visible()) {}
   bool host_visible() const override { return host_visible_; }

@@ -1,12 +1,12 @@
 #pragma once
-// Memory of a rank for what the device has no room for: host memory, or a file on a local disk. The
-// host sees either at an address; what is moved in every step goes by Stream copies (host) or by
-// read() and write() (file), which do not go through that address.
+// Memory of a rank for data that does not fit on the device: host memory, or a file on a local
+// disk. Both are visible to the host at an address. Data that moves in every step is copied by a
+// Stream (host) or by read() and write() (file), which do not use that address.
 //
-// The file has no name: nothing is left behind, however the program ends. Its space is taken from
-// the file system when it is made, so that no later write can find the disk full. Reads and writes
-// go through the page cache of the system, so as long as memory is free they run at its speed, and
-// at that of the disk beyond.
+// The file has no name, so nothing is left behind, however the program ends. Its space is reserved
+// when it is created, so that no later write can find the disk full. Reads and writes use the page
+// cache of the system: while memory is free they run at its speed, and beyond that at the speed of
+// the disk.
 #include <string>
 
 #include "choir/core/memory_plan.hpp"
@@ -17,11 +17,11 @@ namespace choir {
 class OffloadMemory {
  public:
   OffloadMemory() = default;
-  /// Zeroed host memory, good for copies of the device (pinned on cuda). In a plan, on the null
-  /// device, neither this nor a file is made: addresses are backed by nothing.
+  /// Zeroed host memory that suits copies of the device (pinned on cuda). On the null device
+  /// neither this nor a file is created, and the addresses have no memory.
   static OffloadMemory on_host(Device& device, std::size_t bytes);
-  /// Zeroed, in a file in `directory`, which is made where it is missing. Throws StorageError with
-  /// the free space and what to do when the file cannot be made or its space not be reserved.
+  /// A zeroed file in `directory`, which is created if it does not exist. Throws StorageError with
+  /// the free space and a hint if the file cannot be created or its space cannot be reserved.
   static OffloadMemory in_file(Device& device, std::size_t bytes, const std::string& directory);
   ~OffloadMemory();
   OffloadMemory(OffloadMemory&& other) noexcept { *this = std::move(other); }
@@ -29,13 +29,13 @@ class OffloadMemory {
 
   std::size_t bytes() const { return bytes_; }
   MemoryPlace place() const { return place_; }
-  /// For the host: set-up, checkpoints, tests. Of a file it is a mapping, which sees what write()
-  /// has written.
+  /// Address for the host: set-up, checkpoints, tests. For a file it is a mapping, which shows the
+  /// data of write().
   std::byte* data() const { return data_; }
-  /// Files only; from any thread. Throw StorageError.
+  /// Only for files; may be called from any thread. Throw StorageError.
   void read(void* to, std::size_t offset, std::size_t bytes) const;
   void write(const void* from, std::size_t offset, std::size_t bytes) const;
-  /// What the host has looked at of a file need not stay in memory.
+  /// Lets the system drop the pages of a file that the host has read.
   void rest() const;
 
  private:
@@ -51,7 +51,7 @@ class OffloadMemory {
   std::string directory_;
 };
 
-/// True where files in `directory` live in memory, so that nothing is gained by them.
+/// True if files in `directory` live in memory, so that offloading to them gains nothing.
 bool is_memory_file_system(const std::string& directory);
 
 }  // namespace choir

@@ -1,10 +1,10 @@
 #pragma once
-// A named stretch of work, for profilers: an NVTX range on the cuda device, nothing elsewhere.
+// A named range of work for profilers: an NVTX range on the cuda device, nothing on others.
 #include "choir/device/device.hpp"
 
 namespace choir {
 
-/// From construction to destruction, as the host queues it; ranges nest.
+/// The range lasts from construction to destruction, as the host queues the work; ranges nest.
 class ProfileRange {
  public:
   ProfileRange(const Stream& stream, const char* name) : device_(&stream.device()) {

@@ -1,8 +1,8 @@
 #pragma once
-// What a step does, written down while it runs on the null device: products and attention by their
-// shapes, calls of communicators by kind and size, everything else as FLOPs and bytes, all by the
-// part of the step that it belongs to. The time of a step is predicted from it (StepTime). The
-// journal of a null device is in its PlanCache; other devices have none. Local.
+// The journal of a step's work, recorded while the step runs on the null device: products and
+// attention by their shapes, calls of communicators by kind and size, everything else as FLOPs and
+// bytes, all by the part of the step to which it belongs. StepTime predicts the time of a step from
+// it. The journal of a null device is in its PlanCache; other devices have none. Local.
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace choir {
 
-/// C [m, n] over an inner extent k, `batch` times.
+/// A product C [m, n] with inner extent k, repeated `batch` times.
 struct ProductWork {
   DType in = DType::f32;
   bool transpose_a = false, transpose_b = false;
@@ -27,27 +27,27 @@ struct AttentionWork {
   DType dtype = DType::f32;
   bool backward = false, causal = true;
   std::int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, head_width = 0;
-  double flops = 0;  ///< as counted: of the pairs that see each other
+  double flops = 0;  ///< counted only for pairs of a query and a key that it may see
   auto operator<=>(const AttentionWork&) const = default;
 };
 
 enum class CallKind : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, message };
 
-/// The ranks of a communicator: of one axis, or some of them.
+/// The ranks of a communicator: all ranks of an axis, or some of them.
 struct CallGroup {
   std::string axis;  ///< "tp"
   int ranks = 1;
-  int nodes = 1;  ///< that they are on, equally many on each
+  int nodes = 1;  ///< number of their nodes; each has equally many ranks
   bool operator==(const CallGroup&) const = default;
 };
 
-/// A call of all ranks of a group; of several messages that are posted together the longer way.
+/// A call of all ranks of a group. Of several messages that are posted together it is the longest.
 struct CallWork {
   int group = 0;  ///< index into WorkRecord::groups
   CallKind kind = CallKind::all_reduce;
-  bool started = false;   ///< and waited for later: what is computed between may hide it
-  bool window = false;    ///< in memory that the communicator allocated
-  std::size_t bytes = 0;  ///< of the whole buffer, as CommTraffic counts them
+  bool started = false;   ///< the call is waited for later, and computation in between may hide it
+  bool window = false;    ///< the buffer was allocated by the communicator
+  std::size_t bytes = 0;  ///< size of the whole buffer, as in CommTraffic
   auto operator<=>(const CallWork&) const = default;
 };
 
@@ -56,13 +56,13 @@ enum class WorkPart : std::uint8_t {
   backward,
   backward_input,
   backward_weight,
-  exchange,   ///< between those: messages of the pipeline
-  gradients,  ///< what is left to reduce when the last of them is done
+  exchange,   ///< pipeline messages between the parts above
+  gradients,  ///< reductions that remain after the last backward
   update,     ///< norm and optimizer
-  gather,     ///< of updated parameters
+  gather,     ///< gather of updated parameters
 };
 
-/// `last`: of the last micro-batch, with which gradients are complete.
+/// `last` is true in the last micro-batch, which completes the gradients.
 struct WorkPlace {
   WorkPart part = WorkPart::forward;
   int chunk = 0;
@@ -70,10 +70,10 @@ struct WorkPlace {
   auto operator<=>(const WorkPlace&) const = default;
 };
 
-/// The work of all visits to a place.
+/// The work of all visits to a place, with counts.
 struct PlaceWork {
   std::int64_t visits = 0;
-  std::map<ProductWork, std::int64_t> products;  ///< how often
+  std::map<ProductWork, std::int64_t> products;  ///< with their number
   std::map<AttentionWork, std::int64_t> attention;
   std::map<CallWork, std::int64_t> calls;
   double other_flops = 0, other_bytes = 0;  ///< of all other ops
@@ -89,8 +89,8 @@ struct WorkRecord {
 
 class WorkJournal {
  public:
-  /// From now on, with an empty record. `counter` is what the ops of the step count into; what it
-  /// holds beyond products and attention are the other ops.
+  /// Starts an empty record. `counter` is the counter of the step's ops; the amounts in it beyond
+  /// products and attention are those of other ops.
   void start(const WorkCounter& counter);
   WorkRecord stop();
   bool on() const { return counter_ != nullptr; }
@@ -107,20 +107,20 @@ class WorkJournal {
   void settle();
 
   const WorkCounter* counter_ = nullptr;
-  WorkCounter before_;  // what had been counted when the place was entered
-  WorkCounter named_;   // products and attention since
+  WorkCounter before_;  // the counter when the place was entered
+  WorkCounter named_;   // products and attention since then
   WorkPlace place_;
   WorkRecord record_;
 };
 
-/// The journal of the stream's device, while it is on; nullptr otherwise.
+/// The journal of the stream's device if it is recording, else nullptr.
 inline WorkJournal* journal_of(const Stream& stream) {
   if (stream.kind() != DeviceKind::null) return nullptr;
   auto& journal = stream.device().plans().get<WorkJournal>();
   return journal.on() ? &journal : nullptr;
 }
 
-/// The work from here on belongs to this place.
+/// Assigns the following work to this place.
 inline void enter_place(const Stream& stream, const WorkPlace& place) {
   if (WorkJournal* journal = journal_of(stream)) journal->enter(place);
 }

@@ -1,7 +1,7 @@
 #pragma once
 // A parameter is one *logical* tensor plus a description of how ranks share it. Initialisation,
 // gradient reduction, the clipping norm, optimizer sharding, tied weights and checkpoints are
-// derived from this description, never listed by hand.
+// derived from this description; none of them lists parameters.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,48 +11,50 @@
 
 namespace choir {
 
-/// The least multiple of `unit` that holds `n`.
+/// The smallest multiple of `unit` that is at least `n`.
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-/// This rank's place among those that share each layer.
+/// This rank's index among the ranks that share each layer.
 struct TensorSplit {
   int rank = 0, ranks = 1;
   bool sequence = false;  ///< norms and residual stream hold a share of the rows
 };
 
-/// A range along a dim that is cut by itself, as the rows of q, k and v, or of gate and up.
+/// A range along a dim that is divided separately, such as the rows of q, k and v, or of gate and
+/// up.
 struct Section {
   std::int64_t extent = 0;
-  /// It can be cut into this many (heads); 0: into any number that divides it. Where the ranks are
-  /// a multiple of it, each part is held by neighbouring ranks, whose gradients of it are summed.
+  /// Maximum number of parts (heads); 0: any divisor of the extent. If the number of ranks is a
+  /// multiple of it, neighbouring ranks hold the same part, and their gradients of it are summed.
   std::int64_t parts = 0;
 };
 
-/// Default: every rank holds the whole tensor and its whole gradient. What follows from it (shape,
-/// elements, their owners, sums) is computed below.
+/// Default: every rank holds the whole tensor and its whole gradient. Shape, elements, owners and
+/// sums are derived from this below.
 struct ShardSpec {
-  /// Tensor dim cut into equal parts along `axis`; -1: not cut.
+  /// Tensor dim that is divided into equal parts along `axis`; -1: none.
   int split_dim = -1;
   Axis axis = Axis::tensor;
-  /// Ranges along split_dim that are cut separately; empty: one.
+  /// Ranges along split_dim that are divided separately; empty: one range.
   std::vector<Section> sections;
-  /// Not 0: an extent that need not divide, or dim 0 of a tensor that is not cut. Every rank gets
-  /// the same multiple of this, or of the largest of its halves down to kLeastAlignment that adds
-  /// at most a sixteenth. What lies beyond the extent is padding: zero, not counted, not stored.
+  /// Not 0 for an extent that need not be divisible, or dim 0 of a tensor that is not divided.
+  /// Every rank gets the same multiple of this, or of the largest of its halves down to
+  /// kLeastAlignment that adds at most a sixteenth. Elements beyond the extent are padding: zero,
+  /// not counted, not stored.
   std::int64_t alignment = 0;
   static constexpr std::int64_t kLeastAlignment = 8;
-  /// This parameter is one of `tiles` of the logical tensor (memory-centric tiling): the tile-th
-  /// equal part of each section as this rank has it, with a place and a bucket of its own.
+  /// This parameter is tile number `tile` of `tiles` of the logical tensor (memory-centric tiling):
+  /// that equal part of each section as this rank has it, with an offset and a bucket of its own.
   int tile = 0, tiles = 1;
-  /// Axes along which each rank holds only a part of the gradient, to be summed.
+  /// Axes along which each rank holds only a term of the gradient, to be summed.
   std::vector<Axis> partial;
 };
 
 struct Init {
   enum class Kind { zeros, ones, normal } kind = Kind::zeros;
-  double std = 0;  ///< of `normal`
+  double std = 0;  ///< for `normal`
 
   static Init zeros() { return {}; }
   static Init ones() { return {Kind::ones, 0}; }
@@ -64,16 +66,17 @@ struct Parameter {
   Shape shape;       ///< logical
   Init init;
   bool decay = false;  ///< weight decay applies
-  /// False: frozen. It has no gradient (the view has no memory), no moments, and no part in the
-  /// clipping norm; nothing updates it. Set before the parameters are placed.
+  /// False: frozen. It has no gradient (the view has no memory), no moments, does not count in the
+  /// clipping norm, and is never updated. Set before the parameters are placed.
   bool trainable = true;
-  /// The first gradient contribution of a step overwrites (a GEMM does); otherwise the gradient is
-  /// zeroed before the step and everything adds.
+  /// The first gradient contribution of a step overwrites (as a GEMM does); otherwise the gradient
+  /// is zeroed before the step and every contribution adds.
   bool gradient_overwritten = false;
   ShardSpec shard;
-  /// Not nullptr: a copy of that parameter (a tied weight at another place of use, which may be on
-  /// another rank): begins with the same values and is never counted or stored. Its gradient is the
-  /// part of its place of use; who joins both parts keeps the copies equal.
+  /// Not nullptr for a copy of that parameter (a tied weight that is used again, possibly on
+  /// another rank). A copy has the same initial values and is never counted or stored. Its gradient
+  /// has only the contributions of its own use; the code that sums both gradients keeps the copies
+  /// equal.
   const Parameter* tied_to = nullptr;
 
   // Set when the next tile of the same logical tensor is added; see ParameterSet::all().
@@ -81,17 +84,18 @@ struct Parameter {
 
   // Set when the parameter is added.
   TensorSplit split;
-  Shape local;  ///< what this rank holds, padding included
+  Shape local;  ///< part of this rank, padding included
 
   // Set when the parameter is placed.
-  int bucket = -1;          ///< among those of this rank; -1: not on this rank
+  int bucket = -1;          ///< index among the buckets of this rank; -1: not on this rank
   std::int64_t offset = 0;  ///< elements from the start of the bucket
-  /// Where it would begin among all elements of the model, without padding: position + i names
-  /// element i of the logical tensor in every layout. Copies have that of what they are copies of.
+  /// Index of its first element among all elements of the model, without padding: position + i
+  /// identifies element i of the logical tensor in every layout. Copies have the position of the
+  /// original.
   std::int64_t position = 0;
-  TensorView value;  ///< what the model computes with; this and the next two are local
-  /// What the optimizer updates (value itself when the types agree); empty where no rank has it
-  /// whole. Likewise value and gradient between their uses.
+  TensorView value;  ///< read by the model; this and the next two are local
+  /// Updated by the optimizer (equal to value if the types agree); empty if no rank has it whole.
+  /// Value and gradient are empty between their uses in the same case.
   TensorView master;
   TensorView gradient;
   bool gradient_live = false;
@@ -99,7 +103,7 @@ struct Parameter {
   bool resident() const { return bucket >= 0; }
   std::int64_t count() const { return shape.count(); }
   std::int64_t local_count() const { return local.count(); }
-  /// True when the next contribution must be added; marks the gradient as written.
+  /// Returns true if the next contribution must be added; marks the gradient as written.
   bool accumulate() {
     const bool add = gradient_live;
     gradient_live = true;
@@ -107,72 +111,74 @@ struct Parameter {
   }
 };
 
-/// What persists but is not trained: counters, loss scale. It lives on the host;
-/// RunningStatistics are what the device has of the kind.
+/// Persistent data that are not trained: counters, loss scale. They live on the host;
+/// RunningStatistics are such data on the device.
 struct State {
   std::string name;
   TensorView value;
 };
 
-/// Running mean and variance of a norm over the frames of a micro-batch (batch normalisation): they
-/// persist but are not trained, and are what evaluation normalises with. A micro-batch leaves its
-/// own statistics in a place of its own, again when it is run again; at the end of the step those
-/// of all micro-batches are folded in, in the order of their global index (StatisticsStorage).
+/// Running mean and variance of a norm over the frames of a micro-batch (batch normalisation). They
+/// persist but are not trained, and evaluation normalises with them. Each micro-batch writes its
+/// own statistics into a record of its own, and writes it again if it is repeated; at the end of
+/// the step the records of all micro-batches are folded in, in the order of their global index
+/// (StatisticsStorage).
 struct RunningStatistics {
-  std::string name;  ///< of the norm
-  /// Its weight [C]: the channels are divided over ranks as this is, and are where it is.
+  std::string name;  ///< name of the norm
+  /// Its weight [C]. The channels are divided over ranks and placed like this weight.
   const Parameter* weight = nullptr;
 
-  // StatisticsStorage sets these where the weight is resident: for the channels of this rank, in
-  // the type of statistics.
+  // Set by StatisticsStorage where the weight is resident: the channels of this rank, in the type
+  // of statistics.
   TensorView mean, variance;  ///< [c]
   TensorView records;  ///< [micro-batches of this rank, 2, c]: mean, unbiased variance; empty
                        ///< outside training
-  TensorView frames;   ///< [micro-batches of this rank]: that counted; of all norms the same
+  TensorView frames;   ///< [micro-batches of this rank]: valid frames; equal for all norms
 };
 
 /// Contiguous parameters that are reduced, updated and sharded together: one block of the model.
-/// Decayed parameters come first. Local sizes, in elements.
+/// Decayed parameters come first. Sizes are local, in elements.
 struct Bucket {
   std::string name;
-  int tile = 0;  ///< from 1 on, in the buckets of tiles, which follow that of their layer
+  int tile = 0;  ///< from 1 on in the buckets of tiles, which follow that of their layer
   std::vector<Parameter*> parameters;
   std::int64_t decayed = 0;  ///< elements of the leading decayed range, alignment gaps included
   std::int64_t size = 0;     ///< padded: divisible by the number of data-parallel ranks
   std::int64_t offset = 0;   ///< from the start of the flat memory of all buckets
-  /// False: its parameters are frozen. Values are kept, gathered and stored as all others.
+  /// False if its parameters are frozen. Values are kept, gathered and stored like all others.
   bool trainable = true;
-  /// The bucket with the frozen parameters of the same part of the model, where others of it are
-  /// trained; -1: there is none. It is acquired and released with this one.
+  /// The bucket with the frozen parameters of the same part of the model if other parameters of it
+  /// are trained; -1: none. It is acquired and released together with this one.
   int frozen = -1;
-  bool beside = false;  ///< it is that of another
+  bool beside = false;  ///< true if it is the `frozen` bucket of another one
 };
 
-/// How a model borrows its parameters: it says when a bucket is needed and when its gradients are
-/// complete; what happens then (nothing, an all-reduce, a gather) is decided elsewhere. Every rank
-/// of a stage says the same in the same order, in every pass of every mode: that is what makes
-/// gathers collective.
+/// The model's requests for its parameters: it reports when a bucket is needed and when its
+/// gradients are complete. The implementation decides what follows (nothing, an all-reduce, a
+/// gather). Every rank of a stage makes the same calls in the same order, in every pass of every
+/// mode, because gathers are collective.
 class BucketHooks {
  public:
   virtual ~BucketHooks() = default;
-  /// The values of the bucket are about to be read (forward or backward).
+  /// Called before the values of the bucket are read (in forward or backward).
   virtual void acquire(int bucket) { (void)bucket; }
-  /// ... and are not needed until acquired again.
+  /// The values are not read again before the next acquire().
   virtual void release(int bucket) { (void)bucket; }
-  /// The first contribution of this micro-batch to the gradients is about to be written.
+  /// Called before the first contribution of this micro-batch to the gradients.
   virtual void begin_gradients(int bucket) { (void)bucket; }
-  /// This micro-batch adds nothing more to the gradients of the bucket.
+  /// This micro-batch adds no more to the gradients of the bucket.
   virtual void gradients_ready(int bucket) { (void)bucket; }
 };
 
-// What follows from a shard spec: which elements of a logical tensor a rank holds, which of them it
-// answers for, and which gradients are sums over ranks. Pure functions of the description, for any
-// rank of any number.
+// Functions of a shard spec: the elements of a logical tensor that a rank holds, the elements that
+// it owns, and the gradients that are sums over ranks. They are pure functions of the description,
+// for any rank of any number of ranks.
 
-/// Consecutive elements of the logical tensor that are consecutive in what a rank holds.
+/// Elements that are consecutive both in the logical tensor and in the local one.
 struct ShardRun {
   std::int64_t logical = 0, local = 0, count = 0;
-  bool owned = true;  ///< of the ranks that hold it this one counts and stores it
+  bool owned = true;  ///< true on the one rank, among those that hold the run, that counts and
+                      ///< stores it
 };
 
 /// Consecutive local elements.
@@ -180,31 +186,31 @@ struct LocalRange {
   std::int64_t first = 0, count = 0;
 };
 
-/// A gradient that ranks hold in part: their `count` elements from `local` on are terms of elements
-/// [place, place + count) of `size` that the ranks have together.
+/// A gradient of which ranks hold terms: the `count` elements from `local` on are terms of the
+/// elements [place, place + count) among the `size` elements that the ranks share.
 struct PartialRun {
   std::int64_t local = 0, count = 0;
   std::int64_t place = 0, size = 0;
 };
 
-/// Symbols are the columns of logits: 64 of 16 bits fill a cache line, and 8 are the 16 bytes
-/// without which no product on a GPU loads whole vectors.
+/// Alignment of a vocabulary. Tokens are the columns of logits: 64 elements of 16 bits fill a cache
+/// line, and 8 are the 16 bytes that products on a GPU need for loading whole vectors.
 inline constexpr std::int64_t kVocabularyAlignment = 64;
 
-/// Throws Error when the spec cannot be cut so; decks are checked before.
+/// Throws Error if the spec cannot be divided like this; decks are checked before.
 Shape local_shape(const Shape& logical, const ShardSpec& spec, const TensorSplit& split);
 
-/// In the order of local elements; padding is in no run.
+/// Runs in the order of local elements; padding is in no run.
 std::vector<ShardRun> shard_runs(const Shape& logical, const ShardSpec& spec,
                                  const TensorSplit& split);
 inline std::vector<ShardRun> shard_runs(const Parameter& p) {
   return shard_runs(p.shape, p.shard, p.split);
 }
 
-/// The owned runs of a rank, neighbours joined: over all ranks every element once.
+/// The owned runs of a rank, with neighbours joined: every element occurs once over all ranks.
 std::vector<LocalRange> owned_ranges(const Parameter& p, int rank);
 
-/// Empty when this rank's gradient is whole.
+/// Empty if this rank's gradient is whole.
 std::vector<PartialRun> partial_runs(const Parameter& p);
 
 }  // namespace choir

@@ -1,7 +1,7 @@
 #pragma once
-// All parameters of a model, grouped into buckets in execution order. Of those that other stages of
-// a pipeline hold there is the description alone: counts, and what names elements, are the same on
-// every rank.
+// All parameters of a model, grouped into buckets in execution order. Parameters that other stages
+// of a pipeline hold are only described: counts and the numbering of elements are the same on every
+// rank.
 #include <deque>
 #include <functional>
 #include <string>
@@ -19,13 +19,13 @@ class ParameterSet {
   /// Every data-parallel slice of a bucket is a multiple of this (128 bytes of bf16).
   static constexpr std::int64_t kSliceAlignment = 64;
 
-  /// `tensor`: which part of every tensor is this rank's.
+  /// `tensor` selects this rank's part of every tensor.
   explicit ParameterSet(const TensorSplit& tensor = {}) : tensor_(tensor) {}
 
   const TensorSplit& tensor() const { return alone_ ? kOneRank : tensor_; }
-  /// While it lives, layers are built as those of one rank, for sequences that each rank of the
-  /// tensor axis has for itself (Sequence::alone): following parameters are whole on all of them,
-  /// and their gradients sums over them.
+  /// While it exists, layers are built as on one rank, for sequences that each rank of the tensor
+  /// axis has for itself (Sequence::alone): the parameters added meanwhile are whole on all of
+  /// these ranks, and their gradients are sums over them.
   class Alone {
    public:
     explicit Alone(ParameterSet& parameters, bool yes = true)
@@ -40,51 +40,54 @@ class ParameterSet {
     ParameterSet* parameters_;
     bool before_;
   };
-  /// Following parameters belong to a new bucket of this name, in the order of the model on every
-  /// rank; not `resident`: another stage has it. Its number among those of this rank, or -1.
+  /// Parameters added later belong to a new bucket of this name, in the order of the model on every
+  /// rank; if not `resident`, another stage holds it. Returns its index among the buckets of this
+  /// rank, or -1.
   int begin_bucket(std::string name, bool resident = true);
-  /// Following parameters belong to a bucket for the next tile of layers of the current bucket,
+  /// Parameters added later belong to a bucket for the next tile of layers of the current bucket.
   void begin_tile();
-  /// ... and from here on to that bucket again.
+  /// Parameters added later belong to the layer's own bucket again.
   void end_tiles() { current_ = base_; }
-  /// The reference stays valid for the life of the set. Names are unique, but for the tiles of one
-  /// tensor, which are added in their order. A copy (tied_to) has a bucket for itself, as what it
-  /// is a copy of.
+  /// The reference stays valid for the life of the set. Names are unique, except for the tiles of
+  /// one tensor, which are added in their order. A copy (tied_to) has a bucket of its own, and so
+  /// has the original.
   Parameter& add(Parameter parameter);
-  /// The channels of `weight` [C], added before, have running statistics. The reference stays
-  /// valid.
+  /// Adds running statistics for the channels of `weight` [C], which was added before. The
+  /// reference stays valid.
   RunningStatistics& add_running_statistics(const std::string& name, const Parameter& weight);
-  /// Before place(): parameters, resident or not, for which `chosen` is true are not trained. All
-  /// tiles of a tensor and all copies of a tied weight go with the first, which alone is asked.
+  /// Freezes the parameters, resident or not, for which `chosen` is true; must precede place().
+  /// `chosen` is called for the first tile of a tensor and the original of a tied weight, and
+  /// decides for all tiles and copies.
   void freeze(const std::function<bool(const Parameter&)>& chosen);
-  /// Fixes offsets for buckets that are cut into so many slices. Call once, after the model is
-  /// built. What is frozen moves to buckets of its own, which are not trained and follow all others
-  /// in flat memory; the numbers of the other buckets stay.
+  /// Fixes offsets for buckets that are divided into `slices` slices. Called once, after the model
+  /// is built. Frozen parameters move to buckets of their own, which are not trained and follow all
+  /// others in flat memory; the numbers of the other buckets do not change.
   void place(int slices);
 
-  /// What is resident, copies included.
+  /// Resident parameters, copies included.
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Every logical tensor of the model once, in the order of the model; resident or not. Of tiles
-  /// the first, which leads to the others (Parameter::next_tile).
+  /// Every logical tensor of the model once, in the order of the model, resident or not. For tiles
+  /// this is the first one, which links to the others (Parameter::next_tile).
   const std::vector<const Parameter*>& all() const { return all_; }
   /// Copies of tied weights, resident or not.
   const std::vector<const Parameter*>& copies() const { return copies_; }
-  /// Those of every such norm of the model, in its order; resident or not (see `weight`).
+  /// Running statistics of all such norms of the model, in its order, resident or not (see
+  /// `weight`).
   std::deque<RunningStatistics>& running_statistics() { return running_; }
   const std::deque<RunningStatistics>& running_statistics() const { return running_; }
-  /// All buckets of the model but those of copies and those beside another, resident or not.
-  /// `size`, `offset` only of those that are.
+  /// All buckets of the model, resident or not, except those of copies and those beside another.
+  /// `size` and `offset` are set only in resident ones.
   std::vector<const Bucket*> model_buckets() const;
   /// Elements of all resident buckets, padding included.
   std::int64_t flat_size() const { return flat_size_; }
-  /// ... of those that are trained, which come first: gradients and moments have this size.
+  /// Elements of the trained buckets, which come first: gradients and moments have this size.
   std::int64_t trained_size() const { return trained_size_; }
 
-  /// Points every parameter into flat memory of flat_size() elements each, of gradients
-  /// trained_size(); nullptr: nowhere (the views keep type and shape).
+  /// Points every parameter into flat memory of flat_size() elements each (gradients:
+  /// trained_size()); nullptr leaves views without memory, but with type and shape.
   void bind(const Precision& precision, void* values, void* masters, void* gradients);
 
   /// Points the parameters of one bucket into memory of bucket.size elements.
@@ -98,7 +101,7 @@ class ParameterSet {
 
  private:
   static constexpr TensorSplit kOneRank{};
-  /// A bucket of the model: which of buckets_ or elsewhere_.
+  /// A bucket of the model: its index in buckets_ or elsewhere_.
   struct Place {
     bool resident;
     std::size_t index;
@@ -119,13 +122,14 @@ class ParameterSet {
   std::vector<const Parameter*> all_, copies_;
   std::vector<Bucket> buckets_, elsewhere_;
   std::vector<Place> order_;
-  std::size_t base_ = 0, current_ = 0;  // of order_: the last one begun that is no tile, this one
+  std::size_t base_ = 0, current_ = 0;  // indices into order_: the last bucket begun that is no
+                                        // tile, and the current one
   std::int64_t flat_size_ = 0, trained_size_ = 0;
 };
 
-/// Writes initial values of what this rank holds to zeroed host memory (f64, f32 or bf16), of the
-/// local elements from `first` on: element i of the logical tensor is a function of (seed, name, i)
-/// alone. Padding is left as it is.
+/// Writes the initial values of this rank's elements from `first` on to zeroed host memory (f64,
+/// f32 or bf16). Element i of the logical tensor is a function of (seed, name, i) only. Padding is
+/// not changed.
 void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to,
                 std::int64_t first = 0);
 

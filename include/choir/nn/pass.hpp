@@ -1,6 +1,6 @@
 #pragma once
-// One micro-batch in flight through a model: what it is, where its memory comes from, and what
-// forward keeps for backward.
+// One micro-batch in flight through a model: its sequences, the source of its memory, and the
+// tensors that forward keeps for backward.
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -14,7 +14,7 @@
 
 namespace choir {
 
-/// The ranks that share each layer; what travels among them is in choir/nn/axes/tensor_axis.hpp.
+/// The ranks that share each layer; choir/nn/axes/tensor_axis.hpp has their communication.
 struct TensorAxis {
   Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
   bool sequence = false;
@@ -24,25 +24,26 @@ struct TensorAxis {
   int rank() const { return communicator ? communicator->rank() : 0; }
 };
 
-/// How attention sees whole sequences of which each rank has some positions: see
+/// Strategies of attention over whole sequences of which each rank has some positions; see
 /// choir/nn/axes/context_axis.hpp.
 enum class ContextMode : std::uint8_t { ulysses, gather, ring };
 struct ContextWay {
   ContextMode mode = ContextMode::ulysses;
-  /// ring: keys and values go round groups of so many neighbouring ranks, which exchange heads.
+  /// For ring: the number of neighbouring ranks that exchange heads; keys and values are passed
+  /// around such groups.
   int group = 1;
   friend bool operator==(const ContextWay&, const ContextWay&) = default;
 };
 
-/// Positions [first, first + tokens) of a sequence, of which the first `real` exist. Those at or
-/// beyond its end are padding (id 0, no target): they come last, so the causal mask hides them from
-/// every real query, and nothing flows back from a loss without target. They stand in rows of
-/// activations, cost at most one position less than there are shares, and have no row in tables of
+/// Positions [first, first + tokens) of a sequence, of which the first `real` exist. Positions at
+/// or beyond its end are padding (id 0, no target). They come last, so the causal mask hides them
+/// from every real query, and no gradient flows back without a target. They occupy rows of
+/// activations, at most one position less than there are shares, and have no row in tables of
 /// positions.
 struct PositionShare {
   std::int64_t tokens = 0, first = 0, real = 0;
 };
-/// The share with number `share` of so many equal ones.
+/// Share number `share` of `shares` equal ones.
 PositionShare position_share(std::int64_t whole_tokens, int share, int shares);
 
 /// The ranks that share each sequence; see choir/nn/axes/context_axis.hpp.
@@ -52,11 +53,11 @@ struct ContextAxis {
 
   int size() const { return communicator ? communicator->size() : 1; }
   int rank() const { return communicator ? communicator->rank() : 0; }
-  /// Neighbouring ranks that exchange heads.
+  /// Number of neighbouring ranks that exchange heads.
   int exchanging() const { return way.mode == ContextMode::ulysses ? size() : way.group; }
-  /// Shares of a sequence that each rank has. Two are the zig-zag: of 2 C shares rank c has number
-  /// c and number 2 C - 1 - c, so that under a causal mask all ranks have as much to attend to.
-  /// Where groups exchange heads, so it is with groups, whose ranks follow on one another.
+  /// Number of shares of a sequence on each rank. Two shares are the zig-zag: of 2 C shares rank c
+  /// has number c and number 2 C - 1 - c, so that under a causal mask all ranks have the same work.
+  /// If groups exchange heads, the zig-zag is one of groups, whose ranks are consecutive.
   int runs() const { return size() > 1 && way.mode != ContextMode::ulysses ? 2 : 1; }
   /// The positions of run 0 or 1 of a rank.
   PositionShare share(std::int64_t whole_tokens, int of_rank, int run) const {
@@ -66,8 +67,8 @@ struct ContextAxis {
   }
 };
 
-/// Ids or targets of whole sequences [B, T] -> those of a share [B, tokens]. `padding`: 0 for ids,
-/// a target that counts nowhere (-1) for targets.
+/// Ids or targets of whole sequences [B, T] -> those of a share [B, tokens]. `padding` is 0 for
+/// ids, and an ignored target (-1) for targets.
 void cut_positions(std::span<const std::int32_t> whole, std::int64_t whole_tokens,
                    const PositionShare& share, std::int32_t padding, std::span<std::int32_t> part);
 
@@ -75,33 +76,34 @@ enum class Mode { train, evaluate, generate };
 
 class StreamState;
 
-/// The tokens of this pass: `batch` rows of `tokens` positions starting at `first_position`. With a
+/// The tokens of a pass: `batch` rows of `tokens` positions starting at `first_position`. With a
 /// context axis this is the share of this rank: see share_of_sequences().
 struct Sequence {
   std::int64_t batch = 0;
   std::int64_t tokens = 0;
   std::int64_t first_position = 0;
-  /// Not nullptr: added to first_position; in memory of the device, where it may change from replay
-  /// to replay of a recorded pass (StreamState::recorded).
+  /// If not nullptr, it is added to first_position. It is in device memory and may change between
+  /// replays of a recorded pass (StreamState::recorded).
   const std::int32_t* first_position_on_device = nullptr;
-  /// In generation: these positions follow on those that the streams have seen; what the modules
-  /// keep of them is here (choir/nn/stream_state.hpp).
+  /// In generation, these positions follow those that the streams have seen. The state holds the
+  /// caches of the modules (choir/nn/stream_state.hpp).
   StreamState* state = nullptr;
-  std::int64_t whole_tokens = 0;  ///< on all ranks of the context axis; 0: `tokens`
-  /// Not 0: the positions are two runs of tokens / 2, from first_position and from here on, and the
-  /// rows are [2, batch, tokens / 2] instead of [batch, tokens].
+  std::int64_t whole_tokens = 0;  ///< total over the ranks of the context axis; 0: `tokens`
+  /// If not 0, the positions are two runs of tokens / 2, starting at first_position and at this
+  /// one, and the rows are [2, batch, tokens / 2] instead of [batch, tokens].
   std::int64_t second_position = 0;
   bool repeated = false;  ///< every rank of the context axis has all positions
-  /// Each rank of the tensor axis has other sequences, and layers that it does not share
+  /// Each rank of the tensor axis has other sequences, and layers that are not shared
   /// (ParameterSet::Alone).
   bool alone = false;
-  // Speech has sequences of different lengths; both are in device memory, and nullptr means that
-  // all positions count and samples are consecutive.
-  const std::int32_t* lengths = nullptr;     ///< [batch] positions that count
-  const std::int64_t* sample_ids = nullptr;  ///< [batch] what random numbers are functions of
-  /// Not 0: sequences of several documents, of which no position sees another than its own. Of all
-  /// so many positions, on every rank, [batch, positions]: where the document of each begins. Of
-  /// the rows here: the position within the document. Both in device memory.
+  // For speech, whose sequences differ in length. Both are in device memory; nullptr means that all
+  // positions are valid and samples are consecutive.
+  const std::int32_t* lengths = nullptr;     ///< [batch] numbers of valid positions
+  const std::int64_t* sample_ids = nullptr;  ///< [batch] sample indices for random numbers
+  /// If not 0, sequences consist of several documents, and no position sees another document. It is
+  /// the number of all positions, which are the same on every rank. document_begins [batch,
+  /// positions] has the beginning of each position's document; positions_in_document has one entry
+  /// per row of this rank. Both are in device memory.
   std::int64_t document_positions = 0;
   const std::int32_t* document_begins = nullptr;
   const std::int32_t* positions_in_document = nullptr;
@@ -116,18 +118,19 @@ struct Sequence {
     return {i * rows() / runs(), rows() / runs(), tokens / runs(),
             i == 0 ? first_position : second_position};
   }
-  /// Positions from here on are padding.
+  /// Positions from this one on are padding.
   std::int64_t position_end() const {
     return whole_tokens > 0 ? whole_tokens : ops::kNoPositionEnd;
   }
 };
 
-/// What a rank of the context axis has of `batch` sequences of `tokens` positions; on one rank all.
+/// The share of a rank of the context axis in `batch` sequences of `tokens` positions; on one rank
+/// everything.
 Sequence share_of_sequences(std::int64_t batch, std::int64_t tokens, const ContextAxis& context);
 
 class Pass;
 
-/// A weight gradient that a schedule may postpone (the W of a B/W split). Owns what it needs.
+/// A weight gradient that a schedule may postpone (the W of a B/W split). It owns its inputs.
 struct WeightGradient {
   void (*run)(Pass& pass, void* module, const Tensor& input, const Tensor& d_output) = nullptr;
   void* module = nullptr;
@@ -135,21 +138,23 @@ struct WeightGradient {
 };
 
 /// Any number of passes may be in flight at once, also on one arena: modules keep nothing between
-/// forward and backward but what they save here. Reused from micro-batch to micro-batch; begin()
-/// starts the next one. Allocates nothing after the first, and nothing at all for usual depths.
+/// forward and backward except what they save here. A pass is reused for later micro-batches;
+/// begin() starts the next one. It allocates nothing after the first one, and nothing at all for
+/// usual depths.
 class Pass {
  public:
   Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
        const TensorAxis& tensor = {}, const ContextAxis& context = {});
 
-  /// `first_sample`, plus what `on_device` points at (nullptr: 0), is the global index of the first
-  /// sequence: random numbers are functions of it.
+  /// `first_sample`, plus the value at `on_device` (nullptr: 0), is the global index of the first
+  /// sequence, from which random numbers are computed.
   void begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
              const std::int64_t* on_device = nullptr);
-  /// A pass can hold other sequences beside the one it was begun with, as frames for an encoder
-  /// beside tokens for a decoder. The number of this one, for On.
+  /// Adds another sequence to the pass, for example frames for an encoder beside tokens for a
+  /// decoder. Returns its number for On.
   int add_sequence(const Sequence& sequence);
-  /// While it lives the pass speaks of that sequence: its rows, their shares, its positions.
+  /// While it exists, the functions of the pass refer to that sequence: its rows, their shares, its
+  /// positions.
   class On {
    public:
     On(Pass& pass, int sequence) : pass_(&pass), before_(pass.current_) { pass.turn_to(sequence); }
@@ -171,24 +176,24 @@ class Pass {
   std::int64_t first_sample() const { return first_sample_; }
   const std::int64_t* first_sample_on_device() const { return first_sample_on_device_; }
   std::uint64_t seed() const { return seed_; }
-  /// Statistics of this micro-batch are recorded in this place (RunningStatistics::records) until
-  /// the next begin(); -1: nowhere.
+  /// Statistics of this micro-batch are written to this record (RunningStatistics::records) until
+  /// the next begin(); -1: not written.
   void record_in(std::int64_t place) { record_ = place; }
   std::int64_t record() const { return record_; }
   const Stream& stream() const { return stream_; }
   const Precision& precision() const { return precision_; }
 
   const ContextAxis& context() const { return context_; }
-  /// Other ranks have the other positions of these sequences. Not in generation: there every rank
-  /// of the context axis has them all, and does what the others do.
+  /// True if other ranks have the other positions of these sequences. False in generation, in which
+  /// every rank of the context axis has all positions and does the same work.
   bool shares_positions() const { return shares_positions(sequence()); }
 
   /// The ranks that share each layer of this sequence.
   const TensorAxis& tensor() const { return tensor(sequence()); }
-  /// Those that share the layers of the sequence that the pass was begun with.
+  /// The ranks that share the layers of the pass's first sequence.
   const TensorAxis& whole_tensor() const { return tensor_; }
-  /// Norms, dropout and the residual stream hold share_rows() of the rows, from
-  /// first_share_row() on. Not in generation, where there is next to nothing to share.
+  /// True if norms, dropout and the residual stream hold share_rows() of the rows, starting at
+  /// first_share_row(). False in generation, in which there is almost nothing to share.
   bool shares_rows() const { return shares_rows(sequence()); }
   std::int64_t share_rows() const { return share_rows(sequence()); }
   std::int64_t share_rows(const Sequence& sequence) const {
@@ -197,22 +202,22 @@ class Pass {
   }
   std::int64_t first_share_row() const { return shares_rows() ? tensor_.rank() * share_rows() : 0; }
 
-  /// Activations in the compute type; statistics and scratch beside them. Uninitialised.
+  /// Activations in the compute type, statistics, and scratch memory; all uninitialised.
   Tensor allocate(const Shape& shape, const char* tag);
   Tensor allocate_statistic(const Shape& shape, const char* tag);
   Tensor scratch(std::int64_t bytes, const char* tag);
-  /// Passes of several shapes share a plan (Arena::begin_sequence): what they ask for, and how long
-  /// it lives, must not depend on their shape.
+  /// True if passes of several shapes share a plan (Arena::begin_sequence). Then the number and
+  /// lifetimes of the requests must not depend on the shape.
   bool mixes_shapes() const { return arena_->in_sequence(); }
 
-  /// What forward leaves for backward, last in first out. save() keeps nothing unless training, and
-  /// nothing while an Unsaved lives.
+  /// The stack of tensors that forward keeps for backward. save() keeps nothing unless training,
+  /// and nothing while an Unsaved exists.
   void save(const Tensor& tensor);
   Tensor pop();
   std::size_t saved() const { return saved_.size(); }
   bool saves() const { return training() && saving_; }
-  /// While it lives nothing is saved: for a forward that backward will run again. Kernels are the
-  /// same as in one that saves.
+  /// While it exists nothing is saved, for a forward that backward will run again. The kernels are
+  /// the same as in a forward that saves.
   class Unsaved {
    public:
     explicit Unsaved(Pass& pass, bool yes = true) : pass_(&pass), before_(pass.saving_) {
@@ -227,27 +232,28 @@ class Pass {
     bool before_;
   };
 
-  /// What follows belongs to this piece of the model.
+  /// The following work belongs to this piece of the model.
   void begin_piece(int piece) { piece_ = piece; }
 
-  /// Weight gradients run at once, or wait for run_weight_gradients() while postponed. Nothing else
-  /// writes to gradients, and what is said of a bucket is said in the order of the writing.
+  /// Weight gradients run at once or, while postponed, in run_weight_gradients(). Only they write
+  /// to gradients, and the calls of the hooks keep the order of the writes.
   void postpone_weight_gradients(bool yes) { postpone_ = yes; }
   bool postpones_weight_gradients() const { return postpone_; }
   void begin_gradients(BucketHooks& hooks, int bucket);
   void weight_gradient(WeightGradient work);
   void gradients_ready(BucketHooks& hooks, int bucket);
-  /// Runs what backward of `piece` has postponed, in its order; pieces in the order of their
-  /// backward. `hooks` hear of the buckets; the ids given to backward must still live.
+  /// Runs the postponed work of the backward of `piece` in its order; pieces must follow the order
+  /// of their backward. `hooks` receive the buckets; the ids passed to backward must still be
+  /// alive.
   void run_weight_gradients(int piece, BucketHooks& hooks);
 
  private:
   struct Postponed {
     enum class Kind { begin_gradients, weight_gradient, gradients_ready } kind;
     int piece = 0;
-    int bucket = -1;  ///< of the hooks
+    int bucket = -1;  ///< argument of the hooks
     WeightGradient work;
-    int sequence = 0;  ///< that the work is about
+    int sequence = 0;  ///< number of the sequence of the work
   };
   void turn_to(int sequence);
   bool shares_positions(const Sequence& sequence) const {
@@ -270,7 +276,7 @@ class Pass {
   ContextAxis context_;
   Mode mode_ = Mode::evaluate;
   std::vector<Sequence> sequences_;
-  std::size_t current_ = 0;  // of sequences_
+  std::size_t current_ = 0;  // index into sequences_
   std::int64_t first_sample_ = 0;
   const std::int64_t* first_sample_on_device_ = nullptr;
   std::int64_t record_ = -1;
@@ -282,17 +288,17 @@ class Pass {
   std::size_t next_postponed_ = 0;
 };
 
-/// The gradient of a small parameter that a kernel adds on its way to the gradient of its input.
-/// Where the pass postpones weight gradients the sums go into memory of their own, and what is
-/// postponed is their addition.
+/// The gradient of a small parameter that a kernel adds while it computes the gradient of its
+/// input. If the pass postpones weight gradients, the kernel adds to separate memory, and its
+/// addition to the gradient is postponed.
 class SideGradient {
  public:
-  /// What becomes of the sums of a frozen parameter: the kernel can leave them out, or they go
-  /// where nobody reads them.
+  /// Treatment of the sums of a frozen parameter: the kernel omits them, or writes them to memory
+  /// that is not read.
   enum class Frozen { left_out, discarded };
-  /// `parameter` nullptr: there is none, and view() is empty.
+  /// Without a parameter (nullptr) view() is empty.
   SideGradient(Pass& pass, Parameter* parameter, Frozen frozen = Frozen::left_out);
-  /// What the kernel adds to, of the gradient's shape.
+  /// The kernel's output, with the shape of the gradient.
   TensorView view() const;
   /// To be called after the kernel.
   void finish(Pass& pass);

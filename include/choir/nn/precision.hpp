@@ -1,13 +1,13 @@
 #pragma once
-// Which element type computes, and which ones the optimizer keeps.
+// Element types of computation and of optimizer state.
 #include <string_view>
 
 #include "choir/core/dtype.hpp"
 
 namespace choir {
 
-/// Bytes a parameter: weights the
-/// optimizer updates, the copy that GEMMs read, the gradient, two moments.
+/// Bytes per parameter: weights that the optimizer updates, the copy that GEMMs read, the gradient,
+/// two moments.
 ///
 ///   name        compute  master  gradient, moments  bytes                    remarks
 ///   fp64        f64      f64     f64                8 + 0 + 8 + 16 = 32      cpu only
@@ -20,19 +20,20 @@ struct Precision {
   DType master = DType::f32;     ///< the weights that the optimizer updates
   DType gradient = DType::f32;   ///< gradient sums and moments
   DType statistic = DType::f32;  ///< means, log-sum-exp, per-token losses
-  /// Weights that nobody updates: as masters, or as what computes, which is then all there is of
-  /// them.
+  /// Frozen weights: stored as masters, or in the compute type, in which case there is no second
+  /// copy.
   DType frozen = DType::f32;
 
   bool has_copy() const { return compute != master; }
   bool frozen_has_copy() const { return compute != frozen; }
-  /// The type that a weight is kept in.
+  /// The type in which a weight is stored.
   DType kept(bool trainable) const { return trainable ? master : frozen; }
 };
 
-/// One of the names above. Throws DeckError for any other. Frozen weights are as masters.
+/// Returns the precision with one of the names above. Throws DeckError for other names. Frozen
+/// weights have the type of masters.
 Precision precision_of(std::string_view name);
-/// The same with frozen weights in the type that computes.
+/// The same with frozen weights in the compute type.
 Precision with_narrow_frozen(Precision precision);
 
 }  // namespace choir

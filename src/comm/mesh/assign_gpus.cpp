@@ -1,4 +1,4 @@
-// Assigns GPUs to ranks at the least total cost (Kuhn 1955; in the form with potentials and
+// Assignment of GPUs to ranks with minimal total cost (Kuhn 1955; the variant with potentials and
 // shortest augmenting paths, one rank at a time).
 #include <algorithm>
 #include <limits>
@@ -14,8 +14,8 @@ namespace {
 using Cost = std::int64_t;
 using Costs = std::vector<std::vector<Cost>>;  // [rows][columns], rows <= columns
 
-constexpr int kSameNode = 10;             // as the system counts
-constexpr Cost kPerDistance = 1'000'000;  // above all tie-breaks together
+constexpr int kSameNode = 10;             // distance reported by the system
+constexpr Cost kPerDistance = 1'000'000;  // more than all tie-breaks together
 constexpr Cost kNotVisible = Cost{1} << 50;
 
 /// The column of each row.
@@ -23,7 +23,7 @@ std::vector<std::size_t> least_cost(const Costs& costs) {
   const std::size_t rows = costs.size(), columns = costs[0].size();
   constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   constexpr Cost kFar = std::numeric_limits<Cost>::max();
-  // Column `columns` is where the row that looks for a place starts from.
+  // Column `columns` is the start of the augmenting path of a new row.
   std::vector<Cost> row_price(rows, 0), column_price(columns + 1, 0);
   std::vector<std::size_t> owner(columns + 1, kNobody);
   for (std::size_t row = 0; row < rows; ++row) {
@@ -75,7 +75,7 @@ int distance(const NumaDistances& distances, const std::vector<int>& cores, int 
   return cores.empty() ? kSameNode : least;
 }
 
-/// Place of a GPU in a rank's list, or -1.
+/// Index of a GPU in a rank's list, or -1.
 int place_of(const GpuSeeker& rank, const std::string& uuid) {
   const auto found = std::find_if(rank.gpus.begin(), rank.gpus.end(),
                                   [&](const VisibleGpu& gpu) { return gpu.uuid == uuid; });
@@ -104,13 +104,13 @@ void refuse_sharing(const std::vector<GpuSeeker>& ranks, const std::vector<int>&
 
 std::vector<int> assign_gpus(const std::vector<GpuSeeker>& ranks, const NumaDistances& distances,
                              const std::string& host, bool share) {
-  std::vector<std::string> gpus;  // of the node, in the order in which they are first seen
+  std::vector<std::string> gpus;  // of the node, in the order of first appearance
   for (const GpuSeeker& rank : ranks) {
     CHOIR_CHECK(!rank.gpus.empty(), "rank {} sees no GPU", rank.rank);
     for (const VisibleGpu& gpu : rank.gpus)
       if (std::find(gpus.begin(), gpus.end(), gpu.uuid) == gpus.end()) gpus.push_back(gpu.uuid);
   }
-  // Each GPU is listed as often as it may be needed; a second use is worse than any distance.
+  // Each GPU has one column per possible use; a second use costs more than any distance.
   const std::size_t turns = ranks.size();
   Costs costs(ranks.size(), std::vector<Cost>(gpus.size() * turns, kNotVisible));
   for (std::size_t r = 0; r < ranks.size(); ++r)
@@ -118,7 +118,7 @@ std::vector<int> assign_gpus(const std::vector<GpuSeeker>& ranks, const NumaDist
       const int place = place_of(ranks[r], gpus[g]);
       if (place < 0) continue;
       const int numa = ranks[r].gpus[static_cast<std::size_t>(place)].numa_node;
-      // Squares prefer pairs in order: (r, r) and (s, s) to (r, s) and (s, r).
+      // Squared differences prefer pairs in order: (r, r) and (s, s) to (r, s) and (s, r).
       const Cost wish =
           static_cast<Cost>(ranks.size() > gpus.size() ? r * gpus.size() / ranks.size() : r);
       const Cost off = wish - static_cast<Cost>(g);

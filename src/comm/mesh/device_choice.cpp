@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The NUMA nodes of this machine with their distances, and those whose cores this process may use.
+/// The NUMA nodes of this machine with their distances, and the nodes of this process's cores.
 struct Numa {
   NumaDistances distances;
   std::vector<int> mine;
@@ -40,7 +40,7 @@ Numa look_at_numa() {
   return numa;
 }
 
-/// The text of the lowest rank that has one: "rank 3: ..."; empty when nobody has.
+/// The text of the lowest rank that has one, "rank 3: ..."; empty if none has.
 std::string first_text(Communicator& comm, const std::string& mine) {
   std::int32_t first = mine.empty() ? comm.size() : comm.rank();
   comm.all_reduce(&first, 1, DType::i32, ReduceOp::min);
@@ -50,7 +50,7 @@ std::string first_text(Communicator& comm, const std::string& mine) {
   return comm.size() == 1 ? text : fmt::format("rank {}: {}", first, text);
 }
 
-// "rank; numa numa; uuid numa uuid numa": what one rank tells its node.
+// The text that a rank sends to its node: "rank; numa numa; uuid numa uuid numa".
 std::string to_text(const GpuSeeker& seeker) {
   std::string text = fmt::format("{} {}", seeker.rank, seeker.numa_nodes.size());
   for (const int node : seeker.numa_nodes) text += fmt::format(" {}", node);
@@ -69,7 +69,7 @@ GpuSeeker from_text(const std::string& text) {
   return seeker;
 }
 
-/// Whether two ranks of the node were given the same GPU.
+/// True if two ranks of the node share a GPU.
 bool any_shared(const std::vector<GpuSeeker>& ranks, const std::vector<int>& places) {
   std::set<std::string> taken;
   for (std::size_t r = 0; r < ranks.size(); ++r)

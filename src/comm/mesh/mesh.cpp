@@ -18,7 +18,7 @@ namespace {
 
 using Way = DeviceTransport::Way;
 
-// A group made by a split, which is freed once the communicators have their own copies.
+// A group made by a split. It is freed once the communicators have duplicated it.
 struct SplitGroup {
   SplitGroup(MPI_Comm from, int color, int key) {
     mpi_check(MPI_Comm_split(from, color, key, &comm), "MPI_Comm_split", "world");
@@ -34,8 +34,8 @@ struct Nodes {
   int count = 1;
 };
 
-// Finds the ranks that can share memory, cut further when a rehearsal asks for it. The lowest of
-// them is the colour of the group.
+// Returns the lowest rank among the ranks that share memory with this one, further divided in a
+// rehearsal of several nodes. It is the colour of the group.
 int lowest_rank_on_node(MPI_Comm all, int rank, int ranks_per_node) {
   MPI_Comm node = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
@@ -74,21 +74,21 @@ bool on_one_node(const std::vector<int>& group, const Nodes& nodes) {
   return std::all_of(group.begin(), group.end(), [&](int r) { return node(r) == node(group[0]); });
 }
 
-// Every rank decides alike, from the same table: no group may choose differently from its members.
+// Every rank checks the same table, so that all members of a group decide alike.
 void refuse_split_groups(const Layout& layout, const Nodes& nodes) {
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     for (const auto& group : layout.groups({axis}))
       if (!on_one_node(group, nodes))
         throw DeckError(
-            fmt::format("the node transport was asked for, but ranks {} and {} of axis {} are "
+            fmt::format("the node transport was requested, but ranks {} and {} of axis {} are "
                         "on different nodes",
                         group.front(), group.back(), short_name(axis)),
             "choose the automatic or the mpi transport");
   }
 }
 
-/// What every rank of a group decides alike how it talks: from the nodes of its members.
+/// Chooses the transport of a group from the nodes of its members, equally on every rank.
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::string& name,
                                                 const std::vector<int>& members, int rank,
                                                 const Nodes& nodes, const MeshOptions& options) {
@@ -114,10 +114,10 @@ std::vector<int> peers_of(const Layout& layout, int rank) {
   return layout.group(rank, {kPeerAxes.begin(), kPeerAxes.end()});
 }
 
-/// Why this rank cannot use NCCL; empty when it can.
+/// Why this rank cannot use NCCL; empty if it can.
 std::string nccl_obstacle(const Device& device, const DeviceTransport& transport) {
   if (device.kind() != DeviceKind::cuda)
-    return fmt::format("the {} device does not know NCCL", name_of(device.kind()));
+    return fmt::format("NCCL does not support the {} device", name_of(device.kind()));
   if (transport.shared_cards) return "ranks share a GPU, which NCCL does not allow";
   return nccl_availability(transport.nccl_library).reason;
 }
@@ -174,7 +174,7 @@ std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout
       if (mesh->node_of(r) == mesh->node_index_) neighbours.push_back(r);
     mesh->node_ = communicator(node.comm, "node", neighbours);
   }
-  // The members in order, this rank at `index`.
+  // The communicator of the members in order; this rank is at `index`.
   const auto group_of = [&](const std::vector<int>& members, int index, const std::string& name) {
     const SplitGroup split(all, members.front(), index);
     return communicator(split.comm, name, members);
@@ -309,7 +309,8 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
   if (replicas_) device_replicas_ = on_device(*replicas_, replica_ranks());
 }
 
-// Mismatches name world ranks. Calls on device communicators are checked by way of the host.
+// Mismatches name world ranks. Calls on device communicators are checked over the host
+// communicator.
 void Mesh::check_calls() {
   const auto check = [](Communicator* checked, Communicator& host, std::vector<int> ranks) {
     if (checked == nullptr || host.size() == 1) return;
@@ -331,7 +332,7 @@ void Mesh::check_calls() {
 }
 
 std::vector<AxisSpeed> measure_axes(Mesh& mesh, Device& device, std::size_t bytes) {
-  constexpr int kRounds = 4;  // the first warms up
+  constexpr int kRounds = 4;  // the first round warms up
   std::vector<AxisSpeed> speeds;
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);

@@ -8,15 +8,15 @@
 
 #include "choir/core/cores.hpp"
 
-// The calls are replaced by MPI's profiling interface (MPI 3.1, chapter 14): whoever calls MPI_Wait
-// gets the one below, and MPI's own is PMPI_Wait.
+// The blocking calls are replaced through MPI's profiling interface (MPI 3.1, chapter 14): a call
+// of MPI_Wait reaches the function below, and MPI's own function is PMPI_Wait.
 
 namespace choir {
 namespace {
 
 bool crowded = false;
 
-/// Asks `test`, which takes a flag, until it says done; others compute between the questions.
+/// Calls `test`, which takes a flag, until the flag is set, and yields the core between calls.
 template <class Test>
 int wait_for(const Test& test) {
   for (int done = 0;;) {
@@ -26,7 +26,7 @@ int wait_for(const Test& test) {
   }
 }
 
-/// Begins a call by `start`, which takes a request, and waits for its end.
+/// Begins a call with `start`, which takes a request, and waits for its completion.
 template <class Start>
 int finish(const Start& start, MPI_Status* status = MPI_STATUS_IGNORE) {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -47,7 +47,8 @@ void give_way_on_a_crowded_node() {
   mpi_check(PMPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, node),
             "MPI_Allreduce", "node");
   mpi_check(PMPI_Comm_free(&node), "MPI_Comm_free", "node");
-  // A call that blocks on one rank and was only started on another would not be the same call.
+  // All ranks decide alike, because a blocking call on one rank does not match a nonblocking one on
+  // another.
   int somewhere = ranks > CPU_COUNT(&cores) ? 1 : 0;
   mpi_check(PMPI_Allreduce(MPI_IN_PLACE, &somewhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD),
             "MPI_Allreduce", "world");

@@ -1,13 +1,13 @@
 #pragma once
-// More ranks on a node than it has cores.
+// Waiting on nodes with more ranks than cores.
 
 namespace choir {
 
-/// Collective over the world, once MPI has started. MPICH and its kin (Cray's, Intel's, MVAPICH)
-/// spin while they wait. On a node with more ranks than cores the one that is waited for then has
-/// its turn only when the scheduler takes a core from one that waits, milliseconds later: from here
-/// on, the calls that block give the core away between one look and the next. Open MPI does that
-/// by itself (mpi_yield_when_idle): with it nothing happens here.
+/// Collective over the world, once MPI has started. MPICH and its derivatives (Cray, Intel,
+/// MVAPICH) spin while they wait. On a node with more ranks than cores, the rank that the others
+/// wait for then runs only after the scheduler has taken a core from a waiting one, milliseconds
+/// later. From here on, blocking calls yield the core between polls. Open MPI yields by itself
+/// (mpi_yield_when_idle), so nothing happens with it.
 void give_way_on_a_crowded_node();
 
 }  // namespace choir

@@ -22,8 +22,9 @@ namespace {
 
 constexpr int kTagBlocks = 32002;
 constexpr int kFirstReservedTag = 30000;
-/// Up to 4.1.1, MPICH reads from MPI_IN_PLACE itself where the root is not the first rank of a host
-/// (pmodels/mpich, issue 6540), and others are made of it: there a root hands in a copy.
+/// Up to 4.1.1, MPICH reads from MPI_IN_PLACE itself if the root is not the first rank of a host
+/// (pmodels/mpich, issue 6540), and other MPIs are derived from it. With these, the root passes a
+/// copy.
 #if defined(MPICH_VERSION)
 constexpr bool kCopiesRoot = true;
 #else
@@ -38,7 +39,8 @@ MPI_Comm duplicate_of(MPI_Comm group, const std::string& name) {
   return copy;
 }
 
-// A number that is the same on all ranks of the group and on no other group: its first rank counts.
+// An id that is the same on all ranks of the group and differs from those of other groups; the
+// first rank of the group counts them.
 std::uint64_t agreed_id(MPI_Comm comm, const std::string& name) {
   static std::atomic<std::uint32_t> made{0};
   int world_rank = 0;
@@ -56,8 +58,8 @@ struct Group {
     id = agreed_id(comm, name);
   }
   ~Group() {
-    // While an exception unwinds, other ranks may never come. Freeing is collective, so it is left
-    // out.
+    // Freeing is collective, and while an exception unwinds other ranks may never arrive. Then the
+    // group is not freed.
     if (std::uncaught_exceptions() == unwinding && comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
   }
   Group(const Group&) = delete;
@@ -68,7 +70,7 @@ struct Group {
   int unwinding = std::uncaught_exceptions();
 };
 
-/// A block that nobody else sees.
+/// A block that other ranks cannot access.
 class PrivateBuffer final : public CommBuffer {
  public:
   explicit PrivateBuffer(std::size_t bytes) : memory_(aligned_memory(bytes)), bytes_(bytes) {}
@@ -144,7 +146,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     check_rank(root);
     if (size() == 1) return;
     const bool gathered = is_sliced(dtype, op, Summation::fast);
-    constexpr std::size_t kShortest = 4096;  // bytes of a rank in what the root has to gather
+    constexpr std::size_t kShortest = 4096;  // minimum bytes of a rank when the root gathers
     const std::size_t share = std::max(kShortest, options_.reduce_chunk_bytes / ranks());
     const std::size_t limit = gathered ? share / size_of(dtype) : reduce_limit(dtype);
     for_each_chunk(count, limit, [&](std::size_t offset, std::size_t length) {
@@ -213,7 +215,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   void do_send(const void* data, std::size_t bytes, int to, int tag) override {
     const TrafficTimer timer(traffic_, bytes);
     check_peer(to, tag);
-    send_pieces(data, bytes, to, tag, options_.message_bytes);  // an exchange may receive them
+    send_pieces(data, bytes, to, tag, options_.message_bytes);  // the receiver may use an exchange
   }
 
   void do_receive(void* data, std::size_t bytes, int from, int tag) override {
@@ -281,7 +283,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
                          mpi_op(op), root, comm_),
               "MPI_Reduce", label_);
   }
-  /// MPI has no type for it: the root adds all that it gathers.
+  /// For types without an MPI type: the root gathers all data and adds them.
   void gather_and_reduce(std::byte* data, std::size_t count, DType dtype, ReduceOp op, int root) {
     const std::size_t bytes = count * size_of(dtype);
     if (rank() == root) of_root_.resize(bytes * ranks());
@@ -319,7 +321,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
                                     got, from, length));
     });
   }
-  /// At the root: sends or receives one piece to or from every other rank at a time.
+  /// Called at the root: sends or receives one chunk to or from every other rank at a time.
   template <class Post>
   void with_every_peer(const std::int64_t* counts, const std::int64_t* offsets, const Post& post) {
     bool more = true;
@@ -343,7 +345,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   MPI_Comm comm_;
   MpiOptions options_;
   std::string label_;
-  std::vector<std::byte> of_root_;  // a piece, or one of each rank
+  std::vector<std::byte> of_root_;  // one chunk, or one chunk of each rank
   MpiQueue queue_;
   MpiExchanges exchanges_;
   std::vector<MPI_Request> requests_;

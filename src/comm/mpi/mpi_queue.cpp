@@ -47,7 +47,7 @@ MpiQueue::Operation& MpiQueue::push(const Work& work) {
   operation.posted = operation.finished = 0;
   operation.free = false;
   operation.pieces = chunk_count(work.count, piece_limit(work));
-  // A gather in one piece is one collective; in several it goes root by root.
+  // A gather in one chunk is one collective; in several chunks it is a broadcast from each root.
   if (work.kind == Kind::all_gather && operation.pieces > 1)
     operation.pieces *= static_cast<std::size_t>(size_);
   if (size_ == 1) operation.pieces = 0;
@@ -105,8 +105,8 @@ void MpiQueue::post_collective(const Operation& operation, MPI_Request* request)
 
 void MpiQueue::post_broadcast(const Operation& operation, MPI_Request* request) {
   const Work& work = operation.work;
-  // Goes piece by piece, and for each piece root by root, so that all ranks send and receive all
-  // the time.
+  // The order is chunk by chunk and, within a chunk, root by root, so that all ranks send and
+  // receive all the time.
   const int root = static_cast<int>(operation.posted % static_cast<std::size_t>(size_));
   const Chunk piece =
       chunk_at(operation.posted / static_cast<std::size_t>(size_), work.count, piece_limit(work));
@@ -215,7 +215,8 @@ MpiExchanges::Operation& MpiExchanges::push(std::span<const Message> messages) {
               label_);
   operation->pieces.clear();
   operation->free = false;
-  for (const Message& m : messages)  // before anything is sent, so that it finds its place
+  for (const Message& m : messages)  // receives are posted before anything is sent, so that
+                                     // messages find their buffers
     if (!m.send) post(m, operation->pieces);
   for (const Message& m : messages)
     if (m.send) post(m, operation->pieces);
@@ -245,7 +246,7 @@ void MpiExchanges::check_size(const Piece& piece, const MPI_Status& status) cons
                                 piece.from, piece.bytes));
 }
 
-// Waits for one after the other, for MPI makes progress with all of them meanwhile.
+// Waits for one request after the other; MPI makes progress with all of them meanwhile.
 void MpiExchanges::finish(Piece& piece) {
   if (piece.request == MPI_REQUEST_NULL) return;
   MPI_Status status;

@@ -1,6 +1,6 @@
 #pragma once
-// What is in flight over MPI: collectives, whose pieces are posted in one order that is the same on
-// every rank, and exchanges of messages, up to kMaxInFlight of which go on side by side.
+// Operations in flight over MPI: collectives, whose chunks are posted in one order that is the same
+// on every rank, and exchanges of messages, of which up to kMaxInFlight proceed side by side.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -12,8 +12,8 @@
 
 namespace choir {
 
-/// Cuts operations into pieces and posts the pieces of all operations in the order of the starts,
-/// because MPI matches nonblocking collectives by their order.
+/// Divides operations into chunks and posts the chunks of all operations in the order of the
+/// starts, because MPI matches nonblocking collectives by their order.
 class MpiQueue {
  public:
   enum class Kind { all_reduce, reduce_scatter, all_gather };
@@ -23,22 +23,22 @@ class MpiQueue {
     std::size_t count = 0;
     DType dtype = DType::u8;
     ReduceOp op = ReduceOp::sum;
-    bool sliced = false;  ///< by SliceSum, as all that stays scattered is
+    bool sliced = false;  ///< computed by SliceSum, as all reduce-scatters are
   };
 
   /// Borrows `comm`, which must serve nothing else. wait() adds its time to `traffic`.
   MpiQueue(MPI_Comm comm, std::string name, int rank, int size, const MpiOptions& options,
            CommTraffic& traffic);
   CommRequest& start(const Work& work) { return push(work); }
-  /// Starts it and waits; the time is the caller's to count.
+  /// Starts the work and waits; the caller counts the time.
   void run(const Work& work);
-  /// Waits for everything that is in flight, so that the communicator can be freed. Collective.
+  /// Waits for everything in flight, so that the communicator can be freed. Collective.
   void drain();
 
  private:
   static constexpr std::uint64_t kOperations = Communicator::kMaxInFlight;
-  static constexpr int kPosted = 8;        // pieces MPI works on at a time
-  static constexpr std::size_t kSums = 2;  // and we
+  static constexpr int kPosted = 8;        // chunks on which MPI works at a time
+  static constexpr std::size_t kSums = 2;  // chunks that SliceSum adds at a time
   static constexpr int kFirstTag = 30000, kTags = 2000;
 
   struct Operation final : CommRequest {
@@ -54,7 +54,7 @@ class MpiQueue {
   struct Sum {
     SliceSum piece;
     Operation* owner = nullptr;
-    std::size_t pending = 0;  ///< messages
+    std::size_t pending = 0;  ///< number of messages
   };
 
   Operation& push(const Work& work);
@@ -74,7 +74,7 @@ class MpiQueue {
   /// The oldest operation that has pieces left to post, or nullptr.
   Operation* next_to_post();
   std::size_t piece_limit(const Work& work) const;
-  /// What follows from a request that is complete.
+  /// Handles a completed request.
   void retire(std::size_t request);
 
   MPI_Comm comm_;
@@ -84,28 +84,29 @@ class MpiQueue {
   CommTraffic& traffic_;
   std::array<Operation, kOperations> ring_;
   std::uint64_t next_ = 0;             ///< sequence number of the next start
-  std::uint64_t posting_ = 0;          ///< first operation that is not wholly posted
-  std::vector<MPI_Request> requests_;  ///< kPosted, then those of each sum
+  std::uint64_t posting_ = 0;          ///< first operation that is not completely posted
+  std::vector<MPI_Request> requests_;  ///< kPosted requests, then those of each sum
   std::array<Operation*, kPosted> owners_{};
-  std::vector<Sum> sums_;     ///< kSums, from the first on
-  std::uint64_t summed_ = 0;  ///< pieces, for their tags
+  std::vector<Sum> sums_;     ///< kSums, created at the first sum
+  std::uint64_t summed_ = 0;  ///< chunks summed, for their tags
 };
 
-/// Exchanges of messages. Those of one exchange are posted together, with requests of their own.
+/// Exchanges of messages. All messages of an exchange are posted together, with requests of their
+/// own.
 class MpiExchanges {
  public:
   /// Borrows `comm`. `label` is for messages; wait() adds its time to `traffic`. No single MPI call
-  /// moves more than `limit` bytes.
+  /// transfers more than `limit` bytes.
   MpiExchanges(MPI_Comm comm, std::string label, std::size_t limit, CommTraffic& traffic);
-  /// Allocates only when an exchange has more pieces than any before in its place (from 8 on).
+  /// Allocates only if an exchange has more parts than any before it in its slot (from 8 on).
   ExchangeRequest& start(std::span<const Message> messages) { return push(messages); }
-  /// Starts it and waits; the time is the caller's to count.
+  /// Starts the exchange and waits; the caller counts the time.
   void run(std::span<const Message> messages);
 
  private:
   struct Piece {
     MPI_Request request = MPI_REQUEST_NULL;
-    int bytes = 0, from = -1;  ///< of a receive
+    int bytes = 0, from = -1;  ///< size and sender of a receive
   };
   struct Operation final : ExchangeRequest {
     void do_wait() override;

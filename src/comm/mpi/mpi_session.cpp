@@ -20,7 +20,7 @@
 namespace choir {
 namespace {
 
-/// Variables of the environment for as long as it lives, where nobody has set them.
+/// Environment variables that are set while the object lives, unless the user has set them.
 class Defaults {
  public:
   void set(const char* name, const char* value) {
@@ -35,19 +35,20 @@ class Defaults {
   std::vector<const char*> names_;
 };
 
-/// What Open MPI 4 does for a process that no launcher started, in case it should want company: a
-/// daemon for it (`orted`), and a look at every network. That is half a second of each command on
-/// one rank. Processes without a daemon would share a folder for their sessions, and one that goes
-/// takes it from another that comes: so there is none. Another MPI passes over these words.
+/// Open MPI 4 prepares a process without a launcher for spawning others: it starts a daemon
+/// (`orted`) and examines every network, which costs each command on one rank half a second.
+/// Processes without a daemon would share a session folder, and one that ends removes it from
+/// another that starts, so the folder is switched off too. Other MPIs ignore these variables.
 void expect_to_be_alone(Defaults& environment) {
   environment.set("OMPI_MCA_ess_singleton_isolated", "1");
   environment.set("OMPI_MCA_orte_create_session_dirs", "0");
   environment.set("OMPI_MCA_pml", "ob1");
 }
 
-/// Open MPI sends messages over TCP as they come up to 64 KiB; of longer ones it asks the receiver,
-/// whose answer waits behind the data that it sends itself. MpiCommunicator's come, too. There has
-/// to be room for what comes: who has set one of the two has set both.
+/// Open MPI sends messages up to 64 KiB over TCP at once; for longer ones it asks the receiver,
+/// whose answer queues behind the data that the receiver sends itself. These settings also send the
+/// messages of MpiCommunicator at once. The send size must be as large as the eager limit, so a
+/// user who sets one of the two sets both.
 void expect_messages_both_ways(Defaults& environment) {
   constexpr const char *kEager = "OMPI_MCA_btl_tcp_eager_limit",
                        *kRoom = "OMPI_MCA_btl_tcp_max_send_size";
@@ -58,11 +59,11 @@ void expect_messages_both_ways(Defaults& environment) {
   environment.set(kRoom, bytes.c_str());
 }
 
-/// Open MPI reduces without blocking in place, as activations are, along a binomial tree whatever
-/// the size: everything goes to one rank, and then back. Over a link that is twice the time of two
-/// ranks (measured: 919 ms a step, 473 with the other), and more of more.
+/// Open MPI's nonblocking all-reduce in place, which activations use, is a binomial tree for every
+/// size: everything is sent to one rank and back. Over a link that takes twice as long for two
+/// ranks (measured: 919 ms per step, 473 with Rabenseifner's algorithm), and more for more ranks.
 void expect_large_sums(Defaults& environment) {
-  environment.set("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3");  // Rabenseifner's
+  environment.set("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3");  // Rabenseifner's algorithm
 }
 
 }  // namespace
@@ -75,15 +76,15 @@ MpiSession::MpiSession(int* argc, char*** argv) : unwinding_(std::uncaught_excep
   if (!launcher_world_size()) expect_to_be_alone(environment);
   expect_messages_both_ways(environment);
   expect_large_sums(environment);
-  // Shared file pointers of Open MPI, which nobody here uses, want a folder of the session and
-  // semaphores in /dev/shm; where there are none, opening a file complains or fails. The words are
-  // read when the first file is opened, so they stay.
+  // Open MPI's shared file pointers, which choir does not use, need a session folder and semaphores
+  // in /dev/shm; without these, opening a file prints warnings or fails. The variable is read when
+  // the first file is opened, so it stays set.
   setenv("OMPI_MCA_sharedfp", "^sm", 0);
   const int code = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided_);
   if (code != MPI_SUCCESS)
     throw CommError("MPI_Init_thread failed: " + mpi_text(code),
                     "start through the mpiexec (srun, aprun) of the MPI this program is linked to");
-  use_alternate_stacks();  // of Open MPI's handlers, which report a crash
+  use_alternate_stacks();  // for the handlers with which Open MPI reports a crash
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank", "world");
@@ -130,12 +131,12 @@ void MpiSession::abort(int exit_code) {
   MPI_Initialized(&started);
   MPI_Finalized(&finished);
   std::fflush(nullptr);
-  // Open MPI's mpiexec ends all ranks when one exits with an error, and is told of it more safely
-  // by that than by MPI_Abort: with PMIx 4.2 one abort in thirty leaves it locked up in
-  // PMIx_server_finalize (a mutex used after it was freed), all ranks dead; one exit in two
-  // hundred does. srun and others want the call.
+  // Open MPI's mpiexec ends all ranks when one exits with an error, and a plain exit is safer than
+  // MPI_Abort: with PMIx 4.2 one abort in thirty leaves mpiexec locked in PMIx_server_finalize (a
+  // mutex used after it was freed) with all ranks dead; with an exit it is one in two hundred. srun
+  // and other launchers need MPI_Abort.
   if (started != 0 && finished == 0 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) {
-    // MPICH's mpiexec goes at once, without what was written last: why the job has failed.
+    // MPICH's mpiexec ends at once and would lose the last output: the reason of the failure.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
@@ -152,7 +153,8 @@ std::optional<int> launcher_world_size(const EnvironmentLookup& lookup) {
     if (error != std::errc{} || stop != end || value < 1) return std::nullopt;
     return value;
   };
-  // The MPI launchers come first: under SLURM an mpiexec starts its own daemons as a step of srun.
+  // The variables of MPI launchers come first: under SLURM an mpiexec starts its daemons as a step
+  // of srun.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE", "MV2_COMM_WORLD_SIZE",
                            "FLUX_JOB_SIZE", "SLURM_STEP_NUM_TASKS"})
     if (const auto value = read(name)) return value;

@@ -8,7 +8,7 @@
 namespace choir {
 namespace {
 
-constexpr std::size_t kShortest = 4096;  // bytes of a message, however many ranks there are
+constexpr std::size_t kShortest = 4096;  // minimum bytes of a message for any number of ranks
 constexpr std::size_t kCacheLine = 64;
 
 }  // namespace

@@ -1,8 +1,5 @@
 #pragma once
-// A sum over MPI in an order of additions that is ours: slices travel to their owner, who adds them
-// in the fixed tree of tree_reduce. Serves Summation::tree, bf16 and f16, for which MPI has no
-// type, and everything that stays scattered: MPI would add that root by root, at a third of the
-// speed.
+// Sums over MPI with a defined order of additions.
 #include <array>
 #include <cstddef>
 #include <span>
@@ -14,26 +11,29 @@
 
 namespace choir {
 
-/// One piece under way, collective: all ranks begin the same pieces, with the same tags. Each step
-/// posts messages; when all of them are done the next is due. Memory is borrowed until the end.
+/// The sum of one chunk: slices are sent to their owner, which adds them in the fixed tree of
+/// tree_reduce. It serves Summation::tree, bf16 and f16 (for which MPI has no type) and all
+/// reduce-scatters, which MPI would add root by root at a third of the speed.
+/// Collective: all ranks begin the same chunks with the same tags. Each step posts messages; the
+/// next step follows when all of them are done. Memory is borrowed until the end.
 class SliceSum {
  public:
-  /// Borrows `comm`. Pieces are of about `chunk_bytes`, and so is the staging memory.
+  /// Borrows `comm`. Chunks and the staging memory have about `chunk_bytes`.
   SliceSum(MPI_Comm comm, std::string name, int rank, int size, std::size_t chunk_bytes);
 
-  /// Elements of a piece of one block, for each rank has one in what stays scattered.
+  /// Elements of one block of a chunk; in a scattered sum a chunk has one block per rank.
   std::size_t elements_of_block(DType dtype) const { return slot_bytes_ / size_of(dtype); }
   std::size_t elements_of_whole(DType dtype) const { return elements_of_block(dtype) * ranks(); }
-  /// Requests of a step.
+  /// Maximum number of requests of a step.
   std::size_t most_requests() const { return 2 * (ranks() - 1); }
 
-  /// `piece` of each of the blocks of `count` elements, of which each rank gets its own.
+  /// Sums `piece` of each of the blocks of `count` elements; each rank receives its own block.
   void begin_scattered(std::byte* blocks, std::size_t count, const Chunk& piece, DType dtype,
                        ReduceOp op, int tag);
-  /// `piece` of `data`, which everyone gets. `tag` and the next are those of the messages.
+  /// Sums `piece` of `data` for all ranks. The messages use `tag` and `tag` + 1.
   void begin_whole(std::byte* data, const Chunk& piece, DType dtype, ReduceOp op, int tag);
-  /// Posts the messages of the next step into the first of `requests`, as many as it returns; 0 at
-  /// the end.
+  /// Posts the messages of the next step into the first elements of `requests` and returns their
+  /// number; 0 at the end.
   std::size_t proceed(std::span<MPI_Request> requests);
 
  private:
@@ -55,7 +55,7 @@ class SliceSum {
   std::string name_;
   int rank_;
   std::size_t slot_bytes_;
-  std::vector<Slice> slices_;  ///< of my data, by owner
+  std::vector<Slice> slices_;  ///< slices of this rank's data, by owner
   std::vector<std::byte> staging_;
   std::vector<const void*> inputs_;
   DType dtype_ = DType::f32;

@@ -1,7 +1,7 @@
 #pragma once
-// The part of NCCL's C interface that is used here, and the table of its functions, filled when the
-// program runs. Names, numbers and layouts are NVIDIA's (nccl.h; nccl_api.cpp compares them with
-// the header where there is one); ours are only their spellings, so that a build needs no NCCL.
+// The used part of NCCL's C interface, and the table of its functions, filled while the program
+// runs. Names, numbers and layouts are NVIDIA's (nccl.h; nccl_api.cpp compares them with the header
+// if it exists); only their spelling differs, so that a build needs no NCCL.
 #include <cuda_runtime.h>
 
 #include <climits>
@@ -21,12 +21,12 @@ enum class Result : int { success = 0, remote_error = 6, in_progress = 7 };
 enum class Type : int { u8 = 1, i32 = 2, i64 = 4, f16 = 6, f32 = 7, f64 = 8, bf16 = 9 };
 enum class Op : int { sum = 0, max = 2, min = 3 };
 
-/// ncclConfig_t as of version 2.18; newer libraries fill in what they have added since.
+/// ncclConfig_t of version 2.18; newer libraries fill in their later fields.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
   unsigned version = 2 * 10000 + 18 * 100;
-  int blocking = INT_MIN;  // as all below: not said
+  int blocking = INT_MIN;  // INT_MIN here and below: undefined
   int cga_cluster_size = INT_MIN;
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;
@@ -34,10 +34,10 @@ struct Config {
   int split_share = INT_MIN;
 };
 
-/// Local. Loading is tried once for each object.
+/// Loads the library once per object. Local.
 class Library {
  public:
-  /// `path` empty: the system's.
+  /// An empty `path` means the system's library.
   explicit Library(const std::string& path);
   bool loaded() const { return library_.loaded(); }
   const std::string& reason() const { return library_.reason(); }

@@ -16,7 +16,7 @@ namespace {
 
 using nccl::Type;
 
-/// Memory that NCCL registers with the network and the switches, where it can.
+/// Memory that NCCL registers with the network and the switches if possible.
 class NcclBuffer final : public CommBuffer {
  public:
   NcclBuffer(Device& device, std::shared_ptr<const nccl::Library> api, std::size_t bytes)
@@ -44,7 +44,7 @@ class NcclBuffer final : public CommBuffer {
   std::size_t bytes_;
 };
 
-/// See "Room" in the header.
+/// Maximum number of thread blocks; see "Room" in the header.
 int most_blocks(const Device& device, const NcclOptions& options) {
   if (options.communicators <= 1) return 0;
   const cuda::Card* card = cuda::card_of(device);
@@ -73,7 +73,7 @@ class NcclCommunicator final : public QueuedCommunicator {
     identify(derived_id(*control_, name));
   }
   ~NcclCommunicator() override {
-    // What is left of a broken one may never end.
+    // Work of a broken group may never end.
     if (std::uncaught_exceptions() == unwinding_ && !group_.broken()) side_.stream().synchronize();
   }
 
@@ -202,7 +202,8 @@ class NcclCommunicator final : public QueuedCommunicator {
   struct Operation final : ExchangeRequest {
     void do_wait() override { owner->wait(*this); }
     void do_wait_received() override { owner->wait_received(*this); }
-    // wait() never holds up the host. The event must not be asked: it may belong to a graph.
+    // wait() never blocks the host. The event must not be queried, because it may belong to a
+    // graph.
     bool do_test() override {
       owner->group_.require_healthy();
       return true;
@@ -255,7 +256,7 @@ class NcclCommunicator final : public QueuedCommunicator {
         break;
     }
     throw CommError(fmt::format("{}: NCCL has no type for {}", label_, name_of(dtype)),
-                    "parallel.transport=staged has");
+                    "use parallel.transport=staged");
   }
   bool by_tree(DType dtype, ReduceOp op, Summation order) const {
     const bool whole = dtype == DType::i64 || dtype == DType::i32 || dtype == DType::u8;
@@ -275,7 +276,7 @@ class NcclCommunicator final : public QueuedCommunicator {
       settle(api().receive(data, bytes, Type::u8, peer, handle(), native()), "ncclRecv");
   }
 
-  /// Runs f(), which queues on the side stream, between the two streams' events.
+  /// Runs f(), which queues work on the side stream, between events of the two streams.
   template <class F>
   Operation& queue(std::size_t bytes, bool any, const F& f) {
     group_.require_healthy();

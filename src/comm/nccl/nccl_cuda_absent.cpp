@@ -1,4 +1,4 @@
-// Stands in for NCCL in a build without CUDA, and says so.
+// The functions of nccl_communicator.hpp in a build without CUDA.
 #include "choir/comm/nccl/nccl_communicator.hpp"
 #include "choir/core/error.hpp"
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{32} << 20;
 constexpr std::size_t kGranule = 32;  // 128 bytes
-/// Seconds for ncclCommAbort, of which its flag, which ends all kernels, takes none.
+/// Timeout of ncclCommAbort in seconds; its flag, which ends all kernels, takes effect at once.
 constexpr double kForAbort = 0.1;
 
 cudaStream_t native(const Stream& stream) {
@@ -48,7 +48,7 @@ void Group::start(Communicator& control) {
     if (control.rank() == 0) settle(api_->get_unique_id(&id), "ncclGetUniqueId");
   });
   control.broadcast(&id, sizeof id, 0);
-  // An MPI that completes its broadcast in a later call would leave its peers waiting in NCCL.
+  // An MPI that completes its broadcast only in a later call would leave its peers waiting in NCCL.
   control.barrier();
   together(control, [&] {
     Config config;
@@ -69,7 +69,7 @@ Group::~Group() {
     const std::lock_guard lock(mutex_);
     if (!aborted_) api_->comm_destroy(comm_);
     aborted_ = true;
-  } catch (...) {  // the work is done; there is nobody to tell
+  } catch (...) {  // the work is done, and the error cannot be reported
     abort();
   }
 }
@@ -79,8 +79,9 @@ void Group::abort() {
   const std::lock_guard lock(mutex_);
   if (aborted_ || comm_ == nullptr) return;
   aborted_ = true;
-  // Its kernels end at once, the call when the last graph with work of the communicator is gone.
-  // Who destroys those may be the caller, and other communicators are to be aborted, too.
+  // The kernels end at once, but the call returns only when the last graph with work of the
+  // communicator is destroyed. The caller may be the one who destroys these graphs, and other
+  // communicators must be aborted too.
   run_bounded([api = api_, comm = comm_] { api->comm_abort(comm); }, kForAbort);
 }
 
@@ -116,7 +117,7 @@ void Group::fail(const char* call, const std::string& words) {
   const char* last = aborted_ ? nullptr : api_->last_error(comm_);
   const std::string detail = last != nullptr && *last != '\0' ? fmt::format(" ({})", last) : "";
   throw CommError(fmt::format("{}: {}: {}{}", label_, call, words, detail),
-                  "NCCL_DEBUG=INFO tells more; parallel.transport=staged goes without NCCL");
+                  "set NCCL_DEBUG=INFO for details; parallel.transport=staged does not use NCCL");
 }
 
 std::size_t TreeSum::slice_limit() {

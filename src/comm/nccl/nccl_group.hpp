@@ -1,7 +1,7 @@
 #pragma once
-// One NCCL communicator from its id to its end, NCCL's return codes as errors, and sums in an order
-// of additions that is ours. The communicator is not a blocking one: whatever NCCL does in the
-// background is waited for here, with a time-out.
+// One NCCL communicator from its id to its end, NCCL's return codes as errors, and sums with a
+// defined order of additions. The communicator is nonblocking; background work of NCCL is awaited
+// here, with a timeout.
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -17,8 +17,8 @@ namespace choir::nccl {
 
 class Group {
  public:
-  /// Collective over `control`. `label` is for messages. `most_blocks`: thread blocks of a kernel,
-  /// 0: as NCCL likes.
+  /// Collective over `control`. `label` is for messages. `most_blocks` limits the thread blocks of
+  /// a kernel; 0 leaves the choice to NCCL.
   Group(Communicator& control, std::string label, const NcclOptions& options, int most_blocks,
         std::shared_ptr<const Library> api);
   /// Collective, except while an exception unwinds or after a failure: then it aborts.
@@ -31,13 +31,14 @@ class Group {
   const Library& api() const { return *api_; }
   const std::shared_ptr<const Library>& library() const { return api_; }
 
-  /// Waits while NCCL is busy with `call`; CommError when it failed or took too long.
+  /// Waits while NCCL is busy with `call`. Throws CommError if the call failed or timed out.
   void settle(Result code, const char* call);
-  /// From any thread, whatever the others do: NCCL's kernels end, this and every later call throws.
+  /// Ends NCCL's kernels; this and every later call throws. May be called from any thread at any
+  /// time.
   void abort();
-  /// CommError when the group is broken, or a peer or the network has failed meanwhile.
+  /// Throws CommError if the group is broken, or if a peer or the network has failed meanwhile.
   void require_healthy();
-  /// Everything that f() calls is one operation to NCCL.
+  /// Combines all calls made by f() into one NCCL operation.
   template <class F>
   void grouped(const F& f) {
     settle(api_->group_start(), "ncclGroupStart");
@@ -60,21 +61,21 @@ class Group {
   double timeout_;
   int most_blocks_;
   Comm comm_ = nullptr;
-  std::atomic<bool> broken_ = false, aborted_ = false;  ///< aborted: comm_ is gone
-  std::mutex mutex_;  ///< comm_ does not go while its state is asked for
+  std::atomic<bool> broken_ = false, aborted_ = false;  ///< aborted_: comm_ is destroyed
+  std::mutex mutex_;  ///< protects comm_ while its state is queried
   int unwinding_;
   AbortHook hook_{[this] { abort(); }};
 };
 
-/// Sums in a fixed order: slices travel to their owner, who adds them in the tree of
-/// Summation::tree, ((0+1)+(2+3))+..., with an odd one out carried up.
+/// Sums in a fixed order: slices are sent to their owner, which adds them in the tree of
+/// Summation::tree, ((0+1)+(2+3))+..., with an odd last term carried up.
 class TreeSum {
  public:
-  /// Borrows all three. Scratch memory is allocated by the first sum.
+  /// Borrows the group and the device. Scratch memory is allocated by the first sum.
   TreeSum(Group& group, Device& device, int rank, int ranks)
       : group_(group), device_(device), rank_(rank), ranks_(ranks) {}
 
-  // Queued on `stream`; contracts as in Communicator, f32.
+  // Queued on `stream`. The contracts are those of Communicator, for f32.
   void all_reduce(const Stream& stream, float* data, std::size_t count);
   void reduce_scatter(const Stream& stream, float* data, std::size_t count);
 

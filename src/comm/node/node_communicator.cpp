@@ -19,7 +19,7 @@ namespace {
 
 using Kind = NodeCall::Kind;
 
-/// The ranks of a group on this node, when the group spans nodes.
+/// The ranks of a group on this node, if the group spans nodes.
 struct Neighbours {
   Neighbours(MPI_Comm group, int node, int key) {
     mpi_check(MPI_Comm_split(group, node, key, &comm), "MPI_Comm_split", "node");
@@ -34,7 +34,7 @@ struct Neighbours {
   int unwinding = std::uncaught_exceptions();
 };
 
-/// On one node, and, with a map of them, on several.
+/// A communicator on one node or, with a map, on several nodes.
 class NodeCommunicator final : public Communicator, public HasMpiHandle {
  public:
   NodeCommunicator(std::unique_ptr<Communicator> mpi, const std::string& name,
@@ -61,7 +61,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   ~NodeCommunicator() override {
     if (!broken_) return;
     abandon();
-    keep_forever(std::move(mpi_));  // freeing the group would wait for the rank that is missing
+    keep_forever(std::move(mpi_));  // freeing the group would wait for the missing rank
   }
 
   const char* transport() const override { return map_ ? "two-level" : "node"; }
@@ -179,7 +179,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     std::uint64_t sequence = 0;
     bool free = true;
   };
-  // An operation that MPI does, wrapped so that its exposed time is booked here, in one account.
+  // An operation of the inner MPI communicator, wrapped so that its exposed time is counted here.
   struct Forwarded final : CommRequest {
     void do_wait() override {
       CHOIR_CHECK(inner != nullptr, "wait() called twice on {}", owner->label_);
@@ -213,7 +213,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   };
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
-  /// This rank's, in windows.
+  /// This rank's index in windows.
   int place() const { return map_ ? map_->place_of(rank()) : rank(); }
 
   void check_usable() const {

@@ -1,6 +1,6 @@
 #pragma once
-// Slices that nodes work on in rounds, in bytes. The ranks that have the same place on each node
-// are a lane.
+// Byte ranges of the slices on which nodes work in rounds. The ranks that have the same index on
+// each node form a lane.
 #include <cstddef>
 #include <vector>
 
@@ -10,29 +10,29 @@
 
 namespace choir {
 
-/// What a lane works on: slices of all nodes, one behind another.
+/// The data of a lane: slices of all nodes, one after another.
 struct NodeLane {
-  std::size_t part;  ///< of the places that a rank serves
+  std::size_t part;  ///< index among the places that the rank serves
   int place;
   std::byte* slices;
   std::size_t element;  ///< bytes
-  std::size_t granule;  ///< elements that stay together
-  std::size_t count;    ///< elements of all slices, or of each where they are blocks of ranks
+  std::size_t granule;  ///< elements that are not divided
+  std::size_t count;    ///< elements of all slices, or of each slice if they are blocks of ranks
   bool blocks;
-  std::size_t first = 0;  ///< otherwise: elements of the call before them
+  std::size_t first = 0;  ///< for slices that are not blocks: elements of the call before them
 };
 
 /// Local, pure.
 class NodeLanes {
  public:
-  /// `places`: those that a rank serves. `in_tree` as of NodeRounds.
+  /// `places` are the places that a rank serves; `in_tree` is passed to NodeRounds.
   NodeLanes(const NodeMap& map, const std::vector<int>& places, bool in_tree);
 
   const NodeRounds& rounds() const { return rounds_; }
   /// Bytes of a lane before a slice.
   std::size_t begin_of(const NodeLane& lane, int slice) const;
   Chunk bytes_of(const NodeLane& lane, NodeRounds::Slices slices) const;
-  /// What a node has after so many rounds.
+  /// The slices that a node holds after `rounds` rounds.
   Chunk held(const NodeLane& lane, int node, int rounds) const {
     return bytes_of(lane, rounds_.held(node, rounds));
   }

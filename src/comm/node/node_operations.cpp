@@ -66,14 +66,14 @@ void NodeOperations::publish(Operation& operation) {
   operation.shared = true;
 }
 
-// Does at most `budget` bytes of this rank's share (per block); true when all is done.
+// Does at most `budget` bytes of this rank's share (per block); returns true when all is done.
 bool NodeOperations::work(Operation& operation, std::size_t budget) {
   const Kind kind = operation.call.kind;
   if (kind == Kind::barrier || size_ == 1) return true;
   return kind == Kind::all_gather ? collect(operation, budget) : reduce(operation, budget);
 }
 
-// Adds the same elements of all blocks, and writes them to all, or to this rank's.
+// Adds the same elements of all blocks, and writes the sums to all blocks or to this rank's block.
 bool NodeOperations::reduce(Operation& operation, std::size_t budget) {
   const NodeCall& call = operation.call;
   const std::size_t element = size_of(call.dtype);

@@ -1,6 +1,6 @@
 #pragma once
-// The collectives in the windows of a node, one after another in the order of their starts. Every
-// rank announces each of them when it starts it, and does its share, in pieces, once all have
+// Collectives in the windows of a node, one after another in the order of their starts. Every rank
+// announces a collective when it starts it, and does its share in steps once all ranks have
 // announced it.
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace choir {
 
 class NodeOperations final : public WindowOperations {
  public:
-  /// Collective over `comm`, of which this is `rank` of `size`; `label` is for messages.
+  /// Collective over `comm`, in which this is `rank` of `size`; `label` is for messages.
   NodeOperations(MPI_Comm comm, int rank, int size, const std::string& label,
                  const NodeOptions& options, std::shared_ptr<const NodeWindows> windows);
 
@@ -28,7 +28,7 @@ class NodeOperations final : public WindowOperations {
  private:
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
-  /// `cursor` counts the bytes of this rank's share that are done.
+  /// `cursor` counts the finished bytes of this rank's share.
   struct Operation {
     NodeCall call;
     std::uint64_t sequence = 0;

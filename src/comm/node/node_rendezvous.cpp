@@ -22,12 +22,12 @@ void pause_processor() {
 #endif
 }
 
-// Spins before the core is offered to others: some 20 us when each rank has its own core. A rank
-// that is bound to one core learns nothing about its neighbours, so that the count of all usable
-// cores helps unbound ranks alone. When in doubt, yielding costs a system call of 0.3 us.
+// Spins before the core is yielded: some 20 us if each rank has its own core. A rank that is bound
+// to one core cannot see whether others share it, so only unbound ranks profit from the count of
+// usable cores. In doubt, yielding costs a system call of 0.3 us.
 constexpr int kSpins = 400;
 
-// A look at the network costs about as much as giving the core away a few times.
+// Polling the network costs about as much as yielding the core a few times.
 constexpr int kYieldsPerProgress = 8;
 
 }  // namespace
@@ -103,7 +103,7 @@ void NodeRendezvous::time_out(Stage stage, std::uint64_t sequence, const NodeCal
       fmt::format("{} {} waited {} for rank{} {}, which {} not {}", label_,
                   describe(sequence, call), format_duration(timeout_), plural(count), missing,
                   count == 1 ? "has" : "have",
-                  stage == Stage::arrived ? "arrived" : "finished the share that is theirs"),
+                  stage == Stage::arrived ? "arrived" : "finished their share"),
       "look for an earlier error of that rank, or a rank that is stopped, swapped out or in "
       "another phase");
 }
@@ -113,8 +113,8 @@ void NodeRendezvous::require_same(std::uint64_t sequence, const NodeCall& call) 
     const NodeCall& theirs = board(p).calls[sequence % kCalls];
     if (theirs == call) continue;
     throw CommError(
-        fmt::format("{}: ranks do different things: rank {} calls {}, rank {} calls {}", label_,
-                    name(rank_), describe(sequence, call), name(p), describe(sequence, theirs)),
+        fmt::format("{}: ranks disagree: rank {} calls {}, rank {} calls {}", label_, name(rank_),
+                    describe(sequence, call), name(p), describe(sequence, theirs)),
         "every rank of a communicator makes the same calls in the same order");
   }
 }

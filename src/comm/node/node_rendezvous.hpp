@@ -1,7 +1,7 @@
 #pragma once
-// Where the ranks of a node meet: each has a few cache lines in shared memory in which it says how
-// far it has come and what it is about to do. There is neither an MPI call nor a lock, only a
-// release store against acquire loads.
+// Synchronisation of the ranks of a node. Each rank publishes its progress and its next call in a
+// few cache lines of shared memory. There is neither an MPI call nor a lock, only a release store
+// against acquire loads.
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace choir {
 
-/// What one rank is about to do, for all to compare.
+/// The next call of a rank, for comparison between ranks.
 struct NodeCall {
   enum class Kind : std::uint8_t { barrier, all_reduce, reduce_scatter, all_gather };
   std::uint64_t window = 0, offset = 0, count = 0;
@@ -26,24 +26,23 @@ class NodeRendezvous {
  public:
   enum class Stage { arrived, done };
 
-  /// Collective. `names`: what messages call the ranks of `comm`; empty: by their numbers.
+  /// Collective. `names` are the ranks of `comm` as messages call them; if empty, their numbers.
   NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options,
                  std::vector<int> names = {});
 
-  /// Local: publishes the call with this number (1, 2, ...) and everything written before.
+  /// Publishes the call with this number (1, 2, ...) and everything written before. Local.
   void arrive(std::uint64_t sequence, const NodeCall& call);
-  /// Local: publishes that this rank's share of call `sequence` is done.
+  /// Publishes that this rank's share of call `sequence` is done. Local.
   void finish(std::uint64_t sequence);
-  /// True when all ranks have reached the stage of that call; what they wrote before is then
-  /// visible.
+  /// True if all ranks have reached the stage of that call; their earlier writes are then visible.
   bool reached(Stage stage, std::uint64_t sequence) const;
-  /// Waits for reached(); CommError after the time-out, naming who is missing.
+  /// Waits for reached(). Throws CommError with the missing ranks after the timeout.
   void await(Stage stage, std::uint64_t sequence, const NodeCall& call);
-  /// After `arrived` was reached: CommError when the ranks are about to do different things.
+  /// Called after `arrived` was reached: throws CommError if the ranks announced different calls.
   void require_same(std::uint64_t sequence, const NodeCall& call) const;
 
-  /// One moment of a wait, the `idle`-th in which nothing happened. MPI goes on meanwhile: what
-  /// this rank has sent elsewhere may be what another one waits for.
+  /// One step of a wait; `idle` counts the steps without progress. MPI makes progress meanwhile,
+  /// because another rank may wait for a message that this rank has sent.
   void pause(int idle) const;
   [[noreturn]] void time_out(Stage stage, std::uint64_t sequence, const NodeCall& call) const;
 

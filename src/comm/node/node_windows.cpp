@@ -26,7 +26,8 @@ std::byte* align_up(void* at) {
   return static_cast<std::byte*>(at) + (kAlignment - address % kAlignment) % kAlignment;
 }
 
-// Reading one byte of each page maps it, so that the first collective does not pay for page faults.
+// Reads one byte of each page, which maps it, so that the first collective does not pay for page
+// faults.
 void map_pages(const std::byte* from, std::size_t bytes) {
   const volatile std::byte* at = from;
   for (std::size_t i = 0; i < bytes; i += kPage) static_cast<void>(at[i]);
@@ -73,12 +74,12 @@ std::optional<CommError> take_lock(std::optional<RoomLock>& lock, MPI_Comm comm,
   int ranks = 1, rank = 0;
   MPI_Comm_size(comm, &ranks);
   MPI_Comm_rank(comm, &rank);
-  std::array<std::string, 2> texts;  // of the error, and its hint
+  std::array<std::string, 2> texts;  // text of the error, and its hint
   if (rank == 0) {
     try {
       const double forever = std::numeric_limits<double>::infinity();
       lock.emplace(RoomLock::usual_path(), timeout_seconds > 0 ? timeout_seconds : forever, [&] {
-        int found = 0;  // MPI goes on: the others may wait for what this rank has sent
+        int found = 0;  // progress of MPI: others may wait for a message from this rank
         MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
       });
     } catch (const CommError& error) {
@@ -99,10 +100,11 @@ std::optional<CommError> take_lock(std::optional<RoomLock>& lock, MPI_Comm comm,
 
 }  // namespace
 
-// MPI libraries on Linux back these windows with /dev/shm, whose size a container may cut to 64 MB;
-// writing past it is a bus error, not a return code, so the room is looked for before. Groups of a
-// node do so at the same time: the first rank of each keeps the others away until its window has
-// been written to. It does so when all of its group have come, so that it waits for nobody else.
+// MPI libraries on Linux back these windows with /dev/shm, whose size a container may limit to 64
+// MB. Writing past it is a bus error and not a return code, so the free space is checked before.
+// Several groups of a node check at the same time: the first rank of each group excludes the others
+// until its window has been written. It takes the lock when its whole group has arrived, so that it
+// waits for nobody while it holds the lock.
 SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes,
                            double timeout_seconds)
     : bytes_(bytes), unwinding_(std::uncaught_exceptions()) {
@@ -125,7 +127,7 @@ SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t b
   if (available < wanted) {
     CommError error(
         fmt::format("{}: a node-shared window of {} for {} ranks does not fit into /dev/shm, "
-                    "which has {} left",
+                    "which has {} free",
                     name, format_bytes(wanted), ranks, format_bytes(available)),
         "enlarge /dev/shm (containers: --shm-size), or set parallel.transport=mpi");
     error.set_agreed_ranks(ranks);
@@ -154,8 +156,8 @@ void SharedWindow::allocate(MPI_Comm comm, const std::string& name, std::size_t 
   MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
   mpi_check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all", name);
 
-  // Each process maps the window where it likes, so a shift is the same for all only if its owner
-  // chose it.
+  // Each process maps the window at another address, so an alignment shift is the same for all only
+  // if the owner of the block chooses it.
   std::vector<std::int64_t> shifts(static_cast<std::size_t>(ranks));
   shifts[static_cast<std::size_t>(rank)] = align_up(mine) - static_cast<std::byte*>(mine);
   mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, shifts.data(), 1, MPI_INT64_T, comm),
@@ -171,7 +173,7 @@ void SharedWindow::allocate(MPI_Comm comm, const std::string& name, std::size_t 
 
 SharedWindow::~SharedWindow() {
   const bool left = abandoned_ || std::uncaught_exceptions() > unwinding_;
-  if (left && alone_) keep_forever(std::move(alone_));  // messages may still be on their way to it
+  if (left && alone_) keep_forever(std::move(alone_));  // messages may still be sent to it
   if (window_ == MPI_WIN_NULL || left) return;
   MPI_Win_unlock_all(window_);
   MPI_Win_free(&window_);

@@ -1,5 +1,5 @@
 #pragma once
-// The shared-memory windows of a node, in each of which every rank has a block that all can
+// The shared-memory windows of a node. In each window every rank has a block that all ranks can
 // address.
 #include <memory>
 #include <string>
@@ -14,10 +14,10 @@ struct NodeCall;
 
 class SharedWindow {
  public:
-  /// Collective; every rank gives the same size. Blocks are zeroed by their owners (first touch
-  /// places them in the owner's memory) and mapped by everybody. CommError on all ranks when there
-  /// is no room, or when another process keeps the lock of the node's memory for longer than the
-  /// time-out (0: for ever).
+  /// Collective; every rank passes the same size. Blocks are zeroed by their owners (the first
+  /// touch allocates them in the owner's memory) and mapped by all ranks. Throws CommError on all
+  /// ranks if there is no room, or if another process holds the lock of the node's memory longer
+  /// than the timeout (0: no limit).
   SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes, double timeout_seconds);
   /// Collective, except while an exception unwinds: then nothing is freed.
   ~SharedWindow();
@@ -26,41 +26,41 @@ class SharedWindow {
 
   std::byte* block(int rank) const { return blocks_[static_cast<std::size_t>(rank)]; }
   std::size_t bytes() const { return bytes_; }
-  /// Leaves the window behind instead of freeing it, because a peer is missing.
+  /// Prevents the destructor from freeing the window, because a peer is missing.
   void abandon() { abandoned_ = true; }
 
  private:
   void allocate(MPI_Comm comm, const std::string& name, std::size_t padded);
   std::size_t bytes_;
-  AlignedMemory alone_;  ///< of a single rank, which shares it with nobody
+  AlignedMemory alone_;  ///< memory of a single rank, which is not shared
   MPI_Win window_ = MPI_WIN_NULL;
   std::vector<std::byte*> blocks_;
   bool abandoned_ = false;
   int unwinding_;
 };
 
-/// The windows of a communicator, each of which is a buffer that it allocated. Their numbers are
-/// equal on all ranks, for buffers are allocated collectively. It lives as long as the communicator
-/// or one of its buffers needs it.
+/// The windows of a communicator, one for each buffer that it allocated. Their numbers are equal on
+/// all ranks, because buffers are allocated collectively. The communicator and its buffers share
+/// this object.
 class NodeWindows {
  public:
   NodeWindows() { windows_.reserve(256); }
   void add(SharedWindow& window) { windows_.push_back(&window); }
-  /// Its number is not given again.
+  /// The number of a removed window is not reused.
   void remove(SharedWindow& window);
   const SharedWindow& operator[](std::uint64_t number) const { return *windows_[number]; }
-  /// Finds the window whose block of `rank` holds [data, data + bytes) and notes its number and
-  /// the offset.
+  /// Finds the window in which the block of `rank` holds [data, data + bytes), and stores its
+  /// number and the offset in `call`.
   bool locate(const void* data, std::size_t bytes, int rank, NodeCall& call) const;
-  /// Leaves all of them behind, because a peer is missing.
+  /// Prevents all windows from being freed, because a peer is missing.
   void abandon();
 
  private:
   std::vector<SharedWindow*> windows_;  // nullptr once freed
 };
 
-/// Collective: a new window, which is in `windows` as long as the buffer lives. `places`: where the
-/// buffer's ranks are others than the window's, the rank there of each, or -1.
+/// Collective: a new window, which is in `windows` as long as the buffer lives. If the ranks of the
+/// buffer are not those of the window, `places` has the window's rank of each of them, or -1.
 std::unique_ptr<CommBuffer> allocate_window(MPI_Comm comm, const std::string& name,
                                             std::size_t bytes, int rank, double timeout_seconds,
                                             std::shared_ptr<NodeWindows> windows,

@@ -34,7 +34,7 @@ void require_own(int file, const std::string& path) {
     refuse(path, fmt::format("belongs to user {}, not to {}", status.st_uid, geteuid()));
 }
 
-/// "process 4711 (choir)"; the kernel lists who holds a lock, but not processes of containers.
+/// "process 4711 (choir)"; the kernel lists the holders of a lock, except processes of containers.
 std::string holder_of(int file) {
   struct stat status {};
   if (fstat(file, &status) != 0) return "an unknown process";
@@ -65,8 +65,8 @@ RoomLock::RoomLock(const std::string& path, double seconds, const std::function<
   if (file_ < 0) {
     if (errno == ELOOP) refuse(path, "is a link");
     if (errno == EISDIR || errno == EACCES || errno == ENXIO)
-      refuse(path,
-             fmt::format("cannot be opened ({}): is it somebody else's?", std::strerror(errno)));
+      refuse(path, fmt::format("cannot be opened ({}): does it belong to another user?",
+                               std::strerror(errno)));
     return;
   }
   try {

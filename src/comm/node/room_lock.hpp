@@ -1,20 +1,21 @@
 #pragma once
-// The lock of a node's shared memory: its holder is the only process of this user that is between
-// looking for room and taking it.
+// The lock of a node's shared memory. Only its holder, among the processes of this user, checks the
+// free space and then allocates it.
 #include <functional>
 #include <string>
 
 namespace choir {
 
+/// Held by at most one process of this user while it checks the free space and allocates it.
 class RoomLock {
  public:
-  /// Its file; everybody may make files in that folder.
+  /// Path of the lock file, in a folder in which every user may create files.
   static std::string usual_path();
 
-  /// Local. Waits for the lock, at most so many seconds, and calls `idle` meanwhile. The lock of a
-  /// process that dies is released. Where no such file can be made because there is no such folder,
-  /// or the file system has no locks, nothing is locked. CommError where the wait is over, naming
-  /// the holder, and where the file is a link, no regular file, or belongs to somebody else.
+  /// Waits at most `seconds` for the lock and calls `idle` meanwhile. The system releases the lock
+  /// of a process that dies. Nothing is locked if the folder does not exist or the file system has
+  /// no locks. Throws CommError with the holder after the timeout, and if the file is a link, not a
+  /// regular file, or owned by another user. Local.
   RoomLock(const std::string& path, double seconds, const std::function<void()>& idle);
   ~RoomLock();
   RoomLock(const RoomLock&) = delete;

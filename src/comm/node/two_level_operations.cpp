@@ -19,14 +19,14 @@ using Kind = NodeCall::Kind;
 using Stage = NodeRendezvous::Stage;
 
 constexpr std::size_t kCacheLine = 64;
-constexpr int kTags = 4096;  // pieces on their way are far fewer, so that no two share a tag
+constexpr int kTags = 4096;  // far more than pieces in flight, so that no two share a tag
 
 bool is_narrow(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::f16;
 }
 
-// Room for a message from each node is kept for every piece: where there are many nodes, pieces get
-// fewer first, and then messages shorter.
+// Every piece reserves room for a message from each node. With many nodes there are fewer pieces
+// first, and then shorter messages.
 constexpr std::size_t kRoom = std::size_t{4} << 20, kFewestPieces = 4, kMostPieces = 16;
 
 std::size_t bytes_of_message(const NodeOptions& options, int nodes) {
@@ -81,7 +81,7 @@ TwoLevelOperations::TwoLevelOperations(MPI_Comm group, MPI_Comm inside, NodeMap 
 TwoLevelOperations::~TwoLevelOperations() {
   const bool in_flight = std::any_of(pieces_.begin(), pieces_.end(),
                                      [](const Piece& piece) { return piece.operation != nullptr; });
-  if (in_flight && staging_) keep_forever(std::move(staging_));  // MPI may still write to it,
+  if (in_flight && staging_) keep_forever(std::move(staging_));  // MPI may still write to it
   if (in_flight && work_) keep_forever(std::move(work_));        // or read it
   if (!abandoned_ && std::uncaught_exceptions() == unwinding_) MPI_Comm_free(&comm_);
 }
@@ -150,7 +150,7 @@ void TwoLevelOperations::complete(std::uint64_t sequence) {
 
 bool TwoLevelOperations::step() {
   bool moved = false;
-  for (std::uint64_t k = 0; k < pieces_.size(); ++k) {  // the oldest first
+  for (std::uint64_t k = 0; k < pieces_.size(); ++k) {  // oldest piece first
     Piece& piece = pieces_[(begun_ + k) % pieces_.size()];
     if (piece.operation == nullptr || !messages_done(piece)) continue;
     proceed(piece);
@@ -169,7 +169,8 @@ bool TwoLevelOperations::all_arrived(Operation& operation) {
   return operation.arrived = true;
 }
 
-// All ranks cut alike and begin in the same order, so that a piece has one number everywhere.
+// All ranks divide operations alike and begin the pieces in the same order, so a piece has the same
+// number everywhere.
 bool TwoLevelOperations::begin_piece() {
   Piece& piece = pieces_[begun_ % pieces_.size()];
   if (piece.operation != nullptr) return false;
@@ -231,7 +232,7 @@ const NodeLanes& TwoLevelOperations::lanes(const NodeCall& call) const {
   return in_any_order ? quick_ : in_tree_;
 }
 
-// Each place has a part of the piece of an all-reduce, of which all nodes have slices; otherwise
+// In an all-reduce each place has a part of the piece, of which all nodes have slices; otherwise
 // the slices are the blocks of the ranks that have this place.
 NodeLane TwoLevelOperations::lane(const Piece& piece, std::size_t part) const {
   const NodeCall& call = piece.operation->call;
@@ -322,7 +323,7 @@ bool TwoLevelOperations::all_reduce(Piece& piece) {
   return true;
 }
 
-// What a rank of another node gets, its partner here adds and sends.
+// The blocks of ranks of other nodes are added and sent by their partners on this node.
 bool TwoLevelOperations::reduce_scatter(Piece& piece) {
   const NodeCall& call = piece.operation->call;
   const NodeLanes& lanes = this->lanes(call);
@@ -365,7 +366,8 @@ bool TwoLevelOperations::all_gather(Piece& piece) {
   return true;
 }
 
-// One rank of each node tells and hears of more of them in each round; its neighbours wait for it.
+// One rank of each node synchronises with ever more distant nodes in the rounds; the other ranks of
+// the node wait for it.
 bool TwoLevelOperations::barrier(Piece& piece) {
   const int nodes = map_.nodes(), distance = 1 << piece.phase;
   if (place_ != 0 || distance >= nodes) return false;
@@ -384,8 +386,8 @@ void TwoLevelOperations::receive(Piece& piece, int from, std::byte* data, std::s
     piece.messages.push_back({.send = false, .data = data, .bytes = bytes, .peer = from});
 }
 
-// What is received is posted first, so that it finds its place. The phases of a reduction have tags
-// of their own, for a partner may be one ahead.
+// Receives are posted before sends, so that messages find their buffers. Successive phases have
+// different tags, because a partner may be one phase ahead.
 void TwoLevelOperations::post(Piece& piece) {
   const int tag = 2 * piece.tag + piece.phase % 2;
   piece.requests.resize(piece.messages.size(), MPI_REQUEST_NULL);

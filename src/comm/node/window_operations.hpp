@@ -1,5 +1,6 @@
 #pragma once
-// What works on the collectives in windows, one after another in the order of their starts.
+// Interface of the collectives in windows, which proceed one after another in the order of their
+// starts.
 #include <cstdint>
 
 #include "src/comm/node/node_rendezvous.hpp"
@@ -10,20 +11,21 @@ class WindowOperations {
  public:
   virtual ~WindowOperations() = default;
 
-  /// Whether sums of this sort may be done in windows at all. Equal on all ranks.
+  /// True if such sums can be computed in windows. Equal on all ranks.
   virtual bool takes(DType dtype, ReduceOp op, Summation order) const = 0;
-  /// Number of the operation that begins next: 1, 2, ...
+  /// Number of the next operation: 1, 2, ...
   virtual std::uint64_t next() const = 0;
-  /// Local: announces it. At most Communicator::kMaxInFlight are under way, which the caller sees
-  /// to.
+  /// Announces the call. The caller ensures that at most Communicator::kMaxInFlight are in flight.
+  /// Local.
   virtual std::uint64_t begin(const NodeCall& call) = 0;
-  /// Completes all operations up to `sequence`, in the order of their starts: that is what makes
-  /// waits free of deadlock, for every rank works through the same list. CommError where ranks are
-  /// missing or do different things.
+  /// Completes all operations up to `sequence` in the order of their starts. Every rank works
+  /// through the same list, so waits cannot deadlock. Throws CommError if ranks are missing or
+  /// their calls differ.
   virtual void complete(std::uint64_t sequence) = 0;
-  /// Goes on with them for at most a piece, without waiting; true when `sequence` is complete.
+  /// Continues the operations by at most one step, without waiting. Returns true if `sequence` is
+  /// complete.
   virtual bool advance(std::uint64_t sequence) = 0;
-  /// Frees nothing that another rank may still use.
+  /// Prevents memory that another rank may still use from being freed.
   virtual void abandon() = 0;
 };
 

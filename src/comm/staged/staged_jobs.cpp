@@ -27,8 +27,8 @@ StagedJobs::~StagedJobs() {
   std::unique_lock lock(shared_->mutex);
   shared_->stop = true;
   shared_->changed.notify_all();
-  // Without an error, everything was waited for. With one, a peer may never come, and the thread is
-  // left behind in MPI, for the process is about to abort.
+  // Without an error, all jobs were waited for. After an error a peer may never answer, and the
+  // thread is left behind in MPI, because the process is about to abort.
   constexpr std::chrono::seconds kPatience{1};
   if (!shared_->changed.wait_for(lock, kPatience, [&] { return shared_->ended; })) {
     thread_.detach();

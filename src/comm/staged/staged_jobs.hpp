@@ -1,7 +1,6 @@
 #pragma once
-// The host's part of staged collectives. Jobs are done one after the other in the order of their
-// starts, which is the same on every rank: on a thread of their own, or on the caller's when it
-// waits.
+// The host's part of staged collectives. Jobs run one after the other in the order of their starts,
+// which is the same on every rank, on a thread of their own or on the caller's thread in wait().
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -16,17 +15,18 @@
 
 namespace choir {
 
+/// The queue of jobs and the thread that runs them.
 class StagedJobs {
  public:
   struct Work {
     CommCall kind = CommCall::barrier;
-    void* data = nullptr;          ///< what is overwritten
-    const void* source = nullptr;  ///< what is only read
-    std::size_t count = 0;         ///< elements; bytes where the call has bytes
+    void* data = nullptr;          ///< overwritten memory
+    const void* source = nullptr;  ///< memory that is only read
+    std::size_t count = 0;         ///< elements, or bytes if the call counts bytes
     DType dtype = DType::u8;
     ReduceOp op = ReduceOp::sum;
     Summation order = Summation::fast;
-    int peer = 0;  ///< root, or the other end
+    int peer = 0;  ///< root, or the other rank of a message
     int tag = 0;
     const std::int64_t* counts = nullptr;
     const std::int64_t* offsets = nullptr;
@@ -39,7 +39,7 @@ class StagedJobs {
     virtual void perform(const Work& work, const Event& ready, Event& done) = 0;
   };
 
-  /// `traffic` gets the time of wait(); `name` is for messages.
+  /// wait() adds its time to `traffic`; `name` is for messages.
   StagedJobs(std::shared_ptr<Worker> worker, Device& device, std::string name, bool threaded,
              CommTraffic& traffic);
   ~StagedJobs();
@@ -59,7 +59,7 @@ class StagedJobs {
     std::uint64_t sequence = 0;
     bool free = true;
   };
-  /// What the thread uses, kept alive by it when it has to be left behind.
+  /// State of the thread, which keeps it alive if it is left behind.
   struct Shared {
     std::shared_ptr<Worker> worker;
     Device* device = nullptr;
@@ -69,12 +69,12 @@ class StagedJobs {
     std::array<Work, kJobs> works;
     std::array<std::unique_ptr<Event>, kJobs> ready, done;
     std::uint64_t started = 0, finished = 0;
-    std::exception_ptr failure;  ///< of the first job that failed; none runs after it
+    std::exception_ptr failure;  ///< from the first job that failed; none runs after it
     bool stop = false, ended = false;
   };
   static void serve(const std::shared_ptr<Shared>& shared);
   static void run_next(Shared& shared, std::unique_lock<std::mutex>& lock);
-  /// `last`: no other wait for this job follows.
+  /// `last` is true if no other wait for this job follows.
   void wait(Job& job, bool last);
   bool test(const Job& job);
 

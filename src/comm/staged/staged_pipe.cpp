@@ -126,7 +126,7 @@ bool StagedExchange::advance(Lane& lane, std::span<const Message> messages) {
   for (std::uint64_t k = lane.passed; k < lane.begun; ++k) {
     Half& half = lane.half(k);
     if (half.state == State::copying) {     // of a send
-      if (!half.copied->complete()) break;  // or a later piece would overtake it
+      if (!half.copied->complete()) break;  // a later chunk would overtake it
       post(half);
       progress = true;
     }

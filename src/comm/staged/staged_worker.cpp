@@ -57,10 +57,10 @@ void StagedWorker::dispatch(const Work& w, const Event& ready) {
   }
 }
 
-// The number of elements in one of `blocks` equal parts of a slot.
+// Number of elements in one of `blocks` equal parts of a slot.
 std::size_t StagedWorker::piece_limit(DType dtype, std::size_t blocks) const {
   const std::size_t bytes = pipe_.slot_bytes() / blocks;
-  // These are whole pieces of the reductions of the host, where there is room for one.
+  // A part holds whole chunks of the host's reductions if there is room for one.
   const std::size_t unit =
       bytes >= MpiOptions{}.reduce_chunk_bytes ? MpiOptions{}.reduce_chunk_bytes : kLeastBytes;
   return bytes / unit * unit / size_of(dtype);
@@ -206,8 +206,8 @@ void StagedWorker::for_blocks(const Work& w, const F& f) const {
         static_cast<std::size_t>(w.counts[p]));
 }
 
-// Blocks of any size go to or from one rank, one peer after the other, for the root alone is the
-// limit.
+// Blocks of any size are sent to or from one rank, one peer after the other, because only the root
+// limits the speed.
 void StagedWorker::gather(const Work& w) {
   if (host_->rank() != w.peer) return send(w.source, w.count, w.peer, kBlockTag);
   for_blocks(w, [&](int peer, std::size_t offset, std::size_t bytes) {

@@ -1,5 +1,5 @@
 #pragma once
-// The collectives of device memory, piece by piece: down into pinned memory, over the communicator
+// Collectives on device memory, chunk by chunk: down into pinned memory, through the communicator
 // of the host, and up again.
 #include <memory>
 
@@ -8,12 +8,13 @@
 
 namespace choir {
 
+/// Runs each collective chunk by chunk through a StagedPipe.
 class StagedWorker final : public StagedJobs::Worker {
  public:
-  /// The tag of gather and scatter. The tags of messages stay below it.
+  /// The tag of gather and scatter. The tags of messages are below it.
   static constexpr int kBlockTag = 29999;
 
-  /// Borrows the device. `slot_bytes`: of pinned memory, for each of the pieces under way.
+  /// Borrows the device. `slot_bytes` is the pinned memory of each chunk in flight.
   StagedWorker(std::unique_ptr<Communicator> host, Device& device, std::size_t slot_bytes);
   void perform(const StagedJobs::Work& work, const Event& ready, Event& done) override;
 

@@ -19,7 +19,8 @@ struct Hooks {
 };
 
 Hooks& hooks() {
-  static auto* all = new Hooks();  // a thread that was left behind may still look
+  static auto* all = new Hooks();  // never destroyed: a thread that was left behind may still use
+                                   // it
   return *all;
 }
 
@@ -47,7 +48,8 @@ AbortHook::~AbortHook() {
 bool AbortHook::run_all(double seconds) {
   return run_bounded(
       [] {
-        // Held throughout: what an action uses must not go while it runs.
+        // The lock is held throughout, so that an action's objects cannot be destroyed while it
+        // runs.
         const std::lock_guard lock(hooks().mutex);
         for (const auto& [number, action] : hooks().actions) action();
       },

@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What every rank tells the others.
+/// The data that every rank sends to the others.
 struct Place {
   std::int32_t leader = 0;
   std::array<char, 60> host{};
@@ -51,7 +51,7 @@ std::string report_path(const std::string& directory) {
   return directory + "/report.txt";
 }
 
-// Over NFS, a folder is looked at anew only once it has been changed from here.
+// An NFS client rereads a folder only after it has changed the folder itself.
 void look_anew(const std::string& directory, int leader) {
   const std::string mark = fmt::format("{}/looking_{}", directory, leader);
   mkdir(mark.c_str(), 0777);
@@ -62,7 +62,7 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Times become how long ago they were; 0 stays "not yet".
+/// Times are converted to durations before `now`; 0 means "not yet" and becomes null.
 Json seconds_since(double time, double now) {
   return time > 0 ? Json(now - time) : Json();
 }
@@ -156,10 +156,10 @@ std::string FlightExchange::path_of(int leader) const {
   return fmt::format("{}/seen_by_{}.json", directory_, leader);
 }
 
-// It is written under another name first, so that nobody reads half of it.
+// The file is written under another name first, so that nobody reads an incomplete one.
 std::string FlightExchange::leave(const std::vector<RankFlight>& flights) const {
   const std::string path = path_of(leader_), part = path + ".part";
-  unlink(part.c_str());  // a pipe of that name would block who is to end a hang
+  unlink(part.c_str());  // opening a pipe of that name would block
   std::FILE* file = std::fopen(part.c_str(), "wxe");
   if (file == nullptr) return fmt::format("cannot write {}: {}", part, std::strerror(errno));
   const std::string text = flights_text(launch_, flights, now_seconds());
@@ -179,7 +179,7 @@ bool FlightExchange::claim() const {
 
 void FlightExchange::keep(const std::string& report) const {
   std::FILE* file = std::fopen(report_path(directory_).c_str(), "we");
-  if (file == nullptr) return;  // it is on standard error, too
+  if (file == nullptr) return;  // the report is also on standard error
   std::fputs((printable(report) + "\n").c_str(), file);
   std::fclose(file);
 }
@@ -225,14 +225,14 @@ std::string report_of_all(const FlightExchange::Gathered& gathered, double now) 
   if (!gathered.silent.empty())
     add(fmt::format("nothing came from {}: stopped, dead, cut off, or still within their time",
                     join(gathered.silent, ", ")));
-  return text.empty() ? "nobody is seen to keep the others waiting" : text;
+  return text.empty() ? "no rank is seen to keep the others waiting" : text;
 }
 
 std::string flights_text(std::uint64_t launch, const std::vector<RankFlight>& flights, double now) {
   Json ranks = Json::array();
   for (const RankFlight& rank : flights) ranks.push_back(to_json(rank, now));
   const Json all{{"launch", launch}, {"written", wall_seconds()}, {"ranks", std::move(ranks)}};
-  // A phase may have been cut in the middle of a letter.
+  // A phase may have been cut in the middle of a character.
   return dumped_safely(all);
 }
 
@@ -243,7 +243,7 @@ std::vector<RankFlight> flights_of_text(const std::string& text, std::uint64_t l
     const Json all = parsed_json(text);
     if (all.at("launch").get<std::uint64_t>() != launch) return {};
     double since = wall_seconds() - all.at("written").get<double>();
-    // The wall clocks of the two nodes disagree: what is known is only that it was a moment ago.
+    // The wall clocks of the two nodes disagree, so it was a moment ago.
     if (since < 0 || since > kLongest) since = 0;
     for (const Json& rank : all.at("ranks")) flights.push_back(flight_of(rank, now - since));
   } catch (const Json::exception&) {

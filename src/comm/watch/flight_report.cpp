@@ -29,7 +29,7 @@ bool gone(const RankFlight& rank) {
   return rank.state == ProcessState::dead || rank.state == ProcessState::stopped;
 }
 
-// Somebody waits for the call, or will wait for it, because it was started.
+// True if a thread waits for the call, or will wait for it because it was started.
 bool open(const CallRecord& call) {
   return call.end == 0 && call.state != CallState::queued;
 }
@@ -48,7 +48,8 @@ const GroupRecord* member_of(const RankFlight& rank, std::uint64_t group) {
   return nullptr;
 }
 
-/// The rank has begun the call but does something else: its share of the work may be missing.
+/// True if the rank has begun the call but does something else, so that its share of the work may
+/// be missing.
 bool leaves(const RankFlight& rank, const CallRecord& call) {
   return std::any_of(rank.calls.begin(), rank.calls.end(), [&](const CallRecord& c) {
     return c.group == call.group && c.sequence == call.sequence && c.call == call.call &&
@@ -62,8 +63,9 @@ struct Delay {
   const CallRecord* in = nullptr;
 };
 
-/// Who keeps whom waiting, as far as can be seen: ranks that have not entered a collective that
-/// another one waits in, and those from which (or to which) a message is awaited.
+/// The pairs of ranks in which one keeps the other waiting, as far as is visible: ranks that have
+/// not entered a collective in which another one waits, and ranks from which (or to which) a
+/// message is awaited.
 std::vector<Delay> delays(std::span<const RankFlight> ranks) {
   std::vector<Delay> found;
   const auto missing = [](const RankFlight& rank, const CallRecord& call) {
@@ -74,7 +76,7 @@ std::vector<Delay> delays(std::span<const RankFlight> ranks) {
   };
   for (const RankFlight& waiting : ranks)
     for (const CallRecord& call : waiting.calls)
-      if (waited_for(call))  // of each of its threads
+      if (waited_for(call))  // each thread may wait for a call
         for (const RankFlight& other : ranks)
           if (&other != &waiting && missing(other, call))
             found.push_back({&other, &waiting, &call});
@@ -89,7 +91,7 @@ std::string last_call(const RankFlight& rank, double now) {
   if (rank.calls.empty()) return "it has made no call";
   const CallRecord& last = rank.calls.back();
   if (open(last))
-    return fmt::format("its last call: {}, {} since {}", describe(last), name_of(last.state),
+    return fmt::format("its last call: {}, {} (for {})", describe(last), name_of(last.state),
                        ago(last.start, now));
   return fmt::format("its last call: {}, {} {} ago", describe(last), name_of(last.state),
                      ago(last.end > 0 ? last.end : last.start, now));
@@ -108,12 +110,12 @@ std::string sentence(const Delay& delay, double now) {
   const RankFlight& rank = *delay.by;
   std::string text = name_of(rank) + " ";
   text += is_collective(delay.in->call)
-              ? fmt::format("{} {}, where",
-                            leaves(rank, *delay.in) ? "has begun but does not go on with"
-                                                    : "has not entered",
-                            describe(*delay.in))
+              ? fmt::format(
+                    "{} {}, where",
+                    leaves(rank, *delay.in) ? "has begun but does not continue" : "has not entered",
+                    describe(*delay.in))
               : fmt::format("is the other end of {}, in which", describe(*delay.in));
-  return text + fmt::format(" {} waits since {}; {}; in phase \"{}\"", place_of(*delay.of),
+  return text + fmt::format(" {} has waited for {}; {}; in phase \"{}\"", place_of(*delay.of),
                             ago(delay.in->start, now), last_call(rank, now), rank.phase);
 }
 
@@ -189,7 +191,8 @@ ProcessState state_of_process(int process) {
   char line[512] = {};
   const std::size_t length = std::fread(line, 1, sizeof line - 1, file);
   std::fclose(file);
-  // "pid (name) S ...": the name may contain anything, the state follows the last parenthesis.
+  // The line is "pid (name) S ...". The name may contain anything; the state follows the last
+  // parenthesis.
   const std::string_view text(line, length);
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string_view::npos || name_end + 2 >= text.size())

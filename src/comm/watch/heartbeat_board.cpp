@@ -16,7 +16,7 @@
 namespace choir {
 namespace {
 
-/// Process ids mean the same to processes for which this number is the same.
+/// A number that is equal for processes in the same namespace of process ids.
 std::uint64_t process_space() {
   struct stat about {};
   return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
@@ -24,17 +24,17 @@ std::uint64_t process_space() {
 
 }  // namespace
 
-// What is not atomic is written before the first barrier.
+// Members that are not atomic are written before the first barrier.
 struct HeartbeatBoard::Entry {
   std::atomic<std::int64_t> beats;
   std::atomic<bool> waiting;
-  std::atomic<bool> left;      // in good order
-  std::atomic<bool> reported;  // of the first rank: somebody speaks for the node
+  std::atomic<bool> left;      // the rank left in good order
+  std::atomic<bool> reported;  // of the first rank: some rank reports for the node
   std::atomic<double> alive;
   std::int64_t world_rank;
   std::uint64_t space;
   int process;
-  std::array<SharedName, 4> phase;  // pieces of 31 bytes
+  std::array<SharedName, 4> phase;  // parts of 31 bytes
   FlightLog log;
 };
 
@@ -93,7 +93,7 @@ int HeartbeatBoard::leader() const {
   return static_cast<int>(entry(0)->world_rank);
 }
 
-// If the next rank is dead, too, nobody else looks after those behind it.
+// If the next rank is dead too, no other rank watches the ranks after it.
 std::string HeartbeatBoard::dead() const {
   std::string text;
   for (int i = 1; i < ranks_; ++i) {

@@ -34,22 +34,22 @@ void report_and_abort(const std::string& report) {
   MpiSession::abort(ExitCode::communication);
 }
 
-// Looks several times per time-out rather than at the exact moment, so that a beat need not wake
-// the thread, and often enough to see the dead.
+// Checks several times per timeout and not at the exact moment, so that a beat need not wake the
+// thread, and often enough to notice dead processes.
 std::chrono::duration<double> interval_for(double timeout_seconds) {
   constexpr double kLooks = 10, kShortest = 0.005, kLongest = 0.5;
   return std::chrono::duration<double>(std::clamp(timeout_seconds / kLooks, kShortest, kLongest));
 }
 
-/// Returns why that failed, or "".
+/// Returns why the files could not be written, or "".
 std::string write_tables(const std::string& directory, const std::vector<RankFlight>& flights) {
   mkdir(directory.c_str(), 0777);
   const double now = now_seconds();
   for (const RankFlight& rank : flights) {
     const std::string path = fmt::format("{}/rank_{}.txt", directory, rank.world_rank);
-    // Another rank may end the job at any time and must not leave half a table behind.
+    // Another rank may end the job at any time and must not leave an incomplete table behind.
     const std::string part = fmt::format("{}.{}", path, getpid());
-    unlink(part.c_str());  // a pipe of that name would block
+    unlink(part.c_str());  // opening a pipe of that name would block
     std::FILE* file = std::fopen(part.c_str(), "wxe");
     if (file == nullptr) return fmt::format("cannot write {}: {}", part, std::strerror(errno));
     std::fputs(printable(flight_table(rank, now)).c_str(), file);
@@ -139,8 +139,8 @@ std::string Watchdog::still_text(double silent) const {
   return behind.empty() ? text : text + "; " + behind;
 }
 
-// Whoever is first writes for the ranks of its node, and whoever comes next writes the same files
-// again. A file system that hangs must not hold the report back.
+// The first rank writes the files for all ranks of its node, and later ranks write the same files
+// again. A file system that hangs must not delay the report.
 std::string Watchdog::write_flights() const {
   if (options_.directory.empty() || options_.board == nullptr) return {};
   constexpr double kForFiles = 2;
@@ -157,7 +157,7 @@ std::string Watchdog::write_flights() const {
   return fmt::format("; the last calls of each rank are in {}", options_.directory);
 }
 
-// What all nodes saw, or "" when another node puts that together or nobody can.
+// The combined report of all nodes, or "" if another rank makes it or none can.
 std::string Watchdog::whole_report() const {
   constexpr double kForFiles = 2;
   const auto report = std::make_shared<std::string>();
@@ -170,8 +170,8 @@ std::string Watchdog::whole_report() const {
   return run_bounded(gather, options_.exchange_seconds + kForFiles) ? *report : "";
 }
 
-// One rank speaks for its node, and the first of these speaks for all and ends the job; the others
-// give it the time to do so.
+// One rank reports for its node. The first of these ranks reports for all nodes and ends the job;
+// the others wait for it.
 void Watchdog::give_up(const std::string& report, bool all_know) {
   constexpr const char* kEnd = "; stopping all ranks with exit code 5";
   if (options_.exchange == nullptr || all_know) {

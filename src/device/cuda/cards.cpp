@@ -1,4 +1,4 @@
-// Which GPUs are there, and why not.
+// Detection of GPUs, with the reason if there are none.
 #include <fmt/core.h>
 
 #include <cctype>
@@ -11,7 +11,7 @@
 namespace choir::cuda {
 namespace {
 
-// The oldest architecture kernels are compiled for.
+// The oldest architecture for which kernels are compiled.
 constexpr int kOldestMajor = 8;
 
 std::string uuid_text(const cudaUUID_t& uuid) {
@@ -55,7 +55,7 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// What is known before any card is.
+/// The versions, which are known even without a card.
 Availability versions() {
   Availability found;
   int driver = 0, runtime = 0;
@@ -106,7 +106,7 @@ std::unique_ptr<Device> make_device(int ordinal) {
   const Availability found = availability();
   if (found.cards.empty()) throw DeckError("device 'cuda': " + found.reason, found.hint);
   if (ordinal < 0 || ordinal >= static_cast<int>(found.cards.size()))
-    throw DeckError(fmt::format("device 'cuda': there is no GPU number {}, only {}", ordinal,
+    throw DeckError(fmt::format("device 'cuda': no GPU number {}; this process sees {}", ordinal,
                                 found.cards.size()),
                     "check CUDA_VISIBLE_DEVICES");
   const Card& card = found.cards[static_cast<std::size_t>(ordinal)];

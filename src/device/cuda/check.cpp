@@ -25,7 +25,7 @@ const char* hint_for(cudaError_t status) {
 
 void check(cudaError_t status, const char* call, std::source_location at) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // so that the next call does not report it again
+  cudaGetLastError();  // resets the error, so that the next call does not report it again
   throw Error(
       ExitCode::other,
       fmt::format("CUDA: {}: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status)),

@@ -1,15 +1,15 @@
 #pragma once
-// CUDA calls that fail become Errors.
+// Conversion of failed CUDA calls into Errors.
 #include <cuda_runtime.h>
 
 #include <source_location>
 
 namespace choir::cuda {
 
-/// Throws Error naming `call`, CUDA's text and the place; a hint where one is known.
+/// Throws Error with `call`, CUDA's text, the source location and a hint for known causes.
 void check(cudaError_t status, const char* call,
            std::source_location at = std::source_location::current());
-/// For destructors: says it on standard error and goes on.
+/// For destructors: prints the error on standard error and continues.
 void check_quietly(cudaError_t status, const char* call) noexcept;
 
 }  // namespace choir::cuda

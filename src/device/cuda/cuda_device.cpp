@@ -6,7 +6,7 @@
 #include "choir/core/error.hpp"
 #include "src/device/cuda/check.hpp"
 
-// Header-only; without a profiler attached a call is one comparison.
+// NVTX is header-only; without a profiler attached a call costs one comparison.
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #else  // host execution, where no profiler looks
@@ -44,7 +44,7 @@ CudaDevice::CudaDevice(const Card& card) : card_(card) {
 }
 
 CudaDevice::~CudaDevice() {
-  plans() = {};  // what ops keep here may need the device to be given back
+  plans() = {};  // cached plans may need the device for their destruction
   destroy_stream(main_);
 }
 
@@ -66,7 +66,7 @@ void* CudaDevice::allocate(std::size_t bytes) {
   CHOIR_CUDA(cudaMemGetInfo(&free, &total));
   throw Error(
       ExitCode::other,
-      fmt::format("out of device memory on {}: {} asked for, {} of {} free", card_.name,
+      fmt::format("out of device memory on {}: {} requested, {} of {} free", card_.name,
                   format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(free)),
                   format_bytes(static_cast<double>(total))),
       "lower train.micro_batch_size, model.block_size or the size of the model");
@@ -163,7 +163,7 @@ double CudaDevice::seconds_between(NativeEvent from, NativeEvent to) {
 }
 
 void CudaDevice::begin_capture(NativeStream stream) {
-  // Thread-local: other threads of this process may go on copying and allocating.
+  // Thread-local mode: other threads of this process may continue to copy and allocate.
   CHOIR_CUDA(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
   capturing_ = true;
 }

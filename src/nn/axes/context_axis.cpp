@@ -59,7 +59,7 @@ std::int64_t HeadExchange::width_here(Rows kind) const {
   return (here_.heads + (kind == Rows::qkv ? 2 * here_.kv_heads : 0)) * head_width_;
 }
 
-// Rows of all heads on one side; on the other a block [B*n, w] for each rank.
+// Copies between rows of all heads and one block [B*n, w] per rank.
 void HeadExchange::copy_sections(const Tensor& rows, const Tensor& blocks, Rows kind,
                                  bool back) const {
   const std::int64_t ranks = ranks_, width = width_here(kind);
@@ -70,7 +70,7 @@ void HeadExchange::copy_sections(const Tensor& rows, const Tensor& blocks, Rows 
   std::int64_t first = 0, first_here = 0;
   for (const Section& section : sections(kind)) {
     const std::int64_t share = section.heads * section.copies / ranks;
-    // Without copies the share of a rank is one block, otherwise each head.
+    // Without copies the share of a rank is one block, otherwise each head is one.
     const std::int64_t unit = section.copies == 1 ? share : 1;
     const std::int64_t block = unit * head_width_, per_rank = share / unit;
     const ops::BlockPlace there{.data = at(blocks, first_here),
@@ -120,7 +120,7 @@ Tensor HeadExchange::exchanged(Tensor blocks) const {
 }
 
 void HeadExchange::exchange_in_group(const Tensor& blocks, const Tensor& received) const {
-  constexpr int kTag = 3;  // other ones than those of a ring
+  constexpr int kTag = 3;  // differs from the tags of a ring
   const int own = pass_->context().rank() % ranks_, first = pass_->context().rank() - own;
   const std::int64_t rows = blocks.shape.rows() / ranks_;
   const auto block = [&](const Tensor& of, int member) { return of.slice(member * rows, rows); };
@@ -177,8 +177,8 @@ void KeyGather::reorder(const Tensor& by_ranks, const Tensor& by_positions, bool
   const auto at = [](const Tensor& x, std::int64_t element) -> void* {
     return static_cast<std::byte*>(x.data) + static_cast<std::size_t>(element) * size_of(x.dtype);
   };
-  // First runs stand in the order of ranks; second ones in that of ranks within a group, but of
-  // groups from the last position back.
+  // First runs are in the order of ranks. Second runs are in the order of ranks within a group, but
+  // groups are in reverse order.
   const auto copy = [&](std::int64_t run, std::int64_t rank, std::int64_t first, std::int64_t rows,
                         std::int64_t next_rank, std::int64_t next) {
     const ops::BlockPlace ranks{.data = at(by_ranks, (2 * rank + run) * batch * block),

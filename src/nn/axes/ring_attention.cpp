@@ -17,7 +17,7 @@ std::byte* element(const TensorView& x, std::int64_t index) {
   return static_cast<std::byte*>(x.data) + static_cast<std::size_t>(index) * size_of(x.dtype);
 }
 
-/// Rows of a run, from element `first` of a row on.
+/// Rows of a run as an operand, starting at element `first` of a row.
 ops::AttentionOperand of_run(const TensorView& rows, std::int64_t first, const Sequence::Run& run) {
   const std::int64_t width = rows.shape.back();
   return {.data = element(rows, run.first_row * width + first),
@@ -177,7 +177,7 @@ Tensor RingAttention::backward(const Tensor& qkv, const Tensor& out, const Tenso
       hop->wait();
       std::swap(keys, next);
     }
-    // The gradients follow their keys, and after the last step come home.
+    // The gradients follow their keys and return to their rank after the last step.
     Hop(*this, d_keys, d_next, kGradientsTag).wait();
     std::swap(d_keys, d_next);
   }

@@ -1,24 +1,26 @@
 #pragma once
-// Attention of shared positions with keys and values that go round the ranks (ContextMode::ring;
-// Liu et al. 2023): step by step every rank attends to those of one rank more, so that it never
-// holds more than those of two. What the steps give is merged by log sum exp; in backward gradients
-// of keys and values go round with them, once more than they. Where ranks exchange heads
-// (ContextWay::group) rows are those of a group, and the ring is one of groups.
+// The ring strategy of attention over shared positions.
 #include "choir/nn/pass.hpp"
 #include "choir/ops/attention.hpp"
 
 namespace choir {
 
-/// Collective over the context axis; the memory comes from the arena of the pass, whose positions
+/// Attention of shared positions with keys and values that are passed around the ranks
+/// (ContextMode::ring; Liu et al. 2023). In each step every rank attends to the keys of one more
+/// rank, so that it never holds more than those of two. The results of the steps are merged by log
+/// sum exp. In backward the gradients of keys and values are passed around with them, one step
+/// further. If ranks exchange heads (ContextWay::group), rows are those of a group, and the ring is
+/// one of groups.
+/// Collective over the context axis. The memory comes from the arena of the pass, whose positions
 /// zig-zag (ContextAxis::runs).
 class RingAttention {
  public:
-  /// `problem`: of one run of positions with itself.
+  /// `problem` is that of one run of positions with itself.
   RingAttention(Pass& pass, const ops::AttentionProblem& problem);
 
   /// Rows q | k | v -> rows of attention; log_sum_exp [2, B H n] of both runs is written.
   Tensor forward(const Tensor& qkv, const TensorView& log_sum_exp) const;
-  /// From what forward returned and wrote: the gradient of its rows q | k | v.
+  /// The gradient of rows q | k | v, from the results of forward.
   Tensor backward(const Tensor& qkv, const Tensor& out, const Tensor& d_out,
                   const TensorView& log_sum_exp) const;
 
@@ -29,23 +31,23 @@ class RingAttention {
     const Sequence::Run own = pass_->sequence().run(i);
     return {group_ * own.first_row, group_ * own.rows, group_ * own.tokens, own.first_position};
   }
-  /// The rank so many steps on, which has the same heads.
+  /// The rank `steps` further in the ring, which has the same heads.
   int neighbour(int steps) const;
   /// The rows k | v of this rank.
   Tensor own_keys(const Tensor& qkv) const;
-  /// f(query run, key run, problem) for those that the keys of `owner` are seen by.
+  /// f(query run, key run, problem) for each query run that sees keys of `owner`.
   template <class F>
   void each_seen(int owner, const F& f) const;
-  /// Begins to hand rows on to the next rank, while those of the rank before come.
+  /// A step of the ring: sends rows to the next rank while receiving those of the previous one.
   class Hop;
-  /// sums += part, of another type or the same.
+  /// sums += part; the types may differ.
   void add(const TensorView& sums, const TensorView& part) const;
-  /// Sums as rows of the compute type: themselves if they are.
+  /// Sums converted to the compute type; returns them unchanged if they have it.
   Tensor rounded(Tensor sums) const;
 
   Pass* pass_;
   ops::AttentionProblem problem_;
-  int group_, ranks_, rank_;  // the latter of the ring
+  int group_, ranks_, rank_;  // ranks_ and rank_ are those of the ring
   std::int64_t q_width_, kv_width_;
 };
 

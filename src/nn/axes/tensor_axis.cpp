@@ -72,7 +72,7 @@ Tensor RowSum::wait() {
   request_->wait();
   request_ = nullptr;
   if (!pass_->shares_rows()) return std::move(terms_);
-  // A copy, so that the rows of the others need not be kept.
+  // A copy, so that the rows of the other ranks need not be kept.
   const std::int64_t n = pass_->share_rows(), width = terms_.shape.back();
   Tensor share = pass_->allocate({n, width}, "share of rows");
   const Tensor all = std::exchange(terms_, Tensor());

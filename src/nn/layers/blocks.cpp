@@ -32,7 +32,7 @@ ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
   return {norm.sum, feed_forward_->forward(pass, norm.normed, hooks, source(feed_forward_norm_))};
 }
 
-// All but the last product, whose result nobody reads.
+// Runs everything but the last product, whose result is not needed.
 void TransformerBlock::forward_again(Pass& pass, const TensorView& rope_table) {
   const ProfileRange range(pass.stream(), "block forward again");
   ResidualStream middle;
@@ -58,7 +58,8 @@ Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView&
 
 namespace {
 
-/// The deviation of PyTorch's default for layers of n inputs, which is uniform within 1/sqrt(n).
+/// Standard deviation of PyTorch's default for layers of n inputs, which is uniform within
+/// 1/sqrt(n).
 double init_std(std::int64_t inputs) {
   return 1 / std::sqrt(3.0 * static_cast<double>(inputs));
 }
@@ -172,7 +173,7 @@ Tensor ConformerBlock::backward(Pass& pass, Tensor d_y, BucketHooks& hooks) {
 
 Tensor ConformerBlock::transform_backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks) {
   Tensor d = final_norm_.backward(pass, d_y, Tensor());
-  // d_normed, then the gradient of the stream before the norm.
+  // First d_normed, then the gradient of the stream before the norm.
   Tensor d_normed = second_->backward(pass, d, hooks, source(second_norm_));
   d = second_norm_.backward(pass, d_normed, std::move(d));
   d_normed = convolution_.backward(pass, d, source(convolution_norm_));

@@ -155,8 +155,8 @@ Tensor ConvolutionModule::convolve_backward(Pass& pass, const Tensor& gated,
   const Sequence& sequence = pass.sequence();
   const Shape frames{sequence.batch, sequence.tokens, gated.shape.back()};
   Tensor d_gated = pass.allocate(gated.shape, "convolution gradient");
-  // What is added to every frame that counts batch normalisation takes away again: the gradient of
-  // the bias is 0, where a sum would give rounding for AdamW to blow up.
+  // Batch normalisation removes whatever is added to every valid frame, so the gradient of the bias
+  // is 0. A sum would yield rounding errors, which AdamW would amplify.
   SideGradient d_weight(pass, weight_), d_bias(pass, options_.batch_norm ? nullptr : bias_);
   {
     const Tensor workspace =
@@ -180,7 +180,7 @@ Tensor ConvolutionModule::convolve_backward(Pass& pass, const Tensor& gated,
 
 namespace {
 
-/// The deviation of a uniform distribution within 1/sqrt(fan_in), PyTorch's default.
+/// Standard deviation of a uniform distribution within 1/sqrt(fan_in), PyTorch's default.
 double fan_in_std(std::int64_t fan_in) {
   return 1 / std::sqrt(3.0 * static_cast<double>(fan_in));
 }
@@ -296,7 +296,7 @@ void ConvSubsampling::backward(Pass& pass, const Tensor& d_rows, const TensorVie
   for (std::size_t k = stages_.size(); k-- > 0;) {
     Tensor y = pass.pop();
     d = d.reshaped(y.shape);
-    // In place: the product's gradient is nobody else's.
+    // In place, because the gradient of the product has no other owner.
     ops::activation_backward(pass.stream(), ops::Activation::relu, y, d, d);
     const Shape shape = y.shape;
     y.reset();

@@ -8,7 +8,7 @@
 namespace choir {
 namespace {
 
-/// Rows past the end of the last sequence.
+/// Zeroes the rows past the end of the last sequence.
 void zero_padding(Pass& pass, const Tensor& x) {
   const std::int64_t real = std::clamp<std::int64_t>(
       pass.sequence().rows() - pass.first_share_row(), 0, pass.share_rows());
@@ -22,8 +22,8 @@ void Dropout::run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tens
   const std::int64_t first = pass.first_share_row();
   const std::int64_t last = std::min(first + pass.share_rows(), sequence.rows());
   for (std::int64_t row = first; row < last;) {
-    // The end of a sequence that begins elsewhere, whole sequences, the beginning of one: the op
-    // counts samples from the first row.
+    // Up to three calls: the end of a sequence that begins elsewhere, whole sequences, and the
+    // beginning of one, because the op counts samples from the first row.
     const Sequence::Run run = sequence.run(row < sequence.run(0).rows ? 0 : 1);
     const std::int64_t tokens = run.tokens, there = row - run.first_row, inside = there % tokens;
     const std::int64_t end = std::min(last, run.first_row + run.rows);

@@ -23,7 +23,7 @@ Linear::Options input_options(const FeedForward::Options& o) {
           .adapter = o.lora.of(gated ? Parts{"gate", "up"} : Parts{"up"})};
 }
 
-/// activation(before); `before` [N, F * activation_inputs].
+/// activation(before); `before` is [N, F * activation_inputs].
 Tensor activate(Pass& pass, ops::Activation activation, const Tensor& before) {
   const std::int64_t width = before.shape.back() / ops::activation_inputs(activation);
   Tensor active = pass.allocate({before.shape.rows(), width}, "activation");
@@ -40,7 +40,7 @@ class WholeFeedForward final : public FeedForward {
 
  private:
   bool gelu_tanh() const { return options_.activation == ops::Activation::gelu_tanh; }
-  /// activation(input(x)), what backward needs of it saved.
+  /// activation(input(x)); saves the tensors for backward.
   Tensor activated(Pass& pass, const Tensor& x, bool keep_input);
   /// From the gradient of the result of the output layer to that of the input layer.
   Tensor backward_to_input(Pass& pass, const Tensor& d_y);
@@ -63,7 +63,8 @@ WholeFeedForward::WholeFeedForward(ParameterSet& parameters, const std::string& 
                .adapter = options.lora.of({"down"})}),
       dropout_(name + ".dropout", options.dropout, options.factor) {}
 
-// A library on a GPU activates the exact sum of a product, of which only the rounded one is kept.
+// A GPU library applies the activation to the exact sums of a product, but only rounded sums are
+// kept.
 bool WholeFeedForward::remakes_activation(const Pass& pass, const ResidualNorm* source) const {
   const bool fused = gelu_tanh() && pass.stream().device().plans_for() == DeviceKind::cuda;
   return source != nullptr && !fused;
@@ -109,7 +110,7 @@ Tensor WholeFeedForward::backward_to_input(Pass& pass, const Tensor& d_y) {
   return d_before;
 }
 
-// The hidden width in tiles.
+// The spec of one tile of the hidden width.
 ShardSpec tile_of(ShardSpec spec, int tile, int tiles) {
   spec.tile = tile, spec.tiles = tiles;
   return spec;
@@ -124,18 +125,19 @@ class TiledFeedForward final : public FeedForward {
   void forward_again(Pass& pass, const Tensor& x) override { pass.save(x); }
 
  private:
-  /// Their columns of the hidden layer: rows (of each section) of the first weight, columns of the
-  /// second.
+  /// A tile's columns of the hidden layer: rows (of each section) of the first weight, columns of
+  /// the second.
   struct Tile {
     Linear input, output;
   };
-  /// What forward kept of a tile; empty where it is to be made again.
+  /// Tensors that forward kept of a tile; empty if they must be recomputed.
   struct Hidden {
     Tensor before, active;
   };
 
   Tensor product(Pass& pass, const Tile& tile, const Tensor& rows) const;
-  /// The gradient of what the activation reads, of a tile; its output layer's gradients on the way.
+  /// The gradient of the activation's input of a tile; adds the gradients of its output layer on
+  /// the way.
   Tensor hidden_gradient(Pass& pass, Tile& tile, Hidden hidden, const Tensor& rows,
                          const Tensor& d_rows);
 
@@ -168,7 +170,7 @@ TiledFeedForward::TiledFeedForward(ParameterSet& parameters, const std::string& 
     tiles_.push_back({std::move(input), std::move(output)});
   }
   parameters.end_tiles();
-  // Not in a tile: tiles are all alike, and share memory for whole buckets.
+  // The output bias is in no tile: all tiles are alike and share memory for whole buckets.
   if (options.bias)
     tiles_.front().output.use_bias(parameters.add(
         {.name = name + ".output.bias", .shape = {options.width}, .init = Init::zeros()}));
@@ -193,7 +195,7 @@ Tensor TiledFeedForward::forward(Pass& pass, const Tensor& x, BucketHooks& hooks
     pass.save(before);
     if (source == nullptr) pass.save(active);
   }
-  if (source == nullptr) pass.save(x);  // on top: all tiles read it
+  if (source == nullptr) pass.save(x);  // saved last, because all tiles read it
   Tensor y = RowSum(pass, std::move(terms)).wait();
   dropout_.forward(pass, y);
   return y;
@@ -208,7 +210,7 @@ Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, BucketHooks& ho
     if (source == nullptr) kept[t].active = pass.pop();
     kept[t].before = pass.pop();
   }
-  if (source) x = source->remake(pass);  // of what lies below, and it leaves something on top
+  if (source) x = source->remake(pass);  // reads the saved tensors below, and saves one on top
   const Tensor d_rows = gather_rows(pass, dropout_.backward(pass, d_y));
   const Tensor rows = gather_rows(pass, x);
   Tensor terms = allocate_terms(pass, options_.width, "linear input gradient");
@@ -224,7 +226,7 @@ Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, BucketHooks& ho
       pass.gradients_ready(hooks, tile.input.bucket());
       continue;
     }
-    RowSum sum(pass, std::move(terms));  // beside the last product
+    RowSum sum(pass, std::move(terms));  // overlaps the last product
     tile.input.add_gradients(pass, rows, std::move(d_before));
     terms = sum.wait();
     pass.gradients_ready(hooks, tile.input.bucket());

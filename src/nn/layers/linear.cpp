@@ -15,8 +15,9 @@
 namespace choir {
 namespace {
 
-/// A has the columns of the weight, B its rows (`dim`). Where the weight is cut along the other dim
-/// the rank r inside B (A x) joins ranks, each of which has terms of the gradient of the factor.
+/// A has the columns of the weight, B its rows (`dim`). If the weight is divided along the other
+/// dim, the rank r inside B (A x) is summed over ranks, each of which has terms of the gradient of
+/// the factor.
 ShardSpec factor_shard(const ShardSpec& weight, int dim) {
   CHOIR_CHECK(weight.tiles == 1, "an adapter of a layer in tiles");
   if (weight.split_dim < 0 || weight.split_dim == dim) return weight;
@@ -153,7 +154,7 @@ Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input) {
   const bool keeps = pass.training() || adapted();
   const Tensor before = keeps ? pass.allocate(shape, "pre-activation") : Tensor();
   Tensor y = pass.allocate(shape, "activation");
-  if (adapted()) {  // between the product and its activation
+  if (adapted()) {  // added between the product and its activation
     ops::gemm(pass.stream(), rows, weight_->value, before, forward_options(pass, bias(pass)));
     adapt(pass, rows, before);
     ops::activation_forward(pass.stream(), ops::Activation::gelu_tanh, before, y);
@@ -219,8 +220,8 @@ Tensor Linear::columns_of(Pass& pass, const Pair& pair, const TensorView& y) con
   return part;
 }
 
-// The generator draws for four features at a time. Where this rank's begin in the middle of four,
-// they are moved to their place among these.
+// The generator draws numbers for four features at a time. If this rank's features begin in the
+// middle of four, rows are copied into wider ones with the right alignment.
 Tensor Linear::dropped(Pass& pass, const Pair& pair, const TensorView& rows) const {
   if (!drops(pass)) return Tensor().view(rows);
   const Sequence& sequence = pass.sequence();
@@ -261,7 +262,7 @@ Tensor Linear::narrow(Pass& pass, const Pair& pair, const TensorView& rows) cons
   return h;
 }
 
-// Terms of A x need no sum of their own: B is linear, and what it makes of them is summed anyway.
+// Terms of A x need no separate sum: B is linear, and the outputs are summed anyway.
 void Linear::adapt(Pass& pass, const TensorView& rows, const TensorView& y) const {
   for (const Pair& pair : pairs_) {
     const Tensor h = narrow(pass, pair, dropped(pass, pair, rows));
@@ -298,7 +299,8 @@ Linear::OfPairs Linear::adapt_back(Pass& pass, const TensorView& d_y,
   return all;
 }
 
-// A x is made again, here where values are at hand: when a postponed gradient runs they may not be.
+// A x is recomputed here, while values are available; they may be released when a postponed
+// gradient runs.
 void Linear::add_adapter_gradients(Pass& pass, const Tensor& rows, const Tensor& d_y,
                                    const OfPairs& d_narrow) {
   for (std::size_t i = 0; i < pairs_.size(); ++i) {

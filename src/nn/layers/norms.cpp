@@ -11,7 +11,8 @@
 namespace choir {
 namespace {
 
-/// Each rank sees a share of the rows.
+/// With sequence parallelism each rank sees only a share of the rows, so the gradient is a sum over
+/// ranks.
 ShardSpec shard_of(const ParameterSet& parameters, bool of_heads) {
   ShardSpec spec;
   if (parameters.tensor().sequence || (of_heads && parameters.tensor().ranks > 1))
@@ -78,7 +79,8 @@ Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) 
     if (accumulate) ops::copy(pass.stream(), d_sum, fresh);
     d_sum = std::move(fresh);
   }
-  // The kernel wants the sums of the weight, frozen or not, and may leave out those of the bias.
+  // The kernel needs memory for the sums of the weight, frozen or not, and may omit those of the
+  // bias.
   SideGradient d_weight(pass, weight_, SideGradient::Frozen::discarded), d_bias(pass, bias_);
   const Tensor workspace =
       pass.scratch(ops::norm_workspace(pass.stream(), sum.shape.rows(), width_), "norm gradient");

@@ -64,7 +64,7 @@ ops::AttentionProblem RelativeAttention::problem(const Pass& pass) const {
       .dtype = pass.precision().compute,
       .lengths = sequence.lengths,
       .biased = true,
-      // Plans for each length that a stream begins and ends with would cost more than they save.
+      // Plans for each length with which a stream begins and ends would cost more than they save.
       .implementation =
           sequence.state ? ops::AttentionImplementation::own : options_.implementation};
 }
@@ -135,8 +135,8 @@ RelativeAttention::Past RelativeAttention::read(Pass& pass, const Tensor& qkv,
           .first = track.most + track.chunk - keys};
 }
 
-// Key j of Tk is p = Tk - Tq + i - j before query i: element j - i + Tq - 1 of those from Tk - 1
-// down to 1 - Tq.
+// Key j of Tk is p = Tk - Tq + i - j positions before query i: element j - i + Tq - 1 of the
+// distances from Tk - 1 down to 1 - Tq.
 Tensor RelativeAttention::position_scores(Pass& pass, const Tensor& shifted,
                                           const Tensor& projected, std::int64_t keys,
                                           std::int64_t first) const {
@@ -151,7 +151,7 @@ Tensor RelativeAttention::position_scores(Pass& pass, const Tensor& shifted,
         scores.TensorView::reshaped({options_.heads * pass.sequence().batch, tokens, count}));
     return scores;
   }
-  // A stream wants the distances that its keys have.
+  // A stream needs only the distances of its keys.
   for (std::int64_t h = 0; h < options_.heads; ++h)
     ops::gemm(pass.stream(), shifted.slice(h, 1).reshaped({rows, head_width_}),
               projected.slice(h, 1).reshaped({all, head_width_}).slice(first, count),

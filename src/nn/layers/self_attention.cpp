@@ -76,7 +76,7 @@ ops::AttentionProblem SelfAttention::problem(const Pass& pass, const ContextHead
 
 ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
   const int ranks = pass.shares_positions() ? pass.context().size() : 1;
-  // Padding behind the last position of all ranks is seen by padding only.
+  // Padding after the last position of all ranks is visible only to padding.
   const std::int64_t tokens = ranks * pass.sequence().tokens;
   return problem(pass, context_heads(options_.heads, options_.kv_heads, ranks), tokens, tokens);
 }
@@ -154,7 +154,7 @@ void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& tabl
 
 void SelfAttention::remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
   const std::int64_t width = 2 * options_.kv_heads * head_width_;
-  constexpr std::int64_t kPack = 8;  // elements of 16 bits in what a GPU reads at once
+  constexpr std::int64_t kPack = 8;  // elements of 16 bits that a GPU loads at once
   StreamState::Track track{
       .width = width,
       .most = capacity,
@@ -162,13 +162,13 @@ void SelfAttention::remember(Pass& pass, StreamState& state, std::int64_t capaci
                           options_.implementation != ops::AttentionImplementation::cudnn};
   if (state.endless()) {
     if (options_.window > 0) track.most = std::min(track.most, options_.window);
-    --track.most;  // beside the one that comes
+    --track.most;  // besides the position that arrives
     track.chunk = 1;
   }
   state.add(pass, this, std::move(track), "keys and values");
 }
 
-// Rows k | v, as they are side by side in qkv.
+// Rows k | v are side by side in qkv.
 void SelfAttention::read_streams(Pass& pass, ops::AttentionForward& call) const {
   const StreamState::Rows rows =
       pass.sequence().state->append(pass, this, {call.k.data, call.k.position_stride});
@@ -244,8 +244,9 @@ Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
   return exchange(pass).to_positions(std::move(d_qkv), HeadExchange::Rows::qkv);
 }
 
-// The same for passes of any shape, which ask for the same memory. Keys that go round come without
-// those before them, from which windows and documents count.
+// The choice does not depend on the shape of a pass, because passes of all shapes must request the
+// same memory. In a ring, keys arrive without the keys before them, from which windows and
+// documents are counted.
 bool SelfAttention::goes_round(const Pass& pass) const {
   return pass.context().way.mode == ContextMode::ring && options_.window == 0 &&
          pass.sequence().document_positions == 0;

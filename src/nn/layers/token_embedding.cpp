@@ -82,7 +82,7 @@ void TokenEmbedding::backward(Pass& pass, const Tensor& d_rows, const TensorView
   if (!tokens_->trainable && !(positions_ && positions_->trainable)) return;
   if (!options_.shares_weight) pass.begin_gradients(hooks, tokens_->bucket);
   if (positions_) pass.begin_gradients(hooks, positions_->bucket);
-  // Behind the shared head's, which overwrites what is in the gradient.
+  // Runs after the gradient of the shared head, which overwrites the contents.
   pass.weight_gradient({&TokenEmbedding::gradient, this, Tensor().view(ids), d_rows});
   if (positions_) pass.gradients_ready(hooks, positions_->bucket);
   pass.gradients_ready(hooks, tokens_->bucket);

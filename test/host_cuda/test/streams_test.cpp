@@ -259,7 +259,7 @@ TEST_F(HostStreams, RunningOutOfMemoryNamesTheSizes) {
     const Buffer huge(*device_, std::size_t{1} << 40);
     FAIL() << "1 TiB was given";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("1.0 TiB asked for"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("1.0 TiB requested"), std::string::npos)
         << error.what();
   }
 }

@@ -222,8 +222,7 @@ TEST(CallCheck, NamesTheFirstThatDiffers) {
     else
       comm->all_gather(data.data(), 512, DType::f32);
   });
-  const std::string wanted = "dp: ranks do different things in call 3: rank " +
-                             std::to_string(last) +
+  const std::string wanted = "dp: ranks disagree on call 3: rank " + std::to_string(last) +
                              " calls all_reduce of 4096 f32 (sum) where rank 0 calls all_gather of "
                              "512 f32";
   EXPECT_ALL_RANKS(text.find(wanted) != text.npos) << text;
@@ -268,8 +267,7 @@ TEST(CallCheck, CoversTheMesh) {
   const std::string text = words([&] {
     mesh->along(Axis::data).all_reduce(data.data(), odd ? 8 : 4, DType::f32, ReduceOp::sum);
   });
-  EXPECT_ALL_RANKS(text.find("dp: ranks do different things in call 1: rank 1 calls") != text.npos)
-      << text;
+  EXPECT_ALL_RANKS(text.find("dp: ranks disagree on call 1: rank 1 calls") != text.npos) << text;
 }
 
 }  // namespace

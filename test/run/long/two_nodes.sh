@@ -32,7 +32,7 @@ nodes nodea:2,nodeb:2 hang fault.hang_rank=3 fault.hang_step=4 fault.phase=forwa
 expect "two nodes of two ranks: one hangs" 5 "4 ranks, 2 nodes of 2" "rank 3 on $b is behind, in phase \"step 4: forward\"" \
   "the last calls of each rank are in hang/flight" "stopping all ranks with exit code 5"
 check "... is named once for all nodes" test "$(said | wc -l)" = 1
-check "... with the call that it has not entered" matches <(said) "rank 3 on $b \(process [0-9]+\) has not entered [a-z_]+ #[0-9]+ of .*, where rank 0 on $a waits since"
+check "... with the call that it has not entered" matches <(said) "rank 3 on $b \(process [0-9]+\) has not entered [a-z_]+ #[0-9]+ of .*, where rank 0 on $a has waited for"
 check "... nobody is missing" lacks <(said) "nothing came"
 check "... one rank of each node says what it knows" test "$(grep -c "made no progress" out)" = 2
 check "... and it is kept" has hang/flight/report.txt "rank 3 on $b is behind"

@@ -115,11 +115,11 @@ TEST(FlightExchange, OneSentenceForAllNodes) {
   for (const char* words : {"rank 2 on nodeb is behind, in phase \"step 3: forward\"",
                             "rank 2 on nodeb (process 102) has not entered all_reduce #5 of dp (64 "
                             "bytes), where rank 0 "
-                            "on nodea waits since 2.0 s",
+                            "on nodea has waited for 2.0 s",
                             "nothing came from ranks 4-5 on nodec: stopped, dead, cut off"})
     EXPECT_TRUE(has(text, words)) << words << " in " << text;
   EXPECT_FALSE(has(text, "rank 1 on")) << text;
-  EXPECT_EQ(report_of_all({}, 1000), "nobody is seen to keep the others waiting");
+  EXPECT_EQ(report_of_all({}, 1000), "no rank is seen to keep the others waiting");
 }
 
 }  // namespace

@@ -53,10 +53,11 @@ TEST(FlightReport, NamesWhoHasNotEntered) {
   ranks[2].calls = {
       call(CommCall::all_gather, CallState::done, "tp", kTensor, 117, 64, kNow - 4, kNow - 3.2)};
   ranks[2].phase = "step 12: stage 1 of 2, backward of micro-batch 0, chunk 0";
-  EXPECT_EQ(culprits(ranks, kNow),
-            "rank 2 (process 102) has not entered all_reduce #118 of dp (4,194,304 bytes), where "
-            "rank 0 waits since 3.1 s; its last call: all_gather #117 of tp (64 bytes), done 3.2 s "
-            "ago; in phase \"step 12: stage 1 of 2, backward of micro-batch 0, chunk 0\"");
+  EXPECT_EQ(
+      culprits(ranks, kNow),
+      "rank 2 (process 102) has not entered all_reduce #118 of dp (4,194,304 bytes), where "
+      "rank 0 has waited for 3.1 s; its last call: all_gather #117 of tp (64 bytes), done 3.2 s "
+      "ago; in phase \"step 12: stage 1 of 2, backward of micro-batch 0, chunk 0\"");
 }
 
 // 0 waits for 1 in dp, and 1 for 2 in tp: it is 2 that holds up both.
@@ -87,7 +88,7 @@ TEST(FlightReport, NamesTheOtherEndOfAMessage) {
   const std::string text = culprits(ranks, kNow);
   EXPECT_TRUE(has(text,
                   "rank 2 (process 102) is the other end of exchange #7 of pp (64 bytes, "
-                  "rank 2), in which rank 0 waits since 2.0 s"))
+                  "rank 2), in which rank 0 has waited for 2.0 s"))
       << text;
   EXPECT_TRUE(has(text, "it has made no call")) << text;
   EXPECT_FALSE(has(text, "rank 1 (process")) << text;
@@ -99,8 +100,8 @@ TEST(FlightReport, NamesWhoBeganAndDoesNotGoOn) {
   ranks[1].calls = {call(CommCall::all_reduce, CallState::started, "dp", kData, 5, 8, kNow - 3)};
   const std::string text = culprits(ranks, kNow);
   EXPECT_TRUE(has(text,
-                  "rank 1 (process 101) has begun but does not go on with all_reduce #5 of "
-                  "dp (8 bytes), where rank 0 waits since 2.0 s"))
+                  "rank 1 (process 101) has begun but does not continue all_reduce #5 of "
+                  "dp (8 bytes), where rank 0 has waited for 2.0 s"))
       << text;
 }
 

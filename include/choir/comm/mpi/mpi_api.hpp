@@ -1,6 +1,6 @@
 #pragma once
 // mpi.h without its C++ bindings, return codes as errors, element types, and the MPI handle of a
-// group. For the few files that speak MPI themselves (communicators, MPI-IO readers, checkpoints).
+// group. For the few files that call MPI directly (communicators, MPI-IO readers, checkpoints).
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -17,7 +17,7 @@
 
 namespace choir {
 
-/// "MPI_ERR_TRUNCATE: message truncated": MPI's own words for a return code.
+/// MPI's text for a return code: "MPI_ERR_TRUNCATE: message truncated".
 std::string mpi_text(int code);
 
 [[noreturn]] void throw_mpi_error(int code, std::string_view call, std::string_view where,
@@ -31,19 +31,19 @@ inline void mpi_check(int code, std::string_view call, std::string_view where = 
     throw_mpi_error(code, call, where, at);
 }
 
-/// Programmer's error for bf16 and f16, which MPI 3.1 does not know.
+/// An internal check fails for bf16 and f16, which MPI 3.1 does not support.
 MPI_Datatype mpi_type(DType dtype);
 MPI_Op mpi_op(ReduceOp op);
 
-/// Something that has an MPI handle; see mpi_handle().
+/// Interface of communicators that have an MPI handle; see mpi_handle().
 class HasMpiHandle {
  public:
   virtual ~HasMpiHandle() = default;
   virtual MPI_Comm mpi_handle() const = 0;
 };
 
-/// The MPI group behind a communicator, still owned by it: for MPI_File_open and HDF5. A null
-/// communicator has none: programmer's error. Local.
+/// The MPI group behind a communicator, which keeps owning it: for MPI_File_open and HDF5. For a
+/// null communicator an internal check fails. Local.
 MPI_Comm mpi_handle(const Communicator& comm);
 
 }  // namespace choir

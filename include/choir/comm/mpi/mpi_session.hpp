@@ -1,5 +1,6 @@
 #pragma once
-// MPI from start to end of a process, with or without a launcher, and the diagnosis of a wrong one.
+// MPI from the start to the end of a process, with or without a launcher, and the diagnosis of a
+// wrong launcher.
 #include <functional>
 #include <optional>
 #include <string>
@@ -8,12 +9,12 @@
 
 namespace choir {
 
-/// Initialises MPI (asking for MPI_THREAD_MULTIPLE) and finalises it. One per process, created
-/// first in main and destroyed last. If it is destroyed while an exception unwinds, it aborts
-/// instead: finalising would wait for ranks that know nothing of the failure.
+/// Initialises MPI (with MPI_THREAD_MULTIPLE requested) and finalises it. One per process, created
+/// first in main and destroyed last. If it is destroyed while an exception unwinds, it aborts,
+/// because finalising would wait for ranks that have not failed.
 class MpiSession {
  public:
-  /// Collective over all processes of the launch. Throws CommError when MPI cannot start.
+  /// Collective over all processes of the launch. Throws CommError if MPI cannot start.
   MpiSession(int* argc = nullptr, char*** argv = nullptr);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
@@ -22,13 +23,13 @@ class MpiSession {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& host() const { return host_; }
-  /// "multiple", "serialized", "funneled" or "single": what MPI granted.
+  /// The level that MPI granted: "multiple", "serialized", "funneled" or "single".
   std::string thread_level() const;
   bool thread_multiple() const;
   /// One line: "Open MPI v4.1.4, ...".
   static std::string library_version();
 
-  /// Local: ends every rank of the launch with this exit code.
+  /// Ends every rank of the launch with this exit code. Local.
   [[noreturn]] static void abort(int exit_code);
   [[noreturn]] static void abort(ExitCode code) { abort(static_cast<int>(code)); }
 
@@ -39,16 +40,16 @@ class MpiSession {
 
 using EnvironmentLookup = std::function<const char*(const char*)>;
 
-/// Local: how many ranks the launcher of this process says it started; nothing without a launcher.
-/// Knows Open MPI, PMI (MPICH, Intel, Cray PALS), MVAPICH and srun steps. `lookup` is getenv unless
-/// a test gives its own.
+/// Number of ranks that the launcher of this process started, according to its environment; nothing
+/// without a launcher. Supports Open MPI, PMI (MPICH, Intel, Cray PALS), MVAPICH and srun steps.
+/// `lookup` is getenv unless a test passes its own. Local.
 std::optional<int> launcher_world_size(const EnvironmentLookup& lookup = {});
 
-/// Local: "4 independent 1-rank jobs: wrong launcher ..." when the launcher started several ranks
-/// but MPI sees one (mpiexec of one MPI with the library of another). Nothing when all is well.
+/// "4 independent 1-rank jobs: wrong launcher ..." if the launcher started several ranks but MPI
+/// sees one (mpiexec of one MPI with the library of another); otherwise nothing. Local.
 std::optional<std::string> wrong_launcher(int mpi_size, const EnvironmentLookup& lookup = {});
 
-/// Local. Whether several threads may call MPI at once; false before MPI is started.
+/// True if several threads may call MPI at once; false before MPI is started. Local.
 bool mpi_serves_threads();
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// What the boards of all nodes show of a hang, put together through files in the run directory:
-// each node leaves one, and the first to find the hang reads them and speaks for all. Files need
+// The report of a hang on several nodes, assembled from files in the run directory: each node
+// writes one, and the first rank that finds the hang reads them and reports for all. Files need
 // neither MPI nor the network of the collectives, which may be what hangs.
 #include <cstdint>
 #include <string>
@@ -11,26 +11,27 @@
 
 namespace choir {
 
+/// Exchanges the flights of all nodes through files. Every function but the constructor is local.
 class FlightExchange {
  public:
-  /// Collective over the world. `leader` is the lowest world rank of those whose flights this rank
-  /// can see, equal for all of them. `directory` is one that all nodes see; what an earlier launch
-  /// left there is not taken for this one's.
+  /// Collective over the world. `leader` is the lowest world rank among the ranks whose flights
+  /// this rank can see, and is equal for all of them. `directory` must be visible to all nodes;
+  /// files of an earlier launch in it are ignored.
   FlightExchange(Communicator& world, int leader, std::string directory);
 
-  /// Local: leaves the flights of the ranks that can be seen from here, in a directory that is
-  /// there. "" or why that failed.
+  /// Writes the flights of the ranks that are visible here into the directory, which must exist.
+  /// Returns "" or why that failed. Local.
   std::string leave(const std::vector<RankFlight>& flights) const;
-  /// Local: true for the first of all ranks of this launch that asks.
+  /// True for the first rank of this launch that calls it. Local.
   bool claim() const;
 
   struct Gathered {
     std::vector<RankFlight> flights;  ///< with their hosts; times are of the clock of this node
-    std::vector<std::string> silent;  ///< "ranks 4-7 on node17", of whom nothing came
+    std::vector<std::string> silent;  ///< ranks without a file: "ranks 4-7 on node17"
   };
-  /// Local: what all nodes left. Waits for those that have not at most `seconds`.
+  /// Reads the files of all nodes; waits at most `seconds` for those that are missing. Local.
   Gathered gather(double seconds) const;
-  /// Local: keeps what was found where claim() left a place for it.
+  /// Writes the report into the file that claim() created. Local.
   void keep(const std::string& report) const;
 
  private:
@@ -48,13 +49,14 @@ class FlightExchange {
   std::vector<Seen> nodes_;
 };
 
-/// The flights of one node as text, and back: launch, then what leave() was given. Times are kept
-/// as how long ago they were, so that the reader may have another clock; `now` is that of the
-/// writer or the reader. Nothing is read of another launch or of a text that is not whole.
+/// The flights of one node as text, and back: the launch, then the argument of leave(). Times are
+/// stored relative to `now`, the time of the writer or the reader, so that the reader may have
+/// another clock. A text of another launch or an incomplete text yields nothing.
 std::string flights_text(std::uint64_t launch, const std::vector<RankFlight>& flights, double now);
 std::vector<RankFlight> flights_of_text(const std::string& text, std::uint64_t launch, double now);
 
-/// One sentence for all nodes: who is behind, who keeps whom waiting, of whom nothing was heard.
+/// One sentence for all nodes: the ranks that are behind, the ranks that keep others waiting, and
+/// the ranks that did not report.
 std::string report_of_all(const FlightExchange::Gathered& gathered, double now);
 
 }  // namespace choir

@@ -1,7 +1,7 @@
 #pragma once
-// The heartbeats and flight logs of all ranks of a node in memory they share, so that the one that
-// finds a hang can say who is behind and in which call: of ranks that do the same things, the
-// culprit has made the fewest beats. Ranks that are known to wait for another one are no culprits.
+// Heartbeats and flight logs of all ranks of a node in shared memory, so that the rank that finds a
+// hang can report who is behind and in which call. Among ranks that do the same work, the culprit
+// has the fewest beats. Ranks that declared that they wait for another one are not culprits.
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,31 +13,31 @@ namespace choir {
 
 class HeartbeatBoard {
  public:
-  /// Collective over `node`, to create and to destroy. While it stands the calls of this process
-  /// are recorded on it. Without shared windows the board knows of this rank alone. One at a time.
+  /// Collective over `node`, to create and to destroy. While the board exists, the calls of this
+  /// process are recorded on it. Without shared windows it contains only this rank. One at a time.
   HeartbeatBoard(Communicator& node, int world_rank);
   ~HeartbeatBoard();
   HeartbeatBoard(const HeartbeatBoard&) = delete;
   HeartbeatBoard& operator=(const HeartbeatBoard&) = delete;
 
-  /// Local, lock free, allocates nothing: this rank has begun `phase` (cut to 119 bytes). With
-  /// `waiting` it has stopped to wait for another rank, which is no beat.
+  /// This rank has begun `phase` (cut to 119 bytes). With `waiting` it waits for another rank,
+  /// which is not a beat. Local, lock-free, allocates nothing.
   void publish(const char* phase, bool waiting = false);
-  /// Local: this process lives, whatever its other threads do.
+  /// Shows that this process is alive, whatever its other threads do. Local.
   void tick();
-  /// Local: behind() of the ranks that can be seen, "" when that is this one alone.
+  /// behind() of the visible ranks; "" if this is the only one. Local.
   std::string behind() const;
-  /// Local: "rank 2 (process 1234) has died, in phase ...", or "". Looks at the next living rank
-  /// and those before it; ranks that have left their board in good order are not dead.
+  /// "rank 2 (process 1234) has died, in phase ...", or "". Checks the ranks after this one up to
+  /// the next living rank; ranks that left the board in good order are not dead. Local.
   std::string dead() const;
-  /// Local: all ranks that can be seen, by their rank on the node.
+  /// All visible ranks, by their rank on the node. Local.
   std::vector<RankFlight> flights() const;
-  /// Local: true for the first rank on the board that asks, and never again.
+  /// True for the first rank on the board that calls it, and never again. Local.
   bool first_to_report();
-  /// Local: the lowest world rank on the board.
+  /// The lowest world rank on the board. Local.
   int leader() const;
-  /// There are ranks on other nodes, or memory is not shared: others must report for themselves,
-  /// see FlightExchange.
+  /// False if there are ranks on other nodes or memory is not shared: those ranks must report
+  /// themselves (see FlightExchange).
   bool sees_all(int world_size) const { return ranks_ == world_size; }
 
  private:

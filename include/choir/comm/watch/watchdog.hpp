@@ -1,6 +1,6 @@
 #pragma once
-// A thread that ends the job when this rank makes no progress or a rank of its node has died, so
-// that no hang goes without a name.
+// A thread that ends the job if this rank makes no progress or a rank of its node has died, so that
+// every hang is reported with its culprit.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -21,27 +21,27 @@ class Watchdog {
     double timeout_seconds = 0;  ///< allowed between two beats; 0 switches the watchdog off
     int rank = 0;
     std::string host;
-    /// What to do after the report (which is its argument); by default stderr, the abort hooks (see
-    /// AbortHook) and MpiSession::abort(5). Runs on the watchdog's thread.
+    /// Called on the watchdog's thread after the report, which is its argument; by default it
+    /// prints to stderr, runs the abort hooks (see AbortHook) and calls MpiSession::abort(5).
     std::function<void(const std::string&)> on_timeout;
-    /// Beats are shown there and the report names who is behind; may be null.
+    /// Board that shows the beats and names the rank that is behind in the report; may be null.
     HeartbeatBoard* board = nullptr;
-    /// With the report goes a file rank_N.txt there for each rank that can be seen: phase,
-    /// communicators, last calls. Empty: none.
+    /// Directory in which the report writes a file rank_N.txt for each visible rank: phase,
+    /// communicators, last calls. Empty: no files.
     std::string directory{};
-    /// A phase that takes longer is mentioned every so often; 0: never.
+    /// A phase that takes longer is mentioned at this interval; 0: never.
     double still_seconds = 0;
-    /// What is not the end: of long phases, and what one node knows before all have reported; by
-    /// default stderr.
+    /// Receives lines that do not end the job: about long phases, and the report of one node before
+    /// all have reported; by default they go to stderr.
     std::function<void(const std::string&)> on_line{};
-    /// Where the board does not see all ranks: a hang is reported by one rank of each node, and the
-    /// first of these puts together what they saw, with the exchange's files in `directory`. Null:
-    /// every rank reports for itself.
+    /// Used if the board does not show all ranks. One rank of each node reports a hang, and the
+    /// first of them combines the reports with the exchange's files in `directory`. Null: every
+    /// rank reports for itself.
     std::shared_ptr<const FlightExchange> exchange{};
-    double exchange_seconds = 2;  ///< how long the others are waited for
+    double exchange_seconds = 2;  ///< maximum wait for the other nodes
   };
 
-  /// Local. Starts the thread unless switched off; time counts from the first beat.
+  /// Starts the thread unless the timeout is 0; time counts from the first beat. Local.
   explicit Watchdog(Options options);
   /// Stops the thread.
   ~Watchdog();
@@ -49,16 +49,16 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   bool on() const { return options_.timeout_seconds > 0; }
-  /// Local, cheap (a lock nobody holds), allocates nothing: progress was made and `phase` (cut to
-  /// 120 bytes) begins: "forward", "step 12: all_reduce dp". `timeout_seconds` above 0 holds for
-  /// this phase alone (the first step, a save), otherwise the usual one.
+  /// Progress was made and `phase` (cut to 120 bytes) begins: "forward", "step 12: all_reduce dp".
+  /// A `timeout_seconds` above 0 applies only to this phase (the first step, a save), otherwise the
+  /// usual one applies. Local, cheap (an uncontended lock), allocates nothing.
   void beat(std::string_view phase, double timeout_seconds = 0);
-  /// Local, as beat(): this rank stops in `phase` to wait for another one, which the board shows.
-  /// For phases in which ranks wait for each other differently often (a pipeline).
+  /// Like beat(), but this rank waits for another one in `phase`, and the board shows it. For
+  /// phases in which the number of waits differs between ranks (a pipeline). Local.
   void await(std::string_view phase, double timeout_seconds = 0);
-  /// Local: nothing is expected until the next beat. Nobody is missed meanwhile.
+  /// Suspends the watchdog until the next beat. Local.
   void rest();
-  /// Local: the usual time-out of beats from now on.
+  /// Sets the usual timeout of later beats. Local.
   void allow(double timeout_seconds);
 
  private:
@@ -77,7 +77,7 @@ class Watchdog {
   char phase_[128] = {};
   double beaten_at_ = 0, allowed_ = 0;  ///< allowed_ 0: resting
   double usual_ = 0;                    ///< time-out of a beat without one
-  double mention_at_ = 0;               ///< when the phase is mentioned next
+  double mention_at_ = 0;               ///< time of the next mention of the phase
   bool stop_ = false;
   std::thread thread_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// The blocks that models are stacks of: that of a transformer, and that of a FastConformer.
+// The blocks of the models: transformer block and FastConformer block.
 #include <memory>
 #include <string>
 
@@ -21,15 +21,15 @@ class TransformerBlock {
                    const ResidualNorm::Options& norm, const SelfAttention::Options& attention,
                    const FeedForward::Options& feed_forward);
 
-  /// `hooks` hear of the buckets of tiles; who calls has acquired that of the block, and told of
+  /// `hooks` receive the buckets of tiles. The caller acquires the bucket of the block and reports
   /// its gradients.
   ResidualStream forward(Pass& pass, const ResidualStream& in, const TensorView& rope_table,
                          BucketHooks& hooks);
-  /// The gradient of the stream going in, from that of the stream going out. With full
-  /// recomputation collective over the tensor axis as forward is, for forward runs in it.
+  /// Returns the gradient of the incoming stream from that of the outgoing stream. With full
+  /// recomputation it is collective over the tensor axis like forward, because it runs forward.
   Tensor backward(Pass& pass, Tensor d_stream, const TensorView& rope_table, BucketHooks& hooks);
 
-  /// As SelfAttention::remember.
+  /// See SelfAttention::remember.
   void remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
     attention_.remember(pass, state, capacity);
   }
@@ -50,8 +50,8 @@ class TransformerBlock {
 /// A FastConformer block on a residual stream x [B*T, C] (Gulati et al. 2020):
 ///   r = x + 1/2 feed_forward_1(norm(x)); r += attention(norm(r)); r += convolution(norm(r));
 ///   r += 1/2 feed_forward_2(norm(r)); y = norm(r)
-/// With stochastic depth the block is left out of an utterance with some probability p, y = x, and
-/// counts for y = x + (y - x)/(1 - p) in the others.
+/// With stochastic depth an utterance skips the block with probability p (y = x); the other
+/// utterances have y = x + (y - x)/(1 - p).
 class ConformerBlock {
  public:
   struct Options {
@@ -60,18 +60,18 @@ class ConformerBlock {
     ops::AttentionContext context{};
     double dropout = 0, stochastic_depth = 0;
     double norm_eps = 1e-5;
-    bool batch_norm = false;  ///< inside the convolution module
+    bool batch_norm = false;  ///< the norm inside the convolution module
     Recompute recompute = Recompute::none;
   };
   ConformerBlock(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// `positions` as in RelativeAttention. x stays as it is. Of streams the next chunk.
+  /// `positions` as in RelativeAttention. x is not changed. With streams, x is their next chunk.
   Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions, BucketHooks& hooks);
-  /// d_x from d_y. With full recomputation collective over the tensor axis as forward is, for
-  /// forward runs in it.
+  /// Returns d_x. With full recomputation it is collective over the tensor axis like forward,
+  /// because it runs forward.
   Tensor backward(Pass& pass, Tensor d_y, BucketHooks& hooks);
 
-  /// As RelativeAttention::remember.
+  /// See RelativeAttention::remember.
   void remember(Pass& pass, StreamState& state, std::int64_t left, std::int64_t chunk,
                 const Tensor& positions) const;
 

@@ -1,6 +1,6 @@
 #pragma once
-// The convolutions of speech models: the module inside a conformer block, and the subsampling in
-// front of the blocks.
+// The convolutions of speech models: the module inside a conformer block, and the subsampling
+// before the blocks.
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,17 +12,17 @@
 
 namespace choir {
 
-/// The convolution module of a conformer block (Gulati et al. 2020): C -> 2C, GLU with frames that
-/// do not count at zero, depthwise convolution over time, norm (of every frame over its channels,
+/// The convolution module of a conformer block (Gulati et al. 2020): C -> 2C, GLU (frames beyond
+/// the length are zero), depthwise convolution over time, norm (of every frame over its channels,
 /// or of every channel over the frames of the micro-batch), Swish, C -> C. Over the tensor axis
-/// channels are divided: both halves of the GLU alike, so that what lies between the products is
-/// local but for the norm over channels.
+/// channels are divided, both halves of the GLU alike, so that everything between the products is
+/// local except a norm over channels.
 class ConvolutionModule {
  public:
   struct Options {
     std::int64_t width = 0;  ///< C
     std::int64_t kernel = 9;
-    bool causal = false;  ///< sees no future; else as much of it as of the past
+    bool causal = false;  ///< sees no future frames; otherwise equally many past and future frames
     double norm_eps = 1e-5;
     bool batch_norm = false;  ///< the norm is over frames, not over channels
     double dropout = 0;       ///< on the output
@@ -32,20 +32,20 @@ class ConvolutionModule {
   /// in the current bucket.
   ConvolutionModule(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// x [B*T, C] -> the same; of streams the next frames. `source`, the same in both calls: the norm
-  /// that x came from and that makes it again for backward; then what is kept are the results of
-  /// products and convolution.
+  /// x [B*T, C] -> the same shape; with streams, x holds the next frames. `source`, the same in
+  /// both calls, is the norm that produced x and recomputes it for backward; then only the results
+  /// of products and of the convolution are kept.
   Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source = nullptr);
   Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr);
 
-  /// The gated frames before, for streams in chunks of at most `chunk` frames through a causal
-  /// module.
+  /// Creates the history of gated frames for streams in chunks of at most `chunk` frames; only for
+  /// causal modules.
   void remember(Pass& pass, StreamState& state, std::int64_t chunk) const;
 
  private:
   Tensor gate(Pass& pass, const Tensor& wide) const;
   Tensor convolve(Pass& pass, const Tensor& gated) const;
-  /// The frames of the streams before these, [B, K - 1, C]; empty: there are no streams.
+  /// The frames of the streams before these, [B, K - 1, C]; empty without streams.
   Tensor history(Pass& pass, const Tensor& gated) const;
   Tensor activate(Pass& pass, const Tensor& normed) const;
   Tensor convolve_backward(Pass& pass, const Tensor& gated, const Tensor& d_convolved);

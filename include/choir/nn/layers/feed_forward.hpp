@@ -14,13 +14,13 @@
 
 namespace choir {
 
-/// Memory-centric tiling (Rajbhandari et al. 2021, ZeRO-Infinity 5.1.3): the hidden width is cut
-/// into equal tiles, which run one after another: their columns of the hidden layer, its
-/// activation, its share of the output, added up. The parameters of a tile are a bucket of their
-/// own, so that with ZeRO-3 one tile is whole at a time (and those gathered ahead), and of the
-/// hidden layer only what backward needs outlives a tile. The products are those of the whole
-/// layer; only the order of the sum over the hidden width differs, in 16 bits with a rounding after
-/// every tile.
+/// Memory-centric tiling (Rajbhandari et al. 2021, ZeRO-Infinity 5.1.3) divides the hidden width
+/// into equal tiles, which run one after another: each computes its columns of the hidden layer,
+/// their activation and its term of the output. The parameters of a tile have a bucket of their
+/// own, so that with ZeRO-3 only one tile is whole at a time (plus those gathered ahead), and of
+/// the hidden layer only the tensors for backward outlive a tile. The products are those of the
+/// whole layer; only the order of the sum over the hidden width differs, in 16 bits with a rounding
+/// after every tile.
 class FeedForward {
  public:
   static constexpr int kMostTiles = 64;
@@ -31,26 +31,27 @@ class FeedForward {
     bool bias = true;
     double dropout = 0;  ///< on the output
     double input_init_std = 0.02, output_init_std = 0.02;
-    double factor = 1;  ///< of the output, behind dropout (0.5: half a residual step)
-    int tiles = 1;      ///< divides the hidden width of a rank
+    double factor = 1;  ///< factor of the output after dropout (0.5: half a residual step)
+    int tiles = 1;      ///< number of tiles; divides the hidden width of a rank
     Recompute recompute = Recompute::none;
-    Lora lora{};  ///< of gate, where it has one, up and down; in one tile
+    Lora lora{};  ///< adapters of gate (if there is one), up and down; only with one tile
   };
-  /// Registers `name`.input [F or 2F, C] (rows gate | up for swiglu) and `name`.output [C, F]. In
-  /// tiles both weights and the bias of the input are in buckets behind the current one.
+  /// Registers `name`.input [F or 2F, C] (rows gate | up for swiglu) and `name`.output [C, F]. With
+  /// tiles, both weights and the bias of the input are in buckets after the current one.
   static std::unique_ptr<FeedForward> create(ParameterSet& parameters, const std::string& name,
                                              const Options& options);
   virtual ~FeedForward() = default;
 
-  /// `source`, the same in both calls and with selective recomputation alone: the norm that x came
-  /// from and that makes it again for backward. Then neither x is kept nor, where its bits can be
-  /// had again without a product, the result of the activation. `hooks` hear of the tiles.
+  /// `source`, only with selective recomputation and the same in both calls, is the norm that
+  /// produced x and recomputes it for backward. Then neither x is kept nor, if its bits can be
+  /// recomputed without a product, the result of the activation. `hooks` receive the buckets of
+  /// tiles.
   virtual Tensor forward(Pass& pass, const Tensor& x, BucketHooks& hooks,
                          ResidualNorm* source = nullptr) = 0;
   virtual Tensor backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks,
                           ResidualNorm* source = nullptr) = 0;
-  /// A forward whose result is known: saves the same for backward; of tiles x, for backward runs
-  /// them again one by one.
+  /// A forward whose result is already known: saves the same tensors for backward. With tiles it
+  /// saves only x, because backward runs the tiles again one by one.
   virtual void forward_again(Pass& pass, const Tensor& x) = 0;
 };
 

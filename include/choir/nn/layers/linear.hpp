@@ -1,9 +1,10 @@
 #pragma once
-// y = x W^T + b. A weight cut along its outputs makes a column layer, one cut along its inputs a
-// row layer (see choir/nn/axes/tensor_axis.hpp): a column layer takes shares of rows and gives
-// whole rows of its part of the outputs, a row layer the reverse. Shares are kept for backward and
-// gathered again, whole rows are not. Communication of backward runs beside the other product.
-// For a frozen weight without an adapter neither x is kept, nor the product for its gradient done.
+// y = x W^T + b. A weight divided along its outputs makes a column layer, one divided along its
+// inputs a row layer (see choir/nn/axes/tensor_axis.hpp): a column layer takes shares of rows and
+// returns whole rows of its part of the outputs, a row layer the reverse. Shares are kept for
+// backward and gathered again; whole rows are not kept. Communication of backward overlaps the
+// other product. For a frozen weight without an adapter, neither is x kept nor the weight gradient
+// computed.
 #include <array>
 #include <string>
 #include <string_view>
@@ -17,14 +18,14 @@ namespace choir {
 
 class Linear {
  public:
-  /// Adds a product of two small factors to the weight, which can then stay as it is (LoRA, Hu et
-  /// al. 2021): y = W x + b + alpha / rank B (A x). B begins at zero, so y begins as it was.
+  /// Adds a product of two small factors to a weight that can stay frozen (LoRA, Hu et al. 2021): y
+  /// = W x + b + alpha / rank B (A x). B begins at zero, so y is unchanged at first.
   struct Adapter {
-    std::int64_t rank = 0;  ///< 0: there is none
+    std::int64_t rank = 0;  ///< 0: no adapter
     double alpha = 1;
-    double dropout = 0;  ///< on the x that A reads, while training
-    /// Not empty: for each section of the rows of the weight the name of a pair of factors of its
-    /// own, or "" where it has none.
+    double dropout = 0;  ///< on the input of A, in training
+    /// If not empty, one entry for each section of the rows of the weight: the name of the pair of
+    /// factors of this section, or "" for none.
     std::vector<std::string> sections{};
   };
   static constexpr std::string_view kFactorA = ".adapter_a", kFactorB = ".adapter_b";
@@ -35,59 +36,58 @@ class Linear {
     Adapter adapter{};
   };
   /// Registers `name`.weight [outputs, inputs] and `name`.bias [outputs] in the current bucket, and
-  /// the factors `name`.adapter_a [rank, inputs] and `name`.adapter_b [outputs, rank], of a section
-  /// `name`.SECTION.adapter_a and so on. Of these one is cut as the weight is; the other one every
-  /// rank has whole, with a part of its gradient.
+  /// the factors `name`.adapter_a [rank, inputs] and `name`.adapter_b [outputs, rank]; those of a
+  /// section are `name`.SECTION.adapter_a and so on. One of the factors is divided like the weight;
+  /// the other is whole on every rank, with a part of its gradient.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t inputs,
          std::int64_t outputs, const Options& options);
   /// Shares the weight of another module (tied head); no bias.
   explicit Linear(Parameter& weight);
 
-  /// x [N, inputs] -> [N, outputs], both as this rank has them; keeps x, unless told that somebody
-  /// saves it again right before backward.
+  /// x [N, inputs] -> [N, outputs], both as this rank holds them. Keeps x unless `keep_input` is
+  /// false, which means that the caller saves it again right before backward.
   Tensor forward(Pass& pass, const Tensor& x, bool keep_input = true);
   /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed.
   Tensor backward(Pass& pass, const Tensor& d_y);
 
-  /// The same with gelu_tanh on the output, one pass where the device offers it. Training keeps
-  /// the pre-activation, saved after x.
+  /// forward() followed by gelu_tanh, in one pass if the device offers it. In training the
+  /// pre-activation is kept; it is saved after x.
   Tensor forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input = true);
-  /// The backward of the layer after a forward_gelu_tanh(): d_y -> the gradient of that
+  /// backward() of the layer that follows a forward_gelu_tanh(): d_y -> the gradient of that
   /// pre-activation, which was saved right before this layer's x.
   Tensor backward_gelu_tanh(Pass& pass, const Tensor& d_y);
 
-  /// Gives a layer without a bias one that is in another bucket.
+  /// Gives a layer without a bias one from another bucket.
   void use_bias(Parameter& bias) { bias_ = &bias; }
 
-  // What runs the tiles of a layer calls the products alone: whole rows, nothing sent, nothing
-  // kept.
+  // Products for the tiles of a layer: whole rows, without communication and without saving.
   /// y (+)= rows W^T + b
   void multiply(Pass& pass, const TensorView& rows, const TensorView& y,
                 bool accumulate = false) const;
   /// d_rows (+)= d_y W
   void multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
                      bool accumulate = false) const;
-  /// The weight and bias gradient, which may be postponed, of what is trained.
+  /// Adds the gradients of trainable weight and bias; they may be postponed.
   void add_gradients(Pass& pass, Tensor rows, Tensor d_y) {
     if (!trains()) return;
     pass.weight_gradient({&Linear::weight_gradient, this, std::move(rows), std::move(d_y)});
   }
-  /// The bucket it was registered in, among those of this rank; -1: elsewhere.
+  /// Index of the bucket of registration among those of this rank; -1: on another rank.
   int bucket() const { return bucket_; }
   std::int64_t outputs() const { return outputs_; }
 
  private:
   bool column() const { return weight_->shard.split_dim == 0; }
   bool row() const { return weight_->shard.split_dim == 1; }
-  /// Empty on all ranks of a row layer but the one that adds the bias.
+  /// The bias; empty on all ranks of a row layer but the one that adds it.
   TensorView bias(const Pass& pass) const;
   static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
   static void factor_gradient(Pass& pass, void* factor, const Tensor& x, const Tensor& d_y);
-  /// The factors of the rows of the weight from `first` on.
+  /// The factors of the rows of the weight that begin at `first`.
   struct Pair {
     Parameter *a = nullptr, *b = nullptr;
-    std::int64_t first = 0;  ///< of this rank
-    std::string dropout;     ///< its random stream
+    std::int64_t first = 0;  ///< within this rank
+    std::string dropout;     ///< name of its random stream
     bool trains() const { return a->trainable || b->trainable; }
   };
   static constexpr std::size_t kMostPairs = 3;
@@ -95,16 +95,16 @@ class Linear {
   void add_adapter(ParameterSet& parameters, const std::string& name, const Options& options);
   bool adapted() const { return !pairs_.empty(); }
   bool drops(const Pass& pass) const { return pass.training() && adapter_dropout_ > 0; }
-  /// What of y, or of its gradient, is of this pair: itself, or a copy.
+  /// The columns of y, or of its gradient, that belong to this pair: y itself or a copy.
   Tensor columns_of(Pass& pass, const Pair& pair, const TensorView& y) const;
-  /// What A reads of whole rows; the same map back.
+  /// The input of A after dropout, from whole rows. The gradient uses the same map.
   Tensor dropped(Pass& pass, const Pair& pair, const TensorView& rows) const;
-  /// alpha / rank A x, [N, rank], of x after dropout: on a rank of a row layer terms of it.
+  /// alpha / rank A x, [N, rank], of x after dropout; on a rank of a row layer a term of it.
   Tensor narrow(Pass& pass, const Pair& pair, const TensorView& rows) const;
   /// y += B narrow(rows)
   void adapt(Pass& pass, const TensorView& rows, const TensorView& y) const;
-  /// d_rows += A^T of what is returned: the gradients of A x, [N, rank], on a rank of a column
-  /// layer terms of them.
+  /// Returns the gradients of A x, [N, rank] (on a rank of a column layer, terms of them), and adds
+  /// A^T of them to d_rows.
   OfPairs adapt_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows) const;
   void add_adapter_gradients(Pass& pass, const Tensor& rows, const Tensor& d_y,
                              const OfPairs& d_narrow);
@@ -115,7 +115,7 @@ class Linear {
       if (pair.trains()) return true;
     return false;
   }
-  /// The gradient of a frozen weight, which nobody wants, is what x would be kept for.
+  /// x is kept only for the gradient of a trainable weight or adapter.
   bool needs_input() const { return weight_->trainable || trains_adapter(); }
   void save_input(Pass& pass, const Tensor& x) const { pass.save(needs_input() ? x : Tensor()); }
 
@@ -125,7 +125,7 @@ class Linear {
   std::int64_t inputs_, outputs_;  ///< of this rank
   std::vector<Pair> pairs_;        ///< in the order of their rows
   double adapter_factor_ = 1, adapter_dropout_ = 0;
-  std::int64_t first_input_ = 0;  ///< of this rank, among all
+  std::int64_t first_input_ = 0;  ///< index among all inputs
 };
 
 }  // namespace choir

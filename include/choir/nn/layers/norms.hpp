@@ -1,6 +1,6 @@
 #pragma once
-// The norms of a block: the one that reads the residual stream, and those of the channels inside
-// the convolution module.
+// The norms of a block: that of the residual stream, and those of the channels inside the
+// convolution module.
 #include <memory>
 #include <string>
 
@@ -10,9 +10,9 @@
 
 namespace choir {
 
-/// A block receives the stream as (residual, delta), both [N, C]: what the block before it added is
-/// still separate, so that addition and norm are one pass over memory. The value is residual +
-/// delta; delta may be empty.
+/// The stream as a block receives it: (residual, delta), both [N, C]. The contribution of the
+/// previous block is still separate, so that addition and norm are one pass over memory. The value
+/// is residual + delta; delta may be empty.
 struct ResidualStream {
   Tensor residual;
   Tensor delta;
@@ -24,7 +24,8 @@ class ResidualNorm {
     ops::Norm kind = ops::Norm::layernorm;
     bool bias = true;  ///< layernorm only
     double eps = 1e-5;
-    /// The rows are heads, of which each rank of the tensor axis has others: gradients are summed.
+    /// True if the rows are heads, which differ between ranks of the tensor axis: gradients are
+    /// summed.
     bool of_heads = false;
   };
   /// Registers `name`.weight [width] (ones) and `name`.bias [width].
@@ -32,13 +33,14 @@ class ResidualNorm {
                const Options& options);
 
   struct Output {
-    Tensor sum;  ///< residual + delta: the stream from here on
+    Tensor sum;  ///< residual + delta: the outgoing stream
     Tensor normed;
   };
-  /// Without `keep_statistics` only the sum is kept, and remake() goes before backward().
+  /// Without `keep_statistics` only the sum is kept, and remake() must precede backward().
   Output forward(Pass& pass, const ResidualStream& stream, bool keep_statistics = true);
-  /// The `normed` of a forward that kept its sum alone, on top of what is saved; everything is kept
-  /// now. The bits are the same: statistics are those of the rounded sum.
+  /// Recomputes the `normed` of a forward that kept only its sum, from the top of the saved
+  /// tensors; afterwards everything is kept. The bits are the same, because the statistics are
+  /// those of the rounded sum.
   Tensor remake(Pass& pass);
   /// Returns d_sum + the gradient through the norm: the gradient of both residual and delta. An
   /// empty d_sum counts as zero; move it in, so that it can be updated in place.
@@ -51,8 +53,8 @@ class ResidualNorm {
   Parameter* bias_ = nullptr;
 };
 
-/// The norm inside the convolution module, whose channels the ranks of the tensor axis share;
-/// weight and bias are divided like the channels.
+/// A norm inside the convolution module, whose channels are divided over the ranks of the tensor
+/// axis; weight and bias are divided like the channels.
 class ChannelNorm {
  public:
   /// Registers `name`.weight [width] (ones) and `name`.bias [width].
@@ -61,11 +63,12 @@ class ChannelNorm {
 
   struct Statistics {
     Tensor mean, rstd;  ///< [N], or [c]
-    Tensor moments;     ///< [ranks, N, 2] where ranks have moments to share; else empty
+    Tensor moments;     ///< [ranks, N, 2] if ranks have moments to share; else empty
   };
-  /// x [N, c] -> the same; collective over the tensor axis. Saves nothing.
+  /// Statistics of x [N, c]; collective over the tensor axis. Saves nothing.
   virtual Statistics statistics(Pass& pass, const Tensor& x) const = 0;
-  /// Local; what the statistics say is written by the first call, or by every call alike.
+  /// Normalises x. Local. The tensors of `statistics` are written by the first call, or identically
+  /// by every call.
   virtual Tensor forward(Pass& pass, const Tensor& x, const Statistics& statistics) const = 0;
   /// d_x; collective over the tensor axis.
   virtual Tensor backward(Pass& pass, const Tensor& x, const Statistics& statistics,
@@ -77,7 +80,7 @@ class ChannelNorm {
   Parameter *weight_, *bias_;
 };
 
-/// Mean and variance of every row, of the channels of all ranks (choir/ops/split_norm.hpp).
+/// Mean and variance of every row over the channels of all ranks (choir/ops/split_norm.hpp).
 class ChannelLayerNorm final : public ChannelNorm {
  public:
   using ChannelNorm::ChannelNorm;
@@ -87,10 +90,10 @@ class ChannelLayerNorm final : public ChannelNorm {
                   const Tensor& d_out) override;
 };
 
-/// Batch normalisation of channels: in training mean and variance of every channel are over the
-/// frames of the micro-batch that count, which this rank has all of; nothing is exchanged. They are
-/// recorded in the place of the pass (RunningStatistics). Otherwise the running statistics are
-/// used, and the result of an utterance depends on no other.
+/// Batch normalisation of channels. In training, mean and variance of every channel are computed
+/// over the valid frames of the micro-batch, all of which are on this rank, so nothing is
+/// exchanged. They are stored in the record of the pass (RunningStatistics). Otherwise the running
+/// statistics are used, so that the result of an utterance does not depend on others.
 class ChannelBatchNorm final : public ChannelNorm {
  public:
   ChannelBatchNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,

@@ -1,8 +1,8 @@
 #pragma once
 // Multi-head self-attention with relative positions (Dai et al. 2019; speech: Gulati et al. 2020):
-// softmax(scale ((q_i + u) k_j + (q_i + v) (W r_{i-j}))) over the keys of a sequence that count and
-// that the context lets it see. The position term is a bias of ops::attention that is read with a
-// shift, so that it is written once, by products of matrices.
+// softmax(scale ((q_i + u) k_j + (q_i + v) (W r_{i-j}))) over the valid keys of a sequence that the
+// context includes. The position term is a bias of ops::attention that is read with a shift, so
+// that matrix products write it once.
 #include <string>
 
 #include "choir/nn/layers/dropout.hpp"
@@ -14,7 +14,7 @@
 namespace choir {
 
 /// Over the tensor axis heads are divided, as in SelfAttention: rows of qkv and of W, columns of
-/// the output, u and v.
+/// the output, and u and v.
 class RelativeAttention {
  public:
   struct Options {
@@ -29,24 +29,24 @@ class RelativeAttention {
   /// and `name`.position_bias (v), [H, C / H] and zero, and `name`.output in the current bucket.
   RelativeAttention(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// Rows of `positions` for T frames: 2T - 1 distances, and rows of zeros, so that rows of scores
-  /// are whole packs of 16 bytes, which products on a GPU are several times faster with.
+  /// Rows of `positions` for T frames: 2T - 1 distances, and rows of zeros that make rows of scores
+  /// whole packs of 16 bytes, with which products on a GPU are several times faster.
   static constexpr std::int64_t position_rows(std::int64_t tokens) {
     return round_up(2 * tokens - 1, 8);
   }
-  /// x [B*T, C] -> [B*T, C]; `positions` [position_rows(T), C], or 2T - 1 rows, of
-  /// ops::relative_positions. `source`, the same
-  /// in both calls: the norm that x came from and that makes it again for backward; then neither x
-  /// nor the position term is kept. Of streams the next chunk, whose frames see all of it and what
-  /// is kept of those before; positions are not read.
+  /// x [B*T, C] -> [B*T, C]. `positions` [position_rows(T), C], or 2T - 1 rows, are from
+  /// ops::relative_positions. `source`, the same in both calls, is the norm that produced x and
+  /// recomputes it for backward; then neither x nor the position term is kept. With streams, x is
+  /// the next chunk, whose frames see the whole chunk and the kept frames before it; `positions` is
+  /// not read.
   Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions,
                  ResidualNorm* source = nullptr);
   Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr);
 
-  /// Keys and values, and W r of all distances, for streams in chunks of at most `chunk` frames
-  /// that see `left` frames before them, whole chunks. `positions` [>= left + 2 chunk - 1, C] from
-  /// the distance left + chunk - 1 down, as ops::relative_positions gives them for left + chunk
-  /// frames. Needs the values of parameters.
+  /// Creates the tracks of keys and values, and W r of all distances, for streams in chunks of at
+  /// most `chunk` frames that see `left` frames (whole chunks) before them. `positions` [>= left +
+  /// 2 chunk - 1, C] begin at the distance left + chunk - 1 and descend, as ops::relative_positions
+  /// gives them for left + chunk frames. Reads the values of parameters.
   void remember(Pass& pass, StreamState& state, std::int64_t left, std::int64_t chunk,
                 const Tensor& positions) const;
 
@@ -54,8 +54,9 @@ class RelativeAttention {
   ops::AttentionProblem problem(const Pass& pass) const;
   ops::AttentionOperand packed(const Tensor& rows, std::int64_t first_head, const Pass& pass) const;
   ops::AttentionBias bias(const Tensor& scores, const Pass& pass) const;
-  /// What attention reads beside the queries of this pass: keys and values, of this pass or of the
-  /// streams so far, and W r of the distances between both, from `first` on in `projected`.
+  /// Inputs of attention besides the queries of this pass: keys and values of this pass or of the
+  /// streams until now, and W r of the distances between them, which begins at `first` in
+  /// `projected`.
   struct Past {
     std::int64_t keys = 0;
     ops::AttentionOperand k, v;
@@ -67,10 +68,11 @@ class RelativeAttention {
   Tensor project(Pass& pass, const Tensor& positions) const;
   /// Rows of all heads -> [H, D, columns].
   TensorView by_heads(const TensorView& rows) const;
-  /// [H, B*T, keys + T - 1], what the context hides at -inf. A chunk of a stream sees all there is.
+  /// [H, B*T, keys + T - 1], with -inf where the context hides a key. A chunk of a stream sees
+  /// everything.
   Tensor position_scores(Pass& pass, const Tensor& shifted, const Tensor& projected,
                          std::int64_t keys, std::int64_t first = 0) const;
-  /// Carries the gradient of the bias to the queries in d_qkv, u, v and W.
+  /// Propagates the gradient of the bias to the queries in d_qkv, u, v and W.
   void backward_positions(Pass& pass, Tensor d_bias, const Tensor& shifted, const Tensor& projected,
                           const Tensor& positions, const Tensor& d_qkv);
   static void position_gradient(Pass& pass, void* self, const Tensor& positions,

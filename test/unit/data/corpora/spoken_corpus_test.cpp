@@ -123,7 +123,8 @@ TEST(SpokenProcess, GivesTheOutputAndNamesWhatIsMissing) {
   EXPECT_EQ(run_program({"printf", "%s|", "a b", "$HOME"}, "coreutils"), "a b|$HOME|");
   EXPECT_EQ(run_program({"cat"}, "coreutils"), "");  // nothing at its standard input
   EXPECT_EQ(run_program({"head", "-c", "1000000", "/dev/zero"}, "coreutils").size(), 1000000u);
-  EXPECT_DATA_ERROR(run_program({"choir-no-such-program"}, "a"), "no program 'choir-no-such");
+  EXPECT_DATA_ERROR(run_program({"choir-no-such-program"}, "a"),
+                    "program not found: choir-no-such");
   EXPECT_DATA_ERROR(run_program({"ls", "/no such folder"}, "a"), "/no such folder");
   try {
     run_program({"choir-no-such-program"}, "its-package");

@@ -89,7 +89,7 @@ TEST_F(Llmc, RefusesHeadersThatLie) {
   EXPECT_SAYS(with(7, 4), "vocabulary 5 padded to 4");
   EXPECT_SAYS(with(6, 0x7fffffff), "more elements than there are");
   EXPECT_SAYS(refusal([&] { LlmcReader reader(folder.put("x", "\x16\xd8\x34\x01")); }),
-              "of no kind that is known");
+              "of an unknown kind");
 }
 
 }  // namespace

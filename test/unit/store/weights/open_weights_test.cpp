@@ -60,7 +60,7 @@ TEST(OpenWeights, SaysWhatAFileIsInstead) {
   EXPECT_SAYS(refused(std::string("\xa1\xd9\x34\x01\x07\0\0\0", 8)),
               "is a file of tokens of llm.c (Llama 3, 32 bits)");
   EXPECT_SAYS(refused("\x89HDF\r\n\x1a\n"), "is an HDF5 file");
-  EXPECT_SAYS(refused(""), "of no kind that is known");
+  EXPECT_SAYS(refused(""), "of an unknown kind");
   std::filesystem::remove(folder.file("x"));
   EXPECT_SAYS(refusal([&] { open_weights(folder.path()); }), "has no weights under a name");
   EXPECT_SAYS(refusal([&] { open_weights(folder.file("none")); }), "No such file");
