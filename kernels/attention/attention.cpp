@@ -20,7 +20,7 @@ void check(const Stream& stream, const AttentionProblem& p) {
       stream.device().plans_for() != DeviceKind::cuda)
     throw DeckError(
         fmt::format("cuDNN attention on the {} device", name_of(stream.device().plans_for())),
-        "cuDNN needs device=cuda; elsewhere attention is our own");
+        "cuDNN needs device=cuda; other devices use choir's own attention");
   CHOIR_CHECK(p.dtype == DType::f64 || p.dtype == DType::f32 || p.dtype == DType::bf16 ||
                   p.dtype == DType::f16,
               "attention of {}", name_of(p.dtype));
@@ -46,12 +46,12 @@ void check(const AttentionProblem& p, const AttentionBias& bias) {
 
 void check_documents(const Stream& stream, const AttentionProblem& p) {
   CHOIR_CHECK(!p.divided() || p.begins || !(computes(stream) || on_cuda(stream)),
-              "documents in {} positions that begin nowhere", p.positions);
+              "documents in {} positions, but no begins are given", p.positions);
 }
 
 void check_gradient(const AttentionProblem& p, const TensorView& d_bias) {
   if (d_bias.empty()) return;
-  CHOIR_CHECK(p.biased, "the gradient of a bias that is not there");
+  CHOIR_CHECK(p.biased, "gradient of a bias requested, but attention has no bias");
   check_tensor(d_bias, p.dtype, p.batch * p.heads * p.queries * p.keys, "d_bias");
 }
 
@@ -69,14 +69,15 @@ void check(const Stream& stream, const AttentionProblem& p, const TensorView& wo
   CHOIR_CHECK(given >= needed, "attention workspace of {} bytes, {} needed", given, needed);
 }
 
-/// What our own cuda kernels refuse, in the user's words; asked before anything is planned.
+/// Refuses, in the user's terms, problems that our own cuda kernels do not support; called before
+/// anything is planned.
 void check_own_on_cuda(const AttentionProblem& p) {
   if (p.dtype == DType::f64)
     throw DeckError("attention in fp64 on the cuda device", "fp64 runs on the CPU: device=cpu");
   if (p.head_width > cuda::kWidestHead)
     throw DeckError(
         fmt::format("attention heads {} wide on the cuda device", p.head_width),
-        fmt::format("its kernels take heads from 1 to {} wide: use {} times as many "
+        fmt::format("its kernels support heads from 1 to {} wide: use {} times as many "
                     "heads (model.n_head), or device=cpu",
                     cuda::kWidestHead, (p.head_width + cuda::kWidestHead - 1) / cuda::kWidestHead));
 }
@@ -85,14 +86,15 @@ cudnn::AttentionBias for_cudnn(const AttentionBias& bias, const TensorView& grad
   return {bias.data, bias.batch_stride, bias.head_stride, bias.query_stride, gradient.data};
 }
 
-/// Why cuDNN cannot compute this call; empty when it can.
+/// The reason why cuDNN cannot compute this call; empty if it can.
 std::string refused_by_cudnn(const Stream& stream, const AttentionProblem& p,
                              const cudnn::AttentionLayout& layout,
                              std::initializer_list<const void*> addresses) {
-  // It would sum the gradient over what the bias broadcasts; here every pair is wanted.
+  // cuDNN would sum the gradient over the broadcast dimensions of the bias, but the caller needs
+  // every pair.
   if (layout.bias.gradient &&
       ((p.batch > 1 && layout.bias.batch == 0) || (p.heads > 1 && layout.bias.head == 0)))
-    return "cuDNN attention gives no gradient per pair of a bias that is broadcast";
+    return "cuDNN attention computes no gradient per pair of a broadcast bias";
   for (const void* address : addresses)
     if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0)
       return "an operand of cuDNN attention is not 16-byte aligned";
@@ -101,18 +103,19 @@ std::string refused_by_cudnn(const Stream& stream, const AttentionProblem& p,
   return why;
 }
 
-/// Whether cuDNN computes a call: the one place that chooses.
+/// True if cuDNN computes the call. Only this function chooses the implementation.
 bool by_cudnn(const Stream& stream, const AttentionProblem& p, const cudnn::AttentionLayout& layout,
               std::initializer_list<const void*> addresses) {
   if (p.implementation == AttentionImplementation::own) return false;
   const std::string why = refused_by_cudnn(stream, p, layout, addresses);
   if (!why.empty() && p.implementation == AttentionImplementation::cudnn)
     throw DeckError(fmt::format("attention by cuDNN: {}", why),
-                    "choose the implementation own or automatic");
+                    "use the attention implementation own or auto");
   return why.empty();
 }
 
-/// Enough for whoever may compute it; strides are not known yet, so they are taken to suit cuDNN.
+/// A size that is sufficient for each implementation that may be chosen. Strides are not known yet,
+/// so the estimate assumes strides that cuDNN supports.
 std::int64_t workspace_on_cuda(const AttentionProblem& p, bool backward) {
   std::int64_t bytes = 0;
   if (p.implementation != AttentionImplementation::cudnn) {
@@ -133,13 +136,14 @@ std::int64_t workspace_on_cuda(const AttentionProblem& p, bool backward) {
   return bytes;
 }
 
-/// Pairs a causal mask and a window let through; lengths and documents are device data and not
-/// looked at.
+/// Pairs that the causal mask and the window do not hide. Lengths and documents are in device
+/// memory and are ignored.
 double visible_pairs(const AttentionProblem& p) {
   const auto tq = static_cast<double>(p.queries), tk = static_cast<double>(p.keys);
   double pairs = p.causal ? tq * (tk - tq) + tq * (tq + 1) / 2 : tq * tk;
   if (p.windowed()) {
-    // A query that would see n > W keys loses n - W of them; the last ones, with n up to Tk, do.
+    // A query that would see n > W keys loses n - W of them. This concerns the last queries, with n
+    // up to Tk.
     const double most = tk - static_cast<double>(p.window);
     const double least = std::max(0.0, most - tq);
     pairs -= (most * (most + 1) - least * (least + 1)) / 2;
@@ -153,7 +157,7 @@ double operand_bytes(const AttentionProblem& p, std::int64_t heads, std::int64_t
          static_cast<double>(p.batch * heads * positions * p.head_width);
 }
 
-/// Bytes of the bias (read as if nothing were broadcast) or of its gradient.
+/// Bytes of the bias (counted as if nothing were broadcast) or of its gradient.
 double bias_bytes(const AttentionProblem& p) {
   return visible_pairs(p) * static_cast<double>(size_of(p.dtype));
 }
@@ -200,7 +204,7 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
     if (p.implementation != AttentionImplementation::cudnn &&
         cuda::attention_of_one_query(stream, args))
       return;
-    CHOIR_CHECK(!p.seen, "{} queries over a number of keys that the device knows", p.queries);
+    CHOIR_CHECK(!p.seen, "{} queries with a number of keys in device memory", p.queries);
     const cudnn::AttentionBias bias = for_cudnn(args.bias);
     return by_cudnn(stream, p, cudnn::layout_of(args, bias),
                     {args.q.data, args.k.data, args.v.data, args.out.data, bias.data,
@@ -209,7 +213,7 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
                : cuda::attention_forward(stream, args);
   }
   if (!computes(stream)) return;
-  CHOIR_CHECK(!p.seen, "a number of keys that the device knows, on the CPU");
+  CHOIR_CHECK(!p.seen, "a number of keys in device memory, on the CPU");
   attention_forward_cpu(attention_kernel(p), args, omp_get_max_threads());
 }
 

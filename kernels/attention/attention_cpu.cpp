@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-/// Linux hands out the 8 KiB of tile state only on request, once per process.
+/// Requests the 8 KiB of tile state, which Linux grants once per process and only on request.
 bool request_tiles() {
 #if defined(__linux__) && defined(__x86_64__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
@@ -23,10 +23,10 @@ bool request_tiles() {
 }
 
 void check_tiles(const ops::AttentionProblem& problem) {
-  CHOIR_CHECK(amx_available(), "attention by AMX tiles, which this process may not use");
-  CHOIR_CHECK(!problem.biased, "attention by AMX tiles knows no bias");
-  CHOIR_CHECK(!problem.windowed(), "attention by AMX tiles knows no window");
-  CHOIR_CHECK(!problem.divided(), "attention by AMX tiles knows no documents");
+  CHOIR_CHECK(amx_available(), "attention with AMX tiles, which this process may not use");
+  CHOIR_CHECK(!problem.biased, "attention with AMX tiles does not support a bias");
+  CHOIR_CHECK(!problem.windowed(), "attention with AMX tiles does not support a window");
+  CHOIR_CHECK(!problem.divided(), "attention with AMX tiles does not support documents");
 }
 
 }  // namespace
@@ -37,7 +37,8 @@ bool amx_available() {
 }
 
 AttentionKernel attention_kernel(const ops::AttentionProblem& problem) {
-  // A few queries against a cache are bound by reading it; tiles would be mostly padding.
+  // Attention of a few queries to a cache is bound by reading it, and tiles would be mostly
+  // padding.
   constexpr std::int64_t kFewQueries = 8;
   const bool tiles = problem.dtype == DType::bf16 && problem.queries >= kFewQueries &&
                      !problem.biased && !problem.windowed() && !problem.divided() &&

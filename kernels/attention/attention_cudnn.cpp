@@ -50,28 +50,30 @@ AttentionLayout layout_of(const ops::AttentionBackward& args, const AttentionBia
 
 std::string attention_outside_rules(const ops::AttentionProblem& p, const AttentionLayout& layout) {
   if (p.dtype != DType::bf16 && p.dtype != DType::f16)
-    return fmt::format("cuDNN attention is for bf16 and f16, not {}", name_of(p.dtype));
+    return fmt::format("cuDNN attention supports bf16 and f16, not {}", name_of(p.dtype));
   if (p.lengths != nullptr)
-    return "cuDNN attention has no lengths: a sample of length 0 would not give 0";
-  if (p.divided()) return "cuDNN attention has no documents in a sequence";
-  if (p.windowed()) return "cuDNN attention has no sliding window";
+    return "cuDNN attention does not support lengths: a sample of length 0 would not give 0";
+  if (p.divided()) return "cuDNN attention does not support several documents in a sequence";
+  if (p.windowed()) return "cuDNN attention does not support a sliding window";
   if (p.queries == 1)
-    return "cuDNN attention is not for one query: every length of the cache would be a new plan";
+    return "cuDNN attention is not used for one query: every length of the cache would be a new "
+           "plan";
   if (p.head_width % kVector != 0)
-    return fmt::format("cuDNN attention takes heads of multiples of 8, not {}", p.head_width);
+    return fmt::format("cuDNN attention supports head widths that are multiples of 8, not {}",
+                       p.head_width);
   if (!vectors(layout.q) || !vectors(layout.k) || !vectors(layout.v) || !vectors(layout.out))
-    return "cuDNN attention takes rows of q, k, v, out that are multiples of 8 apart";
+    return "cuDNN attention requires row strides of q, k, v and out that are multiples of 8";
   if (layout.backward && (!vectors(layout.d_out) || !vectors(layout.d_q) || !vectors(layout.d_k) ||
                           !vectors(layout.d_v)))
-    return "cuDNN attention takes rows of gradients that are multiples of 8 apart";
+    return "cuDNN attention requires row strides of gradients that are multiples of 8";
   if (layout.bias.present && (layout.bias.row <= 0 || layout.bias.row % kVector != 0 ||
                               layout.bias.head % kVector != 0 || layout.bias.batch % kVector != 0))
-    return "cuDNN attention takes rows of a bias that are multiples of 8 apart";
+    return "cuDNN attention requires strides of a bias that are multiples of 8";
   return {};
 }
 
 std::int64_t d_q_sum_bytes(const ops::AttentionProblem& p, const AttentionLayout& layout) {
-  // The gradient of a bias exists only in the form that keeps dS.
+  // The gradient of a bias is only available from the algorithm that stores dS.
   if (!layout.backward || layout.deterministic || layout.bias.gradient) return 0;
   return round_up(
       p.batch * p.heads * p.queries * p.head_width * static_cast<std::int64_t>(sizeof(float)),

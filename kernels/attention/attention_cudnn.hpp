@@ -1,6 +1,6 @@
 #pragma once
-// Attention by cuDNN, where it offers the problem: compiled once per problem, strides and device,
-// kept in the device's plans.
+// Attention by cuDNN, for the problems that it supports: compiled once per problem, strides and
+// device, and kept in the device's plans.
 // Floor: 4 D FLOPs per visible pair forward, 10 D backward; published for H200 and bf16, heads 128
 // wide, causal: 484 to 688 TFLOP/s forward and 370 to 581 backward from T = 2048 to 32768.
 #include <cstdint>
@@ -11,17 +11,18 @@
 
 namespace choir::cudnn {
 
-/// Added to the scaled scores: element (b, h, i, j) at data + b*batch_stride + h*head_stride +
-/// i*row_stride + j, of the problem's dtype. A batch or head stride of 0: the same for all. The row
-/// stride is free, so that rel-shift (Transformer-XL) is a view, not a copy.
+/// Added to the scaled scores: element (b, h, i, j) is at data + b*batch_stride + h*head_stride +
+/// i*row_stride + j, of the problem's dtype. A batch or head stride of 0 broadcasts. The row stride
+/// is free, so that rel-shift (Transformer-XL) is a view, not a copy.
 struct AttentionBias {
   const void* data = nullptr;  ///< nullptr: none
   std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
-  /// Its gradient in backward, packed [B or 1, H or 1, Tq, Tk] as the strides say; or nullptr.
+  /// Gradient of the bias in backward, packed [B or 1, H or 1, Tq, Tk] according to the strides; or
+  /// nullptr.
   void* gradient = nullptr;
 };
 
-/// Everything about the operands but their addresses.
+/// All properties of the operands except their addresses.
 struct AttentionLayout {
   struct Strides {
     std::int64_t batch = 0, position = 0;
@@ -34,8 +35,8 @@ struct AttentionLayout {
   };
   bool backward = false;
   bool log_sum_exp = true;  ///< forward writes it
-  /// backward gives the same bits each time. It costs B H Tq Tk of the operands' type as scratch
-  /// memory; without it dQ is gathered by f32 atomics.
+  /// Backward gives the same bits each time. This costs B H Tq Tk elements of the operands' type as
+  /// scratch memory; without it dQ is summed with f32 atomics.
   bool deterministic = true;
   Strides q, k, v, out, d_out, d_q, d_k, d_v;
   Bias bias;
@@ -44,30 +45,31 @@ struct AttentionLayout {
 AttentionLayout layout_of(const ops::AttentionForward& args, const AttentionBias& bias = {});
 AttentionLayout layout_of(const ops::AttentionBackward& args, const AttentionBias& bias = {});
 
-/// Why cuDNN is not asked at all; empty when it is. A pure function: no device, no library.
+/// The reason why cuDNN is not queried at all; empty if it is. A pure function: no device, no
+/// library.
 std::string attention_outside_rules(const ops::AttentionProblem& problem,
                                     const AttentionLayout& layout);
 
-/// Bytes: where cuDNN's workspace, and what we keep before it, begins. Tensors of an arena begin
-/// at 64.
+/// Alignment in bytes of cuDNN's workspace and of our own data in front of it. Tensors of an arena
+/// are aligned to 64.
 inline constexpr std::int64_t kWorkspaceBoundary = 256;
-/// Bytes of scratch memory for any of our devices, with what a boundary may cost in memory that
-/// does not begin at one. A pure function, so that memory is planned without a GPU; a plan that
-/// wants more is refused.
+/// Bytes of scratch memory that suffice on every supported device, with a margin for memory that is
+/// not aligned to kWorkspaceBoundary. A pure function, so that memory is planned without a GPU; a
+/// plan that needs more is refused.
 std::int64_t attention_workspace(const ops::AttentionProblem& problem,
                                  const AttentionLayout& layout);
 
-/// Bytes of the f32 sum that dQ is gathered in, zeroed before the plan runs; 0 where the plan
-/// gathers it by itself.
+/// Bytes of the f32 sum of dQ, zeroed before the plan runs; 0 if the plan sums dQ by itself.
 std::int64_t d_q_sum_bytes(const ops::AttentionProblem& problem, const AttentionLayout& layout);
 
-/// Whether cuDNN takes the problem on this device: compiles the plan that will run it, or finds it
-/// (or its refusal) again. If not, `why` (may be nullptr) holds our reason or cuDNN's words.
+/// True if cuDNN supports the problem on this device. Compiles the plan that will run it, or looks
+/// up the plan or the refusal. If false, `why` (may be nullptr) receives our reason or cuDNN's
+/// message.
 bool attention_supported(Device& device, const ops::AttentionProblem& problem,
                          const AttentionLayout& layout, std::string* why);
 
 /// Queue the work on the stream. args.workspace holds attention_workspace() bytes; all addresses
-/// are 16-byte aligned. Throw Error where it is not supported.
+/// are 16-byte aligned. Throw Error if the problem is not supported.
 void attention_forward(const Stream& stream, const ops::AttentionForward& args,
                        const AttentionBias& bias = {});
 void attention_backward(const Stream& stream, const ops::AttentionBackward& args,

@@ -1,4 +1,4 @@
-// Where there is no cuDNN to compile against: never supported.
+// Stubs for builds without cuDNN: no problem is supported.
 #include "choir/core/error.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 

@@ -10,7 +10,7 @@
 namespace choir::ref {
 namespace {
 
-/// Row (b, t, h) of an operand as doubles.
+/// Loads and stores row (b, t, h) of an operand as doubles.
 struct Row {
   const ops::AttentionProblem& p;
   std::vector<double> operator()(const ops::AttentionOperand& x, std::int64_t b, std::int64_t t,
@@ -42,7 +42,7 @@ std::int64_t visible_keys(const ops::AttentionProblem& p, std::int64_t b, std::i
   return p.causal ? std::min(n, p.keys - p.queries + t + 1) : n;
 }
 
-/// The first key that the window of query t and its document leave.
+/// The first key that the window and the document of query t leave visible.
 std::int64_t first_key(const ops::AttentionProblem& p, std::int64_t b, std::int64_t t) {
   const std::int64_t at = p.keys - p.queries + t;
   const std::int64_t begin =
@@ -57,7 +57,7 @@ double bias_at(const ops::AttentionProblem& p, const ops::AttentionBias& bias, s
               b * bias.batch_stride + h * bias.head_stride + t * bias.query_stride + j);
 }
 
-/// Probabilities of one query; returns log sum exp.
+/// Computes the probabilities of one query; returns log sum exp.
 double softmax_row(const ops::AttentionProblem& p, const std::vector<double>& q,
                    const ops::AttentionOperand& k, const ops::AttentionBias& bias, std::int64_t b,
                    std::int64_t t, std::int64_t h, std::vector<double>& out) {
@@ -71,7 +71,7 @@ double softmax_row(const ops::AttentionProblem& p, const std::vector<double>& q,
     if (key < first_key(p, b, t)) out[j] = -std::numeric_limits<double>::infinity();
     most = std::max(most, out[j]);
   }
-  if (std::isinf(most)) {  // nothing is seen
+  if (std::isinf(most)) {  // no key is visible
     std::fill(out.begin(), out.end(), 0.0);
     return most;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// How the backward pass of attention is cut into tasks, the same for every implementation.
+// Division of attention's backward pass into tasks, the same for every implementation.
 #include <algorithm>
 #include <cstdint>
 
@@ -7,14 +7,14 @@
 
 namespace choir {
 
-/// Key blocks index, index + count, ... of one (sample, K/V head): strided, because under a causal
-/// mask early keys are seen by more queries.
+/// Key blocks index, index + count, ... of one (sample, K/V head). They are strided because with a
+/// causal mask more queries see the early keys.
 struct KeyShare {
   std::int64_t index = 0, count = 1;
 };
 
-/// Shares per K/V head: 1 when the heads alone keep the threads busy; more shares cost a partial
-/// d_q each.
+/// Shares per K/V head: 1 if the heads alone keep the threads busy. Each further share costs a
+/// partial d_q.
 inline std::int64_t key_shares(const ops::AttentionProblem& p, std::int64_t key_blocks,
                                int threads) {
   const std::int64_t heads = p.batch * p.kv_heads;

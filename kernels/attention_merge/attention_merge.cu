@@ -1,4 +1,5 @@
-// A warp for each row of a head: every lane knows the two weights, one writes their sum.
+// Kernel for merging of attention over sets of keys. A warp handles a row of a head: every lane
+// computes the two weights, one writes their sum.
 #include "kernels/attention_merge/attention_merge.hpp"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/types.cuh"
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kMergeThreads)
       const float kept = old > 0 ? old * inverse * out[i * width + d] : 0.0f;
       out[i * width + d] = kept + added * inverse * to_float(part[i * width + d]);
     }
-    __syncwarp();  // all have read what is now overwritten
+    __syncwarp();  // all lanes have read the value that is overwritten now
     if (lane == 0) lse[at] = sum > 0 ? most + logf(sum) : -INFINITY;
   }
 }

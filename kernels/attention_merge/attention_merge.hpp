@@ -1,13 +1,13 @@
 #pragma once
 // Merging of attention over sets of keys. Floor per element: 2 reads and 1 write (the first part: 1
-// and 1); two exponentials and a logarithm per row of a head are small beside them.
+// and 1); two exponentials and a logarithm per row of a head are negligible.
 #include "choir/ops/attention_merge.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir {
 
 namespace cpu {
-/// T: what the part holds.
+/// T: the element type of the part.
 template <class T>
 void attention_merge(const ops::AttentionMerge& args);
 }  // namespace cpu

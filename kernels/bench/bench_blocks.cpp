@@ -1,5 +1,5 @@
-// What holds a FastConformer's blocks together, against its references: LayerNorm over channels of
-// two ranks, stochastic depth, and the running statistics of a step.
+// Benches of operations that connect a FastConformer's blocks, against their references: LayerNorm
+// over channels of two ranks, stochastic depth, and the running statistics of a step.
 #include <algorithm>
 
 #include "kernels/bench/bench_ops.hpp"
@@ -16,7 +16,7 @@ double elements(const Shape& shape) {
   return static_cast<double>(shape.count());
 }
 
-/// This rank's operands, and the other's, of which only moments and sums are used.
+/// The operands of this rank, and the moments and sums of the other rank.
 struct SplitNormOperands {
   Operand x, other, d_out, weight, bias, moments, sums, out, mean, rstd, d_x, d_weight, d_bias,
       workspace;
@@ -45,8 +45,8 @@ SplitNormBackward backward_arguments(const SplitNormOperands& o, std::int64_t i)
           .workspace = o.workspace[i]};
 }
 
-/// The same from the references; backward with the sums of this rank's channels alone, as the
-/// device is given them.
+/// The same from the references. Backward uses only the sums of this rank's channels, as on the
+/// device.
 struct ExactSplitNorm {
   ExactSplitNorm(const SplitNormOperands& o, std::int64_t rows, std::int64_t width)
       : x(o.x.exact(0, rows * width)),
@@ -178,7 +178,7 @@ void stochastic_depth(OpBench& bench, std::int64_t samples, std::int64_t tokens,
 }
 
 void running_statistics(OpBench& bench, std::int64_t micro_batches, std::int64_t width) {
-  if (bench.dtype != DType::f32) return;  // statistics are no narrower
+  if (bench.dtype != DType::f32) return;  // statistics are always f32
   const Shape shape{micro_batches, 2, width}, row{width};
   BenchOperands data = bench.operands(elements(shape));
   const Operand records = data.positive(DType::f32, shape), mean = data.normal(DType::f32, row),

@@ -1,5 +1,5 @@
-// What a FastConformer has beside a GPT, channel by channel: convolutions, GLU, batch
-// normalisation.
+// Benches of the operations that a FastConformer uses in addition to a GPT, channel by channel:
+// convolutions, GLU, batch normalisation.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -14,7 +14,7 @@
 namespace choir::ops {
 namespace {
 
-/// The channels that are compared, over all rows: none knows of another.
+/// The channels that are compared, over all rows; channels are independent of each other.
 class Channels {
  public:
   explicit Channels(std::int64_t width) : width_(width) {
@@ -22,18 +22,18 @@ class Channels {
     which_.assign(some.begin(), some.end());
   }
   std::int64_t count() const { return static_cast<std::int64_t>(which_.size()); }
-  /// The exact result for x [rows, width].
+  /// The exact input x [rows, width] in these channels.
   std::vector<double> exact(const Operand& x, std::int64_t rows) const {
     std::vector<double> values;
     for (std::int64_t r = 0; r < rows; ++r)
       for (const std::int64_t c : which_) values.push_back(x.exact(r * width_ + c));
     return values;
   }
-  /// Both halves of rows [a C | g C].
+  /// The exact input in both halves of rows [a C | g C].
   std::vector<double> exact_pair(const Operand& x, std::int64_t rows) const {
     return exact(x, 2 * rows);
   }
-  /// The values of a result [rows, width].
+  /// A result [rows, width] in these channels.
   std::vector<double> read(const BenchOperands& data, const TensorView& x) const {
     constexpr std::int64_t kAtOnce = std::int64_t{1} << 22;
     const std::int64_t rows = x.count() / width_,
@@ -48,7 +48,7 @@ class Channels {
     }
     return values;
   }
-  /// Rows of a weight [width, taps].
+  /// The rows of a weight [width, taps].
   std::vector<double> taps(const std::vector<double>& weight, std::int64_t n) const {
     std::vector<double> values;
     for (const std::int64_t c : which_)
@@ -64,8 +64,8 @@ class Channels {
   std::vector<std::int64_t> which_;
 };
 
-/// Both directions of every set: backward needs what forward left, and the first touch of a page is
-/// no part of an op.
+/// Runs both directions of every set: backward needs the results of forward, and the first touch of
+/// a page must not be timed.
 template <class Forward, class Backward>
 void visit_all(const OpBench& bench, const BenchOperands& data, const Forward& forward,
                const Backward& backward) {
@@ -77,7 +77,8 @@ double elements(const Shape& shape) {
   return static_cast<double>(shape.count());
 }
 
-/// `in` channels to `channels`; with one, the first layer: relu, and no gradient of its input.
+/// Bench from `in` channels to `channels`. With one input channel it is the first layer: relu, and
+/// no gradient of its input.
 void strided(OpBench& bench, const char* name, const Shape& in, std::int64_t channels) {
   const bool first = in[3] == 1;
   const DType t = bench.dtype, sums = bench.sums;
@@ -112,7 +113,7 @@ void strided(OpBench& bench, const char* name, const Shape& in, std::int64_t cha
   f.y = view_of(ey, to), f.relu = first;
   ref::strided_conv_forward(f);
   Agreement up, down;
-  std::vector<double> seen = some.read(data, y[0]);  // its signs are what backward reads
+  std::vector<double> seen = some.read(data, y[0]);  // backward reads its signs
   up.add(seen, ey, allowed_error(t, 9));
   StridedConvBackward b{.x = f.x, .weight = f.weight, .y = view_of(seen, to)};
   b.d_y = view_of(ed, to), b.relu = first;

@@ -1,4 +1,4 @@
-// The loss of a CTC head against its reference.
+// Bench of the loss of a CTC head, against its reference.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace choir::ops {
 namespace {
 
-/// Micro-batches as of speech: three labels in ten frames.
+/// Micro-batches like those of speech: three labels in ten frames.
 struct CtcShape {
   std::int64_t batch, frames, labels, symbols;
   explicit CtcShape(const BenchShape& shape)
@@ -19,7 +19,7 @@ struct CtcShape {
         symbols(shape.vocabulary) {}
 };
 
-/// i32 [count], all `value`, one for all sets.
+/// An i32 tensor [count] filled with `value`, shared by all sets.
 class Constant {
  public:
   Constant(Device& device, std::int64_t count, std::int64_t value)
@@ -34,15 +34,15 @@ class Constant {
   Buffer buffer_;
 };
 
-/// Steps round numbers of up to kCtcRescale log-probabilities; rounding errors add up as a random
-/// walk.
+/// Allowed error: steps round numbers of up to kCtcRescale log-probabilities, and rounding errors
+/// add up as a random walk.
 double allowed_ctc_error(DType dtype, DType sums, const CtcShape& of) {
   const double step = kCtcRescale * (10 + std::log(static_cast<double>(of.symbols)));
   return allowed_error(dtype, static_cast<double>(of.symbols)) +
          allowed_error(sums, 0) * step * std::sqrt(static_cast<double>(of.frames));
 }
 
-/// The first and the last utterance: none knows of another.
+/// Compares the first and the last utterance; utterances are independent of each other.
 Agreement compare(const OpBench& bench, const BenchOperands& data, const CtcShape& of,
                   const Ctc& args, const Operand& kept, const Operand& labels) {
   Agreement agreement;
@@ -71,7 +71,7 @@ Agreement compare(const OpBench& bench, const BenchOperands& data, const CtcShap
 
 void bench_ctc(OpBench& bench) {
   const CtcShape of(bench.shape);
-  if (of.symbols < 2 || of.labels < 1) return;  // nothing to say
+  if (of.symbols < 2 || of.labels < 1) return;  // there is no valid label
   const std::int64_t rows = of.batch * of.frames;
   BenchOperands data = bench.operands(static_cast<double>(rows * of.symbols));
   const Operand kept = data.normal(bench.dtype, {rows, of.symbols}),
@@ -92,7 +92,7 @@ void bench_ctc(OpBench& bench) {
                .vocabulary = of.symbols,
                .workspace = workspace[i]};
   };
-  // It overwrites its logits: every call gets fresh ones, outside of its time.
+  // The op overwrites its logits, so every call gets fresh ones, outside of its time.
   const auto refresh = [&](std::int64_t i) {
     bench.stream.copy(logits[i].data, kept[i].data, kept[i].bytes());
   };

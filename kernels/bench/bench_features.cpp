@@ -1,5 +1,6 @@
-// Speech features against their references. Rates are of the bytes that must move, as everywhere;
-// arithmetic bounds log_mel (kernels/log_mel/log_mel.hpp), so its share of the ceiling stays small.
+// Benches of speech features, against their references. Rates count the bytes that must move, as
+// everywhere; log_mel is bound by arithmetic (kernels/log_mel/log_mel.hpp), so its share of the
+// ceiling is small.
 #include <algorithm>
 
 #include "choir/ops/log_mel.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr PhiloxKey kKey{1, 2};
 
-/// As many frames as the bench has rows, in utterances of ten seconds.
+/// A number of frames equal to the rows of the bench, in utterances of ten seconds.
 struct FeatureShape {
   std::int64_t frames, batch, mels = MelOptions{}.mels;
   explicit FeatureShape(const BenchShape& shape)
@@ -23,7 +24,7 @@ struct FeatureShape {
   std::int64_t of_one() const { return frames * mels; }
 };
 
-/// What the batch has one of for every utterance, on the host and, once for all sets, on the
+/// Values of which every utterance of the batch has one, on the host and, once for all sets, on the
 /// device.
 template <class T>
 class PerUtterance {
@@ -43,7 +44,7 @@ PerUtterance<std::int32_t> all_of(Device& device, std::int64_t batch, std::int64
                                             static_cast<std::int32_t>(value))};
 }
 
-/// White noise an eighth as loud as can be.
+/// White noise with an eighth of the largest amplitude.
 std::vector<std::int16_t> noise(std::int64_t samples) {
   std::vector<std::int16_t> audio(static_cast<std::size_t>(samples));
 #pragma omp parallel for schedule(static)
@@ -56,8 +57,9 @@ std::vector<std::int16_t> noise(std::int64_t samples) {
   return audio;
 }
 
-/// Frames [first, first + count) of one utterance, of its samples from two frames before: a window
-/// reaches no further, and the first sample of all is emphasised like no other.
+/// Frames [first, first + count) of one utterance, computed from the samples from two frames
+/// before: a window reaches no further. Only the first sample of an utterance is emphasised
+/// differently.
 std::vector<double> exact_frames(const MelOptions& options, std::int16_t* audio,
                                  std::int64_t samples, std::int64_t first, std::int64_t count) {
   const std::int64_t begin = std::max<std::int64_t>(0, first - 2), skipped = begin * options.hop;
@@ -152,7 +154,7 @@ void augmentations(OpBench& bench) {
 }  // namespace
 
 void bench_features(OpBench& bench) {
-  if (bench.dtype != DType::f32) return;  // features are no narrower
+  if (bench.dtype != DType::f32) return;  // features are always f32
   log_mels(bench);
   normalisations(bench);
   augmentations(bench);

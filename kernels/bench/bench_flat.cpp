@@ -1,4 +1,4 @@
-// Sums over rows, flat maps and the optimizer against their references.
+// Benches of sums over rows, flat maps and the optimizer, against their references.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace choir::ops {
 namespace {
 
-constexpr std::int64_t kChunk = 4096;  // rows at a time, for the memory of the reference
+constexpr std::int64_t kChunk = 4096;  // rows at a time, to limit the memory of the reference
 
 void bias_gradients(OpBench& bench) {
   const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
@@ -51,8 +51,8 @@ void adds(OpBench& bench) {
   bench.row("add", {n}, agreement, call);
 }
 
-/// Rows of `parts` blocks to a block of rows for each part, as heads leave for the ranks of the
-/// context axis; with two terms, pairs of blocks are added on the way.
+/// Copies rows of `parts` blocks to a block of rows per part, as heads are redistributed over the
+/// ranks of the context axis; with two terms, pairs of blocks are added during the copy.
 void block_copies(OpBench& bench, std::int64_t terms, const char* name) {
   const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
   const std::int64_t parts = width % 4 == 0 ? 4 : terms, block = width / parts;
@@ -114,13 +114,13 @@ void sums_of_squares(OpBench& bench) {
     const std::int64_t first = chunk * kNormChunk, count = std::min(kNormChunk, n - first);
     std::vector<double> part = x.exact(first, count), sum(1);
     ref::sum_of_squares(view_of(part, {count}), view_of(sum, {1}));
-    // The reference adds one by one: each addition of positive numbers may err by half a unit.
+    // The reference adds one by one: each addition of positive numbers may be wrong by half a unit.
     agreement.add(data.read(partials[0], chunk, 1), sum, 0x1p-53 * static_cast<double>(count));
   }
   bench.row("sum_of_squares", {n}, agreement, call);
 }
 
-/// Masters of `type` with a copy in the bench's own type where that is another.
+/// AdamW with masters of `type`, and with a copy in the bench's own type if that is different.
 void adamws(OpBench& bench, DType type, const char* name) {
   const std::int64_t n = bench.shape.parameters;
   const bool copies = type != bench.dtype;

@@ -1,4 +1,4 @@
-// Norms and activations against their references.
+// Benches of norms and activations, against their references.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace choir::ops {
 namespace {
 
-/// The reference needs no more memory than so many rows at a time.
+/// Rows at a time, to limit the memory of the reference.
 constexpr std::int64_t kChunk = 4096;
 
 struct NormOperands {
@@ -65,7 +65,7 @@ void forward(OpBench& bench, Norm kind, const char* name) {
     const std::vector<double> delta = x.delta.exact(at, n), stored = data.read(x.sum[0], at, n);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += delta[i];
     agreement.add(stored, sum, allowed_error(t, 2));
-    // What is normalised is the sum as it was rounded.
+    // The norm's input is the rounded sum.
     const ExactNorm exact(kind, stored, x.weight, x.bias, w.count, width);
     const auto terms = static_cast<double>(width);
     agreement.add(data.read(x.out[0], at, n), exact.out, allowed_error(t, terms));
@@ -88,7 +88,7 @@ void backward(OpBench& bench, Norm kind, const char* name) {
                 d_weight = data.normal(sums, {width}), d_bias = data.normal(sums, {width});
   const Operand workspace =
       data.empty(DType::u8, {std::max<std::int64_t>(1, norm_workspace(bench.stream, rows, width))});
-  for (std::int64_t s = 0; s < data.sets(); ++s) {  // statistics of the residual itself
+  for (std::int64_t s = 0; s < data.sets(); ++s) {  // statistics of the residual alone
     NormForward f = arguments(x, kind, s);
     f.delta = f.sum = {};
     norm_forward(bench.stream, f);

@@ -11,15 +11,15 @@
 namespace choir::ops {
 namespace {
 
-/// Together the sets are larger than any cache of a GPU (50 MB on H100) and than what a core keeps;
-/// one call that touches as much evicts its own operands.
+/// Together the sets are larger than any cache of a GPU (50 MB on H100) and than the caches of a
+/// core; a call that touches this much evicts its own operands.
 constexpr double kBeyondCaches = 512.0 * (1 << 20);
 constexpr double kMostSets = 64;
 constexpr std::int64_t kStagedElements = std::int64_t{4} << 20;
 
 std::int32_t integer_of(const NormalPool& pool, std::uint64_t number, std::int64_t i,
                         std::int64_t limit) {
-  // The distribution function of the normal numbers makes them uniform.
+  // The distribution function of the normal distribution makes them uniform.
   const double uniform = 0.5 * std::erfc(-pool.at(number, i) / std::sqrt(2.0));
   return static_cast<std::int32_t>(
       std::min(static_cast<std::int64_t>(uniform * static_cast<double>(limit)), limit - 1));

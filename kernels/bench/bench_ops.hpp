@@ -1,5 +1,5 @@
 #pragma once
-// What the benches of ops share: a row's operands, its timing, and windows of rows to check.
+// Shared by the benches of ops: a row's operands, its timing, and windows of rows to check.
 #include <utility>
 #include <vector>
 
@@ -14,7 +14,7 @@ struct Window {
   std::int64_t first = 0, count = 0;
 };
 
-/// All rows of a small result; else the first, some in the middle and the last. None reaches over
+/// All rows of a small result; else the first, some in the middle and the last. No window crosses
 /// the end of a sequence of `tokens` rows.
 std::vector<Window> windows_of(std::int64_t rows, std::int64_t tokens);
 /// The same for flat memory.
@@ -35,7 +35,7 @@ class OpBench {
         ceiling_(ceiling),
         rows_(&rows) {}
 
-  /// For calls that touch at least `elements` of the dtype.
+  /// Operands for calls that touch at least `elements` of the dtype.
   BenchOperands operands(double elements) const {
     return {*device_, *pool_, elements * static_cast<double>(size_of(dtype))};
   }
@@ -64,12 +64,12 @@ class OpBench {
   std::vector<BenchRow>* rows_;
 };
 
-/// A reference tensor over numbers of the host.
+/// A reference tensor in host memory.
 inline TensorView view_of(std::vector<double>& values, const Shape& shape) {
   return {values.data(), DType::f64, shape};
 }
 
-// The benches, by files.
+// The benches, one function per file.
 void bench_norms(OpBench& bench);
 void bench_activations(OpBench& bench);
 void bench_tokens(OpBench& bench);     // embedding, cross-entropy

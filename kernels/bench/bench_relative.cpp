@@ -1,6 +1,6 @@
-// Relative-position attention against its references: positions, queries with their two biases,
-// the shift and the mask of scores, and attention with the shifted scores as its bias. That reads
-// as many scores as it computes, 2 T a query: memory bounds it, not products.
+// Benches of relative-position attention, against its references: positions, queries with their two
+// biases, the shift and the mask of scores, and attention with the shifted scores as its bias.
+// Attention reads as many scores as it computes, 2 T a query, so memory bounds it, not products.
 #include <cmath>
 #include <limits>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kScale = 0.125;
 
-/// A micro-batch behind subsampling by 8.
+/// A micro-batch after subsampling by 8.
 struct RelativeShape {
   std::int64_t batch, heads, tokens, head_width;
   std::int64_t width() const { return heads * head_width; }
@@ -89,7 +89,7 @@ void queries(OpBench& bench, const RelativeShape& s) {
   bench.row("relative_queries_backward", by_head, down, backward);
 }
 
-/// Hidden scores as a number: the difference of two infinities is none.
+/// Replaces hidden scores by a number, because the difference of two infinities is not a number.
 std::vector<double> hidden_as(double number, std::vector<double> scores) {
   for (double& x : scores)
     if (x == -std::numeric_limits<double>::infinity()) x = number;
@@ -207,15 +207,15 @@ class ShiftedAttention {
                      .head_stride = s_.batch * s_.matrix(),
                      .query_stride = s_.distances() - 1}};
   }
-  /// `roundings` to the compute type lie on the way: forward the probabilities and the result;
-  /// backward also the output in the row sums and the gradients of scores.
+  /// `roundings` is the number of roundings to the compute type: forward the probabilities and the
+  /// result; backward also the output in the row sums and the gradients of scores.
   double allowed(int roundings) const {
     const DType t = problem_.dtype;
     return (roundings - 1) * allowed_product_error(t, t, static_cast<double>(s_.head_width)) +
            allowed_product_error(t, t, static_cast<double>(s_.tokens)) +
            allowed_error(DType::f32, 0);
   }
-  /// Columns [first, first + D) of the rows of sample b: as given, or of a result.
+  /// Columns [first, first + D) of the rows of sample b, of an input or of a result.
   std::vector<double> given(const Operand& x, std::int64_t b, std::int64_t first) const {
     const std::int64_t row = x[0].shape.back();
     std::vector<double> values;

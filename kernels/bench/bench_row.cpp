@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kRoundingsOnTheWay = 16, kProductsAGroup = 16;
 
-/// Half the distance of neighbours at 1: the relative error of one rounding to nearest.
+/// Half the distance between neighbouring numbers at 1: the relative error of one rounding to
+/// nearest.
 double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -55,7 +56,7 @@ void Agreement::add(const std::vector<double>& actual, const std::vector<double>
     error += difference * difference, size += expected[i] * expected[i];
   }
   if (error > 0) error = std::sqrt(error / size);
-  // How far it is from what is allowed; NaN is farthest.
+  // The error relative to the allowed one; NaN is the largest.
   double far = error == 0 ? 0 : error / allowed;
   if (std::isnan(error)) far = std::numeric_limits<double>::infinity();
   if (far > worst_) worst_ = far, error_ = error, allowed_ = allowed;

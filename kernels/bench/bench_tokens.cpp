@@ -1,4 +1,4 @@
-// Ops that read token ids, and those that know positions, against their references.
+// Benches of ops that depend on token ids or positions, against their references.
 #include <algorithm>
 #include <map>
 
@@ -13,10 +13,10 @@ namespace {
 
 constexpr double kTheta = 10000;
 
-/// Ids of a window, numbered anew so that the reference needs only the rows of the table they name.
+/// The ids of a window, renumbered so that the reference needs only the table rows that they use.
 struct Renumbered {
-  std::vector<std::int32_t> ids;    // new, of the rows below
-  std::vector<std::int64_t> rows;   // of the batch
+  std::vector<std::int32_t> ids;    // new ids, indices of the rows below
+  std::vector<std::int64_t> rows;   // rows of the batch
   std::vector<std::int64_t> named;  // old id of each new one
 };
 
@@ -95,7 +95,7 @@ void embedding_backwards(OpBench& bench) {
                            .workspace = workspace[i]});
   };
   call(bench.stream, 0);
-  // All rows that name one of a few ids.
+  // All rows that use one of a few ids.
   std::map<std::int64_t, bool> chosen;
   for (const Window w : windows_of(rows, b.tokens))
     for (std::int64_t r = 0; r < std::min<std::int64_t>(w.count, 16); ++r)
@@ -119,7 +119,7 @@ void embedding_backwards(OpBench& bench) {
   Agreement agreement;
   agreement.add(actual, sum,
                 allowed_error(bench.sums, static_cast<double>(count) / static_cast<double>(named)));
-  // Positions at both ends: every sequence adds to them.
+  // Positions at both ends, with a contribution of every sequence.
   for (const std::int64_t p : {std::int64_t{0}, std::min(rows, b.tokens) - 1}) {
     std::vector<double> line = d_positions.exact(p * width, width);
     for (std::int64_t r = p; r < rows; r += b.tokens) {
@@ -138,7 +138,7 @@ void cross_entropies(OpBench& bench) {
   const Operand kept = data.normal(bench.dtype, {rows, columns}),
                 logits = data.empty(bench.dtype, {rows, columns}),
                 targets = data.integers(rows, columns), losses = data.empty(bench.sums, {rows});
-  // It overwrites its logits: every call gets fresh ones, outside of its time.
+  // The op overwrites its logits, so every call gets fresh ones, outside of its time.
   const auto refresh = [&](std::int64_t i) {
     bench.stream.copy(logits[i].data, kept[i].data, kept[i].bytes());
   };
@@ -187,7 +187,7 @@ void ropes(OpBench& bench) {
   const auto call = [&](const Stream& s, std::int64_t i) { rope(s, arguments(x[i], table[i], 0)); };
   call(bench.stream, 0);
   Agreement agreement;
-  // Angles are as exact as their table; positions up to T cost no more digits than its rounding.
+  // Angles are as exact as their table; positions up to T lose no more digits than its rounding.
   for (const Window w : windows_of(b.rows, b.tokens)) {
     std::vector<double> e = x.exact(w.first * width, w.count * width);
     ref::rope(arguments(view_of(e, {w.count, width}), {}, w.first % b.tokens), kTheta);

@@ -12,12 +12,12 @@ namespace choir::ops {
 namespace {
 
 constexpr std::size_t kLeastMeasurements = 5, kMostMeasurements = 10000;
-/// A batch on cuda is at least so long: launches of its first calls are hidden behind it, and the
-/// half microsecond that an event resolves is nothing to it.
+/// Minimum length of a batch on cuda: launches of its first calls are hidden behind it, and the
+/// half microsecond of an event's resolution is negligible.
 constexpr double kBatchSeconds = 2e-3;
 constexpr std::int64_t kMostCallsInABatch = 256;
 
-/// Events around `calls` calls, which start with number `first`.
+/// Measures `calls` calls between two events; the first call has number `first`.
 double measure(const Stream& stream, std::int64_t first, std::int64_t calls, const TimedCall& call,
                const TimedCall& before) {
   Event start(stream.device()), end(stream.device());
@@ -45,7 +45,7 @@ double median_seconds(const Stream& stream, double seconds, const TimedCall& cal
     done += calls;
     return each;
   };
-  batch(1);  // plans are made, pages touched
+  batch(1);  // plans are made and pages touched
   const std::int64_t calls = calls_in_a_batch(stream, batch(1), before);
   std::vector<double> times;
   for (const double start = now_seconds();

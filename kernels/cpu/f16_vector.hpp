@@ -1,13 +1,13 @@
 #pragma once
-// f16 to and from vectors of float, of 64, 32 or 16 bytes: one instruction where the build has it
-// (F16C, AVX-512), else lane by lane in integers. Rounds as f16(float) does, whatever the rounding
-// mode of the thread.
+// Conversion of f16 to and from vectors of float, of 64, 32 or 16 bytes: one instruction if the
+// build has it (F16C, AVX-512), else lane by lane in integers. Rounds as f16(float) does, whatever
+// the rounding mode of the thread.
 #include "choir/core/dtype.hpp"
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
 
-// Vectors are passed between inlined functions only, so no calling convention is at stake.
+// Vectors are only passed between inlined functions, so the calling convention does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace choir {

@@ -1,10 +1,10 @@
 #pragma once
-// Which frames of a padded batch count.
+// Number of valid frames in a padded batch.
 #include <cstdint>
 
 namespace choir {
 
-/// Frames of a sample that count: lengths[sample], kept within [0, tokens]; without lengths all.
+/// Valid frames of a sample: lengths[sample], clamped to [0, tokens]; without lengths all.
 constexpr std::int64_t frames_of(const std::int32_t* lengths, std::int64_t sample,
                                  std::int64_t tokens) {
   if (lengths == nullptr) return tokens;
@@ -12,8 +12,8 @@ constexpr std::int64_t frames_of(const std::int32_t* lengths, std::int64_t sampl
   return n < 0 ? 0 : n < tokens ? n : tokens;
 }
 
-/// How many of rows [first, last) count: row r is frame r % tokens of sample r / tokens, `first` of
-/// `sample`.
+/// Number of valid rows among [first, last). Row r is frame r % tokens of sample r / tokens;
+/// `first` belongs to `sample`.
 constexpr std::int64_t counted_rows(const std::int32_t* lengths, std::int64_t tokens,
                                     std::int64_t sample, std::int64_t first, std::int64_t last) {
   if (lengths == nullptr) return last - first;

@@ -1,7 +1,7 @@
 #pragma once
-// Lanes of vectors in another order, and what follows from it: transposes of squares, and the sums
-// of many vectors at once. GCC 12 takes lanes that a loop fills for variables, and an order of
-// lanes is then put together one by one wherever it is used; lanes_of() is a constant.
+// Permutations of vector lanes, and operations based on them: transposes of squares, and the sums
+// of many vectors at once. GCC 12 treats lanes that a loop fills as variables, and then assembles
+// the permutation one by one at every use; lanes_of() is a constant.
 #include <utility>
 
 namespace choir::cpu {
@@ -9,7 +9,7 @@ namespace choir::cpu {
 template <class V>
 inline constexpr int kLanesOf = sizeof(V) / sizeof(V{}[0]);
 
-/// {lane(0), lane(1), ...}
+/// The vector {lane(0), lane(1), ...}.
 template <class V, class Lane>
 consteval V lanes_of(Lane lane) {
   return [&]<int... i>(std::integer_sequence<int, i...>) {
@@ -18,7 +18,7 @@ consteval V lanes_of(Lane lane) {
   (std::make_integer_sequence<int, kLanesOf<V>>());
 }
 
-/// Lane i is lane(i) of a, or of b where it is past the last; `lane` captures nothing.
+/// Lane i is lane(i) of a, or of b for indices past the last lane of a; `lane` captures nothing.
 template <class V, class Lane>
 inline V shuffled(V a, V b, Lane) {
   return [&]<int... i>(std::integer_sequence<int, i...>) {
@@ -27,15 +27,15 @@ inline V shuffled(V a, V b, Lane) {
   (std::make_integer_sequence<int, kLanesOf<V>>());
 }
 
-/// a[0], b[0], a[1], b[1] ...; the first (0) or second (1) half of all.
+/// The first (0) or second (1) half of a[0], b[0], a[1], b[1] ...
 template <int kHalf, class V>
 inline V interleave(V a, V b) {
   return shuffled(a, b,
                   [](int i) { return i / 2 + (i % 2) * kLanesOf<V> + kHalf * kLanesOf<V> / 2; });
 }
 
-/// v[i][j] <-> v[j][i], of as many vectors as they have lanes: step by step twice as many elements
-/// of one column are neighbours.
+/// Exchanges v[i][j] and v[j][i], for as many vectors as they have lanes. Every step doubles the
+/// number of adjacent elements of a column.
 template <class V>
 inline void transpose_square(V* v) {
   constexpr int kCount = kLanesOf<V>;
@@ -52,8 +52,8 @@ inline void transpose_square(V* v) {
   }
 }
 
-/// Lane i is the sum of the lanes of v[i], of as many vectors as they have lanes, which are
-/// overwritten. Each sum is made in the same order.
+/// Lane i is the sum of the lanes of v[i], for as many vectors as they have lanes; v is
+/// overwritten. Every sum is computed in the same order.
 template <class V>
 inline V sums_of_lanes(V* v) {
 #pragma GCC unroll 4

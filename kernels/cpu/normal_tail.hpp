@@ -1,12 +1,13 @@
 #pragma once
 // The tail of the normal distribution, for single precision on every device: e^(t^2) erfc(t) / 2
 // for t >= 0 as u P(u), u = 1 / (1 + 0.4 t). Fitted to minimise the largest relative error for t <=
-// 10.2, beyond which the factor e^(-t^2) is 0 in single precision. V is float or a vector of them.
+// 10.2, beyond which the factor e^(-t^2) is 0 in single precision. V is float or a vector of
+// floats.
 #include "choir/core/host_device.hpp"
 
 namespace choir {
 
-/// last x^n + ... + the last of `lower`.
+/// The polynomial last x^n + ... + (the last of `lower`).
 template <class V, class... C>
 CHOIR_HOST_DEVICE inline V polynomial(V x, float last, float next, C... lower) {
   V sum = x * last + next;
@@ -14,7 +15,7 @@ CHOIR_HOST_DEVICE inline V polynomial(V x, float last, float next, C... lower) {
   return sum;
 }
 
-/// To single precision.
+/// Accurate to single precision.
 template <class V>
 CHOIR_HOST_DEVICE inline V half_scaled_erfc(V u) {
   return u * polynomial(u, -1.460307743e-02f, 9.795238078e-02f, -2.469265461e-01f, 2.704114616e-01f,
@@ -22,7 +23,7 @@ CHOIR_HOST_DEVICE inline V half_scaled_erfc(V u) {
                         1.124891490e-01f, 1.128527820e-01f);
 }
 
-/// Relative error 2.8e-6: for results that are rounded to 16 bits at once.
+/// Relative error 2.8e-6, for results that are rounded to 16 bits at once.
 template <class V>
 CHOIR_HOST_DEVICE inline V short_half_scaled_erfc(V u) {
   return u * polynomial(u, -4.116203417e-02f, 7.032677923e-02f, 6.664545319e-02f, 6.781424113e-02f,

@@ -1,8 +1,9 @@
 #pragma once
-// How CPU twins share work among threads: no parallel region for tiny tensors, else contiguous
-// pieces. A thread takes those of its own share first, whose memory it touched last, then what
-// others have left: one that waits for a core holds up at most the piece it is in. Which thread
-// takes a piece is a matter of timing, so no result may depend on it.
+// Division of the work of CPU twins among threads: no parallel region for tiny tensors, else
+// contiguous chunks. A thread first takes the chunks of its own share, whose memory it touched
+// last, then chunks that other threads have not started. A thread that waits for a core therefore
+// delays at most its current chunk. The assignment depends on timing, so no result may depend on
+// it.
 #include <omp.h>
 
 #include <algorithm>
@@ -12,15 +13,15 @@
 
 namespace choir::cpu {
 
-/// Fewer elements than this are done by the calling thread: a fork costs about as much.
+/// Up to this many elements are processed by the calling thread: a fork costs about as much.
 inline constexpr std::int64_t kSerialElements = 16384;
-/// A piece has no fewer, and a thread's share no more than kPiecesOfShare pieces.
+/// Least elements of a chunk, and most chunks of a thread's share.
 inline constexpr std::int64_t kPieceElements = 8192, kPiecesOfShare = 4;
-/// Flat tensors are shared in groups of this many elements, so that threads never share a cache
+/// Flat tensors are divided in groups of this many elements, so that threads never share a cache
 /// line.
 inline constexpr std::int64_t kFlatGroup = 64;
 
-/// Tasks 0 .. count - 1 in contiguous shares, one for each thread.
+/// Tasks 0 .. count - 1 in contiguous shares, one per thread.
 class TaskShares {
  public:
   TaskShares(std::int64_t count, int threads) : shares_(std::min(threads, kMostShares)) {
@@ -29,7 +30,7 @@ class TaskShares {
       share(i).end = count * (i + 1) / shares_;
     }
   }
-  /// run(task) for one task after the other that this thread gets.
+  /// Calls run(task) for each task that this thread gets.
   template <class Run>
   void take(int thread, const Run& run) {
     for (int i = 0; i < shares_; ++i) {
@@ -52,7 +53,7 @@ class TaskShares {
   std::array<Share, kMostShares> all_;
 };
 
-/// run(task) for tasks 0 .. count - 1 on the caller's threads.
+/// Calls run(task) for tasks 0 .. count - 1 on the caller's threads.
 template <class Run>
 inline void parallel_tasks(std::int64_t count, const Run& run) {
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -65,7 +66,7 @@ inline void parallel_tasks(std::int64_t count, const Run& run) {
   shares.take(omp_get_thread_num(), run);
 }
 
-/// body(first, last) on disjoint ranges of [0, items); an item stands for `item_elements` elements.
+/// Calls body(first, last) on disjoint ranges of [0, items); an item has `item_elements` elements.
 template <class Body>
 inline void parallel_ranges(std::int64_t items, std::int64_t item_elements, const Body& body) {
   const std::int64_t elements = items * item_elements;
@@ -82,7 +83,7 @@ inline void parallel_ranges(std::int64_t items, std::int64_t item_elements, cons
   });
 }
 
-/// body(first, last) on ranges of n elements, `cost` times as much work each as a copy.
+/// Calls body(first, last) on ranges of n elements, each with `cost` times the work of a copy.
 template <class Body>
 inline void parallel_flat(std::int64_t n, const Body& body, std::int64_t cost = 1) {
   const std::int64_t groups = (n + kFlatGroup - 1) / kFlatGroup;

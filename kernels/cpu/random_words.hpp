@@ -1,6 +1,6 @@
 #pragma once
-// Philox 4x32-10 in wide vectors: as many generator calls side by side as a vector has words, and
-// their results in order. The same words as choir::philox, call by call.
+// Philox 4x32-10 in wide vectors: as many generator calls side by side as a vector has words, with
+// their results in order. The words are the same as those of choir::philox, call by call.
 #include "choir/core/philox.hpp"
 #include "kernels/cpu/lanes.hpp"
 #include "kernels/cpu/simd.hpp"
@@ -13,7 +13,7 @@ inline constexpr int kWords = 4 * kCounters;
 struct Product {
   Words low, high;
 };
-/// The 64-bit products of every lane with one factor.
+/// The 64-bit products of every lane and one factor.
 inline Product multiply(Words x, std::uint32_t factor) {
   using Longs = std::uint64_t __attribute__((vector_size(kVectorBytes)));
 #if defined(__AVX512F__) && defined(__AVX512BW__)
@@ -31,13 +31,14 @@ inline Product multiply(Words x, std::uint32_t factor) {
   return {(Words)((even & ~kUpper) | (odd << 32)), (Words)((even >> 32) | (odd & kUpper))};
 }
 
-/// kWords words for each place: philox(key, {first + i, second, third low, third high}) for
+/// Start of a sequence of kWords words: philox(key, {first + i, second, third low, third high}) for
 /// i = 0, 1 ..., in order.
 struct WordsPlace {
   std::uint32_t second;
   std::uint64_t third;
 };
-/// Several places at once: a round waits for the one before, so that their rounds take turns.
+/// Computes several sequences at once: a round depends on the previous one, so their rounds are
+/// interleaved.
 template <int kPlaces>
 inline void random_words(PhiloxKey key, std::uint32_t first, const WordsPlace* places,
                          std::uint32_t* words) {

@@ -1,5 +1,5 @@
 #pragma once
-// How references read and write one element of any type of number: as a double.
+// Access of references to one element of any numeric type, as a double.
 #include <cstdint>
 
 #include "choir/core/dtype.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-// Sums over rows with a fixed order: blocks of rows that depend on the number of rows alone, a
+// Sums over rows with a fixed order: blocks of rows that depend only on the number of rows, a
 // partial sum per block, partial sums added in order. The bits do not depend on the number of
 // threads.
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
-// How sums over rows are split on the GPU where every block of rows leaves several partial sums a
-// column: a function of the shape alone, so that the workspace can be planned without one.
+// Division of sums over rows on the GPU into blocks that each compute several partial sums per
+// column: a function of the shape alone, so that the workspace can be planned without a GPU.
 #include <cstdint>
 
 namespace choir::cuda {
@@ -16,7 +16,7 @@ struct RowSumPlan {
     blocks = (rows + rows_per_block - 1) / rows_per_block;
     stride = (width + 31) / 32 * 32;
   }
-  /// `lines` partial sums a column and block, and `more` lines beside them.
+  /// Bytes for `lines` partial sums per column and block, and `more` lines in addition.
   std::int64_t workspace_bytes(std::int64_t lines, std::int64_t more = 0) const {
     return (blocks * lines + more) * stride * static_cast<std::int64_t>(sizeof(float));
   }

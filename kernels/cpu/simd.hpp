@@ -1,7 +1,7 @@
 #pragma once
-// Vectors of the width this build is compiled for, with loads and stores of every element type.
-// GCC vector extensions: the same source runs at 64, 32 or 16 bytes; intrinsics only where the
-// compiler does not find the one right instruction.
+// Vectors of the width for which this build is compiled, with loads and stores of every element
+// type. GCC vector extensions: the same source runs at 64, 32 or 16 bytes. Intrinsics are only used
+// if the compiler does not find the best instruction.
 #include <cstdint>
 #include <cstring>
 
@@ -27,7 +27,7 @@ using Ints = std::int32_t __attribute__((vector_size(kVectorBytes)));
 using Words = std::uint32_t __attribute__((vector_size(kVectorBytes)));
 using HalfWords = std::uint16_t __attribute__((vector_size(kVectorBytes / 2)));
 
-/// What arithmetic on elements of type T happens in: float, or double for double.
+/// Type of arithmetic on elements of type T: float, or double for double.
 template <class T>
 struct Compute {
   using Type = float;
@@ -73,7 +73,7 @@ inline Vec<f16> load(const f16* p) {
   return load_f16<Floats>(p);
 }
 
-/// bf16 bits of every lane, round to nearest even, NaN kept quiet: bf16::round for many.
+/// bf16 bits of every lane, round to nearest even, NaN kept quiet: bf16::round for a vector.
 inline Words round_to_bf16(Floats v) {
   const Words u = (Words)v;
   const Words rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
@@ -100,7 +100,7 @@ inline void store(f16* p, Floats v) {
   store_f16(p, v);
 }
 
-/// The first n lanes from memory, the others `fill`.
+/// Loads the first n lanes from memory; the others are `fill`.
 template <class T>
 inline Vec<T> load_part(const T* p, std::int64_t n, Sum<T> fill = 0) {
   alignas(kVectorBytes) T buffer[kLanes<T>] = {};
@@ -151,7 +151,7 @@ inline void store_part<f16>(f16* p, Floats v, std::int64_t n) {
 }
 #endif
 
-/// a * b + c, rounded once where this build has the instruction: left to the compiler, some copies
+/// a * b + c, rounded once if this build has the instruction. If left to the compiler, some copies
 /// of a loop would round twice and others once.
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__) && defined(__AVX512BW__)
@@ -176,7 +176,7 @@ inline auto max_of_lanes(V v) {
   return largest;
 }
 
-/// How a loop body touches memory: whole vectors, or the first n lanes at a ragged end.
+/// Access policies of a loop body: whole vectors, or the first n lanes at the end.
 struct WholeVectors {
   template <class T>
   Vec<T> load(const T* p, Sum<T> = 0) const {
@@ -199,7 +199,7 @@ struct RaggedVector {
   }
 };
 
-/// body(i, access) for i = first, first + kLanes<T> ... below last.
+/// Calls body(i, access) for i = first, first + kLanes<T> ... below last.
 template <class T, class Body>
 inline void for_vectors(std::int64_t first, std::int64_t last, Body body) {
   std::int64_t i = first;

@@ -1,7 +1,7 @@
 #pragma once
-// One row of logits on the CPU: its maximum and sum of exponentials in one visit (blocks that fit
-// L1; online softmax, Milakov & Gimelshein 2018), and the softmax written over it. What loss
-// functions share.
+// One row of logits on the CPU, shared by the loss functions: its maximum and sum of exponentials
+// in one pass (blocks that fit L1; online softmax, Milakov & Gimelshein 2018), and the softmax that
+// overwrites it.
 #include <cmath>
 #include <limits>
 
@@ -11,7 +11,7 @@ namespace choir::cpu {
 
 inline constexpr std::int64_t kSoftmaxBlock = 4096;
 
-/// The logits of a row: the largest, the sum of exp(z - max), the sum of z.
+/// Sums of a row of logits: the largest, the sum of exp(z - max), the sum of z.
 template <class T>
 struct RowSum {
   Sum<T> max = -std::numeric_limits<Sum<T>>::infinity();
@@ -68,7 +68,7 @@ inline RowSum<T> sum_row(const T* z, std::int64_t count, bool with_logits) {
       row.exps *= std::exp(static_cast<double>(row.max) - static_cast<double>(max));
       row.max = max;
     }
-    // Nothing but -inf so far: shift by 0, so that these add 0 and a NaN still shows.
+    // Only -inf so far: shift by 0, so that these add 0 and a NaN is still detected.
     const Sum<T> shift = std::isinf(row.max) && row.max < 0 ? Sum<T>(0) : row.max;
     row.exps += static_cast<double>(block_sum(z, first, last, shift));
     if (with_logits) row.logits += block_total(z, first, last);
@@ -76,7 +76,8 @@ inline RowSum<T> sum_row(const T* z, std::int64_t count, bool with_logits) {
   return row;
 }
 
-/// z = exp(z - max) factor - smooth, which is softmax times scale less what label smoothing wants.
+/// z = exp(z - max) factor - smooth, which is softmax times scale minus the term of label
+/// smoothing.
 template <class T, bool kSmooth>
 inline void write_softmax(T* z, std::int64_t count, Sum<T> max, Sum<T> factor, Sum<T> smooth) {
   for_vectors<T>(0, count, [&](std::int64_t c, auto access) {

@@ -1,6 +1,6 @@
 #pragma once
-// exp, log, tanh, erf and friends on whole vectors. Single precision: polynomials fitted to
-// minimise the largest relative error, at most 2 ulp from the exact value over the whole range
+// exp, log, tanh, erf and related functions on whole vectors. Single precision: polynomials fitted
+// to minimise the largest relative error, at most 2 ulp from the exact value over the whole range
 // (tested), NaN and infinities as in the C library. Double precision: the C library, lane by lane.
 #include <cmath>
 
@@ -38,7 +38,7 @@ inline Doubles sqrt(Doubles x) {
   return each_lane(x, [](double v) { return std::sqrt(v); });
 }
 
-/// x * 2^n for integral n in [-300, 300], rounding once on the way to subnormals.
+/// x * 2^n for integral n in [-300, 300], with a single rounding for subnormal results.
 inline Floats scale_by_power(Floats x, Floats n) {
 #if defined(__AVX512F__) && defined(__AVX512BW__)
   return _mm512_maskz_scalef_ps(0xffff, x, n);
@@ -49,7 +49,7 @@ inline Floats scale_by_power(Floats x, Floats n) {
 #endif
 }
 
-/// x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r).
+/// Uses x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r).
 inline Floats exp(Floats x) {
   x = x < -105.0f ? Floats{} - 105.0f : x;  // e^-105 rounds to 0
   x = x > 89.0f ? Floats{} + 89.0f : x;     // e^89 is infinite
@@ -64,7 +64,8 @@ inline Doubles exp(Doubles x) {
   return each_lane(x, [](double v) { return std::exp(v); });
 }
 
-/// x = 2^e (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); s = f / (2 + f) and the odd series of atanh(s).
+/// Uses x = 2^e (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); s = f / (2 + f) and the odd series of
+/// atanh(s).
 inline Floats log(Floats x) {
   const Floats scaled = x < 0x1p-126f ? x * 0x1p23f : x;  // subnormals
   const Words bits = (Words)scaled + (0x3f800000u - 0x3f3504f3u);
@@ -84,7 +85,7 @@ inline Doubles log(Doubles x) {
   return each_lane(x, [](double v) { return std::log(v); });
 }
 
-/// Odd polynomial near 0, else 1 - 2 / (e^2x + 1).
+/// Uses an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
 inline Floats tanh(Floats x) {
   const Floats a = abs(x), z = x * x;
   const Floats p = polynomial(z, -5.704978481e-03f, 2.063907869e-02f, -5.373971164e-02f,
@@ -97,7 +98,7 @@ inline Doubles tanh(Doubles x) {
   return each_lane(x, [](double v) { return std::tanh(v); });
 }
 
-/// The logistic distribution: probability of being below x (the sigmoid) and density at x, both
+/// The logistic distribution: probability of a value below x (the sigmoid) and density at x, both
 /// without cancellation.
 template <class V>
 struct Logistic {
@@ -115,8 +116,8 @@ inline V sigmoid(V x) {
 }
 
 /// For results that are rounded to bf16 (2^-9) at once: fewer terms and no division, which is the
-/// slowest instruction of these functions. Right to 6e-6 (exp 2.6e-6, scaled erfc 2.8e-6), so that
-/// rounding still decides, also where a sum of two cancels.
+/// slowest instruction of these functions. The error is 6e-6 (exp 2.6e-6, scaled erfc 2.8e-6), so
+/// rounding to bf16 still dominates, even if a sum of two terms cancels.
 inline Floats short_reciprocal(Floats x) {
 #if defined(__AVX512F__) && defined(__AVX512BW__)
   const Floats r = _mm512_maskz_rcp14_ps(0xffff, x);
@@ -147,8 +148,8 @@ inline Doubles erf(Doubles x) {
   return each_lane(x, [](double v) { return std::erf(v); });
 }
 
-/// The standard normal distribution: probability of being below x, and density at x. The lower tail
-/// keeps its relative accuracy (a few ulp, growing as x^2), which 1 + erf(x) does not.
+/// The standard normal distribution: probability of a value below x, and density at x. The lower
+/// tail keeps its relative accuracy (a few ulp, growing as x^2), which 1 + erf(x) does not.
 template <class V>
 struct Normal {
   V below, density;

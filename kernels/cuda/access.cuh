@@ -1,7 +1,7 @@
 #pragma once
-// One way to write a kernel for whole packs of 16 bytes and for rows that are ragged or not
-// aligned: the body asks Access<T, kPacked> for kWide neighbouring elements, eight, four or one.
-// Also the flat loops and exact divisions that such kernels need.
+// A common form of kernels for whole packs of 16 bytes and for rows that are ragged or not aligned:
+// the body asks Access<T, kPacked> for kWide neighbouring elements, eight, four or one. Also the
+// flat loops and exact divisions that such kernels need.
 #include "kernels/cuda/elementwise.cuh"
 
 namespace choir::cuda {
@@ -12,7 +12,7 @@ struct Access;
 template <class T>
 struct Access<T, true> {
   static constexpr int kWide = kPack<T>;
-  using Raw = uint4;  ///< as in memory: what a thread holds until the data has come
+  using Raw = uint4;  ///< raw bits as in memory, held by a thread until the load is complete
   __device__ static Raw read(const T* from) { return *reinterpret_cast<const uint4*>(from); }
   __device__ static void write(T* to, const Raw& raw) { ptx::store_16(to, raw); }
   __device__ static void unpack(const Raw& raw, float* x) {
@@ -46,7 +46,7 @@ struct Access<T, false> {
   __device__ static void store(T* to, const float* x) { *to = pack(x); }
 };
 
-/// One element, or packs of T that are as many elements as a pack of another type is.
+/// Loads one element, or packs of T with as many elements as a pack of another type has.
 template <class T, int kWide>
 __device__ inline void load_many(const T* from, float (&x)[kWide]) {
   using Wide = Access<T, kWide != 1>;
@@ -60,8 +60,8 @@ __device__ inline void store_many(T* to, const float (&x)[kWide]) {
   for (int i = 0; i < kWide; i += Wide::kWide) Wide::store(to + i, x + i);
 }
 
-/// Loads that one thread of map_flat() has under way: 64 bytes, so that a full multiprocessor waits
-/// for 128 KiB at once, several times what covers the latency of its memory.
+/// Loads that one thread of map_flat() has in flight: 64 bytes, so that a full multiprocessor waits
+/// for 128 KiB at once, several times the amount that hides the latency of its memory.
 template <int kInputs>
 constexpr int kMapUnroll = kInputs == 1 ? 4 : 2;
 
@@ -71,8 +71,8 @@ dim3 map_blocks(std::int64_t n) {
   return elementwise_blocks(blocks_for(n, Access<T, kPacked>::kWide * kMapUnroll<kInputs>));
 }
 
-/// out[i] = f(in[0][i]) or f(in[0][i], in[1][i]): packs, then the tail one by one; one by one
-/// throughout unless kPacked. In place is allowed.
+/// out[i] = f(in[0][i]) or f(in[0][i], in[1][i]): packs, then the remaining elements one by one;
+/// all one by one unless kPacked. In place is allowed.
 template <class T, bool kPacked, int kInputs, class F>
 __device__ inline void map_flat(std::int64_t n, const T* const (&in)[kInputs], T* out, const F& f) {
   using Wide = Access<T, kPacked>;
@@ -111,12 +111,12 @@ __device__ inline void map_flat(std::int64_t n, const T* const (&in)[kInputs], T
     out[tail] = from_float<T>(f(to_float(in[0][tail]), to_float(in[1][tail])));
 }
 
-/// Items of one launch that index with 32 bits.
+/// Most items of a launch that uses 32-bit indices.
 constexpr std::int64_t kMostItems = (std::int64_t{1} << 31) - 1;
 
 /// n / d for n up to kMostItems by a multiplication. With 2^s >= d > 2^(s-1) the multiplier
-/// ceil(2^(31+s) / d) fits 32 bits and is too large by less than d / 2^(31+s) <= 2^-31, which n
-/// cannot make visible (Granlund & Montgomery 1994). Any d >= 1: beyond 2^31 all quotients are 0.
+/// ceil(2^(31+s) / d) fits 32 bits and is too large by less than d / 2^(31+s) <= 2^-31, which no n
+/// makes visible (Granlund & Montgomery 1994). Any d >= 1: beyond 2^31 all quotients are 0.
 struct Divisor {
   std::uint32_t divisor = 1, multiplier = 1u << 31, shift = 31;
 
@@ -135,8 +135,8 @@ struct Divisor {
   }
 };
 
-/// Host: f(first_row, rows) for parts of all rows with at most `most_items` items each. A part is
-/// whole groups of `group` rows where one group fits, else it lies inside one group.
+/// Host: f(first_row, rows) for parts of all rows with at most `most_items` items each. A part
+/// consists of whole groups of `group` rows if one group fits, else it lies inside one group.
 template <class F>
 void for_row_parts(std::int64_t rows, std::int64_t items_per_row, std::int64_t group, const F& f,
                    std::int64_t most_items = kMostItems) {

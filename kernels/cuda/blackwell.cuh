@@ -1,13 +1,13 @@
 #pragma once
-// Where ptxas wants something else for Blackwell than for the GPUs before: it keeps the values of a
-// kernel in registers only where loops are unrolled as it likes, and spills for the sake of more
-// warps on a multiprocessor unless it is told that one block is enough.
-// Kernels on the CPU are of either kind (test/host_cuda).
+// Adjustments for ptxas on Blackwell. It keeps the values of a kernel in registers only with
+// particular loop unrolling, and spills in order to fit more warps on a multiprocessor unless the
+// launch bounds state that one block is enough. Kernels on the CPU can be compiled either way
+// (test/host_cuda).
 #if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000) || defined(HOST_CUDA_BLACKWELL)
 namespace choir::cuda {
 inline constexpr bool kBlackwell = true;
 }
-/// The bounds of a kernel that would spill.
+/// Launch bounds of a kernel that would spill otherwise.
 #define CHOIR_ALONE_ON_BLACKWELL(threads) __launch_bounds__(threads, 1)
 #else
 namespace choir::cuda {

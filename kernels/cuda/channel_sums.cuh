@@ -1,12 +1,13 @@
 #pragma once
-// The second stage of sums of weights of a convolution: lines of channels, one per tap and one of
+// The second stage of sums for weights of a convolution: lines of channels, one per tap and one for
 // the bias, for every block of rows. Floor: the partial sums once, mostly from the second-level
 // cache.
 #include "kernels/cuda/access.cuh"
 
 namespace choir::cuda {
 
-/// total of tap i < taps at weight[c * taps + i], of line `taps` at bias[c]; either may be nullptr.
+/// The total of tap i < taps is written to weight[c * taps + i], that of line `taps` to bias[c];
+/// either may be nullptr.
 struct ChannelSums {
   const float* partials = nullptr;
   std::int64_t blocks = 0, stride = 0, channels = 0;

@@ -27,7 +27,7 @@ struct Max {
   }
 };
 
-/// Over `kLanes` neighbouring lanes (a power of two); every lane gets the result.
+/// Reduces over `kLanes` neighbouring lanes (a power of two); every lane gets the result.
 template <class Op, int kLanes = kWarp, class T>
 __device__ inline T warp_reduce(T value) {
 #pragma unroll
@@ -36,8 +36,8 @@ __device__ inline T warp_reduce(T value) {
   return value;
 }
 
-/// Over a block of kThreads (whole warps); every thread gets the result. `scratch` is shared memory
-/// for kThreads / 32 values; two calls on the same scratch are safe.
+/// Reduces over a block of kThreads (whole warps); every thread gets the result. `scratch` is
+/// shared memory for kThreads / 32 values; two calls on the same scratch are safe.
 template <class Op, int kThreads, class T>
 __device__ inline T block_reduce(T value, T* scratch) {
   constexpr int kWarps = kThreads / kWarp;
@@ -46,28 +46,28 @@ __device__ inline T block_reduce(T value, T* scratch) {
   if constexpr (kWarps == 1) return value;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  __syncthreads();  // an earlier call's readers are done
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
   value = lane < kWarps ? scratch[lane] : Op::template neutral<T>();
   return warp_reduce<Op>(value);
 }
 
-/// The sum over the threads before this one, and in `all` that over the whole block. As
-/// block_reduce().
+/// Returns the sum over the threads before this one, and in `all` the sum over the whole block.
+/// `scratch` as for block_reduce().
 template <int kThreads, class T>
 __device__ inline T block_exclusive_sum(T value, T& all, T* scratch) {
   constexpr int kWarps = kThreads / kWarp;
   static_assert(kThreads % kWarp == 0 && kWarps <= kWarp);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  T sum = value;  // up to and with this lane
+  T sum = value;  // inclusive sum of this lane
 #pragma unroll
   for (int offset = 1; offset < kWarp; offset *= 2) {
     const T other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(offset));
     if (lane >= offset) sum += other;
   }
-  __syncthreads();  // an earlier call's readers are done
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == kWarp - 1) scratch[warp] = sum;
   __syncthreads();
   T before = 0;

@@ -1,9 +1,9 @@
 #pragma once
-// Kernels that begin while the one before them in their stream still runs, and wait for its end by
-// themselves ("programmatic dependent launch", CUDA C++ Programming Guide; sm_90 and newer). Where
-// kernels are as small as those of a model that generates, their starts are half of the time: so
-// the next one is on its multiprocessors, with all in its registers that nobody before it writes,
-// when this one ends. In recorded graphs, too.
+// Kernels that begin while the previous kernel of their stream still runs, and wait for its end
+// themselves ("programmatic dependent launch", CUDA C++ Programming Guide; sm_90 and newer). If
+// kernels are as small as those of text generation, their starts take half of the time. With an
+// early launch the next kernel is already on its multiprocessors when this one ends, with
+// everything in registers that no earlier kernel writes. It also works in recorded graphs.
 #include <atomic>
 
 #include "choir/device/cuda.hpp"
@@ -11,12 +11,12 @@
 
 namespace choir::cuda {
 
-/// Blocks that leave room on a GPU for those of the next kernel.
+/// Number of blocks that leaves room on a GPU for the blocks of the next kernel.
 constexpr unsigned kSmallGrid = 132;
 
 #if defined(CHOIR_HOST_CUDA)
 
-/// Threads of the kernel that runs which have waited.
+/// Threads of the running kernel that have waited.
 inline std::atomic<std::int64_t> threads_that_waited = 0;
 
 __device__ inline void let_next_begin() {}
@@ -24,7 +24,7 @@ __device__ inline void wait_for_earlier() {
   threads_that_waited.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Here kernels begin when it is their turn; but each of their threads must have waited.
+/// In emulation kernels run in order, but every thread of an early kernel must have waited.
 template <class... P, class... A>
 void launch_early(const Stream& stream, const char* name, void (*kernel)(P...),
                   const LaunchShape& shape, A... arguments) {
@@ -47,15 +47,15 @@ __device__ inline void let_next_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// What the kernels before this one have written is there. To be called by every thread, once,
-/// before it reads what they write or writes what they read.
+/// Waits until the writes of all earlier kernels are visible. Every thread must call it once,
+/// before it reads data that they write or writes data that they read.
 __device__ inline void wait_for_earlier() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/// As launch(), of a kernel that waits for those before it.
+/// Like launch(), for a kernel that calls wait_for_earlier().
 template <class... P, class... A>
 void launch_early(const Stream& stream, const char* name, void (*kernel)(P...),
                   const LaunchShape& shape, A... arguments) {
@@ -76,7 +76,7 @@ void launch_early(const Stream& stream, const char* name, void (*kernel)(P...),
 
 #endif
 
-/// launch_early() where the grid is small: whoever computes much has no need of it.
+/// Uses launch_early() if the grid is small; large kernels do not benefit from it.
 template <class... P, class... A>
 void launch_small_early(const Stream& stream, const char* name, void (*kernel)(P...),
                         const LaunchShape& shape, A... arguments) {

@@ -1,14 +1,14 @@
 #pragma once
-// Flat maps over n elements: packs of 16 bytes by a grid-stride loop, the ragged tail one by one.
-// Floor: bytes read and written at memory bandwidth. Blocks of 256 threads, several packs in flight
-// per thread, enough blocks to fill the largest GPU several times.
+// Flat maps over n elements: packs of 16 bytes in a grid-stride loop, the remaining elements one by
+// one. Floor: bytes read and written at memory bandwidth. Blocks of 256 threads, several packs in
+// flight per thread, enough blocks to fill the largest GPU several times.
 #include "kernels/cuda/vec.cuh"
 
 namespace choir::cuda {
 
 constexpr int kElementwiseThreads = 256;
 
-/// Blocks for `items` one-thread items; a grid-stride loop takes the rest.
+/// Number of blocks for `items` items of one thread each; a grid-stride loop handles any excess.
 inline dim3 elementwise_blocks(std::int64_t items) {
   constexpr std::int64_t kMost = 8192;
   const std::int64_t wanted = blocks_for(items, kElementwiseThreads);

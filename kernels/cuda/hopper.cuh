@@ -1,13 +1,13 @@
 #pragma once
 // The instructions of sm_90a, each with a twin that test/host_cuda executes: matrix products that a
-// group of four warps issues and waits for later (wgmma), boxes of tensors that a copy engine
-// brings (TMA), and the barriers in shared memory that both meet at. Source of the semantics: PTX
-// ISA 9.0; sections are named where an instruction is. A kernel's body stands in `if constexpr
+// group of four warps issues and waits for later (wgmma), boxes of tensors that a copy engine loads
+// (TMA), and the shared-memory barriers that synchronise both. Source of the semantics: PTX ISA
+// 9.0; the section is given with every instruction. The body of a kernel is inside `if constexpr
 // (kHopper)`.
 //
-// A tile, as the copy engine leaves it: rows of 128 bytes (64 elements), so wider tiles are several
-// slabs of 64 columns, and chunk c of row r lies at c ^ r % 8 (128-byte swizzle: bits 4-6 of an
-// address ^= bits 7-9), so that neither eight rows nor eight chunks meet in one bank.
+// Layout of a tile after a load by the copy engine: rows of 128 bytes (64 elements), so wider tiles
+// are several slabs of 64 columns. Chunk c of row r is stored at c ^ r % 8 (128-byte swizzle: bits
+// 4-6 of an address ^= bits 7-9), so that neither eight rows nor eight chunks share a bank.
 #include <cuda.h>
 
 #include "kernels/cuda/ptx.cuh"
@@ -17,7 +17,7 @@
 
 namespace choir::cuda::ptx {
 
-/// Whether this compilation may use what stands here.
+/// True if this compilation may use these instructions.
 #if defined(CHOIR_HOST_CUDA) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 constexpr bool kHopper = true;
 #else
@@ -30,26 +30,27 @@ constexpr int kWarpGroup = 128;  ///< threads that issue a wgmma together
 __device__ inline unsigned char* swizzled_shared();
 
 // --- barriers in shared memory (9.7.13.15, mbarrier) ---------------------------------------------
-// A phase ends when `arrivals` have arrived and as many bytes have come as were announced. Phases
-// are told apart by parity: the first has 0, and who waits for 1 before it ends goes on at once.
+// A phase ends when `arrivals` threads have arrived and all announced bytes have been written.
+// Phases are distinguished by parity: the first has 0, and a wait for parity 1 before it ends
+// returns at once.
 using Barrier = std::uint64_t;
 __device__ inline void barrier_init(Barrier* barrier, unsigned arrivals);
 __device__ inline void barrier_arrive(Barrier* barrier);
-/// Arrives, and announces bytes that the copy engine will bring.
+/// Arrives, and announces bytes that the copy engine will write.
 __device__ inline void barrier_arrive_expecting(Barrier* barrier, unsigned bytes);
-/// Until the phase of this parity has ended.
+/// Waits until the phase of this parity has ended.
 __device__ inline void barrier_wait(Barrier* barrier, unsigned parity);
-/// What this thread has written to shared memory, barriers included, is seen by the copy engine and
-/// by wgmma (9.7.13.4, fence.proxy.async).
+/// Makes this thread's writes to shared memory, barriers included, visible to the copy engine and
+/// to wgmma (9.7.13.4, fence.proxy.async).
 __device__ inline void fence_async_proxy();
-/// Barrier `id` (1..15) of the block for `threads` of its threads, whole warps (9.7.13.1,
+/// Synchronises `threads` threads of the block, whole warps, on barrier `id` (1..15) (9.7.13.1,
 /// bar.sync).
 __device__ inline void named_barrier(unsigned id, unsigned threads);
 
 // --- copies by the engine (9.7.9.27.1.2, cp.async.bulk.tensor) ---------------------------------
-/// One thread: the box of `map` at (column, head, row, sample) to shared memory aligned to 128
-/// bytes, zeros for what lies outside of the tensor; its bytes, those zeros included, count on
-/// `barrier`.
+/// Called by one thread: copies the box of `map` at (column, head, row, sample) to shared memory
+/// aligned to 128 bytes, with zeros for elements outside of the tensor. All its bytes, zeros
+/// included, count on `barrier`.
 __device__ inline void load_box(void* shared, const CUtensorMap* map, int column, int head, int row,
                                 int sample, Barrier* barrier);
 
@@ -60,26 +61,28 @@ template <int kRegisters>
 __device__ inline void take_registers();
 
 // --- products of a warp group (9.7.15, wgmma), all 128 threads -----------------------------------
-/// A matrix in shared memory (9.7.15.5.1.2.2) with 128-byte swizzle. `slab`: bytes from one 64
-/// columns to the next, meaningful where columns are not what is summed over; eight rows are 1024
-/// bytes further on.
+/// Descriptor of a matrix in shared memory (9.7.15.5.1.2.2) with 128-byte swizzle. `slab`: bytes
+/// between groups of 64 columns, used if the columns are not the summed dimension. The stride of
+/// eight rows is 1024 bytes.
 __device__ inline std::uint64_t matrix_descriptor(const void* shared, unsigned slab);
-/// Before the first product after registers of an operand or of sums were written (9.7.15.7.1).
+/// Required before the first product after registers of an operand or of sums were written
+/// (9.7.15.7.1).
 template <class... Sums>
 __device__ inline void wgmma_fence(Sums&... sums);
-/// The products issued since the last commit form a group (9.7.15.7.2).
+/// Groups the products issued since the last commit (9.7.15.7.2).
 __device__ inline void wgmma_commit();
-/// Until at most kPending groups are under way; `sums` are those that are complete then
+/// Waits until at most kPending groups are in flight; `sums` are those that are complete then
 /// (9.7.15.7.3).
 template <int kPending, class... Sums>
 __device__ inline void wgmma_wait(Sums&... sums);
 /// sums [64 x 8 kN] = A [64 x 16] B [16 x 8 kN], added to them if `accumulate`. Warp w of the group
-/// has rows 16 w.., as mma_16x8x16 spreads them over its lanes. A lies with k along its rows of 128
-/// bytes; B either so, a row for each column of the product (kRowsOfB false), or as rows of k.
+/// has the rows from 16 w on, distributed over its lanes as by mma_16x8x16. A has k along its rows
+/// of 128 bytes; B either has the same layout, a row per column of the product (kRowsOfB false), or
+/// has rows of k.
 template <class T, bool kRowsOfB, int kN>
 __device__ inline void wgmma(float (&sums)[kN][4], std::uint64_t a, std::uint64_t b,
                              bool accumulate);
-/// The same with A in registers, as mma_16x8x16 takes it; always added.
+/// The same with A in registers, in the layout of mma_16x8x16; always added.
 template <class T, bool kRowsOfB, int kN>
 __device__ inline void wgmma(float (&sums)[kN][4], const std::uint32_t (&a)[4], std::uint64_t b);
 
@@ -92,7 +95,8 @@ inline void barrier_init(Barrier* barrier, unsigned arrivals) {
   host_cuda::hopper::init(barrier, arrivals);
   *barrier = arrivals;
 }
-/// Reads what barrier_init() wrote: who has not synchronised with that races with it.
+/// Reads the value that barrier_init() wrote, so that a missing synchronisation is detected as a
+/// race.
 inline void see(const Barrier* barrier) {
   [[maybe_unused]] const Barrier word = *const_cast<const volatile Barrier*>(barrier);
 }
@@ -219,7 +223,7 @@ __device__ inline std::uint64_t matrix_descriptor(const void* shared, unsigned s
          kEightRows << 32 | kSwizzle128;
 }
 
-/// Keeps the compiler from moving what reads or writes these registers to the other side.
+/// Keeps the compiler from moving accesses to these registers across this point.
 template <int kN>
 __device__ inline void hold(float (&sums)[kN][4]) {
 #pragma unroll
@@ -258,7 +262,7 @@ __device__ inline void wgmma_wait(Sums&... sums) {
 #define CHOIR_WGMMA(shape, type, list) \
   "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" list "}, "
 
-/// A in shared memory: operands 32.. or 64.. are A, B, whether to add, and how B lies.
+/// A in shared memory: operands from 32 or 64 on are A, B, the flag to add, and the layout of B.
 #define CHOIR_WGMMA_SHARED(shape, type, list, a, b, add, lies, ...)                   \
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" add ", 0;\n" CHOIR_WGMMA(     \
                    shape, type, list) "%" a ", %" b ", add, 1, 1, 0, %" lies ";\n}\n" \

@@ -1,7 +1,7 @@
 #pragma once
-// How kernels are started, and the words of CUDA that have no plain C++ form. The same device code
-// is compiled by nvcc for the GPU and by the host compiler for test/host_cuda, which stands in for
-// <cuda_runtime.h>. Nothing else in kernels/ may ask which of the two it is, except ptx.cuh.
+// Launches of kernels, and the CUDA keywords that have no plain C++ form. The same device code is
+// compiled by nvcc for the GPU and by the host compiler for test/host_cuda, which replaces
+// <cuda_runtime.h>. Only this header and ptx.cuh may distinguish the two.
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;  ///< dynamic shared memory, see dynamic_shared()
 };
 
-/// ceil(a / b)
+/// ceil(a / b).
 __host__ __device__ constexpr std::int64_t blocks_for(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
@@ -57,7 +57,7 @@ __device__ T* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char choir_dynamic_shared[];
   return reinterpret_cast<T*>(choir_dynamic_shared);
 }
-/// `type name[count]` in static shared memory, count a constant; `name` is a pointer.
+/// Declares `type name[count]` in static shared memory with a constant count; `name` is a pointer.
 #define CHOIR_SHARED_ARRAY(type, name, count)   \
   __shared__ __align__(16) type name##_[count]; \
   type* const name = name##_
@@ -66,7 +66,7 @@ __device__ T* dynamic_shared() {
 template <class... P, class... A>
 void launch(const Stream& stream, const char* name, void (*kernel)(P...), const LaunchShape& shape,
             A... arguments) {
-  // More shared memory than every kernel may have must be asked for.
+  // Shared memory beyond the default limit must be requested.
   constexpr std::size_t kDefaultShared = 48 * 1024;
   if (shape.shared_bytes > kDefaultShared)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

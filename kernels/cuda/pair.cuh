@@ -1,7 +1,7 @@
 #pragma once
-// Two neighbouring elements a thread, or one where they are not aligned: for kernels that keep many
-// sums of a channel in registers, which packs of 16 bytes would need four times as many of. A warp
-// still moves whole cache lines.
+// Access to two neighbouring elements per thread, or to one if they are not aligned, for kernels
+// that keep many sums of a channel in registers; with packs of 16 bytes they would need four times
+// as many registers. A warp still moves whole cache lines.
 #include "kernels/cuda/vec.cuh"
 
 namespace choir::cuda {
@@ -49,15 +49,15 @@ struct Pairs<T, true> {
   }
 };
 
-/// Host: whether rows of `elements` can be read in pairs from each of these addresses.
+/// Host: true if rows of `elements` can be read in pairs from each of these addresses.
 template <class T, class... P>
 bool can_pair(std::int64_t elements, const P*... pointers) {
   return elements % 2 == 0 &&
          ((reinterpret_cast<std::uintptr_t>(pointers) % (2 * sizeof(P)) == 0) && ...);
 }
 
-/// Sums of a block of kWarps warps, each of which has kLines sums of kWide channels a lane: added
-/// over the warps in order and written as lines of channels, line i at to + i * stride. `shared`
+/// Adds the sums of a block of kWarps warps, each with kLines sums of kWide channels per lane, over
+/// the warps in order, and writes them as lines of channels, line i at to + i * stride. `shared`
 /// has kWarps * kLines * kWide * 32 floats. All threads of the block call it.
 template <int kWarps, int kLines, int kWide>
 __device__ inline void join_lines(const float (&sum)[kLines][kWide], float* shared, float* to,

@@ -1,33 +1,36 @@
 #pragma once
-// Every instruction that has no name in CUDA C++, each with a twin for the host that behaves as the
-// hardware does where it matters: cp.async delivers late, matrix operations involve the whole warp.
-// Source of the semantics: PTX ISA 9.0 (cp.async, st, ldmatrix, mma, cvt, ex2). sm_80 and newer.
+// Every instruction that has no name in CUDA C++, each with a twin for the host that behaves like
+// the hardware in the relevant respects: cp.async delivers late, matrix operations involve the
+// whole warp. Source of the semantics: PTX ISA 9.0 (cp.async, st, ldmatrix, mma, cvt, ex2). sm_80
+// and newer.
 #include "choir/core/dtype.hpp"
 #include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda::ptx {
 
 // --- asynchronous copies from global to shared memory -------------------------------------------
-/// 16 bytes; only the first `valid` (0..16) are read, the rest becomes zero. Both aligned to 16.
+/// Copies 16 bytes; only the first `valid` (0..16) are read, the rest becomes zero. Both addresses
+/// are aligned to 16.
 __device__ inline void cp_async_16(void* shared, const void* global, int valid = 16);
-/// The copies issued by this thread since the last commit form a group.
+/// Groups the copies that this thread issued since the last commit.
 __device__ inline void cp_async_commit();
-/// Waits until at most `kPending` groups of this thread are under way. Other threads see the data
+/// Waits until at most `kPending` groups of this thread are in flight. Other threads see the data
 /// after the next barrier.
 template <int kPending>
 __device__ inline void cp_async_wait();
 
 // --- stores ------------------------------------------------------------------------------------
-/// 16 bytes in one instruction, `global` aligned to them. An assignment to a uint4 is four members
-/// to the compiler, and becomes four stores of 4 bytes where it cannot see that they belong
+/// Stores 16 bytes in one instruction; `global` is aligned to 16. The compiler treats an assignment
+/// to a uint4 as four members, and emits four stores of 4 bytes if it cannot prove that they belong
 /// together.
 __device__ inline void store_16(void* global, const uint4& value);
 
 // --- matrix fragments (16-bit elements), all 32 lanes together -----------------------------------
-/// Four 8 x 8 matrices; lane 8 i + r gives the address of row r of matrix i (16 bytes, aligned).
-/// Lane l receives of each matrix the elements (l / 4, 2 (l % 4)) and the one to its right.
+/// Loads four 8 x 8 matrices; lane 8 i + r gives the address of row r of matrix i (16 bytes,
+/// aligned). Lane l receives from each matrix the element (l / 4, 2 (l % 4)) and its right
+/// neighbour.
 __device__ inline void ldmatrix_x4(std::uint32_t (&out)[4], const void* row);
-/// As above with every matrix transposed on the way.
+/// The same with every matrix transposed during the load.
 __device__ inline void ldmatrix_x4_trans(std::uint32_t (&out)[4], const void* row);
 /// d [16 x 8] += a [16 x 16] b [16 x 8], sums in f32. With g = lane / 4, t = lane % 4 a pair holds
 /// columns (or, in b, rows) 2t, 2t + 1: a = rows g, g+8, g, g+8 of column pairs 2t, 2t, 2t+8, 2t+8;
@@ -37,7 +40,7 @@ __device__ inline void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4],
                                    const std::uint32_t (&b)[2]);
 
 // --- conversions and functions -------------------------------------------------------------------
-/// Two elements of T in one register, `low` in the lower half; round to nearest even.
+/// Rounds two elements to T in one register, `low` in the lower half; round to nearest even.
 template <class T>
 __device__ inline std::uint32_t pack(float low, float high);
 template <class T>
@@ -51,7 +54,7 @@ __device__ inline float exp2_approx(float x);
 
 inline void cp_async_16(void* shared, const void* global, int valid) {
   auto* to = static_cast<volatile std::uint32_t*>(shared);
-  for (int i = 0; i < 4; ++i) to[i] = 0xffffffffu;  // not there yet
+  for (int i = 0; i < 4; ++i) to[i] = 0xffffffffu;  // not arrived yet
   host_cuda::queue_copy({shared, global, 16, static_cast<unsigned>(valid)});
 }
 

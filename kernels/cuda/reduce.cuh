@@ -1,10 +1,10 @@
 #pragma once
-// Sums over flat memory and flat maps on the GPU; what each computes is said in
-// kernels/reduce/reduce.hpp. Orders of addition, both independent of the card:
-// - sums_of_squares: a block sums a chunk, in double: 4 sums a thread over the elements
-//   4 t + 1024 j of it, joined as a tree; not the order of the CPU.
+// Sums over flat memory and flat maps on the GPU; the formulas are in kernels/reduce/reduce.hpp.
+// Orders of addition, both independent of the card:
+// - sums_of_squares: a block sums a chunk, in double: 4 sums per thread over its elements
+//   4 t + 1024 j, joined as a tree. The order differs from that of the CPU.
 // - tree_sums: the tree of the CPU, bit for bit. Leaves beyond the end are -0, which changes no
-// sum;
+// sum,
 //   so any tree may be filled up to a power of two.
 // Floor: every operand once.
 #include "kernels/cuda/access.cuh"
@@ -43,14 +43,14 @@ __global__ void cast_kernel(std::int64_t n, bool packed, const From* from, To* t
     to[i] = from_float<To>(to_float(from[i]));
 }
 
-/// Tensors that one kernel sums: they travel with its arguments, of which there may be 4 KiB.
+/// Tensors that one kernel sums; they are passed as kernel arguments, whose limit is 4 KiB.
 template <class A>
 struct SummedTensors {
   static constexpr int kMost = 128;
   const A* x[kMost];
   double* sums[kMost];
   std::int64_t n[kMost];
-  unsigned first_block[kMost];  ///< of each, ascending
+  unsigned first_block[kMost];  ///< first block of each tensor, ascending
   int count = 0;
 };
 
@@ -103,11 +103,11 @@ __global__ void __launch_bounds__(kSquareThreads)
 }
 
 constexpr int kTreeThreads = 512;
-constexpr int kTreeLeaves = 256;              ///< of a subtree that a warp sums
+constexpr int kTreeLeaves = 256;              ///< leaves of a subtree that a warp sums
 constexpr int kTreeParts = 2 * kTreeThreads;  ///< such subtrees at a time
 constexpr std::int64_t kTreeRound = std::int64_t{kTreeParts} * kTreeLeaves;
 
-/// The tree over the lanes, neighbours first; lane 0 gets it.
+/// The tree over the lanes, neighbours first; lane 0 gets the result.
 __device__ inline double tree_of_lanes(double value) {
 #pragma unroll
   for (int offset = 1; offset < kWarp; offset *= 2)
@@ -115,7 +115,7 @@ __device__ inline double tree_of_lanes(double value) {
   return value;
 }
 
-/// sums[0] = the tree over x. A block a tensor: what is summed are partial sums and the losses of a
+/// sums[0] = the tree over x, with a block per tensor. Used for partial sums and the losses of a
 /// batch.
 template <class A>
 __global__ void __launch_bounds__(kTreeThreads)
@@ -126,14 +126,14 @@ __global__ void __launch_bounds__(kTreeThreads)
   CHOIR_SHARED_ARRAY(double, warps, kTreeThreads / kWarp);
   constexpr int kPerLane = kTreeLeaves / kWarp;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
-  // What is pending of the tree over rounds, as the carries of a binary counter. Thread 0's.
+  // Pending subtrees of earlier rounds, like the carries of a binary counter. Used by thread 0.
   CHOIR_SHARED_ARRAY(double, pending, 64);
   int depth = 0;
   std::uint64_t rounds = 0;
   for (std::int64_t first = 0; first < n; first += kTreeRound, ++rounds) {
     for (int part = thread / kWarp; part < kTreeParts; part += kTreeThreads / kWarp) {
       const std::int64_t begin = first + std::int64_t{part} * kTreeLeaves;
-      if (begin >= n) {  // most of the tree, where few are summed
+      if (begin >= n) {  // true for most of the tree if there are few elements
         if (lane == 0) parts[part] = -0.0;
         continue;
       }
@@ -160,7 +160,8 @@ __global__ void __launch_bounds__(kTreeThreads)
         pending[depth++] = round;
       }
     }
-    // `warps` is written again behind the next round's barrier; `parts` was read before this one.
+    // `warps` is only written again after the next round's barrier; `parts` was read before this
+    // one.
   }
   if (thread != 0) return;
   double sum = depth > 0 ? pending[--depth] : 0.0;

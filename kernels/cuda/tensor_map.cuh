@@ -1,10 +1,10 @@
 #pragma once
-// Host: tensors as the copy engine of sm_90 sees them, and how a kernel that uses it is started.
+// Host: tensor maps for the copy engine of sm_90, and launches of kernels that use it.
 #include "kernels/cuda/hopper.cuh"
 
 namespace choir::cuda {
 
-/// Shared memory that a block may have on sm_90.
+/// Limit of a block's shared memory on sm_90.
 constexpr std::size_t kHopperSharedBytes = 227 * 1024;
 
 /// A tensor [samples, rows, heads, width] of 16-bit elements whose rows are cut into boxes of
@@ -17,10 +17,11 @@ struct TensorBoxes {
   int box_rows;
 };
 
-/// `map` is a variable, whose address the driver wants to be a multiple of 64: GCC 12 has put the
-/// result of a function elsewhere.
+/// `map` must be a variable, because the driver requires an address that is a multiple of 64: GCC
+/// 12 has placed the result of a function elsewhere.
 inline void set_tensor_map(CUtensorMap& map, const TensorBoxes& t) {
-  // A function of the driver, which programs that start without one must not be linked with.
+  // The function is looked up in the driver, because programs that must start without a driver
+  // cannot be linked with it.
   static const auto encode = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
@@ -32,7 +33,7 @@ inline void set_tensor_map(CUtensorMap& map, const TensorBoxes& t) {
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
   const auto u = [](std::int64_t n) { return static_cast<cuuint64_t>(n); };
-  // A single sample has no stride that matters, but the driver looks at it.
+  // The stride of a single sample is never used, but the driver checks it.
   const std::int64_t sample = t.samples > 1 ? t.sample_stride : t.rows * t.row_stride;
   const cuuint64_t dims[] = {u(t.width), u(t.heads), u(t.rows), u(t.samples)};
   const cuuint64_t strides[] = {u(2 * t.width), u(2 * t.row_stride), u(2 * sample)};
@@ -49,8 +50,8 @@ inline void set_tensor_map(CUtensorMap& map, const TensorBoxes& t) {
               static_cast<int>(result));
 }
 
-/// Whether this build has code of sm_90a for the kernel: PTX of an older architecture that the
-/// driver has translated runs on sm_90, and has an empty body here.
+/// True if this build has sm_90a code for the kernel. PTX of an older architecture that the driver
+/// has translated also runs on sm_90, but there the kernel's body is empty.
 template <class... P>
 bool has_hopper_code(void (*kernel)(P...)) {
   cudaFuncAttributes attributes{};
@@ -59,7 +60,7 @@ bool has_hopper_code(void (*kernel)(P...)) {
   return attributes.ptxVersion >= 90;
 }
 
-/// As launch(), for a kernel of sm_90a.
+/// Like launch(), for a kernel of sm_90a.
 template <class... P, class... A>
 void launch_hopper(const Stream& stream, const char* name, void (*kernel)(P...),
                    const LaunchShape& shape, A... arguments) {

@@ -1,5 +1,5 @@
 #pragma once
-// From the element type a tensor names to the template argument of a kernel.
+// Dispatch from the element type of a tensor to the template argument of a kernel.
 #include "choir/core/tensor.hpp"
 
 namespace choir::cuda {

@@ -1,6 +1,6 @@
 #pragma once
-// Elements in packs of 16 bytes: one load or store instruction moves eight halves or four floats,
-// computed with as floats.
+// Elements in packs of 16 bytes: one load or store instruction moves eight halves or four floats;
+// arithmetic is in floats.
 #include <cstring>
 
 #include "kernels/cuda/ptx.cuh"
@@ -65,7 +65,8 @@ __device__ inline uint4 packed(const Pack<T>& pack) {
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/// `from` aligned to 16 bytes. The _streaming forms tell the cache that nobody comes back for it.
+/// Loads a pack from `from`, aligned to 16 bytes. The _streaming variants tell the cache that the
+/// data are not used again.
 template <class T>
 __device__ inline Pack<T> load_pack(const T* from) {
   return unpacked<T>(*reinterpret_cast<const uint4*>(from));
@@ -83,7 +84,8 @@ __device__ inline void store_pack_streaming(T* to, const Pack<T>& pack) {
   __stcs(reinterpret_cast<uint4*>(to), packed(pack));
 }
 
-/// Host: whether every pointer given is aligned to 16 bytes and `elements` is whole packs of T.
+/// Host: true if every pointer is aligned to 16 bytes and `elements` is a whole number of packs of
+/// T.
 template <class T, class... P>
 bool can_pack(std::int64_t elements, const P*... pointers) {
   return elements % kPack<T> == 0 &&

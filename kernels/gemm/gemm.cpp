@@ -85,7 +85,7 @@ double bytes_of(const GemmArgs& args) {
              (1 + (args.accumulate ? 1 : 0) + (args.pre_activation ? 1 : 0));
 }
 
-/// One call of a library, epilogues included where `args` has them.
+/// A single library call, with the epilogue if `args` has one.
 void multiply(const Stream& stream, const GemmArgs& args) {
   count_product(stream, args, bytes_of(args));
   if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
@@ -103,35 +103,35 @@ bool fuses_anything(const GemmOptions& options) {
 
 void check_epilogue(const GemmArgs& args, const TensorView& c, const GemmOptions& options) {
   const bool gradient = options.epilogue == GemmEpilogue::gelu_tanh_gradient;
-  CHOIR_CHECK(!args.accumulate, "an epilogue of a gemm that accumulates");
+  CHOIR_CHECK(!args.accumulate, "a gemm that accumulates cannot have an epilogue");
   CHOIR_CHECK(!gradient || (!options.pre_activation.empty() && options.bias.empty()),
-              "the gradient of gelu_tanh wants the pre-activation, and no bias");
+              "the gradient of gelu_tanh needs the pre-activation, and no bias");
   CHOIR_CHECK(options.epilogue != GemmEpilogue::none || options.pre_activation.empty(),
               "a pre-activation without an activation");
   check_optional(options.pre_activation, c.dtype, c.count(), "pre_activation");
 }
 
-/// What a library of a GPU may be asked for in one call, if anything.
+/// Arguments of a single call to a GPU library; empty if a single call is not possible.
 std::optional<GemmArgs> in_one_call(GemmArgs args, const GemmOptions& options) {
   args.epilogue = options.epilogue;
   args.pre_activation = options.pre_activation.data;
-  // A library may take the processor's short tanh, right to 11 bits: less than an f32 has.
+  // A library may use the processor's short tanh, which is accurate to 11 bits: less than f32.
   if (options.epilogue != GemmEpilogue::none && args.in == DType::f32) return {};
   return args;
 }
 
-/// In one call, where the device has it: false when it has not.
+/// Runs the product in one call if the device supports it; else returns false.
 bool fused(const Stream& stream, const GemmArgs& args, const GemmOptions& options) {
   if (stream.device().plans_for() != DeviceKind::cuda || args.m == 0 || args.n == 0) return false;
   const std::optional<GemmArgs> whole = in_one_call(args, options);
   if (!whole) return false;
-  note_product(stream, *whole);  // whether a library offers it shows on the device alone
+  note_product(stream, *whole);  // only the device shows if a library supports it
   if (stream.kind() != DeviceKind::cuda || !gemm_cuda_offers(stream, *whole)) return false;
   multiply(stream, *whole);
   return true;
 }
 
-/// The product, then one op after the other.
+/// Runs the product, then one op after the other.
 void composed(const Stream& stream, GemmArgs args, const TensorView& c,
               const GemmOptions& options) {
   constexpr Activation kGelu = Activation::gelu_tanh;

@@ -6,7 +6,7 @@
 namespace choir::ops {
 namespace {
 
-/// The matrices of one operand: rows, columns, elements from one to the next.
+/// The matrices of one operand: rows, columns, elements between matrices.
 struct Matrices {
   std::int64_t rows, columns, stride;
 

@@ -30,8 +30,8 @@ void call_blas(const GemmArgs& args, const float* a, const float* b, float* c, f
               static_cast<int>(args.n));
 }
 
-/// The bias goes into C first and the product is added, so that C is rounded once per term as
-/// elsewhere.
+/// The bias is written to C first and the product is added, so that C is rounded once per term, as
+/// in the other implementations.
 template <class T>
 void multiply(const GemmArgs& args, const T* a, const T* b, const T* bias, T* c) {
   if (bias) {
@@ -49,7 +49,7 @@ void multiply(const GemmArgs& args, const T* a, const T* b, const T* bias, T* c)
 
 void require_blas_buffers(int buffers) {
   constexpr std::size_t kBuffer = std::size_t{128} << 20;
-  static std::atomic<int> mapped{1};  // when the library was loaded
+  static std::atomic<int> mapped{1};  // one buffer is mapped when the library is loaded
   const int present = mapped.load(std::memory_order_relaxed);
   if (buffers <= present) return;
   const std::size_t bytes = static_cast<std::size_t>(buffers - present) * kBuffer;
@@ -64,7 +64,7 @@ void gemm_blas(PlanCache& plans, const GemmArgs& args) {
   constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
   CHOIR_CHECK(args.m <= kLargest && args.n <= kLargest && args.k <= kLargest,
               "{} x {} x {} is too large for CBLAS", args.m, args.n, args.k);
-  // Each thread of the team has one, and so has the caller.
+  // Each thread of the team needs a buffer, and so does the caller.
   if (!omp_in_parallel()) require_blas_buffers(omp_get_max_threads() + 1);
   switch (args.in) {
     case DType::f64:

@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-/// What the libraries ask for how many threads to take.
+/// Limits the number of threads that the libraries use.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int threads) { omp_set_num_threads(threads); }
@@ -22,17 +22,18 @@ class ThreadLimit {
   int before_ = omp_get_max_threads();
 };
 
-/// A product of fewer FLOPs takes one thread: a fork costs as much as the others would save. Of the
-/// shape alone, since bits change with the threads.
+/// True if one thread computes the product, because a fork costs as much as more threads would
+/// save. Depends on the shape alone, since bits change with the number of threads.
 bool is_small(const GemmArgs& args) {
   constexpr std::int64_t kSmallFlops = std::int64_t{1} << 19;
   return 2 * args.m * args.n * args.k < kSmallFlops;
 }
 
-/// Where there is no AVX-512, oneDNN multiplies f32 where it lies, and CBLAS packs it first. So the
-/// columns of a transposed A (gradients of weights), and rows of B that are a multiple of 2 KiB
-/// apart, which on huge pages meet in the same sets of the cache, are faster by CBLAS: one thread
-/// of a Zen 3, extents of 128 to 2048, 80 GFLOP/s for 62 and 76 for 55. Others are not, or by 6 %.
+/// True for products that are faster by CBLAS. Without AVX-512 oneDNN multiplies f32 in place,
+/// while CBLAS packs it first. So CBLAS is faster for the columns of a transposed A (gradients of
+/// weights), and for rows of B that are a multiple of 2 KiB apart, which on huge pages share the
+/// same sets of the cache: one thread of a Zen 3, extents of 128 to 2048, 80 GFLOP/s instead of 62
+/// and 76 instead of 55. Other products are not faster, or by 6 %.
 bool packs_first(const GemmArgs& args) {
   static const bool narrow = !cpu_features().avx512;
   constexpr std::int64_t kAliases = 2048 / sizeof(float);
@@ -48,7 +49,7 @@ void multiply(PlanCache& plans, const GemmArgs& args) {
   gemm_blas(plans, args);
 }
 
-/// Plans have one scratchpad, so that every thread has plans of its own.
+/// Plans share one scratchpad, so every thread has plans of its own.
 struct PlansOfThreads {
   std::vector<std::unique_ptr<PlanCache>> all;
 
@@ -75,7 +76,7 @@ void gemm_batched_cpu(PlanCache& plans, const GemmArgs& args) {
   }
   auto& own = plans.get<PlansOfThreads>();
   own.reserve(threads);
-  require_blas_buffers(2 * threads);  // those of teams of the library itself, and one for each here
+  require_blas_buffers(2 * threads);  // buffers of the library's own teams, and one per thread here
   cpu::parallel_tasks(args.batch, [&](std::int64_t h) {
     const ThreadLimit one(1);
     multiply(*own.all[static_cast<std::size_t>(omp_get_thread_num())], args.matrix(h));

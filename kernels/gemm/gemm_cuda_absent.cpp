@@ -1,4 +1,4 @@
-// The build without CUDA: no stream of that kind can exist, so nothing here is ever reached.
+// Stubs for builds without CUDA: no stream of that kind can exist, so they are never called.
 #include "choir/core/error.hpp"
 #include "kernels/gemm/gemm.hpp"
 

@@ -12,9 +12,9 @@
 namespace choir {
 namespace {
 
-/// 2 kLanes<T> elements in two vectors, in an order of their own: what bf16 is turned into at least
-/// cost has its even elements in front. In a sum of products the order is nobody's business, as
-/// long as both factors have it.
+/// 2 kLanes<T> elements in two vectors, in a permuted order: the cheapest conversion from bf16 puts
+/// the even elements first. In a sum of products any order is allowed, if both factors have the
+/// same.
 template <class T>
 struct Pair {
   cpu::Floats low, high;
@@ -33,7 +33,7 @@ Pair<T> load_pair(const T* p) {
   }
 }
 
-/// Rows of A as f32, in the order of pairs, for they are read once for every row of B.
+/// Rows of A as f32, in the order of Pair, because they are read once per row of B.
 struct FewRows {
   std::vector<float> rows;
 };
@@ -62,9 +62,9 @@ const float* as_f32(PlanCache& plans, const GemmArgs& args) {
   }
 }
 
-/// The dot products of M rows of A with one row of B, which memory is faster to bring than several
-/// at once. Each has two sums, in the same order whatever M is: enough to hide the latency of an
-/// addition behind memory.
+/// The dot products of M rows of A with one row of B; memory delivers one row of B faster than
+/// several at once. Each product has two sums, in the same order whatever M is: enough to hide the
+/// latency of an addition behind memory.
 template <int M, class T>
 void dots(const float* a, const T* b, std::int64_t k, float (&products)[M]) {
   cpu::Floats low[M] = {}, high[M] = {};
@@ -95,7 +95,8 @@ class Product {
         bias_(static_cast<const T*>(args.bias)),
         c_(static_cast<C*>(args.c)) {}
 
-  /// Columns of C: a row of B comes from memory once, and from cache for further rows of A.
+  /// Computes columns of C: a row of B comes from memory once, and from cache for further rows of
+  /// A.
   void columns(std::int64_t first, std::int64_t last) const {
     for (std::int64_t j = first; j < last; ++j) {
       std::int64_t i = 0;

@@ -1,9 +1,9 @@
 #pragma once
-// Y = X W^T of few rows X on the GPU, as when a model generates. Floor: W once at the rate of the
-// memory; 1024 x 5632 in bf16, 11.5 MB, is 3.9 us at 3 TB/s, and a kernel that does nothing takes
-// two. A warp, or up to four for long rows, has a column of Y: its lanes read a row of W in packs,
-// four of them under way before X is there, and rows of X from cache, which all columns share. A
-// library of tiles has a block for 64 columns, and leaves most of the GPU without any.
+// Y = X W^T of few rows X on the GPU, as in text generation. Floor: W once at the rate of the
+// memory; 1024 x 5632 in bf16, 11.5 MB, is 3.9 us at 3 TB/s, and an empty kernel takes 2 us. A
+// warp, or up to four for long rows, owns a column of Y: its lanes read a row of W in packs, four
+// of them in flight before X arrives, and rows of X from cache, which all columns share. A library
+// with tiles uses a block for 64 columns, which leaves most of the GPU idle.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/early_launch.cuh"
@@ -11,18 +11,18 @@
 namespace choir::cuda {
 
 constexpr int kFewRowsThreads = 128, kFewRowsWarps = kFewRowsThreads / kWarp;
-/// Rows of X that one multiplies sooner than the library does: with 8 a step of a GPT of 85M
-/// parameters took an H100 0.68 ms here, and one with 16 by the library 0.59.
+/// Largest number of rows for which this kernel is faster than the library: with 8 a step of a GPT
+/// of 85M parameters took an H100 0.68 ms here, and one with 16 by the library 0.59.
 constexpr int kFewRowsMost = 4;
-constexpr int kFewRowsAhead = 4;  ///< packs of W that a lane has under way
-/// Warps that have enough under way together: a column has no second one beyond.
+constexpr int kFewRowsAhead = 4;  ///< packs of W that a lane has in flight
+/// Warps that together have enough loads in flight; beyond it a column has no second warp.
 constexpr std::int64_t kFewRowsEnough = 4096;
 
 template <class T>
 struct FewRowsArguments {
   const T *x, *w, *bias;  ///< [rows, k], [n, k], [n] or nullptr
-  T* y;                   ///< [rows, n], or nullptr and
-  float* y_f32;           ///< this
+  T* y;                   ///< [rows, n], or nullptr
+  float* y_f32;           ///< the result if y is nullptr
   int rows;
   std::int64_t n;
   int k;
@@ -38,7 +38,7 @@ __device__ inline void put_element(const FewRowsArguments<T>& a, std::int64_t at
     a.y_f32[at] = a.accumulate ? sum + a.y_f32[at] : sum;
 }
 
-/// Sums of a row are the same whatever the number of rows.
+/// The sums of a row are the same whatever the number of rows.
 template <class T, int kRows>
 __global__ void __launch_bounds__(kFewRowsThreads) few_rows_kernel(FewRowsArguments<T> a) {
   using Wide = Access<T, true>;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kFewRowsThreads) few_rows_kernel(FewRowsArgume
     }
   };
   let_next_begin();
-  fetch(first);  // nobody before has written to the weight
+  fetch(first);  // no earlier kernel writes to the weight
   wait_for_earlier();
   for (; first < end; first += kFewRowsAhead * step, fetch(first)) {
 #pragma unroll

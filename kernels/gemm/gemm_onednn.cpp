@@ -22,7 +22,7 @@ namespace {
 
 struct Key {
   std::int64_t m, n, k;
-  int threads;  // a primitive splits its work when it is made
+  int threads;  // a primitive splits its work when it is created
   DType in, out;
   bool transpose_a, transpose_b, accumulate, bias;
   friend bool operator==(const Key&, const Key&) = default;
@@ -48,15 +48,15 @@ dnnl::memory::data_type type_of(DType type) {
 
 void check(dnnl_status_t status) {
   if (status == dnnl_success) return;
-  // It takes memory for packed operands where its scratchpad has none.
+  // oneDNN allocates memory for packed operands if its scratchpad has none.
   if (status == dnnl_out_of_memory) throw std::bad_alloc();
   throw Error(ExitCode::other,
               fmt::format("oneDNN matmul failed with status {}", static_cast<int>(status)));
 }
 
-/// oneDNN 2.6 does not ask whether memory for the code that it generates was refused, and writes
-/// through the null pointer. A primitive has up to some tens of kernels, each with a mapping of 256
-/// KiB of its own (measured: 11 kernels); most of that is never touched.
+/// oneDNN 2.6 does not check if memory for generated code was refused, and writes through the null
+/// pointer. A primitive has up to some tens of kernels, each with a mapping of 256 KiB (measured:
+/// 11 kernels); most of that is never touched.
 void require_addresses_for_code() {
   constexpr std::size_t kCode = 64 * 256 * 1024;
   void* const code =
@@ -66,12 +66,12 @@ void require_addresses_for_code() {
 }
 
 struct Plan {
-  dnnl::matmul primitive;  // empty when oneDNN does not offer this product
+  dnnl::matmul primitive;  // empty if oneDNN does not support this product
   dnnl::memory a, b, c, bias, scratch;
   std::size_t scratch_bytes = 0;
 };
 
-/// All products of one device, and one scratchpad for them: they run one after the other.
+/// All products of one device, with one scratchpad: they run one after the other.
 class Plans {
  public:
   Plan& of(const Key& key) {
@@ -90,8 +90,8 @@ class Plans {
     }
   };
   static constexpr std::size_t kAlignment = 4096;
-  // A plan takes 0.2 ms and some 25 KB. Where batches are of ever new shapes (speech) those of old
-  // ones must not pile up.
+  // A plan takes 0.2 ms and some 25 KB. If batches always have new shapes (speech), old plans must
+  // not accumulate.
   static constexpr std::size_t kMostPlans = 2048;
 
   Plan make(const Key& key);
@@ -146,7 +146,7 @@ Plan Plans::make(const Key& key) {
   return plan;
 }
 
-/// The C interface: the C++ one builds a map and a vector on the heap for every call.
+/// Uses the C interface: the C++ one builds a map and a vector on the heap for every call.
 void execute(const Plans& plans, const Plan& plan, const GemmArgs& args) {
   check(dnnl_memory_set_data_handle(plan.a.get(), const_cast<void*>(args.a)));
   check(dnnl_memory_set_data_handle(plan.b.get(), const_cast<void*>(args.b)));

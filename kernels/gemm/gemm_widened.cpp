@@ -8,9 +8,8 @@
 namespace choir {
 namespace {
 
-/// A converted block of an operand has no more elements: it is still in a cache when it is
-/// multiplied, and what is beside the memory plan stays below 13 MiB, however many symbols a
-/// vocabulary has.
+/// Most elements of a converted block of an operand: it is still in a cache when it is multiplied,
+/// and memory outside the plan stays below 13 MiB for any vocabulary size.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 20;
 
 /// f32 copies of blocks of the operands; they grow to the largest seen.
@@ -24,7 +23,7 @@ float* room_for(std::int64_t count, std::vector<float>& scratch) {
   return scratch.data();
 }
 
-/// Rows and columns of a matrix in memory.
+/// Rows and columns of a part of a matrix in memory.
 struct Block {
   std::int64_t first_row, rows, first_column, columns;
   friend bool operator==(const Block&, const Block&) = default;
@@ -34,8 +33,8 @@ struct Block {
   }
 };
 
-/// each(at, in_block, access): the element at `at` of a matrix with rows of `stride`, which is
-/// `in_block` of the block alone, and those beside it.
+/// Calls each(at, in_block, access) for the elements of a block: `at` is the index in the matrix
+/// with rows of `stride`, `in_block` the index in the block alone.
 template <class T, class Each>
 void for_block(const Block& block, std::int64_t stride, const Each& each) {
   cpu::parallel_ranges(block.rows, block.columns, [&](std::int64_t first, std::int64_t last) {
@@ -66,7 +65,7 @@ void narrow(const float* from, const Block& block, std::int64_t stride, void* to
   });
 }
 
-/// Extents of blocks none of which is too large: the largest is halved until it is so.
+/// Extents of blocks that are small enough: the largest is halved until all are.
 GemmArgs block_of(GemmArgs args) {
   const auto most = [&] { return std::max({args.m * args.k, args.k * args.n, args.m * args.n}); };
   while (most() > kMostElements) {
@@ -78,7 +77,7 @@ GemmArgs block_of(GemmArgs args) {
   return args;
 }
 
-/// The blocks of one product, each by products in f32 over blocks of the inner extent.
+/// The blocks of one product, each computed by products in f32 over blocks of the inner extent.
 template <class T>
 class Blocks {
  public:
@@ -134,7 +133,7 @@ class Blocks {
   const GemmArgs& args_;
   GemmFunction* product_;
   const GemmArgs most_;  // extents of a block
-  const bool in_place_;  // blocks of C are whole rows of sums in f32
+  const bool in_place_;  // blocks of C are whole rows of f32 sums
   WideOperands& scratch_;
   Block b_there_{};
 };

@@ -10,7 +10,7 @@ double elements(const TensorView& x) {
   return static_cast<double>(x.count());
 }
 
-/// Checks the rows of q and of what lies beside it.
+/// Checks the rows of q and the tensors beside them.
 void check_rows(const TensorView& rows, const TensorView& heads, const TensorView& shifted) {
   const std::int64_t width = heads.shape.count();
   check_tensor(rows, rows.dtype, rows.count(), "rows");

@@ -8,7 +8,7 @@
 namespace choir::cuda {
 namespace {
 
-/// Blocks for `rows`, one each as far as that goes.
+/// One block per row, up to a limit.
 dim3 row_blocks(std::int64_t rows) {
   constexpr std::int64_t kMost = 1 << 20;
   return dim3(static_cast<unsigned>(rows < kMost ? rows : kMost));
@@ -16,7 +16,7 @@ dim3 row_blocks(std::int64_t rows) {
 
 }  // namespace
 
-// On the host and copied: made once per run. The copy is waited for.
+// The tables are computed on the host and copied, once per run. The host waits for the copy.
 void relative_position_tables(const Stream& stream, std::int64_t width, const TensorView& tables) {
   with_element(tables.dtype, [&](auto) {
     std::vector<float> host(static_cast<std::size_t>(tables.count()));

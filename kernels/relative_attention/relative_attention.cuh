@@ -1,16 +1,16 @@
 #pragma once
-// Helpers of relative-position attention on the GPU; formulas and floors in
-// kernels/relative_attention/relative_attention.hpp. All are memory-bound and read what lies
-// together with neighbouring threads. Rows of d_bias begin anywhere; unshift reads them in packs of
-// 16 bytes all the same, two of which it shifts into one: for 8 elements of bf16 where keys are 2
-// loads and 1 store, 1 store elsewhere (one by one 8 and 8), and divisions of 32 bits by
-// multiplication.
+// Kernels for relative-position attention; formulas and floors are in
+// kernels/relative_attention/relative_attention.hpp. All are memory-bound, and neighbouring threads
+// read neighbouring memory. Rows of d_bias have any alignment; unshift nevertheless reads them in
+// packs of 16 bytes and shifts two of them into one. 8 elements of bf16 cost 2 loads and 1 store
+// where there are keys and 1 store elsewhere (8 and 8 if done one by one); divisions of 32 bits are
+// multiplications.
 #include "kernels/cuda/access.cuh"
 #include "kernels/relative_attention/relative_attention.hpp"
 
 namespace choir::cuda {
 
-/// A thread per (distance, pair): both signs of the distance.
+/// A thread computes both signs of one (distance, pair).
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     relative_positions_kernel(std::int64_t tokens, int half, const float* tables, T* out) {
@@ -33,7 +33,7 @@ struct RelativeQueriesArguments {
   T* rows;
   const T *content, *position;
   T* shifted;
-  std::int64_t count, row;    ///< rows, and elements from one to the next
+  std::int64_t count, row;    ///< number of rows, and elements between rows
   Divisor per_row, per_head;  ///< packs
   int width;
   float scale;
@@ -75,8 +75,8 @@ struct RelativeQueriesBackwardArguments {
   float scale;
 };
 
-/// A block of rows by blockIdx.x; a thread keeps columns of its own, so that their sums are in the
-/// order of the rows.
+/// A block of rows per blockIdx.x. A thread owns some columns, so that their sums are in the order
+/// of the rows.
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     relative_queries_backward_kernel(RelativeQueriesBackwardArguments<T> a) {
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     const T* shifted = a.d_shifted + i / a.width * a.count * a.width + i % a.width;
     T* const rows = a.d_rows + i;
     float u = 0, v = 0;
-    // Some rows are asked for before the first is written: for all that a compiler knows, it might
-    // be one that is read next.
+    // Several rows are loaded before the first is written, because the compiler must assume that a
+    // store changes the rows that are read next.
     for (std::int64_t n = first; n < last; n += kAhead) {
       float d[kAhead], more[kAhead];
 #pragma unroll
@@ -118,12 +118,12 @@ struct UnshiftArguments {
   std::int64_t count;  ///< elements of d_bias
   std::uint32_t rows;
   int tokens, width;    ///< columns of d_bias, of d_scores
-  Divisor each, batch;  ///< of rows: tokens; of samples
+  Divisor each, batch;  ///< divisors of rows: tokens; samples
   int heads;
 };
 
-/// Elements [at, at + kPack<T>) of something aligned to 16 bytes that has `count`, wherever `at`
-/// is; what lies outside is anything.
+/// Elements [at, at + kPack<T>) for any `at`, from memory that is aligned to 16 bytes and has
+/// `count` elements; elements outside are undefined.
 template <class T>
 __device__ inline uint4 read_shifted(const T* from, std::int64_t at, std::int64_t count) {
   constexpr int kWide = kPack<T>, kLogWords = 2;
@@ -140,7 +140,7 @@ __device__ inline uint4 read_shifted(const T* from, std::int64_t at, std::int64_
       word[4 * half + 2] = raw.z, word[4 * half + 3] = raw.w;
       continue;
     }
-    // The last pack of the memory may be ragged.
+    // The last pack of the memory may be partial.
     float x[kWide];
 #pragma unroll
     for (int i = 0; i < kWide; ++i)
@@ -163,7 +163,7 @@ __device__ inline uint4 read_shifted(const T* from, std::int64_t at, std::int64_
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/// A warp per row of scores, as far as there are warps; its rows begin at 16 bytes where kPacked.
+/// A warp per row of scores, in a grid-stride loop; with kPacked rows are aligned to 16 bytes.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     unshift_scores_kernel(UnshiftArguments<T> a) {

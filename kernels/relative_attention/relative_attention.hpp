@@ -1,8 +1,8 @@
 #pragma once
 // Helpers of relative-position attention. Positions: sin((64 a + b) f) by addition of angles from
-// tables of a and b: 4 FLOP an element, tables in cache. Floors per element: queries 3 transfers
-// (q twice, shifted), backward 3; unshift 1 of [T, T] and 1 of [T, 2T - 1]; the mask writes what is
-// hidden.
+// tables of a and b: 4 FLOP an element, tables in cache. Floors per element: queries 3 transfers (q
+// twice, shifted), backward 3; unshift 1 of [T, T] and 1 of [T, 2T - 1]; the mask writes only the
+// hidden elements.
 #include <algorithm>
 
 #include "choir/core/host_device.hpp"
@@ -15,7 +15,7 @@ namespace choir {
 constexpr std::int64_t kFinePositions = 64;
 constexpr std::int64_t kCoarsePositions = ops::kMostRelativeFrames / kFinePositions;
 
-/// Keys [first, end) that query i of `tokens` sees.
+/// Keys [first, end) visible to query i of `tokens`.
 struct SeenKeys {
   std::int64_t first = 0, end = 0;
 };
@@ -50,7 +50,7 @@ void mask_scores(const ops::AttentionContext& context, const TensorView& scores)
 }  // namespace cpu
 
 namespace cuda {
-/// How the sums over rows are split: a function of the shape alone.
+/// Division of the sums over rows: a function of the shape alone.
 struct RelativeQueriesPlan {
   std::int64_t rows_per_block = 0, blocks = 0, stride = 0;
 
@@ -79,7 +79,7 @@ CHOIR_CUDA_KERNEL void mask_scores(const Stream& stream, const ops::AttentionCon
 }  // namespace cuda
 
 namespace ref {
-/// f64; positions by sin and cos themselves.
+/// In f64; positions directly by sin and cos.
 void relative_positions(const TensorView& out);
 void relative_queries(const ops::RelativeQueries& args);
 void relative_queries_backward(const ops::RelativeQueriesBackward& args);

@@ -9,7 +9,7 @@
 namespace choir::cpu {
 namespace {
 
-/// Rows of steps of `step` positions.
+/// Fills rows of a table with the angles of multiples of `step` positions.
 template <class A>
 void angles(A* table, std::int64_t rows, std::int64_t step, std::int64_t width) {
   const std::int64_t half = width / 2;

@@ -10,7 +10,7 @@
 namespace choir::ops {
 namespace {
 
-/// The pair that turns `rotations` times within the original positions, as a real number.
+/// Index, as a real number, of the pair that turns `rotations` times within the original positions.
 double pair_of(double rotations, double theta, double original, std::int64_t width) {
   return static_cast<double>(width) * std::log(original / (2 * std::numbers::pi * rotations)) /
          (2 * std::log(theta));
@@ -91,7 +91,7 @@ void rope(const Stream& stream, const Rope& args) {
   stream.count(3 * n, 2 * n * static_cast<double>(size_of(args.x.dtype)));
   if (on_cuda(stream)) return cuda::rope(stream, args);
   if (!computes(stream)) return;
-  CHOIR_CHECK(!args.first_position_on_device, "a position that the device knows, on the CPU");
+  CHOIR_CHECK(!args.first_position_on_device, "a position in device memory, on the CPU");
   with_element(args.x.dtype, [&](auto t) { cpu::rope<decltype(t)>(args); });
 }
 

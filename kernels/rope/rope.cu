@@ -9,7 +9,7 @@
 namespace choir::cuda {
 namespace {
 
-/// Whether heads, rows and the table split into packs; for half_split the halves too.
+/// True if heads, rows and the table split into packs; for half_split the halves too.
 template <class T>
 bool packs(const ops::Rope& args) {
   const bool halves = args.pairing == ops::RopePairing::half_split;
@@ -46,8 +46,8 @@ void launch_rope(const Stream& stream, const ops::Rope& args) {
 
 }  // namespace
 
-// On the host and copied: made once per run, or a row for each position of an endless stream, and
-// the same bits as on the CPU. The copy is waited for, so that this is no part of a step.
+// Computed on the host and copied: once per run, or one row per position of an endless stream, with
+// the same bits as on the CPU. The host waits for the copy, so this cannot be part of a step.
 void rope_table(const Stream& stream, double theta, const ops::RopeScaling& scaling,
                 const TensorView& table, std::int64_t first_position) {
   with_element(table.dtype, [&](auto) {

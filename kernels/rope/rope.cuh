@@ -2,8 +2,8 @@
 // Rotary positions in place, x [rows, row_width] with table [positions, D] = cos | sin in f32; the
 // rotation is in kernels/rope/rope.hpp. Floor: q and k read and written once, 4 bytes per 16-bit
 // element; the table (8 bytes per pair) is shared by the heads of a row and stays in cache; 3 FLOP.
-// A thread turns one pack of first features with its pack of second features (half_split), or the
-// pairs inside one pack (interleaved); neighbouring threads go through the heads of one row.
+// A thread rotates one pack of first features with its pack of second features (half_split), or the
+// pairs inside one pack (interleaved); neighbouring threads walk through the heads of one row.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/early_launch.cuh"
 
@@ -12,9 +12,9 @@ namespace choir::cuda {
 template <class T>
 struct RopeArguments {
   T* x;                         ///< first row
-  const float* table;           ///< of first_position
-  const std::int32_t* further;  ///< rows behind it, or nullptr
-  std::uint32_t last_row;       ///< of the table, counted from there: what padding reads
+  const float* table;           ///< row of first_position
+  const std::int32_t* further;  ///< rows to skip from there, or nullptr
+  std::uint32_t last_row;       ///< last row of the table, counted from there; padding reads it
   std::int64_t row_width;       ///< elements between rows
   int width;                    ///< D
   float sign;                   ///< -1: rotate back
@@ -23,7 +23,7 @@ struct RopeArguments {
   Divisor heads, tokens;        ///< heads rotated per row; positions repeat after `tokens` rows
 };
 
-/// Where one thread works.
+/// The features of one thread.
 template <class T>
 struct RopePlace {
   T* head;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) rope_halves_kernel(RopeAr
   }
 }
 
-/// The pairs lie side by side: a pack holds kWide / 2 of them; without packs, two elements.
+/// Pairs are adjacent: a pack holds kWide / 2 of them; without packs, two elements.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads) rope_neighbours_kernel(RopeArguments<T> a) {
   using Wide = Access<T, kPacked>;

@@ -1,7 +1,7 @@
 #pragma once
-// Rotary positions: the pair (a, b) of features becomes (a cos - b sin, b cos + a sin), angle by
-// position and pair from a table. Floor: 2 element transfers for q and k, the table stays in cache;
-// 3 FLOP.
+// Rotary positions: the pair (a, b) of features becomes (a cos - b sin, b cos + a sin), with the
+// angle of position and pair from a table. Floor: 2 element transfers for q and k, the table stays
+// in cache; 3 FLOP.
 #include "choir/ops/rope.hpp"
 #include "kernels/cuda_kernel.hpp"
 
@@ -23,7 +23,7 @@ CHOIR_CUDA_KERNEL void rope(const Stream& stream, const ops::Rope& args);
 }  // namespace cuda
 
 namespace ref {
-/// f64; the angles come from theta, not from the table.
+/// In f64; the angles come from theta, not from the table.
 void rope(const ops::Rope& args, double theta);
 }  // namespace ref
 

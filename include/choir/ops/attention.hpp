@@ -1,7 +1,7 @@
 #pragma once
 // softmax(scale * Q K^T) V for many heads, without ever writing the T x T matrix to main memory. Q,
-// K, V, O are read through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) * D]
-// tensor or in a cache.
+// K, V and O are accessed through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) *
+// D] tensor or in a cache.
 #include <cstdint>
 
 #include "choir/core/tensor.hpp"
@@ -11,16 +11,16 @@ namespace choir::ops {
 
 constexpr std::int64_t kWidestHead = 256;
 
-/// Where element (b, t, h, d) lies: data + b*batch_stride + t*position_stride + h*head_width + d
-/// (elements).
+/// Operand in memory: element (b, t, h, d) is at data + b*batch_stride + t*position_stride +
+/// h*head_width + d (strides in elements).
 struct AttentionOperand {
   void* data = nullptr;
   std::int64_t batch_stride = 0;
   std::int64_t position_stride = 0;
 };
 
-/// Who computes on the cuda device; `automatic` prefers cuDNN where the build has it and it takes
-/// the problem. Elsewhere `automatic` and `own` are the same.
+/// Implementation on the cuda device. `automatic` prefers cuDNN if the build has it and it supports
+/// the problem. On other devices `automatic` and `own` are the same.
 enum class AttentionImplementation : std::uint8_t { automatic, own, cudnn };
 
 struct AttentionProblem {
@@ -31,36 +31,38 @@ struct AttentionProblem {
   std::int64_t queries = 0;     ///< Tq
   std::int64_t keys = 0;        ///< Tk >= Tq when causal
   bool causal = true;           ///< query i sees keys 0 .. Tk - Tq + i
-  /// Not 0: of those only the last so many (a sliding window); causal, and without a bias.
+  /// Sliding window: if not 0, a query sees only the last `window` of those keys. Requires a causal
+  /// mask and no bias.
   std::int64_t window = 0;
   double scale = 1.0;        ///< positive; usually 1/sqrt(D)
   DType dtype = DType::f32;  ///< f64, f32, bf16 or f16; sums in f32 (f64 for f64)
-  /// Keys at or beyond lengths[b] are not seen; nullptr: all. Rows that see nothing give 0.
+  /// Keys at or beyond lengths[b] are masked; nullptr: none are. Rows without visible keys give 0.
   const std::int32_t* lengths = nullptr;
-  /// Not 0: sequences of several documents, of which a query sees its own alone. Position j of
-  /// sample b is of the one that begins at begins[b * positions + min(j, positions - 1)], ascending
-  /// along j and at most j; query i has position Tk - Tq + i. Causal, and without a bias.
+  /// If not 0, a sequence holds several documents, and a query sees only keys of its own document.
+  /// The document of position j of sample b begins at begins[b * positions + min(j, positions -
+  /// 1)], which is ascending in j and at most j; query i has position Tk - Tq + i. Requires a
+  /// causal mask and no bias.
   std::int64_t positions = 0;
   const std::int32_t* begins = nullptr;
-  /// Not nullptr: there are *seen + 1 keys, a number in device memory that others may change
-  /// between runs of a recorded call, and `keys` is the most there is room for. One query, on cuda,
-  /// whole packs of 16 bytes in every row; workspace and counts are those of all keys.
+  /// If not nullptr, there are *seen + 1 keys. The number is in device memory and may change
+  /// between replays of a recorded call; `keys` is its upper limit. Requires one query, cuda, and
+  /// rows that are whole packs of 16 bytes; workspace and counts are those of all `keys`.
   const std::int32_t* seen = nullptr;
-  bool biased = false;  ///< the call brings a bias (it decides about the workspace)
-  /// Backward gives the same bits each time. Otherwise cuDNN's may gather dQ by atomics, which is
-  /// faster and takes less scratch memory; all others give the same bits anyway.
+  bool biased = false;  ///< the call passes a bias (the size of the workspace depends on it)
+  /// Backward gives the same bits each time. If false, cuDNN may sum dQ with atomics, which is
+  /// faster and takes less scratch memory; all other implementations are deterministic anyway.
   bool deterministic = true;
   AttentionImplementation implementation = AttentionImplementation::automatic;
 
-  /// Whether the window hides any key at all.
+  /// True if the window masks any key at all.
   bool windowed() const { return window > 0 && window < keys; }
   bool divided() const { return positions > 0; }
 };
 
-/// Added to the scaled scores: softmax(scale * Q K^T + bias). Element (b, h, i, j) lies at data +
-/// b*batch_stride + h*head_stride + i*query_stride + j, in elements of the problem's dtype. Strides
-/// of 0 give the same to all; a query stride of row length - 1 is the relative shift of
-/// Transformer-XL without a copy. Finite; -inf hides a key.
+/// Added to the scaled scores: softmax(scale * Q K^T + bias). Element (b, h, i, j) is at data +
+/// b*batch_stride + h*head_stride + i*query_stride + j, in elements of the problem's dtype. A
+/// stride of 0 broadcasts; a query stride of row length - 1 is the relative shift of Transformer-XL
+/// without a copy. Values are finite, or -inf to mask a key.
 struct AttentionBias {
   const void* data = nullptr;  ///< nullptr: none
   std::int64_t batch_stride = 0;
@@ -71,8 +73,7 @@ struct AttentionBias {
 struct AttentionForward {
   AttentionProblem problem;
   AttentionOperand q, k, v, out;
-  /// [B, H, Tq] f32 (f64 for f64), written, -inf for rows that see nothing; empty when not
-  /// training.
+  /// [B, H, Tq] f32 (f64 for f64), output; -inf for rows without visible keys. Empty in inference.
   TensorView log_sum_exp;
   TensorView workspace;  ///< u8, at least attention_workspace(problem, false)
   AttentionBias bias;
@@ -81,20 +82,20 @@ struct AttentionForward {
 struct AttentionBackward {
   AttentionProblem problem;
   AttentionOperand q, k, v, out, d_out;  ///< inputs
-  /// As written by forward; or this and `out` as merged over more keys
-  /// (choir/ops/attention_merge.hpp), of which these are some.
+  /// The output of forward. If the keys are only a part of a larger set, this and `out` are the
+  /// merged values over the whole set (choir/ops/attention_merge.hpp).
   TensorView log_sum_exp;
   AttentionOperand d_q, d_k, d_v;  ///< overwritten
   TensorView workspace;            ///< u8, at least attention_workspace(problem, true)
-  AttentionBias bias;              ///< the one of forward
-  /// [B, H, Tq, Tk] of the problem's dtype, overwritten (0 for pairs that do not see each other):
-  /// the gradient before any sum over what the bias broadcasts. Empty when not wanted.
+  AttentionBias bias;              ///< the bias of forward
+  /// [B, H, Tq, Tk] of the problem's dtype, overwritten (0 for masked pairs): the gradient before
+  /// any sum over broadcast dimensions of the bias. Empty if it is not needed.
   TensorView d_bias;
 };
 
-/// Bytes of scratch memory for the kind of device the stream's device plans for; a pure function of
-/// the problem and, on the CPU, of the thread count. DeckError for what that kind of device
-/// refuses.
+/// Bytes of scratch memory for the kind of device that the stream's device plans for; a pure
+/// function of the problem and, on the CPU, of the thread count. Throws DeckError if that kind of
+/// device does not support the problem.
 std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
                                  bool backward);
 void attention_forward(const Stream& stream, const AttentionForward& args);

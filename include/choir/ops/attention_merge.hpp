@@ -1,7 +1,7 @@
 #pragma once
-// Attention over several sets of keys, one after another: what each set gives by itself becomes
-// what attention over all of them gives (log-sum-exp merging, as in ring attention: Liu et al.
-// 2023).
+// Attention over several sets of keys, one after another: merges the results of the single sets
+// into the result of attention over all of them (log-sum-exp merging, as in ring attention: Liu et
+// al. 2023).
 #include <cstdint>
 
 #include "choir/core/tensor.hpp"
@@ -9,10 +9,10 @@
 
 namespace choir::ops {
 
-/// Per (sample, head, query), with l the log of the sum of exponentials so far and p that of the
-/// part: l' = log(e^l + e^p), out' = e^(l - l') out + e^(p - l') part. Queries that see nothing of
-/// a set have -inf there. Backward of each set is attention_backward() with the final out and
-/// log_sum_exp.
+/// Per (sample, head, query), with l the accumulated log of the sum of exponentials and p that of
+/// the part: l' = log(e^l + e^p), out' = e^(l - l') out + e^(p - l') part. Queries without visible
+/// keys in a set have -inf there. The backward pass of each set is attention_backward() with the
+/// final out and log_sum_exp.
 struct AttentionMerge {
   std::int64_t heads = 0;       ///< H
   std::int64_t queries = 0;     ///< Tq
@@ -20,7 +20,7 @@ struct AttentionMerge {
   TensorView part_log_sum_exp;  ///< [B, H, Tq] f32 (f64 for f64)
   TensorView out;               ///< [B * Tq, H * D] f32 (f64 for f64), overwritten
   TensorView log_sum_exp;       ///< as part_log_sum_exp, overwritten
-  bool first = false;           ///< `out` and `log_sum_exp` hold nothing yet
+  bool first = false;           ///< `out` and `log_sum_exp` are not initialised yet
 };
 
 void attention_merge(const Stream& stream, const AttentionMerge& args);

@@ -1,7 +1,7 @@
 #pragma once
-// Operands of benchmarks: normal random numbers made on the host and copied to the device, in as
-// many sets as it takes to be larger than the caches, and the same numbers again, exactly, for the
-// fp64 reference. Device memory is never read by the host.
+// Operands of benchmarks: normal random numbers made on the host and copied to the device, in
+// enough sets to exceed the caches, and exactly the same numbers for the fp64 reference. Device
+// memory is never read by the host.
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace choir::ops {
 
 /// Standard normal numbers by Philox, drawn once. Element i of operand k is number (k * 7919 + i)
-/// mod size, and the size is prime: neither rows nor operands repeat each other.
+/// mod size, and the size is prime, so neither rows nor operands repeat each other.
 class NormalPool {
  public:
   explicit NormalPool(std::size_t size = 131071);
@@ -23,13 +23,13 @@ class NormalPool {
   std::vector<float> values_;
 };
 
-/// A tensor on the device, once for every set.
+/// A tensor on the device, with a copy for every set.
 class Operand {
  public:
   const TensorView& operator[](std::int64_t call) const {
     return sets_[static_cast<std::size_t>(call) % sets_.size()];
   }
-  /// Element i as it was given to the device: rounded to its type.
+  /// Element i with the value on the device: rounded to its type.
   double exact(std::int64_t i) const;
   /// Elements [first, first + count).
   std::vector<double> exact(std::int64_t first, std::int64_t count) const;
@@ -41,16 +41,16 @@ class Operand {
   std::vector<TensorView> sets_;
   const NormalPool* pool_ = nullptr;
   std::uint64_t number_ = 0;
-  std::int64_t limit_ = 0;  // of integers; 0: real numbers
+  std::int64_t limit_ = 0;  // limit of integers; 0: real numbers
   bool positive_ = false;
 };
 
-/// The operands of one row of a bench: owns their memory.
+/// The operands of one row of a bench; owns their memory.
 class BenchOperands {
  public:
-  /// `footprint`: bytes that one call touches; decides the number of sets.
+  /// `footprint`: bytes that one call touches; determines the number of sets.
   BenchOperands(Device& device, const NormalPool& pool, double footprint);
-  /// One set: for work that is not bound by bandwidth.
+  /// A single set, for work that is not bound by bandwidth.
   BenchOperands(Device& device, const NormalPool& pool);
 
   Operand normal(DType dtype, const Shape& shape) { return make(dtype, shape, 0, false); }
@@ -59,9 +59,9 @@ class BenchOperands {
   Operand integers(std::int64_t count, std::int64_t limit) {
     return make(DType::i32, {count}, limit, false);
   }
-  /// Contents undefined: for results and workspaces.
+  /// Undefined contents, for results and workspaces.
   Operand empty(DType dtype, const Shape& shape);
-  /// Puts the original numbers back into every set.
+  /// Restores the original numbers in every set.
   void restore(const Operand& operand);
 
   Device& device() const { return *device_; }
@@ -80,7 +80,7 @@ class BenchOperands {
   std::vector<Buffer> buffers_;
 };
 
-/// Whether the ops of this device and build take elements of `dtype`: asked by doing it.
+/// True if the ops of this device and build support elements of `dtype`; determined by trying.
 bool supports(Device& device, DType dtype);
 
 }  // namespace choir::ops

@@ -1,6 +1,6 @@
 #pragma once
-// One line of a benchmark: time, rate, fraction of what the device reaches at best, and whether the
-// result is right.
+// One line of a benchmark: time, rate, fraction of the device's best rate, and validity of the
+// result.
 #include <string>
 #include <vector>
 
@@ -12,18 +12,19 @@ enum class BenchUnit { bytes, flops };
 
 struct BenchRow {
   std::string name;     ///< "norm_forward+add", "blocks.*.attention.qkv d_weight"
-  std::string variant;  ///< which implementation, where there are several: "own", "cudnn"
+  std::string variant;  ///< the implementation, if there are several: "own", "cudnn"
   std::string shape;    ///< "[768, 128]", "768 x 384 x 128"
   DType dtype = DType::f32;
   BenchUnit unit = BenchUnit::bytes;
   double seconds = 0;  ///< median of one call
   double work = 0;     ///< unavoidable bytes, or FLOPs, of one call
-  double ceiling = 0;  ///< of this device, in the same unit a second, measured in the same run
+  double ceiling =
+      0;  ///< best rate of this device, in the same unit a second, measured in the same run
   double error = 0;    ///< worst of its results: root mean square relative to the fp64 reference
-  double allowed = 0;  ///< for that result
-  std::int64_t calls = 0;  ///< in a micro-batch of the deck; 0: not part of one
+  double allowed = 0;  ///< allowed error of that result
+  std::int64_t calls = 0;  ///< calls in a micro-batch of the deck; 0: not part of one
 
-  /// The op and which implementation of it.
+  /// The op and its implementation.
   std::string title() const { return variant.empty() ? name : name + " " + variant; }
   bool valid() const { return error <= allowed; }  // false for NaN
   double rate() const { return work / seconds; }
@@ -47,12 +48,12 @@ class Agreement {
 };
 
 /// Root mean square error that rounding explains, relative to the result's root mean square: one
-/// rounding to `dtype`; sixteen in the accumulator on the way (exponentials of a few ulps are among
-/// them); and a random walk of `accumulated` roundings, which is sqrt(n / 6) of them.
+/// rounding to `dtype`; sixteen in the intermediate accumulator (including exponentials of a few
+/// ulps); and a random walk of `accumulated` roundings, which is sqrt(n / 6) of them.
 double allowed_error(DType dtype, double accumulated);
-/// The same for a product over `k` of half-precision factors on tensor cores, which cut off instead
-/// of rounding when they add a group of 16 products (Fasi, Higham, Mikaitis, Pranesh 2021): k / 16
-/// units in the last place in one direction.
+/// The same for a product over `k` of half-precision factors on tensor cores, which truncate
+/// instead of rounding when they add a group of 16 products (Fasi, Higham, Mikaitis, Pranesh 2021):
+/// k / 16 units in the last place in one direction.
 double allowed_product_error(DType in, DType out, double k);
 
 }  // namespace choir::ops

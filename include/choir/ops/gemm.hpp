@@ -5,7 +5,7 @@
 
 namespace choir::ops {
 
-/// What is done with the product before it becomes C.
+/// Operation on the product before it is written to C.
 enum class GemmEpilogue : std::uint8_t {
   none,
   gelu_tanh,           ///< C = gelu_tanh(product)
@@ -16,9 +16,9 @@ struct GemmOptions {
   bool transpose_a = false;  ///< A is stored [k, m]
   bool transpose_b = false;  ///< B is stored [n, k]
   bool accumulate = false;   ///< C += instead of C =; without an epilogue
-  /// Where A has few rows, as when a model generates: B is read once, at the rate of the memory.
-  /// The order of the sums is another than in products of many rows. Nothing that was queued just
-  /// before may write to B: it may be read already.
+  /// For an A of few rows, as in text generation: B is read once, at the rate of the memory. The
+  /// order of the sums differs from that of products of many rows. No work queued just before may
+  /// write to B, because B may already be read then.
   bool reads_b_once = false;
   TensorView bias{};  ///< [n], dtype of A, added to every row; empty for none
   GemmEpilogue epilogue = GemmEpilogue::none;
@@ -28,22 +28,22 @@ struct GemmOptions {
 };
 
 /// C [m, n] = op(A) [m, k] * op(B) [k, n] (+ bias), row-major and contiguous; the leading dims of a
-/// tensor of higher rank count as rows. A and B share one dtype; C has it too, or is f32 when A and
-/// B are bf16 or f16 (gradients). Sums in f32 for these two, else in the dtype itself. Linear layer
-/// with weight W [out, in]: Y = gemm(X, W, transpose_b); dX = gemm(dY, W); dW += gemm(dY, X,
+/// tensor of higher rank count as rows. A and B share one dtype; C has it too, or is f32 if A and B
+/// are bf16 or f16 (gradients). Sums are in f32 for these two, else in the dtype itself. Linear
+/// layer with weight W [out, in]: Y = gemm(X, W, transpose_b); dX = gemm(dY, W); dW += gemm(dY, X,
 /// transpose_a, accumulate). Deterministic for a fixed number of threads. 2*m*n*k FLOPs. Local.
-/// Epilogues are one pass with the product where the device offers that; elsewhere, and for
-/// activations of f32, they are the ops of activation.hpp run after it, bit for bit. In one pass
-/// the tanh of 16-bit elements is right to 2^-11, as the library's may be.
+/// Epilogues are fused with the product if the device supports it; elsewhere, and for activations
+/// of f32, they are the ops of activation.hpp run after it, bit for bit. If fused, the tanh of
+/// 16-bit elements is accurate to 2^-11, as the library's may be.
 void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
           const GemmOptions& options = {});
 
-/// "oneDNN 2.6.3 (AMX)", "OpenBLAS", "oneDNN 2.6.3 and OpenBLAS" (each its forms of the product)
-/// or, where 16 bits are widened for it, "oneDNN 2.6.3 (in f32)": what runs a product of this dtype
-/// here.
+/// The library that multiplies this dtype here: "oneDNN 2.6.3 (AMX)", "OpenBLAS", "oneDNN 2.6.3 and
+/// OpenBLAS" (for different forms of the product) or, if 16-bit types are widened, "oneDNN 2.6.3
+/// (in f32)".
 const char* gemm_library(DType dtype);
 
-/// Bytes of device memory that products of a device of this kind take once, beside their operands.
+/// Bytes of device memory that all products of such a device share, in addition to their operands.
 std::size_t gemm_device_bytes(DeviceKind kind);
 
 }  // namespace choir::ops

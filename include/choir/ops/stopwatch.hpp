@@ -1,7 +1,7 @@
 #pragma once
-// How long a call takes on a device: the median over a budget of time, after a warm-up. On cuda the
-// clock is that of the device (events around batches of calls, so that neither launches nor the
-// host are in it), on the cpu that of the system around each call.
+// Time of a call on a device: the median over a budget of time, after a warm-up. On cuda the clock
+// is that of the device (events around batches of calls, so that neither launches nor the host are
+// included), on the cpu the system's clock around each call.
 #include <cstdint>
 #include <functional>
 
@@ -9,16 +9,16 @@
 
 namespace choir::ops {
 
-/// Does the call number `i`. Benches of bandwidth-bound ops choose their operands by i % sets, so
-/// that no call finds them in a cache (see bench_operands.hpp).
+/// Runs call number `i`. Benches of bandwidth-bound ops choose their operands by i % sets, so that
+/// no call finds them in a cache (see bench_operands.hpp).
 using TimedCall = std::function<void(std::int64_t i)>;
 
-/// Median seconds of one call, of at least five measurements and about `seconds` of calls. With
-/// `before` every call is preceded by it and timed alone: for ops that destroy their input.
+/// Median seconds of one call, of at least five measurements and about `seconds` of calls. `before`
+/// runs before every call, which is then timed alone: for ops that overwrite their input.
 double median_seconds(const Stream& stream, double seconds, const TimedCall& call,
                       const TimedCall& before = {});
 
-/// The shortest of a few calls: what is possible, for ceilings.
+/// The shortest time of a few calls: the best case, for ceilings.
 double best_seconds(const Stream& stream, int rounds, const TimedCall& call);
 
 }  // namespace choir::ops

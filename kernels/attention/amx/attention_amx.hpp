@@ -1,13 +1,12 @@
 #pragma once
 // Building blocks of attention on AMX tiles: packing bf16 rows into the four operand orders, 2^x,
-// and products of tiles. Everything here is compiled for the tiles whatever the target of the
-// build; callers check amx_available() first.
+// and products of tiles. Everything here is compiled for AMX whatever the target of the build;
+// callers check amx_available() first.
 //
-// A tile is 1 KiB: 16 rows of 64 bytes. C (+)= A B with
-//   A [16, 32] bf16 row-major, B [32, 16] as 16 rows of pairs: word (r, n) = {B(2r, n), B(2r + 1,
-//   n)}, C [16, 16] f32.
-// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes (bug
-// 105593).
+// A tile is 1 KiB: 16 rows of 64 bytes. Operands of C (+)= A B:
+//   A [16, 32] bf16 row-major, B [32, 16] as 16 rows of pairs: word (r, n) =
+//   {B(2r, n), B(2r + 1, n)}, C [16, 16] f32.
+// GCC 12 warns about the deliberately undefined operands inside its own intrinsics (bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
@@ -35,14 +34,14 @@ struct alignas(64) Tile {
   std::byte* row(std::int64_t r) { return bytes + 64 * r; }
 };
 
-/// The tile intrinsics of GCC 12 do not tell the compiler which memory they read. Before tiles are
-/// loaded every store must be made, and after tiles are stored nothing may be kept from before.
+/// The tile intrinsics of GCC 12 do not tell the compiler which memory they access. This barrier
+/// completes all stores before tiles are loaded, and discards cached values after tiles are stored.
 inline void settle_memory(const void* address = nullptr) {
   __asm__ volatile("" : : "r"(address) : "memory");
 }
 
-/// The tile registers of this thread, all 16 x 64 bytes, for the life of the object. Other users of
-/// the tiles (oneDNN) configure them on entry too.
+/// Configures the tile registers of this thread, all 16 x 64 bytes, for the life of the object.
+/// Other users of the tiles (oneDNN) configure them on entry too.
 class TileRegisters {
  public:
   CHOIR_TILES TileRegisters() {
@@ -59,7 +58,7 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
 
-/// 16 x 16 words transposed: four perfect shuffles.
+/// Transposes 16 x 16 words by four perfect shuffles.
 CHOIR_TILES inline void transpose_words(__m512i* v) {
   const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   const __m512i high =
@@ -77,13 +76,13 @@ CHOIR_TILES inline void transpose_words(__m512i* v) {
   }
 }
 
-/// The first n bits.
+/// A mask of the first n bits.
 inline std::uint32_t first_bits(std::int64_t n) {
   return n >= 32 ? ~std::uint32_t{0} : n <= 0 ? 0u : (std::uint32_t{1} << n) - 1;
 }
 
-/// A = rows as they lie: [16, 32] from `rows` rows and `columns` columns that exist, zeros
-/// elsewhere.
+/// Packs A [16, 32] in row order from `rows` valid rows and `columns` valid columns; the rest is
+/// zero.
 CHOIR_TILES inline void pack_a(Tile& to, const bf16* from, std::int64_t row, std::int64_t rows,
                                std::int64_t columns) {
   const __mmask32 mask = first_bits(columns);
@@ -91,7 +90,7 @@ CHOIR_TILES inline void pack_a(Tile& to, const bf16* from, std::int64_t row, std
     _mm512_store_si512(to.row(r), _mm512_maskz_loadu_epi16(r < rows ? mask : 0, from + r * row));
 }
 
-/// B = the transpose of 16 rows of 32.
+/// Packs B, the transpose of 16 rows of 32.
 CHOIR_TILES inline void pack_b_transposed(Tile& to, const bf16* from, std::int64_t row,
                                           std::int64_t rows, std::int64_t columns) {
   const __mmask32 mask = first_bits(columns);
@@ -119,7 +118,7 @@ CHOIR_TILES inline void load_pairs(__m512i* v, const bf16* from, std::int64_t ro
   }
 }
 
-/// B = rows as they lie: [32, 16].
+/// Packs B [32, 16] in row order.
 CHOIR_TILES inline void pack_b(Tile& to, const bf16* from, std::int64_t row, std::int64_t rows,
                                std::int64_t columns) {
   __m512i v[16];
@@ -128,7 +127,7 @@ CHOIR_TILES inline void pack_b(Tile& to, const bf16* from, std::int64_t row, std
   for (int r = 0; r < 16; ++r) _mm512_store_si512(to.row(r), v[r]);
 }
 
-/// A = the transpose of 32 rows of 16.
+/// Packs A, the transpose of 32 rows of 16.
 CHOIR_TILES inline void pack_a_transposed(Tile& to, const bf16* from, std::int64_t row,
                                           std::int64_t rows, std::int64_t columns) {
   __m512i v[16];
@@ -150,7 +149,7 @@ CHOIR_TILES inline __m512 exp2(__m512 x) {
   return _mm512_scalef_ps(p, x);
 }
 
-/// 32 floats as bf16, in order.
+/// Converts 32 floats to bf16, in order.
 CHOIR_TILES inline __m512i to_bf16(__m512 first, __m512 second) {
   return (__m512i)_mm512_cvtne2ps_pbh(second, first);
 }
@@ -196,7 +195,7 @@ CHOIR_TILES inline void store_sums(Tile& c00, Tile& c01, Tile& c10, Tile& c11) {
   settle_memory();
 }
 
-/// Rows of 16 floats from a tile into bf16 memory: to[r * row + c], r < rows, c < columns.
+/// Writes a tile's rows of 16 floats as bf16: to[r * row + c], r < rows, c < columns.
 CHOIR_TILES inline void write_rows(bf16* to, std::int64_t row, const Tile& from, std::int64_t rows,
                                    std::int64_t columns, float factor) {
   const auto mask = static_cast<__mmask16>(first_bits(std::min<std::int64_t>(columns, kEdge)));
@@ -207,7 +206,7 @@ CHOIR_TILES inline void write_rows(bf16* to, std::int64_t row, const Tile& from,
         (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(scale, _mm512_load_ps(from.f32() + 16 * r))));
 }
 
-/// The same from the transpose of the tile, row r times factors[r].
+/// The same for the transpose of the tile, with row r multiplied by factors[r].
 CHOIR_TILES inline void write_transposed(bf16* to, std::int64_t row, const Tile& from,
                                          std::int64_t rows, std::int64_t columns, __m512 factors) {
   const auto mask = static_cast<__mmask16>(first_bits(std::min<std::int64_t>(columns, kEdge)));
@@ -221,8 +220,8 @@ CHOIR_TILES inline void write_transposed(bf16* to, std::int64_t row, const Tile&
                              (__m256i)_mm512_cvtneps_pbh(_mm512_castsi512_ps(v[r])));
 }
 
-/// Which of the queries first_query + 0..15 see key first_key + r, when `keys` keys from first_key
-/// on exist; `lead` = first_key - (Tk - Tq) - first_query under the causal rule, kNoMask without.
+/// Mask of the queries first_query + 0..15 that see key first_key + r. `keys` keys exist from
+/// first_key on; `lead` is first_key - (Tk - Tq) - first_query with a causal mask, kNoMask without.
 inline constexpr std::int64_t kNoMask = -(std::int64_t{1} << 40);
 CHOIR_TILES inline __mmask16 visible(std::int64_t r, std::int64_t lead, std::int64_t keys) {
   if (r >= keys) return 0;

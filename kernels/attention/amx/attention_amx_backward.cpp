@@ -19,7 +19,8 @@ using simd::row_of;
 
 constexpr std::int64_t kChunk = 32;  ///< queries or keys of one 2 x 2 product
 constexpr std::int64_t kKeys = 2;    ///< chunks of keys in a block
-constexpr std::int64_t kStrip = 8;   ///< chunks of queries whose P and dS wait for d_k and d_v
+constexpr std::int64_t kStrip =
+    8;  ///< chunks of queries whose P and dS are kept until d_k and d_v are summed
 
 struct Sizes {
   explicit Sizes(const ops::AttentionProblem& p)
@@ -71,7 +72,7 @@ std::int64_t bytes_per_thread(const ops::AttentionProblem& problem) {
   return carver.used();
 }
 
-/// All of backward that one (sample, K/V head, share of its key blocks) adds.
+/// The backward pass of one (sample, K/V head, share of its key blocks).
 class Backward {
  public:
   Backward(const ops::AttentionBackward& args, std::int64_t b, std::int64_t kv_head,
@@ -131,7 +132,7 @@ class Backward {
     }
     const float* lse =
         static_cast<const float*>(a_.log_sum_exp.data) + (b_ * p_.heads + h) * p_.queries;
-    // Padding and rows that saw nothing (-inf) get P = 2^-inf = 0.
+    // Padding and rows without visible keys (-inf) get P = 2^-inf = 0.
     for (std::int64_t t = 0; t < n_.queries * kChunk; ++t) {
       const bool seen = t < p_.queries && std::isfinite(lse[t]);
       s_.shift[t] = seen ? lse[t] * 1.44269504f : std::numeric_limits<float>::infinity();
@@ -206,7 +207,8 @@ class Backward {
     }
   }
 
-  /// P and dS of all keys of the block against chunk c of the queries, and what they add to d_q.
+  /// Computes P and dS of all keys of the block and chunk c of the queries, and adds their
+  /// contribution to d_q.
   CHOIR_TILES void add_queries(std::int64_t k0, std::int64_t c0, std::int64_t c, Tile* d_q) {
     std::int64_t visible_chunks = 0;
     for (; visible_chunks < kKeys; ++visible_chunks) {

@@ -16,10 +16,10 @@ using simd::Carver;
 using simd::keys_of;
 using simd::row_of;
 
-constexpr std::int64_t kQueries = 32;  ///< a block of queries: two tiles across
+constexpr std::int64_t kQueries = 32;  ///< queries of a block: two tiles
 constexpr std::int64_t kChunk = 32;    ///< keys of one 2 x 2 product
 constexpr std::int64_t kStrip = 4;     ///< chunks between two rescalings of the output
-constexpr float kNothing = -1e30f;     ///< below every score, yet finite
+constexpr float kNothing = -1e30f;     ///< below every score, but finite
 
 struct Sizes {
   explicit Sizes(const ops::AttentionProblem& p)
@@ -27,10 +27,10 @@ struct Sizes {
         depth((p.head_width + kDepth - 1) / kDepth),
         rows(2 * depth),
         blocks((p.queries + kQueries - 1) / kQueries) {}
-  std::int64_t chunks;  ///< of keys
+  std::int64_t chunks;  ///< chunks of keys
   std::int64_t depth;   ///< tiles along D as an inner extent
   std::int64_t rows;    ///< tiles along D as an outer extent (even)
-  std::int64_t blocks;  ///< of queries
+  std::int64_t blocks;  ///< blocks of queries
 };
 
 struct Scratch {
@@ -58,7 +58,7 @@ std::int64_t bytes_per_thread(const ops::AttentionProblem& problem) {
   return carver.used();
 }
 
-/// Every share-th block of queries of the heads that read one K/V head.
+/// The forward pass of every share-th block of queries of the heads that share one K/V head.
 class Forward {
  public:
   Forward(const ops::AttentionForward& args, std::int64_t b, std::int64_t kv_head,
@@ -136,7 +136,7 @@ class Forward {
     }
   }
 
-  /// Tile (i, t) of `scores`: keys k0 + 16 i, queries q0 + 16 t.
+  /// Masks scores; tile (i, t) holds keys k0 + 16 i and queries q0 + 16 t.
   CHOIR_TILES void mask(Tile* scores, std::int64_t q0, std::int64_t k0) {
     const bool diagonal = p_.causal && k0 + kChunk - 1 > q0 + offset_;
     if (!diagonal && k0 + kChunk <= keys_) return;
@@ -151,8 +151,8 @@ class Forward {
       }
   }
 
-  /// Scores of query tile t over a strip become P, packed as B; `again` when sums of earlier strips
-  /// must be shrunk to a new maximum.
+  /// Turns the scores of query tile t over a strip into P, packed as B. `again` is true if sums of
+  /// earlier strips must be rescaled to a new maximum.
   CHOIR_TILES void softmax(std::int64_t t, std::int64_t count, bool again) {
     const __m512 factor = _mm512_set1_ps(to_log2_);
     const __m512 old = _mm512_load_ps(s_.most + kEdge * t);
@@ -229,7 +229,8 @@ std::int64_t attention_forward_amx_bytes(const ops::AttentionProblem& problem, i
 void attention_forward_amx(const ops::AttentionForward& args, int threads) {
   const ops::AttentionProblem& p = args.problem;
   const std::int64_t bytes = bytes_per_thread(p), heads = p.batch * p.kv_heads;
-  // Each share packs K and V of its head again: only as many as keep the threads busy.
+  // Every share packs K and V of its head again, so there are only as many as keep the threads
+  // busy.
   const std::int64_t shares =
       heads >= 4 * threads || heads % threads == 0
           ? 1

@@ -1,6 +1,7 @@
-// The kernels are compiled in files of their own; what they do, and how fast, is said at the head
-// of attention_forward.cuh, attention_backward_keys.cuh, attention_backward_queries.cuh, for sm_90a
-// of their namesakes attention_hopper_*.cuh and, for f32, of attention_exact.cuh.
+// Dispatch to the cuda kernels, which are compiled in files of their own. Their headers describe
+// the algorithms and their speed: attention_forward.cuh, attention_backward_keys.cuh and
+// attention_backward_queries.cuh, attention_hopper_*.cuh for sm_90a, and attention_exact.cuh for
+// f32.
 #include "kernels/attention/cuda/attention_delta.cuh"
 #include "kernels/attention/cuda/attention_hopper.cuh"
 #include "kernels/attention/cuda/attention_launch.cuh"

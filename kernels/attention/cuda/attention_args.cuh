@@ -1,35 +1,35 @@
 #pragma once
-// What an attention kernel is told, and the visibility rule, for every element type.
+// Arguments of the attention kernels and the visibility rule, for every element type.
 #include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
 
-/// What a kernel for 16-bit elements is compiled for. Registers are what tiles cost, and a bias
-/// costs some: so the common case does without. `general`: elements one by one, with or without a
-/// bias.
+/// Variant of a kernel for 16-bit elements. Tiles are limited by registers and a bias needs some,
+/// so the common case is compiled without one. `general` loads elements one by one, with or without
+/// a bias.
 enum class AttentionPath { plain, biased, general };
 
 constexpr int kNoWindow = 1 << 30;
 
 /// The causal or full mask of one sample: query t sees keys max(0, first(t)) .. limit(t) - 1.
 struct KeyLimit {
-  int keys;    ///< that exist in this sample
+  int keys;    ///< keys that exist in this sample
   int offset;  ///< Tk - Tq
   bool causal;
   int window;                  ///< kNoWindow: none
-  const std::int32_t* begins;  ///< where the document of a position begins; nullptr: no documents
-  int last;                    ///< entry of `begins`, which those behind it share
+  const std::int32_t* begins;  ///< start of a position's document; nullptr: no documents
+  int last;                    ///< last entry of `begins`, valid for all positions from there on
   int origin;                  ///< the key that counts as 0
   __device__ int operator()(int query) const {
     const int seen = query + offset + 1;
     return causal && seen < keys ? seen : keys;
   }
-  /// The first key that window and document leave, perhaps below 0.
+  /// The first key that the window and the document leave visible; may be below 0.
   __device__ int first(int query) const {
     const int left = query + offset + 1 - window;
     return begins ? max(left, begins[min(query + offset + origin, last)] - origin) : left;
   }
-  /// One behind the last of so many queries that sees `key`.
+  /// One past the last of the first `queries` queries that sees `key`.
   __device__ int behind(int key, int queries) const {
     int end = max(min(key - offset + window, queries), 0);
     for (int begin = 0; begins && begin < end;) {
@@ -41,20 +41,21 @@ struct KeyLimit {
     }
     return end;
   }
-  /// The rule with keys counted from `key` on.
+  /// The same rule with keys counted from `key`.
   __device__ KeyLimit seen_from(int key) const {
     return {keys - key, offset - key, causal, window, begins, last, origin + key};
   }
 };
 
-/// Element (b, t, h, d) at data + b*batch_stride + t*position_stride + h*width + d.
+/// Rows of an operand: element (b, t, h, d) is at data + b*batch_stride + t*position_stride +
+/// h*width + d.
 template <class T>
 struct AttentionRows {
   T* data;
   std::int64_t batch_stride, position_stride;
 };
 
-/// One block is one tile of queries (or keys) of one head of one sample.
+/// Coordinates of a block: one tile of queries (or keys) of one head of one sample.
 struct AttentionPlace {
   int tile, head, sample;
 };
@@ -66,7 +67,7 @@ struct AttentionArgs {
   int window;                  ///< kNoWindow: none; otherwise the path is not plain
   const std::int32_t* begins;  ///< [B, positions] or nullptr; otherwise the path is not plain
   int positions;
-  bool aligned;  ///< every row of every operand is whole chunks of 16 bytes, on their boundaries
+  bool aligned;  ///< every row of every operand is whole, aligned chunks of 16 bytes
   float scale, scale_log2, unscale;  ///< scale, scale * log2 e, 1 / scale
   const std::int32_t* lengths;       ///< [B] or nullptr
   AttentionRows<const T> q, k, v;
@@ -99,7 +100,7 @@ struct AttentionArgs {
     return x.data + sample * x.batch_stride + position * x.position_stride +
            static_cast<std::int64_t>(head) * width;
   }
-  /// Where [B, H, Tq] values of a head begin.
+  /// Offset of a head's [B, H, Tq] values.
   __device__ std::int64_t statistics(int sample, int head) const {
     return (static_cast<std::int64_t>(sample) * heads + head) * queries;
   }
@@ -109,7 +110,8 @@ struct AttentionArgs {
   }
 };
 
-/// Tiles of one head are neighbours, so that its K and V stay in L2; their order is the caller's.
+/// Coordinates of this block. Tiles of one head are neighbours, so that its K and V stay in L2; the
+/// caller chooses their order.
 __device__ inline AttentionPlace attention_place(int tiles, int heads) {
   const int block = static_cast<int>(blockIdx.x), head = block / tiles;
   return {block % tiles, head % heads, head / heads};

@@ -1,31 +1,33 @@
 #pragma once
 // dK = scale dS^T Q and dV = P^T dO, the half of attention's backward that sums over queries, for
-// bf16 and f16. S^T = K Q^T and dP^T = V dO^T are recomputed with keys along the rows, so that P^T
-// and dS^T are left operands as they stand in registers; dS = P (dP - delta).
+// bf16 and f16. S^T = K Q^T and dP^T = V dO^T are recomputed with keys along the rows, so that the
+// registers of P^T and dS^T are used as left operands without a shuffle; dS = P (dP - delta).
 //
-// Floor of backward: 10 D FLOPs per visible pair (five products). This file does four of them, and
-// attention_backward_queries.cuh three: S and dP are computed twice, 14 D in all. The alternative,
-// one kernel that leaves partial dQ of each tile of keys for a later sum in fixed order, is five
-// products but writes and reads 8 D / 64 bytes per pair: at D = 128, 16 bytes against 4 D = 512
-// FLOPs saved, 3.3 ps of a H200's memory against 1.6 ps of its tensor cores at 320 TFLOP/s, and
-// T / 64 times dQ in f32 as scratch memory. Atomics would be neither deterministic nor cheaper than
-// that. So: no atomics, no partial sums, every sum in one block's fixed order.
+// Floor of backward: 10 D FLOPs per visible pair (five products). This file computes four products
+// and attention_backward_queries.cuh three: S and dP are computed twice, 14 D in all. The
+// alternative, one kernel that writes partial dQ of each tile of keys for a later sum in fixed
+// order, needs five products but writes and reads 8 D / 64 bytes per pair: at D = 128, 16 bytes
+// against 4 D = 512 FLOPs saved, 3.3 ps of a H200's memory against 1.6 ps of its tensor cores at
+// 320 TFLOP/s, and T / 64 times dQ in f32 as scratch memory. Atomics would be neither deterministic
+// nor cheaper than that. Therefore there are no atomics and no partial sums, and every sum is
+// computed by one block in a fixed order.
 //
 // A block owns 128 keys (64 for wide heads) of one K/V head and walks through the queries of all
-// heads of its group (the sum over the group stays in registers), two stages of Q and dO in a ring:
-// one barrier a step. Scores begin at (bias - log_sum_exp) / scale and dP at -delta, so P and dS
+// heads of its group (the sum over the group stays in registers), with two stages of Q and dO in a
+// ring and one barrier per step. Scores begin at (bias - log_sum_exp) / scale and dP at -delta, so
+// P and dS are one exponential and one product away.
 // are one exponential and one product away.
 //   D <=   keys x queries   registers for dK + dV + S + dP   shared memory   blocks per SM
 //   32     128 x 64         32 + 32 + 64 + 64                33 KiB          2 (registers)
 //   64     128 x 32         64 + 64 + 32 + 32                49 KiB          2
 //   96     64 x 64          48 + 48 + 32 + 32                73 KiB          2
 //   128    64 x 64          64 + 64 + 32 + 32                97 KiB          2 (1 on A100)
-// (with a bias 64 x 32 for 128).
-// Wide heads leave registers for 16 keys a warp only: each fragment from shared memory feeds two
+// (With a bias the tile is 64 x 32 for 128.)
+// Wide heads leave registers for only 16 keys per warp: each fragment from shared memory feeds two
 // mma instead of four, and shared memory is the bound (4.5 cycles for each 4 of mma on A100).
 // Predicted with the other half, in TFLOP/s of the floor's 10 D: 5/7 of FlashAttention-2's
-// backward, 120 on A100 (38 % of the peak), not measured. One H100 does 191 at D = 32 and T = 4096
-// (cuDNN, deterministic: 124).
+// backward, 120 on A100 (38 % of the peak), not measured. One H100 reaches 191 at D = 32 and T =
+// 4096 (cuDNN, deterministic: 124).
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/attention/cuda/attention_scores.cuh"
 
@@ -33,7 +35,7 @@ namespace choir::cuda {
 
 template <int kWidth, AttentionPath kPath>
 struct BackwardKeysTiles {
-  static constexpr int kRowTiles = kWidth <= 64 ? 2 : 1;  ///< of 16 keys per warp
+  static constexpr int kRowTiles = kWidth <= 64 ? 2 : 1;  ///< tiles of 16 keys per warp
   static constexpr int kWarpKeys = 16 * kRowTiles;
   static constexpr int kKeys = kAttentionWarps * kWarpKeys;
   static constexpr int kQueries =
@@ -46,11 +48,11 @@ struct BackwardKeysTiles {
       sizeof(std::uint16_t) * (2 * kKeys + 4 * kQueries) * kWidth + sizeof(float) * 4 * kQueries;
 };
 
-/// The queries one block of the kernel walks through: tiles of the heads that share its keys.
+/// The queries that a block walks through: tiles of the heads that share its keys.
 struct QueryWalk {
-  int first;     ///< tile of every head that sees the keys at all
-  int per_head;  ///< tiles of one head from there
-  int head;      ///< the first
+  int first;     ///< first tile of every head that sees the keys at all
+  int per_head;  ///< tiles per head from there
+  int head;      ///< the first head
 
   __device__ int head_of(int step) const { return head + step / per_head; }
   __device__ int tile_of(int step) const { return first + step % per_head; }
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   using KeyTile = typename Tiles::template KeyTile<T>;
   using QueryTile = typename Tiles::template QueryTile<T>;
   constexpr bool kGeneral = kPath == AttentionPath::general;
-  // For Blackwell ptxas spills unless scores and dP of half a tile are enough at a time.
+  // On Blackwell ptxas spills unless only half a tile of scores and dP is in registers at a time.
   constexpr int kQ = Tiles::kQueries, kParts = kBlackwell && kWidth < 128 ? 2 : 1;
   constexpr int kPart = kQ / kParts;
   constexpr int kM = Tiles::kRowTiles, kN = kPart / 8, kWide = kWidth / 8;
@@ -77,13 +79,13 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 
   const KeyTile k{dynamic_shared<T>()}, v{k.data + k.kElements};
   T* const ring = v.data + v.kElements;
-  // What scores and dP of each stage's queries begin from, negated.
+  // Negated initial values of scores and dP for the queries of each stage.
   float* const statistics = reinterpret_cast<float*>(ring + 4 * QueryTile::kElements);
 
   QueryWalk walk{0, static_cast<int>(blocks_for(a.queries, kQ)), place.head * a.group};
   if (limit.causal && key > limit.offset) walk.first = (key - limit.offset) / kQ;
   if constexpr (kPath != AttentionPath::plain) {
-    // A window or a document after the last of the keys nobody sees them any more.
+    // Queries beyond the window or the document of the last key see none of these keys.
     const int behind = limit.behind(key + Tiles::kKeys - 1, a.queries);
     walk.per_head = static_cast<int>(blocks_for(behind, kQ));
   }
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
                      a.queries - query, a.width);
     ptx::cp_async_commit();
   };
-  // One value per thread travels through a register while the step before is computed.
+  // Every thread keeps one value in a register while the previous step is computed.
   static_assert(2 * kQ <= kAttentionThreads);
   const int mine = static_cast<int>(threadIdx.x);
   const auto fetch = [&](int step) {
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     float scores[kM][kN][4], d_p[kM][kN][4];
     start_scores_transposed<kPath>(scores, a, bias, key + row, query);
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this stage is there, and every warp is done with the other
+    __syncthreads();  // this stage has arrived, and no warp uses the other any more
     float next = 0;
     if (step + 1 < steps) load(step + 1), next = fetch(step + 1);
     PartTile q{ring + step % 2 * 2 * QueryTile::kElements};
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
         q.data += PartTile::kElements, d_out.data += PartTile::kElements;
         start_scores_transposed<kPath>(scores, a, bias, key + row, query);
       }
-      const int seen_by_all = limit(query);  // keys that every query of the part sees
+      const int seen_by_all = limit(query);  // keys visible to every query of the part
       if (rows <= 0 || key + row >= limit(min(query + kPart, a.queries) - 1)) continue;
 #pragma unroll
       for (int n = 0; n < kN; ++n)
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 #pragma unroll
           for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
         }
-      // As many steps in one piece as ptxas takes without a spill, there and for sm_80.
+      // Unroll as many steps as ptxas compiles without a spill, on Blackwell and on sm_80.
       constexpr int kOnBlackwell = kWidth == 128 ? 1 : kWidth == 64 && !kGeneral ? 4 : 2;
       constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth == 64 && kGeneral ? 1 : 2;
       add_rows_product<T, kUnrolled>(scores, k, row, q);

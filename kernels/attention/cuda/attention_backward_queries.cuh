@@ -1,17 +1,17 @@
 #pragma once
 // dQ = scale dS K, and the gradient of a bias, dS itself, for bf16 and f16: the half of attention's
-// backward that sums over keys. Floor, prediction, and why it is a kernel of its own, stand in
-// attention_backward_keys.cuh; here are three of the seven products.
+// backward that sums over keys. It computes three of the seven products; the floor, the prediction,
+// and the reason for a separate kernel are in attention_backward_keys.cuh.
 //
-// A block owns 128 queries, 32 a warp (attention_forward.cuh says why), and walks over the keys
-// with two stages of K and V in a ring: one barrier a step.
+// A block owns 128 queries, 32 per warp (for the reason see attention_forward.cuh), and walks over
+// the keys with two stages of K and V in a ring and one barrier per step.
 //   D <=   queries x keys   registers for dQ + S + dP   shared memory   blocks per SM
 //   32     128 x 64         32 + 64 + 64                33 KiB          2 (registers)
 //   64     128 x 64         64 + 64 + 64                65 KiB          2
 //   96     128 x 32         96 + 32 + 32                73 KiB          2
 //   128    128 x 32         128 + 32 + 32               97 KiB          2 (1 on A100)
-// (with a bias 32 keys for all). d_bias costs 2 bytes per pair and is written for every pair, zeros
-// where nothing is seen.
+// (With a bias there are 32 keys for all.) d_bias costs 2 bytes per pair and is written for every
+// pair, with zeros for masked ones.
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/attention/cuda/attention_scores.cuh"
 
@@ -19,7 +19,7 @@ namespace choir::cuda {
 
 template <int kWidth, AttentionPath kPath>
 struct BackwardQueriesTiles {
-  static constexpr int kRowTiles = 2;  ///< of 16 queries per warp
+  static constexpr int kRowTiles = 2;  ///< tiles of 16 queries per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kAttentionWarps * kWarpQueries;
   static constexpr int kKeys = kWidth <= 64 && kPath == AttentionPath::plain ? 64 : 32;
@@ -31,7 +31,7 @@ struct BackwardQueriesTiles {
       sizeof(std::uint16_t) * (2 * kQueries + 4 * kKeys) * kWidth + sizeof(float) * 2 * kQueries;
 };
 
-/// Elements first.. of the rows of d_bias that belong to this warp, from packed pairs or zeros.
+/// Writes the elements from `key` on of this warp's rows of d_bias, from packed pairs or zeros.
 template <class T, int kM, int kK>
 __device__ inline void store_d_bias(const std::uint32_t (&left)[kM][kK][4],
                                     const AttentionArgs<T>& a, T* d_bias, int query, int key) {
@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   using Tiles = BackwardQueriesTiles<kWidth, kPath>;
   using KeyTile = typename Tiles::template KeyTile<T>;
   using QueryTile = typename Tiles::template QueryTile<T>;
-  // For Blackwell ptxas spills unless scores and dP of half a tile are enough at a time.
+  // On Blackwell ptxas spills unless only half a tile of scores and dP is in registers at a time.
   constexpr bool kHalved = kBlackwell && kWidth == 128 && kPath == AttentionPath::plain;
   constexpr int kPart = kHalved ? Tiles::kKeys / 2 : Tiles::kKeys;
   constexpr int kM = Tiles::kRowTiles, kN = kPart / 8, kWide = kWidth / 8;
   using PartTile = SharedTile<T, kPart, kWidth>;
   const int tiles = static_cast<int>(blocks_for(a.queries, Tiles::kQueries));
   const AttentionPlace place = attention_place(tiles, a.heads);
-  // Under a causal mask late queries cost most: they come first.
+  // With a causal mask late queries cost most, so they come first.
   const int query = (tiles - 1 - place.tile) * Tiles::kQueries;
   const int row = warp_index() * Tiles::kWarpQueries, rows = a.queries - query - row;
   const KeyLimit limit = a.limit(place.sample);
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     ptx::cp_async_commit();
   };
 
-  // What scores and dP of the block's queries begin from, negated. In shared memory, because
-  // there is no register left for it.
+  // Negated initial values of scores and dP for the block's queries, in shared memory because no
+  // register is left for them.
   float* const sums = reinterpret_cast<float*>(ring + 4 * KeyTile::kElements);
   static_assert(Tiles::kQueries == kAttentionThreads);
   const int mine = static_cast<int>(threadIdx.x);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     float scores[kM][kN][4], d_p[kM][kN][4];
     start_scores<kPath>(scores, a, works ? bias : nullptr, query + row, first);
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this stage is there, and every warp is done with the other
+    __syncthreads();  // this stage has arrived, and no warp uses the other any more
     if (first + Tiles::kKeys < keys) load(first + Tiles::kKeys);
     if (!works) continue;
     PartTile k{ring + first / Tiles::kKeys % 2 * 2 * KeyTile::kElements};

@@ -1,7 +1,7 @@
 #pragma once
 // delta [B, H, Tq] = sum over D of d_out * out, which both halves of attention's backward subtract
-// from dP (it is the row's sum of P * dP). Floor: both tensors once, no arithmetic to speak of.
-// Eight lanes a row; neighbouring rows lie side by side in memory.
+// from dP (it is the row's sum of P * dP). Floor: both tensors once, with negligible arithmetic.
+// Eight lanes read a row; neighbouring rows are adjacent in memory.
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/cuda/collective.cuh"
 

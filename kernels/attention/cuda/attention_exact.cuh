@@ -1,15 +1,15 @@
 #pragma once
-// Attention in f32 without tensor cores, forward and backward: every product and sum in f32, expf
-// and not its approximation, so that the error is that of f32 alone (the tensor cores' tf32 would
-// keep 10 bits). For comparison and for small models; real training is in 16 bits.
+// Attention in f32 without tensor cores, forward and backward: every product and sum in f32, and
+// expf instead of its approximation, so that the error is that of f32 alone (the tensor cores' tf32
+// would keep 10 bits). For comparison and for small models; real training is in 16 bits.
 //
-// Shapes and rules: kernels/attention/attention.hpp. Floor: 2 D (forward) and 7 D (backward) fused
-// multiply-adds per visible pair; 67 TFLOP/s of them on an H200, of which this reaches perhaps a
-// third: 16 x 16 threads own 4 x 4 elements of a 64 x 64 tile of scores, so a step over four
-// inner elements is 8 shared loads of 16 bytes for 64 multiply-adds, twice what the loads can feed.
-// Heads wider than 64 take tiles of 32 x 32: five of 64 are 152 KB, and a block of sm_86 or sm_89
-// has 99.
-// Approach as in attention_forward.cuh and attention_backward_*.cuh, with scores passed from one
+// Shapes and rules: kernels/attention/attention.hpp.
+// Floor: 2 D (forward) and 7 D (backward) fused multiply-adds per visible pair. An H200 has 67
+// TFLOP/s of them, and this kernel reaches perhaps a third: 16 x 16 threads own 4 x 4 elements of a
+// 64 x 64 tile of scores, so a step over four inner elements is 8 shared loads of 16 bytes for 64
+// multiply-adds, twice what the loads can feed. Heads wider than 64 take tiles of 32 x 32: five of
+// 64 are 152 KB, and a block of sm_86 or sm_89 has 99.
+// Approach: as in attention_forward.cuh and attention_backward_*.cuh, with scores passed from one
 // product to the next through shared memory; everything is loaded element by element.
 #include "kernels/attention/cuda/attention_args.cuh"
 #include "kernels/cuda/collective.cuh"
@@ -17,7 +17,7 @@
 namespace choir::cuda {
 
 constexpr int kExactSide = 16, kExactThreads = kExactSide * kExactSide;
-/// Rows, and columns of scores, of a thread; and of a block, for heads kWidth wide.
+/// Rows and columns of scores per thread, then per block, for heads kWidth wide.
 template <int kWidth>
 constexpr int kExactShare = kWidth > 64 ? 2 : 4;
 template <int kWidth>
@@ -35,7 +35,7 @@ struct ExactTile {
   }
   __device__ ExactTile next() const { return {data + kElements}; }
 
-  /// Rows [0, rows) of `from`, zeros around them.
+  /// Loads rows [0, rows) of `from`, with zeros around them.
   __device__ void load(const float* from, std::int64_t stride, int rows, int width) const {
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kWidth; i += kExactThreads) {
       const int row = i / kWidth, column = i % kWidth;
@@ -49,7 +49,7 @@ using ExactRows = ExactTile<kExactEdge<kWidth>, kWidth>;
 template <int kWidth>
 using ExactScores = ExactTile<kExactEdge<kWidth>, kExactEdge<kWidth>>;
 
-/// What a thread owns: rows row() + 16 i and columns column() + 16 j of a tile.
+/// The elements owned by a thread: rows row() + 16 i and columns column() + 16 j of a tile.
 struct ExactOwner {
   __device__ static int row(int i = 0) {
     return static_cast<int>(threadIdx.x) / kExactSide + kExactSide * i;
@@ -117,7 +117,7 @@ __device__ inline void put_scores(const ExactTile<kRows, kRows>& tile,
     for (int j = 0; j < kShare; ++j) tile.at(ExactOwner::row(i), ExactOwner::column(j)) = x[i][j];
 }
 
-/// Rows of sums[i] * factor[i] to `rows` rows of memory.
+/// Writes rows of sums[i] * factor[i] to `rows` rows of memory.
 template <int kShare, int kColumns>
 __device__ inline void store_exact(const float (&sums)[kShare][kColumns],
                                    const float (&factor)[kShare], float* to, std::int64_t stride,
@@ -138,7 +138,7 @@ __device__ inline float exact_score(const AttentionArgs<float>& a, const KeyLimi
   return sum * a.scale + (bias ? bias[t * a.bias_query + j] : 0.0f);
 }
 
-/// exp(score - log_sum_exp); 0 for what is not seen, also in rows that see nothing.
+/// exp(score - log_sum_exp); 0 for masked scores, also in rows without visible keys.
 __device__ inline float exact_probability(float score, float log_sum_exp) {
   return score == -INFINITY ? 0.0f : expf(score - log_sum_exp);
 }

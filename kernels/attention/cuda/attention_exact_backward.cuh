@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kExactThreads, 1)
   v.load(a.row(a.v, place.sample, key, place.head), a.v.position_stride, limit.keys - key, a.width);
   int begin = limit.causal && key > limit.offset ? key - limit.offset : 0;
   if (key >= limit.keys) begin = a.queries;
-  // A window or a document after the last of the keys nobody sees them any more.
+  // Queries beyond the window or the document of the last key see none of these keys.
   const int behind = limit.behind(key + kEdge - 1, a.queries);
   for (int head = place.head * a.group; head < (place.head + 1) * a.group; ++head)
     for (int query = begin / kEdge * kEdge; query < behind; query += kEdge) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kExactThreads, 1)
   q.load(a.row(a.q, place.sample, query, place.head), a.q.position_stride, rows, a.width);
   d_out.load(a.row(a.d_out, place.sample, query, place.head), a.d_out.position_stride, rows,
              a.width);
-  // A gradient of the bias is written for every key, seen or not.
+  // A gradient of the bias is written for every key, visible or not.
   const int start = max(limit.first(query), 0) / kEdge * kEdge;
   for (int first = start; first < (d_bias ? a.keys : keys); first += kEdge) {
     const int kv_head = place.head / a.group;

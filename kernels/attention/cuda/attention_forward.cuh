@@ -1,30 +1,29 @@
 #pragma once
 // out = softmax(scale Q K^T + bias) V for bf16 and f16 on the tensor cores of sm_80 and newer, and
 // the log of every row's sum of exponentials (Dao et al. 2022, 2023; online softmax: Milakov &
-// Gimelshein 2018; a maximum raised only when it must be: FlashAttention-4, 2025).
+// Gimelshein 2018; a maximum raised only if it must be: FlashAttention-4, 2025).
 //
 // Shapes: Q, out [B, Tq, H, D], K, V [B, Tk, Hkv, D], by strides; log_sum_exp [B, H, Tq].
 // Floor: 4 D FLOPs per visible pair on the tensor cores. Bytes: neighbouring blocks share the K and
 // V of a head in L2, so memory moves Q, K, V and out once: T / 4 FLOPs a byte under a causal mask,
-// and from T = 300 on (H200) arithmetic is all. A block reads K and V from L2 at 128 FLOPs a byte.
-// A handful of queries against a cache is bound by reading it; what the tensor cores waste on empty
-// rows is free then. A bias adds 2 bytes per pair, 2 D FLOPs a byte.
+// and from T = 300 on (H200) arithmetic is the only bound. A block reads K and V from L2 at 128
+// FLOPs a byte. Attention of a few queries to a cache is bound by reading it; then empty rows on
+// the tensor cores cost nothing. A bias adds 2 bytes per pair, 2 D FLOPs a byte.
 //
-// Blocks of 4 warps own 128 queries, 32 each, and walk over 64 keys at a time. Why 32 queries a
-// warp: a fragment of K or V read from shared memory (4 cycles of the SM) then feeds four mma (8
-// cycles on A100, 6 on H100); with 16 the two would be level and the tensor cores starve. Scores
-// never leave registers: sums of one product are the left operand of the next.
+// Blocks of 4 warps own 128 queries, 32 each, and walk over 64 keys at a time. With 32 queries per
+// warp a fragment of K or V read from shared memory (4 cycles of the SM) feeds four mma (8 cycles
+// on A100, 6 on H100); with 16 both would take the same time and the tensor cores would starve.
+// Scores never leave registers: sums of one product are the left operand of the next.
 //   D <=   tile        registers for out + scores   shared memory (Q + K + V)   blocks per SM
 //   32     128 x 64    32 + 64                      8 + 4 + 4 KiB               2 (registers)
 //   64     128 x 64    64 + 64                      16 + 8 + 8 KiB              2
 //   96     128 x 64    96 + 64                      24 + 12 + 12 KiB            2
 //   128    128 x 64    128 + 64                     32 + 16 + 16 KiB            2
-// The whole ceiling of 255 registers is used, so the second block and not a ring of stages hides
-// what latency is left: V_j is under way while S_j is computed, K_j+1 while P_j V_j is, each with
-// one buffer and one barrier. With a bias, whose loads are all under way at once, D = 96 and 128
-// take 32 keys.
+// All 255 registers are used, so the remaining latency is hidden by the second block and not by a
+// ring of stages: V_j is loaded while S_j is computed, K_j+1 while P_j V_j is, each with one buffer
+// and one barrier. With a bias, whose loads are all in flight at once, D = 96 and 128 take 32 keys.
 // Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
-// not measured. One H100, where attention_hopper_forward.cuh takes the wider heads, does 216 at
+// not measured. One H100, where attention_hopper_forward.cuh takes the wider heads, reaches 216 at
 // D = 32 and T = 4096 (cuDNN 241), and a FastConformer's 48 x 8 heads of T = 125, D = 64 in 27 us.
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/attention/cuda/attention_softmax.cuh"
@@ -33,7 +32,7 @@ namespace choir::cuda {
 
 template <int kWidth, AttentionPath kPath>
 struct ForwardTiles {
-  static constexpr int kRowTiles = 2;  ///< of 16 queries per warp
+  static constexpr int kRowTiles = 2;  ///< tiles of 16 queries per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kAttentionWarps * kWarpQueries;
   static constexpr int kKeys = kWidth >= 96 && kPath != AttentionPath::plain ? 32 : 64;
@@ -53,7 +52,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   constexpr int kM = Tiles::kRowTiles, kN = Tiles::kKeys / 8, kWide = kWidth / 8;
   const int tiles = static_cast<int>(blocks_for(a.queries, Tiles::kQueries));
   const AttentionPlace place = attention_place(tiles, a.heads);
-  // Under a causal mask late queries cost most: they come first.
+  // With a causal mask late queries cost most, so they come first.
   const int query = (tiles - 1 - place.tile) * Tiles::kQueries;
   const int row = warp_index() * Tiles::kWarpQueries, rows = a.queries - query - row;
   const KeyLimit limit = a.limit(place.sample);
@@ -88,14 +87,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     float scores[kM][kN][4];
     start_scores<kPath>(scores, a, works ? bias : nullptr, query + row, first);
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this K is there, and every warp is done with the V before
+    __syncthreads();  // this K has arrived, and no warp uses the previous V any more
     load_tile<kPath>(v, value_rows + first * a.v.position_stride, a.v.position_stride, keys - first,
                      a.width);
     ptx::cp_async_commit();
     std::uint32_t p[kM][kN / 2][4];
     if (works) {
-      // For Blackwell ptxas spills up to 312 bytes at D = 128 unless all steps are one piece, and
-      // otherwise with a bias.
+      // On Blackwell ptxas spills up to 312 bytes at D = 128 unless all steps are unrolled, and
+      // with a bias a different number of steps is needed.
       constexpr int kBias = kPath == AttentionPath::general ? 2 : 1;
       constexpr int kOnBlackwell = kPath == AttentionPath::plain ? kWidth / 16 : kBias;
       add_rows_product<T, kBlackwell ? kOnBlackwell : 2>(scores, q, row, k);
@@ -105,9 +104,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
           mask_window(scores, limit, query + row, first);
       softmax.add(scores, out, a.scale_log2);
     }
-    as_left<T>(p, scores);  // in any case: registers left unset would live from step to step
+    as_left<T>(p, scores);  // always: unset registers would stay live from step to step
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this V is there, and every warp is done with K
+    __syncthreads();  // this V has arrived, and no warp uses K any more
     const int next = first + Tiles::kKeys;
     if (next < keys) {
       load_tile<kPath>(k, key_rows + next * a.k.position_stride, a.k.position_stride, keys - next,

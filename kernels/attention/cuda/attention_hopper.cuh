@@ -1,6 +1,6 @@
 #pragma once
-// What the attention kernels of sm_90a share: which calls they take, tiles that the copy engine
-// fills and warp groups multiply, and the roles of a block's threads.
+// Shared by the attention kernels of sm_90a: the calls that they support, tiles that the copy
+// engine fills and warp groups multiply, and the roles of a block's threads.
 #include "choir/device/cuda.hpp"
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/attention/cuda/attention_scores.cuh"
@@ -8,7 +8,7 @@
 
 namespace choir::cuda {
 
-// Defined and instantiated where the kernels are.
+// These functions are defined and instantiated beside the kernels.
 template <class T>
 bool hopper_has_attention(const ops::AttentionProblem& p);
 template <class T>
@@ -18,12 +18,12 @@ template <class T>
 void launch_attention_hopper_backward(const Stream& stream, const ops::AttentionProblem& p,
                                       const AttentionArgs<T>& a);
 
-/// Whether the kernels of sm_90a compute a call, forward or backward; others are mma.sync's. They
-/// take heads of 64 and 128, causal or not, windows and documents, grouped queries. They do not
-/// take a bias (its loads would cost the registers that hold scores), samples of different lengths
-/// (what lies behind a length may be NaN, and the engine brings it), rows that are not whole chunks
-/// of 16 bytes, and operands whose strides are not multiples of each other, as a tensor map wants
-/// them.
+/// True if the kernels of sm_90a compute a call, forward or backward; the mma.sync kernels compute
+/// the others. Supported: heads of 64 and 128, causal or not, windows and documents, grouped
+/// queries. Not supported: a bias (its loads would need the registers that hold scores), samples of
+/// different lengths (elements beyond a length may be NaN, and the engine would load them), rows
+/// that are not whole chunks of 16 bytes, and operands whose strides are not multiples of each
+/// other, as a tensor map requires.
 template <class T>
 bool hopper_takes(const Stream& stream, const ops::AttentionProblem& p, const AttentionArgs<T>& a) {
   if constexpr (sizeof(T) != 2) {
@@ -40,15 +40,15 @@ bool hopper_takes(const Stream& stream, const ops::AttentionProblem& p, const At
   }
 }
 
-/// One group of warps keeps the copies going with few registers, two multiply with many: together
-/// what a multiprocessor has (65,536 for 384 threads are 168 each at the start).
+/// One group of warps issues the copies with few registers, two multiply with many: together they
+/// use all registers of a multiprocessor (65,536 for 384 threads are 168 each at the start).
 constexpr int kHopperConsumers = 2, kHopperThreads = (1 + kHopperConsumers) * ptx::kWarpGroup;
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 static_assert(kProducerRegisters + kHopperConsumers * kConsumerRegisters <= 3 * 168);
 /// Arrivals that free a tile: one of every multiplying warp.
 constexpr unsigned kHopperReaders = kHopperConsumers * ptx::kWarpGroup / kWarp;
 
-/// kRows x kWidth elements in slabs of 64 columns, as ptx::load_box leaves them.
+/// A tile of kRows x kWidth elements in slabs of 64 columns, the layout of ptx::load_box.
 template <class T, int kRows_, int kWidth_>
 struct BoxTile {
   static constexpr int kRows = kRows_, kWidth = kWidth_, kSlabs = kWidth / 64;
@@ -58,24 +58,24 @@ struct BoxTile {
 
   T* data;
 
-  /// One thread: rows row.. of a head.
+  /// Called by one thread: loads the rows of a head from `row` on.
   __device__ void load(const CUtensorMap& map, int head, int row, int sample,
                        ptx::Barrier* barrier) const {
 #pragma unroll
     for (int s = 0; s < kSlabs; ++s)
       ptx::load_box(data + s * (kElements / kSlabs), &map, 64 * s, head, row, sample, barrier);
   }
-  /// Columns 16 k.. of all rows, which are summed over.
+  /// Columns from 16 k on of all rows, to be summed over.
   __device__ std::uint64_t columns(int k) const {
     return ptx::matrix_descriptor(data + k / 4 * (kElements / kSlabs) + k % 4 * 16, 0);
   }
-  /// Rows 16 k.., which are summed over, with all columns.
+  /// Rows from 16 k on, to be summed over, with all columns.
   __device__ std::uint64_t rows(int k) const {
     return ptx::matrix_descriptor(data + k * 16 * 64, kSlabBytes);
   }
 };
 
-/// sums [64 x kRowsB] = A B^T: begins it.
+/// Starts sums [64 x kRowsB] = A B^T.
 template <class T, int kN, int kRowsA, int kRowsB, int kWidth>
 __device__ inline void start_rows_product(float (&sums)[kN][4], const BoxTile<T, kRowsA, kWidth>& a,
                                           const BoxTile<T, kRowsB, kWidth>& b) {
@@ -85,7 +85,7 @@ __device__ inline void start_rows_product(float (&sums)[kN][4], const BoxTile<T,
     ptx::wgmma<T, false>(sums, a.columns(k), b.columns(k), k > 0);
 }
 
-/// sums [64 x kWidth] += A B with A [64 x kRows] in registers: begins it.
+/// Starts sums [64 x kWidth] += A B with A [64 x kRows] in registers.
 template <class T, int kK, int kN, int kRows, int kWidth>
 __device__ inline void start_product(float (&sums)[kN][4], const std::uint32_t (&a)[kK][4],
                                      const BoxTile<T, kRows, kWidth>& b) {
@@ -94,7 +94,7 @@ __device__ inline void start_product(float (&sums)[kN][4], const std::uint32_t (
   for (int k = 0; k < kK; ++k) ptx::wgmma<T, true>(sums, a[k], b.rows(k));
 }
 
-/// Tiles that go round in kStages places: which one is next, and the parity of its phase.
+/// Position in a ring of kStages tiles: the next tile, and the parity of its phase.
 template <int kStages>
 struct Ring {
   int stage = 0;

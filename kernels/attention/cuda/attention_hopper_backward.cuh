@@ -1,5 +1,5 @@
 #pragma once
-// Host: both halves of attention's backward on sm_90a; delta comes before them.
+// Host: launches both halves of attention's backward on sm_90a; delta is computed before them.
 #include "kernels/attention/cuda/attention_hopper_backward_keys.cuh"
 #include "kernels/attention/cuda/attention_hopper_backward_queries.cuh"
 

@@ -1,23 +1,23 @@
 #pragma once
-// dK = scale dS^T Q and dV = P^T dO on sm_90a, for the calls that hopper_takes() names: the half of
-// attention's backward that sums over queries. As in attention_backward_keys.cuh, S^T and dP^T are
-// recomputed with keys along the rows, so P^T and dS^T are left operands as they stand in
-// registers.
+// dK = scale dS^T Q and dV = P^T dO on sm_90a, for the calls that hopper_takes() accepts: the half
+// of attention's backward that sums over queries. As in attention_backward_keys.cuh, S^T and dP^T
+// are recomputed with keys along the rows, so that the registers of P^T and dS^T are used as left
+// operands without a shuffle.
 //
-// A block owns 128 keys of one K/V head, each of two warp groups 64 of them, and walks through the
-// queries of all heads of its group, 64 at a time: the copy engine brings Q and dO two rounds
-// ahead, and a warp beside it what their scores and dP begin from. Four products a step and group,
-// wgmma m64n64k16 twice and m64nDk16 twice; sums stay in registers over the whole walk, in a fixed
-// order.
+// A block owns 128 keys of one K/V head, 64 for each of two warp groups, and walks through the
+// queries of all heads of its group, 64 at a time. The copy engine loads Q and dO two rounds ahead,
+// and a warp beside it loads the initial values of their scores and dP. A step of a group has four
+// products, wgmma m64n64k16 twice and m64nDk16 twice; sums stay in registers over the whole walk,
+// in a fixed order.
 //   D     shared memory (2 (K + V) + 2 (Q + dO))   registers for dK + dV + S + dP + P + dS
 //   64    32 + 32 KiB                              32 + 32 + 32 + 32 + 16 + 16 of 232
 //   128   64 + 64 KiB                              64 + 64 + 32 + 32 + 16 + 16 of 232
-// Floor of backward: 10 D FLOPs per visible pair, of which this half computes 8 D and the other 6
-// D. A step of a multiprocessor (128 keys x 64 queries) is 8 D 8192 FLOPs, 16 D cycles at 4,096 a
-// cycle. Shared memory: each group reads 64 rows of K, V, Q and dO for the scores and Q and dO once
-// more: 2 6 64 D 2 bytes, 12 D cycles at 128 a cycle; exponentials 512 cycles, the rest of the
-// softmax 600: at D = 64 (1,024 cycles) level with the products, which a group does not hide of
-// itself, at D = 128 half of them. With the other half, in TFLOP/s of the floor's 10 D: 412 (D =
+// Floor of backward: 10 D FLOPs per visible pair; this half computes 8 D and the other 6 D. A step
+// of a multiprocessor (128 keys x 64 queries) is 8 D 8192 FLOPs, 16 D cycles at 4,096 a cycle.
+// Shared memory: each group reads 64 rows of K, V, Q and dO for the scores and Q and dO once more:
+// 2 6 64 D 2 bytes, 12 D cycles at 128 a cycle. Exponentials take 512 cycles and the rest of the
+// softmax 600, which a group does not hide by itself: at D = 64 as long as the products (1,024
+// cycles), at D = 128 half as long. With the other half, in TFLOP/s of the floor's 10 D: 412 (D =
 // 128) and 324 on one H100 at T = 4096, not causal; predicted were 400 and 300. cuDNN,
 // deterministic: 444 and 238.
 #include "kernels/attention/cuda/attention_backward_keys.cuh"
@@ -29,7 +29,7 @@ template <class T, int kWidth>
 struct HopperBackwardKeys {
   static constexpr int kGroupKeys = 64, kKeys = kHopperConsumers * kGroupKeys;
   static constexpr int kQueries = 64, kStages = 2;
-  /// Two of the feeding warps have work here, and walks to keep in registers.
+  /// Registers: two of the loading warps have work here and keep walks in registers.
   static constexpr int kFeeding = 40, kMultiplying = 232;
   static_assert(kFeeding + kHopperConsumers * kMultiplying <= 3 * 168);
   using Tile = BoxTile<T, 64, kWidth>;
@@ -63,7 +63,7 @@ struct HopperBackwardKeys {
     Barriers& b = barriers();
     ptx::barrier_init(&b.keys, 1);
     for (int s = 0; s < kStages; ++s) {
-      // The thread that asks for tiles, and the warp that brings statistics.
+      // The thread that starts the copies, and the warp that loads statistics.
       ptx::barrier_init(&b.queries[s], 1 + kWarp);
       ptx::barrier_init(&b.no_queries[s], kHopperReaders);
     }
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
       }
       const float scale[1][2] = {{a.scale, a.scale}}, one[1][2] = {{1, 1}};
       const int rows = a.keys - key;
-      // The group's keys and values are read no more, by none of its warps.
+      // No warp of the group reads its keys and values any more.
       ptx::named_barrier(static_cast<unsigned>(role), ptx::kWarpGroup);
       const SharedTile<T, Block::kGroupKeys, kWidth> staged_k{keys.data}, staged_v{values.data};
       store_rows<AttentionPath::plain>(d_k, scale, staged_k, row,

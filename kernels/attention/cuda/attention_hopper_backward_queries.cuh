@@ -1,13 +1,13 @@
 #pragma once
-// dQ = scale dS K on sm_90a, for the calls that hopper_takes() names: the half of attention's
-// backward that sums over keys, with S and dP computed once more (why:
-// attention_backward_keys.cuh).
+// dQ = scale dS K on sm_90a, for the calls that hopper_takes() accepts: the half of attention's
+// backward that sums over keys. S and dP are computed once more, for the reason given in
+// attention_backward_keys.cuh.
 //
-// A block owns 128 queries of one head, each of two warp groups 64 of them with their Q and dO in
-// shared memory, and walks over 64 keys at a time, K and V in a ring that the copy engine fills.
-// The groups multiply as in attention_hopper_backward_keys.cuh, whose header has the floor; three
-// products a step: 6 D 8192 FLOPs, 12 D cycles of the tensor cores, beside 10 D of shared memory
-// and 512 of exponentials.
+// A block owns 128 queries of one head, 64 for each of two warp groups with their Q and dO in
+// shared memory, and walks over 64 keys at a time, with K and V in a ring that the copy engine
+// fills. The groups multiply as in attention_hopper_backward_keys.cuh, whose header has the floor.
+// A step has three products: 6 D 8192 FLOPs, 12 D cycles of the tensor cores, beside 10 D of shared
+// memory and 512 of exponentials.
 //   D     shared memory (2 (Q + dO) + 2 (K + V))   registers for dQ + S + dP + dS
 //   64    32 + 32 KiB                              32 + 32 + 32 + 16 of 240
 //   128   64 + 64 KiB                              64 + 32 + 32 + 16 of 240

@@ -1,31 +1,30 @@
 #pragma once
-// out = softmax(scale Q K^T) V for bf16 and f16 on sm_90a, for the calls that hopper_takes() names,
-// and the log of every row's sum of exponentials, the same that attention_forward.cuh leaves and
-// that every backward kernel begins from.
+// out = softmax(scale Q K^T) V for bf16 and f16 on sm_90a, for the calls that hopper_takes()
+// accepts, and the log of every row's sum of exponentials, the same as that of
+// attention_forward.cuh, from which every backward kernel begins.
 //
 // Shapes: Q, out [B, Tq, H, D], K, V [B, Tk, Hkv, D], by strides; log_sum_exp [B, H, Tq].
-// A block owns 128 queries of one head and walks over 128 keys at a time. One thread asks the copy
-// engine for tiles, two rounds ahead; each of two warp groups multiplies 64 queries by a tile
-// (wgmma m64n128k16, both operands of Q K^T where the engine left them, P in registers), and starts
-// the scores of the next tile before it takes the exponentials of this one, so that its softmax
-// runs beside its own P V and beside the other group's products. Barriers in shared memory say
-// "tile is there" (its bytes) and "tile is free" (eight warps); no barrier of the block in the
-// loop.
+// A block owns 128 queries of one head and walks over 128 keys at a time. One thread starts the
+// copies of tiles, two rounds ahead. Each of two warp groups multiplies 64 queries by a tile (wgmma
+// m64n128k16, both operands of Q K^T in shared memory, P in registers), and starts the scores of
+// the next tile before it takes the exponentials of this one, so that its softmax overlaps with its
+// own P V and with the other group's products. Barriers in shared memory signal that a tile has
+// arrived (its bytes) and that it is free (eight warps); the loop has no barrier of the whole
+// block.
 //   D     shared memory (Q + 2 (K + V))   registers for out + scores + P   blocks per SM
 //   64    16 + 64 KiB                     32 + 64 + 32 of 240              1 (registers)
 //   128   32 + 128 KiB                    64 + 64 + 32 of 240              1
 // Floor of a multiprocessor and tile pair (128 x 128, per D): 4 D 128^2 FLOPs at 4,096 a cycle
 // (bf16 dense) are 16 D cycles: 1,024 or 2,048. Shared memory: each warp group reads Q and K for S,
 // and V for P V: 2 (64 + 128 + 128) D 2 bytes at 128 a cycle, 10 D cycles, below the floor.
-// Exponentials: 128^2 at 16 a cycle, 1,024 cycles: level with the products at D = 64, half of them
-// at 128; the other softmax arithmetic, about 6 instructions a score at 128 lanes a cycle, takes
-// 768. So at D = 64 the exponentials and what surrounds them are the bound, 1,800 cycles against
-// 1,024: 57 % of the peak at best, if products hide wholly; at D = 128 products are. One H100 does
-// 609 TFLOP/s for T = 4096, not causal, at D = 128 (predicted were 550, what FlashAttention-3
-// reaches without its hand-over of turns is 570) and 430 at D = 64 (370); causal at T = 1024 250
-// for D = 64, where half of the last tiles is masked and a block's start is not hidden. cuDNN: 614,
-// 447 and 322. Next levers: groups that take turns by named barriers, a grid that stays, three
-// groups at D = 64.
+// Exponentials: 128^2 at 16 a cycle, 1,024 cycles: as long as the products at D = 64, half as long
+// at 128. The other softmax arithmetic, about 6 instructions a score at 128 lanes a cycle, takes
+// 768. So at D = 64 the softmax is the bound, 1,800 cycles against 1,024: 57 % of the peak at best,
+// if products are hidden completely; at D = 128 the products are the bound. One H100 reaches 609
+// TFLOP/s for T = 4096, not causal, at D = 128 (predicted were 550; FlashAttention-3 without its
+// hand-over of turns reaches 570) and 430 at D = 64 (370); causal at T = 1024 250 for D = 64, where
+// half of the last tiles is masked and a block's start is not hidden. cuDNN: 614, 447 and 322. Next
+// levers: groups that take turns by named barriers, a persistent grid, three groups at D = 64.
 #include "kernels/attention/cuda/attention_hopper.cuh"
 #include "kernels/attention/cuda/attention_softmax.cuh"
 
@@ -38,7 +37,7 @@ struct HopperForward {
   using QueryTile = BoxTile<T, kGroupQueries, kWidth>;
   using KeyTile = BoxTile<T, kKeys, kWidth>;
 
-  /// Whether a tile is there, and whether it is free again.
+  /// Barriers that signal the arrival of a tile and that it is free again.
   struct Barriers {
     ptx::Barrier queries, keys[kStages], values[kStages], no_keys[kStages], no_values[kStages];
   };
@@ -69,13 +68,13 @@ struct HopperForward {
   }
 };
 
-/// What one block computes.
+/// The work of one block.
 struct HopperForwardWork {
   AttentionPlace place;
   int query, begin, steps;  ///< first query; first key and tiles of keys
 };
 
-/// The thread that feeds the block.
+/// Run by the thread that starts the copies of the block.
 template <class T, int kWidth>
 __device__ inline void feed_attention(const HopperForward<T, kWidth>& block,
                                       const HopperForwardWork& work, int kv_head,
@@ -90,7 +89,7 @@ __device__ inline void feed_attention(const HopperForward<T, kWidth>& block,
   Ring<Block::kStages> ring;
   for (int step = 0; step < work.steps; ++step, ring.advance()) {
     const int s = ring.stage, key = work.begin + step * Block::kKeys;
-    // In the first round every place is free: the phase before the first counts as ended.
+    // In the first round every stage is free: the phase before the first counts as ended.
     ptx::barrier_wait(&b.no_keys[s], ring.parity ^ 1);
     ptx::barrier_arrive_expecting(&b.keys[s], Block::KeyTile::kBytes);
     block.keys(s).load(k, kv_head, key, work.place.sample, &b.keys[s]);
@@ -112,7 +111,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
     const Block block{reinterpret_cast<T*>(ptx::swizzled_shared())};
     const int tiles = static_cast<int>(blocks_for(a.queries, Block::kQueries));
     HopperForwardWork work{attention_place(tiles, a.heads), 0, 0, 0};
-    // Under a causal mask late queries cost most: they come first.
+    // With a causal mask late queries cost most, so they come first.
     work.query = (tiles - 1 - work.place.tile) * Block::kQueries;
     const KeyLimit limit = a.limit(work.place.sample);
     const int keys = limit(min(work.query + Block::kQueries, a.queries) - 1);
@@ -143,7 +142,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
         if constexpr (kPath != AttentionPath::plain)
           if (first < limit.first(query + 15)) mask_window(scores, limit, query, first);
       };
-      // `out` may be under way: what it shrinks by is for later.
+      // `out` may still be written by a product, so its factor is applied later.
       float shrink[2] = {1, 1};
       const auto soften = [&] {
         float next[1][2];
@@ -167,13 +166,13 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
       ptx::wgmma_wait<0>(scores[0]);
       arrive(&b.no_keys[0]);
       mask(work.begin);
-      soften();  // out is zero still
+      soften();  // out is still zero
       as_left<T>(p, scores);
       for (int step = 1; step < work.steps; ++step) {
         const Ring<Block::kStages> last = ring;
         ring.advance();
-        // These values were asked for before these keys: to wait for both first costs nothing, and
-        // leaves the products without a branch between them.
+        // These values were requested before these keys, so waiting for both first costs nothing,
+        // and it leaves no branch between the products.
         ptx::barrier_wait(&b.values[last.stage], last.parity);
         ptx::barrier_wait(&b.keys[ring.stage], ring.parity);
         ptx::wgmma_fence(scores[0], out[0]);
@@ -203,8 +202,8 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
                          ? a.log_sum_exp + a.statistics(work.place.sample, work.place.head)
                          : nullptr,
                      query, a.queries);
-      // The group's queries are read no more, by none of its warps: whole chunks are made in their
-      // place.
+      // No warp of the group reads its queries any more: their memory is used to assemble whole
+      // chunks.
       ptx::named_barrier(static_cast<unsigned>(role), ptx::kWarpGroup);
       const SharedTile<T, Block::kGroupQueries, kWidth> staged{queries.data};
       store_rows<AttentionPath::plain>(out, inverse, staged, warp_row,
@@ -214,7 +213,7 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
   }
 }
 
-/// f(kernel, shared bytes) of the kernel that computes a call.
+/// f(kernel, shared bytes) with the kernel that computes the call.
 template <class T, class F>
 auto with_hopper_forward(const ops::AttentionProblem& p, const F& f) {
   const auto of_width = [&](auto width) {
@@ -238,7 +237,7 @@ bool hopper_has_attention(const ops::AttentionProblem& p) {
 template <class T>
 void launch_attention_hopper_forward(const Stream& stream, const ops::AttentionProblem& p,
                                      const AttentionArgs<T>& a) {
-  // What does not depend on the width of a head.
+  // This part does not depend on the width of a head.
   using Block = HopperForward<T, 64>;
   CUtensorMap q, k, v;
   set_boxes(q, a.q, p, p.heads, p.queries, Block::kGroupQueries);

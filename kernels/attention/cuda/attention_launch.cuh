@@ -1,6 +1,6 @@
 #pragma once
-// Host: from the op's arguments to the kernels of one element type. Each .cu file that includes
-// this and instantiates one half compiles beside the others.
+// Host: from the op's arguments to the kernels of one element type. Every .cu file that includes
+// this header and instantiates one half is compiled separately, in parallel with the others.
 #include <type_traits>
 
 #include "choir/core/tensor.hpp"
@@ -10,7 +10,7 @@
 
 namespace choir::cuda {
 
-// Defined and instantiated where the kernels are.
+// These functions are defined and instantiated beside the kernels.
 template <class T>
 void launch_attention_forward(const Stream& stream, const ops::AttentionProblem& p,
                               const AttentionArgs<T>& a);
@@ -31,7 +31,7 @@ void with_head_width(std::int64_t width, const F& f) {
     CHOIR_CHECK(false, "attention kernel for heads {} wide", width);
 }
 
-/// f(width, path), both integral constants: the kernel for 16-bit elements that computes the call.
+/// f(width, path), both integral constants, for the 16-bit kernel that computes the call.
 template <class T, class F>
 void with_attention_path(const ops::AttentionProblem& p, const AttentionArgs<T>& a, const F& f) {
   const auto on = [&](auto path) { return [&, path](auto width) { f(width, path); }; };
@@ -62,7 +62,7 @@ bool takes_pairs(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % (2 * sizeof(T)) == 0;
 }
 
-/// What forward and backward have in common.
+/// Arguments common to forward and backward.
 template <class T>
 AttentionArgs<T> attention_args(const ops::AttentionProblem& p, const ops::AttentionOperand& q,
                                 const ops::AttentionOperand& k, const ops::AttentionOperand& v,

@@ -22,7 +22,7 @@ void launch_one_query(const Stream& stream, const ops::AttentionProblem& p,
 }  // namespace
 
 bool attention_of_one_query(const Stream& stream, const ops::AttentionForward& args) {
-  constexpr std::int64_t kMostBlocks = 65535;  // of a grid along y and z
+  constexpr std::int64_t kMostBlocks = 65535;  // limit of a grid along y and z
   const ops::AttentionProblem& p = args.problem;
   if (!choir::attention_of_one_query(p) || p.heads > kMostBlocks || p.batch > kMostBlocks)
     return false;

@@ -1,13 +1,13 @@
 #pragma once
-// One query a sample on the GPU, without a bias: a token that is generated. Formulas and rules:
-// kernels/attention/attention.hpp.
+// Attention of one query per sample on the GPU, without a bias: the case of token generation.
+// Formulas and rules: kernels/attention/attention.hpp.
 // Floor: K and V once; 1,000 keys of 4 K/V heads, 64 wide, are 1 MB in 16 bits: 0.3 us at 3 TB/s,
-// beside the two that a kernel takes which does nothing. So what counts is how few loads have to
-// wait for one another. A head's keys are split into parts of 1,024, a block each. Its threads are
-// groups as wide as a row has packs; every group goes over keys of its own with a running softmax
-// (Milakov & Gimelshein 2018), eight rows of K and V under way. Groups, warps and, in a kernel of
-// its own, parts are joined in a fixed order that the number of keys has no part in: keys that are
-// not there add nothing, to the last bit.
+// beside the 2 us of an empty kernel. So the goal is that few loads wait for one another.
+// Approach: a head's keys are split into parts of 1,024, a block each. Its threads form groups as
+// wide as a row has packs; every group walks over its own keys with a running softmax (Milakov &
+// Gimelshein 2018), with eight rows of K and V in flight. Groups, warps and, in a separate kernel,
+// parts are joined in a fixed order that does not depend on the number of keys: missing keys add
+// nothing, to the last bit.
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cuda/attention_args.cuh"
 #include "kernels/cuda/access.cuh"
@@ -19,7 +19,7 @@ namespace choir::cuda {
 constexpr int kOneQueryThreads = 512, kOneQueryWarps = kOneQueryThreads / kWarp;
 constexpr int kOneQueryKeys = static_cast<int>(kOneQueryPart);
 
-/// 2^x, to the precision of the elements.
+/// 2^x with the precision of the elements.
 template <class T>
 __device__ inline float exponential(float x) {
   if constexpr (sizeof(T) == 2)
@@ -28,16 +28,16 @@ __device__ inline float exponential(float x) {
     return exp2f(x);
 }
 
-/// What a softmax over some of the keys leaves: the largest score, the sum of 2^(score - most), and
-/// kWide features of the values weighted by that. No keys: -inf, 0, 0.
+/// Softmax state over some of the keys: the largest score, the sum of 2^(score - most), and kWide
+/// features of the weighted values. Without keys: -inf, 0, 0.
 template <int kWide>
 struct SoftmaxPart {
   float most = -INFINITY, sum = 0, out[kWide] = {};
 
-  /// Makes room for scores up to `top`.
+  /// Raises the maximum to `top` and rescales the sums.
   template <class T>
   __device__ void raise(float top) {
-    if (top == most) return;  // also where both are -inf
+    if (top == most) return;  // also if both are -inf
     const float shrink = exponential<T>(most - top);
     most = top, sum *= shrink;
 #pragma unroll
@@ -53,11 +53,11 @@ struct SoftmaxPart {
   }
 };
 
-/// Floats that a part of a head leaves: weighted values, largest score, sum.
+/// Floats of a part of a head: weighted values, largest score, sum.
 template <int kWidth>
 constexpr int kPartFloats = kWidth + 2;
 
-/// Feature d of a head that has been joined, and its statistic.
+/// Writes feature d of a joined head, and its statistic.
 template <class T>
 __device__ inline void finish_query(const AttentionArgs<T>& a, int head, int sample, int d,
                                     const SoftmaxPart<1>& all) {
@@ -68,7 +68,7 @@ __device__ inline void finish_query(const AttentionArgs<T>& a, int head, int sam
         all.sum > 0 ? all.most * 0.69314718055994530942f + logf(all.sum) : -INFINITY;
 }
 
-/// Joins `count` parts that lie one after another, feature d.
+/// Joins feature d of `count` consecutive parts.
 template <class T, int kWidth>
 __device__ inline SoftmaxPart<1> joined(const float* parts, int count, int d) {
   SoftmaxPart<1> all;
@@ -78,7 +78,7 @@ __device__ inline SoftmaxPart<1> joined(const float* parts, int count, int d) {
 }
 
 /// Grid: parts x heads x samples; heads at most kWidth wide. `seen`: see AttentionProblem. `parts`
-/// [B, H, parts, kPartFloats], or nullptr where there is one.
+/// is [B, H, parts, kPartFloats], or nullptr if there is a single part.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kOneQueryThreads)
     attention_one_query_kernel(AttentionArgs<T> a, const std::int32_t* seen, float* parts) {

@@ -1,17 +1,17 @@
 #pragma once
-// Scores of one warp in registers, rows along queries or along keys: what they start from, and the
-// mask. Lane l holds of every 16 x 8 tile the elements (l / 4 + 8 half, l % 4 * 2 + i), at
-// [2 half + i].
+// Scores of one warp in registers, rows along queries or along keys: initial values and mask. In
+// every 16 x 8 tile lane l holds the elements (l / 4 + 8 half, l % 4 * 2 + i), at [2 half + i].
 #include "kernels/attention/cuda/attention_tiles.cuh"
 
 namespace choir::cuda {
 
 constexpr float kLn2 = 0.69314718055994530942f;
 
-/// Scores of queries query.. (rows) and keys key.. (columns) before the product: bias / scale, so
-/// that the sum times the scale is what softmax wants and nothing else has to know of a bias. The
-/// loads are under way while the block waits for its tiles, and all at once: none is behind a
-/// branch. What lies outside is a neighbour's; it is masked, or its row is none.
+/// Initial scores of queries from `query` on (rows) and keys from `key` on (columns), before the
+/// product: bias / scale, so that the sum times the scale is the input of softmax and no other code
+/// depends on a bias. All loads are in flight at once while the block waits for its tiles: none is
+/// behind a branch. Elements outside belong to a neighbour; they are masked, or their row is
+/// unused.
 template <AttentionPath kPath, class T, int kM, int kN>
 __device__ inline void start_scores(float (&scores)[kM][kN][4], const AttentionArgs<T>& a,
                                     const T* bias, int query, int key) {
@@ -71,11 +71,12 @@ __device__ inline void start_scores_transposed(float (&scores)[kM][kN][4],
     }
 }
 
-/// -inf where the query of the row does not see the key of the column.
+/// Writes -inf if the query of the row does not see the key of the column.
 template <int kM, int kN>
 __device__ inline void mask_scores(float (&scores)[kM][kN][4], const KeyLimit& limit, int query,
                                    int key) {
-  // Relative to this lane's first key: what changes from tile to tile is not kept in registers.
+  // Relative to this lane's first key, so that no value that changes from tile to tile is kept in
+  // registers.
   const int row = query + lane_index() / 4;
   const KeyLimit here = limit.seen_from(key + lane_index() % 4 * 2);
 #pragma unroll
@@ -110,8 +111,7 @@ __device__ inline void mask_scores_transposed(float (&scores)[kM][kN][4], const 
     }
 }
 
-/// -inf where the window or the document of the query of the row has left the key of the column
-/// behind.
+/// Writes -inf if the key of the column is before the window or the document of the row's query.
 template <int kM, int kN>
 __device__ inline void mask_window(float (&scores)[kM][kN][4], const KeyLimit& limit, int query,
                                    int key) {
@@ -149,21 +149,21 @@ __device__ inline void mask_window_transposed(float (&scores)[kM][kN][4], const 
     }
 }
 
-/// The tile of kKeys keys that a block whose first query is `query` begins with.
+/// First key of the first tile of kKeys keys for a block whose first query is `query`.
 template <AttentionPath kPath, int kKeys>
 __device__ inline int first_key_of_tiles(const KeyLimit& limit, int query) {
   if constexpr (kPath == AttentionPath::plain) return 0;
   return max(limit.first(query), 0) / kKeys * kKeys;
 }
 
-/// A row's log of the sum of exponentials in units of raw scores, for backward to begin below; +inf
-/// for a row that saw nothing (or is none), which turns every probability into 0.
+/// A row's log of the sum of exponentials in units of raw scores, the offset of scores in backward;
+/// +inf for a row without visible keys (or an unused row), which turns every probability into 0.
 template <class T>
 __device__ inline float raw_sum(const AttentionArgs<T>& a, float log_sum_exp) {
   return log_sum_exp == -INFINITY ? INFINITY : log_sum_exp * a.unscale;
 }
 
-/// From scores below their row's sum and dP below its delta: P and dS.
+/// Turns scores below their row's sum, and dP below its delta, into P and dS.
 template <int kM, int kN>
 __device__ inline void as_gradients(float (&scores)[kM][kN][4], float (&d_p)[kM][kN][4],
                                     float scale_log2) {

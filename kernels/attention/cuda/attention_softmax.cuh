@@ -1,6 +1,6 @@
 #pragma once
 // The running softmax of the forward kernels for 16-bit elements, on scores in registers (Milakov &
-// Gimelshein 2018), with a maximum that is raised only when it must be (FlashAttention-4, 2025).
+// Gimelshein 2018), with a maximum that is raised only if it must be (FlashAttention-4, 2025).
 #include "kernels/attention/cuda/attention_scores.cuh"
 #include "kernels/cuda/collective.cuh"
 
@@ -18,7 +18,7 @@ struct OnlineSoftmax {
       for (int half = 0; half < 2; ++half) most[m][half] = -INFINITY, sum[m][half] = 0;
   }
 
-  /// Scores become 2^(factor * (score - most)); sums and `out` follow.
+  /// Turns scores into 2^(factor * (score - most)), and updates sums and `out`.
   template <int kN, int kWide>
   __device__ void add(float (&scores)[kM][kN][4], float (&out)[kM][kWide][4], float factor) {
     float next[kM][2];
@@ -32,10 +32,10 @@ struct OnlineSoftmax {
     exponents(scores, factor);
   }
 
-  /// The maxima with these scores, and whether they are to be raised to them: when some row of the
-  /// warp would exceed 2^kSlack. Any reference is exact after the division by the sum, P keeps its
-  /// relative precision, and f16 holds 2^kSlack with ease. So `out` is rescaled in the first tile
-  /// and hardly ever again.
+  /// Computes the maxima with these scores. Returns true if they must be raised, because some row
+  /// of the warp would exceed 2^kSlack. Any reference is exact after the division by the sum, P
+  /// keeps its relative precision, and f16 can represent 2^kSlack. So `out` is rescaled in the
+  /// first tile and rarely again.
   template <int kN>
   __device__ bool exceeded(const float (&scores)[kM][kN][4], float factor, float (&next)[kM][2]) {
     constexpr float kSlack = 8;
@@ -54,7 +54,7 @@ struct OnlineSoftmax {
     return __any_sync(kAllLanes, exceeds);
   }
 
-  /// Raises the maximum of a row; by what its sum has shrunk, and `out` must.
+  /// Raises the maximum of a row; returns the factor of its sum, by which `out` must be multiplied.
   __device__ float raise(int m, int half, float next, float factor) {
     const float shrink =
         next == -INFINITY ? 1.0f : ptx::exp2_approx((most[m][half] - next) * factor);
@@ -88,8 +88,8 @@ struct OnlineSoftmax {
     for (int n = 0; n < kWide; ++n) out[n][2 * half] *= shrink, out[n][2 * half + 1] *= shrink;
   }
 
-  /// Ends the rows: inverse sums (0 for a row that saw nothing) and the natural logarithm of the
-  /// sum of exponentials of rows row.., when wanted.
+  /// Finishes the rows: inverse sums (0 for a row without visible keys) and, if requested, the
+  /// natural logarithm of the sum of exponentials of the rows from `row` on.
   __device__ void finish(float (&inverse)[kM][2], float factor, float* log_sum_exp, int row,
                          int rows) {
     const int lane = lane_index();

@@ -1,10 +1,10 @@
 #pragma once
-// What the attention kernels for 16-bit elements are made of: tiles in shared memory, their way in
-// (cp.async) and out, and the two products, one warp for itself.
+// Building blocks of the attention kernels for 16-bit elements: tiles in shared memory, their loads
+// (cp.async) and stores, and the two products, each computed by one warp.
 //
-// A tile has rows of kWidth elements in chunks of 16 bytes. Chunk c of row r lies at c ^ (r % 8)
-// where a row is a multiple of 128 bytes, at c ^ (r / 2 % 4) where it is one of 64: the eight rows
-// that one phase of ldmatrix reads then lie in eight different groups of four banks, and so do the
+// A tile has rows of kWidth elements in chunks of 16 bytes. Chunk c of row r is stored at c ^ (r %
+// 8) if a row is a multiple of 128 bytes, at c ^ (r / 2 % 4) if it is one of 64. Then the eight
+// rows that one phase of ldmatrix reads are in eight different groups of four banks, and so are the
 // chunks that a copy writes.
 #include "kernels/attention/cuda/attention_args.cuh"
 #include "kernels/cuda/blackwell.cuh"
@@ -20,7 +20,7 @@ struct SharedTile {
   static constexpr int kRows = kRows_, kWidth = kWidth_;
   static constexpr int kChunks = kWidth / kPack<T>;
   static constexpr int kElements = kRows * kWidth;
-  /// Chunks that change places among each other.
+  /// Chunks that are permuted among each other.
   static constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;
   static_assert(sizeof(T) == 2 && kChunks % 4 == 0 && kRows % 16 == 0);
 
@@ -33,8 +33,8 @@ struct SharedTile {
   }
 };
 
-// Divided before they become int: the compiler then knows their bits, and folds the addresses
-// below.
+// The division comes before the conversion to int: then the compiler knows the range of the bits
+// and folds the addresses below.
 __device__ inline int lane_index() {
   return static_cast<int>(threadIdx.x % kWarp);
 }
@@ -42,7 +42,7 @@ __device__ inline int warp_index() {
   return static_cast<int>(threadIdx.x / kWarp);
 }
 
-/// One chunk of which the first `count` elements exist, wherever it lies; zeros behind them.
+/// Loads one chunk with its first `count` elements valid, at any alignment; zeros behind them.
 template <class T>
 __device__ inline uint4 load_chunk(const T* from, int count) {
   std::uint32_t word[4];
@@ -55,8 +55,8 @@ __device__ inline uint4 load_chunk(const T* from, int count) {
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/// Begins to fill a tile with `rows` rows of `width` elements, zeros around them; the whole block
-/// takes part. Complete after cp_async_wait and a barrier.
+/// Starts to fill a tile with `rows` rows of `width` elements, with zeros around them; the whole
+/// block takes part. Complete after cp_async_wait and a barrier.
 template <AttentionPath kPath, class T, int kRows, int kWidth>
 __device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const T* from,
                                  std::int64_t stride, int rows, int width) {
@@ -87,8 +87,8 @@ __device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const
   }
 }
 
-/// sums [16 kM x 8 kN] += A B^T: rows first.. of `a` times the first 8 kN rows of `b`. With more
-/// than kUnrolled steps in one piece ptxas moves loads so far ahead that registers run out.
+/// sums [16 kM x 8 kN] += A B^T: rows of `a` from `first` on times the first 8 kN rows of `b`. If
+/// more than kUnrolled steps are unrolled, ptxas moves loads so far ahead that registers run out.
 template <class T, int kUnrolled = 2, int kM, int kN, int kRowsA, int kRowsB, int kWidth>
 __device__ inline void add_rows_product(float (&sums)[kM][kN][4],
                                         const SharedTile<T, kRowsA, kWidth>& a, int first,
@@ -136,7 +136,7 @@ __device__ inline void add_product(float (&sums)[kM][kN][4], const std::uint32_t
     }
 }
 
-/// Sums of one product, rounded, as the left operand of the next: the fragments coincide.
+/// Rounds sums of one product to the left operand of the next: the fragments coincide.
 template <class T, int kM, int kN>
 __device__ inline void as_left(std::uint32_t (&left)[kM][kN / 2][4], const float (&x)[kM][kN][4]) {
 #pragma unroll
@@ -158,8 +158,8 @@ __device__ inline void set_zero(float (&x)[kM][kN][4]) {
       for (int i = 0; i < 4; ++i) x[m][n][i] = 0;
 }
 
-/// Rows of the warp, times factor[m][half], to `rows` rows of memory; rows first.. of `tile`, which
-/// nobody else reads, make whole chunks of them.
+/// Writes the warp's rows, times factor[m][half], to `rows` rows of memory. The rows of `tile` from
+/// `first` on, which nobody else reads, are used to assemble whole chunks.
 template <AttentionPath kPath, class T, int kM, int kN, int kRows, int kWidth>
 __device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&factor)[kM][2],
                                   const SharedTile<T, kRows, kWidth>& tile, int first, T* to,

@@ -14,7 +14,7 @@
 namespace choir::cudnn {
 namespace {
 
-/// Everything a plan depends on. Lengths never get here.
+/// Key of a plan: everything that it depends on. Lengths never reach cuDNN.
 struct Key {
   std::int64_t batch, heads, kv_heads, head_width, queries, keys;
   bool causal;
@@ -31,7 +31,7 @@ Key key_of(const ops::AttentionProblem& p, const AttentionLayout& layout) {
 struct Compiled {
   Key key;
   Plan plan;
-  std::string refusal;  // empty: the plan runs
+  std::string refusal;  // empty if the plan runs
 };
 
 /// All attention plans of one device, and its handle.
@@ -67,7 +67,8 @@ class Plans {
   }
 
  private:
-  // A plan takes about half a second to make: what wants this many shapes should use buckets.
+  // A plan takes about half a second to compile; a job with more shapes than this should use
+  // buckets.
   static constexpr std::size_t kMost = 128;
 
   void compile(Compiled& made, const ops::AttentionProblem& p, const AttentionLayout& layout) {
@@ -80,7 +81,7 @@ class Plans {
     const std::int64_t planned = choir::cudnn::attention_workspace(p, layout);
     if (wanted > planned)
       throw Refused(
-          fmt::format("cuDNN wants {} bytes of workspace where {} are planned", wanted, planned));
+          fmt::format("cuDNN needs {} bytes of workspace, but {} are planned", wanted, planned));
   }
 
   cudnnHandle_t handle_ = nullptr;
@@ -88,10 +89,10 @@ class Plans {
   bool bound_ = false;
   std::deque<Compiled> compiled_;
   const Compiled full_{
-      {}, {}, fmt::format("{} cuDNN attention plans are there already: use fewer shapes", kMost)};
+      {}, {}, fmt::format("{} cuDNN attention plans exist already: use fewer shapes", kMost)};
 };
 
-/// The reason against it; nullptr with `compiled` set when there is none.
+/// Looks a plan up or compiles it. Returns the reason for a refusal, or sets `compiled`.
 std::string look_up(Device& device, const ops::AttentionProblem& p, const AttentionLayout& layout,
                     const Compiled*& compiled) {
   if (std::string outside = attention_outside_rules(p, layout); !outside.empty()) return outside;
@@ -105,7 +106,7 @@ const Plan& plan_for(const Stream& stream, const ops::AttentionProblem& p,
                      const AttentionLayout& layout) {
   const Compiled* compiled = nullptr;
   if (const std::string why = look_up(stream.device(), p, layout, compiled); !why.empty())
-    throw Error(ExitCode::other, why, "ask attention_supported() first");
+    throw Error(ExitCode::other, why, "call attention_supported() first");
   return compiled->plan;
 }
 

@@ -16,7 +16,7 @@ cudnnDataType_t type_of(DType type) {
   return type == DType::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-/// What forward and backward have in common: operands and masked scores.
+/// Builds the part common to forward and backward: operands and masked scores.
 class Builder {
  public:
   Builder(const ops::AttentionProblem& problem, const AttentionLayout& strides)
@@ -27,12 +27,12 @@ class Builder {
     return graph.memory(uid, type, {p.batch, heads, positions, p.head_width},
                         {at.batch, p.head_width, at.position, 1});
   }
-  /// The same memory seen as [B, heads, D, positions].
+  /// The same memory viewed as [B, heads, D, positions].
   Node columns(std::int64_t uid, const Strides& at, std::int64_t heads, std::int64_t positions) {
     return graph.memory(uid, type, {p.batch, heads, p.head_width, positions},
                         {at.batch, p.head_width, 1, at.position});
   }
-  /// One f32 per query: of `uid`, or between operations.
+  /// One f32 per query: the bound tensor `uid`, or a tensor between operations.
   Node statistic(std::int64_t uid = 0) {
     const Extents extents{p.batch, p.heads, p.queries, 1};
     return uid ? graph.memory(uid, CUDNN_DATA_FLOAT, extents, packed_strides(extents))
@@ -51,7 +51,7 @@ class Builder {
     if (layout.bias.present) {
       const AttentionLayout::Bias& b = layout.bias;
       const Extents extents = bias_extents();
-      // The stride of an extent of 1 is never used; cuDNN wants it positive.
+      // The stride of a dimension of extent 1 is never used, but cuDNN requires it to be positive.
       const std::int64_t head = b.head ? b.head : p.queries * b.row;
       const Extents strides{b.batch ? b.batch : extents[1] * head, head, b.row, 1};
       s = graph.pointwise({CUDNN_POINTWISE_ADD, s, graph.memory(kUidBias, type, extents, strides)});
@@ -69,7 +69,7 @@ class Builder {
     return graph.pointwise(
         {.mode = CUDNN_POINTWISE_GEN_INDEX, .x = s, .dim = dim, .precision = CUDNN_DATA_INT32});
   }
-  /// Query i sees keys 0 .. Tk - Tq + i.
+  /// Masks S: query i sees keys 0 .. Tk - Tq + i.
   Node masked(Node s) {
     Node row = index(s, 2);
     if (p.keys != p.queries) {
@@ -79,7 +79,7 @@ class Builder {
                                .b = graph.constant(static_cast<std::int32_t>(by)),
                                .precision = CUDNN_DATA_INT32});
       };
-      shift(CUDNN_POINTWISE_ADD, p.keys);  // in two steps: the form of the pattern
+      shift(CUDNN_POINTWISE_ADD, p.keys);  // in two steps, as cuDNN's pattern requires
       shift(CUDNN_POINTWISE_SUB, p.queries);
     }
     const Node column = index(s, 3);
@@ -92,7 +92,7 @@ class Builder {
   }
 };
 
-/// A [B, H, Tq, Tk] matrix between operations, transposed, in the type of the operands.
+/// Transposes a [B, H, Tq, Tk] matrix between operations, of the operands' type.
 Node transposed(Builder& b, Node x) {
   const ops::AttentionProblem& p = b.p;
   const Extents extents{p.batch, p.heads, p.keys, p.queries};
@@ -100,7 +100,7 @@ Node transposed(Builder& b, Node x) {
   return b.graph.reshape(x, b.graph.between(b.type, extents, strides));
 }
 
-/// into [B, Hkv, Tk, D] = A^T X for every query head, summed over the heads of a group.
+/// `into` [B, Hkv, Tk, D] = A^T X for every query head, summed over the heads of a group.
 void key_gradient(Builder& b, Node a_transposed, Node x, Node into) {
   const ops::AttentionProblem& p = b.p;
   if (p.heads == p.kv_heads) {
@@ -152,7 +152,7 @@ Graph attention_backward_graph(const ops::AttentionProblem& p, const AttentionLa
   const Node d_q = b.rows(kUidDQ, layout.d_q, p.heads, p.queries);
   const Node d_k = b.rows(kUidDK, layout.d_k, p.kv_heads, p.keys);
   const Node d_v = b.rows(kUidDV, layout.d_v, p.kv_heads, p.keys);
-  const Node one = graph.constant(1.0f);  // where dropout would scale; part of the pattern
+  const Node one = graph.constant(1.0f);  // the place of the dropout scale; part of the pattern
 
   const Node product = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, b.multiply(d_out, out), b.statistic());
   const Node delta = b.multiply(product, one);

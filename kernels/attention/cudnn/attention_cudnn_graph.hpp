@@ -2,14 +2,14 @@
 // Attention as graphs of elementary operations that cuDNN recognises and fuses ("flash": nothing of
 // size Tq x Tk reaches memory).
 //
-// forward, 8 to 17 operations: S = Q K^T, times scale, [plus bias], [causal: row index (plus
-// Tk - Tq), column index, row >= column, select], m = max, exp(S - m), sum, [L = m + log(sum)],
-// divide, O = P V.
-// backward, 18 to 29: delta = rowsum(dO * O), S as above, P = exp(S - L), dV = P^T dO,
-// dP = dO V^T, dS = P (dP - delta) scale, dK = dS^T Q, dQ = dS K; with fewer K/V heads than query
-// heads the group of each is summed. dQ either goes straight to memory (cuDNN then keeps dS in its
-// workspace and the order of every sum is fixed), or is gathered by atomics in an f32 sum of ours.
-// L is the natural logarithm, as ops::AttentionForward::log_sum_exp. Masked scores become the
+// forward, 8 to 17 operations: S = Q K^T, times scale, [plus bias], [causal: row index (plus Tk -
+// Tq), column index, row >= column, select], m = max, exp(S - m), sum, [L = m + log(sum)], divide,
+// O = P V.
+// backward, 18 to 29: delta = rowsum(dO * O), S as above, P = exp(S - L), dV = P^T dO, dP = dO V^T,
+// dS = P (dP - delta) scale, dK = dS^T Q, dQ = dS K. With fewer K/V heads than query heads, dK and
+// dV are summed over each group. dQ is either written directly (cuDNN then keeps dS in its
+// workspace and the order of every sum is fixed), or summed with atomics into an f32 buffer of
+// ours. L is the natural logarithm, as ops::AttentionForward::log_sum_exp. Masked scores become the
 // lowest float, not -inf: no row is empty (Tk >= Tq), and their exponentials are exactly 0.
 #include <cstdint>
 
@@ -19,7 +19,7 @@
 
 namespace choir::cudnn {
 
-/// What a tensor is bound by.
+/// Ids by which tensors are bound.
 enum AttentionUid : std::int64_t {
   kUidQ = 1,
   kUidK,

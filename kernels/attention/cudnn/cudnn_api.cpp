@@ -10,7 +10,7 @@
 namespace choir::cudnn {
 namespace {
 
-// 9.8 takes a device as a description, and has the attention patterns for every shape we ship.
+// Version 9.8 accepts a device description, and has the attention patterns for every shape we use.
 constexpr std::size_t kOldest = 90800;
 
 struct Loaded {

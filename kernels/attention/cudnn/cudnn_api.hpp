@@ -1,5 +1,5 @@
 #pragma once
-// The functions of cuDNN's C backend interface that are used here, found at run time. Types and
+// The functions of cuDNN's C backend interface that choir uses, loaded at run time. Types and
 // constants come from its headers.
 #include <cudnn.h>
 
@@ -22,13 +22,14 @@ struct Api {
   decltype(&cudnnBackendExecute) execute = nullptr;
 };
 
-/// Loaded on the first call; throws DeckError with absent_because() when it is missing.
+/// Loads cuDNN on the first call; throws DeckError with absent_because() if it is missing.
 const Api& api();
 
-/// Empty when cuDNN is there and new enough for the attention patterns; else why not.
+/// The reason why cuDNN cannot be used; empty if it is installed and new enough for the attention
+/// patterns.
 const std::string& absent_because();
 
-/// "cuDNN 9.19.0 (libcudnn.so.9)"; empty when absent.
+/// "cuDNN 9.19.0 (libcudnn.so.9)"; empty if absent.
 std::string version_text();
 
 }  // namespace choir::cudnn

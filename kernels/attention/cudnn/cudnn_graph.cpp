@@ -10,7 +10,8 @@
 namespace choir::cudnn {
 namespace {
 
-/// ": " and cuDNN's own explanation of the last failure of this thread, as one line; or nothing.
+/// ": " and cuDNN's own explanation of the last failure of this thread, as one line; empty if there
+/// is none.
 std::string last_words() {
   std::array<char, 4096> text{};
   api().get_last_error_string(text.data(), text.size());
@@ -268,7 +269,7 @@ void Plan::execute(cudnnHandle_t handle, std::span<const Binding> bindings, void
   for (const Binding& binding : bindings) uids[count] = binding.uid, data[count++] = binding.data;
   for (const Graph::Constant& constant : graph_.constants_)
     uids[count] = constant.uid, data[count++] = const_cast<std::byte*>(constant.value.data());
-  // Filled, used once, thrown away: a finalised pack cannot be changed.
+  // The pack is used once: a finalised pack cannot be changed.
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   const auto n = static_cast<std::int64_t>(count);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, uids.data());

@@ -1,9 +1,9 @@
 #pragma once
 // A small layer over cuDNN's C backend: descriptors that free themselves, a builder for graphs of
-// tensors and operations, and the compiled plan of such a graph.
-// The backend fuses a graph into one kernel if it knows the pattern; what it does not know it
-// refuses, and the refusal carries its own words. Tensors have four extents; those between two
-// operations are virtual (never in memory) and hold f32 unless asked otherwise.
+// tensors and operations, and the compiled plan of such a graph. The backend fuses a graph into one
+// kernel if it knows the pattern; otherwise it refuses with a message of its own. Tensors have four
+// extents; tensors between two operations are virtual (never in memory) and hold f32 unless
+// specified otherwise.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace choir::cudnn {
 
-/// cuDNN said no; what() holds its text.
+/// Thrown if cuDNN refuses a request; what() holds its message.
 class Refused : public Error {
  public:
   explicit Refused(const std::string& what) : Error(ExitCode::other, what) {}
 };
 
-/// Throws Refused with the library's words unless `status` is success.
+/// Throws Refused with the library's message unless `status` is success.
 void check(cudnnStatus_t status, std::string_view what);
 
 class Descriptor {
@@ -42,7 +42,8 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, cudnnDataType_t value);
   void set(cudnnBackendAttributeName_t name, cudnnHandle_t value);
   void set(cudnnBackendAttributeName_t name, const Descriptor& value);
-  /// No attribute can be set afterwards. `what` names the thing in a refusal.
+  /// Finalises the descriptor; no attribute can be set afterwards. `what` names the object in a
+  /// refusal.
   void finalize(std::string_view what);
 
   cudnnBackendDescriptor_t native() const { return native_; }
@@ -51,14 +52,14 @@ class Descriptor {
   cudnnBackendDescriptor_t native_ = nullptr;
 };
 
-/// The device that a plan is made for: the one of a handle, or one that is only described (plans
-/// can be built, and refused, on a machine without a GPU).
+/// The device of a plan: that of a handle, or a described one (plans can be built, and refused, on
+/// a machine without a GPU).
 struct Target {
   cudnnHandle_t handle = nullptr;
-  const Descriptor* properties = nullptr;  ///< used when there is no handle
+  const Descriptor* properties = nullptr;  ///< used if there is no handle
 };
 
-/// A finalised device description from cuDNN's JSON form of one.
+/// Creates a finalised device description from cuDNN's JSON format.
 Descriptor device_from_json(std::string_view json);
 
 using Extents = std::array<std::int64_t, 4>;
@@ -73,27 +74,27 @@ class Plan;
 
 class Graph {
  public:
-  /// A tensor of the graph.
+  /// Index of a tensor of the graph.
   using Node = int;
   static constexpr Node kNone = -1;
 
-  /// A tensor in device memory, bound by uid when the plan runs. `interleaved`: in the order of
-  /// tensor-core fragments (accumulators that only cuDNN reads).
+  /// A tensor in device memory, bound by uid when the plan runs. `interleaved` tensors have the
+  /// order of tensor-core fragments (accumulators that only cuDNN reads).
   Node memory(std::int64_t uid, cudnnDataType_t type, const Extents& extents,
               const Extents& strides, bool interleaved = false);
   Node between(cudnnDataType_t type, const Extents& extents, const Extents& strides);
   Node constant(float value);
   Node constant(std::int32_t value);
 
-  // Operations. Without `into` the result is a new tensor between operations, packed.
+  // Operations. Without `into` the result is a new packed tensor between operations.
   Node matmul(Node a, Node b, Node into = kNone);
   Node reduce(cudnnReduceTensorOp_t operation, Node x, Node into);
   Node reshape(Node x, Node into);
   struct Pointwise {
     cudnnPointwiseMode_t mode;
     Node x, b = kNone, t = kNone, into = kNone;
-    int dim = -1;                                  // of GEN_INDEX
-    cudnnDataType_t precision = CUDNN_DATA_FLOAT;  // of the operation and of a new result
+    int dim = -1;                                  // axis of GEN_INDEX
+    cudnnDataType_t precision = CUDNN_DATA_FLOAT;  // precision of the operation and of a new result
   };
   Node pointwise(const Pointwise& operation);
 
@@ -127,13 +128,13 @@ class Graph {
 
   std::deque<Tensor> tensors_;
   std::deque<Descriptor> operations_;
-  std::deque<Descriptor> parts_;  // what operations refer to besides tensors
+  std::deque<Descriptor> parts_;  // descriptors besides tensors that operations refer to
   std::vector<Constant> constants_;
-  std::int64_t next_uid_ = 1 << 16;  // those below are the caller's
+  std::int64_t next_uid_ = 1 << 16;  // smaller ids are the caller's
   friend class Plan;
 };
 
-/// A graph made ready to run. Owns all it needs.
+/// A compiled graph. Owns everything it needs.
 class Plan {
  public:
   Plan() = default;

@@ -1,6 +1,6 @@
 #pragma once
 // Building blocks of attention for any vector width: 2^x, a small matrix product, a transposing
-// copy, and where the rows of an operand lie. T is what is computed in, S what is stored.
+// copy, and the addresses of operand rows. T is the type of arithmetic, S the type in memory.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace choir::simd {
 
 using cpu::kLanes, cpu::kVectorBytes, cpu::load, cpu::store, cpu::Vec;
 inline constexpr int kTileVectors = kVectorBytes == 64 ? 4 : 2;
-/// kTileRows x kTileVectors accumulators, kTileVectors of B and one broadcast fill the registers.
+/// The registers hold kTileRows x kTileVectors accumulators, kTileVectors of B and one broadcast
+/// value.
 inline constexpr int kTileRows = 6;
 
 /// Queries per block.
@@ -32,7 +33,7 @@ inline Vec<T> broadcast(T value) {
   return value - Vec<T>{};
 }
 
-/// n <= kLanes elements, zeros behind.
+/// Loads n <= kLanes elements, with zeros behind them.
 template <class T, class S>
 inline Vec<T> load_some(const S* from, std::int64_t n) {
   return n == kLanes<T> ? load(from) : cpu::load_part(from, n);
@@ -42,8 +43,9 @@ inline void store_some(S* to, Vec<T> v, std::int64_t n) {
   n == kLanes<T> ? store(to, v) : cpu::store_part(to, v, n);
 }
 
-/// 2^x, 0 below the normal numbers; relative error under 1.5 units of roundoff plus that of x. The
-/// Taylor series about 0 on [-1/2, 1/2]: the first term left out is 5e-9 for f32, 4e-18 for f64.
+/// 2^x, 0 below the normal numbers; the relative error is under 1.5 units of roundoff plus that of
+/// x. Uses the Taylor series about 0 on [-1/2, 1/2]; the first omitted term is 5e-9 for f32, 4e-18
+/// for f64.
 template <class T>
 inline Vec<T> exp2(Vec<T> x) {
   constexpr bool kSingle = sizeof(T) == 4;
@@ -55,7 +57,7 @@ inline Vec<T> exp2(Vec<T> x) {
   typedef std::conditional_t<kSingle, std::uint32_t, std::uint64_t> Word;
   typedef Word Bits __attribute__((vector_size(kVectorBytes)));
   const Vec<T> y = x < kLowest ? broadcast(kLowest) : x;
-  const Vec<T> shifted = y + kShift;  // the nearest integer stands in the low bits
+  const Vec<T> shifted = y + kShift;  // the nearest integer is in the low bits
   const Vec<T> f = y - (shifted - kShift);
   double c[kDegree + 1] = {1};
   for (int i = 1; i <= kDegree; ++i) c[i] = c[i - 1] * kLn2 / i;
@@ -67,7 +69,7 @@ inline Vec<T> exp2(Vec<T> x) {
   return x < kLowest ? Vec<T>{} : value;
 }
 
-/// One register tile of C (+)= A B; see product.
+/// One register tile of C (+)= A B; see product().
 template <class T, int kRows, int kVectors>
 inline void product_tile(std::int64_t depth, const T* a, std::int64_t a_row, std::int64_t a_step,
                          const T* b, std::int64_t b_row, T* c, std::int64_t c_row, bool add) {
@@ -94,7 +96,7 @@ inline void product_tile(std::int64_t depth, const T* a, std::int64_t a_row, std
     for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes<T>, sum[r][v]);
 }
 
-/// The last rows, fewer than a tile has.
+/// Computes the last rows, fewer than a tile has.
 template <class T, int kRows, int kVectors>
 void product_tail(std::int64_t rows, std::int64_t depth, const T* a, std::int64_t a_row,
                   std::int64_t a_step, const T* b, std::int64_t b_row, T* c, std::int64_t c_row,
@@ -118,8 +120,8 @@ void product_panel(std::int64_t rows, std::int64_t depth, const T* a, std::int64
                                            c + r * c_row, c_row, add);
 }
 
-/// C [rows, vectors * kLanes] (+)= A [rows, depth] B [depth, vectors * kLanes]; element (r, p) of A
-/// lies at a[r * a_row + p * a_step], rows of B and C are contiguous.
+/// C [rows, vectors * kLanes] (+)= A [rows, depth] B [depth, vectors * kLanes]. Element (r, p) of A
+/// is at a[r * a_row + p * a_step]; rows of B and C are contiguous.
 template <class T>
 void product(std::int64_t rows, std::int64_t vectors, std::int64_t depth, const T* a,
              std::int64_t a_row, std::int64_t a_step, const T* b, std::int64_t b_row, T* c,
@@ -138,7 +140,7 @@ void product(std::int64_t rows, std::int64_t vectors, std::int64_t depth, const 
 }
 
 /// to[c * to_row + r] = factor * from[r * from_row + c] for r < rows, c < columns. With kPad the
-/// rows of `to` are written up to the next multiple of kLanes, with zeros.
+/// rows of `to` are filled with zeros up to the next multiple of kLanes.
 template <class T, bool kPad, class To, class From>
 void transpose(To* to, std::int64_t to_row, const From* from, std::int64_t from_row,
                std::int64_t rows, std::int64_t columns, T factor) {
@@ -168,7 +170,7 @@ void copy_rows(To* to, std::int64_t to_row, const From* from, std::int64_t from_
     }
 }
 
-/// f(T{}, S{}) for operands stored as `dtype`.
+/// f(T{}, S{}) for operands of type `dtype`.
 template <class F>
 inline auto with_types(DType dtype, const F& f) {
   switch (dtype) {
@@ -184,14 +186,14 @@ inline auto with_types(DType dtype, const F& f) {
   }
 }
 
-/// Row (b, t) of head h.
+/// The address of row (b, t) of head h.
 template <class S>
 inline S* row_of(const ops::AttentionOperand& x, const ops::AttentionProblem& p, std::int64_t b,
                  std::int64_t t, std::int64_t h) {
   return static_cast<S*>(x.data) + b * x.batch_stride + t * x.position_stride + h * p.head_width;
 }
 
-/// Bias of query t and key j.
+/// The address of the bias of query t and key j.
 template <class S>
 inline const S* bias_of(const ops::AttentionBias& x, std::int64_t b, std::int64_t h, std::int64_t t,
                         std::int64_t j) {
@@ -209,13 +211,13 @@ void add_bias(T* scores, T* copy, std::int64_t row, const S* bias, std::int64_t 
       store(scores + r * row + c, load(scores + r * row + c) + load(copy + r * row + c));
 }
 
-/// Keys of sample b that exist.
+/// Number of keys of sample b.
 inline std::int64_t keys_of(const ops::AttentionProblem& p, std::int64_t b) {
   return p.lengths ? std::clamp<std::int64_t>(p.lengths[b], 0, p.keys) : p.keys;
 }
 
-/// Masks the columns (queries first_query + i) that do not see keys first_key + r under the causal
-/// rule.
+/// Writes `value` for the pairs that the causal mask hides: columns are queries first_query + i,
+/// rows are keys first_key + r.
 template <class T>
 void mask_causal(T* scores, std::int64_t row, std::int64_t rows, std::int64_t vectors,
                  std::int64_t lead, T value) {
@@ -230,8 +232,8 @@ void mask_causal(T* scores, std::int64_t row, std::int64_t rows, std::int64_t ve
     }
 }
 
-/// The same under a window: query first_query + i sees key first_key + r when i <= r + last, where
-/// `last` is the window - 1 above the lead.
+/// The same for a window: query first_query + i sees key first_key + r if i <= r + last, with
+/// `last` = lead + window - 1.
 template <class T>
 void mask_window(T* scores, std::int64_t row, std::int64_t rows, std::int64_t vectors,
                  std::int64_t last, T value) {
@@ -240,7 +242,7 @@ void mask_window(T* scores, std::int64_t row, std::int64_t rows, std::int64_t ve
       scores[r * row + i] = value;
 }
 
-/// Where the document of a query begins.
+/// First position of the document of a query.
 inline std::int64_t begin_of(const ops::AttentionProblem& p, std::int64_t b, std::int64_t query) {
   if (!p.divided()) return 0;
   return p.begins[b * p.positions + std::min(p.keys - p.queries + query, p.positions - 1)];
@@ -252,7 +254,7 @@ inline std::int64_t first_key(const ops::AttentionProblem& p, std::int64_t b, st
   return p.windowed() ? std::max(begin, p.keys - p.queries + query + 1 - p.window) : begin;
 }
 
-/// One behind the last query that sees `key`.
+/// One past the last query that sees `key`.
 inline std::int64_t queries_to(const ops::AttentionProblem& p, std::int64_t b, std::int64_t key) {
   std::int64_t low = 0, high = p.queries;
   while (low < high) {
@@ -265,8 +267,8 @@ inline std::int64_t queries_to(const ops::AttentionProblem& p, std::int64_t b, s
   return low;
 }
 
-/// The same where documents begin: query `query` + i of `queries` does not see what of the keys
-/// key + r lies before the first of its document.
+/// The same for documents: masks keys key + r before the first position of the document of queries
+/// query + i, i < queries.
 template <class T>
 void mask_documents(T* scores, std::int64_t row, std::int64_t rows, const ops::AttentionProblem& p,
                     std::int64_t b, std::int64_t query, std::int64_t queries, std::int64_t key,
@@ -278,7 +280,7 @@ void mask_documents(T* scores, std::int64_t row, std::int64_t rows, const ops::A
   }
 }
 
-/// Hands out 64-byte aligned parts of a block; from a null base it only adds up sizes.
+/// Allocates 64-byte aligned parts of a block; with a null base it only adds up sizes.
 class Carver {
  public:
   explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}

@@ -26,8 +26,8 @@ struct Sizes {
   std::int64_t head;  ///< elements of one head, transposed and padded: [blocks, D, block]
 };
 
-/// What one thread needs for one head. Rows of Q and d_out are only copied when the width is no
-/// multiple of the vector or the type differs.
+/// Memory that one thread needs for one head. Rows of Q and d_out are only copied if the width is
+/// not a multiple of the vector or the type differs.
 template <class T>
 struct Scratch {
   T *q, *d_out;            // [blocks, D, block]: transposed; q times scale * log2 e
@@ -35,9 +35,9 @@ struct Scratch {
   T *q_rows, *d_out_rows;  // [Tq, padded D] or empty
   T *shift, *delta;        // [blocks * block]: log2 sum exp, and sum of d_out * out
   T *p, *d_s;              // [kKeyBlock, block]
-  T *k, *v;                // [kKeyBlock, D] when converted
-  T* bias;                 // [kKeyBlock, block] when there is one
-  T *d_k, *d_v;            // [kKeyBlock, padded D], for all keys when heads share K and V
+  T *k, *v;                // [kKeyBlock, D] if converted
+  T* bias;                 // [kKeyBlock, block] if there is a bias
+  T *d_k, *d_v;            // [kKeyBlock, padded D], for all keys if heads share K and V
 
   Scratch(Carver& c, const ops::AttentionProblem& problem, bool converts) {
     const Sizes<T> n(problem);
@@ -68,7 +68,7 @@ struct Rows {
   std::int64_t row;
 };
 
-/// All of backward that one (sample, K/V head, share of its key blocks) adds.
+/// The backward pass of one (sample, K/V head, share of its key blocks).
 template <class T, class S>
 class Backward {
  public:
@@ -96,7 +96,7 @@ class Backward {
     }
   }
 
-  /// d_q of head h from [blocks, D, block] sums.
+  /// Writes d_q of head h from [blocks, D, block] sums.
   void write_queries(std::int64_t h, const T* d_q) {
     for (std::int64_t i = 0; i < n_.blocks; ++i)
       transpose<T, false>(row_of<S>(a_.d_q, p_, b_, i * kQueryBlock<T>, h), a_.d_q.position_stride,
@@ -122,7 +122,8 @@ class Backward {
     d_out_ = rows(a_.d_out, h, s_.d_out_rows);
     const T* lse = static_cast<const T*>(a_.log_sum_exp.data) + (b_ * p_.heads + h) * p_.queries;
     for (std::int64_t t = 0; t < p_.queries; ++t) {
-      // A row that saw nothing has -inf; its scores are all masked, so any finite number will do.
+      // A row without visible keys has -inf; all its scores are masked, so any finite number will
+      // do.
       s_.shift[t] = std::isfinite(lse[t]) ? lse[t] * static_cast<T>(kLog2E) : T(0);
       s_.delta[t] = dot(row_of<S>(a_.d_out, p_, b_, t, h), row_of<S>(a_.out, p_, b_, t, h));
     }
@@ -141,7 +142,7 @@ class Backward {
     return total;
   }
 
-  /// Rows of Q or d_out that can be read in whole vectors.
+  /// Rows of Q or d_out, copied if they cannot be read in whole vectors.
   Rows<T> rows(const ops::AttentionOperand& x, std::int64_t h, T* copy) {
     const S* from = row_of<S>(x, p_, b_, 0, h);
     if constexpr (std::is_same_v<T, S>)
@@ -188,7 +189,7 @@ class Backward {
     const Rows<T> k = keys(a_.k, k0, count, s_.k), v = keys(a_.v, k0, count, s_.v);
     const std::int64_t first =
         p_.causal ? std::max<std::int64_t>(0, k0 - offset_) / kQueryBlock<T> : 0;
-    // A window or a document after the last of these keys nobody sees them any more.
+    // Queries beyond the window or the document of the last key see none of these keys.
     const std::int64_t blocks =
         p_.windowed() || p_.divided()
             ? (queries_to(p_, b_, k0 + count - 1) + kQueryBlock<T> - 1) / kQueryBlock<T>
@@ -201,7 +202,7 @@ class Backward {
                 Rows<T> v, T* d_q, T* d_k, T* d_v) {
     constexpr std::int64_t kQ = kQueryBlock<T>, kL = kLanes<T>;
     const std::int64_t q0 = i * kQ, at = i * n_.width * kQ;
-    const std::int64_t lead = k0 - offset_ - q0;  // query q0 + c sees key k0 + r when c >= r + lead
+    const std::int64_t lead = k0 - offset_ - q0;  // query q0 + c sees key k0 + r if c >= r + lead
     const std::int64_t first = p_.causal && lead > 0 ? lead / kL : 0, skip = first * kL;
     const std::int64_t queries = queries_of(i), vectors = (queries + kL - 1) / kL - first;
     if (vectors <= 0) return;

@@ -12,10 +12,10 @@ namespace {
 using namespace simd;
 
 constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
-/// Below every score, yet finite: -inf - kNothing is -inf and not NaN.
+/// Below every score, but finite: -inf - kNothing is -inf and not NaN.
 constexpr double kNothing = -1e30;
 
-/// What one thread needs for a block of queries; vectors along queries.
+/// Memory that one thread needs for a block of queries; vectors run along queries.
 template <class T>
 struct Scratch {
   T* q;       // [D, block], times scale * log2 e
@@ -23,9 +23,9 @@ struct Scratch {
   T* out;     // [D, block]
   T* most;    // [block]
   T* sum;     // [block]
-  T* k;       // [kKeyBlock, D], only when K must be converted
+  T* k;       // [kKeyBlock, D], only if K must be converted
   T* v;
-  T* bias;  // [kKeyBlock, block], only where there is one
+  T* bias;  // [kKeyBlock, block], only if there is a bias
 
   Scratch(Carver& carver, std::int64_t width, bool converts, bool biased)
       : q(carver.take<T>(width * kQueryBlock<T>)),
@@ -45,7 +45,7 @@ std::int64_t bytes_per_thread(const ops::AttentionProblem& problem) {
   return carver.used();
 }
 
-/// Rows of K or V as T: where they lie, or a converted copy.
+/// Rows of K or V as T: in place, or a converted copy.
 template <class T, class S>
 const T* as_computed(const S* rows, std::int64_t row, std::int64_t count, std::int64_t width,
                      T* copy) {
@@ -57,7 +57,7 @@ const T* as_computed(const S* rows, std::int64_t row, std::int64_t count, std::i
   }
 }
 
-/// Scores become probabilities relative to the new maximum; sum and out follow it.
+/// Turns scores into probabilities relative to the new maximum, and updates sum and out.
 template <class T>
 void online_softmax(const Scratch<T>& s, std::int64_t keys, std::int64_t first,
                     std::int64_t vectors, std::int64_t width) {
@@ -114,7 +114,7 @@ class Forward {
  private:
   void add_keys(std::int64_t k0, std::int64_t count) {
     const std::int64_t width = p_.head_width, kv_head = h_ / (p_.heads / p_.kv_heads);
-    // Query q0 + i sees key k0 + r when i >= r + lead.
+    // Query q0 + i sees key k0 + r if i >= r + lead.
     const std::int64_t lead = k0 - offset_ - q0_;
     const std::int64_t first = p_.causal && lead > 0 ? lead / kLanes<T> : 0;
     const std::int64_t skip = first * kLanes<T>;
@@ -176,7 +176,7 @@ void forward(const ops::AttentionForward& args, int threads) {
   {
     Carver carver(static_cast<std::byte*>(args.workspace.data) + omp_get_thread_num() * bytes);
     const Scratch<T> scratch(carver, p.head_width, !std::is_same_v<T, S>, p.biased);
-    // Under a causal mask late blocks cost most: they come first.
+    // With a causal mask late blocks cost most, so they come first.
 #pragma omp for schedule(dynamic) nowait
     for (std::int64_t i = 0; i < heads * blocks; ++i) {
       const std::int64_t block = blocks - 1 - i / heads, head = i % heads;

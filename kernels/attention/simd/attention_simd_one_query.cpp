@@ -12,13 +12,13 @@ namespace {
 using namespace simd;
 
 constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
-constexpr double kNothing = -1e30;  // below every score, yet finite
+constexpr double kNothing = -1e30;  // below every score, but finite
 
-/// Where the softmax over some of a head's keys stands: its values, weighted, are beside it.
+/// State of the softmax over some of a head's keys; the weighted values are stored beside it.
 template <class T>
 struct Softmax {
   T most = T(kNothing), sum = 0;
-  /// Makes room for scores up to `top`; what the values are to be multiplied by.
+  /// Raises the maximum to `top`; returns the factor of the weighted values.
   T raise(T top) {
     const T shrink = simd::exp2<T>(broadcast(most - top))[0];
     most = top, sum *= shrink;
@@ -26,8 +26,8 @@ struct Softmax {
   }
 };
 
-/// What one thread needs for the query heads of a task; rows are of D elements and zeros up to
-/// whole vectors.
+/// Memory that one thread needs for the query heads of a task; rows have D elements and are padded
+/// with zeros to whole vectors.
 template <class T>
 struct Scratch {
   std::int64_t row;
@@ -46,9 +46,8 @@ struct Scratch {
         scores(carver.take<T>(group * kKeyBlock)) {}
 };
 
-/// Some K/V heads of a sample with the group of query heads that each is read by. The rows that a
-/// block of keys has in all these heads are read one after the other, as they lie in memory, and
-/// widened once for the group.
+/// Some K/V heads of a sample, each with its group of query heads. The rows of a block of keys in
+/// all these heads are read in memory order, and widened once for the group.
 template <class T, class S>
 class Heads {
  public:
@@ -70,7 +69,7 @@ class Heads {
     std::fill_n(s_.softmax, heads, Softmax<T>());
   }
 
-  /// Keys [begin, end).
+  /// Adds keys [begin, end).
   void attend(std::int64_t begin, std::int64_t end) const {
     for (std::int64_t first = begin; first < end; first += kKeyBlock) {
       const std::int64_t count = std::min<std::int64_t>(kKeyBlock, end - first);
@@ -101,7 +100,8 @@ class Heads {
     std::int64_t stride;
     const T* operator[](std::int64_t r) const { return first + r * stride; }
   };
-  /// Where they lie if they are as wanted; else a copy. Behind the last one are zeros.
+  /// The rows in place if they have the right layout, else a copy. Rows behind the last one are
+  /// zeros.
   Rows rows_of(const S* from, std::int64_t stride, std::int64_t count) const {
     if constexpr (std::is_same_v<S, T>)
       if (count == kKeyBlock && width_ == s_.row) return {from, stride};
@@ -118,7 +118,8 @@ class Heads {
     }
   }
 
-  /// As many keys at a time as a vector has lanes: latencies overlap, and their sums are one.
+  /// Computes as many keys at a time as a vector has lanes: latencies overlap, and one vector holds
+  /// their sums.
   void score(const T* q, const Rows& keys, T* scores) const {
     constexpr int kTogether = kLanes<T>;
     for (std::int64_t r = 0; r < kKeyBlock; r += kTogether) {
@@ -132,7 +133,7 @@ class Heads {
     }
   }
 
-  /// Scores become probabilities relative to the new maximum; what is there follows it.
+  /// Turns scores into probabilities relative to the new maximum, and rescales `out`.
   void soften(T* scores, Softmax<T>& softmax, T* out) const {
     Vec<T> top = broadcast(softmax.most), sum{};
     for (int r = 0; r < kKeyBlock; r += kLanes<T>) {
@@ -151,8 +152,8 @@ class Heads {
     for (std::int64_t d = 0; d < s_.row; d += kLanes<T>) store(out + d, shrink * load(out + d));
   }
 
-  /// out += probabilities V from column d on, kVectors in registers at a time, as long as there are
-  /// so many.
+  /// out += probabilities V from column d on, with kVectors in registers at a time, while at least
+  /// kVectors remain.
   template <int kVectors>
   void add(const T* probabilities, const Rows& values, std::int64_t count, T* out,
            std::int64_t& d) const {
@@ -176,8 +177,9 @@ class Heads {
   const Scratch<T>& s_;
 };
 
-/// What a sample's work is divided into, for any number of threads to share: keys in parts of whole
-/// blocks, none so small that joining it would cost more than it saves; heads where keys are few.
+/// Division of a sample's work into tasks, independent of the number of threads: keys in parts of
+/// whole blocks, none so small that joining it would cost more than it saves; heads if there are
+/// few keys.
 struct Tasks {
   static constexpr std::int64_t kLeastKeys = 64, kMostParts = 64;
   std::int64_t keys, parts, kv_heads;
@@ -186,14 +188,14 @@ struct Tasks {
                       round_up((p.keys + kMostParts - 1) / kMostParts, std::int64_t{kKeyBlock}))),
         parts((p.keys + keys - 1) / keys),
         kv_heads(parts == 1 ? 1 : p.kv_heads) {}
-  /// The most parts that so many keys or fewer have.
+  /// The largest number of parts for up to this many keys.
   static std::int64_t most_parts(std::int64_t keys) {
     return std::min(kMostParts, (keys + kLeastKeys - 1) / kLeastKeys);
   }
 };
 
-/// What threads need, and what the parts of all heads leave. There is room for as many parts as
-/// fewer keys can have, for a cache that fills is planned when it is full.
+/// Memory for all threads, and for the partial results of all heads. There is room for the largest
+/// number of parts that fewer keys can have, because the workspace is planned for a full cache.
 template <class T>
 struct Workspace {
   Tasks tasks;
@@ -232,7 +234,7 @@ void attend(const ops::AttentionForward& args, const Workspace<T>& w, std::int64
   }
 }
 
-/// The parts of a head, in their order.
+/// Joins the parts of a head in order.
 template <class T, class S>
 void join(const ops::AttentionForward& args, const Workspace<T>& w, std::int64_t b,
           std::int64_t h) {

@@ -1,6 +1,6 @@
 #pragma once
-// The functions of cuBLASLt that are used here, found at run time. Types and constants come from
-// its header.
+// The functions of cuBLASLt that choir uses, loaded at run time. Types and constants come from its
+// header.
 #include <cublasLt.h>
 
 #include <memory>
@@ -27,11 +27,11 @@ struct Api {
   decltype(&cublasLtMatmul) multiply = nullptr;
 };
 
-/// Loaded on the first call; throws DeckError with absent_because() when it is missing.
+/// Loads cuBLASLt on the first call; throws DeckError with absent_because() if it is missing.
 const Api& api();
-/// Empty when cuBLASLt is there; else why not.
+/// The reason why cuBLASLt cannot be used; empty if it can.
 const std::string& absent_because();
-/// "cuBLASLt 13.1.0 (libcublasLt.so.13)"; empty when absent.
+/// "cuBLASLt 13.1.0 (libcublasLt.so.13)"; empty if absent.
 std::string version_text();
 
 /// Throws Error naming `what` and the library's status unless it is success.

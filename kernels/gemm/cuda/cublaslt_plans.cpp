@@ -1,8 +1,8 @@
-// What the library has a name for on the way:
+// Epilogues in the terms of the library:
 //   bias, one for each of its rows        = our [n]
 //   aux, of the shape of C                = our pre_activation, the same memory
-// Its gradients of a bias (BGRADB, DGELU_BGRAD) are not used: on an H100 they were a kernel of its
-// own (13 us for 6000 x 2048 of bf16) that overwrites, and 3 us more to add what it left.
+// Its gradients of a bias (BGRADB, DGELU_BGRAD) are not used: on an H100 they were a separate
+// kernel (13 us for 6000 x 2048 of bf16) that overwrites, and adding its result took 3 us more.
 #include "kernels/gemm/cuda/cublaslt_plans.hpp"
 
 #include <cuda_runtime.h>
@@ -14,8 +14,8 @@ namespace {
 
 using ops::GemmEpilogue;
 
-/// Largest power of two that divides the address, and those of all matrices behind it, up to what
-/// every tensor of an arena has.
+/// Largest power of two that divides the address and the addresses of all following matrices, up to
+/// the alignment of arena tensors.
 std::uint32_t alignment_of(const void* address, std::int64_t stride = 0, DType type = DType::u8) {
   constexpr std::uintptr_t kMost = 64;
   const auto at = reinterpret_cast<std::uintptr_t>(address) | kMost |
@@ -37,7 +37,7 @@ cudaDataType_t type_of(DType type) {
   }
 }
 
-/// The library's name for all that happens behind the product; empty where it has none.
+/// The library's name for the whole epilogue; empty if it has none.
 std::optional<cublasLtEpilogue_t> epilogue_of(const GemmArgs& args) {
   switch (args.epilogue) {
     case GemmEpilogue::none:
@@ -64,7 +64,7 @@ void set(const Preference& wish, cublasLtMatmulPreferenceAttributes_t name, T va
         fmt::format("preference {} of a product", static_cast<int>(name)));
 }
 
-/// Matrices stored by rows, `stride` elements from one to the next.
+/// Layout of matrices stored by rows, with `stride` elements between matrices.
 Layout layout_of(DType type, std::int64_t rows, std::int64_t columns, std::int64_t batch,
                  std::int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -78,7 +78,7 @@ Layout layout_of(DType type, std::int64_t rows, std::int64_t columns, std::int64
         "the number of matrices");
   check(
       api().set_layout(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
-      "the way from matrix to matrix");
+      "the stride between matrices");
   return made;
 }
 
@@ -99,7 +99,7 @@ Key key_of(const GemmArgs& args) {
 }
 
 const Plan& Plans::of(const Stream& stream, const GemmArgs& args) {
-  type_of(args.in);  // refuses what has no product before anything is allocated
+  type_of(args.in);  // refuses unsupported types before anything is allocated
   prepare(stream);
   const Key key = key_of(args);
   const auto found = plans_.find(key);
@@ -112,7 +112,7 @@ const Plan& Plans::of(const Stream& stream, const GemmArgs& args) {
 void Plans::prepare(const Stream& stream) {
   if (handle_) {
     CHOIR_CHECK(stream.native() == stream_,
-                "products on two streams of a device: they share scratch memory");
+                "products on two streams of a device share scratch memory");
     return;
   }
   workspace_ = Buffer(stream.device(), kGemmCudaWorkspace);
@@ -125,14 +125,15 @@ void Plans::prepare(const Stream& stream) {
 Plan Plans::make(const Key& key, const GemmArgs& args) const {
   const ops::Product& p = key.product;
   Plan plan;
-  // The manual's table of types (cublasLtMatmul, CUBLAS_COMPUTE_32F): a bias has the type of C.
+  // According to the manual's table of types (cublasLtMatmul, CUBLAS_COMPUTE_32F), a bias has the
+  // type of C.
   if (p.bias && p.in != p.out) {
-    plan.refusal = fmt::format("no bias of {} there", name_of(p.in));
+    plan.refusal = fmt::format("it does not support a bias of {} here", name_of(p.in));
     return plan;
   }
   const auto epilogue = epilogue_of(args);
   if (!epilogue) {
-    plan.refusal = "it has no such epilogue";
+    plan.refusal = "it does not support the epilogue";
     return plan;
   }
   cublasLtMatmulDesc_t operation = nullptr;
@@ -144,7 +145,7 @@ Plan Plans::make(const Key& key, const GemmArgs& args) const {
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, *epilogue);
   if (p.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.out));
   if (p.pre_activation) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
-  bind(plan, args);  // the choice looks at how these addresses are aligned
+  bind(plan, args);  // the choice depends on the alignment of these addresses
   plan.a =
       layout_of(p.in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.batch, p.stride_b);
   plan.b =
@@ -180,7 +181,7 @@ void Plans::ask(Plan& plan, const Key& key) const {
 }
 
 const Way* Plans::choose(const Plan& plan, const Key& key) const {
-  GemmArgs aligned;  // as what is timed: the operands of one lie at the best of addresses
+  GemmArgs aligned;  // aligned like the timed operands, which have the best alignment
   aligned.in = key.product.in, aligned.out = key.product.out;
   aligned.stride_a = key.product.stride_a, aligned.stride_b = key.product.stride_b;
   aligned.stride_c = key.product.stride_c;

@@ -1,9 +1,9 @@
 #pragma once
-// Products of one device, as cuBLASLt plans them.
+// Products of one device, as planned by cuBLASLt.
 //
-// The library is column-major: what we call C [m, n] by rows it calls C^T [n, m] by columns, the
-// same memory. So C^T = op(B)^T op(A)^T is asked for: its "A" is our B, its "B" our A, its rows are
-// our n, its columns our m.
+// The library is column-major: our C [m, n] by rows is its C^T [n, m] by columns, the same memory.
+// So we request C^T = op(B)^T op(A)^T: its "A" is our B, its "B" our A, its rows are our n, its
+// columns our m.
 #include <array>
 #include <compare>
 #include <map>
@@ -16,27 +16,28 @@
 
 namespace choir::cublaslt {
 
-/// Everything a plan depends on.
+/// Key of a plan: everything that it depends on.
 struct Key {
   ops::Product product;
-  std::array<std::uint32_t, 5> alignment;  // of A, B, C, the vector, the pre-activation
+  std::array<std::uint32_t, 5> alignment;  // alignment of A, B, C, the vector, the pre-activation
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 Key key_of(const GemmArgs& args);
 
-/// One of the library's proposals.
+/// One of the library's proposed algorithms.
 struct Way {
   cublasLtMatmulAlgo_t algorithm;
   std::size_t workspace;
 };
 
-/// One product, compiled.
+/// A planned product.
 struct Plan {
   Operation operation;
   Layout a, b, c;
-  /// By the number of the proposal; nothing for one that cannot be used.
+  /// Indexed by the number of the proposal; empty for proposals that cannot be used.
   std::array<std::optional<Way>, ops::kMostProposals> ways;
-  const Way* chosen = nullptr;  ///< of them; nullptr: the library does not offer the product
+  const Way* chosen =
+      nullptr;  ///< one of `ways`; nullptr: the library does not support the product
   std::string refusal;
 };
 
@@ -44,7 +45,7 @@ struct Plan {
 class Plans {
  public:
   const Plan& of(const Stream& stream, const GemmArgs& args);
-  /// Queues the product by one of the plan's ways.
+  /// Queues the product with one of the plan's algorithms.
   void run(const Plan& plan, const Way& way, const GemmArgs& args) const;
   void prefer(const ops::ProductChoices& choices) { choices_ = choices; }
 

@@ -1,6 +1,6 @@
 // gemm_cuda() by cuBLASLt: sums and split sums in f32, f32 products in f32, not TF32. The algorithm
-// is the first that its heuristic proposes, so that equal runs compute equal bits, unless somebody
-// had proposals timed and chose (ops/product.hpp).
+// is the first that the library's heuristic proposes, so that equal runs compute equal bits, unless
+// proposals were timed and one was chosen (ops/product.hpp).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,7 +17,7 @@ cublaslt::Plans& plans_of(Device& device) {
   return device.plans().get<cublaslt::Plans>();
 }
 
-/// A product on random numbers.
+/// A product of random numbers.
 class TimedProduct {
  public:
   TimedProduct(Device& device, const ops::Product& p) : data_(device, pool_) {
@@ -54,14 +54,14 @@ void gemm_cuda(const Stream& stream, const GemmArgs& args) {
   const cublaslt::Plan& plan = plans.of(stream, args);
   if (!plan.chosen)
     throw Error(ExitCode::other,
-                fmt::format("cuBLASLt does not offer {} x {} x {} of {} into {}: {}", args.m,
+                fmt::format("cuBLASLt does not support {} x {} x {} of {} into {}: {}", args.m,
                             args.n, args.k, name_of(args.in), name_of(args.out), plan.refusal));
   plans.run(plan, *plan.chosen, args);
 }
 
 std::vector<double> time_cuda_proposals(const Stream& stream, const ops::Product& product) {
   const TimedProduct timed(stream.device(), product);
-  cublaslt::Plans plans;  // of its own: those of the device are made when the choice is known
+  cublaslt::Plans plans;  // separate plans: those of the device are made once the choice is known
   const cublaslt::Plan& plan = plans.of(stream, timed.args());
   if (!plan.chosen) return {};
   std::vector<double> seconds;
