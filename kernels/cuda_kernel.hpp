@@ -1,5 +1,4 @@
 #pragma once
-// How the CPU side declares a launcher of device code. A program that was linked without CUDA has
-// none of them: the symbols are weak, and nobody calls them, since a stream of that kind cannot be
-// had there.
+// Declares launchers of device code for the CPU side. A program that is linked without CUDA has
+// none of them: the symbols are weak and never called, because it cannot create a CUDA stream.
 #define CHOIR_CUDA_KERNEL [[gnu::weak]]

@@ -1,5 +1,5 @@
 #pragma once
-// Shared by the op launchers: element type and device to template, and the checks all of them make.
+// Helpers shared by the op launchers: dispatch on element type and device, and common checks.
 #include "choir/core/error.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
@@ -10,14 +10,14 @@ inline bool on_cuda(const Stream& stream) {
   return stream.kind() == DeviceKind::cuda;
 }
 
-/// True on the cpu, false on the null device (the op has been counted and is done).
+/// True on the CPU; false on the null device, where the op is only counted.
 inline bool computes(const Stream& stream) {
   const DeviceKind kind = stream.kind();
   CHOIR_CHECK(kind != DeviceKind::cuda, "this op has no {} kernel", name_of(kind));
   return kind == DeviceKind::cpu;
 }
 
-/// f(T{}) with T the element type: double, float, bf16 or f16.
+/// Calls f(T{}), where T is the element type: double, float, bf16 or f16.
 template <class F>
 inline void with_element(DType dtype, const F& f) {
   switch (dtype) {
@@ -34,7 +34,7 @@ inline void with_element(DType dtype, const F& f) {
   }
 }
 
-/// The type of statistics, sums and parameter gradients beside activations of `dtype`.
+/// The type of statistics, sums and parameter gradients for activations of `dtype`.
 inline DType sum_dtype_of(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }

@@ -6,7 +6,8 @@
 namespace choir::ops {
 namespace {
 
-/// One exp and one division: counted as 30 operations, relu as one.
+/// Operations per element: relu counts as one, the others as 30 because of one exp and one
+/// division.
 double flops(Activation kind, std::int64_t n) {
   return (kind == Activation::relu ? 1.0 : 30.0) * static_cast<double>(n);
 }

@@ -6,7 +6,7 @@
 namespace choir::cuda {
 namespace {
 
-/// f(F{}) with F the function of one input of this kind.
+/// Calls f(F{}), where F is the function of one input of this kind.
 template <class T, class F>
 void with_function(ops::Activation kind, const F& f) {
   switch (kind) {
@@ -54,7 +54,7 @@ void activation_forward(const Stream& stream, ops::Activation kind, const Tensor
   with_element(y.dtype, [&](auto t) {
     using T = decltype(t);
     const bool gated = kind == ops::Activation::swiglu;
-    // Flat maps take the ragged tail of the whole tensor themselves.
+    // Flat maps handle the ragged tail of the whole tensor themselves.
     with_bool(can_pack<T>(gated ? y.shape.back() : 0, x.as<T>(), y.as<T>()), [&](auto packed) {
       constexpr bool kPacked = decltype(packed)::value;
       if (gated) return swiglu_forward<T, kPacked>(stream, x, y);

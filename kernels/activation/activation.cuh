@@ -1,9 +1,9 @@
 #pragma once
 // The nonlinearities on the GPU; formulas in kernels/activation/activation.hpp. Floor per output
 // element: forward 2 element transfers (swiglu 3), backward 3 (5). At 4.3 TB/s an H200 has about 28
-// (forward) to 43 (backward) instructions per 16-bit element before arithmetic limits: the 16-bit
-// forms take the approximate exponential and reciprocal and the short polynomial (about 20), f32
-// the exact ones.
+// (forward) to 43 (backward) instructions per 16-bit element before arithmetic becomes the limit:
+// the 16-bit forms use the approximate exponential and reciprocal and the short polynomial (about
+// 20), f32 the exact ones.
 #include "kernels/cpu/normal_tail.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/early_launch.cuh"
@@ -17,8 +17,9 @@ struct FullMath {
   __device__ static float tail(float u) { return half_scaled_erfc(u); }
 };
 
-/// For 16 bits. exp: 2^-22 and the rounding of the argument, |x| 2^-23; reciprocal: 2^-22 (0 from
-/// 2^126 on); tail 2.8e-6. Together below 1e-5 of the result where |x| < 6, and absolutely beyond.
+/// For 16-bit types. Errors: exp 2^-22 plus the rounding of the argument, |x| 2^-23; reciprocal
+/// 2^-22 (0 from 2^126 on); tail 2.8e-6. The total is below 1e-5 of the result where |x| < 6, and
+/// below 1e-5 absolutely beyond.
 struct ShortMath {
   __device__ static float exp(float x) { return ptx::exp2_approx(x * 1.44269504f); }
   __device__ static float reciprocal(float x) { return __fdividef(1.0f, x); }
@@ -27,7 +28,8 @@ struct ShortMath {
 template <class T>
 using MathFor = std::conditional_t<sizeof(T) == 2, ShortMath, FullMath>;
 
-/// A distribution: probability of being below x and density at x, neither by cancellation.
+/// A distribution: the probability of values below x and the density at x, both without
+/// cancellation.
 struct BelowAndDensity {
   float below, density;
 };
@@ -60,8 +62,8 @@ struct Gelu {
   }
 };
 
-/// x s(z), z = 2u(x). Forward, an infinite z gives exactly 0 or x; in the slope 0 * inf must not
-/// arise, so x is kept within 30, beyond which s is 0 or 1 to all digits. NaN stays.
+/// x s(z), z = 2u(x). In forward, an infinite z gives exactly 0 or x. In the slope, 0 * inf must
+/// not occur, so x is clamped to 30, beyond which s is 0 or 1 to all digits. NaN is preserved.
 template <class Math>
 struct GeluTanh {
   static constexpr float kTwoRootTwoOverPi = 1.59576912f, kCubic = 0.044715f;
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 }
 
 /// y [rows, F] = silu(gate) up, x [rows, gate F | up F]; fewer than 2^31 elements of y. `per_row`
-/// divides by the packs of a row.
+/// divides by the number of packs in a row.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     swiglu_forward_kernel(std::uint32_t packs, Divisor per_row, const T* x, T* y) {

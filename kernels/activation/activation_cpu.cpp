@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kTwoRootTwoOverPi = 1.59576912160573071176;  // 2 sqrt(2 / pi)
 constexpr double kCubic = 0.044715;
-constexpr std::int64_t kCost = 4;  // as much work as this many copies
+constexpr std::int64_t kCost = 4;  // work in units of a copy
 
 struct Gelu {
   template <class V>
@@ -24,7 +24,7 @@ struct Gelu {
   }
 };
 
-/// The same for bf16, where the exact form would compute digits that the store rounds away.
+/// The same for bf16; the exact form would compute digits that are rounded away when stored.
 struct ShortGelu {
   static Floats value(Floats x) { return x * short_normal(x).below; }
   static Floats slope(Floats x) {
@@ -61,7 +61,7 @@ struct GeluTanh {
 struct Relu {
   template <class V>
   static V value(V x) {
-    return x < 0 ? V{} : x;  // NaN stays
+    return x < 0 ? V{} : x;  // NaN is preserved
   }
   template <class V>
   static V slope(V x) {

@@ -9,17 +9,17 @@ void adamw(const Stream& stream, const AdamW& args) {
   const DType dtype = args.master.dtype, moment = sum_dtype_of(dtype);
   const std::int64_t n = args.master.count();
   CHOIR_CHECK(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16,
-              "master weights hold {}", name_of(dtype));
+              "master weights of type {}", name_of(dtype));
   check_tensor(args.master, dtype, n, "master");
   check_tensor(args.gradient, moment, n, "gradient");
   check_tensor(args.m, moment, n, "m");
   check_tensor(args.v, moment, n, "v");
   check_optional(args.copy, args.copy.dtype == DType::f16 ? DType::f16 : DType::bf16, n, "copy");
-  CHOIR_CHECK(dtype != DType::bf16 || args.copy.empty(), "a copy of bf16 masters");
+  CHOIR_CHECK(dtype != DType::bf16 || args.copy.empty(), "bf16 masters take no copy");
   CHOIR_CHECK(args.control != nullptr, "adamw without a step control");
   CHOIR_CHECK(args.beta1 >= 0 && args.beta1 < 1 && args.beta2 >= 0 && args.beta2 < 1, "betas {} {}",
               args.beta1, args.beta2);
-  CHOIR_CHECK(args.scale > 0, "a learning rate times {}", args.scale);
+  CHOIR_CHECK(args.scale > 0, "learning rate scale {}", args.scale);
   const ElementNumbers& e = args.elements;
   CHOIR_CHECK(e.first >= 0 && e.column >= 0 && e.width >= 0 &&
                   (e.width == 0 || (e.column < e.width && e.stride >= e.width)),

@@ -6,7 +6,7 @@
 namespace choir::cuda {
 namespace {
 
-/// Packs have consecutive numbers and whole Philox calls.
+/// True if packs have consecutive numbers and use whole Philox calls.
 bool has_packs(const ops::ElementNumbers& e) {
   const std::int64_t first = e.width == 0 ? e.first + e.column : e.first;
   return first % 4 == 0 && e.stride % 4 == 0 && e.width % kAdamWWide == 0 &&

@@ -1,10 +1,10 @@
 #pragma once
-// AdamW on flat memory: one pass; every thread takes 8 neighbouring parameters at a time, all reads
-// of 16 bytes and all issued before the first is used. What changes from step to step is read from
-// the step control by one thread of each block, in double, while the first parameters are on their
-// way. Divisions and roots are correctly rounded: memory leaves time for them. bf16 masters take
-// the 16 random bits of each element from Philox, the same as on the CPU.
-// Floor: 28 bytes a parameter for f32, 30 with a 16-bit copy, 24 for bf16 masters; 14 FLOP.
+// AdamW on flat memory in one pass. Every thread processes 8 neighbouring parameters at a time; all
+// reads have 16 bytes and are issued before the first is used. One thread of each block reads the
+// values that change from step to step from the step control, in double, while the first parameters
+// are being loaded. Divisions and roots are correctly rounded; memory leaves time for them. bf16
+// masters take the 16 random bits of each element from Philox, the same as on the CPU.
+// Floor: 28 bytes per parameter for f32, 30 with a 16-bit copy, 24 for bf16 masters; 14 FLOP.
 #include "choir/ops/adamw.hpp"
 #include "kernels/cuda/access.cuh"
 
@@ -13,7 +13,7 @@ namespace choir::cuda {
 constexpr int kAdamWThreads = 256;
 constexpr int kAdamWWide = 8;
 
-/// The numbers of one step, as cpu::adamw() derives them.
+/// The numbers of one step, computed as in cpu::adamw().
 struct AdamWStep {
   float scale, beta1, beta2, rest1, rest2, rate, root_correction, epsilon, keep;
   bool apply;
@@ -27,7 +27,7 @@ struct AdamWMemory {
   float *m, *v;
   Copy* copy;  ///< nullptr: none
   std::int64_t n;
-  bool packed;  ///< all are aligned to 16 bytes
+  bool packed;  ///< all pointers are aligned to 16 bytes
 };
 
 struct AdamWConstants {
@@ -62,13 +62,13 @@ __device__ inline void update_parameter(const AdamWStep& s, float gradient, floa
   w = w * s.keep - s.rate * m / (sqrtf(v) * s.root_correction + s.epsilon);
 }
 
-/// One of the two bf16 neighbours, as f32; NaN stays.
+/// Rounds to one of the two bf16 neighbours, as f32; NaN is preserved.
 __device__ inline float round_at_random(float w, std::uint32_t random) {
   if (w != w) return w;
   return __uint_as_float((__float_as_uint(w) + (random & 0xffffu)) & 0xffff0000u);
 }
 
-/// kWide parameters from i.
+/// kWide parameters from index i on.
 template <int kWide>
 struct AdamWValues {
   float w[kWide], gradient[kWide], m[kWide], v[kWide];
@@ -93,7 +93,8 @@ __device__ inline void update_values(const AdamWMemory<Master, Copy>& at, const 
     const auto element = static_cast<std::uint64_t>(c.elements.at(i));
     if constexpr (kWide == 1) {
       const PhiloxBlock words = philox_at(c.rounding, element / 4, step.update);
-      std::uint32_t word = words[0];  // no array in memory for an index that is not constant
+      std::uint32_t word = words[0];  // avoids an array in memory, which a variable index would
+                                      // need
 #pragma unroll
       for (unsigned j = 1; j < 4; ++j)
         if (element % 4 == j) word = words[j];

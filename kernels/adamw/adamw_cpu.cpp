@@ -18,14 +18,15 @@ struct Step {
   A scale, beta1, beta2, rest1, rest2, rate, root_correction, epsilon, keep;
 };
 
-/// What decides the random rounding of bf16 masters.
+/// The inputs of the random rounding of bf16 masters.
 struct Rounding {
   PhiloxKey key;
   ops::ElementNumbers elements;
   std::uint64_t update;
 
-  /// Those of kWords elements from i on. As many at a time as have consecutive numbers; a vector of
-  /// calls begins at a multiple of kWords, so that their numbers have the same upper half.
+  /// Draws the words of kWords elements from i on, as many at a time as have consecutive numbers. A
+  /// vector of calls begins at a multiple of kWords, so that their numbers have the same upper
+  /// half.
   void draw(std::int64_t i, std::uint32_t* words) const {
     alignas(kVectorBytes) std::uint32_t some[kWords];
     for (std::int64_t done = 0; done < kWords;) {
@@ -46,7 +47,7 @@ struct Rounding {
   }
 };
 
-/// One of the two bf16 neighbours of every lane, as f32; NaN stays.
+/// Rounds every lane to one of its two bf16 neighbours, as f32; NaN is preserved.
 inline Floats round_at_random(Floats v, const std::uint32_t* random) {
   Words words;
   std::memcpy(&words, random, sizeof words);

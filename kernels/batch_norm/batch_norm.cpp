@@ -9,7 +9,7 @@ namespace {
 void check_frames(const TensorView& x, const std::int32_t* lengths, std::int64_t tokens) {
   CHOIR_CHECK(x.shape.rank() > 0, "batch normalisation of a scalar");
   CHOIR_CHECK(lengths == nullptr || (tokens > 0 && x.shape.rows() % tokens == 0),
-              "{} rows are no samples of {} frames", x.shape.rows(), tokens);
+              "{} rows are not whole samples of {} frames", x.shape.rows(), tokens);
   check_tensor(x, x.dtype, x.count(), "x");
 }
 

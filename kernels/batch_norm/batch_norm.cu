@@ -19,7 +19,7 @@ BatchNormRows rows_of(const RowSumPlan& plan, const TensorView& x, const std::in
           static_cast<float*>(workspace.data)};
 }
 
-/// Blocks along the columns, then along the rows.
+/// Grid: blocks along the columns, then along the rows.
 template <class T, bool kPacked>
 LaunchShape tiles(const RowSumPlan& plan, std::int64_t width) {
   return {dim3(static_cast<unsigned>(blocks_for(width, kBatchNormTile<T, kPacked>)),

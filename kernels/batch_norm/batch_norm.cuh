@@ -1,8 +1,8 @@
 #pragma once
-// Batch normalisation on the GPU; formulas in kernels/batch_norm/batch_norm.hpp. A block takes a
-// tile of columns and a stretch of rows: its warps take rows in turn, and their sums are added in
+// Batch normalisation on the GPU; formulas in kernels/batch_norm/batch_norm.hpp. A block processes
+// a tile of columns over a range of rows: its warps take rows in turn, and their sums are added in
 // order. Floor per element: forward 3 element transfers (evaluation 2), backward 5; partial sums
-// are 8 bytes a column for at least 32 rows.
+// are 8 bytes per column for at least 32 rows.
 #include "kernels/cpu/frames.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/blackwell.cuh"
@@ -27,19 +27,20 @@ struct BatchNormRows {
     return lengths == nullptr || tokens.remainder(static_cast<std::uint32_t>(row)) <
                                      frames_of(lengths, sample(row), tokens.divisor);
   }
-  /// First row from `row` on that counts, or `last`.
+  /// The first unmasked row from `row` on, or `last`.
   __device__ std::int64_t first_counted(std::int64_t row, std::int64_t last) const {
     if (lengths == nullptr) return row;
     while (row < last && !counts(row)) row = (sample(row) + 1) * tokens.divisor;
     return row < last ? row : last;
   }
-  /// How many of rows [first, last) count.
+  /// The number of unmasked rows in [first, last).
   __device__ std::int64_t counted(std::int64_t first, std::int64_t last) const {
     return counted_rows(lengths, tokens.divisor, sample(first), first, last);
   }
 };
 
-/// Adds the two sums of all warps in order; thread t < kTile gets those of column (see `column`).
+/// Adds the two sums of all warps in order; thread t < kTile gets those of its column (see
+/// `column`).
 template <int kWide>
 __device__ inline void join_warps(const float (&a)[kWide], const float (&b)[kWide], float* shared) {
   constexpr int kTile = kWarp * kWide;
@@ -62,7 +63,7 @@ __device__ inline void join_warps(const float (&a)[kWide], const float (&b)[kWid
   }
 }
 
-/// Mean and sum of squares around it, of a block's rows.
+/// Mean and sum of squares around it for the rows of a block.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kBatchNormThreads)
     batch_norm_moments_kernel(BatchNormRows a, const T* x) {
@@ -108,15 +109,16 @@ struct BatchNormStatistics {
   float *mean, *rstd, *running_mean, *running_variance;
   std::int64_t blocks;
   double eps;
-  float* frames;  ///< nullptr: not wanted
+  float* frames;  ///< nullptr: not written
 };
 
-// The second stage of sums over rows: a column a lane, so that a warp reads whole lines, and the
-// blocks by turns of the warps. One thread a column took 37 us for 48 blocks and 133 for 188
-// (H100): every block waits for the memory, and for two divisions in double.
+// The second stage of sums over rows. Each lane has one column, so that a warp reads whole cache
+// lines, and the warps take blocks in turn. With one thread per column it took 37 us for 48 blocks
+// and 133 for 188 (H100), because every block waits for memory and for two divisions in double.
 constexpr int kJoinWarps = 16, kJoinThreads = kJoinWarps * kWarp;
 
-/// Sums over the warps, in their order, for the first one; nobody else's mean anything afterwards.
+/// Adds the sums of the warps in order. Only the first warp gets the result; the values of the
+/// others are undefined afterwards.
 template <class S, int kCount>
 __device__ inline void sum_over_warps(S (&sums)[kCount], S* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
@@ -132,7 +134,7 @@ __device__ inline void sum_over_warps(S (&sums)[kCount], S* shared) {
 }
 
 /// Statistics of a column from those of its blocks, in double and around the mean of the first
-/// block, which is near enough to all others that nothing cancels.
+/// block, which is close enough to all others that nothing cancels.
 template <class Unused = void>
 __global__ void __launch_bounds__(kJoinThreads)
     batch_norm_join_kernel(BatchNormRows a, BatchNormStatistics to) {
@@ -165,7 +167,7 @@ __global__ void __launch_bounds__(kJoinThreads)
   if (c == 0 && to.frames != nullptr) *to.frames = static_cast<float>(n);
 }
 
-/// Evaluation: the given statistics.
+/// Evaluation: copies the given statistics.
 template <class Unused = void>
 __global__ void __launch_bounds__(kWarp)
     batch_norm_given_kernel(std::int64_t width, BatchNormStatistics to) {
@@ -182,7 +184,7 @@ struct BatchNormApply {
   T* out;
 };
 
-/// y; the tiles and blocks of rows of the moments.
+/// Writes y, with the same tiles and blocks of rows as the moments.
 template <class T, bool kPacked>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kBatchNormThreads)
     batch_norm_apply_kernel(BatchNormRows a, BatchNormApply<T> p) {
@@ -247,7 +249,8 @@ __global__ void __launch_bounds__(kBatchNormThreads)
   }
 }
 
-/// Totals of both sums behind the partial ones, and onto the gradients that are wanted.
+/// Writes the totals of both sums behind the partial sums, and adds them to the gradients that are
+/// not frozen.
 template <class Unused = void>
 __global__ void __launch_bounds__(kJoinThreads)
     batch_norm_totals_kernel(BatchNormRows a, std::int64_t blocks, float* d_weight, float* d_bias) {
@@ -281,7 +284,7 @@ __global__ void __launch_bounds__(kBatchNormThreads)
   const std::int64_t n = a.counted(0, a.rows);
   const float over_n = n > 0 ? 1.0f / static_cast<float>(n) : 0.0f;
   const float* const totals = a.partials + 2 * blocks * a.stride + c;
-  // In d x = scale (d - shift - (x - mean) slope) three of a column's numbers are enough.
+  // d x = scale (d - shift - (x - mean) slope) needs only these numbers per column.
   float mean[kWide], rstd[kWide], scale[kWide], shift[kWide], slope[kWide];
   Wide::load(p.weight + c, scale);
   load_many(p.mean + c, mean), load_many(p.rstd + c, rstd);

@@ -1,10 +1,10 @@
 #pragma once
-// Batch normalisation over rows that count. Statistics: every block of rows sums the differences
-// from its own first row that counts, and their squares, which gives its mean m and the sum M of
-// squares around it without cancellation; blocks of n rows are joined by Chan, Golub & LeVeque
-// 1983: mean = sum n m / N, variance = sum (M + n (m - mean)^2) / N. Backward, with h = (x - mean)
-// rstd: d_bias = sum d_y, d_weight = sum d_y h, d_x = weight rstd (d_y - d_bias / N - h d_weight /
-// N). Floor per element: forward 3 element transfers (evaluation 2), backward 5.
+// Batch normalisation over unmasked rows. Statistics: every block of rows sums the differences from
+// its own first unmasked row, and their squares, which gives its mean m and the sum M of squares
+// around it without cancellation; blocks of n rows are joined as in Chan, Golub & LeVeque 1983:
+// mean = sum n m / N, variance = sum (M + n (m - mean)^2) / N. Backward, with h = (x - mean) rstd:
+// d_bias = sum d_y, d_weight = sum d_y h, d_x = weight rstd (d_y - d_bias / N - h d_weight / N).
+// Floor per element: forward 3 element transfers (evaluation 2), backward 5.
 #include "choir/ops/batch_norm.hpp"
 #include "kernels/cpu/row_sum_plan.hpp"
 #include "kernels/cuda_kernel.hpp"
@@ -24,7 +24,7 @@ CHOIR_CUDA_KERNEL void batch_norm_forward(const Stream& stream, const ops::Batch
 CHOIR_CUDA_KERNEL void batch_norm_backward(const Stream& stream,
                                            const ops::BatchNormBackward& args);
 
-/// Two lines of sums a block, and two for the whole.
+/// Two lines of sums per block, and two for the totals.
 inline RowSumPlan batch_norm_plan(std::int64_t rows, std::int64_t width) {
   return {rows, width, 264, 32};
 }

@@ -8,7 +8,7 @@
 namespace choir::cpu {
 namespace {
 
-/// body(first, last) for the stretches of counting rows within [first, last).
+/// Calls body(first, last) for the ranges of unmasked rows within [first, last).
 template <class Body>
 void for_counted(const std::int32_t* lengths, std::int64_t tokens, std::int64_t first,
                  std::int64_t last, const Body& body) {
@@ -21,7 +21,7 @@ void for_counted(const std::int32_t* lengths, std::int64_t tokens, std::int64_t 
   }
 }
 
-/// Writes what body(first, last) writes for counting rows of y and zeros for the others.
+/// body(first, last) writes the unmasked rows of y; the others are set to zero.
 template <class T, class Body>
 void map_rows(T* y, const std::int32_t* lengths, std::int64_t tokens, std::int64_t rows,
               std::int64_t width, const Body& body) {
@@ -40,8 +40,8 @@ void map_rows(T* y, const std::int32_t* lengths, std::int64_t tokens, std::int64
   });
 }
 
-/// Sum of differences from the first row that counts, and of their squares; then mean and sum of
-/// squares around it.
+/// Sums the differences from the first unmasked row, and their squares; then computes the mean and
+/// the sum of squares around it.
 template <class T>
 void block_moments(const T* x, const ops::BatchNorm& args, std::int64_t first, std::int64_t last,
                    Sum<T>* mean, Sum<T>* squares) {
@@ -68,7 +68,7 @@ void block_moments(const T* x, const ops::BatchNorm& args, std::int64_t first, s
   });
 }
 
-/// f64 throughout: as many terms as blocks.
+/// f64 throughout; there is only one term per block.
 template <class T>
 void join_moments(const ops::BatchNorm& args, const RowBlocks& blocks, const Sum<T>* partials,
                   std::int64_t stride) {

@@ -1,17 +1,17 @@
 #pragma once
-// Column sums of d_y [N, C]. Of few rows in one kernel, a block for the 32 bytes of a row that one
-// sector of the memory has: what it reads was mostly written just before, and lies in the
-// second-level cache. Of more rows, or where rows begin anywhere, in two stages, of which the first
-// is here: a block adds up a tile of columns over its rows and
-// leaves one partial sum per column. Floor: d_y once, 2 bytes per 16-bit element (GPT-2, 65536 x
-// 768: 23 us on an H200 at 4.3 TB/s); partial sums add 8 bytes per column and block, 2 % there.
-// Four loads of 16 bytes per thread are under way at a time.
+// Column sums of d_y [N, C]. A few rows are summed in one kernel with a block for each 32-byte
+// memory sector of a row: the input was mostly written just before and is still in the L2 cache.
+// More rows, or unaligned rows, are summed in two stages, the first of which is here: a block adds
+// a tile of columns over its rows and leaves one partial sum per column. Floor: d_y once, 2 bytes
+// per 16-bit element (GPT-2, 65536 x 768: 23 us on an H200 at 4.3 TB/s); partial sums add 8 bytes
+// per column and block, 2 % there. Each thread keeps four loads of 16 bytes in flight.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 
 namespace choir::cuda {
 
-/// Adds the columns at `from` of rows first, first + kStep ... below last, kUnroll loads at a time.
+/// Adds the columns at `from` of rows first, first + kStep ... below last, with kUnroll loads at a
+/// time.
 template <class T, bool kPacked, int kStep, int kUnroll, int kWide>
 __device__ inline void add_rows(const T* from, std::int64_t first, std::int64_t last,
                                 std::int64_t width, float (&sum)[kWide]) {
@@ -22,7 +22,7 @@ __device__ inline void add_rows(const T* from, std::int64_t first, std::int64_t 
     for (int u = 0; u < kUnroll; ++u)
       if (r + u * kStep < last) raw[u] = Wide::read(from + (r + u * kStep) * width);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {  // rows that are missing are 0
+    for (int u = 0; u < kUnroll; ++u) {  // missing rows are 0
       float x[kWide];
       Wide::unpack(raw[u], x);
 #pragma unroll
@@ -31,13 +31,13 @@ __device__ inline void add_rows(const T* from, std::int64_t first, std::int64_t 
   }
 }
 
-/// Rows up to which one kernel is enough: a block then reads half a megabyte.
+/// Maximum number of rows for the single kernel: a block then reads half a megabyte.
 constexpr std::int64_t kFewRows = 16384;
 
-constexpr int kSectorWarps = 32;  ///< at most
-constexpr int kSectorLanes = 2;   ///< of a row
+constexpr int kSectorWarps = 32;  ///< maximum
+constexpr int kSectorLanes = 2;   ///< lanes per row
 
-/// Threads of a block for so many rows: every pair of lanes has one, up to what a block can have.
+/// Threads of a block for `rows` rows: one pair of lanes per row, up to the limit of a block.
 inline unsigned sector_threads(std::int64_t rows) {
   return static_cast<unsigned>(
       kWarp * std::min<std::int64_t>(kSectorWarps, blocks_for(rows, kWarp / kSectorLanes)));
@@ -46,14 +46,15 @@ inline unsigned sector_threads(std::int64_t rows) {
 template <class T>
 constexpr int kSectorTile = kSectorLanes* kPack<T>;
 
-/// Two lanes have a row of the block's columns, and the pairs of lanes take rows in turn; those of
-/// a warp are added over its lanes, then the warps in order.
+/// Two lanes read a row of the block's columns, and the pairs of lanes take rows in turn. The sums
+/// of a warp are added over its lanes, then those of the warps in order.
 template <class T>
 __global__ void __launch_bounds__(kSectorWarps* kWarp)
     sector_sums_kernel(std::int64_t rows, std::int64_t width, const T* d_y, float* d_bias) {
   using Wide = Access<T, true>;
   constexpr int kWide = Wide::kWide, kTile = kSectorTile<T>;
-  constexpr int kStep = kSectorWarps * kWarp / kSectorLanes;  // with fewer threads, of one row
+  // With fewer threads every pair of lanes has at most one row.
+  constexpr int kStep = kSectorWarps * kWarp / kSectorLanes;
   CHOIR_SHARED_ARRAY(float, sums, kSectorWarps* kTile);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const std::int64_t tile = std::int64_t{blockIdx.x} * kTile;
@@ -77,11 +78,12 @@ __global__ void __launch_bounds__(kSectorWarps* kWarp)
 
 constexpr int kColumnWarps = 8, kColumnThreads = kColumnWarps * kWarp;
 
-/// Columns of one block.
+/// Columns per block.
 template <class T, bool kPacked>
 constexpr int kColumnTile = kWarp* Access<T, kPacked>::kWide;
 
-/// Warp w adds the rows first + w, first + w + kColumnWarps ...; the warps are added in order.
+/// Warp w adds the rows first + w, first + w + kColumnWarps ...; the sums of the warps are added in
+/// order.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kColumnThreads)
     bias_gradient_kernel(std::int64_t rows, std::int64_t rows_per_block, std::int64_t width,
@@ -96,12 +98,12 @@ __global__ void __launch_bounds__(kColumnThreads)
   const std::int64_t last = min(first + rows_per_block, rows);
   float sum[kWide] = {};
   if (c < width) add_rows<T, kPacked, kColumnWarps, 4>(d_y + c, first + warp, last, width, sum);
-    // Value by value, so that neighbouring lanes use neighbouring banks.
+    // Stored value by value, so that neighbouring lanes use neighbouring banks.
 #pragma unroll
   for (int i = 0; i < kWide; ++i) sums[(warp * kWide + i) * kWarp + lane] = sum[i];
   __syncthreads();
   for (int t = static_cast<int>(threadIdx.x); t < kTile; t += kColumnThreads) {
-    const int column = t % kWarp * kWide + t / kWarp;  // of value t / 32 in lane t % 32
+    const int column = t % kWarp * kWide + t / kWarp;  // value t / 32 of lane t % 32
     float total = sums[t];
 #pragma unroll
     for (int w = 1; w < kColumnWarps; ++w) total += sums[w * kTile + t];

@@ -1,6 +1,6 @@
 #pragma once
-// How the column sum of bias_gradient is split on the GPU: a function of the shape alone, so that
-// the workspace can be planned without one.
+// Partition of the column sum of bias_gradient on the GPU. It depends on the shape alone, so that
+// the workspace can be planned without a GPU.
 #include "choir/ops/reduce.hpp"
 #include "kernels/cuda_kernel.hpp"
 
@@ -11,8 +11,8 @@ struct BiasGradientPlan {
   std::int64_t stride = 0;                      ///< floats between partial sums
 
   BiasGradientPlan(std::int64_t rows, std::int64_t width) {
-    // About 1056 blocks of 256 columns: eight for each of 132 multiprocessors. At least 32 rows to
-    // a block, so that partial sums (8 bytes each) stay small beside what they sum.
+    // About 1056 blocks of 256 columns: eight for each of 132 multiprocessors. A block has at least
+    // 32 rows, so that partial sums (8 bytes each) stay small compared with their input.
     constexpr std::int64_t kBlocks = 1056, kColumns = 256, kMinRows = 32;
     const std::int64_t tiles = (width + kColumns - 1) / kColumns;
     const std::int64_t wanted = kBlocks / (tiles < 1 ? 1 : tiles) + 1;

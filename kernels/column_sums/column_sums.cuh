@@ -1,5 +1,5 @@
 #pragma once
-// The second stage of sums over rows. Floor: the partial sums once, mostly from the second-level
+// The second stage of sums over rows. Floor: the partial sums are read once, mostly from the L2
 // cache.
 #include "kernels/column_sums/column_sums.hpp"
 #include "kernels/cuda/launch.cuh"
@@ -8,8 +8,8 @@ namespace choir::cuda {
 
 constexpr int kPartialWarps = 32, kPartialThreads = kPartialWarps * kWarp;
 
-/// One column per lane; warp w adds the blocks w, w + kPartialWarps ..., then the warps are added
-/// in order. blockIdx.y is the array.
+/// One column per lane. Warp w adds the blocks w, w + kPartialWarps ..., then the sums of the warps
+/// are added in order. blockIdx.y is the array.
 __global__ void __launch_bounds__(kPartialThreads) add_partials_kernel(ColumnPartials a) {
   CHOIR_SHARED_ARRAY(float, sums, kPartialThreads);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

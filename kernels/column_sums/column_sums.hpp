@@ -1,12 +1,13 @@
 #pragma once
-// Sums over rows in two stages of fixed order on the GPU: every block of rows leaves one partial
-// sum per column in a workspace; then the partial sums of a column are added, which is done here.
+// Sums over rows in two stages of fixed order on the GPU. First, every block of rows leaves one
+// partial sum per column in a workspace; then the partial sums of a column are added, which is
+// implemented here.
 #include "choir/device/device.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir::cuda {
 
-/// Partial sum of block b and array y at partials + b * block_stride + y * array_stride.
+/// The partial sum of block b and array y is at partials + b * block_stride + y * array_stride.
 struct ColumnPartials {
   const float* partials = nullptr;
   std::int64_t blocks = 0, block_stride = 0, array_stride = 0;

@@ -6,7 +6,8 @@
 namespace choir::cuda {
 namespace {
 
-/// Whether every block of every row is whole packs of `bytes` in `unit`-byte elements.
+/// True if every block of every row consists of whole packs of `bytes`, with elements of `unit`
+/// bytes.
 bool whole(const ops::CopyBlocks& args, std::int64_t unit, std::int64_t bytes) {
   const auto fits = [&](const ops::BlockPlace& p) {
     return reinterpret_cast<std::uintptr_t>(p.data) % static_cast<std::uintptr_t>(bytes) == 0 &&
@@ -16,7 +17,7 @@ bool whole(const ops::CopyBlocks& args, std::int64_t unit, std::int64_t bytes) {
   return args.width * unit % bytes == 0 && fits(args.from) && fits(args.to);
 }
 
-/// Elements of `unit` bytes in words, from `row` on.
+/// The layout from `row` on in words, for elements of `unit` bytes.
 template <class Word>
 Blocks<Word> in_words(const ops::BlockPlace& p, std::int64_t unit, std::int64_t row) {
   constexpr auto kSize = static_cast<std::int64_t>(sizeof(Word));

@@ -1,12 +1,13 @@
 #pragma once
-// Blocks of rows between two arrangements: copied in the widest words that everything allows, or
-// summed pack by pack. Floor: 1 read per term, 1 write; neighbouring threads take neighbouring
-// words of a block, so blocks of 128 bytes (a head of 64 halves) are whole lines of memory.
+// Blocks of rows between two layouts, copied in the widest words that all addresses and strides
+// allow, or summed pack by pack. Floor: 1 read per term, 1 write. Neighbouring threads take
+// neighbouring words of a block, so blocks of 128 bytes (a head of 64 halves) are whole cache
+// lines.
 #include "kernels/cuda/access.cuh"
 
 namespace choir::cuda {
 
-/// ops::BlockPlace, counted in words.
+/// ops::BlockPlace in units of words.
 template <class Word>
 struct Blocks {
   Word* data;
@@ -18,7 +19,7 @@ struct Blocks {
   }
 };
 
-/// Fewer than 2^31 words in all.
+/// Fewer than 2^31 words in total.
 template <class Word>
 __global__ void __launch_bounds__(kElementwiseThreads)
     copy_blocks_kernel(std::uint32_t words, Divisor per_block, Divisor blocks, Blocks<Word> from,
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   }
 }
 
-/// A thread sums one pack, or one element. Fewer than 2^31 of them in all.
+/// A thread sums one pack or one element. Fewer than 2^31 of them in total.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     sum_blocks_kernel(std::uint32_t items, Divisor per_block, Divisor blocks, int terms,

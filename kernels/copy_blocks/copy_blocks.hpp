@@ -1,12 +1,12 @@
 #pragma once
-// Blocks of rows from one arrangement to another. Floor: 1 read per term, 1 write.
+// Copies blocks of rows from one layout to another. Floor: 1 read per term, 1 write.
 #include "choir/ops/copy_blocks.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir {
 
 namespace cpu {
-/// One term: elements of any `unit` bytes.
+/// One term; elements of any size `unit` in bytes.
 void copy_blocks(const ops::CopyBlocks& args, std::int64_t unit);
 template <class T>
 void sum_blocks(const ops::CopyBlocks& args);

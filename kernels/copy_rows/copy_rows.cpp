@@ -15,7 +15,7 @@ void copy_rows(const Stream& stream, DType dtype, std::int64_t rows, std::int64_
   if (on_cuda(stream))
     return cuda::copy_rows(stream, static_cast<std::int64_t>(unit), rows, width, from, to, further);
   if (!computes(stream)) return;
-  CHOIR_CHECK(!further, "rows that the device counts, on the CPU");
+  CHOIR_CHECK(!further, "a row offset in device memory is for the CUDA device only");
   const auto* source = static_cast<const std::byte*>(from.data);
   auto* target = static_cast<std::byte*>(to.data);
   for (std::int64_t r = 0; r < rows; ++r)

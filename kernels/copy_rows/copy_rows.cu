@@ -5,7 +5,7 @@
 namespace choir::cuda {
 namespace {
 
-/// Places in bytes.
+/// Addresses as bytes.
 struct Bytes {
   const std::byte* from;
   std::byte* to;

@@ -1,13 +1,13 @@
 #pragma once
-// Rows of any width between two strided places, in the widest words that addresses, strides and
-// width allow. Floor: 2 transfers; used for caches of keys and values, where the launch is what
-// costs.
+// Copies rows of any width between two strided memory areas, in the widest words that addresses,
+// strides and width allow. Floor: 2 transfers. Used for key/value caches, where the launch
+// dominates the cost.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/early_launch.cuh"
 
 namespace choir::cuda {
 
-/// Strides in words; fewer than 2^31 words in all.
+/// Strides are in words; fewer than 2^31 words in total.
 template <class Word>
 __global__ void __launch_bounds__(kElementwiseThreads)
     copy_rows_kernel(std::uint32_t words, Divisor per_row, const Word* from,

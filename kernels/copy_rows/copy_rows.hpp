@@ -1,6 +1,6 @@
 #pragma once
-// Copies of rows between two strided places, on the GPU; the CPU's is one memcpy a row. Floor: 2
-// transfers.
+// Copies of rows between two strided memory areas on the GPU; the CPU uses one memcpy per row.
+// Floor: 2 transfers.
 #include "choir/ops/copy_rows.hpp"
 #include "kernels/cuda_kernel.hpp"
 

@@ -6,23 +6,23 @@
 namespace choir::cuda {
 namespace {
 
-/// What of a row a block keeps in shared memory: three blocks of this share a multiprocessor and
-/// leave so little of their rows to L2 that it stays there.
+/// Bytes of a row that a block keeps in shared memory. With this value three blocks share a
+/// multiprocessor, and the remainder of their rows is small enough to stay in L2.
 constexpr std::int64_t kKeptBytes = 72 * 1024;
 
-/// Bytes of a row of `bytes` to be kept. Results do not depend on it. A row much longer than
-/// kKeptBytes gets a multiprocessor of its own.
+/// Bytes of a row of `bytes` that are kept. Results do not depend on it. A row much longer than
+/// kKeptBytes gets a whole multiprocessor.
 std::int64_t kept_bytes(std::int64_t bytes) {
   if (bytes <= 2 * kKeptBytes) return bytes < kKeptBytes ? bytes : kKeptBytes;
   int device = 0, most = 0;
   CHOIR_CUDA(cudaGetDevice(&device));
   CHOIR_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  const std::int64_t room = most - 1024;  // what the kernel has beside it
+  const std::int64_t room = most - 1024;  // shared memory that the kernel uses otherwise
   return bytes < room ? bytes : room;
 }
 
-/// f(std::integral_constant) with the threads of a team: more than a warp only for rows of which
-/// every thread gets several packs.
+/// Calls f(std::integral_constant) with the number of threads of a team: more than a warp only if
+/// every thread gets several packs of a row.
 template <class F>
 void with_team(int columns, const F& f) {
   if (columns <= 2048) return f(std::integral_constant<int, kWarp>{});
@@ -94,7 +94,7 @@ void cross_entropy_maxima(const Stream& stream, const ops::ParallelCrossEntropy&
 }
 
 void cross_entropy_sums(const Stream& stream, const ops::ParallelCrossEntropy& args) {
-  // No logit is read: one instance serves all types.
+  // No logit is read, so one instance serves all types.
   LogitRows<float> rows{};
   rows.targets = args.targets.as<std::int32_t>();
   rows.weights = args.weights.empty() ? nullptr : args.weights.as<float>();

@@ -1,25 +1,25 @@
 #pragma once
 // Softmax cross-entropy over rows of V logits on the GPU. A row belongs to a warp (short rows) or
 // to a block. First pass: every thread keeps the maximum of its logits so far and their sum of
-// exponentials, rescaled when the maximum rises (online softmax, Milakov & Gimelshein 2018); the
-// threads' pairs are joined in a fixed order. Second pass: gradient over the logits. What of a row
-// fits is brought into shared memory by asynchronous copies and read from there both times, each
-// thread its own packs; the second read of the rest finds it in L2, since few rows are under way.
-// Floor per logit: one read and one write, 2 exp; a divided vocabulary reads twice, because nothing
-// of a row survives the reduction over the ranks.
-// Columns may start anywhere: a head up to the first 16-byte boundary and a tail go one by one.
+// exponentials, which is rescaled when the maximum rises (online softmax, Milakov & Gimelshein
+// 2018); the pairs of the threads are joined in a fixed order. Second pass: the gradient replaces
+// the logits. The part of a row that fits is loaded into shared memory by asynchronous copies and
+// read from there both times; each thread reads its own packs. The second read of the rest hits L2,
+// since few rows are in flight. Floor per logit: one read and one write, 2 exp; a divided
+// vocabulary reads twice, because nothing of a row survives the reduction over the ranks. Columns
+// may start anywhere: a head up to the first 16-byte boundary and a tail are processed one by one.
 // exp(x) is 2^(x log2 e) by ex2.approx: relative error below 2^-22 + 2^-23 |x| for the difference x
-// = z - max <= 0, itself rounded once; what is below 2^-126 counts as 0.
+// = z - max <= 0, itself rounded once; results below 2^-126 count as 0.
 #include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/elementwise.cuh"
 
 namespace choir::cuda {
 
-/// The columns of one row that count, as its team sees them.
+/// The counted columns of one row, distributed over its team.
 template <class T>
 struct LogitRow {
   T* z;
-  int columns, counted;  ///< in memory; those that are no padding
+  int columns, counted;  ///< columns in memory; those without padding
   int head, packs;       ///< single columns before the packs; the tail follows them
 
   __device__ LogitRow(T* row, int all, int valid) : z(row), columns(all), counted(valid) {
@@ -30,7 +30,7 @@ struct LogitRow {
   }
   __device__ int tail() const { return head + packs * kPack<T>; }
   __device__ T* pack(int p) const { return z + head + p * kPack<T>; }
-  /// Which thread of the team reads and writes column c.
+  /// The thread of the team that reads and writes column c.
   template <int kThreads>
   __device__ int owner(int c) const {
     if (c < head) return c;
@@ -48,7 +48,7 @@ __device__ inline float exp_approx(float x) {
 struct OnlineSum {
   float max = -INFINITY, exps = 0, logits = 0;
 
-  /// Nothing but -inf so far: shift by 0, so that these add 0 and a NaN still shows.
+  /// If all logits so far are -inf the shift is 0, so that they add 0 and a NaN is still visible.
   __device__ float shift() const { return max == -INFINITY ? 0.0f : max; }
   template <int kCount>
   __device__ void add(const float (&z)[kCount]) {
@@ -72,7 +72,7 @@ struct OnlineSum {
   }
 };
 
-/// A reduction over the team of a row: a warp of a block of several, or the whole block.
+/// A reduction over the team of a row: one warp of a block, or the whole block.
 template <class Op, int kThreads, class V>
 __device__ inline V team_reduce(V value, V* scratch) {
   if constexpr (kThreads == kWarp)
@@ -81,20 +81,21 @@ __device__ inline V team_reduce(V value, V* scratch) {
     return block_reduce<Op, kThreads>(value, scratch);
 }
 
-/// The OnlineSum of all threads, the same in each of them.
+/// The joined OnlineSum of all threads; every thread gets the same result.
 template <int kThreads>
 __device__ inline OnlineSum join(OnlineSum own, bool with_logits, float* scratch) {
   OnlineSum all;
   all.max = team_reduce<Max, kThreads>(own.max, scratch);
-  // A thread that saw only -inf has a sum of 0, or NaN, whatever the scale.
+  // A thread that saw only -inf has a sum of 0, or NaN, for any scale.
   if (own.max != -INFINITY) own.exps *= exp_approx(own.max - all.max);
   all.exps = team_reduce<Sum, kThreads>(own.exps, scratch);
   if (with_logits) all.logits = team_reduce<Sum, kThreads>(own.logits, scratch);
   return all;
 }
 
-/// f(p, pack) for this thread's packs of the row in turn: packs p = thread, thread + kThreads ...
-/// from the first at or behind `from`. Four reads are under way at a time; f may write the pack.
+/// Calls f(p, pack) for this thread's packs of the row in turn: packs p = thread, thread + kThreads
+/// ... from the first one at or after `from`. Four reads are in flight at a time; f may write the
+/// pack.
 template <int kThreads, class T, class F>
 __device__ inline void for_packs(const LogitRow<T>& row, int thread, int from, const F& f) {
   constexpr int kAhead = 4;
@@ -110,7 +111,7 @@ __device__ inline void for_packs(const LogitRow<T>& row, int thread, int from, c
   for (; p < row.packs; p += kThreads) f(p, load_pack(row.pack(p)));
 }
 
-/// First pass of one thread, over the packs from `kept` on and what is in no pack.
+/// First pass of one thread over the packs from `kept` on and the columns outside of packs.
 template <int kThreads, class T>
 __device__ inline void sum_rest(const LogitRow<T>& row, int thread, int kept, OnlineSum& sum) {
   for (int i = thread; i < row.head; i += kThreads) sum.add<1>({to_float(row.z[i])});
@@ -119,11 +120,12 @@ __device__ inline void sum_rest(const LogitRow<T>& row, int thread, int kept, On
   for_packs<kThreads>(row, thread, kept, [&](int, const Pack<T>& pack) { sum.add(pack); });
 }
 
-/// First pass of one thread over the first `kept` packs, which go through `shared` and stay there.
+/// First pass of one thread over the first `kept` packs, which are copied to `shared` and stay
+/// there.
 template <int kThreads, class T>
 __device__ inline void sum_kept(const LogitRow<T>& row, int thread, int kept, uint4* shared,
                                 OnlineSum& sum) {
-  constexpr int kAhead = 8;  // copies under way
+  constexpr int kAhead = 8;  // copies in flight
   const auto copy = [&](int p) {
     if (p < kept) ptx::cp_async_16(shared + p, row.pack(p));
     ptx::cp_async_commit();
@@ -136,8 +138,8 @@ __device__ inline void sum_kept(const LogitRow<T>& row, int thread, int kept, ui
   }
 }
 
-/// What the gradient of a row is made of: exp(z - max) factor - smooth, and at the target (a column
-/// of this row, or negative) `at_target` more.
+/// Constants of the gradient of a row: exp(z - max) factor - smooth, plus `at_target` at the target
+/// (a column of this row, or negative).
 struct RowGradient {
   float max, factor, smooth, at_target;
   int target;
@@ -148,7 +150,7 @@ template <class T, int kThreads>
 __device__ inline void write_gradient(const LogitRow<T>& row, int thread, int kept,
                                       const uint4* shared, const RowGradient& g) {
   const auto gradient = [&](float z) { return exp_approx(z - g.max) * g.factor - g.smooth; };
-  // One column alone; where p - 1 cancels there is one rounding to the element's type only.
+  // Writes a single column; where p - 1 cancels, there is only one rounding to the element's type.
   const auto single = [&](int c) {
     const float d = gradient(to_float(row.z[c]));
     row.z[c] = from_float<T>(c == g.target ? d + g.at_target : d);
@@ -177,12 +179,12 @@ __device__ inline void clear_row(T* z, int columns, int thread) {
   for (int c = thread; c < columns; c += kThreads) z[c] = from_float<T>(0);
 }
 
-/// Logits and what is common to the kernels below. Columns count from `first_column`.
+/// Logits and other arguments of the kernels below. Columns count from `first_column`.
 template <class T>
 struct LogitRows {
   T* logits;
   const std::int32_t* targets;
-  const float* weights;  ///< of the rows; nullptr: 1 each
+  const float* weights;  ///< weights of the rows; nullptr: 1 each
   std::int64_t rows;
   int columns, counted;
   std::int64_t first_column, vocabulary;
@@ -191,9 +193,9 @@ struct LogitRows {
     return {logits + r * columns, columns, counted};
   }
   __device__ float weight(std::int64_t r) const { return weights == nullptr ? 1.0f : weights[r]; }
-  /// Negative too where the row weighs nothing.
+  /// Negative also if the row has weight 0.
   __device__ std::int32_t target(std::int64_t r) const { return weight(r) == 0 ? -1 : targets[r]; }
-  /// The target's column here; negative if it lies elsewhere.
+  /// The target's column on this rank; negative if another rank has it.
   __device__ int local(std::int32_t target) const {
     const std::int64_t c = target - first_column;
     return c >= 0 && c < counted ? static_cast<int>(c) : -1;
@@ -217,11 +219,11 @@ __device__ inline float loss_of(float exps, float target, float mean, float smoo
   return smoothing > 0 ? loss - smoothing * mean : loss;
 }
 
-/// Threads of a block that teams of kThreads share.
+/// Threads of a block that is shared by teams of kThreads.
 template <int kThreads>
 constexpr int kRowBlock = kThreads < 256 ? 256 : kThreads;
 
-/// Which row, and which thread of its team this is.
+/// The row of this thread, and its index in the team.
 template <int kThreads>
 struct Team {
   static constexpr int kTeams = kRowBlock<kThreads> / kThreads;
@@ -258,7 +260,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   if (owner)
     losses[team.row] = weight * loss_of(sum.exps, at_target - sum.max,
                                         sum.logits / vocabulary - sum.max, terms.smoothing);
-  if (local < 0 && team.thread == 0) losses[team.row] = NAN;  // no such column
+  if (local < 0 && team.thread == 0) losses[team.row] = NAN;  // the target does not exist
   if (!terms.write_gradient) return;
   const float scale = terms.factor() * weight;
   write_gradient<T, kThreads>(row, team.thread, kept, shared,
@@ -295,7 +297,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   if (sums_per_row > 2) out[2] = sum.logits;
 }
 
-/// Second call, maxima being those of all ranks: the sums relative to them. One thread a row.
+/// Second call, with the maxima over all ranks: the sums relative to them. One thread per row.
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     cross_entropy_sums_kernel(LogitRows<T> all, int sums_per_row, const float* local_maxima,
@@ -308,7 +310,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   if (sums_per_row > 2) row[2] -= static_cast<float>(all.counted) * maxima[r];
 }
 
-/// Third call, sums being those of all ranks: loss and gradient.
+/// Third call, with the sums over all ranks: loss and gradient.
 template <class T, int kThreads>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
     cross_entropy_finish_kernel(LogitRows<T> all, LossTerms terms, float* losses, int sums_per_row,

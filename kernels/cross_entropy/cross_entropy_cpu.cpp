@@ -7,7 +7,7 @@
 namespace choir::cpu {
 namespace {
 
-/// The numbers that the gradient and loss of every row share.
+/// Constants that the gradients and losses of all rows share.
 struct Terms {
   double scale, smoothing;  ///< e
   double vocabulary;
@@ -16,12 +16,12 @@ struct Terms {
       : scale(args.scale * (args.device_scale ? *args.device_scale : 1.0)),
         smoothing(args.label_smoothing),
         vocabulary(static_cast<double>(args.vocabulary)) {}
-  /// `target` and `mean` relative to the maximum.
+  /// `target` and `mean` are relative to the maximum.
   double loss(double exps, double target, double mean) const {
     const double loss = std::log(exps) - (1 - smoothing) * target;
     return smoothing > 0 ? loss - smoothing * mean : loss;
   }
-  /// Those of a row that weighs so much.
+  /// The constants of a row with this weight.
   Terms times(double weight) const {
     Terms terms = *this;
     terms.scale *= weight;
@@ -29,7 +29,7 @@ struct Terms {
   }
 };
 
-/// The rows' targets, where rows of no weight have none, and what the rows weigh.
+/// The targets and weights of the rows; rows of weight 0 have no target.
 struct RowTargets {
   const std::int32_t* targets;
   const float* weights;  ///< nullptr: 1 each
@@ -41,7 +41,7 @@ struct RowTargets {
   std::int32_t target(std::int64_t r) const { return weight(r) == 0 ? -1 : targets[r]; }
 };
 
-/// The gradient over `counted` of `columns` logits; `target` is one of them or negative.
+/// Writes the gradient over `counted` of `columns` logits; `target` is one of them or negative.
 template <class T>
 void write_row(const Terms& terms, T* z, std::int64_t columns, std::int64_t counted,
                std::int64_t target, Sum<T> max, double exps) {
@@ -86,14 +86,14 @@ struct Columns {
     const std::int64_t left = args.vocabulary - first;
     counted = left < 0 ? 0 : left < all ? left : all;
   }
-  /// The column of a target here; negative if it lies elsewhere.
+  /// The column of a target on this rank; negative if another rank has it.
   std::int64_t local(std::int32_t target) const {
     const std::int64_t c = target - first;
     return c >= 0 && c < counted ? c : -1;
   }
 };
 
-/// f(row, target) for all rows, shared among threads.
+/// Calls f(row, target) for all rows, which the threads share.
 template <class F>
 void for_rows(const ops::ParallelCrossEntropy& args, std::int64_t work, const F& f) {
   const RowTargets rows(args);
@@ -149,7 +149,7 @@ void cross_entropy_sums(const ops::ParallelCrossEntropy& args) {
   for_rows(args, 16, [&](std::int64_t r, std::int32_t target) {
     if (target < 0) return;
     Sum<T>* sums = static_cast<Sum<T>*>(args.sums.data) + r * per_row;
-    // Where all is -inf the sum is 0, or NaN, whatever the scale.
+    // If all logits are -inf the sum is 0, or NaN, for any scale.
     if (!(std::isinf(local_maxima[r]) && local_maxima[r] < 0))
       sums[0] *= std::exp(local_maxima[r] - maxima[r]);
     if (columns.local(target) >= 0) sums[1] -= maxima[r];

@@ -35,7 +35,7 @@ CtcSizes check_sizes(const Stream& stream, const Ctc& args) {
   return sizes;
 }
 
-/// What only a host can look at.
+/// Checks of values that only a host can read.
 void check_values(const Ctc& args, const CtcSizes& sizes) {
   for (std::int64_t b = 0; b < sizes.batch; ++b) {
     const std::int32_t frames = args.frame_lengths[b], count = args.label_lengths[b];
@@ -46,12 +46,12 @@ void check_values(const Ctc& args, const CtcSizes& sizes) {
     const auto* labels = static_cast<const std::int32_t*>(args.labels.data) + b * sizes.labels;
     for (std::int32_t i = 0; i < count; ++i)
       CHOIR_CHECK(labels[i] >= 0 && labels[i] < args.vocabulary - 1,
-                  "utterance {}: label {} for {} symbols beside the blank", b, labels[i],
+                  "utterance {}: label {} is outside of {} symbols without the blank", b, labels[i],
                   args.vocabulary - 1);
   }
 }
 
-/// exp, difference, sum of a logit; exp or log and what is around it of a state.
+/// Cost of a logit (exp, difference, sum) and of a state (exp or log and the operations around it).
 constexpr double kLogitFlops = 20, kStateFlops = 20;
 
 }  // namespace
@@ -64,7 +64,7 @@ std::int64_t ctc_workspace(const Stream&, std::int64_t batch, std::int64_t frame
 void ctc(const Stream& stream, const Ctc& args) {
   const CtcSizes sizes = check_sizes(stream, args);
   const double passes = args.write_gradient ? 2 : 1;
-  // Labels have 4 functions a recursion, blanks 2; the occupation is one more of each.
+  // A recursion has 4 functions per label and 2 per blank; the occupation adds one of each.
   const double states = static_cast<double>(sizes.batch * sizes.frames * (sizes.labels + 1));
   stream.count(passes * kLogitFlops * static_cast<double>(args.logits.count()) +
                    kStateFlops * states * (args.write_gradient ? 2 * (4 + 2) + 2 : 4 + 2),

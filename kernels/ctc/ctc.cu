@@ -48,10 +48,10 @@ void ctc(const Stream& stream, const ops::Ctc& args) {
                      labels = args.labels.count() / batch;
   check_limits(rows, args.logits.shape.back());
   if (labels > kCtcMostLabels)
-    throw Error(
-        ExitCode::deck,
-        fmt::format("ctc: {} labels in an utterance, the GPU takes {}", labels, kCtcMostLabels),
-        "leave out or cut longer utterances, or device=cpu");
+    throw Error(ExitCode::deck,
+                fmt::format("ctc: {} labels in an utterance, the GPU kernel takes at most {}",
+                            labels, kCtcMostLabels),
+                "leave out or cut longer utterances, or use device=cpu");
   with_element(args.logits.dtype, [&](auto t) {
     using T = decltype(t);
     const CtcPlan plan(batch, rows / batch, labels, args.vocabulary, sizeof(float));

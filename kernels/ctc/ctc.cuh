@@ -1,13 +1,13 @@
 #pragma once
-// Connectionist temporal classification on the GPU; the steps are said in kernels/ctc/ctc.hpp.
-// 1. ctc_rows_kernel: a warp per row of logits, lane l the columns l + 32 i, so that no sum depends
-//    on where a row lies. Floor: one read of the logits.
-// 2. ctc_lattice_kernel: a block per utterance and direction, thread u blank u and label u, one
-//    barrier a frame (and those of a maximum every kCtcRescale frames); a row of states in shared
-//    memory, emissions fetched two frames ahead. Floor: frames x (latency of 3 exp and a log, of a
-//    barrier), about 0.2 us each.
-// 3. ctc_gradient_kernel: a block per row; what a symbol occupies is summed over its labels by one
-//    thread in their order. Floor: one read and one write of the logits.
+// Connectionist temporal classification on the GPU; the steps are described in kernels/ctc/ctc.hpp.
+// 1. ctc_rows_kernel: one warp per row of logits; lane l has the columns l + 32 i, so that no sum
+//   depends on the address of a row. Floor: one read of the logits.
+// 2. ctc_lattice_kernel: one block per utterance and direction; thread u has blank u and label u.
+//   One barrier per frame (plus those of a maximum every kCtcRescale frames); a row of states is in
+//   shared memory, and emissions are fetched two frames ahead. Floor: frames x (latency of 3 exp
+//   and a log, and of a barrier), about 0.2 us each.
+// 3. ctc_gradient_kernel: one block per row; the occupation of a symbol is summed over its labels
+//   by one thread in their order. Floor: one read and one write of the logits.
 #include "kernels/ctc/ctc.hpp"
 #include "kernels/ctc/symbol_rows.cuh"
 
@@ -15,7 +15,7 @@ namespace choir::cuda {
 
 constexpr int kCtcThreads = kSymbolThreads;
 
-/// A call as its kernels see it.
+/// The arguments of a call for its kernels.
 template <class T>
 struct CtcCall {
   T* logits;
@@ -31,9 +31,9 @@ struct CtcCall {
     return frame_lengths[b] >= 0 && frame_lengths[b] <= frames && label_lengths[b] >= 0 &&
            label_lengths[b] <= half - 2;
   }
-  /// Frames that count; none where a length is wrong.
+  /// Number of valid frames; 0 if a length is out of range.
   __device__ int length(int b) const { return valid(b) ? frame_lengths[b] : 0; }
-  /// Label u of utterance b, from 1; -1 where it is no symbol.
+  /// Label u of utterance b, counted from 1; -1 if it is not a symbol.
   __device__ int label(int b, int u) const {
     const int symbol = labels[std::int64_t{b} * (half - 2) + u - 1];
     return symbol >= 0 && symbol < vocabulary - 1 ? symbol : -1;
@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(kCtcThreads) ctc_rows_kernel(CtcCall<T> call) 
   }
 }
 
-/// Finds the next label of each label's symbol, and whether it is the first. A block per utterance.
+/// Finds the next label with the same symbol for each label, and whether it is the first. One block
+/// per utterance.
 template <class T>
 __global__ void __launch_bounds__(kCtcThreads) ctc_chains_kernel(CtcCall<T> call) {
   const int b = static_cast<int>(blockIdx.x);
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kCtcThreads) ctc_chains_kernel(CtcCall<T> call
   }
 }
 
-/// ln(e^a + e^b) and of three. A NaN in any shows.
+/// ln(e^a + e^b), and the same for three arguments. A NaN in any of them is preserved.
 __device__ inline float log_add(float a, float b) {
   const float high = a > b ? a : b, low = a > b ? b : a;
   return high == -INFINITY ? a + b : high + logf(1.0f + exp_approx(low - high));
@@ -89,8 +90,8 @@ __device__ inline float log_add(float a, float b, float c) {
   return high + logf(exp_approx(a - high) + exp_approx(b - high) + exp_approx(c - high));
 }
 
-/// The states of one utterance in shared memory: two rows of values that have their frame's
-/// emission in them, and what keeps a label from following its equal at once.
+/// The states of one utterance in shared memory: two rows of values that include the emission of
+/// their frame, and the penalties that keep a label from directly following an equal one.
 struct SharedStates {
   float *rows, *skips;
   int half;
@@ -98,7 +99,8 @@ struct SharedStates {
   __device__ float* labels(int step) const { return blanks(step) + half; }
 };
 
-/// One direction over all frames. Returns what was taken off. On return the last row is visible.
+/// Runs one direction over all frames. Returns the sum of the shifts. On return the last row is
+/// visible.
 template <bool kBack>
 __device__ inline double run_lattice(const SharedStates& states, int count, int frames,
                                      const float* emissions, float* out, float* scratch) {
@@ -111,13 +113,14 @@ __device__ inline double run_lattice(const SharedStates& states, int count, int 
   float soon = thread <= count ? emission(0, thread) : 0,
         later = thread <= count ? emission(1, thread) : 0;
   float blank_soon = emission(0, 0), blank_later = emission(1, 0);
-  float largest = -INFINITY;  // of the last row's states of this thread
+  float largest = -INFINITY;  // over the last row's states of this thread
   for (int step = 0; step < frames; ++step) {
     const float here = soon, blank = blank_soon;
     soon = later, blank_soon = blank_later;
     later = thread <= count ? emission(step + 2, thread) : 0;
     blank_later = emission(step + 2, 0);
-    __syncthreads();  // the row before is there, and nobody reads the one that is written now
+    __syncthreads();  // the previous row is complete, and no thread still reads the row to be
+                      // written
     float shift = 0;
     if (step > 0 && step % kCtcRescale == 0) {
       shift = block_reduce<Max, kCtcThreads>(largest, scratch);
@@ -237,7 +240,7 @@ __global__ void __launch_bounds__(kCtcThreads) ctc_gradient_kernel(CtcCall<T> ca
   const float max = call.stats[2 * row], factor = scale / call.stats[2 * row + 1];
   for (int c = thread; c < call.columns; c += kCtcThreads)
     z[c] = from_float<T>(c < call.vocabulary ? exp_approx(to_float(z[c]) - max) * factor : 0.0f);
-  __syncthreads();  // what follows writes over columns of other threads
+  __syncthreads();  // the following code writes columns of other threads
   const float* y = call.emissions + row * half;
   const std::int32_t* chains = call.chains + std::int64_t{b} * half;
   for (int u = thread; u <= count; u += kCtcThreads) {

@@ -10,7 +10,7 @@ namespace {
 
 using namespace lattice;  // NOLINT: of this file
 
-/// Step 1 of one row.
+/// Step 1 for one row.
 template <class T>
 void emit_row(const Utterance<Sum<T>>& u, std::int64_t t, const T* z, std::int64_t vocabulary) {
   const RowSum<T> row = sum_row(z, vocabulary, false);
@@ -21,10 +21,10 @@ void emit_row(const Utterance<Sum<T>>& u, std::int64_t t, const T* z, std::int64
   y[0] = (static_cast<Sum<T>>(z[vocabulary - 1]) - row.max) - log_sum;
   for (std::int64_t i = 1; i <= u.count; ++i)
     y[i] = (static_cast<Sum<T>>(z[u.labels[i - 1]]) - row.max) - log_sum;
-  y[u.count + 1] = 0;  // read beside a state that is never reached
+  y[u.count + 1] = 0;  // read next to a state that is never reached
 }
 
-/// alpha = e^(alpha + beta - largest) of one half of the states; their sum.
+/// alpha = e^(alpha + beta - largest) for one half of the states; returns their sum.
 template <class S>
 S exponentials(S* alpha, const S* beta, std::int64_t first, std::int64_t last, S largest) {
   Vec<S> sum{};
@@ -46,7 +46,7 @@ S largest_sum(const S* alpha, const S* beta, std::int64_t first, std::int64_t la
   return max_of_lanes(most);
 }
 
-/// Step 3 of a row that counts. Uses up its alpha, beta and emissions.
+/// Step 3 for a valid row. Overwrites its alpha, beta and emissions.
 template <class T>
 void write_row(const Utterance<Sum<T>>& u, std::int64_t t, T* z, const ops::Ctc& args,
                double scale) {
@@ -78,7 +78,7 @@ void write_row(const Utterance<Sum<T>>& u, std::int64_t t, T* z, const ops::Ctc&
   }
 }
 
-/// The steps over a batch, in whatever order the threads take them: the bits are the same.
+/// The steps over a batch. Threads may take them in any order; the bits are the same.
 template <class T>
 class Loss {
  public:
@@ -90,8 +90,8 @@ class Loss {
         scale_(args.scale * (args.device_scale ? *args.device_scale : 1.0)),
         plan_(batch_, frames_, args.labels.count() / batch_, args.vocabulary, sizeof(Sum<T>)) {}
 
-  /// Whole utterances where there are many, so that their logits stay in a cache; else step by step
-  /// with the rows of all shared.
+  /// Processes whole utterances if there are many, so that their logits stay in a cache; otherwise
+  /// step by step, with the rows of all utterances shared by the threads.
   void run() const {
     constexpr std::int64_t kManyPerThread = 4;
     if (batch_ >= kManyPerThread * omp_get_max_threads() && !omp_in_parallel()) {
@@ -174,7 +174,8 @@ void best_symbols(const TensorView& logits, std::int64_t vocabulary, const Tenso
       const Sum<T> most = block_max(z, 0, vocabulary);
       std::int64_t c = 0;
       while (c < vocabulary && static_cast<Sum<T>>(z[c]) != most) ++c;
-      symbols[r] = c < vocabulary ? static_cast<std::int32_t>(c) : 0;  // else all are NaN
+      symbols[r] = c < vocabulary ? static_cast<std::int32_t>(c) : 0;  // otherwise all logits are
+                                                                       // NaN
     }
   });
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The states of one utterance on the CPU and the two recursions over its frames (step 2 of
-// kernels/ctc/ctc.hpp), label positions in vectors.
+// kernels/ctc/ctc.hpp), with label positions in vectors.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,7 +17,7 @@ template <class V>
 inline V larger(V a, V b) {
   return a > b ? a : b;
 }
-/// ln(e^a + e^b). A NaN in either shows.
+/// ln(e^a + e^b). A NaN in either is preserved.
 template <class S, class V>
 inline V log_add(V a, V b) {
   const V high = larger(a, b), low = a > b ? b : a;
@@ -36,7 +36,7 @@ inline double log_add_one(S a, S b) {
   return x + std::log(std::exp(static_cast<double>(a) - x) + std::exp(static_cast<double>(b) - x));
 }
 
-/// A row of alpha or beta: blanks 0..U and labels 0..U+1, of which the outermost are never.
+/// A row of alpha or beta: blanks 0..U and labels 0..U+1; the outermost are unreachable.
 template <class S>
 struct States {
   S *blanks, *labels;
@@ -52,7 +52,7 @@ struct States {
   }
 };
 
-/// One utterance of a call in its workspace. S: the type of sums.
+/// One utterance of a call in its workspace. S is the type of sums.
 template <class S>
 struct Utterance {
   S *stats, *emissions, *alphas, *betas, *skips;
@@ -98,7 +98,7 @@ inline void set_never(const States<S>& row, std::int64_t half) {
   std::fill(row.blanks, row.blanks + 2 * half, kNever<S>);
 }
 
-/// Which labels may follow their neighbour at once, and which are of one symbol.
+/// Finds the labels that may directly follow their neighbour, and the labels of the same symbol.
 template <class S>
 inline void link_labels(const Utterance<S>& u) {
   for (std::int64_t i = 1; i <= u.count; ++i) u.last[u.labels[i - 1]] = 0;
@@ -114,7 +114,8 @@ inline void link_labels(const Utterance<S>& u) {
   }
 }
 
-/// What is taken off before frame t is computed from `from`; 0 but for every kCtcRescale frames.
+/// The shift that is subtracted before the frame of `step` is computed from `from`; nonzero only
+/// every kCtcRescale frames.
 template <class S>
 inline S shift_of(const States<S>& from, std::int64_t count, std::int64_t step) {
   if (step % kCtcRescale != 0) return 0;

@@ -1,5 +1,5 @@
-// The recursions of Graves et al. 2006, 4.1, over the 2 U + 1 symbols with blanks in between, in
-// log space as they stand.
+// The recursions of Graves et al. 2006, 4.1, over the 2 U + 1 symbols with blanks in between,
+// implemented literally in log space.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,13 +26,13 @@ double log_sum(const double* z, std::int64_t count) {
 /// One utterance with its log-probabilities y [frames, vocabulary].
 struct Utterance {
   std::vector<double> y;
-  std::vector<std::int64_t> states;  ///< the symbol of each
+  std::vector<std::int64_t> states;  ///< symbol of each state
   std::int64_t frames, vocabulary;
 
   double emission(std::int64_t t, std::size_t s) const {
     return y[static_cast<std::size_t>(t * vocabulary + states[s])];
   }
-  /// A path may come to s from s - 2.
+  /// True if a path may reach s from s - 2.
   bool skips(std::size_t s) const {
     return s >= 2 && s < states.size() && s % 2 == 1 && states[s] != states[s - 2];
   }
@@ -55,7 +55,7 @@ Lattice forward(const Utterance& u) {
   return alpha;
 }
 
-/// The lattice of what follows frame t.
+/// The lattice of continuations after frame t.
 Lattice backward(const Utterance& u) {
   const std::size_t states = u.states.size();
   Lattice beta(static_cast<std::size_t>(u.frames), std::vector<double>(states, kNever));

@@ -1,13 +1,13 @@
 #pragma once
-// Rows of logits over the symbols of a speech model, a warp a row: lane l has the columns l + 32 i,
-// so that no sum depends on where a row lies in memory. Rows are short (up to some thousands).
+// Rows of logits over the symbols of a speech model, one warp per row. Lane l has the columns l +
+// 32 i, so that no sum depends on the address of a row. Rows are short (up to some thousands).
 #include "kernels/cross_entropy/cross_entropy.cuh"
 
 namespace choir::cuda {
 
 constexpr int kSymbolThreads = 256;
 
-/// The OnlineSum of a row of `count` logits by a warp.
+/// The OnlineSum of a row of `count` logits, computed by a warp.
 template <class T>
 __device__ inline OnlineSum sum_of_row(const T* z, int count, int lane) {
   constexpr int kAhead = 8;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kSymbolThreads)
   if (row >= rows) return;
   const T* z = logits + row * columns;
   float most = -INFINITY;
-  int at = vocabulary;  // nothing yet
+  int at = vocabulary;  // no symbol yet
 #pragma unroll 8
   for (int c = lane; c < vocabulary; c += kWarp) {
     const float value = to_float(z[c]);

@@ -1,15 +1,14 @@
 #pragma once
-// Depthwise convolution over time on the GPU. A thread has two neighbouring channels and works on
+// Depthwise convolution over time on the GPU. A thread has two neighbouring channels and processes
 // kDepthwiseTaps taps at a time, so that every number it reads serves all of them from registers.
-// Forward and d_x are one kernel: kDepthwiseTaps frames of outputs from twice as many frames of
-// inputs, the taps in shared memory as lines of channels. Gradients of the weight: the window of
-// inputs slides along the frames, and a warp keeps the sums of its taps and of the bias. Wider
-// filters go in groups of taps.
-// Floor: forward 2 element transfers, backward 3. Per element of bf16 with K = 9, loads and bytes
-// from the first-level cache: forward 0.95 loads (of 4 bytes, 2 channels), 3.8 bytes
-// (with packs of 8 channels and every tap read anew: 18 bytes, and 36 from shared memory instead of
-// 4); gradient of the weight 1.25 loads, 5 bytes in stretches of 16 frames (before: 2.4 loads of
-// 16 bytes, 38 bytes).
+// Forward and d_x are one kernel: kDepthwiseTaps frames of outputs are computed from twice as many
+// frames of inputs, with the taps in shared memory as lines of channels. Gradients of the weight:
+// the window of inputs slides along the frames, and a warp keeps the sums of its taps and of the
+// bias. Wider filters are processed in groups of taps. Floor: forward 2 element transfers, backward
+// 3. Per element of bf16 with K = 9, loads and bytes from the L1 cache: forward 0.95 loads (of 4
+// bytes, 2 channels), 3.8 bytes (with packs of 8 channels and every tap read again: 18 bytes, and
+// 36 from shared memory instead of 4); gradient of the weight 1.25 loads, 5 bytes in runs of 16
+// frames (before: 2.4 loads of 16 bytes, 38 bytes).
 #include "kernels/cpu/frames.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/pair.cuh"
@@ -17,8 +16,8 @@
 namespace choir::cuda {
 
 constexpr int kDepthwiseWarps = 4, kDepthwiseThreads = kDepthwiseWarps * kWarp;
-constexpr int kDepthwiseTaps = 9;  ///< in registers: all of a FastConformer's
-/// Frames of a block of the forward kernel: each warp takes two runs of them.
+constexpr int kDepthwiseTaps = 9;  ///< taps in registers: all of a FastConformer's
+/// Frames of a block of the forward kernel: each warp processes two runs of them.
 constexpr int kDepthwiseFrames = 2 * kDepthwiseWarps * kDepthwiseTaps;
 
 template <class T, bool kPaired>
@@ -29,12 +28,12 @@ struct DepthwiseArguments {
   const T *x, *weight, *bias, *history;  ///< bias and history may be nullptr
   T* y;
   const std::int32_t* lengths;
-  std::int64_t tokens, width, chunks;  ///< chunks of frames to a sample
+  std::int64_t tokens, width, chunks;  ///< chunks of frames per sample
   int taps, left;
-  bool reversed;  ///< d_x: the taps from last to first
+  bool reversed;  ///< for d_x: the taps from last to first
 };
 
-/// The taps of a tile of channels as lines, zeros behind the last one.
+/// The taps of a tile of channels as lines, followed by zeros.
 template <class T, int kTile>
 __device__ inline void fill_depthwise_taps(const DepthwiseArguments<T>& a, std::int64_t tile,
                                            int lines_used, float* lines) {
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kDepthwiseThreads)
     depthwise_conv_kernel(DepthwiseArguments<T> a) {
   using Pair = Pairs<T, kPaired>;
   constexpr int kWide = Pair::kWide, kTile = kDepthwiseTile<T, kPaired>, kTaps = kDepthwiseTaps;
-  auto* const lines = dynamic_shared<float>();  // [taps, in whole groups][kTile]
+  auto* const lines = dynamic_shared<float>();  // [taps, rounded up to whole groups][kTile]
   const int groups = (a.taps + kTaps - 1) / kTaps;
   const std::int64_t tile = std::int64_t{blockIdx.y} * kTile;
   fill_depthwise_taps<T, kTile>(a, tile, groups * kTaps, lines);
@@ -73,7 +72,7 @@ __global__ void __launch_bounds__(kDepthwiseThreads)
       for (int k = 0; k < kWide; ++k)
         sum[q][k] = a.bias == nullptr ? 0.0f : to_float(a.bias[c + k]);
     for (int g = 0; t < valid && g < groups; ++g) {
-      // Frame n of these serves output q by tap n - q.
+      // Frame n of these contributes to output q with tap n - q.
       const std::int64_t from = t + g * kTaps - a.left;
       typename Pair::Raw raw[2 * kTaps - 1];
 #pragma unroll
@@ -118,7 +117,8 @@ struct DepthwiseWeightArguments {
   float* partials;  ///< [blocks][taps + 1][stride]
 };
 
-/// Adds up frames [from, to) of one sample: d_y times x `shift` + 0, 1 ... frames away, and d_y.
+/// Adds up frames [from, to) of one sample: the products of d_y and x `shift` + 0, 1 ... frames
+/// away, and d_y.
 template <class T, bool kPaired>
 __device__ inline void add_depthwise_run(
     const T* x, const T* d_y, std::int64_t width, std::int64_t from, std::int64_t to,
@@ -129,7 +129,8 @@ __device__ inline void add_depthwise_run(
   const auto input = [&](std::int64_t frame) {
     return frame >= 0 && frame < valid ? Pair::read(x + frame * width) : Pair::zero();
   };
-  // Frame t + shift + k is in window[(t - from + k) % kTaps]: kTaps frames later all is as before.
+  // Frame t + shift + k is in window[(t - from + k) % kTaps]; the indices repeat after kTaps
+  // frames.
   float window[kTaps][kWide];
 #pragma unroll
   for (int k = 0; k < kTaps - 1; ++k) Pair::unpack(input(from + shift + k), window[k]);
@@ -155,7 +156,7 @@ __device__ inline void add_depthwise_run(
   }
 }
 
-/// A group of taps by blockIdx.z; the warps of a block have a stretch of its rows each.
+/// blockIdx.z selects a group of taps; each warp of a block has a run of its rows.
 template <class T, bool kPaired>
 __global__ void __launch_bounds__(kDepthwiseThreads)
     depthwise_conv_weight_kernel(DepthwiseWeightArguments<T> a) {
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(kDepthwiseThreads)
   float* const to = a.partials + (blockIdx.x * std::int64_t{a.taps + 1} + tap) * a.stride + tile;
   join_lines<kDepthwiseWarps, kTaps + 1, kWide>(sum, shared, to, a.stride, taps, channels);
   if (tap > 0) return;
-  // The bias has the line behind all taps.
+  // The bias has the line after all taps.
   for (int i = static_cast<int>(threadIdx.x); i < channels; i += kDepthwiseThreads) {
     float total = 0;
 #pragma unroll

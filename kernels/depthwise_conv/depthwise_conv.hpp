@@ -21,7 +21,7 @@ CHOIR_CUDA_KERNEL void depthwise_conv_forward(const Stream& stream, const ops::D
 CHOIR_CUDA_KERNEL void depthwise_conv_backward(const Stream& stream,
                                                const ops::DepthwiseConvBackward& args);
 
-/// Rows are frames; lines of sums: the taps and the bias.
+/// Rows are frames; the lines of sums are the taps and the bias.
 inline RowSumPlan depthwise_conv_plan(const Shape& x) {
   return {x[0] * x[1], x[2], 264, 64};
 }

@@ -4,8 +4,9 @@
 #include "kernels/cpu/row_blocks.hpp"
 #include "kernels/depthwise_conv/depthwise_conv.hpp"
 
-// Work is done in tiles of frames and channels: the frames a tile reads are widened into a buffer,
-// with zeros where none count, so that the inner loops know neither edges nor element types.
+// The convolution is computed in tiles of frames and channels. The frames that a tile reads are
+// converted into a buffer, with zeros for invalid frames, so that the inner loops handle neither
+// edges nor element types.
 
 namespace choir::cpu {
 namespace {
@@ -17,15 +18,15 @@ constexpr std::int64_t kWide = 16;     // vectors of channels
 constexpr std::int64_t kTaps = ops::kWidestDepthwise;
 constexpr std::int64_t kBuffer = kTile + kGroup + kTaps + kTapGroup;
 
-/// A stretch of frames of one sample and one vector of channels.
+/// A range of frames of one sample and one vector of channels.
 template <class T>
 struct Source {
-  const T* frames = nullptr;   ///< of frame 0
-  const T* history = nullptr;  ///< of frame -left, or none
+  const T* frames = nullptr;   ///< address of frame 0
+  const T* history = nullptr;  ///< address of frame -left, or nullptr
   std::int64_t left = 0, valid = 0, width = 0;
 };
 
-/// buffer[m] = frame first + m for m < count, 0 where none counts.
+/// buffer[m] = frame first + m for m < count, or 0 if it is invalid.
 template <class T, class Access>
 void widen(const Source<T>& from, std::int64_t first, std::int64_t count, const Access& access,
            Vec<T>* buffer) {
@@ -55,7 +56,7 @@ inline void convolve(const V* in, const V* taps, std::int64_t count, V start, V*
   for (std::int64_t q = 0; q < kGroup; ++q) out[q] = sum[q];
 }
 
-/// y [kTile] for the frames of a tile; those from `valid` on get 0.
+/// Computes y [kTile] for the frames of a tile; frames from `valid` on get 0.
 template <class T, class Access>
 void convolve_tile(const Vec<T>* buffer, const Vec<T>* taps, std::int64_t count, Vec<T> start,
                    std::int64_t frames, std::int64_t valid, const Access& access, T* y,
@@ -91,8 +92,8 @@ void correlate_tile(const V* x, const V* g, std::int64_t frames, std::int64_t ta
   access.store(at, access.load(at) + bias);
 }
 
-/// Asks for rows [first, first + count) below `end`, those of the next tile: a tile walks down
-/// columns, which the hardware does not foresee.
+/// Prefetches rows [first, first + count) below `end`, those of the next tile: a tile moves down
+/// columns, which the hardware does not predict.
 template <int kWrite, class T>
 void fetch_rows(const T* x, std::int64_t first, std::int64_t count, std::int64_t end,
                 std::int64_t width) {
@@ -102,7 +103,7 @@ void fetch_rows(const T* x, std::int64_t first, std::int64_t count, std::int64_t
   for (; from < to; from += 64) __builtin_prefetch(from, kWrite);
 }
 
-/// body(sample, first frame, frames) for tiles of rows [first, last) that lie in one sample.
+/// Calls body(sample, first frame, frames) for tiles of rows [first, last) within one sample.
 template <class Body>
 void for_tiles(std::int64_t first, std::int64_t last, std::int64_t tokens, const Body& body) {
   for (std::int64_t r = first; r < last;) {
@@ -132,7 +133,7 @@ struct TapTile {
   }
 };
 
-/// body(v, c, access) for the vectors of the tile of channels at `first`.
+/// Calls body(v, c, access) for the vectors of the tile of channels at `first`.
 template <class T, class Body>
 void for_tile_vectors(std::int64_t first, std::int64_t width, const Body& body) {
   const std::int64_t end = first + kWide * kLanes<T>;
@@ -170,7 +171,7 @@ void depthwise_conv_forward(const ops::DepthwiseConv& args) {
           const Source<T> source{x + b * tokens * width + c,
                                  history == nullptr ? nullptr : history + b * left * width + c,
                                  left, valid, width};
-          // Beyond what the last group of frames reads.
+          // Includes the frames that the last group reads.
           widen(source, t - left, n + kGroup + taps - 1, access, buffer);
           convolve_tile(buffer, weight.taps[v], taps, bias == nullptr ? V{} : access.load(bias + c),
                         n, valid - t, access,
@@ -218,7 +219,7 @@ void depthwise_conv_backward(const ops::DepthwiseConvBackward& args) {
                       if (!sums) return;
                       const Source<T> s{x + at + c, nullptr, 0, valid, width};
                       widen(s, t - left, n + taps - 1, access, in);
-                      // Taps that are not there meet zeros.
+                      // Missing taps are multiplied with zeros.
                       for (std::int64_t m = n + taps - 1; m < n + taps - 1 + kTapGroup; ++m)
                         in[m] = V{};
                       correlate_tile(in, gradient + right, n, taps, access,
@@ -229,7 +230,7 @@ void depthwise_conv_backward(const ops::DepthwiseConvBackward& args) {
   };
   parallel_ranges(blocks.count, blocks.rows_per_block * width * taps, run);
   if (!sums) return;
-  // Columns of the sums are channels, those of the weight taps.
+  // Columns of the sums are channels; columns of the weight are taps.
   parallel_ranges(width, (taps + 1) * blocks.count, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 0; i <= taps; ++i) {
       const TensorView& to = i < taps ? args.d_weight : args.d_bias;

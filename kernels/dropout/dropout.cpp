@@ -10,7 +10,7 @@ namespace choir::ops {
 void dropout(const Stream& stream, const Dropout& args) {
   check_tensor(args.in, args.in.dtype, args.in.count(), "in");
   check_tensor(args.out, args.in.dtype, args.in.count(), "out");
-  // NaN is refused too. Above 1 - 2^-32 the threshold would not fit 32 bits.
+  // NaN is refused, too. Above 1 - 2^-32 the threshold would not fit into 32 bits.
   CHOIR_CHECK(args.probability >= 0 && args.probability <= 1 - 0x1p-32, "probability {}",
               args.probability);
   CHOIR_CHECK(std::isfinite(args.factor), "factor {}", args.factor);

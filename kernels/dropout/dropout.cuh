@@ -1,5 +1,5 @@
 #pragma once
-// Dropout on the GPU, the same words and so the same bits as on the CPU
+// Dropout on the GPU, with the same words and therefore the same bits as on the CPU
 // (kernels/dropout/dropout.hpp). Floor: 2 element transfers. A call of Philox is about 50
 // instructions for four elements, 13 per element with the rest: below the 28 per 16-bit element
 // that an H200 has time for at 4.3 TB/s.
@@ -20,13 +20,13 @@ struct DropoutArguments {
   std::uint32_t threshold;
   float factor;  ///< factor / (1 - p)
   std::int64_t first_sample;
-  const std::int64_t* first_sample_on_device;  ///< or nullptr
-  const std::int64_t* sample_ids;              ///< or nullptr: consecutive
+  const std::int64_t* first_sample_on_device;  ///< may be nullptr
+  const std::int64_t* sample_ids;              ///< may be nullptr: consecutive
   std::uint32_t first_position;
-  std::uint32_t first_group;  ///< of four features, before those of the rows
+  std::uint32_t first_group;  ///< groups of four features before those of the rows
 };
 
-/// A thread keeps or drops one pack; without packs, up to four elements that share a call.
+/// A thread keeps or drops one pack; without packs, up to four elements that share a Philox call.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads) dropout_kernel(DropoutArguments<T> a) {
   using Wide = Access<T, kPacked>;

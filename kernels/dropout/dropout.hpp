@@ -1,7 +1,7 @@
 #pragma once
 // Dropout by Philox 4x32-10 of global coordinates; one call of the generator gives four features.
 // Floor per element: 2 transfers; about 25 integer operations, which wide vectors hide behind
-// memory.
+// memory accesses.
 #include <cmath>
 
 #include "choir/ops/dropout.hpp"
@@ -9,7 +9,7 @@
 
 namespace choir {
 
-/// A word of the generator below this drops its element.
+/// Elements whose word of the generator is below this are dropped.
 inline std::uint32_t dropout_threshold(double probability) {
   return static_cast<std::uint32_t>(std::ceil(probability * 0x1p32));
 }

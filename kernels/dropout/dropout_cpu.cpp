@@ -7,7 +7,7 @@
 namespace choir::cpu {
 namespace {
 
-/// factor where the word reaches the threshold, else 0.
+/// `factor` if the word is at least the threshold, otherwise 0.
 inline Floats factors_of(const std::uint32_t* words, std::uint32_t threshold, float factor) {
   Words w;
   std::memcpy(&w, words, sizeof w);
@@ -29,7 +29,7 @@ void drop(const T* in, T* out, const std::uint32_t* words, std::int64_t n, std::
   });
 }
 
-/// Nothing is dropped.
+/// Probability 0: nothing is dropped.
 template <class T>
 void multiply(const ops::Dropout& args) {
   const auto factor = static_cast<Sum<T>>(args.factor);

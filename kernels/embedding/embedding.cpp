@@ -55,7 +55,8 @@ void embedding_forward(const Stream& stream, const EmbeddingForward& args) {
                (terms + 1) * as_bytes(args.out) + as_bytes(args.ids));
   if (on_cuda(stream)) return cuda::embedding_forward(stream, args);
   if (!computes(stream)) return;
-  CHOIR_CHECK(!args.first_position_on_device, "a position that the device knows, on the CPU");
+  CHOIR_CHECK(!args.first_position_on_device,
+              "a position in device memory is for the CUDA device only");
   check_ids(args.ids, args.table.shape.rows(), args.vocabulary, args.spliced);
   with_element(dtype, [&](auto t) { cpu::embedding_forward<decltype(t)>(args); });
 }

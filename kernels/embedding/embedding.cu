@@ -9,7 +9,8 @@
 namespace choir::cuda {
 namespace {
 
-/// Threads of a block that shares rows of `items` accesses: columns over x, as many as are of use.
+/// Thread layout of a block that shares rows of `items` accesses: columns over x, as many as are
+/// useful.
 dim3 row_threads(std::int64_t items) {
   unsigned lanes = 1;
   while (lanes < kWarp && lanes < items) lanes *= 2;
@@ -20,7 +21,7 @@ void check_rows(std::int64_t rows) {
   CHOIR_CHECK(rows < std::int64_t{1} << 31, "{} rows in one embedding", rows);
 }
 
-/// What a workspace holds at an offset.
+/// The workspace at an offset, as P.
 template <class P>
 P* at(const TensorView& workspace, std::int64_t offset) {
   return reinterpret_cast<P*>(static_cast<std::byte*>(workspace.data) + offset);
@@ -64,7 +65,7 @@ void add_segments(const Stream& stream, const List& list, std::int64_t items, st
   });
 }
 
-/// All levels.
+/// Adds all levels.
 template <class T, class List>
 void add_rows(const Stream& stream, const EmbeddingPlan& plan, const List& list, const T* values,
               float* total, const TensorView& workspace) {

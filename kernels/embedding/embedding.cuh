@@ -1,17 +1,17 @@
 #pragma once
 // Rows of a table by token id, and sums of rows by token id.
-// Forward: teams of up to 32 lanes take a row each, several rows in flight. Floor per element: 2
-// transfers, 3 with positions (tables come from L2); nothing to compute.
-// Backward: the ids are sorted with their places (radix_sort.cuh), so that rows of one id are
-// neighbours in ascending order. Teams add segments of kSegment sorted rows, one row after the
-// other; an id that lies wholly within a segment is added to the table at once, what of an id ends
-// or begins there is left as the sum of a "place", two for every segment. The places are a sorted
-// list again, and so on until one segment is left. The order of additions depends on the sorted
-// ids, never on the card; no two threads write one element of the table; one id that fills the
-// batch is spread over as many teams as any other batch. Learned positions are sums of rows by
-// their index: the same kernel, the sorted list computed. Floor per element: 1 read (2 with
-// positions), 2 f32 transfers of every table row that occurs, 1/16 for places.
-// An id outside the table gives zeros forward and nothing backward.
+// Forward: teams of up to 32 lanes take one row each, with several rows in flight. Floor per
+// element: 2 transfers, 3 with positions (tables come from L2); nothing to compute.
+// Backward: the ids are sorted together with their row indices (radix_sort.cuh), so that rows of
+// one id are neighbours in ascending order. Teams add segments of kSegment sorted rows, one row
+// after the other. An id that is wholly within a segment is added to the table directly; the part
+// of an id that ends or begins in the segment is left as the sum of a "place", two per segment. The
+// places are again a sorted list, and so on until one segment is left. The order of additions
+// depends on the sorted ids, never on the GPU; no two threads write one element of the table; an id
+// that fills the batch is spread over as many teams as any other batch. Learned positions are sums
+// of rows by their index and use the same kernel with a computed sorted list. Floor per element: 1
+// read (2 with positions), 2 f32 transfers of every table row that occurs, 1/16 for places.
+// An id outside the table gives zeros in forward and nothing in backward.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/blackwell.cuh"
 #include "kernels/embedding/embedding_plan.hpp"
@@ -76,8 +76,8 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(kRowThreads)
   }
 }
 
-/// A sorted list of keys below `limit` (others are nobody's and lie anywhere), each with the row
-/// that is to be added: -1 for none.
+/// A sorted list of keys below `limit` (other keys have no row and may be anywhere), each with the
+/// row to be added, or -1 for none.
 struct SortedRows {
   const std::uint32_t *keys, *order;
   std::uint32_t limit;
@@ -85,10 +85,10 @@ struct SortedRows {
   __device__ std::int64_t row(std::int64_t i) const { return static_cast<std::int32_t>(order[i]); }
 };
 
-/// The list of n rows by index within their sample: `longer` keys have one row more than the
-/// `samples` of the rest.
+/// The list of n rows by index within their sample: the first `longer` keys have one row more than
+/// the `samples` of the others.
 struct RowsByPosition {
-  std::uint32_t limit;  ///< tokens that are no padding
+  std::uint32_t limit;  ///< tokens without padding
   std::uint32_t tokens;
   Divisor samples, samples_and_one;
   std::uint32_t longer;
@@ -113,14 +113,13 @@ struct RowsByPosition {
   }
 };
 
-/// Where a segment leaves sums that go on beyond it; nullptrs at the last level.
+/// Memory for sums of a segment that continue beyond it; nullptrs at the last level.
 struct Places {
   std::uint32_t *keys, *order;
   float* sums;  ///< [2 segments, width]
 };
 
-/// total[key] += sum of its rows. Grid: segments over x, columns over y. Threads likewise,
-/// reversed.
+/// total[key] += sum of its rows. Grid: segments over x, columns over y. Threads: the reverse.
 template <class T, class List, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads)
     add_segments_kernel(List list, std::int64_t items, std::int64_t width, const T* values,
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
   std::uint32_t key = list.key(first);
   bool from_before = first > 0 && key < list.limit && list.key(first - 1) == key;
-  int place = 0;  // of the segment's two, the next one to be written
+  int place = 0;  // the next of the segment's two places to be written
   float sum[kWide] = {};
   const auto leave = [&](std::uint32_t of, bool with_sum) {
     const std::int64_t at = 2 * segment + place++;
@@ -194,7 +193,7 @@ __global__ void __launch_bounds__(kRowThreads)
     close();
   } else {
     leave(key, true);
-    if (place == 1) leave(key, false);  // or an empty place would tear the id's places apart
+    if (place == 1) leave(key, false);  // an empty place would separate the id's places
   }
   constexpr std::uint32_t kNobody = 0xffffffffu;
   if (places.keys != nullptr)

@@ -1,9 +1,8 @@
 #pragma once
-// Rows of a table by token id, plus rows of learned positions.
-// Backward on the CPU scatters sums: threads share the columns, every thread walks all rows in
-// order, so no two touch one element and the order of additions never changes (no atomics, no
-// sorting). Floor per element: forward 2 (3 with positions) transfers, backward 1 read and 2 of the
-// gradient.
+// Rows of a table by token id, plus rows of learned positions. Backward on the CPU scatters sums:
+// threads share the columns and every thread processes all rows in order, so no two threads write
+// one element and the order of additions never changes (no atomics, no sorting). Floor per element:
+// forward 2 (3 with positions) transfers, backward 1 read and 2 of the gradient.
 #include "choir/ops/embedding.hpp"
 #include "kernels/cuda_kernel.hpp"
 
@@ -14,7 +13,7 @@ template <class T>
 void embedding_forward(const ops::EmbeddingForward& args);
 template <class T>
 void embedding_backward(const ops::EmbeddingBackward& args);
-/// Largest and smallest id; for the check that every id lies in the table.
+/// The smallest and largest id, to check that all ids are in the table.
 struct IdRange {
   std::int32_t lowest, highest;
 };

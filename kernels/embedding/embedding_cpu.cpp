@@ -17,7 +17,7 @@ IdRange id_range(const TensorView& ids) {
 
 namespace {
 
-/// y += x, where there is one.
+/// y += x, if x is not nullptr.
 template <class T>
 void add_row(const T* x, std::int64_t width, T* y) {
   if (x == nullptr) return;
@@ -81,7 +81,7 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
   parallel_ranges(groups, kColumns * rows, [&](std::int64_t first, std::int64_t last) {
     const std::int64_t begin = first * kColumns;
     const std::int64_t end = last * kColumns < width ? last * kColumns : width;
-    std::int64_t token_index = 0;  // r % tokens without a division
+    std::int64_t token_index = 0;  // r % tokens, computed without a division
     for (std::int64_t r = 0; r < rows; ++r) {
       const T* dy = d_out + r * width;
       const std::int64_t id = ids[r] - args.first_id;

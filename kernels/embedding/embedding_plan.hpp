@@ -1,23 +1,23 @@
 #pragma once
-// What embedding_backward needs beside its tensors on the cuda device, and where in its workspace:
-// a function of the shape alone, so that any machine can plan for a GPU.
+// Workspace layout of embedding_backward on the CUDA device. It depends on the shape alone, so that
+// any machine can plan for a GPU.
 #include <bit>
 #include <cstdint>
 
 namespace choir {
 
 struct EmbeddingPlan {
-  /// Sorted rows are added in segments of this many, which fixes the order of additions.
+  /// Number of sorted rows that are added as one segment, which fixes the order of additions.
   static constexpr std::int64_t kSegment = 64;
-  static constexpr std::int64_t kSortTile = 2048;  ///< rows a block sorts
+  static constexpr std::int64_t kSortTile = 2048;  ///< rows sorted by a block
   static constexpr int kMaxDigitBits = 8;
 
   std::int64_t rows, vocabulary, width;
   int passes, digit_bits;  ///< of the radix sort; keys are 0 .. vocabulary (outside the table)
   std::int64_t bytes = 0;
   std::int64_t keys[2], order[2], tile_counts, digit_counts;  ///< offsets into the workspace
-  /// What is left of the segments: level 0 are two places for every segment of rows, level 1 two
-  /// for every segment of level 0, and so on. Offsets and counts.
+  /// Sums left by the segments: level 0 has two places for every segment of rows, level 1 two for
+  /// every segment of level 0, and so on. Offsets and counts.
   static constexpr int kMaxLevels = 8;
   int levels = 0;
   std::int64_t places[kMaxLevels], place_keys[kMaxLevels], place_order[kMaxLevels],

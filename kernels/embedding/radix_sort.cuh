@@ -1,10 +1,10 @@
 #pragma once
-// Stable sort of 32-bit keys, each with the place it came from, by one digit of a few bits after
-// the other from the lowest (Knuth, TAOCP 3, 5.2.5). A pass is three kernels: every tile of keys
-// counts its digits; the counts of each digit are summed up over the tiles; every tile moves its
-// keys behind those of smaller digits, of earlier tiles, of earlier warps and lanes. Integers only
-// and nothing left to chance. Floor: 16 bytes a key and pass, which is nothing beside the rows that
-// are sorted; launches decide.
+// Stable sort of 32-bit keys with their original positions, one digit of a few bits after the other
+// from the lowest (Knuth, TAOCP 3, 5.2.5). A pass has three kernels: every tile of keys counts its
+// digits; the counts of each digit are summed over the tiles; every tile moves its keys behind
+// those of smaller digits, of earlier tiles, and of earlier warps and lanes. Only integers are
+// used, and the result is deterministic. Floor: 16 bytes per key and pass, which is negligible
+// compared with the sorted rows; the launches dominate.
 #include "kernels/cuda/collective.cuh"
 #include "kernels/embedding/embedding_plan.hpp"
 
@@ -16,8 +16,8 @@ constexpr int kKeysPerLane = static_cast<int>(EmbeddingPlan::kSortTile) / kSortT
 constexpr int kMaxDigits = 1 << EmbeddingPlan::kMaxDigitBits;
 static_assert(kMaxDigits <= kSortThreads);
 
-/// One pass: keys[i] from place order[i], or for the first pass ids less `first_id` that lie in
-/// [0, limit) (others become `limit`) from place i.
+/// One pass over keys[i] with positions order[i]. In the first pass the keys are ids minus
+/// `first_id` if in [0, limit) (others become `limit`), with positions i.
 struct SortPass {
   const std::int32_t* ids;  ///< nullptr after the first pass
   std::int32_t first_id;
@@ -38,14 +38,14 @@ struct SortPass {
   }
 };
 
-/// Index of the k-th key of this lane; a warp's keys are neighbours.
+/// Index of the k-th key of this lane; the keys of a warp are neighbours.
 __device__ inline std::int64_t sort_index(int k) {
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   return std::int64_t{blockIdx.x} * EmbeddingPlan::kSortTile + (warp * kKeysPerLane + k) * kWarp +
          lane;
 }
 
-/// tile_counts[d, tile] = keys of the tile with digit d. Grid: tiles.
+/// tile_counts[d, tile] = number of keys of the tile with digit d. Grid: tiles.
 __global__ void __launch_bounds__(kSortThreads) count_digits_kernel(SortPass pass) {
   CHOIR_SHARED_ARRAY(std::uint32_t, counts, kMaxDigits);
   const int thread = static_cast<int>(threadIdx.x);
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kSortThreads) count_digits_kernel(SortPass pas
     pass.tile_counts[std::int64_t{thread} * gridDim.x + blockIdx.x] = counts[thread];
 }
 
-/// tile_counts[d, tile] becomes the sum over earlier tiles, digit_counts[d] that over all. Grid:
-/// digits.
+/// tile_counts[d, tile] becomes the sum over earlier tiles, digit_counts[d] the sum over all tiles.
+/// Grid: digits.
 __global__ void __launch_bounds__(kSortThreads)
     sum_tiles_kernel(SortPass pass, std::int64_t tiles) {
   CHOIR_SHARED_ARRAY(std::uint32_t, scratch, kSortWarps);
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kSortThreads)
   if (threadIdx.x == 0) pass.digit_counts[blockIdx.x] = before;
 }
 
-/// Every key and its place to where it belongs by this digit. Grid: tiles.
+/// Moves every key with its position to its index by this digit. Grid: tiles.
 __global__ void __launch_bounds__(kSortThreads) move_keys_kernel(SortPass pass) {
-  CHOIR_SHARED_ARRAY(std::uint32_t, next, kSortWarps * kMaxDigits);  // where a warp's next key goes
+  CHOIR_SHARED_ARRAY(std::uint32_t, next, kSortWarps * kMaxDigits);  // index of a warp's next key
   CHOIR_SHARED_ARRAY(std::uint32_t, scratch, kSortWarps);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
   std::uint32_t* mine = next + thread / kWarp * kMaxDigits;

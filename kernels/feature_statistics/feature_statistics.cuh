@@ -1,9 +1,9 @@
 #pragma once
 // Normalisation of features per utterance and bin on the GPU: a block owns 32 bins of an utterance,
-// a lane a bin (128 bytes a load), a warp every 32nd frame. Floor:
+// one per lane (128 bytes per load), and each warp takes every 32nd frame. Floor: see
 // kernels/feature_statistics/feature_statistics.hpp; the second and third pass read from L2. A
-// thread sums its frames (every 32nd) in f32, the 32 sums of a bin in f64, in order: nothing
-// depends on the padding or the batch.
+// thread sums its frames (every 32nd) in f32, the 32 sums of a bin are added in f64, in order: the
+// result does not depend on the padding or the batch.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/feature_statistics/feature_statistics.hpp"
 
@@ -11,11 +11,11 @@ namespace choir::cuda {
 
 constexpr int kFeatureWarps = 32, kFeatureThreads = kFeatureWarps * kWarp;
 
-/// The sum of value over the warps, for every lane; all threads get that of their lane.
+/// Sums value over the warps for every lane; all threads get the sum of their lane.
 __device__ inline double sum_over_warps(float value, float* scratch) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  __syncthreads();  // an earlier call's readers are done
+  __syncthreads();  // readers of an earlier call are done
   scratch[warp * kWarp + lane] = value;
   __syncthreads();
   double sum = 0;
@@ -24,7 +24,7 @@ __device__ inline double sum_over_warps(float value, float* scratch) {
   return sum;
 }
 
-/// x [B, frames, bins]; `parts` blocks for the bins of an utterance.
+/// x [B, frames, bins]; an utterance has `parts` blocks for its bins.
 __global__ void __launch_bounds__(kFeatureThreads)
     normalise_features_kernel(float* x, const std::int32_t* lengths, std::int64_t frames, int bins,
                               unsigned parts) {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kFeatureThreads)
 #pragma unroll 4
   for (std::int64_t t = warp; t < n; t += kFeatureWarps)
     column[t * bins] = (column[t * bins] - mean) * scale;
-  // The first frame behind them that is this warp's.
+  // Begins at this warp's first frame at or after n.
   for (std::int64_t t = n + (warp + kFeatureWarps - n % kFeatureWarps) % kFeatureWarps; t < end;
        t += kFeatureWarps)
     column[t * bins] = 0.0f;

@@ -1,8 +1,8 @@
 #pragma once
-// Normalisation of features per utterance and bin: two passes over the frames that count (mean,
-// then squared distances from it), a third that writes. Sums of short blocks of frames in the type
-// of the features, those of the blocks in f64; the order is that of the frames of the utterance.
-// Floor: 2 element transfers; the second and third pass find an utterance in the cache (1,000
+// Normalisation of features per utterance and bin: two passes over the valid frames (mean, then
+// squared distances from it) and a third that writes. Short blocks of frames are summed in the type
+// of the features, the sums of the blocks in f64, in the order of the frames of the utterance.
+// Floor: 2 element transfers; the second and third pass read an utterance from the cache (1,000
 // frames of 80 are 320 KB).
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
@@ -10,7 +10,7 @@
 
 namespace choir {
 
-/// Added to the standard deviation.
+/// Constant added to the standard deviation.
 inline constexpr double kStandardDeviationGuard = 1e-5;
 
 namespace cpu {

@@ -9,9 +9,9 @@
 namespace choir::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 32;  // frames whose sum is not f64
+constexpr std::int64_t kBlock = 32;  // frames summed in the type of the features
 
-/// Sum of f(x) over n frames of a vector of bins.
+/// Sums f(x) over n frames of a vector of bins.
 template <class T, class Access, class F>
 void column_sums(const T* x, std::int64_t n, std::int64_t bins, Access access, double* sums,
                  const F& f) {
@@ -24,7 +24,7 @@ void column_sums(const T* x, std::int64_t n, std::int64_t bins, Access access, d
   }
 }
 
-/// A vector of bins of one utterance: n frames that count.
+/// Normalises a vector of bins of one utterance with n valid frames.
 template <class T, class Access>
 void normalise(T* x, std::int64_t n, std::int64_t bins, Access access) {
   double sums[kLanes<T>];

@@ -31,7 +31,7 @@ FsqNumbers fsq_numbers(const ops::FsqLevels& levels) {
 namespace ops {
 namespace {
 
-/// Columns of a row are whole vectors; their number.
+/// Checks that the columns of a row are whole vectors and returns the number of vectors.
 std::int64_t check_vectors(const FsqLevels& levels, const TensorView& x, const char* name) {
   CHOIR_CHECK(levels.count >= 1 && levels.count <= FsqLevels::kMost, "{} levels", levels.count);
   for (int d = 0; d < levels.count; ++d)
@@ -54,10 +54,11 @@ void check_indices(const FsqLevels& levels, const TensorView& indices) {
 
 FsqLevels FsqLevels::parse(std::string_view text, const std::string& key) {
   const auto refuse = [&](const std::string& why) {
-    throw DeckError(fmt::format("{} = \"{}\": {}", key, text, why),
-                    fmt::format("up to {} numbers of levels from 2 on, with a product of at most "
-                                "{}: \"8,5,5,5\"",
-                                kMost, kMostCodes));
+    throw DeckError(
+        fmt::format("{} = \"{}\": {}", key, text, why),
+        fmt::format("give up to {} numbers of levels, each at least 2, with a product of at "
+                    "most {}, such as \"8,5,5,5\"",
+                    kMost, kMostCodes));
   };
   FsqLevels levels;
   for (const std::string& word : split(std::string(text), ',')) {
@@ -65,14 +66,14 @@ FsqLevels FsqLevels::parse(std::string_view text, const std::string& key) {
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (problem != std::errc() || end != word.data() + word.size())
       refuse(fmt::format("'{}' is not a number", word));
-    if (number < 2) refuse(fmt::format("{} levels hold nothing", number));
+    if (number < 2) refuse(fmt::format("{} levels are too few", number));
     if (levels.count == kMost) refuse(fmt::format("more than {} numbers", kMost));
     // Each factor is checked before the next one, so that products do not overflow.
     if (number > kMostCodes || levels.codes() * number > kMostCodes)
       refuse(fmt::format("more than {} codes", kMostCodes));
     levels.of[static_cast<std::size_t>(levels.count++)] = number;
   }
-  if (levels.count == 0) refuse("there is none");
+  if (levels.count == 0) refuse("no levels given");
   return levels;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// Finite scalar quantisation: a thread has one element, or one vector of a codebook; formulas in
-// kernels/fsq/fsq.hpp. The constants of a number are read from the arguments by index, which the
-// constant cache serves: neighbouring threads want different ones, eight at most. What limits the
-// step is elsewhere by orders of magnitude.
+// Finite scalar quantisation: a thread has one element, or one vector of a codebook; formulas are
+// in kernels/fsq/fsq.hpp. The constants of a number are read from the kernel arguments by index,
+// through the constant cache: neighbouring threads need different ones, eight at most. The cost of
+// a step is elsewhere by orders of magnitude.
 #include "choir/ops/fsq.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     for (int d = 0; d < numbers.count; ++d) {
       const FsqConstant c = numbers.of[d];
       const float q = rintf(to_float(codes[v * numbers.count + d]) * c.half);
-      // The order of the arguments makes a NaN the lowest level.
+      // The order of the arguments maps NaN to the lowest level.
       const float level = fminf(fmaxf(q + c.half, 0.0f), static_cast<float>(c.levels - 1));
       index += static_cast<std::int32_t>(level) * base;
       base *= c.levels;

@@ -1,15 +1,15 @@
 #pragma once
-// Finite scalar quantisation, element by element. The CPU computes in f64 whatever the type is, so
-// that its codes are those of the reference; a GPU in f32, where a number within rounding of a
-// threshold may fall on its other side. Floor per element: forward 2 transfers, backward 3, and a
-// tanh; indices and codes read or write an integer for a few elements. A row is some tens of
-// numbers: all of it is small beside the products around it.
+// Finite scalar quantisation, element by element. The CPU computes in f64 for all types, so that
+// its codes equal those of the reference. A GPU computes in f32, where a number within rounding of
+// a threshold may end up on the other side. Floor per element: forward 2 transfers, backward 3, and
+// a tanh; indices and codes read or write an integer per few elements. A row has some tens of
+// numbers, which is small compared with the products around it.
 #include "choir/ops/fsq.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir {
 
-/// What the levels of one number are in its formulas.
+/// The constants of the formulas for the levels of one number.
 struct FsqNumber {
   double scale = 0, offset = 0, shift = 0;  ///< s, o, tan(o / s)
   std::int32_t half = 0, levels = 0;        ///< h, L

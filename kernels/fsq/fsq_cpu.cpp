@@ -7,9 +7,9 @@
 namespace choir::cpu {
 namespace {
 
-constexpr std::int64_t kFsqCost = 16;  // of a tanh, as much work as this many copies
+constexpr std::int64_t kFsqCost = 16;  // work of a tanh in units of a copy
 
-/// f(element, its levels) for all elements of whole vectors, by several threads.
+/// Calls f(element, its levels) for all elements of whole vectors, with several threads.
 template <class F>
 void for_fsq(const ops::FsqLevels& levels, std::int64_t count, const F& f) {
   const FsqNumbers numbers = fsq_numbers(levels);
@@ -57,7 +57,7 @@ void fsq_indices(const ops::FsqIndices& args) {
     for (int d = 0; d < numbers.count; ++d) {
       const FsqNumber& n = numbers.of[d];
       const double q = std::rint(fsq_value<T>(args.codes, v * numbers.count + d) * n.half);
-      // The order of the arguments makes a NaN the lowest level.
+      // The order of the arguments maps NaN to the lowest level.
       const double level = std::fmin(std::fmax(q + n.half, 0.0), n.levels - 1.0);
       index += static_cast<std::int32_t>(level) * base;
       base *= n.levels;

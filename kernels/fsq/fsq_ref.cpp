@@ -6,7 +6,7 @@
 namespace choir::ref {
 namespace {
 
-/// f(element, its levels): the constants from their definitions, each time.
+/// Calls f(element, its levels) with constants computed from their definitions for each element.
 template <class F>
 void for_numbers(const ops::FsqLevels& levels, std::int64_t count, const F& f) {
   for (std::int64_t i = 0; i < count; ++i)

@@ -12,7 +12,7 @@ void check_pair(const TensorView& gated, const TensorView& plain, const std::int
   CHOIR_CHECK(gated.shape.back() == 2 * plain.shape.back(), "input of width {} for output of {}",
               gated.shape.back(), plain.shape.back());
   CHOIR_CHECK(lengths == nullptr || (tokens > 0 && plain.shape.rows() % tokens == 0),
-              "{} rows are no samples of {} frames", plain.shape.rows(), tokens);
+              "{} rows are not whole samples of {} frames", plain.shape.rows(), tokens);
   check_tensor(gated, plain.dtype, 2 * plain.count(), "x");
 }
 
@@ -47,7 +47,7 @@ void mask_frames(const Stream& stream, const TensorView& x, const std::int32_t* 
                  std::int64_t tokens) {
   CHOIR_CHECK(x.shape.rank() > 0, "frames of a scalar");
   CHOIR_CHECK(lengths == nullptr || (tokens > 0 && x.shape.rows() % tokens == 0),
-              "{} rows are no samples of {} frames", x.shape.rows(), tokens);
+              "{} rows are not whole samples of {} frames", x.shape.rows(), tokens);
   check_tensor(x, x.dtype, x.count(), "x");
   stream.count(0, lengths == nullptr ? 0 : as_bytes(x));
   if (lengths == nullptr) return;

@@ -6,8 +6,8 @@
 namespace choir::cuda {
 namespace {
 
-/// f(first row, FramePacks) for parts of all rows that 32 bits can index: whole samples, or a part
-/// of one.
+/// Calls f(first row, FramePacks) for parts of all rows that 32 bits can index: whole samples, or a
+/// part of one.
 template <class T, bool kPacked, class F>
 void for_parts(std::int64_t rows, std::int64_t width, const std::int32_t* lengths,
                std::int64_t tokens, const F& f) {

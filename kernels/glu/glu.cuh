@@ -1,19 +1,19 @@
 #pragma once
 // The gated linear unit on the GPU; formulas in kernels/glu/glu.hpp. Floor per output element:
-// forward 3 element transfers, backward 5. A thread takes a pack of columns of a row at a time;
-// rows that do not count are written, not read.
+// forward 3 element transfers, backward 5. A thread processes a pack of columns of a row at a time;
+// masked rows are written, not read.
 #include "kernels/activation/activation.cuh"
 #include "kernels/cpu/frames.hpp"
 
 namespace choir::cuda {
 
-/// Packs of the rows of a launch, and how a pack finds its row, sample and frame: quotients by
+/// The packs of the rows of a launch. A pack finds its row, sample and frame by quotients: by the
 /// packs of a row, then by tokens.
 struct FramePacks {
   std::uint32_t packs;
   Divisor per_row, tokens;
-  const std::int32_t* lengths;  ///< of the first row's sample on
-  std::uint32_t first_frame;    ///< of the first row
+  const std::int32_t* lengths;  ///< from the first row's sample on
+  std::uint32_t first_frame;    ///< frame of the first row
 
   __device__ bool counts(std::uint32_t row) const {
     if (lengths == nullptr) return true;
@@ -22,7 +22,7 @@ struct FramePacks {
   }
 };
 
-// 32 bits hold the packs of a launch and a step beyond them.
+// 32 bits hold the packs of a launch plus one step.
 __device__ inline std::uint32_t first_pack() {
   return static_cast<std::uint32_t>(global_thread());
 }

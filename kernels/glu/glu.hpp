@@ -1,6 +1,7 @@
 #pragma once
-// y = a s(g), s the logistic function; d_a = d_y s, d_g = d_y a s (1 - s). Floor per output
-// element: forward 3 element transfers, backward 5; about 30 FLOP. Masking: the masked rows once.
+// y = a s(g), where s is the logistic function; d_a = d_y s, d_g = d_y a s (1 - s). Floor per
+// output element: forward 3 element transfers, backward 5; about 30 FLOP. Masking writes the masked
+// rows once.
 #include "choir/ops/glu.hpp"
 #include "kernels/cuda_kernel.hpp"
 

@@ -8,7 +8,7 @@
 namespace choir::cpu {
 namespace {
 
-constexpr std::int64_t kCost = 4;  // as much work as this many copies
+constexpr std::int64_t kCost = 4;  // work in units of a copy
 
 bool counts(const std::int32_t* lengths, std::int64_t tokens, std::int64_t row) {
   return lengths == nullptr || row % tokens < frames_of(lengths, row / tokens, tokens);

@@ -1,6 +1,6 @@
 #pragma once
-// Absolute errors of rows: a warp has a row, each lane every 32nd element, whose reads and writes
-// are whole segments of memory. Floor per element of 16 bits: 8 bytes.
+// Absolute errors of rows. A warp has a row and each lane every 32nd element, so that reads and
+// writes cover whole memory segments. Floor per element of 16 bits: 8 bytes.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 
@@ -10,13 +10,13 @@ template <class T>
 struct L1LossArguments {
   T* predicted;
   const float* target;
-  const std::int32_t* lengths;  ///< or nullptr
+  const std::int32_t* lengths;  ///< may be nullptr
   float* losses;
   std::int64_t rows, tokens;
   std::int64_t width;
   float factor;
-  double scale;                ///< with the factor
-  const double* device_scale;  ///< or nullptr
+  double scale;                ///< includes the factor
+  const double* device_scale;  ///< may be nullptr
   bool write_gradient;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Absolute errors of rows. The gradient of an element is one of three numbers, written where the
-// prediction was: floor per element, of 16 bits beside a target of 32, 6 bytes read and 2 written.
+// Absolute errors of rows. The gradient of an element is one of three numbers and overwrites the
+// prediction. Floor per element of 16 bits with a target of 32 bits: 6 bytes read and 2 written.
 #include "choir/ops/l1_loss.hpp"
 #include "kernels/cuda_kernel.hpp"
 

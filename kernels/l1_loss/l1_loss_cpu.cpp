@@ -5,14 +5,14 @@
 namespace choir::cpu {
 namespace {
 
-/// A row that counts gives the sum of |x - target|; x becomes the gradient with `step` != 0.
+/// Returns the sum of |x - target| of a valid row; with `write`, x becomes the gradient.
 template <class T>
 Sum<T> absolute_errors(T* x, const Sum<T>* target, std::int64_t width, bool write, Sum<T> step) {
   Vec<T> sum{};
   for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
     const Vec<T> difference = access.load(x + c) - access.load(target + c);
     const Vec<T> zeros{};
-    sum += difference < 0 ? -difference : difference;  // NaN stays
+    sum += difference < 0 ? -difference : difference;  // NaN is preserved
     if (write)
       access.store(x + c, difference > 0 ? zeros + step : difference < 0 ? zeros - step : zeros);
   });

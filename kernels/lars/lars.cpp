@@ -23,14 +23,15 @@ void trust_ratios(const Stream& stream, const TrustRatios& args) {
 void lars(const Stream& stream, const Lars& args) {
   const DType dtype = args.master.dtype;
   const std::int64_t n = args.master.count();
-  CHOIR_CHECK(dtype == DType::f32 || dtype == DType::f64, "master weights hold {}", name_of(dtype));
+  CHOIR_CHECK(dtype == DType::f32 || dtype == DType::f64, "master weights of type {}",
+              name_of(dtype));
   check_tensor(args.master, dtype, n, "master");
   check_tensor(args.gradient, dtype, n, "gradient");
   check_tensor(args.velocity, dtype, n, "velocity");
   check_optional(args.copy, args.copy.dtype == DType::f16 ? DType::f16 : DType::bf16, n, "copy");
   CHOIR_CHECK(args.control != nullptr, "lars without a step control");
   CHOIR_CHECK(args.momentum >= 0 && args.momentum < 1, "momentum {}", args.momentum);
-  CHOIR_CHECK(args.scale > 0, "a learning rate times {}", args.scale);
+  CHOIR_CHECK(args.scale > 0, "learning rate scale {}", args.scale);
   stream.count(6.0 * static_cast<double>(n), 5 * as_bytes(args.master) + as_bytes(args.copy));
   if (on_cuda(stream)) return cuda::lars(stream, args);
   if (!computes(stream)) return;

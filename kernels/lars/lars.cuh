@@ -1,8 +1,8 @@
 #pragma once
-// LARS on the GPU. The update: every thread takes 8 neighbouring parameters at a time, all reads of
-// 16 bytes; what changes from step to step is read by one thread of each block, in double. The
-// ratios: a block for each tensor, whose threads take its chunks in turns. Floor of the update: 20
-// bytes a parameter, 22 with a 16-bit copy; the ratios wait for the launch alone.
+// LARS on the GPU. Update: every thread processes 8 neighbouring parameters at a time, all reads
+// have 16 bytes; one thread of each block reads the values that change from step to step, in
+// double. Ratios: one block per tensor, whose threads take its chunks in turn. Floor of the update:
+// 20 bytes per parameter, 22 with a 16-bit copy; the ratios are bound by the launch alone.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 #include "kernels/lars/lars.hpp"
@@ -25,7 +25,7 @@ struct LarsMemory {
   float* v;
   Copy* copy;  ///< nullptr: none
   std::int64_t n;
-  bool packed;  ///< all are aligned to 16 bytes
+  bool packed;  ///< all pointers are aligned to 16 bytes
 };
 
 template <int kWide, class Copy>
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kLarsThreads)
     lars_update<1>(at, factors, i);
 }
 
-/// Grid: tensors.
+/// Grid: one block per tensor.
 __global__ void __launch_bounds__(kRatioThreads)
     trust_ratio_kernel(const double* weight_sums, const double* gradient_sums,
                        const std::int64_t* begins, double* ratios, double coefficient, double decay,

@@ -1,6 +1,6 @@
 #pragma once
-// LARS on flat memory: one pass, no temporaries. The factors of gradient and weight are made in
-// double, once: rate * ratio * gradient_factor and rate * ratio * decay. Floor: 20 bytes a
+// LARS on flat memory: one pass, no temporaries. The factors of gradient and weight are computed
+// once, in double: rate * ratio * gradient_factor and rate * ratio * decay. Floor: 20 bytes per
 // parameter for f32 (reads w g v, writes w v), 22 with a 16-bit copy; 6 FLOP.
 #include <cmath>
 
@@ -10,8 +10,9 @@
 
 namespace choir {
 
-/// From the sums of squares of one tensor to the two factors; once for every device. The factors
-/// are a continuous function of the gradient, so that zero and a rounding error are the same.
+/// Computes the two factors from the sums of squares of one tensor, with the same code on every
+/// device. The factors are a continuous function of the gradient, so that zero and a rounding error
+/// give the same result.
 CHOIR_HOST_DEVICE inline void set_trust_ratio(double weights, double gradients, double factor,
                                               double coefficient, double decay, double epsilon,
                                               double* ratio) {
@@ -31,7 +32,7 @@ CHOIR_CUDA_KERNEL void lars(const Stream& stream, const ops::Lars& args);
 }  // namespace cuda
 
 namespace ref {
-/// f64 throughout; a copy, if wanted, is bf16 or f16.
+/// f64 throughout; an optional copy is bf16 or f16.
 void lars(const ops::Lars& args);
 }  // namespace ref
 

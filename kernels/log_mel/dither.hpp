@@ -1,6 +1,7 @@
 #pragma once
-// Normal numbers from words of Philox by Box and Muller, in single precision on every device: sine
-// and cosine of an angle given as a word, in turns of 2^-32. V is float or a vector of them.
+// Normal numbers from words of Philox by Box and Muller, in single precision on every device, with
+// sine and cosine of an angle that is a word, in units of 2^-32 turns. V is float or a vector of
+// floats.
 #include <cstdint>
 
 #include "choir/core/philox.hpp"
@@ -8,7 +9,7 @@
 
 namespace choir {
 
-/// sin(2 pi t), |t| <= 1/4: the series up to t^11, whose next term is below 6e-8.
+/// sin(2 pi t), |t| <= 1/4: the series up to t^11; the next term is below 6e-8.
 template <class V>
 CHOIR_HOST_DEVICE inline V sine_of_turns(V t) {
   return t * polynomial(t * t, -15.0946426f, 42.0586939f, -76.7058598f, 81.6052493f, -41.3417022f,
@@ -22,7 +23,8 @@ CHOIR_HOST_DEVICE inline PhiloxBlock dither_words(PhiloxKey key, std::int64_t i,
                       static_cast<std::uint32_t>(sample >> 32)});
 }
 
-/// Quarter turn less the angle's distance from 0, signed: its sine is the angle's cosine. Exact.
+/// A quarter turn minus the angle's distance from 0, signed: its sine is the cosine of the angle.
+/// Exact.
 CHOIR_HOST_DEVICE inline std::int32_t complement(std::uint32_t angle) {
   const std::uint32_t distance = angle < 0x80000000u ? angle : 0u - angle;
   return static_cast<std::int32_t>(0x40000000u - distance);

@@ -1,14 +1,15 @@
 #pragma once
-// Real transforms of as many frames as a vector has lanes, side by side: one instruction works on
-// the same element of all of them, whatever the vector's width, and no frame knows of the others.
+// Real transforms of several frames in parallel, one per vector lane. An instruction works on the
+// same element of all frames, and a frame does not depend on the others or on the width of the
+// vector.
 #include "kernels/cpu/lanes.hpp"
 #include "kernels/cpu/simd.hpp"
 #include "kernels/log_mel/mel_tables.hpp"
 
 namespace choir::cpu {
 
-/// z: kCount complex numbers (real, imaginary) of every lane, in place; frequency k ends up at
-/// spectrum_position(k). `roots`: of 2 kCount, as in the tables.
+/// Transforms kCount complex numbers z (real, imaginary) of every lane in place; frequency k ends
+/// up at spectrum_position(k). `roots` are the 2 kCount roots of the tables.
 template <class T, int kCount>
 inline void transform(Vec<T>* z, const T* roots) {
   using V = Vec<T>;
@@ -45,8 +46,8 @@ inline void transform(Vec<T>* z, const T* roots) {
   }
 }
 
-/// From what transform() left of 2 kCount real numbers: 4 |X[k]|^2 into z[power_slot(k)], k = 0 ...
-/// kCount.
+/// Computes 4 |X[k]|^2 into z[power_slot(k)], k = 0 ... kCount, from the output of transform() for
+/// 2 kCount real numbers.
 template <int kCount>
 inline int power_slot(int k) {
   return k == kCount ? 1 : 2 * spectrum_position(k, kCount);

@@ -14,10 +14,10 @@ namespace {
 
 void check_real(const TensorView& x, const char* name) {
   CHOIR_CHECK(x.dtype == DType::f32 || x.dtype == DType::f64,
-              "{} holds {}: features are f32 or f64", name, name_of(x.dtype));
+              "{} has type {}: features are f32 or f64", name, name_of(x.dtype));
 }
 
-/// [B, T, F] and its lengths; where the host can read them, that they are lengths of x.
+/// Checks [B, T, F] and, if the host can read them, its lengths.
 void check_features(const Stream& stream, const TensorView& x, const std::int32_t* lengths) {
   CHOIR_CHECK(x.shape.rank() == 3, "features are {}, not [B, T, F]", to_string(x.shape));
   check_real(x, "features");
@@ -63,13 +63,15 @@ std::optional<MelFault> mel_fault(const MelOptions& o) {
   want(o.mels >= 1 && o.mels <= o.fft / 2 + 1, "mels", o.mels, "1 ... fft / 2 + 1");
   want(o.sample_rate >= 1, "sample_rate", o.sample_rate, "a rate in Hz");
   want(o.high >= 0 && o.high <= static_cast<double>(o.sample_rate) / 2, "mel_high", o.high,
-       "at most half the sample rate; 0 is just that");
-  want(std::isfinite(o.preemphasis), "preemphasis", o.preemphasis, "0.97 is usual, 0 is none");
-  want(std::isfinite(o.dither) && o.dither >= 0, "dither", o.dither, "1e-5 is usual, 0 is none");
-  want(std::isfinite(o.guard) && o.guard > 0, "log_guard", o.guard, "2^-24 is usual");
-  want(std::isfinite(o.mean), "feature_mean", o.mean, "0 takes nothing away");
+       "at most half the sample rate; 0 means half");
+  want(std::isfinite(o.preemphasis), "preemphasis", o.preemphasis,
+       "a finite number; 0.97 is usual, 0 disables it");
+  want(std::isfinite(o.dither) && o.dither >= 0, "dither", o.dither,
+       "0 or more; 1e-5 is usual, 0 disables it");
+  want(std::isfinite(o.guard) && o.guard > 0, "log_guard", o.guard, "above 0; 2^-24 is usual");
+  want(std::isfinite(o.mean), "feature_mean", o.mean, "a finite number; 0 subtracts nothing");
   want(std::isfinite(o.deviation) && o.deviation > 0, "feature_deviation", o.deviation,
-       "1 is none");
+       "above 0; 1 disables the division");
   return fault;
 }
 
@@ -98,7 +100,7 @@ void log_mel(const Stream& stream, const LogMel& args) {
   const MelOptions& o = args.options;
   const auto frames = static_cast<double>(args.out.shape[0] * args.out.shape[1]);
   const auto fft = static_cast<double>(o.fft), window = static_cast<double>(o.window);
-  // Windowed frame; complex transform of half the size; its halves and powers; filters.
+  // Terms: windowed frame; complex transform of half the size; its halves and powers; filters.
   stream.count(frames * (4 * window + 2.5 * fft * std::log2(fft / 2) + 9 * fft + 2 * fft),
                as_bytes(args.audio) + as_bytes(args.out) + as_bytes(args.tables));
   if (args.out.count() == 0) return;
@@ -123,14 +125,14 @@ void spec_augment(const Stream& stream, const SpecAugment& options, const Tensor
   CHOIR_CHECK(x.shape[0] == 0 || sample_ids != nullptr, "sample_ids are missing");
   CHOIR_CHECK(options.time_masks >= 0 && options.frequency_masks >= 0 &&
                   options.time_masks + options.frequency_masks <= kMostMasks,
-              "{} masks of time and {} of frequency: at most {}", options.time_masks,
+              "{} masks of time and {} of frequency, at most {}", options.time_masks,
               options.frequency_masks, kMostMasks);
   CHOIR_CHECK(options.time_width >= 0 && std::isfinite(options.time_width), "time_width is {}",
               options.time_width);
   CHOIR_CHECK(options.frequency_masks == 0 ||
                   (options.frequency_width >= 0 && options.frequency_width <= x.shape.back()),
               "masks of {} of {} bins", options.frequency_width, x.shape.back());
-  // What the masks leave: each spares on average all but half of its widest.
+  // Elements that the masks leave: each mask clears on average half of its maximum width.
   const auto frames = static_cast<double>(x.shape[0] * x.shape[1]);
   const auto bins = static_cast<double>(x.shape.back());
   const double time = options.time_width < 1

@@ -34,7 +34,7 @@ void log_mel(const Stream& stream, const ops::LogMel& args) {
                           args.out.as<float>(),
                           args.audio.shape.back(),
                           args.out.shape[1],
-                          0,  // groups: launch_log_mel()
+                          0,  // groups, set by launch_log_mel()
                           static_cast<int>(o.hop),
                           static_cast<int>(o.mels),
                           static_cast<int>(mel_lead(o)),

@@ -1,13 +1,14 @@
 #pragma once
-// Log-mel spectra on the GPU, a warp per frame (kernels/log_mel/log_mel.hpp says how the transform
-// works). A block stages the samples of its frames once, converted and emphasised, in shared
-// memory; frames overlap by more than half. A warp then keeps its frame in shared memory through
-// the passes. f64 is cheaper than pairs of f32 (20 operations for one): data-centre GPUs have it at
-// half the rate of f32, so that the 13k FLOP of a frame cost what 26k in f32 would. Floor: not the
-// 2 hop + 4 F bytes a frame (640: 5 G frames/s at 3.3 TB/s), but log4(N/2) passes of 16 N bytes
-// through shared memory: about 600 clocks of a multiprocessor a frame (arithmetic: 200), 350 M
-// frames/s on an H100. An hour of audio (360k frames) is then about 1 ms. Where f64 has a 64th of
-// the rate, arithmetic is the floor: 10 M frames/s, still 28 hours of audio a second.
+// Log-mel spectra on the GPU, one warp per frame (the transform is described in
+// kernels/log_mel/log_mel.hpp). A block stages the samples of its frames once, converted and
+// emphasised, in shared memory, because frames overlap by more than half. A warp then keeps its
+// frame in shared memory through the passes. f64 is cheaper than pairs of f32 (20 operations for
+// one): data-centre GPUs have half the rate of f32, so the 13k FLOP of a frame cost as much as 26k
+// in f32. The floor is not the 2 hop + 4 F bytes per frame (640: 5 G frames/s at 3.3 TB/s), but
+// log4(N/2) passes of 16 N bytes through shared memory: about 600 clocks of a multiprocessor per
+// frame (arithmetic: 200), 350 M frames/s on an H100. An hour of audio (360k frames) then takes
+// about 1 ms. On GPUs whose f64 rate is a 64th, arithmetic is the floor: 10 M frames/s, which is
+// still 28 hours of audio per second.
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/log_mel/dither.hpp"
 #include "kernels/log_mel/log_mel.hpp"
@@ -15,12 +16,13 @@
 
 namespace choir::cuda {
 
-/// Frames of a block: what fits into the shared memory of every GPU, 99 KiB, at the widest hop.
+/// Frames of a block: as many as fit into 99 KiB of shared memory, which every GPU has, at the
+/// widest hop.
 template <int kFft>
 constexpr int kMelFrames = kFft > 512 ? 4 : 8;
 template <int kFft>
 constexpr int kMelThreads = kMelFrames<kFft>* kWarp;
-/// Blocks of one launch.
+/// Maximum number of blocks of one launch.
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
 
 struct LogMelArguments {
@@ -31,32 +33,33 @@ struct LogMelArguments {
   const double* tables;
   float* out;  ///< [B, frames, mels]
   std::int64_t samples, frames;
-  unsigned groups;  ///< blocks of an utterance
+  unsigned groups;  ///< blocks per utterance
   int hop, mels, lead;
-  int window, bands, weights;  ///< of MelTableLayout; the roots follow the window
+  int window, bands, weights;  ///< offsets of MelTableLayout; the roots follow the window
   double preemphasis, dither, guard;
-  float mean, part;  ///< of deviation: its inverse
+  float mean, part;  ///< inverse of deviation
   PhiloxKey key;
 };
 
-/// Complex numbers of one frame: real and imaginary parts apart, three words left out after 16, so
-/// that the strides of the passes meet different banks: half a warp's 16 words at a time, 1.25 to
-/// 1.45 accesses for one without a conflict.
+/// Index of a complex number of one frame. Real and imaginary parts are separate, and three words
+/// are skipped after every 16, so that the strides of the passes use different banks: with 16 words
+/// of half a warp at a time, 1.25 to 1.45 accesses for one without conflicts.
 __host__ __device__ constexpr int mel_slot(int i) {
   return i + i / 16 * 3;
 }
 template <int kHalf>
 constexpr int kMelFrameWords = 2 * mel_slot(kHalf);
 
-/// Doubles of dynamic shared memory: staged samples, then the frames. A frame's words are also room
-/// for the samples before they are emphasised: with n frames (n - 1) hop + window + 4 <= n fft + 4
+/// Doubles of dynamic shared memory: staged samples, then the frames. The words of the frames also
+/// hold the samples before they are emphasised: with n frames (n - 1) hop + window + 4 <= n fft + 4
 /// < n 19/16 fft.
 template <int kFft>
 std::size_t mel_shared_words(std::int64_t staged) {
   return static_cast<std::size_t>(staged + kMelFrames<kFft> * kMelFrameWords<kFft / 2>);
 }
 
-/// x[i] = sample from + i of the row, with dither; 0 outside the utterance. `from` a multiple of 4.
+/// Sets x[i] to sample from + i of the row, with dither; 0 outside the utterance. `from` is a
+/// multiple of 4.
 template <int kThreads>
 __device__ inline void stage_samples(const LogMelArguments& a, std::int64_t row, std::int64_t from,
                                      int count, double* x) {
@@ -96,7 +99,7 @@ __device__ inline void stage_samples(const LogMelArguments& a, std::int64_t row,
   }
 }
 
-/// One pass of the transform by the lanes of a warp: blocks of kSize points in quarters.
+/// One pass of the transform by the lanes of a warp, on blocks of kSize points split into quarters.
 template <int kHalf, int kSize>
 __device__ inline void quarters_pass(double* re, double* im, const double2* roots, int lane) {
   constexpr int kQuarter = kSize / 4, kStep = 2 * kHalf / kSize;
@@ -124,7 +127,7 @@ __device__ inline void quarters_pass(double* re, double* im, const double2* root
   __syncwarp();
 }
 
-/// The last pass where the points are no power of 4.
+/// The last pass if the number of points is not a power of 4.
 template <int kHalf>
 __device__ inline void pairs_pass(double* re, double* im, int lane) {
 #pragma unroll
@@ -146,7 +149,8 @@ __device__ inline void transform(double* re, double* im, const double2* roots, i
   }
 }
 
-/// 4 |X[k]|^2 from the transform of kHalf points into words[k], k = 0 ... kHalf, over re and im.
+/// Writes 4 |X[k]|^2 into words[k], k = 0 ... kHalf, over re and im, from the transform of kHalf
+/// points.
 template <int kHalf>
 __device__ inline void power(double* words, const double2* roots, int lane) {
   constexpr int kPairs = kHalf / 2 / kWarp;
@@ -194,7 +198,8 @@ __global__ void __launch_bounds__(kMelThreads<kFft>) log_mel_kernel(LogMelArgume
   const int staged = (kFrames - 1) * a.hop + a.window;
   double* const samples = dynamic_shared<double>();
   double* const frames = samples + staged;
-  // Sample `begin` - 1 and all behind it, from a multiple of 4 (a shift, for negative ones).
+  // Stages sample `begin` - 1 and the following ones from a multiple of 4 on (the shift also rounds
+  // negative numbers down).
   const std::int64_t begin = first * a.hop - a.lead, from = ((begin - 1) >> 2) * 4;
   const int before = static_cast<int>(begin - from);
   stage_samples<kThreads>(a, row, from, staged + before, frames);
@@ -216,7 +221,7 @@ __global__ void __launch_bounds__(kMelThreads<kFft>) log_mel_kernel(LogMelArgume
   double* const im = re + mel_slot(kHalf);
   for (int i = lane; i < kHalf; i += kWarp) {
     double even = 0, odd = 0;
-    if (2 * i < a.window) {  // a multiple of 16
+    if (2 * i < a.window) {  // the window is a multiple of 16
       const double* x = samples + warp * a.hop + 2 * i;
       even = x[0] * __ldg(a.tables + 2 * i), odd = x[1] * __ldg(a.tables + 2 * i + 1);
     }

@@ -18,13 +18,13 @@ struct Wave {
   std::uint64_t id;
 };
 
-/// Two normal numbers from every two words.
+/// Computes two normal numbers from every two words.
 Floats normals(Words words) {
   constexpr auto kSine = lanes_of<Words>([](int i) { return i % 2 == 1 ? 0x40000000u : 0u; });
   const Words radius = shuffled(words, words, [](int i) { return i & ~1; });
   // sin x = cos(x - a quarter turn)
   const Words angle = shuffled(words, words, [](int i) { return i | 1; }) - kSine;
-  const Words distance = angle < 0x80000000u ? angle : 0u - angle;  // complement(), in vectors
+  const Words distance = angle < 0x80000000u ? angle : 0u - angle;  // complement() of vectors
   const Floats turns = __builtin_convertvector((Ints)(0x40000000u - distance), Floats) * 0x1p-32f;
   const Floats u = __builtin_convertvector(radius, Floats) * 0x1p-32f + 0x1p-32f;
   return sqrt(-2.0f * log(u)) * sine_of_turns(turns);
@@ -50,7 +50,7 @@ void normals_at(PhiloxKey key, std::uint64_t id, std::int64_t first, double* out
   }
 }
 
-/// The first `count` lanes.
+/// Stores the first `count` lanes.
 void store_rounded(float* to, Doubles row, std::int64_t count) {
   using Row = float __attribute__((vector_size(kVectorBytes / 2)));
   const Row rounded = __builtin_convertvector(row, Row);
@@ -60,7 +60,8 @@ void store_rounded(double* to, Doubles row, std::int64_t count) {
   store_part(to, row, count);
 }
 
-/// What threads share, and the frames of kFrames at a time. T: of the features.
+/// The data shared by threads, and the processing of kFrames frames at a time. T is the type of the
+/// features.
 template <class T, int kFft>
 class FrameGroups {
  public:
@@ -73,7 +74,7 @@ class FrameGroups {
 
   static constexpr int kFrames = kLanes<double>;
 
-  /// Frames [first, first + kFrames) of row b, as far as there are so many.
+  /// Computes frames [first, first + kFrames) of row b, as far as they exist.
   void run(std::int64_t b, std::int64_t first) const {
     const std::int64_t frames = args_->out.shape[1], mels = args_->options.mels;
     T* out = args_->out.as<T>() + (b * frames + first) * mels;
@@ -127,7 +128,7 @@ class FrameGroups {
     }
   }
 
-  /// The windowed frames, one a lane.
+  /// Spreads the windowed frames over the lanes, one per lane.
   void spread(const double* samples, Doubles* lanes) const {
     for (std::int64_t n = 0; n < at_.window; n += kFrames) {
       const Doubles window = load(tables_ + n);
@@ -138,7 +139,8 @@ class FrameGroups {
     std::fill(lanes + at_.window, lanes + kFft, Doubles{});
   }
 
-  /// ln of the filtered powers, rows [0, valid) of out: rounded to T before the logarithm.
+  /// Writes ln of the filtered powers to rows [0, valid) of out; they are rounded to T before the
+  /// logarithm.
   void bands(const Doubles* powers, T* out, std::int64_t valid) const {
     const std::int64_t mels = args_->options.mels;
     for (std::int64_t first = 0; first < mels; first += kFrames) {

@@ -5,10 +5,11 @@
 namespace choir::ref {
 namespace {
 
-using Wide = long double;  // rounded once, at the end: what is compared errs by its own roundings
+using Wide = long double;  // rounded once, at the end, so that deviations are those of the tested
+                           // kernel
 constexpr Wide kTurn = 6.283185307179586476925286766559L;
 
-/// Box and Muller from the words of sample n.
+/// A normal number by Box and Muller from the words of sample n.
 Wide normal_of(const ops::LogMel& args, std::int64_t row, std::int64_t n) {
   const auto id = static_cast<std::uint64_t>(args.sample_ids[row]);
   const PhiloxBlock w =
@@ -20,7 +21,7 @@ Wide normal_of(const ops::LogMel& args, std::int64_t row, std::int64_t n) {
   return radius * (n % 2 == 0 ? std::cos(angle) : std::sin(angle));
 }
 
-/// The utterance with dither, emphasised.
+/// The utterance with dither, after pre-emphasis.
 std::vector<Wide> emphasised(const ops::LogMel& args, std::int64_t row) {
   const auto* audio =
       static_cast<const std::int16_t*>(args.audio.data) + row * args.audio.shape.back();
@@ -40,11 +41,11 @@ Wide hann(std::int64_t n, std::int64_t window) {
   return s * s;
 }
 
-/// |X[k]|^2, k = 0 ... fft/2, of frames centred anywhere.
+/// |X[k]|^2, k = 0 ... fft/2, for frames centred at any sample.
 class Spectrum {
  public:
   explicit Spectrum(const ops::MelOptions& options) : o_(options) {
-    for (std::int64_t i = 0; i < o_.fft; ++i)  // of all angles there are
+    for (std::int64_t i = 0; i < o_.fft; ++i)  // all possible angles
       cosine_.push_back(std::cos(kTurn * static_cast<Wide>(i) / static_cast<Wide>(o_.fft)));
     for (std::int64_t n = 0; n < o_.window; ++n) window_.push_back(hann(n, o_.window));
   }

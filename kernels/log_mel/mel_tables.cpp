@@ -22,12 +22,12 @@ Wide hertz_of(Wide mel) {
                          : kBreakHertz * std::exp(kLogStep * (mel - kBreakMel));
 }
 
-/// Triangles between neighbours but one of mels + 2 edges, equally far in mel, each of area 1.
+/// Triangles over mels + 2 edges at equal distances in mel, each of area 1.
 void put_filters(const ops::MelOptions& options, const MelTableLayout& at, double* tables) {
   const auto rate = static_cast<Wide>(options.sample_rate);
   const Wide end = options.high > 0 ? static_cast<Wide>(options.high) : rate / 2;
   const Wide top = mel_of(end);
-  // The last edge is the end itself: rounded away from it, it would take in the bin at the end.
+  // The last edge is exactly `end`; if it were rounded, it could include the bin at the end.
   const auto edge = [&](std::int64_t i) {
     return i > options.mels
                ? end
@@ -60,14 +60,14 @@ std::vector<double> mel_tables(const ops::MelOptions& options) {
   constexpr Wide kTurn = 6.283185307179586476925286766559L;
   if (options.window == 1) tables[0] = 1;
   for (std::int64_t n = 0; n < options.window && options.window > 1; ++n) {
-    // From the nearer end, so that the window is symmetric and 0 at both.
+    // Computed from the nearer end, so that the window is symmetric and 0 at both ends.
     const std::int64_t near = std::min(n, options.window - 1 - n);
     const Wide sine =
         std::sin(kTurn / 2 * static_cast<Wide>(near) / static_cast<Wide>(options.window - 1));
     tables[static_cast<std::size_t>(n)] = static_cast<double>(sine * sine);
   }
   for (std::int64_t k = 0; k < options.fft; ++k) {
-    // From the first quarter turn, so that the roots are as symmetric as the circle.
+    // Computed from the first quarter turn, so that the roots are exactly symmetric.
     const std::int64_t quarter = options.fft / 4, r = k % quarter;
     const Wide angle = kTurn * static_cast<Wide>(r) / static_cast<Wide>(options.fft);
     auto c = static_cast<double>(std::cos(angle)), s = static_cast<double>(-std::sin(angle));

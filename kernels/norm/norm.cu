@@ -8,13 +8,14 @@
 namespace choir::cuda {
 namespace {
 
-/// Shared memory that a block may have on every GPU since sm_80: sm_86 and sm_89 have the least.
-/// Wider rows go another way on larger GPUs too, so that the bits are the same.
+/// Shared memory that a block can have on every GPU since sm_80; sm_86 and sm_89 have the least.
+/// Wider rows use the other kernel on larger GPUs too, so that the bits are the same.
 constexpr std::size_t kMostShared = 99 * 1024;
-constexpr std::int64_t kNarrowColumns = 256;  ///< of rows that a warp takes in one pack a lane
+constexpr std::int64_t kNarrowColumns = 256;  ///< columns of a row that a warp covers with one pack
+                                              ///< per lane
 
-/// f(RowShare{}) for rows of `width`; false where no share holds such rows in registers. Ragged
-/// rows only as far as a warp holds them: wider ones are rare.
+/// Calls f(RowShare{}) for rows of `width`; returns false if no share holds such rows in registers.
+/// Ragged rows are supported only up to the width that a warp holds, because wider ones are rare.
 template <class T, class F>
 bool with_row_share(std::int64_t width, bool packed, const F& f) {
   using Ragged = RowShare<T, 32, 32, false>;

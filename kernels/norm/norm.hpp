@@ -1,10 +1,11 @@
 #pragma once
-// LayerNorm and RMSNorm over rows of width C, forward fused with the residual addition before them.
-// Forward: mean, then variance of the centred row (two passes over a row that stays in L1), then
-// the result. Backward, with h = (x - mean) rstd and g = w dy: dx = rstd (g - mean(g) - h mean(g
-// h)), dw = sum dy h, db = sum dy over rows (RMSNorm: mean = 0 and no mean(g)). Derivation: Ba,
-// Kiros, Hinton 2016, appendix; Zhang & Sennrich 2019. Floor per element: forward 2 (4 with delta)
-// element transfers, 8 FLOP; backward 3, or 4 accumulating, 14 FLOP. Statistics 4-8 bytes a row.
+// LayerNorm and RMSNorm over rows of width C; forward is fused with the preceding residual
+// addition. Forward: mean, then variance of the centred row (two passes over a row that stays in
+// L1), then the result. Backward, with h = (x - mean) rstd and g = w dy: dx = rstd (g - mean(g) - h
+// mean(g h)), dw = sum dy h, db = sum dy over rows (RMSNorm: mean = 0 and no mean(g)). Derivation:
+// Ba, Kiros, Hinton 2016, appendix; Zhang & Sennrich 2019. Floor per element: forward 2 (4 with
+// delta) element transfers, 8 FLOP; backward 3, or 4 with accumulation, 14 FLOP. Statistics take
+// 4-8 bytes per row.
 #include "choir/ops/norm.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/norm/norm_plan.hpp"
@@ -21,7 +22,7 @@ std::int64_t norm_workspace(std::int64_t rows, std::int64_t width);
 
 namespace cuda {
 CHOIR_CUDA_KERNEL void norm_forward(const Stream& stream, const ops::NormForward& args);
-/// workspace: NormBackwardPlan::workspace_bytes().
+/// The workspace has NormBackwardPlan::workspace_bytes().
 CHOIR_CUDA_KERNEL void norm_backward(const Stream& stream, const ops::NormBackward& args);
 }  // namespace cuda
 

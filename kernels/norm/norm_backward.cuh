@@ -3,20 +3,20 @@
 // d_out, x, d_sum read and d_sum written, 4 transfers (3 without accumulation): 65536 x 768 in 16
 // bits, 403 MB, is 94 us on an H200 at 4.3 TB/s.
 //
-// What costs the usual kernel half of its bandwidth is that a warp waits for its row, adds it up,
-// writes, and only then asks for the next one, while the sums over rows occupy the registers that
-// more warps would need. Here a fixed number of blocks (norm_plan.hpp), as many as 132
-// multiprocessors hold at once, walks over its rows; cp.async brings d_out and x of the next row
-// into shared memory while this one is computed, and d_sum is asked for before the first use of
-// either. With 16 warps per multiprocessor that is 48 KiB on the way and up to 24 more, against the
-// 25 KiB that cover the latency. A thread reads only what it copied itself, so the ring needs no
-// barrier. Arithmetic is about 20 instructions per element, 40 % of issue slots at the floor. Added
-// to the floor: first row and last sums of every block (about 3 us), 6 KiB of partial sums per
-// block out and back (cached), the second stage (3 us). 65536 x 768 take 152 us on an H100,
-// 88 % of copy bandwidth.
+// In the usual kernel a warp waits for its row, sums it, writes, and only then requests the next
+// one, while the sums over rows occupy the registers that more warps would need; this costs half of
+// the bandwidth. Here a fixed number of blocks (norm_plan.hpp), as many as 132 multiprocessors hold
+// at once, iterates over its rows. cp.async loads d_out and x of the next row into shared memory
+// while the current one is computed, and d_sum is requested before the first use of either. With 16
+// warps per multiprocessor, 48 KiB and up to 24 more are in flight, compared with the 25 KiB that
+// cover the latency. A thread reads only the data that it copied itself, so the ring needs no
+// barrier. Arithmetic is about 20 instructions per element, 40 % of issue slots at the floor. Costs
+// beyond the floor: first row and last sums of every block (about 3 us), 6 KiB of partial sums per
+// block written and read (cached), the second stage (3 us). 65536 x 768 take 152 us on an H100, 88
+// % of copy bandwidth.
 //
-// d_weight and d_bias: sums over the rows of a warp in registers, over the warps of a block in
-// order, over blocks by column_sums.hpp. Deterministic, and the same on every GPU.
+// d_weight and d_bias are summed over the rows of a warp in registers, over the warps of a block in
+// order, and over blocks by column_sums.hpp. The result is deterministic and the same on every GPU.
 #include "kernels/norm/norm_row.cuh"
 
 namespace choir::cuda {
@@ -25,22 +25,22 @@ template <class T>
 struct NormBackwardArguments {
   const T *d_out, *x;        ///< [rows, width]
   const T* weight;           ///< [width]
-  const float *mean, *rstd;  ///< [rows]; mean or nullptr: rmsnorm
+  const float *mean, *rstd;  ///< [rows]; mean is nullptr for rmsnorm
   T* d_sum;                  ///< [rows, width]
   bool accumulate;
-  float* partials;  ///< per block: stride sums of d_weight, stride sums of d_bias
+  float* partials;  ///< per block: stride sums of d_weight, then stride sums of d_bias
   std::int64_t stride;
   std::int64_t rows, rows_per_block;
   int width;
 };
 
 /// Shared memory: a ring of two slots, each with kValues columns of d_out and of x per thread. At
-/// the end the two sums per column of every thread take its place.
+/// the end it is reused for the two sums per column of every thread.
 template <class Row>
 constexpr std::size_t kNormBackwardShared = 4 * sizeof(typename Row::T) * Row::kValues* Row::kBlock;
 static_assert(4 * sizeof(bf16) >= 2 * sizeof(float));
 
-/// What one thread brings in for itself.
+/// The elements that a thread loads for its own use.
 template <class Row>
 struct RowRing {
   using T = typename Row::T;
@@ -49,7 +49,7 @@ struct RowRing {
     const int index = (turn * 2 + tensor) * Row::kSteps + step;
     return slots + (index * Row::kBlock + static_cast<int>(threadIdx.x)) * Row::kWide;
   }
-  /// Starts the copies of a row's pieces.
+  /// Starts the copies of the pieces of a row.
   __device__ void fetch(int turn, const T* d_out, const T* x, int thread, int width) const {
 #pragma unroll
     for (int s = 0; s < Row::kSteps; ++s) {
@@ -67,19 +67,19 @@ struct RowRing {
   }
 };
 
-/// Registers a thread needs: two sums per column, the old d_sum, and others; what does not go well
-/// with 16 warps per multiprocessor gets room instead.
+/// Registers that a thread needs: two sums per column, the old d_sum, and others. Configurations
+/// that do not fit 16 warps per multiprocessor get more registers instead.
 template <class Row>
 constexpr int kNormBackwardRegisters =
     2 * Row::kValues + Row::kSteps* static_cast<int>((sizeof(typename Row::Wide::Raw) + 3) / 4) +
     (Row::kValues > 8 && Row::kWide < 8 ? 80 : 48);
-/// Blocks that a multiprocessor is to hold; registers are given out in eights.
+/// Target number of blocks per multiprocessor; registers are allocated in units of eight.
 template <class Row>
 constexpr int kNormBackwardFit = 65536 / ((kNormBackwardRegisters<Row> + 7) / 8 * 8 * Row::kBlock);
 template <class Row>
 constexpr int kNormBackwardResident = kNormBackwardFit<Row> < 1 ? 1 : kNormBackwardFit<Row>;
 
-/// `to` is aligned as kWide floats allow.
+/// `to` is aligned to kWide floats.
 template <int kWide>
 __device__ inline void store_floats(float* to, const float* x) {
   using Piece = Access<float, kWide % 4 == 0>;
@@ -87,7 +87,7 @@ __device__ inline void store_floats(float* to, const float* x) {
   for (int i = 0; i < kWide; i += Piece::kWide) Piece::store(to + i, x + i);
 }
 
-/// Adds the sums of the warps of a block, in order, and writes them as the block's partial sums.
+/// Adds the sums of the warps of a block in order, and writes them as the block's partial sums.
 template <class Row>
 __device__ inline void write_partials(float (&sums)[2][Row::kSteps][Row::kWide], float* partials,
                                       std::int64_t stride, int width) {
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
     if (row + Row::kGroups < last)
       ring.fetch(turn ^ 1, a.d_out + next, a.x + next, thread, a.width);
     else
-      ptx::cp_async_commit();  // an empty group, so that the wait below means the same
+      ptx::cp_async_commit();  // an empty group keeps the meaning of the wait below
     typename Wide::Raw before[kSteps] = {};
     if (a.accumulate) {
 #pragma unroll
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
       float d[kWide], x[kWide], w[kWide], d_x[kWide];
       Wide::load(ring.slot(turn, 0, s), d), Wide::load(ring.slot(turn, 1, s), x);
       Wide::load(a.weight + c, w);
-      Wide::unpack(before[s], d_x);  // 0 where it is overwritten
+      Wide::unpack(before[s], d_x);  // 0 if d_sum is overwritten
 #pragma unroll
       for (int i = 0; i < kWide; ++i) {
         const float centred = x[i] - mean, scaled = d[i] * rstd;
@@ -204,8 +204,8 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
   write_partials<Row>(sums, a.partials + blockIdx.x * 2 * a.stride, a.stride, a.width);
 }
 
-/// Rows that do not fit into registers: element by element, twice, and the sums over rows in the
-/// workspace, where each thread comes back to columns of its own.
+/// Rows that do not fit into registers are read element by element, twice. The sums over rows are
+/// in the workspace, where each thread returns to its own columns.
 template <class T>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kLongRowThreads)
     norm_backward_long_kernel(NormBackwardArguments<T> a) {

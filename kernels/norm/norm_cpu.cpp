@@ -25,12 +25,12 @@ Sum<T> add_and_mean(const ForwardRow<T>& row) {
   Vec<T> total{};
   for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
     access.store(row.sum + c, access.load(row.residual + c) + access.load(row.delta + c));
-    total += access.load(row.sum + c);  // as rounded
+    total += access.load(row.sum + c);  // the rounded value
   });
   return sum_of_lanes(total) / static_cast<Sum<T>>(row.width);
 }
 
-/// Mean of (x - mean)^2. Missing lanes are filled with the mean, so that they add nothing.
+/// Mean of (x - mean)^2. Missing lanes are filled with the mean, so that they contribute 0.
 template <class T>
 Sum<T> mean_square(const T* x, Sum<T> mean, std::int64_t width) {
   Vec<T> total{};

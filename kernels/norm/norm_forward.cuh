@@ -1,20 +1,20 @@
 #pragma once
 // LayerNorm and RMSNorm forward on the GPU; formulas in kernels/norm/norm.hpp. Floor: 2 element
-// transfers (4 with the residual addition) and 8 bytes of statistics a row: 65536 x 768 in 16 bits
-// with the addition, 403 MB, is 94 us on an H200 at 4.3 TB/s. A row stays in registers between the
-// two passes of the exact variance, one warp per row up to 1024 columns, a block above or where
-// rows are few, and a thread reads all its pieces before it uses the first: 48 bytes or more per
-// thread are under way.
+// transfers (4 with the residual addition) and 8 bytes of statistics per row: 65536 x 768 in 16
+// bits with the addition, 403 MB, is 94 us on an H200 at 4.3 TB/s. A row stays in registers between
+// the two passes of the exact variance. Rows of up to 1024 columns have one warp, wider rows (or
+// few rows) a block. A thread reads all its pieces before it uses the first, so that at least 48
+// bytes per thread are in flight.
 #include "kernels/norm/norm_row.cuh"
 
 namespace choir::cuda {
 
 template <class T>
 struct NormForwardArguments {
-  const T *residual, *delta;  ///< [rows, width]; delta or nullptr
-  const T *weight, *bias;     ///< [width]; bias or nullptr
-  T *sum, *out;               ///< [rows, width]; sum with delta
-  float *mean, *rstd;         ///< [rows]; mean or nullptr: rmsnorm
+  const T *residual, *delta;  ///< [rows, width]; delta may be nullptr
+  const T *weight, *bias;     ///< [width]; bias may be nullptr
+  T *sum, *out;               ///< [rows, width]; sum only with delta
+  float *mean, *rstd;         ///< [rows]; mean is nullptr for rmsnorm
   std::int64_t rows;
   int width;
   float eps;
@@ -28,7 +28,9 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
   CHOIR_SHARED_ARRAY(float, scratch, (2 * kRowScratch<kThreads, 1>));
   const int thread = static_cast<int>(threadIdx.x) % kThreads;
   const std::int64_t row = std::int64_t{blockIdx.x} * Row::kGroups + threadIdx.x / kThreads;
-  if (row >= a.rows) return;  // a whole warp; no block has barriers and rows that are missing
+  if (row >= a.rows)
+    return;  // applies to a whole warp; no block has both barriers and missing
+             // rows
   const std::int64_t at = row * a.width;
 
   typename Wide::Raw raw[kSteps] = {}, added[kSteps] = {}, weight[kSteps] = {};
@@ -49,7 +51,7 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
   }
   float x[kSteps][kWide], total[1] = {0}, square[1] = {0};
 #pragma unroll
-  for (int s = 0; s < kSteps; ++s) {  // columns that are missing are 0
+  for (int s = 0; s < kSteps; ++s) {  // missing columns are 0
     const int c = Row::column(thread, s);
     Wide::unpack(raw[s], x[s]);
     if (a.delta != nullptr && c < a.width) {
@@ -95,7 +97,8 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
   }
 }
 
-/// Rows that do not fit into registers: element by element, the second and third time from cache.
+/// Rows that do not fit into registers are read element by element, the second and third time from
+/// the cache.
 template <class T>
 __global__ void __launch_bounds__(kLongRowThreads)
     norm_forward_long_kernel(NormForwardArguments<T> a) {
@@ -107,7 +110,7 @@ __global__ void __launch_bounds__(kLongRowThreads)
   if (a.delta != nullptr) {
     for (int c = thread; c < a.width; c += kLongRowThreads)
       a.sum[at + c] = from_float<T>(to_float(x[c]) + to_float(a.delta[at + c]));
-    x = a.sum + at;  // every thread reads back what it wrote itself
+    x = a.sum + at;  // every thread reads back its own elements
   }
   const auto width = static_cast<float>(a.width);
   float mean = 0;

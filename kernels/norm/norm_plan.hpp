@@ -1,12 +1,12 @@
 #pragma once
-// How the GPU splits the backward pass of a norm: a function of the shape alone, so that the
-// workspace can be planned without one.
+// Partition of the backward pass of a norm on the GPU. It depends on the shape alone, so that the
+// workspace can be planned without a GPU.
 #include <cstdint>
 
 namespace choir::cuda {
 
-/// Threads that share a row, by its width; each holds up to 32 columns in registers. Wider rows (0)
-/// are read more than once.
+/// Number of threads that share a row of this width; each holds up to 32 columns in registers.
+/// Wider rows (0) are read more than once.
 constexpr int norm_threads(std::int64_t width) {
   return width <= 1024 ? 32 : width <= 4096 ? 128 : width <= 8192 ? 256 : width <= 16384 ? 512 : 0;
 }
@@ -14,11 +14,12 @@ constexpr int norm_threads(std::int64_t width) {
 struct NormBackwardPlan {
   std::int64_t rows_per_block = 0, blocks = 0;
   std::int64_t stride =
-      0;  ///< floats between partial sums; per block those of weight, then of bias
+      0;  ///< floats between partial sums; each block has those of weight, then of bias
 
   NormBackwardPlan(std::int64_t rows, std::int64_t width) {
-    // As many blocks as 132 multiprocessors hold at once: 512 threads each. A block has enough rows
-    // that its partial sums (16 bytes per column, written and read) are small beside them.
+    // As many blocks as 132 multiprocessors hold at once, with 512 threads each. A block has enough
+    // rows that its partial sums (16 bytes per column, written and read) are small compared with
+    // them.
     const int threads = norm_threads(width);
     const std::int64_t resident = 132 * 512 / (threads == 0 ? 512 : threads < 128 ? 128 : threads);
     const std::int64_t least = threads == 32 ? 16 : 8, even = (rows + resident - 1) / resident;

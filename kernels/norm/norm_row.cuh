@@ -1,6 +1,5 @@
 #pragma once
-// What the kernels of norm.cuh have in common: how the threads of a row share its columns and add
-// up.
+// Helpers shared by the norm kernels: the distribution of a row over threads, and sums over a row.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/collective.cuh"
@@ -8,11 +7,12 @@
 
 namespace choir::cuda {
 
-/// The threads of a row that is too wide for registers.
+/// Threads per row for rows that are too wide for registers.
 constexpr int kLongRowThreads = 512;
 
-/// A row shared by kThreads threads, each with kValues columns in kSteps pieces: packs where rows
-/// are whole packs, else single elements. Neighbouring threads hold neighbouring pieces.
+/// A row shared by kThreads threads, each with kValues columns in kSteps pieces. Pieces are packs
+/// if rows are whole packs, otherwise single elements. Neighbouring threads hold neighbouring
+/// pieces.
 template <class Element, int kThreads_, int kValues_, bool kPacked_>
 struct RowShare {
   using T = Element;
@@ -20,7 +20,7 @@ struct RowShare {
   static constexpr bool kPacked = kPacked_;
   static constexpr int kThreads = kThreads_, kValues = kValues_;
   static constexpr int kWide = Wide::kWide, kSteps = kValues / kWide;
-  static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;  ///< threads of a block
+  static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;  ///< threads per block
   static constexpr int kGroups = kBlock / kThreads;               ///< rows at a time in a block
   static constexpr std::int64_t kMostColumns = kThreads * kValues;
   static constexpr bool kAlone = false;  ///< see LoneRows
@@ -29,22 +29,21 @@ struct RowShare {
   __device__ static int column(int thread, int step) { return (step * kThreads + thread) * kWide; }
 };
 
-/// For rows that have the GPU for themselves: what counts is how long one takes. Many threads with
-/// few columns each, an early start, and the weight is read before the row instead of behind its
-/// sums.
+/// For rows that have the GPU to themselves, where only the latency of one row matters: many
+/// threads with few columns each and an early start; the weight is read before the row instead of
+/// after its sums.
 template <class Element>
 struct LoneRows : RowShare<Element, 256, 16, true> {
   static constexpr bool kAlone = true;
   static constexpr std::int64_t kMostRows = 64;
 };
 
-/// Floats of shared memory that row_sums() needs for kCount sums.
+/// Number of floats in shared memory that row_sums() needs for kCount sums.
 template <int kThreads, int kCount>
 constexpr int kRowScratch = kThreads > kWarp ? kCount* kThreads / kWarp : 1;
 
-/// Every value summed over the kThreads threads of a row; all of them get the results. Where more
-/// than a warp shares a row, it has the block for itself, and two calls in a row must use different
-/// `scratch`.
+/// Sums every value over the kThreads threads of a row; all of them get the results. A row shared
+/// by more than one warp has a whole block, and two consecutive calls must use different `scratch`.
 template <int kThreads, int kCount>
 __device__ inline void row_sums(float (&value)[kCount], float* scratch) {
 #pragma unroll

@@ -9,7 +9,7 @@ namespace {
 
 void check_real(const TensorView& x, const char* name) {
   check_tensor(x, x.dtype, x.count(), name);
-  CHOIR_CHECK(x.dtype == DType::f32 || x.dtype == DType::f64, "{} holds {}", name,
+  CHOIR_CHECK(x.dtype == DType::f32 || x.dtype == DType::f64, "{} has type {}", name,
               name_of(x.dtype));
 }
 
@@ -17,7 +17,8 @@ double elements(const TensorView& x) {
   return static_cast<double>(x.count());
 }
 
-/// Tensors of one type, each with as many sums as it has chunks of `chunk` elements (0: one).
+/// Checks tensors of one type, each with one sum per chunk of `chunk` elements (0: one sum), and
+/// counts their cost.
 void take(const Stream& stream, std::span<const Summed> tensors, std::int64_t chunk, double flops) {
   double of_all = 0, bytes = 0;
   for (const Summed& one : tensors) {

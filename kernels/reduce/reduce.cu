@@ -11,13 +11,13 @@ bool aligned(const P*... pointers) {
   return can_pack<T>(0, pointers...);
 }
 
-/// The elements of a tensor that must be f32 on this device.
+/// The elements of a tensor, which must be f32 on this device.
 float* floats(const TensorView& x) {
   if (x.dtype != DType::f32) refuse_element(x.dtype);
   return x.as<float>();
 }
 
-/// As many tensors at a time as a kernel takes: launch_one(them, blocks of all).
+/// Calls launch_one(group, blocks of the group) for groups of as many tensors as a kernel takes.
 template <class A, class Blocks, class Launch>
 void for_groups_of(std::span<const ops::Summed> tensors, const Blocks& blocks_of,
                    const Launch& launch_one) {

@@ -29,21 +29,22 @@ double chunk_sum_of_squares(const A* x, std::int64_t n) {
   return sums[0];
 }
 
-/// Sum of 2^level leaves by neighbours; the array is consumed.
+/// The sum of 2^level leaves by neighbours; the array is overwritten.
 double sum_neighbours(double* leaves, int count) {
   for (; count > 1; count /= 2)
     for (int i = 0; i < count / 2; ++i) leaves[i] = leaves[2 * i] + leaves[2 * i + 1];
   return leaves[0];
 }
 
-/// What is pending of a binary tree built from left to right, as the carries of a binary counter.
+/// The pending sums of a binary tree built from left to right, like the carries of a binary
+/// counter.
 class TreeSum {
  public:
   void push(double value) {
     for (std::uint64_t n = count_++; n & 1u; n >>= 1) value = pending_[--depth_] + value;
     pending_[depth_++] = value;
   }
-  /// From the right: every subtree on the left is larger than what follows it.
+  /// Adds from the right: every subtree on the left is larger than those after it.
   double total() const {
     double sum = depth_ > 0 ? pending_[depth_ - 1] : 0.0;
     for (int i = depth_ - 2; i >= 0; --i) sum = pending_[i] + sum;
@@ -79,8 +80,8 @@ void add_rows(const T* d_y, std::int64_t first, std::int64_t last, std::int64_t 
     });
 }
 
-/// Rounded to odd: what a second rounding, to a type with at least two bits fewer, decides by is
-/// kept.
+/// Rounds to odd, which preserves the information that a second rounding, to a type with at least
+/// two bits fewer, depends on.
 float round_to_odd(double value) {
   const auto near = static_cast<float>(value);
   const double back = near;
@@ -105,7 +106,7 @@ void sums_of_squares(std::span<const ops::Summed> tensors) {
   std::int64_t chunks = 0, elements = 0;
   for (const ops::Summed& one : tensors) chunks += one.sums.count(), elements += one.x.count();
   const auto sum_chunks = [&](std::int64_t first, std::int64_t last) {
-    std::int64_t begin = 0;  // of this tensor's chunks among all
+    std::int64_t begin = 0;  // index of this tensor's first chunk among all
     for (const ops::Summed& one : tensors) {
       const std::int64_t end = begin + one.sums.count();
       for (std::int64_t i = std::max(first, begin); i < std::min(last, end); ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// Running statistics on the GPU: a thread a channel and kind (mean, variance), micro-batches in
+// Running statistics on the GPU: one thread per channel and kind (mean, variance), micro-batches in
 // order.
 #include "kernels/cuda/access.cuh"
 

@@ -1,7 +1,6 @@
 #pragma once
-// Running statistics after a step. A channel is a chain of as many additions as there are
-// micro-batches, in f64; channels are independent. Floor: the records once, which is next to
-// nothing: bound by the launch.
+// Running statistics after a step. A channel is a chain of one addition per micro-batch, in f64;
+// channels are independent. Floor: the records once, which is negligible; bound by the launch.
 #include "choir/ops/running_statistics.hpp"
 #include "kernels/cuda_kernel.hpp"
 
@@ -18,7 +17,7 @@ CHOIR_CUDA_KERNEL void update_running_statistics(const Stream& stream,
 }  // namespace cuda
 
 namespace ref {
-/// All tensors f64, the control in host memory.
+/// All tensors are f64, and the control is in host memory.
 void update_running_statistics(const ops::RunningUpdate& args);
 }  // namespace ref
 

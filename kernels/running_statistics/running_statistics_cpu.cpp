@@ -6,11 +6,11 @@
 namespace choir::cpu {
 namespace {
 
-constexpr std::int64_t kGroup = 64;  // channels whose sums stay in registers or next to them
+constexpr std::int64_t kGroup = 64;  // channels whose sums stay in registers or L1
 
 }  // namespace
 
-// One line of the records at a time: the inner loop is over consecutive channels.
+// Processes one line of the records at a time: the inner loop is over consecutive channels.
 template <class T>
 void update_running_statistics(const ops::RunningUpdate& args) {
   if (args.control != nullptr && args.control->apply == 0) return;

@@ -1,13 +1,13 @@
 #pragma once
-// SpecAugment on the GPU: a block knows all masks of its utterance and clears what they cover of
-// some frames, a warp per frame; every element has one writer. Floor:
+// SpecAugment on the GPU: a block computes all masks of its utterance and clears the elements they
+// cover in some of its frames, one warp per frame; every element has one writer. Floor: see
 // kernels/spec_augment/spec_augment.hpp.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/spec_augment/spec_augment.hpp"
 
 namespace choir::cuda {
 
-constexpr int kMaskThreads = 256, kMaskFrames = 64;  ///< frames of a block
+constexpr int kMaskThreads = 256, kMaskFrames = 64;  ///< frames per block
 
 __global__ void __launch_bounds__(kMaskThreads)
     spec_augment_kernel(ops::SpecAugment options, float* x, const std::int32_t* lengths,

@@ -1,7 +1,7 @@
 #pragma once
-// Masks of SpecAugment: where they lie is the same double arithmetic on every device. No product is
-// followed by an addition that a compiler could fuse with it, so the bits are the same too. Floor:
-// the masked elements written once, a tenth to a third of the features.
+// Masks of SpecAugment. Their positions are computed with the same double arithmetic on every
+// device. No product is followed by an addition that a compiler could fuse with it, so the bits are
+// the same too. Floor: the masked elements are written once, a tenth to a third of the features.
 #include <cmath>
 
 #include "choir/ops/log_mel.hpp"
@@ -9,21 +9,22 @@
 
 namespace choir {
 
-/// Masks of one row together, so that a block of threads finds room for them.
+/// Maximum number of masks per row, so that a block of threads has room for them.
 inline constexpr std::int64_t kMostMasks = 256;
 
-/// Frames or bins [start, start + width).
+/// Masked frames or bins [start, start + width).
 struct Mask {
   std::int64_t start, width;
 };
 
-/// Mask i of an extent, at most `widest` wide (widest <= extent).
+/// Mask i along an extent, at most `widest` wide (widest <= extent).
 CHOIR_HOST_DEVICE inline Mask mask_at(PhiloxKey key, std::uint32_t i, std::uint32_t kind,
                                       std::int64_t sample, double widest, std::int64_t extent) {
   const auto id = static_cast<std::uint64_t>(sample);
   const PhiloxBlock words =
       philox(key, {i, kind, static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)});
-  const auto width = static_cast<std::int64_t>(uniform01(words[0]) * widest);  // of >= 0: floor
+  const auto width = static_cast<std::int64_t>(uniform01(words[0]) * widest);  // floor, since the
+                                                                               // product is >= 0
   const auto rest = static_cast<double>(extent - width);
   return {static_cast<std::int64_t>(uniform01(words[1]) * rest), width};
 }
@@ -54,7 +55,7 @@ CHOIR_CUDA_KERNEL void spec_augment(const Stream& stream, const ops::SpecAugment
 }  // namespace cuda
 
 namespace ref {
-/// f64, element by element, from the rule in choir/ops/log_mel.hpp.
+/// f64, element by element, by the definition in choir/ops/log_mel.hpp.
 void spec_augment(const ops::SpecAugment& options, const TensorView& x, const std::int32_t* lengths,
                   const std::int64_t* sample_ids, PhiloxKey key);
 }  // namespace ref

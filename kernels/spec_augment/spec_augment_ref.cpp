@@ -5,7 +5,7 @@
 namespace choir::ref {
 namespace {
 
-/// Whether mask i of a kind covers place `at` of `extent`.
+/// True if mask i of a kind covers position `at` of `extent`.
 bool covers(PhiloxKey key, std::int64_t i, std::uint32_t kind, std::int64_t sample, double widest,
             std::int64_t extent, std::int64_t at) {
   const PhiloxBlock u = philox(

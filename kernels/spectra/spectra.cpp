@@ -1,5 +1,5 @@
-// Floor: 2.5 N log2(N/2) + 5 N FLOP a frame (14 k at 512) and 8 N + 8 bytes in f32; as many frames
-// as a vector has lanes go side by side, transposed on the way in and out.
+// Floor: 2.5 N log2(N/2) + 5 N FLOP per frame (14 k at 512) and 8 N + 8 bytes in f32. One frame per
+// vector lane is processed at a time, transposed on input and output.
 #include "choir/ops/spectra.hpp"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace choir {
 namespace cpu {
 namespace {
 
-/// Rows [count, width] to lanes: lane i of to[n] is row i's element n. Missing rows are zero.
+/// Transposes rows [count, width] to lanes: lane i of to[n] is element n of row i. Missing rows are
+/// zero.
 template <class T>
 void rows_to_lanes(const T* rows, std::int64_t count, std::int64_t width, Vec<T>* to) {
   constexpr std::int64_t kCount = kLanes<T>;
@@ -42,7 +43,7 @@ void lanes_to_rows(const Vec<T>* lanes, std::int64_t count, std::int64_t width, 
   }
 }
 
-/// From what transform() left of 2 kHalf real numbers: X[k], k = 0 ... kHalf.
+/// Computes X[k], k = 0 ... kHalf, from the output of transform() for 2 kHalf real numbers.
 template <class T, int kHalf>
 void halves_apart(const Vec<T>* z, const T* roots, const int* slots, Vec<T>* spectrum) {
   using V = Vec<T>;
@@ -58,7 +59,8 @@ void halves_apart(const Vec<T>* z, const T* roots, const int* slots, Vec<T>* spe
   }
 }
 
-/// The other way: conjugates of Z[k] in their order, so that the transform back is one forward.
+/// The inverse: computes conjugates of Z[k] in their order, so that the inverse transform is a
+/// forward one.
 template <class T, int kHalf>
 void halves_together(const Vec<T>* spectrum, const T* roots, Vec<T>* z) {
   using V = Vec<T>;
@@ -67,7 +69,7 @@ void halves_together(const Vec<T>* spectrum, const T* roots, Vec<T>* z) {
     const V a_im = k == 0 ? V{} : a[1], b_im = k == 0 ? V{} : b[1];
     const V even_re = a[0] + b[0], even_im = a_im - b_im;
     const V odd_re = a[0] - b[0], odd_im = a_im + b_im;
-    const T* w = roots + 2 * k;  // its conjugate turns O back
+    const T* w = roots + 2 * k;  // multiplication by its conjugate rotates O back
     const V re = odd_re * w[0] + odd_im * w[1], im = odd_im * w[0] - odd_re * w[1];
     z[2 * k] = even_re - im, z[2 * k + 1] = -(even_im + re);
   }

@@ -12,7 +12,7 @@ namespace {
 void check_index(const TensorView& index, std::int64_t all_audio) {
   const auto* at = index.as<std::int32_t>();
   const std::int32_t lowest = index.count() == 0 ? 0 : *std::min_element(at, at + index.count());
-  CHOIR_CHECK(-1 - std::int64_t{lowest} < all_audio, "row {} of {} rows of audio in a splice",
+  CHOIR_CHECK(-1 - std::int64_t{lowest} < all_audio, "index names row {} of {} rows of audio",
               -1 - std::int64_t{lowest}, all_audio);
 }
 

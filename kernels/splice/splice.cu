@@ -6,7 +6,7 @@
 namespace choir::cuda {
 namespace {
 
-/// f(whether packs fit, items of a row, first row, rows), part by part.
+/// Calls f(packs fit, items per row, first row, rows), part by part.
 template <class T, class F>
 void for_parts(const TensorView& index, const TensorView& rows, const TensorView& audio,
                const F& f) {

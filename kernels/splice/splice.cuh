@@ -1,23 +1,23 @@
 #pragma once
 // Rows of audio among the rows of a prompt. A thread has one pack of 16 bytes, or one element, of a
-// row; those of rows without audio have nothing to do. Floor per element of audio: forward 3
-// transfers, backward 2; reading the index once a pack comes from L1.
+// row; threads of rows without audio do nothing. Floor per element of audio: forward 3 transfers,
+// backward 2; reading the index once per pack is served by L1.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/blackwell.cuh"
 
 namespace choir::cuda {
 
-/// Rows of this rank, and where they begin in all audio.
+/// The rows of this rank in all audio.
 struct AudioRows {
   std::int64_t first, rows;
-  /// -1: not here.
+  /// Returns -1 if the row is not on this rank.
   __device__ std::int64_t at(std::int32_t index) const {
     const std::int64_t a = -1 - std::int64_t{index} - first;
     return index < 0 && a >= 0 && a < rows ? a : -1;
   }
 };
 
-/// Fewer than 2^31 packs in all.
+/// Fewer than 2^31 packs in total.
 template <class T, bool kPacked>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kElementwiseThreads)
     splice_kernel(std::uint32_t items, Divisor per_row, std::int64_t width, AudioRows here,

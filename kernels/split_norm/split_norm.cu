@@ -7,7 +7,7 @@
 namespace choir::cuda {
 namespace {
 
-/// A warp for each row.
+/// One warp per row.
 LaunchShape warps(std::int64_t rows) {
   return {dim3(static_cast<unsigned>(blocks_for(rows, kSplitRows))), kElementwiseThreads};
 }

@@ -1,19 +1,19 @@
 #pragma once
 // LayerNorm over channels of several ranks on the GPU; formulas in choir/ops/split_norm.hpp. A warp
-// has a row, which it reads in packs of 16 bytes and which stays in the first-level cache between
-// its two readings; in backward a thread has two columns, so that sums over rows have a fixed
-// order, and what rows have in common lies in shared memory.
-// Floors in kernels/split_norm/split_norm.hpp. Load and store instructions of 8 elements of bf16
-// (and before, one element each): moments 2 (16), forward 4 and a store (24 and 8), sums 3 (24),
-// backward 8 with pairs, 4 stores, 4 reads of shared memory (16 loads beside 32 of what the row has
-// in common, 8 stores).
+// processes a row, which it reads in packs of 16 bytes and which stays in the L1 cache between its
+// two readings. In backward a thread has two columns, so that sums over rows have a fixed order,
+// and the numbers common to a row are in shared memory. Floors in
+// kernels/split_norm/split_norm.hpp. Load and store instructions per 8 elements of bf16 (in
+// parentheses an earlier version with one element each): moments 2 (16), forward 4 and a store (24
+// and 8), sums 3 (24), backward 8 with pairs, 4 stores, 4 reads of shared memory (16 loads beside
+// 32 of the numbers common to a row, 8 stores).
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/pair.cuh"
 
 namespace choir::cuda {
 
-constexpr int kSplitRows = kElementwiseThreads / kWarp;  // of a block
+constexpr int kSplitRows = kElementwiseThreads / kWarp;  // per block
 constexpr int kSplitStaged = 64;  ///< rows of backward whose numbers are in shared memory at a time
 
 template <class T, bool kPacked>
@@ -89,7 +89,7 @@ struct SplitNormBackwardArguments {
   const float *mean, *rstd;
   float* sums;
   T* d_x;
-  float* partials;  ///< per block: stride sums of d_weight, stride of d_bias
+  float* partials;  ///< per block: stride sums of d_weight, then stride sums of d_bias
   std::int64_t rows, rows_per_block, stride;
   int width;
   float over_width;  ///< 1 / channels of all ranks
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kElementwiseThreads, 6)
     if (mine) Pair::unpack(Pair::read(a.weight + c), weight);
     for (std::int64_t row = first; row < last; row += kSplitStaged) {
       const auto rows = static_cast<int>(min(std::int64_t{kSplitStaged}, last - row));
-      __syncthreads();  // the rows before these are done
+      __syncthreads();  // all threads have finished the previous rows
       for (int n = static_cast<int>(threadIdx.x); n < rows; n += static_cast<int>(blockDim.x)) {
         const float rstd = a.rstd[row + n], over = rstd * a.over_width;
         staged[n] = make_float4(a.mean[row + n], rstd, a.sums[2 * (row + n)] * over,

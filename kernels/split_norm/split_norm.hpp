@@ -1,7 +1,7 @@
 #pragma once
 // LayerNorm over channels of several ranks; formulas in choir/ops/split_norm.hpp and
-// kernels/norm/norm.hpp. Floors per element: moments 1 transfer, forward 2, sums 2, backward 3; 8
-// bytes a row and rank beside them.
+// kernels/norm/norm.hpp. Floors per element: moments 1 transfer, forward 2, sums 2, backward 3; in
+// addition 8 bytes per row and rank.
 #include "choir/ops/split_norm.hpp"
 #include "kernels/cuda_kernel.hpp"
 #include "kernels/norm/norm_plan.hpp"
@@ -25,7 +25,7 @@ CHOIR_CUDA_KERNEL void split_norm_moments(const Stream& stream, const TensorView
                                           const TensorView& moments);
 CHOIR_CUDA_KERNEL void split_norm_forward(const Stream& stream, const ops::SplitNormForward& args);
 CHOIR_CUDA_KERNEL void split_norm_sums(const Stream& stream, const ops::SplitNormBackward& args);
-/// workspace: NormBackwardPlan::workspace_bytes().
+/// The workspace has NormBackwardPlan::workspace_bytes().
 CHOIR_CUDA_KERNEL void split_norm_backward(const Stream& stream,
                                            const ops::SplitNormBackward& args);
 }  // namespace cuda

@@ -22,7 +22,8 @@ void split_norm_forward(const ops::SplitNormForward& args) {
   const std::int64_t ranks = args.moments.shape[0];
   const auto each = static_cast<double>(width), all = each * static_cast<double>(ranks);
   for (std::int64_t r = 0; r < rows; ++r) {
-    // The variance from the moments about 0: another formula than the kernels'.
+    // Computes the variance from the moments about 0, which differs from the formula of the
+    // kernels.
     double sum = 0, square = 0;
     for (std::int64_t k = 0; k < ranks; ++k) {
       const double* m = args.moments.as<double>() + (k * rows + r) * 2;

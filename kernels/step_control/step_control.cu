@@ -1,4 +1,4 @@
-// The step control on the GPU: one thread, kernels/step_control/step_control.hpp.
+// The step control on the GPU, computed by one thread; see kernels/step_control/step_control.hpp.
 #include "kernels/step_control/step_control.hpp"
 
 #include "kernels/cuda/launch.cuh"

@@ -1,6 +1,6 @@
 #pragma once
-// The arithmetic of step_control on one struct, once for every device: a handful of scalar
-// operations by one thread, bound by nothing but the launch.
+// The arithmetic of step_control on one struct, shared by all devices: a handful of scalar
+// operations by one thread, bound by the launch alone.
 #include <cmath>
 
 #include "choir/core/philox.hpp"
@@ -9,8 +9,8 @@
 
 namespace choir {
 
-/// Whether a term takes no part in this step. Where no term has targets, none is left out: dividing
-/// by 0 then tells that there was nothing to learn from.
+/// True if a term takes no part in this step. If no term has targets, none is absent: the division
+/// by 0 then shows that there was nothing to learn from.
 CHOIR_HOST_DEVICE inline bool is_absent(const ops::StepControl& c, std::size_t term) {
   if (c.targets[term] != 0) return false;
   double all = 0;
@@ -23,7 +23,7 @@ CHOIR_HOST_DEVICE inline void begin_step(ops::StepControl& c) {
     c.loss_factors[t] = is_absent(c, t) ? 0 : c.weights[t] / c.targets[t] * c.loss_scale;
 }
 
-/// The sum is rounded once for each term, so that every device finds the same bits.
+/// The sum is rounded once per term, so that every device gets the same bits.
 CHOIR_HOST_DEVICE inline void add_up_losses(ops::StepControl& c, const double* sums,
                                             std::size_t terms) {
   c.loss = 0;
@@ -54,7 +54,7 @@ CHOIR_HOST_DEVICE inline void move_loss_scale(ops::StepControl& c, double window
 CHOIR_HOST_DEVICE inline void end_step(ops::StepControl& c, double square_sum,
                                        const double* loss_sums, std::size_t terms, double max_norm,
                                        double beta1, double beta2, double window) {
-  constexpr double kTiny = 1e-6;  // as PyTorch: no division by 0
+  constexpr double kTiny = 1e-6;  // as in PyTorch; avoids division by 0
   c.step_loss_scale = c.loss_scale;
   add_up_losses(c, loss_sums, terms);
   c.gradient_norm = std::sqrt(square_sum) / c.loss_scale;

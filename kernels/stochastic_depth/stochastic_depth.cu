@@ -1,5 +1,5 @@
-// Stochastic depth on the GPU: a block per row, as far as there are blocks; the row's factor is
-// drawn by every thread (50 instructions). Floor: 3 transfers.
+// Stochastic depth on the GPU: one block per row, up to the limit of blocks; every thread draws the
+// row's factor (50 instructions). Floor: 3 transfers.
 #include "kernels/stochastic_depth/stochastic_depth.hpp"
 
 #include "kernels/cuda/access.cuh"

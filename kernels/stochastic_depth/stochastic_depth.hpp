@@ -1,5 +1,5 @@
 #pragma once
-// Stochastic depth by utterance. Floor per element: 3 transfers each way.
+// Stochastic depth per utterance. Floor per element: 3 transfers in each direction.
 #include <cmath>
 
 #include "choir/core/host_device.hpp"
@@ -8,7 +8,7 @@
 
 namespace choir {
 
-/// The factor a of the sample of a row.
+/// The factor a for the sample of a row.
 CHOIR_HOST_DEVICE inline double depth_factor(const ops::StochasticDepth& args, std::int64_t row) {
   const std::int64_t s = (args.first_row + row) / args.tokens;
   const auto id = static_cast<std::uint64_t>(

@@ -12,10 +12,10 @@ void check_shapes(const TensorView& x, const TensorView& weight, const Shape& y,
   const std::int64_t channels = y[3];
   CHOIR_CHECK(x.shape[3] == 1 || x.shape[3] == channels, "{} channels in, {} out: not depthwise",
               x.shape[3], channels);
-  CHOIR_CHECK(x.shape[1] > 0 && x.shape[2] > 0 && y[0] == x.shape[0] &&
-                  y[1] == strided_size(x.shape[1], causal) &&
-                  y[2] == strided_size(x.shape[2], causal),
-              "strided convolution of {} does not give {}", to_string(x.shape), to_string(y));
+  CHOIR_CHECK(
+      x.shape[1] > 0 && x.shape[2] > 0 && y[0] == x.shape[0] &&
+          y[1] == strided_size(x.shape[1], causal) && y[2] == strided_size(x.shape[2], causal),
+      "a strided convolution of {} does not have the shape {}", to_string(x.shape), to_string(y));
   check_tensor(weight, x.dtype, channels * 9, "weight");
 }
 

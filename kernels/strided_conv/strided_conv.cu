@@ -22,7 +22,7 @@ StridedArguments<T> sizes_of(const Shape& x, const Shape& y, bool causal) {
   return a;
 }
 
-/// Blocks of `rows` output frames, by tiles of channels.
+/// Grid: tiles of channels by blocks of `rows` output frames.
 template <class T, bool kPacked>
 dim3 tiles(const StridedArguments<T>& a, std::int64_t rows) {
   return dim3(static_cast<unsigned>(blocks_for(a.out_rows, rows)),

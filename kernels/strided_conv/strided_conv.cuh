@@ -1,13 +1,13 @@
 #pragma once
-// The strided convolution on the GPU. Forward: a block takes a tile of channels and a few output
-// frames, with the taps in shared memory as lines of channels; a thread sums kStridedRun
-// neighbouring frequencies of a pack of channels, whose inputs it shares with its neighbours by
-// the first-level cache. d_x: a thread gathers a square of 2 x 2 inputs from the 2 x 2 outputs that
+// The strided convolution on the GPU. Forward: a block has a tile of channels and a few output
+// frames, with the taps in shared memory as lines of channels. A thread sums kStridedRun
+// neighbouring frequencies of a pack of channels, whose inputs it shares with its neighbours
+// through the L1 cache. d_x: a thread gathers a square of 2 x 2 inputs from the 2 x 2 outputs that
 // read it, and uses every tap once. Gradients of the weight: a thread has two channels, keeps the
-// sums of all taps in registers and walks along the frequencies, where neighbouring outputs share a
-// column of inputs. Floors in kernels/strided_conv/strided_conv.hpp. Gradient of the weight, per
-// output element of bf16: 4 loads (d_y, y and 6 inputs for two channels) and 16 bytes from the
-// first-level cache; with a warp for every tap 29 loads of 16 bytes for 8 channels, 58 bytes.
+// sums of all taps in registers and moves along the frequencies, where neighbouring outputs share a
+// column of inputs. Floors are in kernels/strided_conv/strided_conv.hpp. Gradient of the weight,
+// per output element of bf16: 4 loads (d_y, y and 6 inputs for two channels) and 16 bytes from the
+// L1 cache; with one warp per tap 29 loads of 16 bytes for 8 channels, 58 bytes.
 #include "kernels/cpu/frames.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
@@ -17,7 +17,7 @@ namespace choir::cuda {
 
 constexpr int kStridedWarps = 4, kStridedThreads = kStridedWarps * kWarp;
 constexpr int kStridedRun = 4, kStridedRows = 4;
-constexpr int kStridedLines = 10;  ///< sums for the gradients: 9 taps and the bias
+constexpr int kStridedLines = 10;  ///< lines of sums for the gradients: 9 taps and the bias
 
 template <class T, bool kPacked>
 constexpr int kStridedTile = kWarp* Access<T, kPacked>::kWide;
@@ -28,9 +28,9 @@ struct StridedArguments {
   T *y, *d_x;                        ///< backward: y only with relu
   const std::int32_t *in_lengths, *out_lengths;
   std::int64_t frames, out_rows;
-  int frequencies, out_frequencies, channels;  ///< a frame's elements fit 32 bits
-  Divisor out_frames{1};                       ///< of rows
-  std::int64_t rows_per_block, stride;         ///< of the sums
+  int frequencies, out_frequencies, channels;  ///< elements of a frame fit into 32 bits
+  Divisor out_frames{1};                       ///< divisor of rows
+  std::int64_t rows_per_block, stride;         ///< for the sums
   float* partials;                             ///< [blocks][kStridedLines][stride]
   int pad;
   bool narrow, relu;  ///< x has one channel
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(kStridedThreads) strided_conv_kernel(StridedAr
   }
 }
 
-/// The gradient before the relu at output (b, t, f), channels from c; 0 outside and where no frame
-/// counts.
+/// The gradient before the relu at output (b, t, f), channels from c on; 0 outside and at invalid
+/// frames.
 template <class T, bool kPacked>
 __device__ inline void strided_gradient(const StridedArguments<T>& a, std::int64_t b,
                                         std::int64_t t, std::int64_t valid, int f, int c,
@@ -134,9 +134,9 @@ __device__ inline void strided_gradient(const StridedArguments<T>& a, std::int64
   for (int k = 0; k < kWide; ++k) g[k] = y[k] > 0.0f ? g[k] : 0.0f;
 }
 
-/// Inputs (2 t + u, 2 k + v) of d_x from outputs t, t + 1 and k, k + 1. Along each dim one of the
-/// two is read by the middle tap of output t (one of padding) or t + 1 (two), the other by tap 0 of
-/// t + 1 and tap 2 of t.
+/// Computes inputs (2 t + u, 2 k + v) of d_x from outputs t, t + 1 and k, k + 1. Along each dim one
+/// of the two inputs is read by the middle tap of output t (padding 1) or t + 1 (padding 2), the
+/// other by tap 0 of t + 1 and tap 2 of t.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kStridedThreads)
     strided_conv_input_kernel(StridedArguments<T> a) {
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kStridedThreads)
             warp = static_cast<int>(threadIdx.x) / kWarp;
   const int c = tile + lane * kWide;
   if (c >= a.channels) return;
-  const int single = a.pad == 1 ? 0 : 1;  // which of two, and the output that reads it
+  const int single = a.pad == 1 ? 0 : 1;  // index in the pair, and the output that reads it
   for (std::int64_t n = 0; n < kStridedRows; ++n) {
     const std::int64_t r = std::int64_t{blockIdx.x} * kStridedRows + n;
     if (r >= a.out_rows) return;
@@ -176,7 +176,8 @@ __global__ void __launch_bounds__(kStridedThreads)
             for (int p = 0; p < 2; ++p)
 #pragma unroll
               for (int q = 0; q < 2; ++q) {
-                // Tap by which output t + p reads the row, k + q the column; none: skipped.
+                // Tap with which output t + p reads the row and k + q the column; skipped if there
+                // is none.
                 if ((u == single && p != single) || (v == single && q != single)) continue;
                 const int i = u == single ? 1 : 2 - 2 * p, j = v == single ? 1 : 2 - 2 * q;
                 const float* const w = lines + (3 * i + j) * kTile + lane * kWide;
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(kStridedThreads)
   }
 }
 
-/// d_x of the layer with one input channel: a warp for every input, its lanes share the channels.
+/// d_x of the layer with one input channel: one warp per input; its lanes share the channels.
 template <class T>
 __global__ void __launch_bounds__(kStridedThreads)
     strided_conv_narrow_input_kernel(std::uint32_t inputs, Divisor frequencies, Divisor frames,
@@ -221,17 +222,17 @@ __global__ void __launch_bounds__(kStridedThreads)
   }
 }
 
-/// What a thread reads of neighbouring outputs: their gradients, and the inputs under their taps.
+/// The gradients of neighbouring outputs that a thread reads, and the inputs under their taps.
 template <class T, bool kPaired, bool kNarrow>
 struct StridedWindow {
   using Pair = Pairs<T, kPaired>;
-  using Input = Pairs<T, kPaired && !kNarrow>;  // one channel serves all
-  static constexpr int kRun = 2;                // outputs read at once; four are slower (H100)
+  using Input = Pairs<T, kPaired && !kNarrow>;  // one input channel serves all
+  static constexpr int kRun = 2;                // outputs read at a time; four are slower (H100)
   typename Pair::Raw d_y[kRun], y[kRun];
   typename Input::Raw x[3][2 * kRun];
 
-  /// Outputs f, f + 1 ... of row r and what they read that output f - 1 did not; `x` of input row i
-  /// begins at rows[i], nullptr: nothing counts there.
+  /// Reads outputs f, f + 1 ... of row r and the inputs that output f - 1 did not read. `x` of
+  /// input row i begins at rows[i]; nullptr: the row is invalid.
   __device__ void read(const StridedArguments<T>& a, std::int64_t r, int f, int c,
                        const T* const (&rows)[3]) {
     const int width = kNarrow ? 1 : a.channels, channel = kNarrow ? 0 : c;
@@ -262,7 +263,7 @@ __device__ inline void add_strided_row(const StridedArguments<T>& a, std::int64_
   using Window = StridedWindow<T, kPaired, kNarrow>;
   using Input = typename Window::Input;
   constexpr int kWide = Pairs<T, kPaired>::kWide, kInputs = Input::kWide;
-  float left[3][kInputs] = {};  // under tap 0 of the next output; of the first one it is padding
+  float left[3][kInputs] = {};  // inputs under tap 0 of the next output; padding for the first one
   for (int f = 0; f < a.out_frequencies; f += Window::kRun) {
     Window at;
     at.read(a, r, f, c, rows);

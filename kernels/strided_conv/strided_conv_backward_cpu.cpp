@@ -8,7 +8,7 @@ struct Backward {
   const T *x, *y, *d_y;
   T* d_x;
   const Sum<T>* lines;                         ///< weights, 9 lines of `stride`
-  std::int64_t frames, frequencies, in_width;  ///< of x
+  std::int64_t frames, frequencies, in_width;  ///< extents of x
   std::int64_t out_frames, out_frequencies, channels;
   std::int64_t pad, stride;
 };
@@ -36,7 +36,7 @@ GradientRow<T, kRelu> gradient_row(const Backward<T>& a, std::int64_t b, std::in
           a.out_frequencies};
 }
 
-/// Rows of outputs that hear one input frame, with the row of the tap by which they do.
+/// Rows of outputs that read one input frame, with the row of the tap that they use.
 template <class T, bool kRelu>
 struct Listeners {
   GradientRow<T, kRelu> row[2];
@@ -52,8 +52,8 @@ struct Listeners {
   }
 };
 
-/// body(k, single, twice) for pairs of columns 2 k and 2 k + 1 of an input frame: the gradient of
-/// the one that the middle tap reads, and of the other.
+/// Calls body(k, single, twice) for pairs of columns 2 k and 2 k + 1 of an input frame, with the
+/// gradient of the column that the middle tap reads and that of the other.
 template <class T, bool kRelu, class Access, class Body>
 inline void gather_columns(const Backward<T>& a, const Listeners<T, kRelu>& from, std::int64_t c,
                            const Access& access, const Body& body) {
@@ -86,10 +86,10 @@ void input_gradient(const Backward<T>& a, std::int64_t b, std::int64_t frame, st
     return;
   }
   const Listeners<T, kRelu> from(a, b, frame, out_valid);
-  // The middle tap of a pair reads the first column with one of padding, the second with two.
+  // The middle tap of a pair reads the first column with padding 1 and the second with padding 2.
   const std::int64_t middle = a.pad == 1 ? 0 : 1, other = 1 - middle;
   if (a.in_width == 1) {
-    // All channels end in one number; as many frequencies at a time as fit.
+    // All channels are summed into one number; as many frequencies at a time as fit.
     constexpr std::int64_t kPairs = 64;
     for (std::int64_t f = 0; f < a.frequencies; ++f) d_x[f] = T(0.0f);
     for (std::int64_t k0 = 0; 2 * k0 < a.frequencies; k0 += kPairs) {
@@ -169,7 +169,7 @@ void weight_gradient(const Backward<T>& a, std::int64_t b, std::int64_t t, std::
   });
 }
 
-/// Sums over blocks, lines of channels, into d_weight [C, 9] and d_bias [C].
+/// Adds the sums over blocks, which are lines of channels, to d_weight [C, 9] and d_bias [C].
 template <class A>
 void add_sums(const A* partials, std::int64_t blocks, std::int64_t stride, std::int64_t channels,
               const ops::StridedConvBackward& args) {

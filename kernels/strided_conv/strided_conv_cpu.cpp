@@ -3,7 +3,7 @@
 namespace choir::cpu {
 namespace {
 
-/// Channels whose weights are kept beside the code as lines.
+/// Number of channels whose weights are kept on the stack as lines.
 constexpr std::int64_t kChannelTile = 256;
 
 template <class T>
@@ -11,7 +11,7 @@ struct Forward {
   const T* x;
   const T* bias;
   T* y;
-  std::int64_t frames, frequencies, channels;  ///< of x; channels of y
+  std::int64_t frames, frequencies, channels;  ///< extents of x; channels of y
   std::int64_t out_frames, out_frequencies;
   std::int64_t pad;
 };
@@ -41,7 +41,7 @@ void depthwise_row(const Forward<T>& a, const FrameRow<T> (&rows)[3], const Sum<
   });
 }
 
-/// The same of the layer with one input channel.
+/// The same for the layer with one input channel.
 template <class T, bool kRelu>
 void narrow_row(const Forward<T>& a, const T* sample, std::int64_t frames, std::int64_t t,
                 const Sum<T>* lines, std::int64_t first, std::int64_t last, T* y) {

@@ -1,6 +1,6 @@
 #pragma once
-// What forward and backward of the strided convolution share on the CPU: weights as lines of
-// channels, input frames with zeros where none count, windows that slide along the frequencies.
+// Helpers shared by forward and backward of the strided convolution on the CPU: weights as lines of
+// channels, input frames with zeros for invalid ones, and windows that slide along the frequencies.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 
 namespace choir::cpu {
 
-/// weight [C, 9] as 9 lines of `stride` channels.
+/// Transposes weight [C, 9] to 9 lines of `stride` channels.
 template <class T>
 void transpose_taps(const T* weight, std::int64_t channels, std::int64_t stride, Sum<T>* lines) {
   for (std::int64_t c = 0; c < channels; ++c)
@@ -18,7 +18,7 @@ void transpose_taps(const T* weight, std::int64_t channels, std::int64_t stride,
       lines[i * stride + c] = static_cast<Sum<T>>(weight[9 * c + i]);
 }
 
-/// One frame [F, C] as its columns; a frame that does not count is zeros, read over and over.
+/// One frame [F, C] as its columns; an invalid frame is a column of zeros that is read repeatedly.
 template <class T>
 struct FrameRow {
   const T* at = nullptr;
@@ -33,7 +33,7 @@ inline FrameRow<T> frame_row(const T* sample, std::int64_t frame, std::int64_t f
   return {sample + frame * size, step};
 }
 
-/// Column `f` of a frame, zeros outside.
+/// Column `f` of a frame; zeros outside.
 template <class T, class Access>
 inline Vec<T> column(const FrameRow<T>& row, std::int64_t f, std::int64_t count, std::int64_t c,
                      const Access& access) {
@@ -41,8 +41,8 @@ inline Vec<T> column(const FrameRow<T>& row, std::int64_t f, std::int64_t count,
   return access.load(row.step == 0 ? row.at : row.at + f * row.step + c);
 }
 
-/// body(f, x) for the outputs f of a row: x[3 i + j] is the input under tap (i, j). One vector of
-/// channels c. The last column of a window is the first of the next.
+/// Calls body(f, x) for the outputs f of a row, where x[3 i + j] is the input under tap (i, j), for
+/// one vector of channels c. The last column of a window is the first of the next.
 template <class T, class Access, class Body>
 inline void slide_columns(const FrameRow<T> (&rows)[3], std::int64_t in, std::int64_t out,
                           std::int64_t pad, std::int64_t c, const Access& access,
@@ -61,7 +61,7 @@ inline void slide_columns(const FrameRow<T> (&rows)[3], std::int64_t in, std::in
   }
 }
 
-/// The frames under outputs [first, first + kWindow) of one input channel, widened: 3 lines.
+/// The frames under outputs [first, first + kWindow) of one input channel, converted: 3 lines.
 template <class T>
 struct NarrowWindow {
   static constexpr std::int64_t kOutputs = 64, kColumns = 2 * kOutputs + 1;

@@ -4,7 +4,7 @@
 namespace choir::ref {
 namespace {
 
-/// f(index of x, tap) for every tap of output (b, t, f, c) that reads inside x and counts.
+/// Calls f(index of x, tap) for every tap of output (b, t, f, c) that reads a valid input.
 template <class F>
 void for_taps(const Shape& x, const std::int32_t* in_lengths, bool causal, std::int64_t b,
               std::int64_t t, std::int64_t f, std::int64_t c, const F& visit) {
@@ -17,7 +17,7 @@ void for_taps(const Shape& x, const std::int32_t* in_lengths, bool causal, std::
     }
 }
 
-/// body(b, t, f, c, index of y) for every output of frames that count.
+/// Calls body(b, t, f, c, index of y) for every output of valid frames.
 template <class Body>
 void for_outputs(const Shape& y, const std::int32_t* out_lengths, const Body& body) {
   for (std::int64_t b = 0; b < y[0]; ++b)

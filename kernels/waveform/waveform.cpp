@@ -7,7 +7,7 @@
 namespace choir::ops {
 namespace {
 
-/// f(pointer type) for f32 on both devices, f64 on the CPU.
+/// Calls f(pointer type) for f32 on both devices and f64 on the CPU.
 template <class Cuda, class Cpu>
 void run_real(const Stream& stream, DType dtype, const Cuda& on_card, const Cpu& on_host) {
   CHOIR_CHECK(dtype == DType::f32 || dtype == DType::f64, "spectra of {}", name_of(dtype));
@@ -43,12 +43,12 @@ void check_sound(const SoundFrames& how, const TensorView& sound, const TensorVi
   check_tensor(sound, frames.dtype, frames.shape[0] * frames.shape[1] * how.hop, "sound");
 }
 
-/// Bins of rows of real and imaginary parts.
+/// Checks spectra and returns the bins of a row, which has real and imaginary parts.
 std::int64_t check_spectra(const TensorView& spectra, const TensorView& other, std::int64_t parts) {
-  CHOIR_CHECK(spectra.shape.back() % 2 == 0, "spectra {} have no two parts",
+  CHOIR_CHECK(spectra.shape.back() % 2 == 0, "spectra {} must have an even width",
               to_string(spectra.shape));
   check_tensor(spectra, spectra.dtype, spectra.count(), "spectra");
-  check_tensor(other, spectra.dtype, spectra.count() / 2 * parts, "what belongs to spectra");
+  check_tensor(other, spectra.dtype, spectra.count() / 2 * parts, "tensor of spectra");
   return spectra.shape.back() / 2;
 }
 

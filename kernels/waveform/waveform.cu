@@ -3,7 +3,7 @@
 namespace choir::cuda {
 namespace {
 
-/// A thread for each of n items.
+/// Launches one thread for each of n items.
 template <class Kernel, class... A>
 void launch_flat(const Stream& stream, const char* name, Kernel kernel, std::int64_t n, A... a) {
   launch(stream, name, kernel, {elementwise_blocks(n), kElementwiseThreads}, n, a...);

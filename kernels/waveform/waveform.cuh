@@ -1,7 +1,8 @@
 #pragma once
-// Spectra and sound: a thread has a sample of a frame, a joined sample or a bin, neighbours in
-// memory as in the warp; a block has a row of the loss and reads it twice, the second time from the
-// cache. Formulas in choir/ops/waveform.hpp, floors in kernels/waveform/waveform.hpp.
+// Spectra and sound. A thread has a sample of a frame, a joined sample or a bin, and neighbouring
+// threads access neighbouring memory. A block has a row of the loss and reads it twice, the second
+// time from the cache. Formulas are in choir/ops/waveform.hpp, floors in
+// kernels/waveform/waveform.hpp.
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
 #include "kernels/log_mel/dither.hpp"
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     const std::int64_t rows = of.lengths[b] * of.unit / of.hop;
     float sum = accumulate ? sound[i] : 0.0f;
     if (s < rows * of.hop) {
-      // The first frame that reaches so far, then all that begin before it.
+      // Begins at the first frame that reaches sample s and adds all frames that begin before it.
       const std::int64_t over = s + of.lead - of.frame;
       for (std::int64_t r = over < 0 ? 0 : over / of.hop + 1; r < rows; ++r) {
         const std::int64_t at = s - r * of.hop + of.lead;
@@ -56,8 +57,8 @@ struct PolarNumbers {
 struct Direction {
   float cosine, sine;
 };
-/// Cosine and sine of an angle in radians, right to what rounding it to turns leaves, |p| 2^-23,
-/// and 2^-22: the functions of the library keep a way for huge angles, which takes a stack.
+/// Cosine and sine of an angle in radians. The error is that of rounding the angle to turns, |p|
+/// 2^-23, plus 2^-22. The library functions also handle huge angles, which requires a stack.
 __device__ inline Direction direction_of(float p) {
   const float turns = p * 0.159154943f, t = turns - rintf(turns);  // -1/2 ... 1/2
   const float a = fabsf(t), folded = a > 0.25f ? 0.5f - a : a;
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   for (std::int64_t i = global_thread(); i < n; i += global_threads()) {
     const std::int64_t re = i / bins * 2 * bins + i % bins, im = re + bins;
     const float free = expf(how.gain * polar[re] + how.offset);
-    const float magnitude = free > how.most ? how.most : free;  // NaN stays
+    const float magnitude = free > how.most ? how.most : free;  // NaN is preserved
     const Direction at = direction_of(polar[im]);
     spectra[re] = magnitude * at.cosine;
     spectra[im] = magnitude * at.sine;
@@ -112,16 +113,16 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 }
 
 struct SpectralTermNumbers {
-  float* losses;  ///< or nullptr
+  float* losses;  ///< may be nullptr
   float factor;
   double step;                 ///< factor times scale
-  const double* device_scale;  ///< or nullptr
+  const double* device_scale;  ///< may be nullptr
 };
 
 struct SpectralNumbers {
   float* predicted;
   const float* target;
-  const std::int32_t* lengths;  ///< or nullptr
+  const std::int32_t* lengths;  ///< may be nullptr
   std::int64_t tokens, width;
   float guard;
   SpectralTermNumbers logarithms, convergence;

@@ -1,19 +1,19 @@
 #pragma once
-// Spectra and sound. Floors, in transfers of 4 bytes: a frame's sample 2 (the sound itself is read
+// Spectra and sound. Floors in transfers of 4 bytes: a frame's sample 2 (the sound itself is read
 // once from memory, then from caches), a joined sample 1 + frame / hop, a bin of polar coordinates
-// 4 forward and 6 backward, of powers 3 and 5, of the loss 3. All of it is small beside the
-// products with transforms, of 4 N FLOPs a bin.
+// 4 forward and 6 backward, of powers 3 and 5, of the loss 3. All of them are small compared with
+// the matrix products of the transforms, of 4 N FLOPs per bin.
 #include "choir/ops/waveform.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir {
 
-/// SoundFrames with the extents of its tensors; samples of the sound are `width` apart.
+/// SoundFrames with the extents of its tensors; consecutive sounds are `width` samples apart.
 struct FramesOf {
   std::int64_t sounds, rows, frame, width;
   std::int64_t hop, lead, unit;
   const std::int32_t* lengths;
-  const std::int32_t* audio_lengths;  ///< of PCM; else nullptr
+  const std::int32_t* audio_lengths;  ///< for PCM; otherwise nullptr
 };
 
 namespace cpu {
@@ -59,7 +59,7 @@ CHOIR_CUDA_KERNEL void spectral_loss(const Stream& stream, const ops::SpectralLo
 }  // namespace cuda
 
 namespace ref {
-/// From the definitions, f64; sound [B, R hop] or, with audio_lengths, PCM.
+/// Computed from the definitions in f64; sound is [B, R hop] or, with audio_lengths, PCM.
 void split_frames(const FramesOf& of, const TensorView& sound, double* frames);
 void join_frames(const FramesOf& of, const double* frames, double* sound, bool accumulate);
 void polar_forward(const ops::Polar& how, std::int64_t rows, std::int64_t bins, const double* polar,

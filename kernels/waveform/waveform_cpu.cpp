@@ -8,9 +8,9 @@
 namespace choir::cpu {
 namespace {
 
-constexpr std::int64_t kPolarCost = 32;  // of exp, sine and cosine, as much work as so many copies
+constexpr std::int64_t kPolarCost = 32;  // work of exp, sine and cosine in units of a copy
 
-/// to[n] = value(sample of the frame) where it counts, 0 elsewhere, of all frames.
+/// Sets frame values to value(sample) where valid and to 0 elsewhere, for all frames.
 template <class T, class Value>
 void for_frames(const FramesOf& of, T* frames, const Value& value) {
   parallel_ranges(of.sounds * of.rows, of.frame, [&](std::int64_t first, std::int64_t last) {
@@ -30,7 +30,7 @@ void for_frames(const FramesOf& of, T* frames, const Value& value) {
   });
 }
 
-/// The factor of a term's gradient.
+/// The factor of the gradient of a term.
 double step_of(const ops::SpectralTerm& term) {
   if (term.losses.empty()) return 0;
   return term.factor * term.scale * (term.device_scale ? *term.device_scale : 1);
@@ -58,10 +58,10 @@ void join_frames(const FramesOf& of, const T* frames, T* sound, bool accumulate)
       T* to = sound + b * of.width + begin;
       if (!accumulate) std::fill(to, to + of.hop, T(0));
       if (i % of.rows >= rows) continue;
-      // Frame r reaches from r hop - lead to r hop - lead + frame.
+      // Frame r covers samples r hop - lead to r hop - lead + frame.
       const std::int64_t from = std::max<std::int64_t>(0, (begin + of.lead - of.frame) / of.hop);
       for (std::int64_t r = from; r < rows && r * of.hop - of.lead < begin + of.hop; ++r) {
-        const std::int64_t shift = begin - r * of.hop + of.lead;  // of sample 0 in the frame
+        const std::int64_t shift = begin - r * of.hop + of.lead;  // index of sample 0 in the frame
         const T* frame = frames + (b * of.rows + r) * of.frame + shift;
         const std::int64_t low = std::clamp<std::int64_t>(-shift, 0, of.hop);
         const std::int64_t high = std::clamp<std::int64_t>(of.frame - shift, low, of.hop);
@@ -81,7 +81,7 @@ void polar_forward(const ops::Polar& how, std::int64_t rows, std::int64_t bins, 
       for (std::int64_t k = 0; k < bins; ++k) {
         const std::int64_t re = r * 2 * bins + k, im = re + bins;
         const T free = std::exp(gain * polar[re] + offset);
-        const T magnitude = free > most ? most : free;  // NaN stays
+        const T magnitude = free > most ? most : free;  // NaN is preserved
         spectra[re] = magnitude * std::cos(polar[im]);
         spectra[im] = magnitude * std::sin(polar[im]);
       }
@@ -143,7 +143,7 @@ void spectral_loss(const ops::SpectralLoss& args) {
     T* predicted = args.predicted.as<T>() + r * width;
     const T* target = args.target.as<T>() + r * width;
     Vec<T> logarithms{}, square{}, length{};
-    // Lanes behind the end hold 1 on both sides: they differ by nothing.
+    // Lanes behind the end hold 1 on both sides, so they contribute no difference.
     for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
       const Vec<T> p = access.load(predicted + c, T(1)) + guard;
       const Vec<T> t = access.load(target + c, T(1)) + guard;

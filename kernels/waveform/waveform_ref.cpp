@@ -5,7 +5,7 @@
 namespace choir::ref {
 namespace {
 
-/// Sample s of sound b; 0 where it does not count.
+/// Sample s of sound b; 0 where invalid.
 double sample_of(const FramesOf& of, const TensorView& sound, std::int64_t b, std::int64_t s) {
   if (s < 0 || s >= of.lengths[b] * of.unit) return 0;
   if (of.audio_lengths == nullptr) return sound.as<double>()[b * of.width + s];

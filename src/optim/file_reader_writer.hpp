@@ -1,5 +1,5 @@
 #pragma once
-// A thread that reads and writes one file in the order it is asked to.
+// A thread that reads and writes one file in the order of the requests.
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -15,7 +15,7 @@ class FileReaderWriter {
  public:
   struct Piece {
     std::byte* memory = nullptr;
-    std::size_t offset = 0, bytes = 0;  ///< in the file
+    std::size_t offset = 0, bytes = 0;  ///< offset in the file
   };
   struct Job {
     bool write = false;
@@ -24,16 +24,17 @@ class FileReaderWriter {
   };
 
   explicit FileReaderWriter(const OffloadMemory& file);
-  /// Does what it was asked to, or stops at the first failure.
+  /// Finishes all posted jobs, or stops at the first failure.
   ~FileReaderWriter();
 
-  /// The number of the job, from 1 on. Allocates nothing.
+  /// Returns the number of the job, counted from 1. Allocates nothing.
   std::uint64_t post(const Job& job);
-  /// Until it is done. Throws what this job or one before it threw; so does every wait after that.
+  /// Waits until the job is done. Throws the exception of this job or of an earlier one; so does
+  /// every later wait.
   void wait(std::uint64_t job);
 
  private:
-  static constexpr std::uint64_t kMost = 8;  // posted and not done
+  static constexpr std::uint64_t kMost = 8;  // limit of posted, unfinished jobs
   void run();
   void work(const Job& job) const;
 

@@ -12,12 +12,12 @@
 namespace choir {
 namespace {
 
-/// The run goes on where the only row of the span ends, or would end with the padding between them.
+/// True if the run continues the only row of the span, or would with the padding between them.
 bool joins_row(const ElementSpan& span, const Range& local, std::int64_t number) {
   return span.elements.width == 0 && number - span.elements.first == local.first - span.local.first;
 }
 
-/// The run is the next of rows of one width and one distance.
+/// True if the run is the next of rows with the same width and distance.
 bool joins_rows(const ElementSpan& span, const Range& local, std::int64_t number) {
   const ops::ElementNumbers& e = span.elements;
   if (local.first != span.local.end()) return false;
@@ -66,7 +66,7 @@ double LrSchedule::at(std::int64_t step) const {
 }
 
 UpdateRule update_rule_of(const std::string& name) {
-  CHOIR_CHECK(name == "adamw" || name == "lars", "there is no optimizer '{}'", name);
+  CHOIR_CHECK(name == "adamw" || name == "lars", "unknown optimizer '{}'", name);
   return name == "adamw" ? UpdateRule::adamw : UpdateRule::lars;
 }
 
@@ -124,7 +124,7 @@ TensorView Optimizer::moment_of(std::size_t which, const Bucket& bucket) const {
   return storage_->slice_of(moments_[which], bucket);
 }
 
-// Gaps between parameters, where everything is zero, go with what is before them.
+// Gaps between parameters, where everything is zero, belong to the range before them.
 std::vector<Optimizer::ScaledRange> Optimizer::scaled_ranges(const Bucket& bucket) const {
   std::vector<ScaledRange> ranges{{{0, bucket.size}, 1}};
   if (!options_.scale) return ranges;
@@ -150,7 +150,7 @@ void Optimizer::add_to(MemoryPlan& plan) const {
 void Optimizer::step(const Stream& stream, const ops::StepControl* control,
                      const TrustRatios* ratios, const std::function<void(const Bucket&)>& updated) {
   const bool lars = options_.rule == UpdateRule::lars;
-  CHOIR_CHECK(lars == (ratios != nullptr), "ratios are LARS's");
+  CHOIR_CHECK(lars == (ratios != nullptr), "only LARS takes trust ratios, and it needs them");
   const ProfileRange range(stream, lars ? "lars" : "adamw");
   const Decided decided{control, ratios};
   if (state_) state_->begin(stream);
@@ -175,7 +175,7 @@ void Optimizer::step(const Stream& stream, const ops::StepControl* control,
   if (state_) state_->end();
 }
 
-// What is not outside is where it always is.
+// Fields that are not outside are updated in their resident memory.
 void Optimizer::update_outside(const Stream& stream, const Decided& step, const Bucket& bucket,
                                const Range& chunk) {
   const OffloadedState& outside = *storage_->offloaded();
@@ -203,7 +203,7 @@ Range Optimizer::in_bucket(const Part& part) const {
   return {storage_->sharding().slice(*part.bucket).first + part.first, part.count};
 }
 
-// Tensor by tensor, since each has its ratio; gaps between them stay zero.
+// Updates tensor by tensor, since each has its own ratio; gaps between them stay zero.
 void Optimizer::lars(const Stream& stream, const Decided& step, const Part& part) {
   const Bucket& bucket = *part.bucket;
   const Range mine = in_bucket(part);

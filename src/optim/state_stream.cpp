@@ -115,8 +115,8 @@ class HostStateStream final : public StateStream {
   Events fetched_, updated_, stored_;
 };
 
-/// State in a file. Where the host does not see device memory, chunks pass through windows of its
-/// own, and the host works one chunk ahead of the device.
+/// State in a file. If the host cannot see device memory, chunks pass through separate host
+/// windows, and the host works one chunk ahead of the device.
 class FileStateStream final : public StateStream {
  public:
   FileStateStream(const OffloadedState& state, Device& device, std::vector<Range> chunks)
@@ -130,7 +130,7 @@ class FileStateStream final : public StateStream {
   void start() override {
     for (int chunk = 0; chunk < std::min(kWindows - 1, count()); ++chunk) fetch(chunk);
   }
-  // After all jobs that use this window: the thread works in order.
+  // The thread works in order, so the fetch follows all jobs that use this window.
   void fetch(int chunk) { fetched_[slot(chunk)] = post(chunk, false); }
   void await(int chunk) override {
     wait(fetched_[slot(chunk)]);

@@ -21,7 +21,7 @@ std::int64_t round_up(std::int64_t n) {
   return round_down(n + kChunk - 1);
 }
 
-/// A tied weight counts once, as all() has it.
+/// A tied weight counts once, as in all().
 std::vector<const Parameter*> counted_parameters(const ParameterSet& parameters) {
   std::vector<const Parameter*> counted;
   for (const Parameter* p : parameters.all())
@@ -93,8 +93,9 @@ void TrainedNorm::find_cuts() {
 void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> holders, int place) {
   const TensorView of_model = sums(place), chunks = exact_ ? of_model : chunk_sums_;
   Communicator& data = storage_->sharding().data();
-  // What a rank does not sum it leaves zero, so that the sum over ranks is exact (but for what data
-  // ranks have slices of, and they all get the same) and the tree below sees the same numbers.
+  // Chunks that a rank does not sum stay zero, so that the sum over ranks is exact (except where
+  // data ranks sum their slices, and all of them get the same result) and the tree below adds the
+  // same numbers.
   ops::zero(stream, of_model);
   if (!exact_) ops::zero(stream, chunks);
   if (storage_->sharding().slices() == 1) {
@@ -117,14 +118,14 @@ void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> h
   ops::tree_sum(stream, of_model, square_sum_);
 }
 
-// Every data rank has the whole gradient: they read a run of its chunks each.
+// Every data rank has the whole gradient; each of them reads a run of its chunks.
 void TrainedNorm::sum_shares(const Stream& stream, const TensorView& chunks) {
   const Communicator& data = storage_->sharding().data();
   const std::int64_t first = mine_ * data.rank() / data.size();
   const std::int64_t last = mine_ * (data.rank() + 1) / data.size();
   summed_.clear();
   for (const Part& part : parts_) {
-    // Chunks of the part.
+    // Range of chunks in the part.
     const std::int64_t begin = std::max<std::int64_t>(0, first - part.turn);
     const std::int64_t end = std::min(part.chunks, last - part.turn);
     if (begin >= end) continue;
@@ -136,14 +137,14 @@ void TrainedNorm::sum_shares(const Stream& stream, const TensorView& chunks) {
   ops::sums_of_squares(stream, summed_);
 }
 
-// The piece before the first border of chunks, and what follows it.
+// Sums the piece before the first chunk boundary, and the elements after it.
 void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) {
   summed_.clear();
   for (const Part& part : parts_) {
     const Range mine = storage_->owned(*part.parameter), counted = overlap(mine, part.elements);
     if (counted.count == 0) continue;
     const TensorView own = own_part(*part.parameter);
-    // Elements of the part.
+    // Range of elements in the part.
     const std::int64_t first = counted.first - part.elements.first, last = first + counted.count;
     const auto sum = [&](std::int64_t from, std::int64_t to) {
       if (from >= to) return;
@@ -151,7 +152,7 @@ void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) {
       summed_.push_back({own.slice(part.elements.first + from - mine.first, to - from),
                          chunks.slice(part.at + chunk, end - chunk)});
     };
-    // Pieces that sum_cuts() will see whole are left to it.
+    // sum_cuts() sums the pieces of chunks that a slice boundary cuts.
     const bool cut_at_end = last < part.elements.count;
     if (!exact_) sum(first, std::min(round_up(first), last));
     sum(round_up(first), exact_ && cut_at_end ? round_down(last) : last);
@@ -159,8 +160,8 @@ void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) {
   ops::sums_of_squares(stream, summed_);
 }
 
-// Every rank puts its pieces into a row of chunks that are zero elsewhere; the sum is the chunks.
-// The first data rank adds their squares.
+// Every rank puts its pieces into a row of chunks that are zero elsewhere; the sum over ranks is
+// the row of whole chunks. The first data rank adds their squares.
 void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& chunks) {
   Communicator& group = storage_->sharding().group();
   const std::size_t room = static_cast<std::size_t>(border_.count() / kChunk);

@@ -5,9 +5,9 @@
 
 namespace choir::ops {
 
-/// gelu is the exact (erf) form; gelu_tanh its approximation (Hendrycks & Gimpel 2016);
-/// silu is x sigmoid(x), also called Swish (Ramachandran et al. 2017); swiglu is silu(gate) * up
-/// (Shazeer 2020).
+/// gelu is the exact (erf) form and gelu_tanh its approximation (Hendrycks & Gimpel 2016); silu is
+/// x sigmoid(x), also called Swish (Ramachandran et al. 2017); swiglu is silu(gate) * up (Shazeer
+/// 2020).
 enum class Activation { gelu, gelu_tanh, relu, swiglu, silu };
 
 /// Input columns per output column: 2 for swiglu, where row = [gate F | up F], else 1.
@@ -18,7 +18,8 @@ constexpr int activation_inputs(Activation kind) {
 /// y [N, F] = f(x [N, F * activation_inputs]).
 void activation_forward(const Stream& stream, Activation kind, const TensorView& x,
                         const TensorView& y);
-/// d_x from d_y and the input x of forward. For the kinds with one input d_x may be d_y itself.
+/// Computes d_x from d_y and the input x of forward. For kinds with one input, d_x may be d_y
+/// itself.
 void activation_backward(const Stream& stream, Activation kind, const TensorView& x,
                          const TensorView& d_y, const TensorView& d_x);
 

@@ -1,5 +1,6 @@
 #pragma once
-// Copies a block of rows between two strided places, for example new keys and values into a cache.
+// Copies a block of rows between two strided memory areas, for example new keys and values into a
+// cache.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 
@@ -11,8 +12,8 @@ struct RowBlock {
   std::int64_t stride = 0;
 };
 
-/// `further`, not nullptr: so many times `width` elements behind `to`, a number in memory of the
-/// cuda device.
+/// If `further` is not nullptr, `to` is advanced by *further times `width` elements; the number is
+/// in memory of the CUDA device.
 void copy_rows(const Stream& stream, DType dtype, std::int64_t rows, std::int64_t width,
                const RowBlock& from, const RowBlock& to, const std::int32_t* further = nullptr);
 

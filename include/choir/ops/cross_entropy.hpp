@@ -1,24 +1,25 @@
 #pragma once
-// Softmax cross-entropy, loss and gradient in one pass over the logits, over a whole vocabulary or
-// over one that is divided among ranks.
+// Softmax cross-entropy, loss and gradient in one pass over the logits, for a whole vocabulary or
+// for one that is divided among ranks.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 
 namespace choir::ops {
 
-/// losses[r] = -sum over c of q[c] log softmax(logits[r])[c], 0 where the target is negative
+/// losses[r] = -sum over c of q[c] log softmax(logits[r])[c], 0 if the target is negative
 /// (ignored). q is 1 at the target; with label smoothing e it is (1 - e) [c is the target] + e / V,
-/// V the vocabulary (Szegedy et al. 2016, "Rethinking the Inception architecture"; PyTorch. To give
-/// the target 1 - e in all, as Megatron-LM does, smooth by e V / (V - 1)). With s = logit - max:
+/// where V is the vocabulary (Szegedy et al. 2016, "Rethinking the Inception architecture";
+/// PyTorch. To give the target 1 - e in total, as Megatron-LM does, smooth by e V / (V - 1)). With
+/// s = logit - max:
 ///   loss = log(sum exp s) - (1 - e) s[target] - e mean(s).
-/// With `weights` w all of a row is multiplied by w[r]; a row of weight 0 is ignored as one without
-/// target. With `write_gradient` the logits are overwritten by d(scale * sum of losses)/d logits =
-/// scale w (softmax - q).
+/// With `weights` w the loss and gradient of row r are multiplied by w[r]; a row of weight 0 is
+/// ignored like one without a target. With `write_gradient` the logits are overwritten by d(scale *
+/// sum of losses)/d logits = scale w (softmax - q).
 struct CrossEntropy {
-  TensorView logits;   ///< [N, V']; columns at or beyond `vocabulary` are padding: never counted,
-                       ///< their gradient is 0
-  TensorView targets;  ///< [N] i32. Beyond the vocabulary: refused where the host can see it,
-                       ///< elsewhere the loss is NaN
+  TensorView logits;   ///< [N, V']; columns at or beyond `vocabulary` are padding: they are never
+                       ///< counted, and their gradient is 0
+  TensorView targets;  ///< [N] i32. A target beyond the vocabulary is refused if the host can see
+                       ///< it; otherwise the loss is NaN
   TensorView losses;   ///< [N] f32 (f64 for f64)
   std::int64_t vocabulary = 0;
   double scale = 1.0;                    ///< 1 / number of valid tokens of the global batch
@@ -30,29 +31,29 @@ struct CrossEntropy {
 
 void cross_entropy(const Stream& stream, const CrossEntropy& args);
 
-/// The same for one rank's columns [first_column, first_column + n) of the vocabulary. Three calls
-/// with two reductions over the ranks between them, which the caller makes; logits are never
-/// gathered:
+/// The same for one rank's columns [first_column, first_column + n) of the vocabulary. The caller
+/// makes three calls with two reductions over the ranks between them; logits are never gathered:
 ///   cross_entropy_maxima();  all-reduce `maxima` (max);
 ///   cross_entropy_sums();    all-reduce `sums` (sum);
 ///   cross_entropy_finish().
-/// The same arguments in every call; all ranks get the same losses. V is the whole vocabulary
-/// everywhere, label smoothing included.
+/// All calls take the same arguments, and all ranks get the same losses. V is the whole vocabulary
+/// in all formulas, including label smoothing.
 struct ParallelCrossEntropy {
   TensorView logits;            ///< [N, n]; overwritten by the gradient in the last call
   TensorView targets;           ///< [N] i32, columns of the whole vocabulary
   TensorView losses;            ///< [N], written by the last call
-  std::int64_t vocabulary = 0;  ///< columns at or beyond it are padding, maybe all of a rank
+  std::int64_t vocabulary = 0;  ///< columns at or beyond it are padding, possibly all of a rank
   std::int64_t first_column = 0;
   double scale = 1.0;
   const double* device_scale = nullptr;
   bool write_gradient = true;
   double label_smoothing = 0;
-  TensorView local_maxima;  ///< [N] as losses: this rank's, kept from the first call to the second
+  TensorView local_maxima;  ///< [N] as losses: this rank's maxima, kept from the first call to the
+                            ///< second
   TensorView maxima;        ///< [N]
   TensorView sums;          ///< [N, sums_per_row()]: of exp s, s of the target, of s
-  TensorView weights{};     ///< [N] f32, on every rank the same; empty: 1 for each row
-  /// What is reduced over the ranks for a row: 2 numbers, 3 with label smoothing.
+  TensorView weights{};     ///< [N] f32, equal on every rank; empty: 1 for each row
+  /// Numbers per row that are reduced over the ranks: 2, or 3 with label smoothing.
   std::int64_t sums_per_row() const { return label_smoothing > 0 ? 3 : 2; }
 };
 

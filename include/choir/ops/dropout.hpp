@@ -1,31 +1,32 @@
 #pragma once
-// Dropout whose mask is a function of *global* coordinates (sample, position, feature), so that no
-// layout, batch split or recomputation can change it, and nothing is stored for backward.
+// Dropout with a mask that is a function of *global* coordinates (sample, position, feature), so
+// that no layout, batch split or recomputation can change it, and nothing is stored for backward.
 #include "choir/core/philox.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 
 namespace choir::ops {
 
-/// out = in * keep * factor / (1 - p). Element (r, c): keep when the 32-bit Philox word number c %
+/// out = in * keep * factor / (1 - p). Element (r, c) is kept if the 32-bit Philox word number c %
 /// 4 of counter {c / 4, position, sample low, sample high} is at least p * 2^32, with sample =
-/// first_sample + r / tokens, or sample_ids[r / tokens] where ids are given, and position =
+/// first_sample + r / tokens, or sample_ids[r / tokens] if ids are given, and position =
 /// first_position + r % tokens; c counts from first_column. Backward is the same call on the
 /// gradient.
 struct Dropout {
   TensorView in, out;  ///< [N, C], may be the same memory
   double probability = 0;
-  double factor = 1;  ///< with probability 0: a product with it, nothing is drawn
-  PhiloxKey key;      ///< of (seed, name of the layer)
+  double factor = 1;  ///< with probability 0 the op is a product with it and draws nothing
+  PhiloxKey key;      ///< key of (seed, name of the layer)
   std::int64_t first_sample = 0;
   /// Device scalar added to first_sample (nullptr: 0), for launches that are recorded once and
   /// replayed for other samples.
   const std::int64_t* first_sample_on_device = nullptr;
-  /// [rows / tokens] in device memory, in place of first_sample and what is added; nullptr: none.
+  /// [rows / tokens] in device memory; replaces first_sample and the device scalar. nullptr: not
+  /// used.
   const std::int64_t* sample_ids = nullptr;
   std::int64_t tokens = 1;
   std::int64_t first_position = 0;
-  /// Features before those of `in`, on ranks that have a part of them; a multiple of 4.
+  /// Number of features before those of `in`, on ranks that have a part of them; a multiple of 4.
   std::int64_t first_column = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// Speech features: log-mel spectra of 16-bit audio, as the FastConformer recipes compute them, then
-// normalised per utterance and augmented. Features are f32 (f64 where the model computes in f64),
-// spectra f64 either way, on every device.
+// Speech features: log-mel spectra of 16-bit audio as in the FastConformer recipes, then normalised
+// per utterance and augmented. Features are f32 (f64 if the model computes in f64); spectra are f64
+// in both cases, on every device.
 #include <cstdint>
 
 #include "choir/core/philox.hpp"
@@ -15,59 +15,59 @@ struct MelOptions {
   std::int64_t window = 400;  ///< samples, symmetric Hann, centred in fft; at most fft
   std::int64_t hop = 160;     ///< samples, at most fft
   std::int64_t fft = 512;     ///< 256, 512 or 1024
-  std::int64_t mels = 80;     ///< F; Slaney scale and area norm, 0 Hz ... high
+  std::int64_t mels = 80;     ///< F; Slaney scale and area norm, from 0 Hz to `high`
   double high = 0;            ///< Hz; 0: sample_rate / 2
   double preemphasis = 0.97;
-  double dither = 0;               ///< standard deviation, of audio in [-1, 1); training only
+  double dither = 0;               ///< standard deviation for audio in [-1, 1); training only
   double guard = 0x1p-24;          ///< added to powers before the logarithm
-  double mean = 0, deviation = 1;  ///< taken from logarithms, and divided by
+  double mean = 0, deviation = 1;  ///< subtracted from logarithms; divisor
 };
 
-/// Frames that count of so many samples: samples / hop.
+/// The number of valid frames of `samples` samples: samples / hop.
 constexpr std::int64_t mel_frames(const MelOptions& options, std::int64_t samples) {
   return samples / options.hop;
 }
 
-/// out[b, t, m] = (ln(guard + sum over k of filter[m, k] |X[t, k]|^2) - mean) / deviation, X the
-/// transform of the frame centred at sample t hop (zeros outside the utterance); 0 at frames >=
-/// lengths[b].
-/// audio / 32768, plus dither(sample id, sample index) n(0,1), then y[0] = x[0], y[n] = x[n] - p
-/// x[n - 1]. Normal numbers 4i ... 4i + 3 of a sample are those of Box and Muller from the words of
-/// philox(key, {i, 0, sample id}): sqrt(-2 ln((w0 + 1) / 2^32)) times cosine and sine of 2 pi w1 /
-/// 2^32, then the same of w2, w3. A frame is a function of its utterance alone, bit for bit:
-/// whatever the padding, the batch and the threads.
+/// out[b, t, m] = (ln(guard + sum over k of filter[m, k] |X[t, k]|^2) - mean) / deviation, where X
+/// is the transform of the frame centred at sample t hop (zeros outside the utterance); 0 at frames
+/// >= lengths[b]. The input is audio / 32768, plus dither(sample id, sample index) n(0,1), then
+/// y[0] = x[0], y[n] = x[n] - p x[n - 1]. Normal numbers 4i ... 4i + 3 of a sample are those of Box
+/// and Muller from the words of philox(key, {i, 0, sample id}): sqrt(-2 ln((w0 + 1) / 2^32)) times
+/// cosine and sine of 2 pi w1 / 2^32, then the same with w2, w3. A frame depends on its utterance
+/// alone, bit for bit: padding, batch and threads do not matter.
 struct LogMel {
   MelOptions options;
   TensorView audio;                             ///< [B, S] i16 PCM: the bits, in a tensor of u16
   const std::int32_t* audio_lengths = nullptr;  ///< [B] device memory
-  const std::int32_t* lengths = nullptr;        ///< [B] device memory, frames that count
+  const std::int32_t* lengths = nullptr;        ///< [B] device memory, valid frames
   TensorView tables;                            ///< [mel_table_bytes()] u8, on the device
   TensorView out;                               ///< [B, T, F] f32 or f64
   PhiloxKey dither_key{};
   const std::int64_t* sample_ids = nullptr;  ///< [B] device memory; needed with dither
 };
 
-/// DeckError for options that are none: a size out of its range, `high` above half the rate.
+/// Throws DeckError for invalid options: a size out of its range, or `high` above half the rate.
 void check(const MelOptions& options);
-/// Bytes of the tables: window, roots of unity, filters (kernels/log_mel/mel_tables.hpp), in f64.
+/// Size in bytes of the tables: window, roots of unity and filters
+/// (kernels/log_mel/mel_tables.hpp), in f64.
 std::int64_t mel_table_bytes(const MelOptions& options);
-/// Written on the host, copied and waited for, so no part of a step: `tables` [mel_table_bytes()]
-/// u8 on the device.
+/// Computes the tables on the host, copies them and waits for the copy, so this is not part of a
+/// step. `tables` is [mel_table_bytes()] u8 on the device.
 void make_mel_tables(const Stream& stream, const MelOptions& options, const TensorView& tables);
 void log_mel(const Stream& stream, const LogMel& args);
 
-/// In place: per utterance and mel bin (x - mean) / (std + 1e-5) over frames that count, unbiased
+/// In place: (x - mean) / (std + 1e-5) per utterance and mel bin over valid frames, with unbiased
 /// std (of one frame: 0); 0 at the others. x [B, T, F].
 void normalise_features(const Stream& stream, const TensorView& x, const std::int32_t* lengths);
 
-/// SpecAugment (Park et al. 2019): masks of time, then of frequency, in place; x [B, T, F] to 0.
-/// Mask i of row b from the words of philox(key, {i, 0 (time) or 1 (frequency), sample id}):
-/// time: width = floor(u0 * min(T_b, time_width < 1 ? time_width T_b : time_width)), start =
+/// SpecAugment (Park et al. 2019): masks of time, then of frequency, set x [B, T, F] to 0 in place.
+/// Mask i of row b is derived from the words of philox(key, {i, 0 (time) or 1 (frequency), sample
+/// id}): time: width = floor(u0 * min(T_b, time_width < 1 ? time_width T_b : time_width)), start =
 /// floor(u1 * (T_b - width)), T_b = lengths[b], in f64 on every device; frequency: width = floor(u0
 /// * frequency_width), start = floor(u1 * (F - width)).
 struct SpecAugment {
   std::int64_t time_masks = 10, frequency_masks = 2;
-  double time_width = 0.05;           ///< below 1: of the utterance; else frames
+  double time_width = 0.05;           ///< below 1: fraction of the utterance; otherwise frames
   std::int64_t frequency_width = 27;  ///< bins, at most F
 };
 void spec_augment(const Stream& stream, const SpecAugment& options, const TensorView& x,

@@ -1,5 +1,5 @@
 #pragma once
-// LayerNorm and RMSNorm over the last dim, fused with the residual addition that precedes them.
+// LayerNorm and RMSNorm over the last dim, fused with the preceding residual addition.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 
@@ -7,21 +7,21 @@ namespace choir::ops {
 
 enum class Norm { layernorm, rmsnorm };
 
-/// sum = residual + delta; out = norm(sum) * weight + bias. rows N, width C.
+/// sum = residual + delta; out = norm(sum) * weight + bias. N rows of width C.
 struct NormForward {
   Norm kind = Norm::layernorm;
   TensorView residual;  ///< [N, C]
-  TensorView delta;     ///< [N, C] or empty: then sum is residual itself and `sum` stays empty
+  TensorView delta;     ///< [N, C] or empty: then `sum` stays empty and residual is normalised
   TensorView weight;    ///< [C]
   TensorView bias;      ///< [C] or empty (always empty for rmsnorm)
-  TensorView sum;       ///< [N, C] written when delta is given; may be residual or delta itself
+  TensorView sum;       ///< [N, C] written if delta is given; may be residual or delta itself
   TensorView out;       ///< [N, C]
   TensorView mean;      ///< [N] f32 (f64 for f64), layernorm only
   TensorView rstd;      ///< [N] f32 (f64 for f64)
   double eps = 1e-5;
 };
 
-/// d_sum (+)= gradient through the norm; d_weight and d_bias accumulate.
+/// d_sum (+)= gradient through the norm; d_weight and d_bias are accumulated.
 struct NormBackward {
   Norm kind = Norm::layernorm;
   TensorView d_out;  ///< [N, C]
@@ -36,7 +36,7 @@ struct NormBackward {
 
 std::int64_t norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);
 void norm_forward(const Stream& stream, const NormForward& args);
-/// Deterministic: partial sums over fixed blocks of rows, added in order.
+/// Deterministic: partial sums over fixed blocks of rows are added in order.
 void norm_backward(const Stream& stream, const NormBackward& args);
 
 }  // namespace choir::ops

@@ -1,6 +1,6 @@
 #pragma once
-// Transforms of real frames and back, and the window and filters of log-mel features, for work on
-// sound that the host does: vocoders and measures. Local, on the calling thread.
+// Transforms of real frames and their inverses, and the window and filters of log-mel features, for
+// audio work on the host: vocoders and metrics. Local, on the calling thread.
 #include <cstdint>
 #include <vector>
 
@@ -8,34 +8,35 @@
 
 namespace choir::ops {
 
-/// X[k] = sum over n of x[n] exp(-2 pi i n k / N), k = 0 ... N/2, of many frames; T: float, double.
+/// X[k] = sum over n of x[n] exp(-2 pi i n k / N), k = 0 ... N/2, for many frames; T is float or
+/// double.
 template <class T>
 class RealTransform {
  public:
-  /// N: 256, 512 or 1024; DeckError for others.
+  /// N is 256, 512 or 1024; throws DeckError for other sizes.
   explicit RealTransform(std::int64_t points);
 
   std::int64_t points() const { return points_; }
   std::int64_t bins() const { return points_ / 2 + 1; }
-  /// frames [count, N], spectra [count, N/2 + 1, 2] (real, imaginary). A frame's spectrum depends
-  /// on nothing else.
+  /// frames [count, N], spectra [count, N/2 + 1, 2] (real, imaginary). The spectrum of a frame
+  /// depends on that frame alone.
   void forward(std::int64_t count, const T* frames, T* spectra) const;
-  /// The frames of which these are the spectra; imaginary parts of bins 0 and N/2 do not count.
+  /// Computes the frames with these spectra; imaginary parts of bins 0 and N/2 are ignored.
   void inverse(std::int64_t count, const T* spectra, T* frames) const;
 
  private:
   std::int64_t points_;
   std::vector<T> roots_;    ///< exp(-2 pi i k / N)
-  std::vector<int> slots_;  ///< where the transform of N/2 points leaves frequency k
+  std::vector<int> slots_;  ///< position of frequency k in the transform of N/2 points
 };
 
-/// A filter as its range of bins.
+/// A filter as a range of bins.
 struct MelBand {
   std::int64_t first = 0;
   std::vector<double> weights;
 };
-/// What log_mel() windows with [window], the first of them at sample t hop - mel_window_lead() for
-/// frame t; and its filters [mels].
+/// The window [window] and the filters [mels] of log_mel(). The window of frame t begins at sample
+/// t hop - mel_window_lead().
 std::vector<double> mel_window(const MelOptions& options);
 std::int64_t mel_window_lead(const MelOptions& options);
 std::vector<MelBand> mel_bands(const MelOptions& options);

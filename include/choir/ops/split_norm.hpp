@@ -1,8 +1,9 @@
 #pragma once
-// LayerNorm over channels that several ranks share: each has [N, c] of [N, C]. Between the calls of
-// a direction one message carries two numbers a row. Forward: every rank's mean and sum of squares
-// about it, gathered and joined as Chan, Golub, LeVeque 1983 do (no cancellation, the same bits on
-// every rank). Backward: the two sums of the formula, summed over ranks.
+// LayerNorm over channels that several ranks share; each has [N, c] of [N, C]. Each direction has
+// two calls, and one message between them carries two numbers per row. Forward: every rank's mean
+// and sum of squares around it, gathered and joined as in Chan, Golub, LeVeque 1983 (no
+// cancellation, the same bits on every rank). Backward: the two sums of the formula, summed over
+// ranks.
 #include <cstdint>
 
 #include "choir/core/tensor.hpp"
@@ -10,10 +11,10 @@
 
 namespace choir::ops {
 
-/// moments [N, 2]: of row r the mean, and the sum of (x - mean)^2; f32 (f64 for f64).
+/// moments [N, 2]: for row r the mean and the sum of (x - mean)^2; f32 (f64 for f64).
 void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments);
 
-/// Every rank has as many channels.
+/// Every rank has the same number of channels.
 struct SplitNormForward {
   TensorView x;             ///< [N, c]
   TensorView moments;       ///< [ranks, N, 2]
@@ -24,20 +25,20 @@ struct SplitNormForward {
 };
 void split_norm_forward(const Stream& stream, const SplitNormForward& args);
 
-/// With h = (x - mean) rstd and g = weight d_out: sums [N, 2] = sums over c of g, of g h.
+/// With h = (x - mean) rstd and g = weight d_out: sums [N, 2] = sums over c of g and of g h.
 struct SplitNormBackward {
   TensorView d_out, x;            ///< [N, c]
   TensorView weight, mean, rstd;  ///< as in forward
-  TensorView sums;                ///< [N, 2]; split_norm_backward(): over all ranks
+  TensorView sums;                ///< [N, 2]; for split_norm_backward() summed over all ranks
   std::int64_t width = 0;         ///< C
   TensorView d_x;                 ///< [N, c], overwritten
   TensorView d_weight, d_bias;    ///< [c] gradient dtype (f32, or f64), +=
   TensorView workspace;           ///< u8, split_norm_workspace bytes
 };
 std::int64_t split_norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);
-/// Writes `sums` of this rank's channels; reads d_out, x, weight, mean, rstd.
+/// Writes `sums` over this rank's channels; reads d_out, x, weight, mean, rstd.
 void split_norm_sums(const Stream& stream, const SplitNormBackward& args);
-/// Deterministic: partial sums over fixed blocks of rows, added in order.
+/// Deterministic: partial sums over fixed blocks of rows are added in order.
 void split_norm_backward(const Stream& stream, const SplitNormBackward& args);
 
 }  // namespace choir::ops

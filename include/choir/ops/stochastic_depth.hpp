@@ -1,6 +1,6 @@
 #pragma once
-// Stochastic depth (Huang et al. 2016), utterance by utterance: a layer is left out of some of
-// them, and in the others counts for more.
+// Stochastic depth (Huang et al. 2016) per utterance: a layer is skipped for some utterances and
+// scaled up for the others.
 #include <cstdint>
 
 #include "choir/core/philox.hpp"
@@ -9,9 +9,9 @@
 
 namespace choir::ops {
 
-/// Row r is of sample s = (first_row + r) / tokens. The layer is left out, a = 0, where word 0 of
-/// philox(key, {0, 0, id low, id high}) is below p * 2^32; else a = 1/(1 - p). id = sample_ids[s],
-/// or first_sample + *first_sample_on_device + s without ids.
+/// Row r belongs to sample s = (first_row + r) / tokens. The layer is skipped (a = 0) if word 0 of
+/// philox(key, {0, 0, id low, id high}) is below p * 2^32; otherwise a = 1/(1 - p). id =
+/// sample_ids[s], or first_sample + *first_sample_on_device + s without ids.
 struct StochasticDepth {
   double probability = 0;
   PhiloxKey key;
@@ -21,7 +21,7 @@ struct StochasticDepth {
   const std::int64_t* sample_ids = nullptr;              ///< device memory; nullptr: consecutive
 };
 
-/// out = x + a (f - x), all [N, C]; out may be x or f. With a = 0 the bits of x.
+/// out = x + a (f - x), all [N, C]; out may be x or f. With a = 0 the bits of x are copied.
 void stochastic_depth_forward(const Stream& stream, const StochasticDepth& args,
                               const TensorView& x, const TensorView& f, const TensorView& out);
 /// d_f = a d_out, d_x = (1 - a) d_out; one of them may be d_out.

@@ -1,7 +1,7 @@
 #pragma once
 // Convolution 3x3 with stride 2 over time and frequency, channels last: the first layer of the
-// subsampling (one channel in) and its depthwise ones. Frames that do not count are read as zeros
-// and written as zeros, so that nothing depends on the padding of a batch.
+// subsampling (one input channel) and its depthwise layers. Invalid frames are read and written as
+// zeros, so that nothing depends on the padding of a batch.
 #include <cstdint>
 
 #include "choir/core/tensor.hpp"
@@ -10,11 +10,9 @@
 namespace choir::ops {
 
 /// y[b, t, f, c] = act(bias[c] + sum over i, j in 0..2 of weight[c, 3 i + j] x[b, 2 t + i - p, 2 f
-/// + j - p, m]), m = c, or 0 where x has one channel; p = 1, or 2 when causal. Outside x and at
-/// frames
-/// >= in_lengths[b] x is 0; at frames >= out_lengths[b] y is 0.
-/// Sizes: without causal out = (in - 1) / 2 + 1, with it out = in / 2 + 1 (rounded down), for time
-/// and frequency alike.
+/// + j - p, m]), where m = c, or 0 if x has one channel, and p = 1, or 2 if causal. x is 0 outside
+/// of its extent and at frames >= in_lengths[b]; y is 0 at frames >= out_lengths[b]. Sizes: out =
+/// (in - 1) / 2 + 1, or in / 2 + 1 if causal (rounded down), for time and frequency alike.
 struct StridedConv {
   TensorView x;                               ///< [B, T, F, 1 or C]
   TensorView weight;                          ///< [C, 9]
@@ -29,8 +27,8 @@ struct StridedConv {
 struct StridedConvBackward {
   TensorView x, weight, y;  ///< as in forward; y only with relu
   TensorView d_y;           ///< [B, T', F', C]; not changed
-  TensorView d_x;           ///< as x, overwritten; empty when not wanted
-  TensorView d_weight;      ///< [C, 9] gradient dtype (f32, or f64), +=; empty when frozen
+  TensorView d_x;           ///< as x, overwritten; empty if not needed
+  TensorView d_weight;      ///< [C, 9] gradient dtype (f32, or f64), +=; empty if frozen
   TensorView d_bias;        ///< [C] as d_weight, +=
   const std::int32_t* in_lengths = nullptr;
   const std::int32_t* out_lengths = nullptr;
@@ -45,7 +43,7 @@ constexpr std::int64_t strided_size(std::int64_t in, bool causal) {
 
 std::int64_t strided_conv_workspace(const Stream& stream, const Shape& y);
 void strided_conv_forward(const Stream& stream, const StridedConv& args);
-/// Deterministic: partial sums over fixed blocks of rows, added in order.
+/// Deterministic: partial sums over fixed blocks of rows are added in order.
 void strided_conv_backward(const Stream& stream, const StridedConvBackward& args);
 
 }  // namespace choir::ops

@@ -1,6 +1,6 @@
 #pragma once
-// The update of the parameters: the learning rate of a step, the numbers by which elements draw
-// random bits, and the rules, AdamW and LARS.
+// The update of the parameters: the learning rate of a step, the element numbers that random bits
+// are drawn with, and the update rules AdamW and LARS.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -21,16 +21,17 @@
 
 namespace choir {
 
-/// What some elements of a bucket are called in every layout: the numbers of elements in the model,
-/// for random numbers that belong to them. A rank that has a part of a tensor, or of a bucket,
-/// draws for its elements what one rank with the whole model would.
+/// Maps some elements of a bucket to their numbers in the model, which are the same in every layout
+/// and index the random numbers of the elements. A rank that holds a part of a tensor, or of a
+/// bucket, therefore draws the same numbers for its elements as a single rank with the whole model
+/// would.
 struct ElementSpan {
-  Range local;  ///< of the bucket as this rank holds it, in elements
+  Range local;  ///< elements of the bucket as this rank holds it
   ops::ElementNumbers elements;
 };
 
-/// The spans of a placed bucket, in order, as few as there can be: one where each tensor is whole,
-/// else about one a tensor. Elements in none are padding.
+/// The spans of a placed bucket in order, as few as possible: one if each tensor is whole,
+/// otherwise about one per tensor. Elements in no span are padding.
 std::vector<ElementSpan> element_spans(const Bucket& bucket);
 
 /// The learning rate as a pure function of the step.
@@ -49,49 +50,50 @@ struct LrSchedule {
 enum class UpdateRule { adamw, lars };
 /// "adamw" or "lars", as in optimizer.name.
 UpdateRule update_rule_of(const std::string& name);
-/// What the rule keeps of every parameter that is trained, as checkpoints call it: "m", "v".
+/// Names of the states that the rule keeps for every trained parameter, as in checkpoints: "m",
+/// "v".
 std::span<const std::string_view> moment_names(UpdateRule rule);
 
-/// AdamW or LARS over the buckets of a model, or this rank's slices of them. Weight decay, and
-/// LARS's ratios, are for the decayed range of each bucket only; buckets of frozen parameters are
-/// left alone. Offloaded state is updated in chunks, element by element with the same numbers.
+/// AdamW or LARS over the buckets of a model, or this rank's slices of them. Weight decay and
+/// LARS's ratios apply only to the decayed range of each bucket; buckets of frozen parameters are
+/// ignored. Offloaded state is updated in chunks, element by element, with the same results.
 class Optimizer {
  public:
   struct Options {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
     UpdateRule rule = UpdateRule::adamw;
     double momentum = 0.9, trust_coefficient = 1e-3;  ///< LARS
-    /// What the learning rate is multiplied with for a parameter, the same for all tiles and copies
-    /// of one; empty: 1 for all.
+    /// A factor on the learning rate of a parameter, the same for all tiles and copies of it. An
+    /// empty function means 1 for all.
     std::function<double(const Parameter&)> scale{};
   };
-  /// `seed`: of the random rounding of bf16 masters.
+  /// `seed` determines the random rounding of bf16 masters.
   Optimizer(ParameterStorage& storage, Device& device, const Options& options, std::uint64_t seed);
 
-  /// Local. What `control` (device memory) holds after ops::end_step() decides the update, and of
-  /// LARS what `ratios` were computed to be in this step; AdamW has none.
-  /// `updated` hears of each bucket when its update was queued; may be empty. With state in a file
-  /// the host waits for it, and StorageError says that the file failed.
+  /// Local. The values of `control` (device memory) after ops::end_step() and, for LARS, the
+  /// `ratios` computed in this step determine the update; AdamW takes no ratios. `updated` is
+  /// called for each bucket once its update is queued; it may be empty. With state in a file the
+  /// host waits for it, and a failure of the file throws StorageError.
   void step(const Stream& stream, const ops::StepControl* control, const TrustRatios* ratios,
             const std::function<void(const Bucket&)>& updated = {});
 
   std::span<const std::string_view> moment_names() const {
     return choir::moment_names(options_.rule);
   }
-  /// The moment of that number, of what this rank owns of a parameter that is trained, in the
-  /// gradient's type, 1-D; in host memory where ParameterStorage::offloaded().
+  /// The moment with index `which`, restricted to the part of a trained parameter that this rank
+  /// owns, in the gradient's type, 1-D; in host memory if ParameterStorage::offloaded().
   TensorView moment(std::size_t which, const Parameter& parameter) const;
-  /// What is offloaded is the storage's.
+  /// Offloaded memory is counted by the storage.
   void add_to(MemoryPlan& plan) const;
 
  private:
-  /// A part of a slice of a bucket, elements [first, first + count), and what belongs to them.
+  /// Elements [first, first + count) of a slice of a bucket, with their tensors.
   struct Part {
     const Bucket* bucket = nullptr;
     std::int64_t first = 0, count = 0;
     TensorView master, m, v, copy;
   };
-  /// What decides a step, the same for all parts.
+  /// The inputs of a step that are common to all parts.
   struct Decided {
     const ops::StepControl* control = nullptr;
     const TrustRatios* ratios = nullptr;
@@ -102,7 +104,7 @@ class Optimizer {
   void adamw(const Stream& stream, const Decided& step, const Part& part);
   void lars(const Stream& stream, const Decided& step, const Part& part);
   Range in_bucket(const Part& part) const;
-  /// Parameters of a bucket with one factor on the learning rate.
+  /// A range of parameters of a bucket with the same factor on the learning rate.
   struct ScaledRange {
     Range local;
     double scale = 1;
@@ -114,12 +116,12 @@ class Optimizer {
   ParameterStorage* storage_;
   Options options_;
   PhiloxKey rounding_;
-  std::vector<std::vector<ElementSpan>> spans_;   // of each bucket
-  std::vector<std::vector<ScaledRange>> scales_;  // likewise; without gaps
+  std::vector<std::vector<ElementSpan>> spans_;   // by bucket
+  std::vector<std::vector<ScaledRange>> scales_;  // by bucket; without gaps
   Buffer memory_;
-  std::array<TensorView, 2> moments_;  // [slices of all buckets] each; LARS has one
+  std::array<TensorView, 2> moments_;  // [slices of all buckets] each; LARS has only one
   std::unique_ptr<StateStream> state_;
-  std::vector<Range> chunks_;  // of the slice of its bucket, in the order of buckets
+  std::vector<Range> chunks_;  // ranges in the slice of their bucket, in the order of buckets
 };
 
 }  // namespace choir

@@ -1,7 +1,7 @@
 #pragma once
-// Brings optimizer state that is kept outside of the device (OffloadedState) to the update and
-// back, chunk by chunk: while one is updated, the next is fetched and the one before written back.
-// The update sees device memory, and does to it what it does to state that never left.
+// Moves optimizer state that is kept outside of the device (OffloadedState) to the update and back,
+// chunk by chunk: while one chunk is updated, the next is fetched and the previous one is written
+// back. The update sees device memory and treats it like resident state.
 #include <array>
 #include <memory>
 #include <vector>
@@ -12,31 +12,33 @@
 
 namespace choir {
 
-/// Cost of a step: bytes of state each way, of which all but the first fetch and the last
-/// write-back (a chunk each) overlap with the update:
+/// Cost of a step: the bytes of the state in each direction, all of which overlap with the update
+/// except the first fetch and the last write-back (a chunk each):
 ///
 ///   host   copies on two streams beside the main one: max(update, bytes / rate of the link)
 ///   file   reads and writes of one thread:            max(update, 2 bytes / rate of the file)
 ///
-/// On the cpu that thread competes with the update for memory and cores. Memory of the device:
-/// three windows of one chunk; for a file beside a GPU as much pinned host memory.
+/// On the CPU, that thread competes with the update for memory bandwidth and cores. Device memory:
+/// three windows of one chunk; for a file beside a GPU, the same amount of pinned host memory.
 class StateStream {
  public:
   static constexpr int kWindows = 3;
   /// Device memory with one chunk of every field that is outside.
   using Window = std::array<TensorView, OffloadedState::kFields>;
 
-  /// `chunks`: of the flat arrays, at most state.chunk() elements each, in the order of use.
+  /// `chunks` are ranges of the flat arrays, at most state.chunk() elements each, in the order of
+  /// use.
   static std::unique_ptr<StateStream> make(const OffloadedState& state, Device& device,
                                            std::vector<Range> chunks);
   virtual ~StateStream() = default;
 
-  /// Chunks are then acquired and released one after another, all of them, and end() makes later
-  /// work of `stream` see that everything is back. Nothing is allocated. Throws StorageError.
+  /// Begins a step. All chunks must then be acquired and released one after another, and end()
+  /// makes later work of `stream` see that everything is written back. Nothing is allocated. Throws
+  /// StorageError.
   void begin(const Stream& stream);
-  /// What is queued on `stream` from here on finds the chunk in the window, ...
+  /// Work that is queued on `stream` from here on finds the chunk in the window.
   Window acquire();
-  /// ... and what was queued until here is written back.
+  /// Writes back the chunk after all work queued so far.
   void release();
   void end();
 
@@ -45,7 +47,7 @@ class StateStream {
  protected:
   StateStream(const OffloadedState& state, Device& device, std::vector<Range> chunks);
 
-  virtual void start() = 0;  ///< of a step: may fetch
+  virtual void start() = 0;  ///< begins a step; may fetch
   virtual void await(int chunk) = 0;
   virtual void updated(int chunk) = 0;
   virtual void complete() = 0;
@@ -58,7 +60,7 @@ class StateStream {
   TensorView view(void* base, int chunk, OffloadedState::Field field) const;
   void* device_windows() const { return windows_.data(); }
   std::size_t window_bytes() const { return window_bytes_; }
-  /// Calls action(field) for those that are outside.
+  /// Calls action(field) for every field that is outside.
   template <class Action>
   void for_fields(const Action& action) const {
     for (int f = 0; f < OffloadedState::kFields; ++f)
@@ -72,7 +74,7 @@ class StateStream {
   const OffloadedState* state_;
   Stream stream_;
   std::vector<Range> chunks_;
-  std::array<std::size_t, OffloadedState::kFields> offset_{};  // of a field in a window
+  std::array<std::size_t, OffloadedState::kFields> offset_{};  // offset of a field in a window
   std::size_t window_bytes_ = 0;
   Buffer windows_;
   int next_ = 0;

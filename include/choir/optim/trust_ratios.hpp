@@ -1,6 +1,6 @@
 #pragma once
-// LARS's learning rate of every tensor: from the norms of its weights and of its gradient, both
-// over all ranks that have parts of it.
+// LARS's learning rate for every tensor, computed from the norms of its weights and of its gradient
+// over all ranks that hold parts of it.
 #include <map>
 #include <span>
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace choir {
 
-/// Tiles of a tensor, and copies of a tied weight, have the ratio of the whole. The same bits on
-/// every rank.
+/// Tiles of a tensor and copies of a tied weight have the ratio of the whole tensor. The bits are
+/// the same on every rank.
 class TrustRatios {
  public:
   struct Options {
@@ -24,18 +24,18 @@ class TrustRatios {
   /// Masters must be on the device, f32 or f64.
   TrustRatios(const ParameterStorage& storage, Device& device, const Options& options);
 
-  /// Collective as TrainedNorm::compute(), after ops::end_step(). `gradient`: the norm of this
-  /// step's, and the place that it has there.
+  /// Collective like TrainedNorm::compute(), after ops::end_step(). `gradient` is the norm of this
+  /// step's gradient, at `place`.
   void compute(const Stream& stream, std::span<Communicator* const> holders,
                const TrainedNorm& gradient, int place, const ops::StepControl* control);
-  /// Device memory: what ops::Lars wants of a parameter that is trained.
+  /// Device memory: the factors of ops::Lars for a trained parameter.
   const double* of(const Parameter& parameter) const;
   void add_to(MemoryPlan& plan) const;
 
  private:
   Options options_;
   TrainedNorm weights_;
-  std::map<std::string, std::int64_t> number_;  // of a tensor by its name
+  std::map<std::string, std::int64_t> number_;  // index of a tensor by its name
   Buffer memory_;
   TensorView begins_, ratios_;
 };

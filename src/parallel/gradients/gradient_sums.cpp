@@ -65,7 +65,7 @@ void PartialGradients::add_to(MemoryPlan& plan) const {
 
 namespace {
 
-/// One whole gradient is written while the one before is reduced.
+/// One whole gradient is written while the previous one is reduced.
 constexpr int kGradientSlots = 2;
 
 }  // namespace
@@ -143,7 +143,7 @@ void GradientReducer::gradients_ready(int index) {
   });
 }
 
-// The sum over the group of one micro-batch each is in this rank's slice of the slot.
+// Called when this rank's slice of the slot holds the sum of one micro-batch per rank of the group.
 void GradientReducer::accumulate(int index) {
   const Bucket& b = bucket(index);
   const Range mine = storage_->sharding().slice(b);
@@ -169,8 +169,8 @@ TensorView GradientReducer::level(std::size_t l, const Bucket& b) const {
   return ring_ ? storage_->slice_of(all, b) : all.slice(b.offset, b.size);
 }
 
-// The binary counter: after micro-batch j, every trailing one bit of j is a carry. True when
-// `fresh` has become the sum of all.
+// A binary counter: after micro-batch j, every trailing one bit of j is a carry. Returns true if
+// `fresh` has become the sum of all micro-batches.
 bool GradientReducer::combine(std::int64_t j, const TensorView& fresh, const Bucket& b) {
   std::size_t l = 0;
   for (; (j >> l) & 1; ++l) ops::add(stream_, level(l, b), fresh, fresh);
@@ -242,7 +242,7 @@ void TiedGradients::join(const Stream& stream) {
   }
 }
 
-// Addition of two numbers does not depend on their order: both ends have the same bits.
+// Addition of two numbers is commutative, so both ends get the same bits.
 void TiedGradients::exchange(const Stream& stream, const Parameter& place, int peer) {
   const TensorView mine = slice(place);
   const TensorView theirs{memory_.data(), mine.dtype, mine.shape};
@@ -260,7 +260,7 @@ void TiedGradients::add_to(MemoryPlan& plan) const {
 GradientPath::GradientPath(ParameterStorage& storage, ParameterGatherer& gatherer, Device& device,
                            Communicator& tensor, Communicator& stages, const Options& options)
     : micro_batches_(options.micro_batches),
-      // The reproducible tree takes every micro-batch by itself, and so does a rank that keeps
+      // The reproducible tree needs every micro-batch separately, and so does a rank that keeps
       // slices.
       complete_(options.reproducible || storage.sharding().gradients_sharded()),
       reducer_(storage, gatherer, device, options.micro_batches, options.reproducible),

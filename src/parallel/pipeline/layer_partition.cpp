@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// best(k, i): the least that units i ... can cost in k ranges, if ranges cost `cost(first, end)`
-/// and are joined by `join`.
+/// at(k, i) is the least cost of units i, i + 1, ... in k ranges, if a range costs `cost(first,
+/// end)` and costs are combined by `join`.
 class BestCuts {
  public:
   using Cost = std::function<double(std::size_t, std::size_t)>;
@@ -63,7 +63,7 @@ std::vector<UnitRange> partition_units(const std::vector<double>& costs, int par
   std::vector<UnitRange> ranges;
   std::size_t first = 0;
   for (std::size_t k = count; k > 0; --k) {
-    std::size_t end = units - (k - 1);  // the longest first; the least is among them
+    std::size_t end = units - (k - 1);  // tries the longest first; one of them attains the minimum
     while (square(first, end) + squares.at(k - 1, end) > squares.at(k, first) + slack * total)
       --end;
     ranges.push_back({static_cast<int>(first), static_cast<int>(end - first)});

@@ -14,9 +14,10 @@ namespace {
 
 using Kind = ActionKind;
 
-/// Exchanges in flight; what they send is held meanwhile.
+/// Exchanges in flight; the tensors they send are held until they complete.
 constexpr std::size_t kOpen = 2;
-/// Fewer than any communicator has. Messages are known by their order; the tag is a second proof.
+/// Fewer tags than any communicator has. Messages are matched by their order; the tag is a second
+/// proof.
 constexpr std::size_t kTags = 16384;
 
 }  // namespace

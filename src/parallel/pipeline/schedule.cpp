@@ -26,8 +26,9 @@ void check_shape(ScheduleKind kind, const PipelineShape& shape) {
                     "set parallel.virtual_stages=1 or parallel.schedule=\"interleaved\"");
 }
 
-/// Forwards run `warm_up` ahead of backwards; then both alternate. GPipe, 1F1B and ZB-H1 differ in
-/// how far, and ZB-H1 lets weight gradients follow `delay` micro-batches behind input gradients.
+/// Forwards run `warm_up` micro-batches ahead of backwards; then both alternate. GPipe, 1F1B and
+/// ZB-H1 differ in `warm_up`, and in ZB-H1 weight gradients follow `delay` micro-batches after
+/// input gradients.
 ActionList staggered(int micro_batches, int warm_up, bool split, int delay) {
   ActionList list;
   const auto add = [&](Kind kind, int micro_batch) {
@@ -49,23 +50,23 @@ ActionList one_f_one_b(const PipelineShape& shape, int stage) {
   return staggered(shape.micro_batches, shape.stages - 1 - stage, false, 0);
 }
 
-/// Stage i delays W by i micro-batches: a stage that started late has had less idle time to fill,
-/// and every stage holds the p activations that the first one holds in 1F1B.
+/// Stage i delays W by i micro-batches: a stage that started late has less idle time to fill, and
+/// every stage holds the p activations that the first one holds in 1F1B.
 ActionList zb_h1(const PipelineShape& shape, int stage) {
   return staggered(shape.micro_batches, shape.stages - 1 - stage, true, stage);
 }
 
-/// Forwards of interleaved 1F1B that precede the first backward, without the limit m v.
+/// The number of forwards of interleaved 1F1B before the first backward, without the limit m v.
 int interleaved_warm_up(const PipelineShape& shape, int stage) {
   return 2 * (shape.stages - 1 - stage) + (shape.chunks - 1) * shape.stages;
 }
 
-/// Forwards of the interleaved order if its last group of p micro-batches were full.
+/// The number of forwards in the interleaved order if its last group of p micro-batches were full.
 int positions(const PipelineShape& shape) {
   return (shape.micro_batches + shape.stages - 1) / shape.stages * shape.virtual_stages();
 }
 
-/// Appends what stands at position k of the interleaved order, if there is anything.
+/// Appends the action at position k of the interleaved order, if there is one.
 void add_at(ActionList& list, const PipelineShape& shape, Kind kind, int k) {
   const int p = shape.stages, v = shape.chunks;
   const int chunk = k / p % v, micro_batch = k / (p * v) * p + k % p;
@@ -73,10 +74,10 @@ void add_at(ActionList& list, const PipelineShape& shape, Kind kind, int k) {
     list.push_back({kind, micro_batch, kind == Kind::forward ? chunk : v - 1 - chunk});
 }
 
-/// Micro-batches go in groups of p: all of a group through chunk 0, then all through chunk 1 ...;
-/// in backward the last chunk comes first. A last group that is not full is scheduled as if it were
-/// and the absent micro-batches are left out: the order of the others stays one that cannot
-/// deadlock.
+/// Micro-batches are processed in groups of p: all of a group through chunk 0, then all through
+/// chunk 1, and so on; backward begins with the last chunk. An incomplete last group is scheduled
+/// as if it were full, and the absent micro-batches are omitted, so the order of the others remains
+/// free of deadlocks.
 ActionList interleaved(const PipelineShape& shape, int stage) {
   const int v = shape.chunks;
   if (v == 1) return one_f_one_b(shape, stage);
@@ -161,14 +162,14 @@ struct BusyTime {
   int begin = -1, end = -1;  // -1: not done yet
 };
 
-/// When everything happens if messages take no time.
+/// The timeline if messages take no time.
 struct Timeline {
   std::vector<std::vector<int>> begin;      // [stages][actions of the stage]
   std::vector<BusyTime> forward, gradient;  // [virtual stages, micro-batches]
 };
 
 struct TimedMessage {
-  int instant;  ///< at which both ends list it
+  int instant;  ///< position in both lists
   std::size_t number;
   int from, to;  ///< stages
   Action send, receive;
@@ -183,7 +184,7 @@ std::size_t at(const PipelineShape& shape, int virtual_stage, int micro_batch) {
          static_cast<std::size_t>(micro_batch);
 }
 
-/// When the input of a computation is there; -1: not known yet.
+/// The time at which the input of a computation is available; -1: not known yet.
 int ready_time(const PipelineShape& shape, const Timeline& line, int u, const Action& a) {
   if (a.kind == Kind::forward)
     return u == 0 ? 0 : line.forward[at(shape, u - 1, a.micro_batch)].end;
@@ -192,7 +193,7 @@ int ready_time(const PipelineShape& shape, const Timeline& line, int u, const Ac
   return 0;  // its own forward or B comes earlier in the same list
 }
 
-/// Every stage works through its list as soon as inputs are there.
+/// Every stage works through its list as soon as inputs are available.
 Timeline nominal_timeline(const Schedule& order) {
   const PipelineShape& shape = order.shape;
   const std::vector<BusyTime> unknown(at(shape, shape.virtual_stages(), 0));
@@ -218,7 +219,7 @@ Timeline nominal_timeline(const Schedule& order) {
   for (std::size_t s = 0; s < order.actions.size(); ++s)
     if (line.begin[s].size() < order.actions[s].size())
       throw Error(ExitCode::other,
-                  fmt::format("stage {} waits for ever for the input of its {}", s,
+                  fmt::format("stage {} waits forever for the input of its {}", s,
                               describe(order.actions[s][line.begin[s].size()])),
                   "the compute order of this schedule contradicts itself");
   return line;
@@ -232,7 +233,8 @@ int last_gap(const ActionList& list, const std::vector<int>& begin, int t) {
   return begin[last] + nominal_duration(list[last].kind) > t ? begin[last] : t;
 }
 
-/// Late, so that a stage does not wait for what it needs only after its next computation.
+/// The latest possible instant, so that a stage does not wait early for something that it needs
+/// only after its next computation.
 int instant_of(const Schedule& order, const Timeline& line, const TimedMessage& message,
                int produced, int consumed) {
   if (order.exchange == Exchange::overlapped) return produced;
@@ -248,7 +250,7 @@ int instant_of(const Schedule& order, const Timeline& line, const TimedMessage& 
   return produced;  // the sender waits for the end of one computation of the receiver
 }
 
-/// Activations from virtual stage u to u + 1 and gradients back, in the global order.
+/// All activations from virtual stage u to u + 1 and all gradients back, in the global order.
 std::vector<TimedMessage> all_messages(const Schedule& order, const Timeline& line) {
   const PipelineShape& shape = order.shape;
   std::vector<TimedMessage> messages;
@@ -291,7 +293,8 @@ int peer_of(const PipelineShape& shape, int stage, const Action& action) {
 }
 
 std::size_t message_of(const PipelineShape& shape, int stage, const Action& action) {
-  // A message is known by the lower of its two virtual stages, its micro-batch and its direction.
+  // A message is identified by the lower of its two virtual stages, its micro-batch and its
+  // direction.
   const int u = shape.virtual_stage(stage, action.chunk);
   switch (action.kind) {
     case Kind::send_activation:
@@ -305,7 +308,7 @@ std::size_t message_of(const PipelineShape& shape, int stage, const Action& acti
     default:
       break;
   }
-  CHOIR_CHECK(false, "{} is no message", describe(action));
+  CHOIR_CHECK(false, "{} is not a message", describe(action));
   return 0;
 }
 

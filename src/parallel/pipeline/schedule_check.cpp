@@ -9,7 +9,7 @@ namespace {
 
 using Kind = ActionKind;
 
-/// What a stage must have of every micro-batch and chunk, once.
+/// The products that a stage must have once for every micro-batch and chunk.
 enum Product {
   kOutput,
   kInputGradient,
@@ -26,7 +26,7 @@ enum Product {
               fmt::format("schedule {} of {} stages, {} micro-batches, {} chunks: stage {}: {}",
                           name_of(schedule.kind), schedule.shape.stages,
                           schedule.shape.micro_batches, schedule.shape.chunks, stage, reason),
-              "schedules come from make_schedule(); this one was made otherwise or changed");
+              "use a schedule from make_schedule() without changes");
 }
 
 std::vector<Product> products_of(Kind kind) {
@@ -51,8 +51,8 @@ std::vector<Product> products_of(Kind kind) {
   return {};
 }
 
-/// One stage's list, action by action. Since all that a chunk makes comes in ascending order of
-/// micro-batches, how many it has made says which.
+/// Checks one stage's list, action by action. All products of a chunk come in ascending order of
+/// micro-batches, so their count identifies the next micro-batch.
 class StageCheck {
  public:
   StageCheck(const Schedule& schedule, int stage)
@@ -117,7 +117,7 @@ class StageCheck {
       int& count = made_[static_cast<std::size_t>(a.chunk)][product];
       if (!belongs(a.chunk, product))
         refuse_action(a, fits_kind(a.kind) ? "has no stage at the other end"
-                                           : "is no part of a forward-only schedule");
+                                           : "is not part of a forward-only schedule");
       if (a.micro_batch < count) refuse_action(a, "comes twice");
       if (a.micro_batch > count)
         refuse_action(a, fmt::format("comes where micro-batch {} is due", count));
@@ -190,7 +190,7 @@ class StageCheck {
   std::vector<std::array<int, kProducts>> made_;  // [chunks][products]
 };
 
-/// An untagged channel: what comes in at one end comes out at the other in the same order.
+/// Checks an untagged channel: messages are received in the order in which they were sent.
 void check_channel(const Schedule& schedule, int from, int to) {
   const auto messages = [&](int stage, int peer, bool send) {
     ActionList list;
@@ -218,7 +218,7 @@ void validate(const Schedule& schedule) {
     throw Error(ExitCode::other,
                 fmt::format("schedule {} of {} stages has {} lists of actions",
                             name_of(schedule.kind), shape.stages, schedule.actions.size()),
-                "there is one list for each stage");
+                "give one list for each stage");
   for (int stage = 0; stage < shape.stages; ++stage) StageCheck(schedule, stage).run();
   for (int stage = 0; stage < shape.stages && shape.stages > 1; ++stage) {
     const int next = (stage + 1) % shape.stages;

@@ -15,13 +15,13 @@ namespace {
 using Kind = ActionKind;
 
 struct InFlight {
-  double sent = -1, wanted = -1;  ///< posted by sender, by a receiver that blocks; -1: not yet
-  double begin = -1, end = -1;    ///< on the wire
+  double sent = -1, wanted = -1;  ///< posted by the sender, by a blocking receiver; -1: not yet
+  double begin = -1, end = -1;    ///< on the link
 };
 
 struct Stage {
-  std::size_t next = 0;  ///< first action not done
-  bool posted = false;   ///< what is joined to it has been posted
+  std::size_t next = 0;  ///< first unfinished action
+  bool posted = false;   ///< the messages joined to it have been posted
   double now = 0;
 };
 
@@ -74,7 +74,8 @@ class Simulator {
     }
   }
 
-  /// One action or one exchange of the stage; false if it has to wait or is at its end.
+  /// Performs one action or one exchange of the stage; returns false if it has to wait or is at its
+  /// end.
   bool advance(std::size_t s) {
     const Stage& stage = stages_[s];
     if (stage.next == schedule_.actions[s].size()) return false;
@@ -170,7 +171,7 @@ class Simulator {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       if (stages_[s].next == schedule_.actions[s].size()) continue;
       std::size_t k = stages_[s].next;
-      if (stages_[s].posted)  // the first of what is joined that has not completed
+      if (stages_[s].posted)  // the first joined action that has not completed
         while (!waits_for(action(s, k).kind) || message(s, action(s, k)).end >= 0) ++k;
       who +=
           fmt::format("{}stage {} waits in {}", who.empty() ? "" : "; ", s, describe(action(s, k)));
@@ -180,7 +181,8 @@ class Simulator {
     throw Error(ExitCode::other,
                 fmt::format("schedule {} deadlocks under {} exchange: {}", name_of(schedule_.kind),
                             name_of(schedule_.exchange), who),
-                "post what neighbours give each other together, and list messages in one order");
+                "join the messages that neighbours exchange, and list messages in the same order "
+                "on all stages");
   }
 
   const Schedule& schedule_;
@@ -214,7 +216,7 @@ void check_costs(const Schedule& schedule, const PipelineCosts& costs) {
     if (!(link.bytes_per_second > 0))
       throw Error(ExitCode::other,
                   fmt::format("pipeline costs: bandwidth of {}", link.bytes_per_second),
-                  "give bytes per second above 0; infinity is a wire that costs nothing");
+                  "give bytes per second above 0, or infinity for a free link");
   }
   expect_time("message bytes", costs.message_bytes);
 }
@@ -287,7 +289,7 @@ std::string draw(const Schedule& schedule, const Simulation& simulation, int wid
     if (t.end > t.begin) shortest = std::min(shortest, t.end - t.begin);
     longest_label = std::max(longest_label, label_of(schedule, a).size());
   });
-  // Columns of a unit of time.
+  // Columns per unit of time.
   double scale = static_cast<double>(longest_label + 1) / shortest;
   if (simulation.makespan * scale > width) scale = width / simulation.makespan;
   const auto column = [&](double t) { return static_cast<std::size_t>(std::lround(t * scale)); };

@@ -38,7 +38,7 @@ bool same_shape(const Bucket& a, const Bucket& b) {
                     });
 }
 
-/// Not in use at the same time.
+/// True if the buckets are never in use at the same time.
 bool takes_turns(const Bucket& a, const Bucket& b) {
   return a.beside == b.beside && (a.tile > 0) == (b.tile > 0);
 }

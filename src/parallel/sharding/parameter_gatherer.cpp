@@ -50,8 +50,8 @@ void ParameterGatherer::release(int index) {
   if (bucket(index).frozen >= 0) release(bucket(index).frozen);
 }
 
-// Forward begins at the first bucket and goes up; at the last one the model turns round, and
-// backward ends above the first, whose values it has no use for.
+// Forward begins at the first bucket and goes up; after the last one the model turns round, and
+// backward ends above the first bucket, whose values it does not need.
 void ParameterGatherer::prefetch(int index) {
   const int end = walked_;
   const bool forward = index == 0 || (index > last_ && index != below(last_));
@@ -66,7 +66,7 @@ void ParameterGatherer::prefetch(int index) {
 int ParameterGatherer::below(int index) const {
   const int end = walked_;
   const auto tile = [&](int i) { return i >= 0 && i < end ? bucket(i).tile : 0; };
-  int last = index;  // of the tiles of this layer
+  int last = index;  // the last tile of this layer
   while (tile(last + 1) > 0) ++last;
   if (tile(index) == 0 && last > index) return last;
   if (tile(index) > 1) return index - 1;
@@ -74,7 +74,7 @@ int ParameterGatherer::below(int index) const {
   return next < 0 ? -1 : next - tile(next);
 }
 
-// False: no slot is free. What a slot still has is not gathered again.
+// Returns false if no slot is free. Values that a slot still holds are not gathered again.
 bool ParameterGatherer::gather(int index) {
   const int beside = bucket(index).frozen;
   return gather_alone(index) && (beside < 0 || gather_alone(beside));
@@ -98,7 +98,8 @@ bool ParameterGatherer::gather_alone(int index) {
   return true;
 }
 
-// The slot is free when the main stream gets here: what had it has been queued before.
+// The slot is free when the main stream gets here, because all work on its previous content was
+// queued before.
 void ParameterGatherer::fill(int index, const TensorView& own) {
   const TensorView from = storage_->gathered_from(bucket(index));
   if (!fetches_) return ops::cast(stream_, from, own);
@@ -138,8 +139,8 @@ std::uint64_t ParameterGatherer::start_gather(const Bucket& b) {
   });
 }
 
-// The first bucket is needed before there is any work to hide its gather: that of the others is
-// updated meanwhile.
+// The first bucket is needed before there is any work to hide its gather, so it is gathered while
+// the others are updated.
 void ParameterGatherer::updated(const Bucket& b) {
   if (storage_->sharding().slices() == 1 || ring_) return;
   const auto index = static_cast<std::size_t>(&b - storage_->parameters().buckets().data());
@@ -150,7 +151,7 @@ void ParameterGatherer::updated(const Bucket& b) {
 }
 
 void ParameterGatherer::gather_ahead(int index) {
-  // Half of what may be in flight: a queue that is full would wait for the oldest.
+  // Half of the limit of operations in flight: a full queue would wait for its oldest operation.
   constexpr int kAhead = Communicator::kMaxInFlight / 2;
   const int end = std::min(index + kAhead, static_cast<int>(later_.size()));
   for (int b = index; b < end; ++b) {

@@ -57,7 +57,7 @@ std::uint32_t crc_on(Device& device, bool outside, const std::byte* data, std::s
   return crc;
 }
 
-/// Two registers over the two halves, so that 64 bits mean something.
+/// Two 32-bit registers over the two halves, so that all 64 bits are significant.
 std::uint64_t digest_of_memory(Device& device, bool outside, const TensorView& x,
                                std::uint64_t digest) {
   const auto* bytes = static_cast<const std::byte*>(x.data);
@@ -82,7 +82,7 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
   const auto bytes = [](std::int64_t count, DType type) {
     return static_cast<std::size_t>(count) * size_of(type);
   };
-  // Zeroed: the padding of whole buckets stays zero for ever.
+  // Zeroed: the padding of whole buckets must stay zero forever.
   const auto own = [&](Buffer& memory, std::int64_t count, DType type) {
     memory = Buffer(device, bytes(count, type));
     if (count > 0) device.zero(memory.data(), memory.bytes());
@@ -184,7 +184,7 @@ TensorView ParameterStorage::gathered_from(const Bucket& bucket) const {
 }
 
 void ParameterStorage::refresh_copies(const Stream& stream) const {
-  if (offloaded_) stream.synchronize();  // the host may touch what it copies
+  if (offloaded_) stream.synchronize();  // the host may read the data that it copies
   for (const Bucket& bucket : parameters_->buckets()) {
     const TensorView to = copies(bucket);
     if (to.empty()) continue;
@@ -194,7 +194,7 @@ void ParameterStorage::refresh_copies(const Stream& stream) const {
   if (offloaded_) offloaded_->memory().rest();
 }
 
-// Where the device does not see the masters, the host casts; all devices round alike.
+// If the device cannot see the masters, the host casts; all devices round alike.
 void ParameterStorage::cast_outside(const TensorView& from, const TensorView& to) const {
   if (device_->kind() == DeviceKind::null) return;
   CpuDevice cpu;
@@ -262,7 +262,7 @@ std::uint64_t ParameterStorage::digest_of(const Parameter& p, std::uint64_t dige
   return digest_of_memory(*device_, outside, view, digest);
 }
 
-// By way of the device, whose memory the communicator of the group is for.
+// The exchange uses device memory, which the communicator of the group requires.
 std::uint64_t ParameterStorage::exchanged(std::uint64_t digest) const {
   Communicator& group = sharding_.group();
   std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));

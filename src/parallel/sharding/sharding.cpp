@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// How many consecutive data ranks a node has; every node must have as many.
+/// The number of consecutive data ranks per node; every node must have the same number.
 int ranks_of_node(const Mesh& mesh) {
   const std::vector<int> ranks = mesh.layout().group(mesh.rank(), {Axis::data});
   const auto node = [&](std::size_t r) { return mesh.node_of(ranks[r]); };
@@ -24,7 +24,7 @@ int ranks_of_node(const Mesh& mesh) {
     throw DeckError(
         "parallel.zero_group = \"node\": the nodes do not have the same number of consecutive "
         "data-parallel ranks",
-        "give every node as many ranks, or set parallel.zero_group to \"all\"");
+        "give every node the same number of ranks, or set parallel.zero_group to \"all\"");
   return static_cast<int>(size);
 }
 
@@ -45,7 +45,7 @@ Sharding::Sharding(Mesh& mesh, const ZeroOptions& options)
   CHOIR_CHECK(options.stage >= 0 && options.stage <= 3, "ZeRO stage {}", options.stage);
   CHOIR_CHECK(options.prefetch >= 0, "ZeRO prefetch {}", options.prefetch);
   const int size = group_size(mesh, options);
-  // The context ranks of a data rank are neighbours among the replicas, and a group has all of
+  // The context ranks of a data rank are neighbours among the replicas, and a group contains all of
   // them.
   if (size < data_ranks()) form_groups(mesh, size * contexts_);
   if (slices() > 1 && std::string_view(group_->transport()) == "nccl")

@@ -17,7 +17,7 @@ std::int64_t aligned(std::int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Hands out tensors of one type from the start of some memory on.
+/// Hands out tensors of one type from a block of memory.
 class Allotment {
  public:
   Allotment(void* memory, DType type) : memory_(static_cast<std::byte*>(memory)), type_(type) {}
@@ -90,7 +90,8 @@ void StatisticsStorage::record(const Sharding& sharding, std::int64_t micro_batc
     shared_ = Buffer(*device_, bytes(aligned(all) + aligned(2 * all * widest_)));
 }
 
-// Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact.
+// Every micro-batch has its own entry, which is zero on the other ranks, so the sum over ranks is
+// exact.
 TensorView StatisticsStorage::gathered(const Stream& stream, const TensorView& own,
                                        const TensorView& all) const {
   ops::zero(stream, all);
@@ -107,7 +108,7 @@ TensorView StatisticsStorage::gathered(const Stream& stream, const TensorView& o
 
 void StatisticsStorage::update(const Stream& stream, const ops::StepControl* step) {
   if (resident_ == 0) return;
-  CHOIR_CHECK(sharding_ != nullptr, "running statistics of micro-batches without records");
+  CHOIR_CHECK(sharding_ != nullptr, "running statistics without records of the micro-batches");
   const bool alone = sharding_->data_ranks() == 1;
   const std::int64_t all = micro_batches_ * sharding_->data_ranks();
   TensorView frames;

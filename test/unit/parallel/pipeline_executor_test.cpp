@@ -144,7 +144,7 @@ TEST(ForwardOnly, OtherActionsAreRefused) {
   Schedule schedule = make_schedule(ScheduleKind::forward_only, {2, 2});
   schedule.actions[1].push_back({Kind::backward, 0, 0});
   const std::string error = test::error_of([&] { validate(schedule); });
-  EXPECT_NE(error.find("stage 1: backward of micro-batch 0, chunk 0 is no part of a forward-only"),
+  EXPECT_NE(error.find("stage 1: backward of micro-batch 0, chunk 0 is not part of a forward-only"),
             std::string::npos)
       << error;
   schedule.actions[1].pop_back();

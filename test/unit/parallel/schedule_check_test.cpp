@@ -53,7 +53,7 @@ TEST(ScheduleCheck, Missing) {
   s = two_stages();
   s.actions.pop_back();
   EXPECT_EQ(test::error_of([&] { validate(s); }),
-            "schedule 1f1b of 2 stages has 1 lists of actions | there is one list for each stage");
+            "schedule 1f1b of 2 stages has 1 lists of actions | give one list for each stage");
 }
 
 TEST(ScheduleCheck, Twice) {
@@ -163,8 +163,8 @@ TEST(ScheduleCheck, DeadlockWithoutBuffersOnly) {
   EXPECT_EQ(test::error_of([&] { validate(s); }),
             "schedule 1f1b deadlocks under blocking exchange: stage 0 waits in send_activation of "
             "micro-batch 1, chunk 0 for stage 1; stage 1 waits in send_gradient of micro-batch 0, "
-            "chunk 0 for stage 0 | post what neighbours give each other together, and list "
-            "messages in one order");
+            "chunk 0 for stage 0 | join the messages that neighbours exchange, and list "
+            "messages in the same order on all stages");
   s.exchange = Exchange::buffered;
   EXPECT_EQ(simulate(s, uniform_costs(s.shape, {})).makespan, 12);
 }

@@ -225,10 +225,9 @@ TEST(ScheduleSimulation, RefusesCostsThatDoNotFit) {
             "pipeline costs: chunk duration of -1 | give a finite number that is not negative");
   EXPECT_EQ(error([](PipelineCosts& c) { c.links[0].latency = NAN; }),
             "pipeline costs: latency of nan | give a finite number that is not negative");
-  EXPECT_EQ(
-      error([](PipelineCosts& c) { c.links[2].bytes_per_second = 0; }),
-      "pipeline costs: bandwidth of 0 | give bytes per second above 0; infinity is a wire that "
-      "costs nothing");
+  EXPECT_EQ(error([](PipelineCosts& c) { c.links[2].bytes_per_second = 0; }),
+            "pipeline costs: bandwidth of 0 | give bytes per second above 0, or infinity for a "
+            "free link");
   EXPECT_EQ(error([](PipelineCosts& c) { c.message_bytes = INFINITY; }),
             "pipeline costs: message bytes of inf | give a finite number that is not negative");
 }

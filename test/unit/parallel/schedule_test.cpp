@@ -151,7 +151,7 @@ TEST(Schedule, AnOrderThatContradictsItselfGetsNoMessages) {
   EXPECT_EQ(test::error_of([&] { with_communication(order); }), "");
   std::swap(order.actions[0][0], order.actions[0][1]);  // B0 F0
   EXPECT_EQ(test::error_of([&] { with_communication(order); }),
-            "stage 0 waits for ever for the input of its backward of micro-batch 0, chunk 0 | the "
+            "stage 0 waits forever for the input of its backward of micro-batch 0, chunk 0 | the "
             "compute order of this schedule contradicts itself");
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// The path from the gradients of this rank to their sums: what ranks of the tensor axis hold in
-// part is added up bucket by bucket (PartialGradients), micro-batches and data-parallel ranks are
-// summed (GradientReducer), and last the places of use of a tied weight (TiedGradients).
+// The path of gradients on this rank to their global sums, in three steps. PartialGradients adds
+// up, bucket by bucket, the partial gradients that several ranks of the tensor axis hold.
+// GradientReducer sums over micro-batches and data-parallel ranks. TiedGradients finally adds the
+// gradients of the uses of a tied weight.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,24 +20,24 @@
 namespace choir {
 
 /// Sums the gradients that ranks of the tensor axis hold in part (norms under sequence parallelism,
-/// heads of keys and values held by several ranks) before they are reduced over the data axis.
-/// Which ones is derived from the shard specs; those of a bucket travel together. They are a few
-/// vectors a block: 2 C floats a norm, so the call is blocking.
+/// key and value heads held by several ranks) before they are reduced over the data axis. The shard
+/// specs determine which gradients are partial. Those of a bucket travel in one message. They are a
+/// few vectors per block (2 C floats per norm), so the call is blocking.
 class PartialGradients final : public BucketHooks {
  public:
-  /// Collective over `tensor`. `then` hears of every bucket after its gradients are whole.
+  /// Collective over `tensor`. `then` is called for every bucket once its gradients are whole.
   PartialGradients(ParameterSet& parameters, Device& device, DType gradient, Communicator& tensor,
                    Summation order, BucketHooks& then);
 
-  /// Local: before the backward of a micro-batch through a piece of the model. `complete`: its
-  /// gradients leave the rank when they are ready, so they must be whole by then. Otherwise more
-  /// micro-batches add to them first.
+  /// Local: called before the backward pass of a micro-batch through a piece of the model. If
+  /// `complete`, the gradients leave the rank as soon as they are ready, so they must be whole by
+  /// then. Otherwise more micro-batches are added first.
   void begin_micro_batch(const Stream& stream, bool complete);
 
   void acquire(int bucket) override { then_->acquire(bucket); }
   void release(int bucket) override { then_->release(bucket); }
   void begin_gradients(int bucket) override { then_->begin_gradients(bucket); }
-  /// Collective over tensor where something is partial.
+  /// Collective over the tensor axis if the bucket has partial gradients.
   void gradients_ready(int bucket) override;
 
   void add_to(MemoryPlan& plan) const;
@@ -44,8 +45,8 @@ class PartialGradients final : public BucketHooks {
  private:
   struct Run {
     const Parameter* parameter;
-    std::int64_t local, count;  ///< of its gradient
-    std::int64_t place;         ///< in the message
+    std::int64_t local, count;  ///< in the gradient
+    std::int64_t place;         ///< offset in the message
   };
   struct Message {
     std::vector<Run> runs;
@@ -63,45 +64,45 @@ class PartialGradients final : public BucketHooks {
 };
 
 /// Sums gradients over micro-batches and data-parallel ranks.
-///
-/// Stages 0 and 1: micro-batches add into whole buckets as they come, and the last one starts the
-/// all-reduce (stage 1: reduce-scatter) of each bucket as soon as backward has finished with it.
-/// Stages 2 and 3: whole gradients exist bucket by bucket, in a few slots; every micro-batch
-/// reduces and scatters each of them and adds the result to the slice, so that accumulation over A
-/// micro-batches moves A times the bytes. With several groups the slices are all-reduced over the
-/// replicas at the end of the step. Bytes a step and rank, with G of gradients:
+/// Stages 0 and 1: micro-batches add into whole buckets as they arrive, and the last one starts the
+/// all-reduce (stage 1: reduce-scatter) of each bucket as soon as its backward pass is done. Stages
+/// 2 and 3: whole gradients exist bucket by bucket, in a few slots. Every micro-batch reduces and
+/// scatters each bucket and adds the result to the slice, so accumulation over A micro-batches
+/// moves A times the bytes. With several groups, the slices are all-reduced over the replicas at
+/// the end of the step. Bytes per step and rank, where G is the size of the gradients:
 ///
 ///   stage 0   all-reduce G          stage 2, 3   reduce-scatter A G
 ///   stage 1   reduce-scatter G      groups       and all-reduce G / slices
 ///
-/// Buckets of frozen parameters have no gradients, and nothing happens to them.
+/// Buckets of frozen parameters have no gradients and are ignored.
 ///
-/// In reproducible mode both sums follow one fixed binary tree over the global micro-batch index: a
-/// rank sums what it takes by a binary counter (as carries of j+1), the ranks a tree. Where ranks
-/// own contiguous micro-batches (Sharding::first_micro_batch), the tree over j comes below that
-/// over ranks; in stages 2 and 3 ranks take turns, and it comes above that of the group. With
-/// powers of two the tree, and so every bit of the sum, is that of one rank.
+/// In reproducible mode both sums follow one fixed binary tree over the global micro-batch index. A
+/// rank adds its micro-batches with a binary counter (the carries of j+1), and the ranks add theirs
+/// in a tree. Where ranks own contiguous micro-batches (Sharding::first_micro_batch), the tree over
+/// j is below the tree over ranks. In stages 2 and 3 ranks take turns, and the tree over j is above
+/// that of the group. If all counts are powers of two, the tree and every bit of the sum equal
+/// those of a single rank.
 class GradientReducer final : public BucketHooks {
  public:
-  /// `micro_batches` per rank and step. Collective from stage 2 on.
+  /// `micro_batches` is per rank and step. Collective from stage 2 on.
   GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer, Device& device,
                   std::int64_t micro_batches, bool reproducible);
 
-  /// `look` is called on every bucket when this rank's gradients of a micro-batch are in it and
-  /// before they are summed over ranks: for faults made on purpose.
+  /// `look` is called for every bucket that contains this rank's gradients of a micro-batch, before
+  /// they are summed over ranks. It is used to inject faults.
   void before_sums(std::function<void(const Stream&, const Bucket&)> look) {
     look_ = std::move(look);
   }
-  /// Local: before the backward of micro-batch j (0-based inside the rank) through a piece of the
-  /// model; each piece sees them in order.
+  /// Local: called before the backward pass of micro-batch j (0-based on this rank) through a piece
+  /// of the model. Each piece sees the micro-batches in order.
   void begin_micro_batch(const Stream& stream, std::int64_t j);
-  /// Collective over the data ranks: start what is to be reduced, and gather what is to be read.
+  /// Collective over the data ranks: these calls start reductions and gather values.
   void begin_gradients(int bucket) override;
   void gradients_ready(int bucket) override;
   void acquire(int bucket) override { gatherer_->acquire(bucket); }
   void release(int bucket) override { gatherer_->release(bucket); }
-  /// Collective: completes all reductions. Seconds spent waiting: the communication that was not
-  /// hidden.
+  /// Collective: completes all reductions. Returns the seconds spent waiting, i.e. the
+  /// communication that was not hidden.
   double finish();
 
   void add_to(MemoryPlan& plan) const;
@@ -127,24 +128,24 @@ class GradientReducer final : public BucketHooks {
   std::function<void(const Stream&, const Bucket&)> look_;
   std::vector<Buffer> levels_;        // level l holds the sum of 2^l micro-batches
   std::optional<BucketRing> ring_;    // stages 2 and 3: whole gradients
-  std::vector<std::int64_t> summed_;  // micro-batches in the slice of each bucket, likewise
+  std::vector<std::int64_t> summed_;  // stages 2 and 3: micro-batches summed in the slice of each
+                                      // bucket
 };
 
-/// Joins the gradients of tied weights that live in several places: the embedding on the first
-/// stage of a pipeline and its copy, the head, on the last (or both on one rank, where each place
-/// of use keeps its own sum). Each holds the gradient of its place of use, summed over
-/// micro-batches and data-parallel ranks; afterwards both hold the same sum, so that equal copies
-/// stay equal.
+/// Joins the gradients of tied weights that are used in several places: the embedding on the first
+/// stage of a pipeline and its copy, the head, on the last (or both on one rank, where each use has
+/// its own sum). Each holds the gradient of its own use, summed over micro-batches and
+/// data-parallel ranks. Afterwards both hold the same sum, so equal copies stay equal.
 ///
-/// The buckets of both are laid out alike, so ranks with the same slice exchange slices: with G
-/// bytes of gradient and ZeRO over d ranks, G / d there and back.
+/// Both buckets have the same layout, so ranks with the same slice exchange slices: with G bytes of
+/// gradient and ZeRO over d ranks, G / d bytes in each direction.
 class TiedGradients {
  public:
-  /// Local. `stages`: the pipeline axis, of which `embedding` has the embedding and the last one
-  /// the head.
+  /// Local. `stages` is the pipeline axis: stage `embedding` has the embedding and the last one the
+  /// head.
   TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages, int embedding);
 
-  /// Collective over the stages that hold a place of use, after all reductions over data ranks.
+  /// Collective over the stages that use the weight, after all reductions over data ranks.
   void join(const Stream& stream);
 
   void add_to(MemoryPlan& plan) const;
@@ -160,13 +161,13 @@ class TiedGradients {
   Buffer memory_;  ///< for the slice of the other stage
 };
 
-/// The whole path, in the order in which gradients take it.
+/// The whole path, in the order in which gradients pass through it.
 class GradientPath {
  public:
   struct Options {
     std::int64_t micro_batches = 1;  ///< per rank and step
     bool reproducible = false;
-    int embedding_stage = 0;  ///< that has the embedding whose weight the head shares
+    int embedding_stage = 0;  ///< stage of the embedding whose weight the head shares
     /// See GradientReducer::before_sums; may be empty.
     std::function<void(const Stream&, const Bucket&)> before_sums{};
   };
@@ -174,12 +175,12 @@ class GradientPath {
   GradientPath(ParameterStorage& storage, ParameterGatherer& gatherer, Device& device,
                Communicator& tensor, Communicator& stages, const Options& options);
 
-  /// What forward and backward tell of the buckets they use and of the gradients they have written.
+  /// Forward and backward report here the buckets they use and the gradients they have written.
   BucketHooks& hooks() { return partial_; }
-  /// Local: before the backward of micro-batch j (0-based inside the rank) through a piece of the
-  /// model; each piece sees them in order.
+  /// Local: called before the backward pass of micro-batch j (0-based on this rank) through a piece
+  /// of the model. Each piece sees the micro-batches in order.
   void begin_micro_batch(const Stream& stream, std::int64_t j);
-  /// Collective: afterwards the storage holds sums.
+  /// Collective: afterwards the storage holds the sums.
   void finish(const Stream& stream);
 
   void add_to(MemoryPlan& plan) const;

@@ -1,6 +1,6 @@
 #pragma once
-// Where buckets are whole for a while, and how they get there: memory that ranks reduce or gather
-// in place, a queue of what is under way, and a ring of slots for buckets.
+// Temporary memory for whole buckets and its communication: memory that ranks reduce or gather in
+// place, a queue of operations in flight, and a ring of slots for buckets.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace choir {
 
-/// Zeroed memory that ranks reduce or gather in place. Their communicator gives it, or, where
-/// nobody else touches it and in a plan, the device.
+/// Zeroed memory that ranks reduce or gather in place. It is allocated by their communicator, or by
+/// the device in a plan and for a single rank.
 class CommMemory {
  public:
   CommMemory() = default;
@@ -30,8 +30,8 @@ class CommMemory {
   std::unique_ptr<CommBuffer> shared_;
 };
 
-/// Asynchronous operations of one communicator in the order of their starts, which is the order in
-/// which they must be waited for, and what is to be done when each is complete. Allocates nothing.
+/// Asynchronous operations of one communicator with their completion callbacks, in the order of
+/// their starts, which is the order in which they must be waited for. Allocates nothing.
 class CommQueue {
  public:
   /// Called once, after the operation has completed; must not start another.
@@ -41,8 +41,8 @@ class CommQueue {
     int bucket = -1;
   };
 
-  /// Starts what `begin()` returns (a CommRequest&), after making room for it. The ticket is above
-  /// 0.
+  /// Makes room and starts the operation that `begin()` returns (a CommRequest&). Returns a ticket
+  /// above 0.
   template <class Begin>
   std::uint64_t start(Begin&& begin) {
     return start(begin, Then());
@@ -55,10 +55,10 @@ class CommQueue {
     entries_[next_ % kMost] = {&request, then};
     return next_++;
   }
-  /// Completes the operation of this ticket and all before it.
+  /// Completes the operation of this ticket and all operations before it.
   void finish(std::uint64_t ticket);
   void finish_all() { finish(next_ - 1); }
-  /// MPI moves only when asked.
+  /// MPI makes progress only inside its calls.
   void progress();
 
  private:
@@ -71,32 +71,33 @@ class CommQueue {
   std::uint64_t next_ = 1, oldest_ = 1;
 };
 
-/// Memory for buckets that are whole only for a while. Buckets of the same shape (the blocks of a
-/// model) take turns in a few slots; one without its like has a slot to itself. Alignment gaps of a
-/// slot are never written, so they stay zero.
+/// Memory for buckets that are whole only temporarily. Buckets of the same shape (the blocks of a
+/// model) take turns in a few slots; a bucket of unique shape has a slot to itself. Alignment gaps
+/// of a slot are never written, so they stay zero.
 class BucketRing {
  public:
   struct Slot {
     TensorView memory;         ///< [bucket size]
-    int bucket = -1;           ///< whose content it has; -1: nobody's
+    int bucket = -1;           ///< bucket whose content it holds; -1: none
     int users = 0;             ///< in use while above 0
-    std::uint64_t ticket = 0;  ///< of the operation last started on it, in the queue
-    std::uint64_t turn = 0;    ///< of its last claim
+    std::uint64_t ticket = 0;  ///< ticket of the last operation started on it, in the queue
+    std::uint64_t turn = 0;    ///< turn of its last claim
   };
 
   enum class Of { all, trained };
-  /// Collective over `comm`. `depth` slots for each shape, fewer where it has fewer buckets; with
-  /// Of::trained the buckets that are not trained have none. What is in use at the same time does
-  /// not share slots: a bucket, that of its frozen parameters, those of its tiles.
+  /// Collective over `comm`. There are `depth` slots for each shape, fewer if it has fewer buckets;
+  /// with Of::trained, frozen buckets have none. Buckets in use at the same time do not share
+  /// slots: a bucket, the bucket of its frozen parameters, and those of its tiles.
   BucketRing(const ParameterSet& parameters, Of which, DType dtype, int depth, Device& device,
              Communicator& comm);
 
-  /// The slot with the content of `bucket`; nullptr: none has it.
+  /// The slot with the content of `bucket`, or nullptr if no slot has it.
   Slot* find(int bucket);
-  /// A slot for new content: the one it had, or the one unused for longest, after the operation in
-  /// flight there has completed. nullptr: all slots of its shape are in use.
+  /// Returns a slot for new content: the bucket's current one or the least recently used free one,
+  /// after the operation in flight there has completed. Returns nullptr if all slots of its shape
+  /// are in use.
   Slot* claim(int bucket, CommQueue& queue);
-  /// No slot has anything of use any more.
+  /// Invalidates the content of all slots.
   void forget();
 
   std::size_t bytes() const { return memory_.bytes(); }
@@ -105,7 +106,7 @@ class BucketRing {
  private:
   CommMemory memory_;
   std::vector<Slot> slots_;
-  std::vector<Range> slots_of_;  // of each bucket, in slots_
+  std::vector<Range> slots_of_;  // range of slots_ of each bucket
   std::uint64_t turn_ = 0;
 };
 
