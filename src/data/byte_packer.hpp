@@ -1,5 +1,6 @@
 #pragma once
-// Values to bytes and back, for messages between ranks and files that only their writer reads.
+// Serialisation of values to bytes, for messages between ranks and for files that only their writer
+// reads.
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -51,7 +52,7 @@ class ByteUnpacker {
   std::size_t count() {
     std::size_t n = 0;
     get(n);
-    require(n);  // each has a byte or more
+    require(n);  // each element has at least one byte
     return n;
   }
   bool done() const { return bytes_.empty(); }

@@ -1,9 +1,9 @@
 #pragma once
-// A keyed permutation of [0, n) that is computed, not stored: a balanced Feistel network of four
-// rounds (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
-// functions", 1988) with Philox as round function, on the smallest even number of bits that holds
-// n; values outside [0, n) are encrypted again until they fall inside (cycle walking; fewer than
-// four times on average).
+// A keyed permutation of [0, n) that is computed, not stored. It is a balanced Feistel network of
+// four rounds (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
+// functions", 1988) with Philox as round function, on the smallest even number of bits that can
+// hold n. Values outside [0, n) are encrypted again until they fall inside (cycle walking; fewer
+// than four times on average).
 #include <cstdint>
 
 #include "choir/core/error.hpp"
@@ -15,7 +15,7 @@ class Permutation {
  public:
   /// `number` selects one of 2^62 permutations under one key, for example the epoch.
   Permutation(std::uint64_t n, PhiloxKey key, std::uint64_t number);
-  /// Place of `i` < n.
+  /// The image of `i` < n.
   std::uint64_t operator()(std::uint64_t i) const;
 
  private:

@@ -16,7 +16,7 @@
 namespace choir {
 namespace {
 
-// Linux moves at most 2,147,479,552 bytes a call.
+// Linux transfers at most 2,147,479,552 bytes per call.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 [[noreturn]] void refuse_storage(const std::string& verb, const std::string& path) {
@@ -38,8 +38,9 @@ PosixFile PosixFile::for_reading(const std::string& path) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return file;
   if (const std::string kind = unusual_kind(status.st_mode); !kind.empty())
-    throw DataError(fmt::format("'{}' is {}, not a file", path, kind),
-                    "data are read at any place, again and again: copy them to a file");
+    throw DataError(
+        fmt::format("'{}' is {}, not a file", path, kind),
+        "data files are read repeatedly and at random positions: copy the data to a file");
   return file;
 }
 
@@ -47,8 +48,9 @@ PosixFile PosixFile::for_writing(const std::string& path) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
   const int descriptor = ::open(path.c_str(), kFlags, 0644);
   if (descriptor < 0 && errno == ELOOP)
-    throw StorageError(fmt::format("'{}' is a link, and nothing is written through one", path),
-                       "move it away");
+    throw StorageError(
+        fmt::format("'{}' is a symbolic link; the program does not write through links", path),
+        "move it away");
   if (descriptor < 0) refuse_storage("create", path);
   return {path, descriptor};
 }
@@ -118,7 +120,7 @@ std::string read_whole_file(const std::string& path, std::int64_t most_mib) {
   const PosixFile file = PosixFile::for_reading(path);
   if (file.size() > most_mib << 20)
     throw DataError(fmt::format("'{}' has {} bytes, more than {} MiB", path, file.size(), most_mib),
-                    "is it the file that its name says?");
+                    "check that it is the right file");
   std::string bytes(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(bytes.data(), bytes.size(), 0);
   return bytes;

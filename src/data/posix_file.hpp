@@ -1,6 +1,6 @@
 #pragma once
-// Open files that read and write whole requests or say which file failed and why, and small files
-// read and written in one piece.
+// Files that transfer complete requests and name the file and the cause of a failure, and small
+// files that are read and written at once.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,18 +12,18 @@ class PosixFile {
  public:
   /// Throws DataError.
   static PosixFile for_reading(const std::string& path);
-  /// Creates or truncates; follows no link. Throws StorageError.
+  /// Creates or truncates the file; follows no link. Throws StorageError.
   static PosixFile for_writing(const std::string& path);
-  /// A new file whose name begins with `prefix` and ends with random letters. Throws StorageError.
+  /// Creates a file whose name is `prefix` with random letters appended. Throws StorageError.
   static PosixFile temporary(const std::string& prefix);
-  /// One that is there, for a rank's part of it. Throws StorageError.
+  /// Opens an existing file, so that a rank can write its part. Throws StorageError.
   static PosixFile for_updating(const std::string& path);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept;
   PosixFile& operator=(PosixFile&&) = delete;
 
   std::int64_t size() const;
-  /// Throws DataError when the file ends first.
+  /// Throws DataError if the file ends first.
   void read_at(void* to, std::size_t bytes, std::int64_t offset) const;
   void write_at(const void* from, std::size_t bytes, std::int64_t offset);
   void sync();
@@ -35,17 +35,18 @@ class PosixFile {
   int descriptor_ = -1;
 };
 
-/// Local. Throws DataError, also for a file of more than `most_mib` MiB, before anything is read.
+/// Local. Throws DataError, also for a file of more than `most_mib` MiB, before reading it.
 std::string read_whole_file(const std::string& path, std::int64_t most_mib);
 
 /// Caps in MiB, each several times the largest file known.
-inline constexpr std::int64_t kMostSettingsMiB = 16;    ///< a form or a marker beside data
-inline constexpr std::int64_t kMostTokenizerMiB = 128;  ///< the largest known has 35
-inline constexpr std::int64_t kMostListMiB = 1024;      ///< a manifest that is read at once
+inline constexpr std::int64_t kMostSettingsMiB = 16;  ///< a form or a marker file of a data folder
+inline constexpr std::int64_t kMostTokenizerMiB = 128;  ///< the largest known file has 35
+inline constexpr std::int64_t kMostListMiB = 1024;      ///< a manifest
 inline constexpr std::int64_t kMostBinaryMiB = 16'384;  ///< packed indices, labels and ids
-/// Local. Under a temporary name, synced, renamed: there is never half of it. Throws StorageError.
+/// Local. Writes under a temporary name, syncs and renames, so the file is never incomplete. Throws
+/// StorageError.
 void write_whole_file(const std::string& path, std::string_view bytes);
-/// Local. Moves a finished file to its name. Throws StorageError.
+/// Local. Renames a finished file. Throws StorageError.
 void rename_file(const std::string& from, const std::string& to);
 
 }  // namespace choir

@@ -15,21 +15,21 @@ struct ReadAhead::State {
   std::unique_ptr<SlotSource> source;
   int slots = 2;
   bool threaded = true;
-  std::int64_t asked = 0;  // calls of next()
+  std::int64_t asked = 0;  // number of calls of next()
   double waited = 0;
   int unwinding = std::uncaught_exceptions();
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::int64_t filled = 0;   // under the mutex from here
-  std::int64_t allowed = 0;  // may be filled
+  std::int64_t filled = 0;   // this and the members below are protected by the mutex
+  std::int64_t allowed = 0;  // number of calls that may be filled
   bool stop = false;
   bool ended = false;  // the thread returned
   std::exception_ptr failure;
   std::thread thread;
 
   int slot(std::int64_t call) const { return static_cast<int>(call % slots); }
-  // On `stop` what is allowed is still read: other ranks may be in the same read.
+  // After `stop` the allowed calls are still filled, because other ranks may be in the same read.
   void run() {
     std::unique_lock lock(mutex);
     while (!failure) {
@@ -76,7 +76,7 @@ ReadAhead::~ReadAhead() {
   if (!ended) s.source->abandon();
   lock.unlock();
   s.thread.join();
-  // Memory that an unfinished MPI call may still write to must not be freed.
+  // The memory is leaked, because an unfinished MPI call may still write to it.
   if (!ended) static_cast<void>(s.source.release());
 }
 

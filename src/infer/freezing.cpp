@@ -13,7 +13,8 @@
 namespace choir {
 namespace {
 
-/// The head of a tied model is the embedding, whether or not this layout has it twice.
+/// Refuses patterns that match only the head of a tied model: the head is the embedding, even if
+/// this layout stores it twice.
 void refuse_tied_head(const std::string& key, const std::vector<std::string>& patterns,
                       const std::vector<std::string>& names, const ModelConfig& model) {
   for (const std::string& pattern : patterns) {
@@ -23,9 +24,10 @@ void refuse_tied_head(const std::string& key, const std::vector<std::string>& pa
     for (const TiedNames& tied : model.family().tied(model))
       if (!others && matches_pattern(pattern, tied.alias))
         throw DeckError(
-            fmt::format("{}: '{}' names one of two tied weights, which are trained or not together",
-                        key, pattern),
-            fmt::format("name both by {}, or set model.tied to false", tied.name));
+            fmt::format(
+                "{}: '{}' matches only one of two tied weights, which can only be frozen together",
+                key, pattern),
+            fmt::format("name {} to freeze both, or set model.tied to false", tied.name));
   }
 }
 
@@ -47,13 +49,14 @@ void freeze_parameters(ParameterSet& parameters, const Freezing& freezing,
     if (std::none_of(taken.begin(), taken.end(),
                      [&](const std::string& name) { return matches_pattern(pattern, name); }))
       throw DeckError(
-          fmt::format("train.unfreeze: '{}' matches nothing that train.freeze takes", pattern),
-          "leave it out: what is not frozen is trained");
+          fmt::format("train.unfreeze: '{}' matches no parameter that train.freeze freezes",
+                      pattern),
+          "remove it: parameters that are not frozen are trained");
   std::erase_if(taken,
                 [&](const std::string& name) { return matches_any(freezing.unfreeze, name); });
   if (taken.size() == names.size())
     throw DeckError("train.freeze: every parameter is frozen, nothing is left to train",
-                    "take some back with train.unfreeze, as [\"" + names.back() + "\"]");
+                    "exempt some with train.unfreeze, for example [\"" + names.back() + "\"]");
   const std::set<std::string> frozen(taken.begin(), taken.end());
   parameters.freeze([&](const Parameter& p) { return frozen.contains(p.name); });
 }

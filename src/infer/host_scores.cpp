@@ -3,8 +3,8 @@
 namespace choir {
 namespace {
 
-// Each token that is generated has a row as long as the vocabulary: in blocks, which compilers turn
-// into vectors.
+// Converts in blocks, which compilers vectorise: every generated token has a row as long as the
+// vocabulary.
 template <class T, class To>
 void widen(const void* from, std::span<To> to) {
   const T* const data = static_cast<const T*>(from);

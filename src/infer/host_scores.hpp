@@ -1,5 +1,5 @@
 #pragma once
-// Scores of a model in host memory, as what is decided by them reads them.
+// Scores of a model in host memory, for decisions such as the choice of tokens.
 #include <functional>
 #include <span>
 
@@ -8,13 +8,14 @@
 
 namespace choir {
 
-/// `from` in host memory, f64, f32, bf16 or f16; at least as many elements as `to`.
+/// Converts `from`, which is in host memory (f64, f32, bf16 or f16) and has at least as many
+/// elements as `to`.
 void to_floats(const TensorView& from, std::span<float> to);
 void to_doubles(const TensorView& from, std::span<double> to);
 
-/// Calls `look` with the scores in host memory: where they are, or in `memory`, which grows to the
-/// most that comes. False, and nobody looks, where there are none: another stage has them or, on
-/// the null device, nobody.
+/// Calls `look` with the scores in host memory: in place, or copied to `memory`, which grows to the
+/// largest size needed. Returns false without a call if this rank has no scores: another stage has
+/// them, or no rank on the null device.
 bool look_at_scores(Device& device, const TensorView& scores, HostBuffer& memory,
                     const std::function<void(const TensorView&)>& look);
 

@@ -24,7 +24,7 @@ TensorAxis tensor_axis(const ModelInstance::Options& options, Mesh& mesh) {
           .order = options.reproducible ? Summation::tree : Summation::fast};
 }
 
-/// What a model cannot do is refused before anything is made.
+/// Refuses options that the model does not support before anything is allocated.
 const ModelConfig& checked(const ModelInstance::Options& options, Mesh& mesh) {
   const int context = mesh.along(Axis::context).size();
   const ModelFamily& family = options.model.family();

@@ -19,7 +19,7 @@ Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch,
     }
     stream = model.forward(pass, chunk, std::move(stream), batch, hooks);
     if (ends) return stream;
-    // The first stage receives what the last one sends as part of its next chunk.
+    // The first stage receives the output of the last stage as input of its next chunk.
     if (last > 0) stages.send(stream.data, stream.bytes(), behind, chunk + (stage == last));
     if (last > 0) stream.reset();
   }

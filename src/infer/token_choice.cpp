@@ -10,8 +10,8 @@
 namespace choir {
 namespace {
 
-/// The best of all logits, in lanes that compilers turn into vectors: `better` is given a logit and
-/// the best so far, and must not choose a NaN.
+/// The best of all logits, computed in lanes that compilers vectorise. `better` receives a logit
+/// and the best so far, and must not choose a NaN.
 template <class Better>
 float fold(std::span<const float> logits, float best, const Better& better) {
   constexpr std::size_t kLanes = 16;
@@ -34,7 +34,7 @@ TokenChooser::TokenChooser(const TokenChoice& choice, std::int64_t vocabulary)
 
 float TokenChooser::logit_of(std::span<const float> logits, std::int32_t token) {
   const float x = logits[static_cast<std::size_t>(token)];
-  return std::isnan(x) ? -INFINITY : x;  // a diverged model must not break the order
+  return std::isnan(x) ? -INFINITY : x;  // NaN from a diverged model must not break the order
 }
 
 std::int32_t TokenChooser::likeliest(std::span<const float> logits) {
@@ -43,8 +43,8 @@ std::int32_t TokenChooser::likeliest(std::span<const float> logits) {
   return static_cast<std::int32_t>(std::ranges::find(logits, top) - logits.begin());
 }
 
-// The buckets go as far as there are logits, or to weights of e^-32, behind which hardly anybody
-// draws: the last one has the rest.
+// The buckets cover the range of the logits, at most down to weights of e^-32, below which tokens
+// are hardly ever drawn; the last bucket holds the rest.
 void TokenChooser::weigh(std::span<const float> logits, float top) {
   constexpr float kFarthest = 32;
   buckets_.fill({});
@@ -53,7 +53,7 @@ void TokenChooser::weigh(std::span<const float> logits, float top) {
   const float per_unit =
       static_cast<float>(kBuckets - 1) / std::clamp((top - lowest) * scale, 0x1p-60f, kFarthest);
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const float below = (top - logits[i]) * scale;  // a NaN is in the last bucket, with no weight
+    const float below = (top - logits[i]) * scale;  // a NaN goes to the last bucket, with weight 0
     const float at = below * per_unit;
     const std::size_t bucket =
         at < static_cast<float>(kBuckets - 1) ? static_cast<std::size_t>(at) : kBuckets - 1;
@@ -64,7 +64,7 @@ void TokenChooser::weigh(std::span<const float> logits, float top) {
   }
 }
 
-// Ties go to the smaller id, so that the order is the same everywhere.
+// Ties are ordered by id, so the order is the same everywhere.
 std::vector<std::int32_t> TokenChooser::in_order(std::size_t bucket,
                                                  std::span<const float> logits) const {
   std::vector<std::int32_t> tokens;

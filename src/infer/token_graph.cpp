@@ -3,7 +3,7 @@
 namespace choir {
 namespace {
 
-/// Whether this rank alone computes what it generates, from parameters that stay where they are.
+/// True if this rank generates alone, from parameters that stay in place.
 bool works_alone(ModelInstance& instance) {
   Mesh& mesh = instance.mesh();
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
@@ -33,11 +33,12 @@ bool TokenGraph::is_recorded(const StreamState& state, std::int64_t tokens, cons
   if (key != key_) forget();
   key_ = key;
   if (met_) return true;
-  met_ = true;  // the first time a library may allocate, or measure
+  met_ = true;  // the first pass is not recorded: a library may allocate or measure
   return false;
 }
 
-// A graph is thrown away half recorded where queueing fails: what failed matters more.
+// If queueing fails, the half-recorded graph is destroyed; the original error matters more than an
+// error of that.
 void TokenGraph::record(StreamState& state, const Queue& queue) {
   Device& device = instance_.device();
   const NativeStream stream = instance_.stream().native();

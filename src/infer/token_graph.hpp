@@ -1,8 +1,8 @@
 #pragma once
-// The pass that brings one more position to streams: recorded the second time, and replayed as long
-// as batch and memory stay what they are, since on a GPU the host takes longer to queue its
-// hundreds of small kernels than they take to run. Where the device records nothing, or ranks share
-// the model, every pass is queued anew, with the same bits.
+// The pass for one more position of streams. It is recorded as a graph the second time and replayed
+// as long as batch and memory stay the same, because on a GPU the host takes longer to queue its
+// hundreds of small kernels than they take to run. If the device does not record graphs, or ranks
+// share the model, every pass is queued anew, with the same bits.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,21 +14,23 @@ namespace choir {
 
 class TokenGraph {
  public:
-  /// Takes four bytes of the arena on the cuda device, and where one is planned for.
+  /// Takes four bytes of the arena on the cuda device, and when planning for one.
   explicit TokenGraph(ModelInstance& instance);
   ~TokenGraph() { forget(); }
   TokenGraph(const TokenGraph&) = delete;
   TokenGraph& operator=(const TokenGraph&) = delete;
 
-  /// Begins a pass over the sequence and queues it; what comes out. It reads all that differs from
-  /// token to token in memory of the device that it does not fill itself.
+  /// Begins and queues a pass over the sequence and returns its result. The pass reads everything
+  /// that changes from token to token from device memory that it does not fill itself.
   using Queue = std::function<Tensor(const Sequence&)>;
-  /// Looks at what came out, before anybody asks the arena for memory again.
+  /// Reads the result, before the arena allocates again.
   using Show = std::function<void(const TensorView&)>;
-  /// A pass over the next `tokens` positions of `state`. `input`: where it reads what they are.
+  /// Runs a pass over the next `tokens` positions of `state`. `input` is the memory from which it
+  /// reads them.
   void run(StreamState& state, std::int64_t tokens, const void* input, const Queue& queue,
            const Show& show);
-  /// What was recorded is true no longer: other streams, or other memory that the pass reads.
+  /// Discards the recorded graph: call it when the streams, or the memory that the pass reads,
+  /// change.
   void forget();
   std::int64_t replays() const { return replays_; }
 
@@ -45,9 +47,9 @@ class TokenGraph {
 
   ModelInstance& instance_;
   bool records_;
-  Tensor seen_;  ///< [1], positions before the one that comes
+  Tensor seen_;  ///< [1], number of positions before the next one
   Key key_;
-  bool met_ = false;  ///< the key, once
+  bool met_ = false;  ///< true if the current key was seen before
   NativeGraph graph_ = nullptr;
   std::int64_t replays_ = 0;
   TensorView out_;

@@ -172,4 +172,4 @@ done
 folder=$(ls -d data/.prepared/brief-*)
 rm "$folder/meta.json"
 run 2 train "$debug" 'data.train=["brief.txt"]' run.dir=brief
-expect "a prepared text that somebody has been at" 3 "'$folder' is in the way" "remove it"
+expect "a prepared text that somebody has been at" 3 "'$folder' exists and is not the prepared text" "remove it"

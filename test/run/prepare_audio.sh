@@ -70,7 +70,7 @@ check "an order as the manifest's" is "wav/7.wav wav/long.wav@2 wav/long.wav@0.2
 check "the report names what was left out" has packed/report.json "corpus/manifest.json:11"
 check "nothing else remains" is "audio_00000.pcm index.bin manifest.jsonl report.json " < <(ls packed | tr '\n' ' ')
 prepare 2 corpus/manifest.json --out packed
-expect "a second time there is nothing to do" 0 "it was prepared before"
+expect "a second time there is nothing to do" 0 "already prepared"
 prepare 0 corpus/manifest.json --out packed --sample-rate 8000
 expect "another rate into the same folder" 3 "holds packed speech of other manifests or options" "name another --out"
 
@@ -165,7 +165,7 @@ check "a killed run left shards" test "$(find broken -name '*.part' | wc -l)" -g
 check "... and nothing that opens" absent broken/index.bin
 stamp=$(stat -c %Y.%y broken/audio_00001.pcm)
 run 0 prepare audio corpus/many.json --out broken --shard-minutes 0.02
-expect "the same command continues" 0 "was begun before" "400 utterances"
+expect "the same command continues" 0 "was begun by an earlier run" "400 utterances"
 check "... with the bytes of a run that was not killed" equal_folders whole broken
 check "... and keeps what was finished" test "$stamp" = "$(stat -c %Y.%y broken/audio_00001.pcm)"
 
@@ -192,7 +192,7 @@ bad_ranks=2 bad "a line that is not JSON" '{"audio_filepath": "wav/0.wav", ' "no
 bad "a line to use up the stack" "{\"audio_filepath\":\"wav/0.wav\",\"duration\":0.5,\"x\":$(printf '[%.0s' {1..65})$(printf ']%.0s' {1..65})}" \
   "bad line" "nested deeper than 64 levels"
 bad "a line that is no object" '[1, 2]' "bad line" "not a JSON object"
-bad "a line of another kind" '{"prompt": "x"}' "bad line" "neither NeMo's"
+bad "a line of another kind" '{"prompt": "x"}' "bad line" "neither a line of NeMo"
 bad "a text that is not UTF-8" '{"audio_filepath":"wav/0.wav","duration":0.5,"text":"\xff\xfe"}' "not UTF-8"
 bad "a line without duration" '{"audio_filepath":"wav/0.wav","text":"x"}' "bad line" 'no "duration"'
 bad "a duration that is a word" "$(entry wav/0.wav '"long"')" "bad line" '"duration" is not a number'
@@ -210,7 +210,7 @@ bad "a wrong duration" "$(entry wav/0.wav 0.8)" "wrong duration" "lasts 0.500 s,
 bad "a wrong rate" "$(entry wav/0.wav 0.5 ',"sampling_rate":8000')" "wrong sample rate" "has 16000 hertz"
 bad "channels and none chosen" "$(entry wav/stereo.wav 1)" "no channel chosen" "has 2 channels and none was chosen" "--channel average"
 bad "a source that is a command" "$(entry 'pipe:touch ran |' 1)" "refused kind" "is a command"
-bad "a source that is a url" "$(entry https://example.org/a.wav 1)" "refused kind" "is a url"
+bad "a source that is a url" "$(entry https://example.org/a.wav 1)" "refused kind" "is a URL"
 for kind in MultiCut MixedCut PaddingCut; do
   bad "$kind" '{"id":"c","start":0,"duration":1,"type":"'$kind'","supervisions":[]}' "refused kind" "it is a $kind"
 done
@@ -246,18 +246,18 @@ check "... is it" diff <(packed second 0 16000) <(packed joined 32000 16000)
 prepare 1 corpus/stereo.json --channel average --out mean
 expect "the mean of the channels" 0 "speech      1 utterance,"
 prepare 1 corpus/stereo.json --channel 2 --out never
-expect "a channel that is not there" 3 "has 2 channels, number 2 was asked for"
+expect "a channel that is not there" 3 "has 2 channels, but channel 2 was requested"
 prepare 2 corpus/stereo.json --channel left --out never
-expect "a channel of another name" 2 "channel 'left' is no channel"
+expect "a channel of another name" 2 "invalid channel 'left'"
 prepare 1 corpus/gone.json --out never
 expect "a missing manifest" 3 "cannot open 'corpus/gone.json'"
 : >corpus/nothing.json
 prepare 1 corpus/nothing.json --out never
 expect "an empty manifest" 3 "'corpus/nothing.json' is empty"
 prepare 1 corpus --out never
-expect "a folder that is no Shar" 3 "is no Lhotse Shar"
+expect "a folder that is no Shar" 3 "is not a Lhotse Shar"
 prepare 1 corpus/manifest.json --out corpus
-expect "a folder with other files" 3 "holds files that are no packed speech"
+expect "a folder with other files" 3 "contains files other than packed speech"
 prepare 1 corpus/manifest.json --out never --shard-minutes 0
 expect "shards of no length" 2 "shards of 0 minutes"
 { le 2 32767; le 2 32767; le 2 32767; le 2 32767; } >rail

@@ -179,7 +179,7 @@ train_speech 1 bits1 train.reproducible=true train.micro_batches=3 data.train=mo
   checkpoint.allow_changes=true
 expect "another vocabulary than the checkpoint's" 3 "is not that of the checkpoint"
 run 1 eval bits1 data.val=more_val
-expect "... in eval" 3 "are of tokenizer" "prepare tokens"
+expect "... in eval" 3 "use tokenizer" "prepare tokens"
 cp -r train unnamed && rm unnamed/tokenizer.char.json
 train_speech 1 wrong data.train=unnamed
 expect "labels without their units" 3 "tokenizer.char.json"

@@ -95,7 +95,7 @@ expect "... their mean" 0 "stereo.wav: "
 run 0 transcribe run stereo.wav
 expect "... and no channel chosen" 3 "stereo.wav" "has 2 channels and none was chosen" "--channel average, or --channel 0 ... 1"
 run 0 transcribe run stereo.wav --channel 2
-expect "... or one that is not there" 3 "has 2 channel(s), number 2 was asked for"
+expect "... or one that is not there" 3 "has 2 channel(s), but channel 2 was requested"
 run 0 transcribe run stereo.wav --channel left
 expect "... or no number" 2 "left"
 

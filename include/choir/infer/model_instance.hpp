@@ -1,6 +1,6 @@
 #pragma once
-// A model with its parameters and working memory on one device: what training, evaluation and
-// generation share.
+// A model with its parameters and working memory on one device, shared by training, evaluation and
+// generation.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -25,8 +25,8 @@ class ModelInstance {
     std::uint64_t seed = 0;
     bool training = false;  ///< with gradients
     bool sequence = false;  ///< sequence parallelism along the tensor axis
-    ContextWay context{};   ///< how ranks meet that share positions
-    /// Results do not depend on the layout, to the last bit: see ModelCut::separate_tied and
+    ContextWay context{};   ///< communication of the ranks that share positions
+    /// If true, results do not depend on the layout, bit for bit: see ModelCut::separate_tied and
     /// Summation::tree.
     bool reproducible = false;
     ZeroOptions zero{};
@@ -34,12 +34,14 @@ class ModelInstance {
     OffloadOptions offload{};
     Freezing freezing{};  ///< with gradients only
   };
-  /// Collective over the mesh. `arena_bytes` as planned; Arena::kUnbounded on the null device.
+  /// Collective over the mesh. `arena_bytes` is the planned size, or Arena::kUnbounded on the null
+  /// device.
   ModelInstance(const Options& options, Device& device, Mesh& mesh, std::size_t arena_bytes);
   ModelInstance(const ModelInstance&) = delete;
 
   Model& model() { return *model_; }
-  /// The model as its family knows it, `Gpt` for example. Throws Error if it is another.
+  /// The model as the type of its family, for example `Gpt`. Throws Error if it is of another
+  /// family.
   template <class Kind>
   Kind& as() {
     auto* const model = dynamic_cast<Kind*>(model_.get());
@@ -56,46 +58,48 @@ class ModelInstance {
   const ParameterStorage& storage() const { return *storage_; }
   StatisticsStorage& statistics() { return statistics_; }
   ParameterGatherer& gatherer() { return *gatherer_; }
-  /// For passes that need no gradients.
+  /// The hooks of passes without gradients.
   BucketHooks& hooks() { return *gatherer_; }
   const Options& options() const { return options_; }
   WorkCounter& work() { return work_; }
 
-  /// Collective over the ranks that share parameters: the initial ones, or new masters, become what
-  /// the model computes with.
+  /// Collective over the ranks that share parameters. initialise() sets the initial parameters;
+  /// publish() passes new masters on to the parameters that the model computes with.
   void initialise(std::uint64_t seed);
   void publish() { gatherer_->publish(stream_); }
 
-  /// The pipeline axis, for memory of the device.
+  /// The communicator of the pipeline axis, for device memory.
   Communicator& stages() const { return mesh_->along(Axis::pipeline); }
   Mesh& mesh() const { return *mesh_; }
-  /// Another micro-batch in flight, on the same stream and arena.
+  /// Makes a pass for another micro-batch in flight, on the same stream and arena.
   std::unique_ptr<Pass> make_pass();
 
-  /// Collective over all axes but data: through all stages without gradients, of a batch of whole
-  /// sequences in host memory. What the last piece returns (Model::forward) on the last stage,
-  /// empty on the others. Where parameters are sharded, their ranks must call it equally often.
+  /// Collective over all axes except data. Runs a batch of whole sequences in host memory through
+  /// all stages, without gradients. Returns the result of the last piece (Model::forward) on the
+  /// last stage, and an empty tensor on the others. If parameters are sharded, their ranks must
+  /// call it equally often.
   Tensor forward(Mode mode, const ModelBatch& batch);
-  /// The ranks that share what fields of micro-batches say that they can; those of the context axis
-  /// share nothing in generation.
+  /// The ranks that share the fields of micro-batches that can be shared; in generation the ranks
+  /// of the context axis share nothing.
   BatchRanks batch_ranks(Mode mode) const;
-  /// Memory of what a batch has on this rank where it is not that of the host.
+  /// Device memory of the fields of a batch, as far as it is not host memory.
   using BatchMemory = std::array<Tensor, ModelBatch::kMostFields>;
-  /// A batch of whole sequences in host memory, as this rank's model reads it in this mode.
+  /// The part of a batch of whole sequences in host memory that the model of this rank reads in
+  /// this mode.
   ModelBatch part_of(const ModelBatch& batch, Mode mode, BatchMemory& memory);
   const std::vector<LossTerm>& loss_terms() const { return loss_terms_; }
-  /// As forward(): this rank's part of the sum of the losses of each term. The sums are over the
-  /// ranks of the context and the pipeline axis (the last stage has all of them). 0 on the null
-  /// device.
+  /// Runs forward() and returns this rank's part of the summed losses of each term; the sum over
+  /// the ranks of the context and pipeline axes is the total (the last stage has all of it). 0 on
+  /// the null device.
   ByTerm loss_sums(const ModelBatch& batch);
-  /// The same of a loss of one term.
+  /// The same, for a model with one loss term.
   double loss_sum(const ModelBatch& batch);
   void add_to(MemoryPlan& plan) const;
 
  private:
-  /// A field of a batch in host memory: itself where the device sees it, else a copy.
+  /// A field of a batch in host memory: the field itself if the device can access it, else a copy.
   Tensor on_device(const TensorView& host);
-  /// This rank's share of a field, likewise.
+  /// The share of this rank in a field, in device memory.
   Tensor share_on_device(const ModelBatch& batch, const BatchField& host, const BatchRanks& ranks);
 
   Options options_;
@@ -112,7 +116,7 @@ class ModelInstance {
   Pass pass_;
   std::vector<LossTerm> loss_terms_;
   Buffer tables_, sums_;
-  std::vector<std::byte> share_;  // of an evaluation batch
+  std::vector<std::byte> share_;  // this rank's share of an evaluation batch
 };
 
 }  // namespace choir

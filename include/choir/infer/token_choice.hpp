@@ -1,6 +1,6 @@
 #pragma once
-// Choosing the next token from logits: temperature, top-k, top-p. On the host, deterministic in the
-// seed.
+// Sampling of the next token from logits: temperature, top-k, top-p. It runs on the host and is
+// deterministic in the seed.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,21 +15,20 @@ struct TokenChoice {
   int top_k = 0;             ///< keep the k most likely; 0: all
   double top_p = 1.0;        ///< keep the smallest set of probability >= p
   std::uint64_t seed = 0;
-  std::vector<std::int32_t> stop;  ///< nothing follows one of these tokens
+  std::vector<std::int32_t> stop;  ///< tokens that end the text
 };
 
 class TokenChooser {
  public:
   TokenChooser(const TokenChoice& choice, std::int64_t vocabulary);
-  /// The token for logits [V]; `index` is the running number of the token, the only state.
+  /// Samples a token from logits [V]. `index` is the running number of the token, the only state.
   std::int32_t choose(std::span<const float> logits, std::int64_t index);
 
  private:
   static float logit_of(std::span<const float> logits, std::int32_t token);
   static std::int32_t likeliest(std::span<const float> logits);
-  /// The tokens of a vocabulary in the order of their logits are never sorted as a whole: they lie
-  /// in buckets by how far they are below the likeliest, and only the bucket in which something
-  /// ends is put in order.
+  /// The vocabulary is never sorted as a whole: tokens are put into buckets by the distance of
+  /// their logit from the highest, and only the bucket in which a prefix ends is sorted.
   struct Bucket {
     std::size_t count = 0;
     double weight = 0;
@@ -37,8 +36,8 @@ class TokenChooser {
   static constexpr std::size_t kBuckets = 1024;
   void weigh(std::span<const float> logits, float top);
   std::vector<std::int32_t> in_order(std::size_t bucket, std::span<const float> logits) const;
-  /// The likeliest tokens, up to and with the first at which `ends` says so: that is `last`. Or
-  /// all, and no last one.
+  /// The most likely tokens up to and including the first for which `ends` is true, which is
+  /// `last`; or all tokens without a last one.
   struct Prefix {
     std::size_t count = 0;
     double weight = 0;

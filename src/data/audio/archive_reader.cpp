@@ -25,8 +25,8 @@ constexpr std::size_t kPiece = std::size_t{1} << 16;
 
 constexpr std::size_t kLongestLine = std::size_t{16} << 20;
 
-// What may come out of a file of so many bytes: speech is never compressed to a hundredth, and what
-// claims to be must not fill the memory. Of a pipe nothing is known.
+// Most bytes that a file of this size may unpack to: speech never compresses to a hundredth, and a
+// file that claims to must not fill the memory. The size of a pipe is unknown, so it has no limit.
 std::int64_t most_from(const std::string& path) {
   constexpr std::int64_t kAlways = std::int64_t{64} << 20, kRatio = 100;
   struct stat status {};
@@ -38,7 +38,7 @@ std::int64_t most_from(const std::string& path) {
 [[noreturn]] void refuse_bomb(const std::string& path) {
   throw AudioError(AudioFault::unreadable,
                    fmt::format("'{}' holds more than a hundred times its own size", path),
-                   "unpack it, and look at what it is");
+                   "unpack it and check its contents");
 }
 
 void require_readable(const std::string& path) {
@@ -60,7 +60,7 @@ struct Closer {
 };
 using Handle = std::unique_ptr<archive, Closer>;
 
-// By name: "all" would run other programs for some.
+// Filters are enabled by name, because "all" would run external programs for some.
 void support_compression(archive* handle) {
   archive_read_support_filter_gzip(handle);
   archive_read_support_filter_bzip2(handle);
@@ -71,7 +71,7 @@ void support_compression(archive* handle) {
   archive_read_support_filter_zstd(handle);
 }
 
-// The library unpacks what was packed again and again, up to 25 times.
+// Refuses nested compression, which the library unpacks up to 25 times.
 void require_packed_once(const std::string& path, archive* handle) {
   if (archive_filter_count(handle) > 2)  // the last is the file itself
     throw AudioError(AudioFault::unreadable, fmt::format("'{}' is compressed twice", path),
@@ -89,7 +89,7 @@ void require_packed_once(const std::string& path, archive* handle) {
 struct ArchiveReader::State {
   std::string path, name;
   Handle handle;
-  std::int64_t most = 0;  // bytes that may come out of it
+  std::int64_t most = 0;  // most bytes that it may unpack to
 };
 
 ArchiveReader::ArchiveReader(const std::string& path) : state_(std::make_unique<State>()) {
@@ -146,7 +146,7 @@ std::vector<char> ArchiveReader::read() {
 
 struct LineReader::State {
   Handle handle;
-  std::int64_t most = 0, taken = 0;  // bytes that may come, and came, out of it
+  std::int64_t most = 0, taken = 0;  // bytes that it may unpack to, and bytes unpacked
   std::string pending;
   std::size_t at = 0;
   bool ended = false;
@@ -186,7 +186,7 @@ namespace {
 [[noreturn]] void absent(const std::string& path) {
   throw DeckError(
       fmt::format("'{}' cannot be read: this program was built without libarchive", path),
-      "install libarchive-dev and build again; or unpack the archive, and name its "
+      "install libarchive-dev and build again, or unpack the archive and name its "
       "manifest as a plain file");
 }
 }  // namespace
@@ -244,7 +244,7 @@ bool LineReader::next(std::string& line) {
       throw AudioError(AudioFault::unreadable,
                        fmt::format("line {} of '{}' has more than {} MiB", number_ + 1, path_,
                                    kLongestLine >> 20),
-                       "a manifest has a line of JSON an utterance");
+                       "a manifest has one line of JSON per utterance");
     s.fill(path_);
     end = s.pending.find('\n', seen);
   }

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<char, 8> kCatalogMagic{'C', 'H', 'O', 'I', 'R', 'I', 'D', 'X'};
 constexpr std::uint32_t kCatalogVersion = 1;
 constexpr std::uint32_t kEndiannessMark = 0x01020304u;
-// Beyond these numbers it is no speech, and sums of them could overflow.
+// Numbers beyond these are no speech, and their sums could overflow.
 constexpr std::uint32_t kMostRate = 1000000, kMostShards = 10000000;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 48;
 constexpr const char* kPrepareCatalogAgain = "prepare the audio again with 'choir prepare audio'";
@@ -43,14 +43,14 @@ static_assert(sizeof(Record) == 40, "the records of index.bin");
   throw DataError(fmt::format("index '{}' {}", path, what), kPrepareCatalogAgain);
 }
 
-// The checked header of a whole index.
+// Checks a whole index and returns its header.
 CatalogHeader check_index(const std::string& path, std::string_view bytes) {
   if (bytes.empty()) refuse(path, "is empty");
   CatalogHeader raw;
   if (bytes.size() < sizeof raw) refuse(path, fmt::format("is truncated: {} bytes", bytes.size()));
   std::memcpy(&raw, bytes.data(), sizeof raw);
   if (raw.magic != kCatalogMagic)
-    refuse(path, "is no index of packed speech (no CHOIRIDX at its start)");
+    refuse(path, "is not an index of packed speech (no CHOIRIDX at its start)");
   if (raw.endianness != kEndiannessMark)
     refuse(path, "was written on a machine of the other byte order");
   if (raw.version != kCatalogVersion)
@@ -98,7 +98,7 @@ AudioCatalog AudioCatalog::open(const std::string& folder) {
   const std::string path = index_path(folder);
   if (!std::filesystem::exists(path))
     throw DataError(fmt::format("'{}' holds no packed speech ('{}' does not exist)", folder, path),
-                    "'choir prepare audio MANIFEST --out DIR' makes it");
+                    "create it with 'choir prepare audio MANIFEST --out DIR'");
   const std::string bytes = read_whole_file(path, kMostBinaryMiB);
   const CatalogHeader raw = check_index(path, bytes);
   AudioCatalog catalog;
@@ -158,7 +158,7 @@ std::string AudioCatalog::text(std::int64_t i) const {
   const auto json =
       read_json_line(line(i), fmt::format("'{}', utterance {}", manifest_path(folder_), i));
   if (!json.is_object())
-    throw DataError(fmt::format("'{}' is damaged: the line of utterance {} is no JSON object",
+    throw DataError(fmt::format("'{}' is damaged: the line of utterance {} is not a JSON object",
                                 manifest_path(folder_), i),
                     kPrepareCatalogAgain);
   const auto text = json.find("text");

@@ -28,8 +28,7 @@ ChannelChoice channel_choice_of(const std::string& word) {
   int value = -1;
   const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (failed != std::errc() || end != word.data() + word.size() || value < 0)
-    throw DeckError(fmt::format("channel '{}' is no channel", word),
-                    "`average`, or a number from 0");
+    throw DeckError(fmt::format("invalid channel '{}'", word), "use `average` or a number from 0");
   return {value};
 }
 
@@ -39,13 +38,13 @@ namespace {
 constexpr float kFullScale = 32768.0f;
 constexpr int kRailRun = 3;
 
-// Beyond these it is no sound, and sizes made of them could overflow.
+// Values beyond these are no sound, and sizes computed from them could overflow.
 constexpr sf_count_t kMostFrames = sf_count_t{1} << 40;
 constexpr int kLowestRate = 100, kHighestRate = 1000000;
-/// Samples of all channels in one read, and of one read once resampled: 4 GiB as fp32.
+/// Most samples of all channels in one read, also counted after resampling: 4 GiB as fp32.
 constexpr std::int64_t kMostAtOnce = std::int64_t{1} << 30;
 
-// Sound in memory as libsndfile wants to see it.
+// The callbacks of libsndfile for sound in memory.
 struct MemoryFile {
   std::vector<char> bytes;
   sf_count_t at = 0;
@@ -92,7 +91,7 @@ bool stands_at_the_rail(std::span<const std::int16_t> samples) {
   return false;
 }
 
-// To 16 bits, to nearest; true when some did not fit.
+// Converts to 16 bits, rounded to nearest; true if some samples were clipped.
 bool pack(std::span<const float> samples, std::vector<std::int16_t>& packed) {
   packed.resize(samples.size());
   float highest = 0, lowest = 0;
@@ -102,7 +101,7 @@ bool pack(std::span<const float> samples, std::vector<std::int16_t>& packed) {
     lowest = std::min(lowest, x);
     packed[i] = static_cast<std::int16_t>(std::clamp(x, -kFullScale, kFullScale - 1));
   }
-  // +1.0 itself is one step above the largest 16-bit number: that is rounding, not clipping.
+  // +1.0 is one step above the largest 16-bit number: cutting it is rounding, not clipping.
   return highest > kFullScale || lowest < -kFullScale;
 }
 
@@ -141,7 +140,7 @@ struct AudioDecoder::State {
                        fmt::format("--channel average, or --channel 0 ... {}", info.channels - 1));
     if (channel.value >= info.channels)
       throw AudioError(AudioFault::channels,
-                       fmt::format("'{}' has {} channel{}, number {} was asked for", name,
+                       fmt::format("'{}' has {} channel{}, but channel {} was requested", name,
                                    info.channels, plural(info.channels), channel.value),
                        "channels count from 0");
   }
@@ -150,7 +149,7 @@ struct AudioDecoder::State {
     at = sf_seek(file, first, SEEK_SET);
     if (at != first)
       throw AudioError(AudioFault::unreadable,
-                       fmt::format("'{}' is damaged: no way to sample {}", name, first));
+                       fmt::format("'{}' is damaged: cannot seek to sample {}", name, first));
   }
   void require(sf_count_t got, std::int64_t first, std::int64_t count) {
     at = first + got;
@@ -162,7 +161,7 @@ struct AudioDecoder::State {
                                  error != 0 ? fmt::format(": {}", sf_error_number(error)) : ""));
   }
 
-  // In pieces: what a header promises is not allocated before it is there.
+  // Reads in chunks, so that the length in a header is not allocated before the samples exist.
   template <class T>
   void read_pieces(std::vector<T>& to, sf_count_t first, sf_count_t count,
                    sf_count_t (*read)(SNDFILE*, T*, sf_count_t)) {
@@ -189,7 +188,7 @@ struct AudioDecoder::State {
     return one;
   }
 
-  // One channel, in place at the front of `wide`.
+  // Reads one channel, stored at the front of `wide`.
   std::span<const float> read_wide(std::int64_t first, std::int64_t count, ChannelChoice channel) {
     const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(info.channels);
     read_pieces(wide, first, count, sf_readf_float);
@@ -213,12 +212,12 @@ struct AudioDecoder::State {
     return one;
   }
 
-  // Sums of the largest numbers there are, weighted up and down, are none.
+  // Resamples. Weighted sums of the largest finite numbers can overflow to NaN, which is refused.
   std::vector<float> converted(std::span<const float> samples, int rate) const {
     std::vector<float> result = resample(samples, info.samplerate, rate);
     if (std::any_of(result.begin(), result.end(), [](float x) { return std::isnan(x); }))
       throw AudioError(AudioFault::not_finite,
-                       fmt::format("'{}': its samples are too large to be brought from {} to {} "
+                       fmt::format("'{}': its samples are too large to resample from {} to {} "
                                    "hertz",
                                    name, info.samplerate, rate));
     return result;
@@ -268,8 +267,8 @@ Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice cha
   s.check_channel(channel);
   if (first < 0 || count < 1 || first > s.info.frames || count > s.info.frames - first)
     throw AudioError(AudioFault::too_short,
-                     fmt::format("'{}' has {} samples; {} from {} on were asked for", s.name,
-                                 s.info.frames, count, first));
+                     fmt::format("'{}' has {} samples, but {} from sample {} on were requested",
+                                 s.name, s.info.frames, count, first));
   const std::int64_t longest = std::max<std::int64_t>(
       s.info.channels,
       static_cast<std::int64_t>(std::ceil(static_cast<double>(rate) / s.info.samplerate)));
@@ -289,8 +288,9 @@ Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice cha
                                             : pack(s.converted(one, rate), pcm.samples);
   }
   if (pcm.samples.empty())
-    throw AudioError(AudioFault::zero_length,
-                     fmt::format("'{}': {} samples are none at {} hertz", s.name, count, rate));
+    throw AudioError(
+        AudioFault::zero_length,
+        fmt::format("'{}': {} samples become no sample at {} hertz", s.name, count, rate));
   pcm.clipped = pcm.clipped || stands_at_the_rail(pcm.samples);
   return pcm;
 }
@@ -300,7 +300,7 @@ namespace {
 [[noreturn]] void absent(const std::string& name) {
   throw DeckError(
       fmt::format("'{}' cannot be read: this program was built without libsndfile", name),
-      "install libsndfile1-dev and build again: audio cannot be prepared or transcribed without");
+      "install libsndfile1-dev and build again; preparing and transcribing audio need it");
 }
 }  // namespace
 AudioDecoder AudioDecoder::from_file(const std::string& path) {

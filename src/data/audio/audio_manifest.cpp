@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Pattern {
-  std::size_t begin = 0, end = 0;  // of the whole pattern in the name
+  std::size_t begin = 0, end = 0;  // range of the whole pattern in the name
   std::string first, last;
 };
 
@@ -43,7 +43,8 @@ std::optional<Pattern> find_pattern(const std::string& name) {
   return std::nullopt;
 }
 
-// Everything of a kind of manifest that the lines need; lines are all read the same way.
+// Reads the lines of manifests; all kinds share the format of their lines and differ in the
+// ManifestPlace.
 class Reader {
  public:
   Reader(const ManifestOptions& options, AudioManifest& manifest)
@@ -60,7 +61,8 @@ class Reader {
       read_line(line, place);
     }
     if (manifest_.entries.size() + manifest_.left_out.size() == before)
-      throw DataError(fmt::format("manifest '{}' is empty", path), "it needs a line an utterance");
+      throw DataError(fmt::format("manifest '{}' is empty", path),
+                      "it needs one line per utterance");
   }
 
  private:
@@ -77,7 +79,7 @@ class Reader {
         add_cut(json, place, options_.trim_to_supervisions, manifest_);
       } else {
         throw AudioError(AudioFault::bad_line,
-                         "neither NeMo's (no \"audio_filepath\") nor a cut of Lhotse's (no "
+                         "neither a line of NeMo (no \"audio_filepath\") nor a cut of Lhotse (no "
                          "\"recording\")");
       }
     } catch (const AudioError& error) {
@@ -97,7 +99,7 @@ class Reader {
 
   const ManifestOptions& options_;
   AudioManifest& manifest_;
-  std::map<std::string, int> of_id_;  // cuts of the Shar archive so far
+  std::map<std::string, int> of_id_;  // number of cuts per id so far in the Shar archive
 };
 
 std::string folder_of(const std::string& path) {
@@ -107,8 +109,9 @@ std::string folder_of(const std::string& path) {
 void read_shar(const std::string& folder, Reader& reader) {
   const std::vector<SharPart> parts = shar_parts(folder);
   if (parts.empty())
-    throw DataError(fmt::format("folder '{}' is no Lhotse Shar (no cuts.000000.jsonl.gz)", folder),
-                    "name the manifests in it instead");
+    throw DataError(
+        fmt::format("folder '{}' is not a Lhotse Shar (no cuts.000000.jsonl.gz)", folder),
+        "name the manifests in it instead");
   for (const SharPart& part : parts) {
     ManifestPlace place;
     place.folder = folder;
@@ -121,7 +124,7 @@ void read_shar(const std::string& folder, Reader& reader) {
   }
 }
 
-// The tars of a manifest whose name is a pattern.
+// Derives the pattern of the tars from a manifest whose name is a pattern.
 std::string tars_beside(const std::string& manifest) {
   const fs::path path(manifest);
   std::string name = path.filename();
@@ -138,7 +141,7 @@ void read_tarred(const std::string& argument, const std::string& tar_pattern, Re
   if (manifests.size() != 1 && manifests.size() != tars.size())
     throw DataError(fmt::format("'{}' names {} manifests, '{}' {} tars", argument, manifests.size(),
                                 tar_pattern, tars.size()),
-                    "each manifest has its tar");
+                    "each manifest needs its own tar");
   for (std::size_t i = 0; i < manifests.size(); ++i) {
     ManifestPlace place;
     place.folder = folder_of(manifests[i]);
@@ -162,7 +165,7 @@ void read_tarred(const std::string& argument, const std::string& tar_pattern, Re
 void read_plain(const std::string& path, Reader& reader) {
   ManifestPlace place;
   place.folder = folder_of(path);
-  // One manifest for all tars of a set: NeMo calls them audio_0.tar, ...
+  // One manifest for all tars of a set, which NeMo calls audio_0.tar, ...
   place.tar = [folder = place.folder](std::int64_t shard) -> std::string {
     if (shard < 0) return {};
     const fs::path tar = fs::path(folder) / fmt::format("audio_{}.tar", shard);
@@ -190,7 +193,7 @@ std::vector<std::string> expand_shard_pattern(const std::string& pattern,
     const std::string number = fmt::format("{:0{}}", i, padded ? found->first.size() : 1);
     const auto rest = expand_shard_pattern(
         pattern.substr(0, found->begin) + number + pattern.substr(found->end), nullptr);
-    // Several patterns in one name have numbers each: their product counts.
+    // Several patterns in one name multiply, so the product is bounded.
     if (std::ssize(names) + std::ssize(rest) > kMost)
       throw DataError(fmt::format("'{}' names more than {} files", pattern, kMost));
     for (const auto& name : rest) {
@@ -218,7 +221,7 @@ AudioManifest read_audio_manifests(const std::vector<std::string>& paths,
   if (!options.tars.empty() && options.tars.size() != paths.size())
     throw DeckError(
         fmt::format("{} manifests and {} patterns of tars", paths.size(), options.tars.size()),
-        "--tars once for each manifest, in the same order");
+        "give --tars once per manifest, in the same order");
   AudioManifest manifest;
   Reader reader(options, manifest);
   for (std::size_t i = 0; i < paths.size(); ++i) {

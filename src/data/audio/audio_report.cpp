@@ -66,12 +66,12 @@ Joined join_parts(const std::string& folder, const AudioPlanFacts& facts) {
     auto part = read_unit_part(folder, shard);
     if (!part)
       throw DataError(
-          fmt::format("'{}' or its shard is gone or damaged", unit_part_path(folder, shard)),
+          fmt::format("'{}' or its shard is missing or damaged", unit_part_path(folder, shard)),
           "run the same command again");
     join_part(std::move(*part), manifest, all);
   }
   if (all.utterances.empty())
-    throw DataError("no utterance is left: every one was left out",
+    throw DataError("no utterance is left: all were left out",
                     all.left_out.empty()
                         ? "the manifests are empty"
                         : fmt::format("the first, {}: {}", all.left_out.front().place,
@@ -151,7 +151,7 @@ void remove_leftovers(const std::string& folder, int shards) {
 
 PrepareAudioSummary finish_audio_folder(const std::string& folder, const AudioPlanFacts& facts) {
   const Joined all = join_parts(folder, facts);
-  // Names of files need not be UTF-8.
+  // File names may contain bytes that are not UTF-8.
   const std::string text = dumped_safely(report_of(all, facts), 1);
   write_whole_file(report_path(folder), text + "\n");
   sync_directory(folder);
@@ -167,7 +167,7 @@ std::uint64_t report_fingerprint(const std::string& folder) {
     throw DataError(fmt::format("'{}' is damaged", report_path(folder)),
                     "remove the folder and prepare the audio again");
   const auto text = report["fingerprint"].get<std::string>();
-  std::uint64_t fingerprint = 0;  // 0 is nobody's
+  std::uint64_t fingerprint = 0;  // 0 never occurs
   const auto [end, failed] =
       std::from_chars(text.data(), text.data() + text.size(), fingerprint, 16);
   return failed == std::errc() && end == text.data() + text.size() ? fingerprint : 0;
@@ -218,9 +218,9 @@ std::string PrepareAudioSummary::to_string() const {
     text += fmt::format(", {:.3f} h: {}", hours_left_out, why);
   }
   for (const std::string& example : examples) text += "\n            " + example;
-  if (left_out > std::ssize(examples)) text += "\n            ... all of them: report.json";
+  if (left_out > std::ssize(examples)) text += "\n            ... for all of them see report.json";
   if (there_before) {
-    text += "\n            nothing to do: it was prepared before";
+    text += "\n            nothing to do: already prepared";
   } else if (audio_seconds > 0 && seconds > 0) {
     text += fmt::format("\nspeed       {} of audio in {}, {:.0f} times real time",
                         format_duration(audio_seconds), format_duration(seconds),

@@ -1,5 +1,6 @@
 #pragma once
-// From finished shards to a folder that opens: manifest, report, index; and what is in a report.
+// Completion of a folder of packed audio from finished shards (manifest, report, index), and
+// reading of its report.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace choir {
 
-/// What the plan knows and the shards do not.
+/// Facts about the plan that shards do not contain.
 struct AudioPlanFacts {
   std::uint64_t fingerprint = 0;
   int shards = 0, sample_rate = 0;
@@ -16,18 +17,18 @@ struct AudioPlanFacts {
   std::vector<OmittedEntry> left_out;
 };
 
-/// Local. Joins the parts of all shards; index.bin comes last. Then removes the parts and whatever
-/// an earlier, abandoned run left. Throws DataError (a part is missing, nothing is left),
+/// Local. Joins the parts of all shards and writes index.bin last, then removes the parts and the
+/// files of earlier, abandoned runs. Throws DataError (a part is missing, no utterance is left),
 /// StorageError.
 PrepareAudioSummary finish_audio_folder(const std::string& folder, const AudioPlanFacts& facts);
-/// Local. Removes what is only of use before a folder is finished.
+/// Local. Removes files that are needed only until a folder is finished.
 void remove_leftovers(const std::string& folder, int shards);
 
-/// Local. Of a finished folder: report.json. Throws DataError.
+/// Local. Reads report.json of a finished folder. Throws DataError.
 std::uint64_t report_fingerprint(const std::string& folder);
 PrepareAudioSummary read_audio_report(const std::string& folder);
 
-/// Marks a folder that is being prepared.
+/// The file that marks an unfinished folder.
 std::string unfinished_path(const std::string& folder);
 
 }  // namespace choir

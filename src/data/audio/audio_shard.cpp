@@ -46,7 +46,8 @@ AudioShardHeader read_audio_shard_header(const std::string& path) {
     refuse_shard(path, fmt::format("is truncated: {} bytes, its header alone has {}", size,
                                    AudioCatalog::kHeaderBytes));
   file.read_at(&raw, sizeof raw, 0);
-  if (raw.magic != kShardMagic) refuse_shard(path, "is no packed audio (no CHOIRPCM at its start)");
+  if (raw.magic != kShardMagic)
+    refuse_shard(path, "is not packed audio (no CHOIRPCM at its start)");
   if (raw.version != kShardVersion)
     refuse_shard(path,
                  fmt::format("has version {}, this program reads {}", raw.version, kShardVersion));

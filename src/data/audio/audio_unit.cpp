@@ -17,7 +17,8 @@ struct Outcome {
   bool resampled = false;
 };
 
-// Frames of the recording that an entry wants. AudioError when they are not there.
+// Returns the first frame and the number of frames of the recording that an entry refers to. Throws
+// AudioError if the recording does not contain them.
 std::pair<std::int64_t, std::int64_t> span_of(const AudioEntry& entry, const AudioDecoder& audio) {
   if (entry.rate > 0 && entry.rate != audio.rate())
     throw AudioError(AudioFault::wrong_rate, fmt::format("{} has {} hertz, its manifest says {}",
@@ -33,7 +34,7 @@ std::pair<std::int64_t, std::int64_t> span_of(const AudioEntry& entry, const Aud
       throw AudioError(AudioFault::wrong_duration,
                        fmt::format("{} lasts {:.3f} s, its manifest says {:.3f}", entry.source(),
                                    there, entry.duration),
-                       "a part of a recording has an \"offset\", be it 0");
+                       "for a part of a recording give an \"offset\", even if it is 0");
     return {0, audio.frames()};
   }
   if (!((entry.offset + entry.duration) - there <= kDurationTolerance) || entry.offset >= there)
@@ -45,8 +46,8 @@ std::pair<std::int64_t, std::int64_t> span_of(const AudioEntry& entry, const Aud
   const std::int64_t count =
       std::min<std::int64_t>(std::llround(entry.duration * rate), audio.frames() - first);
   if (count < 1)
-    throw AudioError(AudioFault::zero_length,
-                     fmt::format("{:.6f} s of {} are no sample", entry.duration, entry.source()));
+    throw AudioError(AudioFault::zero_length, fmt::format("{:.6f} s of {} contain no sample",
+                                                          entry.duration, entry.source()));
   return {first, count};
 }
 
@@ -57,7 +58,7 @@ class UnitDecoder {
       : unit_(unit), options_(options), progress_(progress), outcomes_(unit.entries.size()) {}
 
   std::vector<Outcome> run() {
-    std::vector<std::string> order;  // of first appearance
+    std::vector<std::string> order;  // paths in order of first appearance
     std::map<std::string, std::vector<std::size_t>> of_path;
     for (std::size_t i = 0; i < unit_.entries.size(); ++i) {
       auto& all = of_path[unit_.entries[i].path];
@@ -75,14 +76,14 @@ class UnitDecoder {
   }
 
  private:
-  // Segments of one recording, by offset: it is decoded once.
+  // Decodes segments of one recording in the order of their offsets, so that it is decoded once.
   template <class Open>
   void decode_all(std::vector<std::size_t> entries, Open&& open) {
     std::stable_sort(entries.begin(), entries.end(), [&](std::size_t a, std::size_t b) {
       return unit_.entries[a].offset < unit_.entries[b].offset;
     });
     std::optional<AudioDecoder> audio;
-    std::optional<AudioError> closed;  // why it does not open
+    std::optional<AudioError> closed;  // the reason why it does not open
     for (const std::size_t i : entries) {
       attempt(i, [&] {
         if (closed) throw AudioError(*closed);
@@ -102,7 +103,7 @@ class UnitDecoder {
     const auto [first, count] = span_of(entry, audio);
     ChannelChoice channel = options_.channel;
     if (entry.channel >= 0) channel.value = entry.channel;
-    // Shar stores the cut's own channel, whatever its number was.
+    // Shar stores only the channel of the cut, whatever its number was.
     if (entry.by_stem && audio.channels() == 1) channel.value = 0;
     outcomes_[i].pcm = audio.read(first, count, channel, options_.sample_rate);
     outcomes_[i].resampled = audio.rate() != options_.sample_rate;
@@ -119,7 +120,7 @@ class UnitDecoder {
             error.fault(),
             fmt::format("{}: {}: {}", entry.place, name_of(error.fault()), error.what()),
             (error.hint().empty() ? "" : error.hint() + "; ") +
-                "--on-bad skip leaves such utterances out");
+                "use --on-bad skip to leave such utterances out");
       }
       outcomes_[i].left_out = OmittedEntry{.place = entry.place,
                                            .id = entry.id,
@@ -138,7 +139,7 @@ class UnitDecoder {
     const bool inside = dot != std::string::npos && (slash == std::string::npos || dot > slash);
     return inside ? name.substr(0, dot) : name;
   }
-  // What NeMo calls a further segment of a member: "a-sub2.wav" is in "a.wav".
+  // NeMo names further segments of a member with a suffix: "a-sub2.wav" is a segment of "a.wav".
   static std::string without_sub(const std::string& name) {
     const std::string base = stem(name);
     const auto at = base.rfind("-sub");
@@ -147,7 +148,7 @@ class UnitDecoder {
     return numbered ? base.substr(0, at) + name.substr(base.size()) : name;
   }
 
-  // Cuts of the same id in a Shar are told apart by their order.
+  // The order of cuts with the same id in a Shar distinguishes them.
   static std::string stem_key(const std::string& stem, int occurrence) {
     return fmt::format("{}\n{}", stem, occurrence);
   }
@@ -159,7 +160,7 @@ class UnitDecoder {
     std::map<std::string, std::vector<std::size_t>> wanted;
     for (const std::size_t i : entries) wanted[key_of(unit_.entries[i])].push_back(i);
     seen_.clear();
-    // A second name for those that are not there under their own.
+    // A second name for members that are missing under their own.
     std::map<std::string, std::vector<std::string>> second;
     for (const auto& [name, who] : wanted) {
       if (unit_.entries[who.front()].by_stem) continue;
@@ -167,7 +168,7 @@ class UnitDecoder {
     }
     std::optional<ArchiveReader> archive;
     std::optional<AudioError> broken;
-    // Only what the archive itself throws: attempt() throws too, and that must pass.
+    // Catches errors of the archive only; errors thrown by attempt() must pass.
     const auto fine = [&](auto&& action) {
       try {
         return action();
@@ -233,7 +234,7 @@ class UnitDecoder {
   const UnitOptions& options_;
   const std::function<void(double)>& progress_;
   std::vector<Outcome> outcomes_;
-  std::map<std::string, int> seen_;  // stems of the archive so far
+  std::map<std::string, int> seen_;  // occurrences of stems in the archive so far
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
-// The unit of work of `choir prepare audio`: the utterances of one shard, decoded and written by
-// one rank, and what is kept about it until all shards are there (audio_00000.part).
+// The unit of work of `choir prepare audio`: the utterances of one shard, which one rank decodes
+// and writes, and the record about them (audio_00000.part) that is kept until all shards are
+// complete.
 #include <functional>
 #include <optional>
 #include <string>
@@ -26,7 +27,7 @@ struct AudioUnit {
   static AudioUnit unpack(const std::string& bytes);
 };
 
-/// What became of a unit. Places of lines are within `lines`.
+/// The result of a unit. Positions of lines are relative to `lines`.
 struct UnitResult {
   std::uint64_t fingerprint = 0;
   std::int64_t shard_samples = 0;
@@ -38,21 +39,24 @@ struct UnitResult {
   std::int64_t resampled = 0;
 };
 
-/// Local. Of the entries, the options, and size and time of every file that they name.
+/// Local. A fingerprint of the entries, the options, and the size and time of every file that they
+/// name.
 std::uint64_t unit_fingerprint(const AudioUnit& unit, const UnitOptions& options);
 
-/// Local. Decodes, writes the shard, then its part. `progress` is called with the seconds planned
-/// for every utterance that is done. Throws AudioError (stop_on_bad), StorageError.
+/// Local. Decodes the utterances, writes the shard, then its part. `progress` is called with the
+/// planned seconds of every finished utterance. Throws AudioError (stop_on_bad), StorageError.
 UnitResult run_audio_unit(const AudioUnit& unit, const UnitOptions& options,
                           const std::string& folder, const std::function<void(double)>& progress);
 
-/// Local. The part of a shard that is finished and still there; nothing otherwise.
+/// Local. Returns the part of a finished shard, or nothing if the shard or its part is missing or
+/// damaged.
 std::optional<UnitResult> read_unit_part(const std::string& folder, int shard);
 std::string unit_part_path(const std::string& folder, int shard);
 /// Local. Throws StorageError.
 void write_unit_part(const UnitResult& result, const std::string& folder, int shard);
 
-/// How far audio may be from the duration that its manifest states, seconds: manifests round.
+/// Tolerated difference in seconds between the audio and the duration in its manifest, because
+/// manifests round.
 inline constexpr double kDurationTolerance = 0.1;
 
 }  // namespace choir

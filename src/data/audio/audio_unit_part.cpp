@@ -1,4 +1,4 @@
-// Units and their results as bytes.
+// Conversion of units and their results to and from bytes.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kPartVersion = 0x3130545241504843ull;  // "CHPART01"
 
-/// What of an entry is written, in order: f(field).
+/// Calls f(field) for the fields of an entry that are stored, in order.
 template <class Entry, class F>
 void each_field(Entry& e, const F& f) {
   for (auto* text : {&e.place, &e.id, &e.path, &e.member, &e.before, &e.after}) f(*text);
@@ -135,7 +135,7 @@ std::optional<UnitResult> read_unit_part(const std::string& folder, int shard) {
       return std::nullopt;
     return result;
   } catch (const Error&) {
-    return std::nullopt;  // it is made again
+    return std::nullopt;  // the shard is made again
   }
 }
 

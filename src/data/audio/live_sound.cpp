@@ -18,7 +18,7 @@ struct CloseSoundDevice {
   void operator()(snd_pcm_t* device) const { snd_pcm_close(device); }
 };
 
-/// The words of ALSA are kept for the error that they belong to, not printed beside it.
+/// Suppresses ALSA's own output; its messages are part of the error.
 void quiet(const char*, int, const char*, int, const char*, ...) {}
 
 }  // namespace
@@ -34,7 +34,7 @@ struct SoundDevice::State {
         fmt::format("sound device '{}' {}: {}", name, what, snd_strerror(static_cast<int>(code))),
         "`arecord -L` and `aplay -L` list the devices; name another one");
   }
-  /// Moves all of `count` samples by `move`, and goes on behind a gap.
+  /// Transfers all `count` samples with `move`, and continues after a gap.
   template <class Sample, class Move>
   void transfer(Sample* samples, std::size_t count, Move move) {
     while (count > 0) {
@@ -87,7 +87,7 @@ struct SoundDevice::State {
 
 SoundDevice::SoundDevice(const std::string& name, Direction, int, double) {
   throw StorageError(fmt::format("sound device '{}': this build has no ALSA", name),
-                     "install libasound2-dev and build again, or talk to a recording");
+                     "install libasound2-dev and build again, or use a recording as input");
 }
 void SoundDevice::read(std::span<std::int16_t>) {}
 void SoundDevice::write(std::span<const std::int16_t>) {}

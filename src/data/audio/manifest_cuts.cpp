@@ -1,4 +1,4 @@
-// Lhotse's cuts.
+// Cuts of Lhotse manifests.
 #include <algorithm>
 #include <cmath>
 
@@ -11,11 +11,11 @@ void refuse_other_kinds(const ManifestJson& cut) {
   std::string type = string_of(cut, "type");
   if (type.empty() && cut.contains("tracks")) type = "MixedCut";
   if (type.empty() || type == "MonoCut") return;
-  throw AudioError(AudioFault::refused, fmt::format("it is a {}; only MonoCut is read", type),
-                   "let Lhotse save mixtures and several channels as MonoCuts first");
+  throw AudioError(AudioFault::refused, fmt::format("it is a {}; only MonoCut is supported", type),
+                   "save mixtures and multi-channel cuts as MonoCuts with Lhotse first");
 }
 
-// The file with the cut's channel, and which of its channels that is.
+// Finds the file with the channel of the cut, and the index of that channel in the file.
 void find_source(const ManifestJson& recording, const std::string& folder, AudioEntry& entry) {
   const auto sources = recording.find("sources");
   if (sources == recording.end() || !sources->is_array() || sources->empty())
@@ -30,20 +30,20 @@ void find_source(const ManifestJson& recording, const std::string& folder, Audio
       index = static_cast<int>(at - channels->begin());
     }
     const std::string type = string_of(source, "type");
-    // That of a Shar, whose tar is named here, as manifests of dialogues have it.
+    // A Shar source that names its tar, as in manifests of dialogues.
     if (const std::string tar = string_of(source, "source"); type == "shar" && !tar.empty()) {
       entry.path = tar;
       entry.member = entry.id;
       entry.by_stem = true;
       entry.channel = index;
-      entry.rate = 0, entry.frames = 0;  // not promised: a placeholder's are those of the cut
+      entry.rate = 0, entry.frames = 0;  // not checked: a placeholder has those of the cut
       return;
     }
     if (type != "file")
-      throw AudioError(AudioFault::refused,
-                       fmt::format("its recording comes from a source of type '{}'", type),
-                       type == "shar" ? "name the Shar folder rather than its cuts"
-                                      : "only files are read, no command is run, nothing fetched");
+      throw AudioError(
+          AudioFault::refused, fmt::format("its recording comes from a source of type '{}'", type),
+          type == "shar" ? "name the Shar folder rather than its cuts"
+                         : "only files are read; commands are not run and URLs are not fetched");
     entry.path = resolve_audio_path(folder, string_of(source, "source"));
     entry.channel = index;
     return;
@@ -54,7 +54,7 @@ void find_source(const ManifestJson& recording, const std::string& folder, Audio
 
 void find_audio(const ManifestJson& cut, const ManifestPlace& place, AudioEntry& entry) {
   if (cut.contains("channel") && cut["channel"].is_array())
-    throw AudioError(AudioFault::refused, "it has several channels; only MonoCut is read");
+    throw AudioError(AudioFault::refused, "it has several channels; only MonoCut is supported");
   entry.channel = small_of(cut, "channel", -1);
   if (!place.shar.empty()) {
     entry.path = place.shar;
@@ -68,7 +68,7 @@ void find_audio(const ManifestJson& cut, const ManifestPlace& place, AudioEntry&
   if (const auto transforms = recording->find("transforms");
       transforms != recording->end() && !transforms->is_null() && !transforms->empty())
     throw AudioError(AudioFault::refused, "its recording has transforms",
-                     "let Lhotse save the transformed audio first");
+                     "save the transformed audio with Lhotse first");
   entry.rate = small_of(*recording, "sampling_rate", 0);
   entry.frames = integer_of(*recording, "num_samples", 0);
   find_source(*recording, place.folder, entry);
@@ -110,7 +110,7 @@ void add_joined(AudioEntry entry, const std::vector<ManifestJson>& supervisions,
   manifest.entries.push_back(std::move(entry));
 }
 
-// One utterance a supervision: what of it lies within the cut.
+// Adds an utterance for each supervision: the part of it that lies within the cut.
 void add_trimmed(const AudioEntry& cut, const std::vector<ManifestJson>& supervisions,
                  const ManifestJson& rest, AudioManifest& manifest) {
   if (supervisions.empty()) {

@@ -81,10 +81,10 @@ std::string resolve_audio_path(const std::string& folder, const std::string& pat
   if (path.empty()) bad_line("the path of its audio is empty");
   if (path.starts_with("pipe:") || path.ends_with("|"))
     throw AudioError(AudioFault::refused, fmt::format("source '{}' is a command", path),
-                     "no command is run; name a file");
+                     "commands are not run; name a file");
   if (const auto colon = path.find("://"); colon != std::string::npos && colon < 10)
-    throw AudioError(AudioFault::refused, fmt::format("source '{}' is a url", path),
-                     "nothing is fetched; name a file");
+    throw AudioError(AudioFault::refused, fmt::format("source '{}' is a URL", path),
+                     "URLs are not fetched; name a file");
   const std::filesystem::path file(path);
   return file.is_absolute() || folder.empty() ? path : folder + "/" + path;
 }
@@ -139,7 +139,7 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
     manifest.left_out.push_back({.place = entry.place,
                                  .id = entry.id,
                                  .reason = "_skipme",
-                                 .detail = "the manifest says so",
+                                 .detail = "the manifest requests it",
                                  .hint = {},
                                  .duration = std::max(0.0, entry.duration),
                                  .bad = false});

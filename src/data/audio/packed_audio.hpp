@@ -1,5 +1,5 @@
 #pragma once
-// Samples of the recordings of a catalog, one after the other, for work that is done once.
+// Reading of single recordings of a catalog, for work that is done only once.
 #include <cstdint>
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace choir {
 
-/// Local. Reads a recording and compares its checksum. Throws DataError: missing, truncated,
-/// damaged (names the recording).
+/// Local. Reads a recording and verifies its checksum. Throws DataError if it is missing, truncated
+/// or damaged; the message names the recording.
 std::vector<std::int16_t> read_packed_audio(const AudioCatalog& catalog, std::int64_t recording);
 
 }  // namespace choir

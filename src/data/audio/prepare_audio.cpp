@@ -21,13 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSkipHint = "--on-bad skip leaves such utterances out";
+constexpr const char* kSkipHint = "use --on-bad skip to leave such utterances out";
 
-// What rank 0 makes of the manifests; the others get their units and the numbers.
+// The plan that rank 0 derives from the manifests; the other ranks receive their units and the
+// counts.
 struct Plan {
   AudioPlanFacts facts;
   std::vector<AudioUnit> units;
-  std::int64_t utterances = 0;  // with those that are bad already
+  std::int64_t utterances = 0;  // includes utterances known to be bad
   std::int64_t bad = 0;
   bool finished_before = false;
 };
@@ -77,14 +78,15 @@ void check_left_out(const Plan& plan, const PrepareAudioOptions& options) {
       (first->hint.empty() ? "" : first->hint + "; ") + kSkipHint);
 }
 
-// Nothing but an earlier, unfinished run of ours may be in the folder. True: a finished one.
+// Requires that the folder is empty or holds an unfinished run of this program. Returns true if it
+// holds the finished result.
 bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& log) {
   if (fs::exists(folder) && !fs::is_directory(folder))
     throw DataError(fmt::format("'{}' exists and is not a folder", folder), "name another --out");
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure)
-    throw StorageError(fmt::format("cannot make folder '{}': {}", folder, failure.message()),
+    throw StorageError(fmt::format("cannot create folder '{}': {}", folder, failure.message()),
                        "check the permissions and the free space");
   if (fs::exists(folder + "/index.bin")) {
     if (report_fingerprint(folder) == fingerprint) return true;
@@ -96,14 +98,15 @@ bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& 
     const auto said = read_json(read_whole_file(marker, kMostSettingsMiB), marker);
     if (said.is_object() && said.contains("fingerprint") &&
         said["fingerprint"] == fmt::format("{:016x}", fingerprint))
-      log.info("'{}' was begun before: finished shards stay", folder);
+      log.info("'{}' was begun by an earlier run: finished shards are kept", folder);
     else
-      log.info("'{}' was begun with other manifests or options: shards that differ are made again",
-               folder);
+      log.info(
+          "'{}' was begun with other manifests or options: shards that differ are written again",
+          folder);
   } else {
     for (const auto& entry : fs::directory_iterator(folder))
       if (entry.path().filename() != "unfinished.json.tmp")
-        throw DataError(fmt::format("folder '{}' holds files that are no packed speech", folder),
+        throw DataError(fmt::format("folder '{}' contains files other than packed speech", folder),
                         "name an empty or a new folder");
   }
   const nlohmann::ordered_json mark{{"format", "choir-audio"},
@@ -114,8 +117,8 @@ bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& 
 
 void check_options(const PrepareAudioOptions& options) {
   if (options.sample_rate < 1000 || options.sample_rate > 384000)
-    throw DeckError(fmt::format("a sample rate of {} hertz", options.sample_rate),
-                    "1000 to 384000");
+    throw DeckError(fmt::format("invalid sample rate of {} hertz", options.sample_rate),
+                    "use 1000 to 384000");
   if (!(options.shard_minutes > 0) || !std::isfinite(options.shard_minutes))
     throw DeckError(fmt::format("shards of {} minutes", options.shard_minutes), "more than 0");
   if (!(options.bad_cap >= 0 && options.bad_cap <= 1))
@@ -147,7 +150,8 @@ Plan make_plan(const std::vector<std::string>& manifests, const std::string& fol
   return plan;
 }
 
-// Unit u goes to rank u mod size: rounds are as good as equal, and so is what a killed run left.
+// Unit u is assigned to rank u mod size, which balances the rounds, also those that a killed run
+// left.
 std::vector<AudioUnit> deal_units(Communicator& world, std::vector<AudioUnit> units) {
   const auto ranks = static_cast<std::size_t>(world.size());
   std::vector<BytePacker> packers(ranks);
@@ -174,7 +178,7 @@ std::vector<AudioUnit> deal_units(Communicator& world, std::vector<AudioUnit> un
   return mine;
 }
 
-// The work of one rank.
+// The units of one rank.
 class Worker {
  public:
   Worker(std::vector<AudioUnit> units, std::string folder, const UnitOptions& options, Logger& log)
@@ -194,9 +198,9 @@ class Worker {
       progress_.at(std::llround(1000 * done_), std::llround(1000 * planned_));
     };
     auto part = read_unit_part(folder_, unit.shard);
-    const bool there =
-        part && part->fingerprint == unit_fingerprint(unit, options_) &&
-        !(options_.stop_on_bad && !part->left_out.empty());  // it then stops at the first of them
+    const bool there = part && part->fingerprint == unit_fingerprint(unit, options_) &&
+                       !(options_.stop_on_bad &&
+                         !part->left_out.empty());  // such a run stops at the first of them
     if (there) {
       for (const AudioEntry& entry : unit.entries) planned_ -= entry.duration;
     } else {

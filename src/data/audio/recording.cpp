@@ -9,10 +9,10 @@
 namespace choir {
 namespace {
 
-/// Seconds by which a manifest may miss the end of a file.
+/// Seconds by which a segment may exceed the end of a file.
 constexpr double kTolerance = 0.05;
 
-/// x * to / from, rounded to nearest.
+/// Returns x * to / from, rounded to nearest.
 std::int64_t scaled(std::int64_t x, std::int64_t from, std::int64_t to) {
   return (2 * x * to + from) / (2 * from);
 }
@@ -37,7 +37,7 @@ Recording::Recording(AudioDecoder decoder, const RecordingSource& source, int ra
       std::min<std::int64_t>(std::llround(length * native), decoder_.frames() - native_first_);
   if (native_count_ < 1)
     throw AudioError(AudioFault::zero_length,
-                     fmt::format("{:.6f} s of '{}' are no sample", length, source.path));
+                     fmt::format("{:.6f} s of '{}' contain no sample", length, source.path));
   if (channel_.value == ChannelChoice::kUnset && decoder_.channels() > 1)
     throw AudioError(
         AudioFault::channels,
@@ -45,8 +45,8 @@ Recording::Recording(AudioDecoder decoder, const RecordingSource& source, int ra
         fmt::format("--channel average, or --channel 0 ... {}", decoder_.channels() - 1));
   if (channel_.value >= decoder_.channels())
     throw AudioError(AudioFault::channels,
-                     fmt::format("'{}' has {} channel(s), number {} was asked for", source.path,
-                                 decoder_.channels(), channel_.value),
+                     fmt::format("'{}' has {} channel(s), but channel {} was requested",
+                                 source.path, decoder_.channels(), channel_.value),
                      "channels count from 0");
   samples_ = std::max<std::int64_t>(1, scaled(native_count_, decoder_.rate(), rate));
 }
@@ -56,7 +56,7 @@ std::vector<std::int16_t> Recording::read(std::int64_t first, std::int64_t count
   std::int64_t begin = first, native_begin = first;
   std::int64_t native_end = std::min(first + count, native_count_);
   if (from != to) {
-    // Where a part begins, a sample of the file and one of the model coincide.
+    // A part begins where a sample of the file and one of the model coincide.
     const std::int64_t step = to / std::gcd(from, to);
     const auto margin = static_cast<std::int64_t>(kMargin * static_cast<double>(to));
     begin = std::max<std::int64_t>(0, first - margin) / step * step;

@@ -16,7 +16,7 @@ std::vector<RecordingSurvey> survey_recordings(Communicator& world,
   std::string mine;
   for (std::size_t i = static_cast<std::size_t>(world.rank()); i < requests.size();
        i += static_cast<std::size_t>(world.size())) {
-    Transcript opened;  // by way of its fields
+    Transcript opened;  // reuses its serialisation
     try {
       if (requests[i].fault) throw AudioError(*requests[i].fault);
       opened.seconds = Recording::open(requests[i].source, rate).seconds();

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// Seconds in messages and files: whole milliseconds.
+/// Rounds seconds to whole milliseconds, for messages and files.
 double milliseconds(double seconds) {
   return std::round(seconds * 1000) / 1000;
 }
@@ -25,7 +25,7 @@ ManifestJson words_of(const Transcript& transcript) {
   return words;
 }
 
-/// To microseconds.
+/// Adds the times of chunks, rounded to microseconds.
 void add_chunks(ManifestJson& json, const Transcript& transcript) {
   if (transcript.chunk_seconds.empty()) return;
   ManifestJson& list = json["chunk_ms"] = ManifestJson::array();
@@ -38,7 +38,7 @@ void add_remarks(ManifestJson& json, const Transcript& transcript) {
   if (!transcript.note.empty()) json["note"] = transcript.note;
 }
 
-/// Text of others may hold bytes that are no UTF-8.
+/// Dumps JSON with text that may not be valid UTF-8.
 std::string dump(const ManifestJson& json) {
   return dumped_safely(json);
 }
@@ -47,7 +47,7 @@ void read_line(const std::string& folder, TranscriptRequest& request) {
   const ManifestJson json = manifest_json(request.line);
   if (!json.is_object())
     throw AudioError(AudioFault::not_json,
-                     fmt::format("'{}' is no JSON object", request.line.substr(0, 40)));
+                     fmt::format("'{}' is not a JSON object", request.line.substr(0, 40)));
   const std::string file = string_of(json, "audio_filepath");
   if (file.empty()) throw AudioError(AudioFault::bad_line, "it has no \"audio_filepath\"");
   request.source.path = resolve_audio_path(folder, file);
@@ -85,7 +85,7 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
   }
   if (requests.empty())
     throw DataError(fmt::format("'{}' has no line", path),
-                    "a line is {\"audio_filepath\": ...}, as NeMo writes them");
+                    "a line has the form {\"audio_filepath\": ...}, as in NeMo");
   return requests;
 }
 
@@ -94,7 +94,7 @@ std::string transcript_line(const TranscriptRequest& request, const Transcript& 
   try {
     if (!request.line.empty()) json = manifest_json(request.line);
   } catch (const AudioError&) {
-    json = nullptr;  // the line is repeated as a text
+    json = nullptr;  // the output repeats the line as text
   }
   if (!json.is_object()) {
     json = ManifestJson::object();

@@ -41,8 +41,8 @@ void WavWriter::append(std::span<const std::int16_t> samples) {
   State& s = *state_;
   CHOIR_CHECK(s.file.has_value(), "'{}' is finished already", s.path);
   if (std::ssize(samples) > kMostWavSamples - s.samples)
-    throw StorageError(fmt::format("'{}' gets longer than a WAV file can be", s.path),
-                       "cut the recording into parts of a day");
+    throw StorageError(fmt::format("'{}' exceeds the length of a WAV file", s.path),
+                       "split the recording into parts of a day or less");
   s.file->write_at(samples.data(), samples.size_bytes(), kWavHeaderBytes + 2 * s.samples);
   s.samples += std::ssize(samples);
 }

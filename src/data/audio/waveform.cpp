@@ -101,7 +101,7 @@ std::vector<float> resample(std::span<const float> samples, int from, int to) {
 #else
 std::vector<float> resample(std::span<const float> samples, int from, int to) {
   if (from == to) return {samples.begin(), samples.end()};
-  throw DeckError(fmt::format("audio of {} hertz cannot be brought to {}: this program was built "
+  throw DeckError(fmt::format("cannot resample audio from {} to {} hertz: this program was built "
                               "without libsoxr",
                               from, to),
                   "install libsoxr-dev and build again, or ask for the rate of the audio with "

@@ -6,7 +6,7 @@
 namespace choir {
 namespace {
 
-/// Overlap of a filter with itself or the next one.
+/// Inner product of a filter with itself or with the next one.
 double product(const ops::MelBand& a, const ops::MelBand& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.weights.size(); ++i) {
@@ -32,7 +32,7 @@ MelInversion::MelInversion(const ops::MelOptions& options, int updates)
     const double own = product(bands_[m], bands_[m]);
     double pivot = own;
     if (m > 0) {
-      // A filter of no bins of its own adds nothing: its pivot is 0, and it is left out.
+      // A filter without bins of its own adds nothing: its pivot is 0 and it is skipped.
       below_[m] = pivots_[m - 1] > 0 ? product(bands_[m - 1], bands_[m]) / pivots_[m - 1] : 0;
       pivot -= below_[m] * below_[m] * pivots_[m - 1];
     }
@@ -46,7 +46,8 @@ MelInversion::MelInversion(const ops::MelOptions& options, int updates)
 void MelInversion::magnitudes(std::span<const float> row, std::span<float> out) {
   double loudest = 0;
   for (std::size_t m = 0; m < mel_.size(); ++m) {
-    // Beyond e^60 nothing is sound, and squares must stay finite; NaN is silence.
+    // Powers are bounded by e^60, which no sound reaches, so that squares stay finite; NaN becomes
+    // silence.
     const double logarithm = static_cast<double>(row[m]) * deviation_ + mean_;
     const double power = std::exp(std::min(logarithm, 60.0)) - guard_;
     mel_[m] = power > 0 ? power : 0;
@@ -57,7 +58,7 @@ void MelInversion::magnitudes(std::span<const float> row, std::span<float> out) 
   solve(again_);
   spread(again_, powers_);
   spread(mel_, wanted_);
-  // What is 0 would stay 0: updates must be able to raise it.
+  // A power of 0 would stay 0, so powers get a minimum that updates can raise.
   for (double& power : powers_) power = std::max(power, 1e-6 * loudest);
   for (int update = 0; update < updates_; ++update) {
     gather(powers_, again_);

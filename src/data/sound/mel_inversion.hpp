@@ -1,5 +1,6 @@
 #pragma once
-// Powers of bins whose mel bands are given: a spectrum that no filter tells from the true one.
+// Inversion of a mel filter bank: powers of bins with given mel bands, a spectrum that the filters
+// cannot distinguish from the true one.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,15 +9,15 @@
 
 namespace choir {
 
-/// Filters overlap with their neighbours alone, so W W^T is tridiagonal and the pseudo-inverse
-/// W^T (W W^T)^-1 costs as much as the filters: about 1 k FLOP a frame of 80 mels, an update of
-/// Lee and Seung (P <- P W^T m / W^T W P, which keeps powers positive) 2 k.
+/// Filters overlap only with their neighbours, so W W^T is tridiagonal and the pseudo-inverse W^T
+/// (W W^T)^-1 costs as much as the filters: about 1 k FLOP for a frame of 80 mels. An update of Lee
+/// and Seung (P <- P W^T m / W^T W P, which keeps powers positive) costs 2 k FLOP.
 class MelInversion {
  public:
   MelInversion(const ops::MelOptions& options, int updates);
 
   std::int64_t bins() const { return bins_; }
-  /// Local. Magnitudes [bins] of a row [mels] as log_mel() makes them.
+  /// Local. Computes the magnitudes [bins] of a row [mels] of log_mel().
   void magnitudes(std::span<const float> row, std::span<float> out);
 
  private:
@@ -28,7 +29,7 @@ class MelInversion {
   std::int64_t bins_;
   int updates_;
   double guard_, mean_, deviation_;
-  std::vector<double> pivots_, below_;  ///< of L D L^T
+  std::vector<double> pivots_, below_;  ///< the factors of L D L^T
   std::vector<double> mel_, again_, powers_, wanted_, found_;
 };
 

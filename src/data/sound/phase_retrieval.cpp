@@ -6,7 +6,7 @@
 namespace choir {
 namespace {
 
-constexpr float kQuietest = 1e-20f;  // of a magnitude that a phase can be read from
+constexpr float kQuietest = 1e-20f;  // smallest magnitude that has a phase
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
@@ -66,7 +66,8 @@ void PhaseRetrieval::begin_frames(std::span<const float> magnitudes) {
   frames_.resize(at(moving_ * transform_.points()), 0.0f);
 }
 
-/// Nothing sounds before the recording and, as far as is known, behind its last row.
+/// Computes the weights of samples. The sound before the recording and, as far as is known, after
+/// its last row is zero.
 void PhaseRetrieval::weigh() {
   std::vector<float>& weight = scale_;
   weight.assign(at(reach()), 0.0f);
@@ -92,8 +93,8 @@ void PhaseRetrieval::overlap_add() {
   for (std::int64_t n = 0; n < reach(); ++n) sound_[at(n)] *= scale_[at(n)];
 }
 
-/// Spectra of the sound that the frames make together, pushed on by the momentum, with the wanted
-/// magnitudes.
+/// Computes the spectra of the overlapped sound, extrapolates them by the momentum, and restores
+/// the given magnitudes.
 void PhaseRetrieval::iterate() {
   overlap_add();
   for (std::int64_t i = 0; i < moving_; ++i) {
@@ -112,10 +113,10 @@ void PhaseRetrieval::iterate() {
   }
 }
 
-/// The first so many of the moving frames stay as they are; samples that no other frame will reach
-/// come out.
+/// Fixes the first `frames` of the moving frames and appends the samples that no other frame
+/// reaches.
 void PhaseRetrieval::fix(std::int64_t frames, std::vector<float>& to) {
-  const std::int64_t start = first_ * hop_ - lead_;  // of sound_
+  const std::int64_t start = first_ * hop_ - lead_;  // first sample of sound_
   const bool all = frames == moving_;
   const std::int64_t end = (first_ + frames) * hop_ - (all ? 0 : lead_);
   for (; given_ < end; ++given_)

@@ -1,7 +1,7 @@
 #pragma once
-// Phases for magnitudes of overlapping frames, block by block: a block's frames start at random,
-// move together until they agree with each other and with the sound before them, and are then
-// fixed, but for the last of them, which wait for what comes next.
+// Phases for magnitudes of overlapping frames, block by block. The frames of a block start with
+// random phases, are iterated together until they are consistent with each other and with the sound
+// before them, and are then fixed, except for the last ones, which wait for the next block.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,10 +17,10 @@ class PhaseRetrieval {
   explicit PhaseRetrieval(const VocoderOptions& options);
 
   std::int64_t bins() const { return transform_.bins(); }
-  /// Samples of its window before a frame's first.
+  /// Samples of the window before the first sample of its frame.
   std::int64_t lead() const { return lead_; }
-  /// Local. magnitudes [n, bins], n at most `block`. Appends samples in [-1, 1) that are finished;
-  /// with `last` all of them, and a new stream begins.
+  /// Local. Takes magnitudes [n, bins], n at most `block`, and appends the final samples in [-1,
+  /// 1); with `last` all samples, and a new stream begins.
   void advance(std::span<const float> magnitudes, bool last, std::vector<float>& to);
 
  private:
@@ -29,7 +29,7 @@ class PhaseRetrieval {
   void overlap_add();
   void iterate();
   void fix(std::int64_t frames, std::vector<float>& to);
-  /// Samples of the frames that move, from the first sample of the first frame's window.
+  /// Samples covered by the moving frames, from the first sample of the first window.
   std::int64_t reach() const { return (moving_ - 1) * hop_ + window_size_; }
 
   ops::RealTransform<float> transform_;
@@ -39,13 +39,13 @@ class PhaseRetrieval {
   float momentum_;
   PhiloxKey key_;
 
-  std::int64_t first_ = 0, moving_ = 0;  ///< frames: the first whose phase moves, how many do
-  std::int64_t given_ = 0;               ///< samples that came out
+  std::int64_t first_ = 0, moving_ = 0;  ///< first moving frame, number of moving frames
+  std::int64_t given_ = 0;               ///< samples returned so far
   std::vector<float> magnitudes_;        ///< [moving, bins]
-  std::vector<float> spectra_, before_;  ///< [moving, bins, 2]: now, and as it was rebuilt before
+  std::vector<float> spectra_, before_;  ///< [moving, bins, 2]: now, and as rebuilt before
   std::vector<float> frames_;            ///< [moving, fft]
-  std::vector<float> sound_, scale_;     ///< [reach]: the sound, and 1 / the windows' squares
-  std::vector<float> fixed_, fixed_weight_;  ///< [window - hop]: what fixed frames put there
+  std::vector<float> sound_, scale_;     ///< [reach]: the sound, and 1 / the sum of squared windows
+  std::vector<float> fixed_, fixed_weight_;  ///< [window - hop]: contribution of fixed frames
 };
 
 }  // namespace choir

@@ -21,7 +21,7 @@ double bessel_i0(double x) {
   return sum;
 }
 
-/// The low pass at `up` times the rate, its middle at index size / 2.
+/// The low pass at `up` times the rate, centred at index size / 2.
 std::vector<double> low_pass(std::int64_t up, std::int64_t down) {
   constexpr double kRejection = 60;  // dB
   const double edge = 1 / (2 * static_cast<double>(std::max(up, down))), roll_off = edge / 10;
@@ -49,7 +49,7 @@ std::vector<double> resample_exactly(std::span<const double> samples, int from, 
   const std::int64_t reach = std::ssize(taps) / 2, count = std::ssize(samples);
   std::vector<double> result(static_cast<std::size_t>((count * up + down - 1) / down));
   for (std::int64_t m = 0; m < std::ssize(result); ++m) {
-    // Sample n stands at n up; taps reach from m down - reach to m down + reach.
+    // Sample n is at n up; the taps cover m down - reach to m down + reach.
     const std::int64_t low = std::max<std::int64_t>(0, (m * down - reach + up - 1) / up);
     const std::int64_t high = std::min(count - 1, (m * down + reach) / up);
     double sum = 0;

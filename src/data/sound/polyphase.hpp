@@ -1,14 +1,14 @@
 #pragma once
-// Sound at another rate by an exact windowed sinc, for measures that define theirs: as Octave's
-// resample() does it.
+// Resampling with an exact windowed sinc, as Octave's resample(), for measures whose definition
+// requires it.
 #include <span>
 #include <vector>
 
 namespace choir {
 
-/// Local. `samples` at `from` hertz, the result at `to`: ceil(n to / from) samples. The filter is a
-/// sinc with its edge in the stop band's middle, a Kaiser window for 60 dB, and sum 1 a phase on
-/// average; sound outside is 0.
+/// Local. Converts `samples` from `from` to `to` hertz: ceil(n to / from) samples. The filter is a
+/// sinc with its edge at half the lower rate, a Kaiser window for 60 dB, and a sum of 1 per phase
+/// on average; samples outside are 0.
 std::vector<double> resample_exactly(std::span<const double> samples, int from, int to);
 
 }  // namespace choir

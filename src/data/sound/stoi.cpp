@@ -31,7 +31,7 @@ std::array<double, kFrame> frame_window() {
   return window;
 }
 
-/// Windowed frames, one behind the other.
+/// Windowed frames, one after another.
 Sound frames_of(const Sound& sound) {
   const auto window = frame_window();
   Sound frames;
@@ -42,7 +42,7 @@ Sound frames_of(const Sound& sound) {
   return frames;
 }
 
-/// Which frames are at most 40 dB below the loudest.
+/// True for frames at most 40 dB below the loudest.
 std::vector<bool> loud_frames(const Sound& frames) {
   std::vector<double> level;
   for (auto frame = frames.begin(); frame != frames.end(); frame += kFrame) {
@@ -56,7 +56,7 @@ std::vector<bool> loud_frames(const Sound& frames) {
   return loud;
 }
 
-/// The frames that are kept, added up as if they had been neighbours.
+/// Overlap-adds the kept frames as if they had been neighbours.
 Sound joined(const Sound& frames, const std::vector<bool>& kept) {
   const auto count = std::count(kept.begin(), kept.end(), true);
   Sound sound(count > 0 ? static_cast<std::size_t>((count - 1) * kStep + kFrame) : 0);
@@ -89,7 +89,7 @@ std::array<BandEdges, kBands> third_octaves() {
   return edges;
 }
 
-/// Magnitudes of bands, [kBands, frames].
+/// Magnitudes of the bands, [kBands, frames].
 Sound envelopes(const Sound& sound) {
   const Sound frames = frames_of(sound);
   const std::int64_t count = std::ssize(frames) / kFrame;
@@ -111,8 +111,8 @@ Sound envelopes(const Sound& sound) {
   return bands;
 }
 
-/// Correlation of one band over a segment, the changed one brought to the clean one's level and
-/// clipped 15 dB above it.
+/// Correlation of one band over a segment. The changed band is scaled to the level of the clean one
+/// and clipped 15 dB above it.
 double correlation(const double* clean, const double* changed) {
   double clean_power = 0, changed_power = 0;
   for (std::int64_t n = 0; n < kSegment; ++n)

@@ -34,7 +34,7 @@ struct Vocoder::State {
     magnitudes.resize(static_cast<std::size_t>(o.block * phases.bins()));
   }
 
-  /// All rows that wait, at most a block.
+  /// Processes all waiting rows, at most a block.
   void advance(bool last) {
     const auto mels = static_cast<std::size_t>(options.mel.mels);
     const auto bins = static_cast<std::size_t>(phases.bins());

@@ -5,7 +5,7 @@
 namespace choir {
 namespace {
 
-/// The integers of scores, or places for them, in their order.
+/// Pointers to the integers of scores, in the order of serialisation.
 template <class Scores>
 auto members_of(Scores& s) {
   std::vector<decltype(&s.answers)> all{&s.answers,

@@ -22,7 +22,7 @@ bool is_inside(const std::string& input_cfg) {
   return input_cfg.starts_with('[') || input_cfg.starts_with('{');
 }
 
-/// The whole word as a number from 0 on.
+/// Parses the whole word as a number that is not negative.
 template <class Number>
 Number option_number(std::string_view word, const std::string& what) {
   Number number{};
@@ -32,15 +32,15 @@ Number option_number(std::string_view word, const std::string& what) {
   return number;
 }
 
-/// A validation set holds every sample of its folders once.
+/// Refuses weights and limits: a validation set contains every sample of its folders once.
 void require_plain(const std::vector<SpeechInput>& inputs, const std::string& path) {
   for (const SpeechInput& input : inputs) {
     if (input.weight)
       throw DeckError(fmt::format("{}: a validation set has no weights", path),
                       "it holds every sample of its folders once; remove \"weight\"");
     if (input.limit > 0)
-      throw DeckError(fmt::format("{}: a limit is of the whole set", path),
-                      "write limit=N behind the list");
+      throw DeckError(fmt::format("{}: a limit applies to the whole set, not to a folder", path),
+                      "write limit=N after the list");
     require_plain(input.group, path);
   }
 }
@@ -73,18 +73,19 @@ void set_option(SpeechEvalSet& set, const std::string& word, EvalWords legal, Ta
                     syntax_of(legal));
 }
 
-/// Results are stored under these.
+/// Checks the name or value of a tag: results are stored under them.
 void check_tag_word(const std::string& word, const std::string& set) {
   const auto legal = [](unsigned char c) {
     return std::isalnum(c) != 0 ||
            std::string_view("_-.:+").find(static_cast<char>(c)) != std::string_view::npos;
   };
   if (word.empty() || !std::ranges::all_of(word, legal))
-    throw DeckError(fmt::format("data.validation.{}: '{}' is no name or value of a tag", set, word),
-                    "letters, digits, '_', '-', '.', ':' and '+'");
+    throw DeckError(
+        fmt::format("data.validation.{}: '{}' is not a valid name or value of a tag", set, word),
+        "use letters, digits, '_', '-', '.', ':' and '+'");
 }
 
-/// A tag of the set holds for the folders that have none of its name.
+/// Applies a tag of the set to its folders that have no tag of that name.
 void set_tag(SpeechEvalSet& set, const std::string& name, const std::string& value) {
   check_tag_word(name, set.name);
   check_tag_word(value, set.name);
@@ -92,7 +93,7 @@ void set_tag(SpeechEvalSet& set, const std::string& name, const std::string& val
   for (auto& tags : set.tags) tags.emplace(name, value);
 }
 
-/// Folders and groups as in data.input_cfg.
+/// Sets the folders from a list of folders and groups as in data.input_cfg.
 void set_folders(SpeechEvalSet& set, const std::string& list, EvalWords legal) {
   const std::string path = "data.validation." + set.name;
   const JsonDocument document = parse_json(list, path);
@@ -100,8 +101,9 @@ void set_folders(SpeechEvalSet& set, const std::string& list, EvalWords legal) {
   require_plain(mix.inputs, path);
   for (const SpeechLeaf& leaf : leaves_of(mix)) {
     if (!leaf.tags.empty() && !legal.tags)
-      throw DeckError(fmt::format("{}: results of these data are not told apart by tags", path),
-                      "give the folders sets of their own in data.validation");
+      throw DeckError(
+          fmt::format("{}: results of this kind of data cannot be grouped by tags", path),
+          "give the folders sets of their own in data.validation");
     for (const auto& [name, value] : leaf.tags) {
       check_tag_word(name, set.name);
       check_tag_word(value, set.name);
@@ -113,7 +115,8 @@ void set_folders(SpeechEvalSet& set, const std::string& list, EvalWords legal) {
   if (std::ranges::all_of(set.tags, empty)) set.tags.clear();
 }
 
-/// The last part of a path; a manifest ("val.json", "cuts.jsonl.gz") loses its ending.
+/// Returns the last component of a path; a manifest ("val.json", "cuts.jsonl.gz") loses its
+/// extension.
 std::string set_name_of(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();

@@ -20,8 +20,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-/// Passes over the pairs (neighbour, c) as a regular expression does, which takes both characters
-/// and goes on behind them: "(not digit)[.,]" in front, "[.,](not digit)" behind.
+/// Separates periods and commas from text. It consumes pairs of characters as a regular expression
+/// does: "(not digit)[.,]" if `in_front`, else "[.,](not digit)".
 std::string part_stops(const std::string& text, bool in_front) {
   const auto stop = [](char c) { return c == '.' || c == ','; };
   std::string parted;

@@ -17,27 +17,28 @@ double log_add(double a, double b) {
   return b == kNever ? a : a + std::log1p(std::exp(b - a));
 }
 
-/// A prefix: its labels are those on the way to the root.
+/// A node of the tree of prefixes: the labels of a prefix are those on the path to the root.
 struct Node {
   std::int32_t parent, label;
   std::int64_t length;
 };
 
-/// Where the last label of a path was heard; `before`: the same of the label before it.
+/// The frames of the last label of a path; `before` is the entry of the label before it.
 struct Heard {
   std::int32_t before = -1;
   std::int64_t first = 0, last = 0;
 };
 
-/// One way to end (in blank or in the last label): ln p over all paths, and the likeliest of them.
+/// Paths that end in the same symbol (blank or the last label): the sum of their probabilities as a
+/// logarithm, and the most likely path.
 struct Ending {
   double all = kNever, best = kNever;
   Heard heard;
-  std::int32_t kept = -1;  ///< where `heard` lies, of prefixes in the beam
+  std::int32_t kept = -1;  ///< index of `heard`, for prefixes in the beam
 };
 
 struct Prefix {
-  std::int32_t parent, label;  ///< what it is known by: it may have no node yet
+  std::int32_t parent, label;  ///< identify the prefix, which may have no node yet
   Ending blank, spoken;
   std::int32_t node = -1;
   double all() const { return log_add(blank.all, spoken.all); }
@@ -70,7 +71,7 @@ class CtcBeam::Search {
       if (from.spoken.all > kNever) add(same.spoken, prolonged(from.spoken, t), p(from.label));
       for (const std::int32_t c : candidates_) extend(from, c, t, p(c));
     }
-    // What is in the beam gets all that leads to it.
+    // A prefix in the beam also gets the paths that lead to it through labels that were not chosen.
     for (const Prefix& to : beam_) {
       if (to.label < 0 || chosen_[static_cast<std::size_t>(to.label)]) continue;
       for (const Prefix& from : beam_)
@@ -98,8 +99,8 @@ class CtcBeam::Search {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(parent)) << 32) |
            static_cast<std::uint32_t>(label);
   }
-  /// The symbols that may extend a prefix: of one prefix at most `beam` extensions stay, and the
-  /// one that repeats its label may be less likely than its symbol.
+  /// Chooses the symbols that may extend a prefix: at most `beam` extensions of a prefix stay, plus
+  /// one, because an extension that repeats the last label may be less likely than its symbol.
   void choose(std::span<const float> y) {
     for (const std::int32_t c : candidates_) chosen_[static_cast<std::size_t>(c)] = false;
     candidates_.clear();
@@ -154,7 +155,7 @@ class CtcBeam::Search {
   std::int64_t length(const Prefix& prefix) const {
     return prefix.label < 0 ? 0 : node(prefix.parent).length + 1;
   }
-  /// The likeliest `count` of next_ become the beam, best first; only they get nodes.
+  /// The most likely `count` prefixes of next_ become the beam, best first; only they get nodes.
   void keep(std::int64_t count) {
     std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t i = 0; i < next_.size(); ++i) order.emplace_back(next_[i].all(), i);
@@ -182,7 +183,8 @@ class CtcBeam::Search {
     }
   }
   std::int64_t remembered() const { return std::ssize(nodes_) + std::ssize(heard_); }
-  /// What is kept gets the places 0, 1, ... in its order: what it comes from lies before it.
+  /// Compacts a list in its order. Everything that a kept entry descends from is kept too and lies
+  /// before it. Returns the new index of each entry.
   template <class T, class Before>
   static std::vector<std::int32_t> compact(std::vector<T>& list, std::vector<bool> kept,
                                            const Before& before) {
@@ -240,8 +242,8 @@ class CtcBeam::Search {
   std::int64_t vocabulary_;
   CtcBeamSearch options_;
   std::int64_t frames_ = 0, most_remembered_;
-  std::vector<Node> nodes_;   // of prefixes that were in a beam; 0 is the empty one
-  std::vector<Heard> heard_;  // of beams
+  std::vector<Node> nodes_;   // nodes of prefixes that were in a beam; 0 is the empty prefix
+  std::vector<Heard> heard_;  // entries of prefixes that were in a beam
   std::unordered_map<std::uint64_t, std::int32_t> nodes_of_;
   std::vector<Prefix> beam_, next_;
   std::unordered_map<std::uint64_t, std::size_t> place_;

@@ -17,7 +17,7 @@
 namespace choir {
 namespace {
 
-// labels.NAME.bin, little endian:
+// Format of labels.NAME.bin, little endian:
 //   byte  0  "CHOIRLBL"
 //         8  u32 version (1)             12  u32 endianness mark 0x01020304
 //        16  u64 hash of the catalog     24  u64 hash of the tokenizer
@@ -53,7 +53,8 @@ static_assert(sizeof(Header) == 64);
                   "write it again with 'choir prepare tokens'");
 }
 
-// The counts of a damaged header must not overflow: they are bounded by the bytes that are there.
+// Bounds the counts by the bytes that are present, so that those of a damaged header cannot
+// overflow.
 void check_length(const Header& header, std::size_t payload, const std::string& source) {
   const std::uint64_t most = payload;
   const auto id_bytes =

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
-// Upper edges of `count` parts of ascending `values` with equal total `mass`; fewer where one value
-// would end several.
+// Upper edges of `count` parts of the ascending `value` with equal total duration; fewer if several
+// parts would end at the same value.
 template <class Length>
 std::vector<std::int64_t> equal_parts(const std::vector<Length>& sorted, std::int64_t count,
                                       std::int64_t Length::*value, double sample_rate) {
@@ -40,7 +40,7 @@ void check_options(const SpeechBucketOptions& o) {
   if (o.max_samples < 0 || o.buckets < 1 || o.label_buckets < 1)
     throw DeckError(fmt::format("{} utterances at most in {} x {} buckets", o.max_samples,
                                 o.buckets, o.label_buckets),
-                    "at least one bucket each way");
+                    "give at least one bucket of durations and one of labels");
   for (std::size_t i = 0; i < o.bins.size(); ++i) {
     const bool ascends =
         i == 0 || o.bins[i - 1].seconds < o.bins[i].seconds ||
@@ -54,7 +54,8 @@ void check_options(const SpeechBucketOptions& o) {
     throw DeckError(fmt::format("{} batch sizes for {} buckets", o.sizes.size(), o.bins.size()),
                     "give one size for each bin");
   for (const std::int64_t size : o.sizes)
-    if (size < 1) throw DeckError(fmt::format("a bucket's batch size is {}", size), "1 or more");
+    if (size < 1)
+      throw DeckError(fmt::format("a bucket's batch size is {}", size), "use 1 or more");
 }
 
 }  // namespace
@@ -186,7 +187,8 @@ std::vector<SpeechShape> SpeechBuckets::shapes(std::span<const SpeechLength> len
     };
     add(n, sorted.back());
     while (n < most) {
-      // Micro-batches of n + 1 ... next utterances, and the longest that n + 1 of them may have.
+      // Micro-batches of n + 1 ... next utterances, bounded by the longest utterance of which n + 1
+      // fit.
       const std::int64_t next = std::min(most, n + std::max<std::int64_t>(1, n / 16));
       const auto longer =
           std::partition_point(sorted.begin(), sorted.end(),

@@ -25,7 +25,8 @@ std::string to_bytes(const nlohmann::json& value) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The shards of a folder, and that every utterance lies inside them.
+// Returns the lengths of the shards of a folder and checks that every utterance lies inside its
+// shard.
 nlohmann::json shards_of(const AudioCatalog& catalog) {
   auto shards = nlohmann::json::array();
   std::vector<std::int64_t> samples;
@@ -41,14 +42,14 @@ nlohmann::json shards_of(const AudioCatalog& catalog) {
   for (std::int64_t i = 0; i < catalog.size(); ++i) {
     const auto& u = catalog[i];
     if (u.first + u.samples <= samples[static_cast<std::size_t>(u.shard)]) continue;
-    throw DataError(fmt::format("utterance {} of '{}' ends behind the end of '{}'", i,
+    throw DataError(fmt::format("utterance {} of '{}' ends past the end of '{}'", i,
                                 catalog.folder(), catalog.shard_path(u.shard)),
-                    "the shard is not that of the index; prepare the audio again");
+                    "the shard does not belong to the index; prepare the audio again");
   }
   return shards;
 }
 
-// Everything that the files say, for ranks that need not look.
+// Serialises the contents of all index files for the ranks that do not read them.
 std::string scan(const std::vector<SpeechLeaf>& leaves, const SpeechCorpusOptions& options) {
   auto all = nlohmann::json::array();
   for (const SpeechLeaf& leaf : leaves) {
@@ -102,8 +103,8 @@ void SpeechCorpus::check(const SpeechCorpusOptions& options) const {
                                   options.sample_rate > 0 ? "the model" : "another folder", rate),
                       "prepare it again with 'choir prepare audio --sample-rate'");
     if (folder.labels.tokenizer_hash() != hash)
-      throw DataError(fmt::format("the labels of '{}' are of tokenizer {:016x}, {} of {:016x}",
-                                  name, folder.labels.tokenizer_hash(),
+      throw DataError(fmt::format("the labels of '{}' use tokenizer {:016x}, {} {:016x}", name,
+                                  folder.labels.tokenizer_hash(),
                                   options.tokenizer_hash != 0 ? "the model" : "others", hash),
                       "write them again with 'choir prepare tokens'");
     if (folder.labels.size() != folder.catalog.size())
@@ -113,7 +114,7 @@ void SpeechCorpus::check(const SpeechCorpusOptions& options) const {
   }
 }
 
-// One entry an utterance: 1 where the checksum differs. Each rank looks at its share.
+// Returns an entry per utterance, 1 if its checksum differs. Each rank checks its share.
 std::vector<std::int32_t> SpeechCorpus::find_damage(Communicator& comm,
                                                     std::int64_t verify_bytes) const {
   std::vector<std::int32_t> damaged(static_cast<std::size_t>(utterances_), 0);

@@ -11,8 +11,8 @@
 namespace choir {
 namespace {
 
-// This rank's micro-batches of step after step. The slots are its own: whichever outlives an
-// unfinished read, all do.
+// This rank's micro-batches, step after step. It owns the slots, so that they outlive an unfinished
+// read.
 class TrainingSlots : public SlotSource {
  public:
   TrainingSlots(Communicator& comm, const SpeechCorpus& corpus, const SpeechSampler& sampler,
@@ -82,14 +82,14 @@ struct SpeechDataset::State {
   Communicator& comm;
   SpeechDataConfig config;
   std::vector<SpeechLeaf> leaves;
-  std::optional<SpeechCorpus> corpus;  // none: only validation sets
+  std::optional<SpeechCorpus> corpus;  // absent if there are only validation sets
   std::vector<SpeechSource> sources;
   std::optional<SpeechSampler> sampler;
   std::vector<SpeechShape> shapes, eval_shapes;
   SpeechPadding padding;
   std::vector<std::unique_ptr<SpeechEvaluation>> evaluations;
   SpeechDamage damage;
-  TrainingSlots* slots = nullptr;  // of `ahead`
+  TrainingSlots* slots = nullptr;  // owned by `ahead`
   std::unique_ptr<ReadAhead> ahead;
 
   void make_sampler();
@@ -198,7 +198,7 @@ const std::vector<SpeechShape>& SpeechDataset::eval_shapes() const {
 
 std::string SpeechDataset::to_string() const {
   const State& s = *state_;
-  CHOIR_CHECK(s.corpus, "there is no training data to tell of");
+  CHOIR_CHECK(s.corpus, "there is no training data to describe");
   std::string text = "train " + sift().to_string();
   text += "\n" + choir::to_string(s.sources);
   text += fmt::format("\n{} buckets up to {}", s.sampler->buckets().count(),

@@ -129,14 +129,14 @@ std::string SpeechSift::cure() const {
   for (int stages = frames_.stages - 1; stages >= 1; --stages)
     text += fmt::format("{} with model.subsampling {}, ",
                         format_count(impossible_[static_cast<std::size_t>(stages)]), 1 << stages);
-  return text.empty() ? "larger units (a SentencePiece vocabulary) cure it"
+  return text.empty() ? "use larger units (a SentencePiece vocabulary)"
                       : text + "or larger units (a SentencePiece vocabulary)";
 }
 
 void SpeechSift::require(OnBad on_bad, double cap, const std::string& what) const {
   if (kept_ == 0)
-    throw DataError(fmt::format("nothing is left of the {} of {}:\n{}",
-                                counted(total_, "utterance"), what, to_string()),
+    throw DataError(fmt::format("none of the {} of {} is left:\n{}", counted(total_, "utterance"),
+                                what, to_string()),
                     "loosen the filters, or prepare other data");
   const std::int64_t b = bad();
   if (b == 0) return;

@@ -29,12 +29,13 @@ void check_level(const Inputs& inputs) {
         "give all of them a weight, or none");
   for (const auto& input : inputs) {
     if (input.folder.empty() == input.group.empty())
-      throw DeckError("an input needs a folder or a group, one of the two");
+      throw DeckError("an input needs either a folder or a group");
     if (input.limit != 0 && !input.group.empty())
-      throw DeckError("a limit is of a folder, not of a group", "give it to the folders in it");
+      throw DeckError("a limit applies to a folder, not to a group",
+                      "give it to the folders in it");
     if (input.weight && !(*input.weight > 0 && std::isfinite(*input.weight)))
       throw DeckError(fmt::format("the weight {} of an input is not above 0", *input.weight),
-                      "leave out what is not wanted");
+                      "remove inputs that are not wanted");
   }
 }
 
@@ -51,7 +52,7 @@ void collect(const Inputs& inputs, const std::map<std::string, std::string>& tag
   }
 }
 
-// Walks the levels in the order of collect(), counting leaves.
+// Traverses the levels in the order of collect(), counting leaves.
 class PoolMaker {
  public:
   PoolMaker(const SpeechMix& mix, std::span<const std::int64_t> utterances)
@@ -89,7 +90,8 @@ class PoolMaker {
       if (utterances_[leaf_] > 0) pool.leaves.push_back(static_cast<int>(leaf_));
     if (!pool.leaves.empty()) pools_.push_back(std::move(pool));
   }
-  // What has no utterance gives its share to the others of its level.
+  // Adds the pools of a level. The share of an entry without utterances is divided among the
+  // others.
   void level(const Inputs& inputs, std::size_t depth, double probability) {
     if (one_pool(inputs, depth)) return add_pool(count_leaves(inputs), probability);
     std::vector<double> shares;
@@ -119,21 +121,23 @@ class PoolMaker {
 };
 
 std::map<std::string, std::string> tags_of(const nlohmann::json& tags, const std::string& path) {
-  if (!tags.is_object()) throw DeckError(fmt::format("{}: tags are names with values", path));
+  if (!tags.is_object())
+    throw DeckError(fmt::format("{}: tags must be an object of names and values", path));
   std::map<std::string, std::string> read;
   for (const auto& [name, value] : tags.items())
     read[name] = value.is_string() ? value.get<std::string>() : dumped(value);
   return read;
 }
 
-/// In NeMo every type of input has a name of its own for where it is.
+/// True for the key of a folder; in NeMo each type of input has its own key for the location.
 bool names_folder(std::string_view key) {
   constexpr std::string_view kNames[] = {"folder", "manifest_filepath", "cuts_path", "shar_path",
                                          "paths"};
   return std::ranges::find(kNames, key) != std::end(kNames);
 }
 
-/// NeMo says of what type an input is; here the data say it, and the word must only be possible.
+/// Checks NeMo's "type" of an input: the data determine the type, so the value only has to be
+/// possible.
 void check_type(const nlohmann::json& type, bool group, const std::string& path) {
   constexpr std::string_view kTypes[] = {"nemo",
                                          "lhotse",
@@ -238,8 +242,8 @@ SpeechMix SpeechMix::of_json(const nlohmann::json& list, const std::vector<doubl
 std::vector<SpeechLeaf> leaves_of(const SpeechMix& mix) {
   for (const double tau : mix.temperature)
     if (!(tau >= 0 && std::isfinite(tau)))
-      throw DeckError(fmt::format("the temperature {} of a blend is below 0", tau),
-                      "1: the weights as given; 0: all alike");
+      throw DeckError(fmt::format("a blend has a temperature of {}, below 0", tau),
+                      "1: the weights as given; 0: all equal");
   std::vector<SpeechLeaf> leaves;
   collect(mix.inputs, {}, leaves);
   return leaves;

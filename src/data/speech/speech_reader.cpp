@@ -107,7 +107,7 @@ void SpeechRowReader::unpack(const char* packed, SpeechBatchBuffer& to) {
   }
 }
 
-// Seldom: all ranks that read learn what each of them found, so that they count the same.
+// Exchanges what each reading rank found damaged, so that all count the same. This is rare.
 void SpeechRowReader::tell_damage(std::int64_t most) {
   const auto width = static_cast<std::size_t>(2 * most);
   const auto ranks = static_cast<std::size_t>(readers_->size());
@@ -132,7 +132,7 @@ void SpeechRowReader::tell_damage(std::int64_t most) {
   if (static_cast<double>(count) <= bad_cap_ * static_cast<double>(corpus_.utterances())) return;
   readers_->agree([&] {
     throw DataError(
-        fmt::format("{} of {} utterances are damaged, more than {:g} %; at last {}", count,
+        fmt::format("{} of {} utterances are damaged, more than {:g} %; the last is {}", count,
                     corpus_.utterances(), 100 * bad_cap_, corpus_.place_of(item)),
         "copy or prepare the audio again");
   });
@@ -191,8 +191,8 @@ SpeechEvaluation::SpeechEvaluation(Communicator& comm, const SpeechDataConfig& c
                                               damage_);
 }
 
-// Evenly spread over the set, then the longest first: equal lengths go together, and what needs
-// most memory is met at once.
+// Chooses utterances evenly spread over the set and sorts them, longest first: similar lengths
+// share micro-batches, and the largest memory is needed at once.
 void SpeechEvaluation::choose(std::int64_t limit) {
   for (int leaf = 0; leaf < corpus_.folders(); ++leaf)
     for (const SpeechItem& item : corpus_.items(leaf)) rows_.push_back({item, 0});

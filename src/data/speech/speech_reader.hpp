@@ -1,6 +1,6 @@
 #pragma once
-// Reads the audio of micro-batches, checks it, and hands it to ranks that take the same; and a
-// validation set of speech, cut into micro-batches that are read so.
+// Reading of the audio of micro-batches, with checks and distribution to ranks that take the same
+// samples; and validation sets of speech, cut into micro-batches that are read in the same manner.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -14,10 +14,10 @@
 
 namespace choir {
 
-/// What was found damaged while reading; the same on all ranks that read. Safe from any thread.
+/// Utterances found damaged while reading; the same on all ranks that read. Thread-safe.
 class SpeechDamage {
  public:
-  /// True where it was not known.
+  /// Returns true if the utterance was not in the set yet.
   bool add(std::int64_t utterance, const std::string& line);
   std::int64_t count() const;
   std::vector<std::string> take_lines();
@@ -30,13 +30,13 @@ class SpeechDamage {
 
 class SpeechRowReader {
  public:
-  /// Collective over config.peers, and on those that read over `comm`. `shapes`: of the
+  /// Collective over config.peers and, on the ranks that read, over `comm`. `shapes` bound the
   /// micro-batches to come.
   SpeechRowReader(Communicator& comm, const std::string& name, const SpeechCorpus& corpus,
                   const SpeechDataConfig& config, std::span<const SpeechShape> shapes,
                   SpeechDamage& damage);
-  /// Collective. Lays out and fills the batch of these rows (none: an empty micro-batch). Throws on
-  /// all ranks.
+  /// Collective. Lays out and fills a batch of these rows; without rows it is an empty micro-batch.
+  /// Throws on all ranks.
   void read(std::span<const SpeechRow> rows, SpeechBatchBuffer& to);
   void abandon();
   const TokenReader* reader() const { return reader_.get(); }
@@ -51,15 +51,15 @@ class SpeechRowReader {
   OnBad on_bad_;
   double bad_cap_;
   SpeechDamage& damage_;
-  std::unique_ptr<Communicator> comm_, peers_;  // outlive what uses them
+  std::unique_ptr<Communicator> comm_, peers_;  // outlive their users below
   std::unique_ptr<MpiGroup> readers_, sharers_;
   std::unique_ptr<TokenReader> reader_;
   std::vector<TokenExtent> extents_;
-  std::vector<std::int32_t> damaged_;  // of the rows of this micro-batch
-  std::vector<SpeechItem> broken_;     // ... of this rank
+  std::vector<std::int32_t> damaged_;  // flags of the rows of this micro-batch
+  std::vector<SpeechItem> broken_;     // damaged utterances found by this rank
 };
 
-/// One validation set: its utterances in micro-batches.
+/// A validation set: its utterances in micro-batches.
 class SpeechEvaluation {
  public:
   /// Collective. Throws as SpeechDataset::open.

@@ -59,7 +59,7 @@ std::uint64_t SpeechSampler::hash() const {
     add(std::bit_cast<std::uint64_t>(buckets_.bin(b).seconds));
     add(static_cast<std::uint64_t>(buckets_.bin(b).labels));
   }
-  // The limits of a micro-batch, at each utterance where they could matter.
+  // The limit of a micro-batch for every utterance, which is where it could differ.
   for (int p = 0; p < blend_.pools(); ++p)
     for (const SpeechItem& item : blend_.pool(p).items)
       add(static_cast<std::uint64_t>(
@@ -74,7 +74,7 @@ void SpeechSampler::plan(std::int64_t number, std::span<const std::int64_t> draw
   to.number = number;
   to.drawn.assign(drawn.begin(), drawn.end());
   const auto size = static_cast<std::size_t>(window_);
-  to.rows.resize(2 * size);  // drawn in the upper half, sorted into the lower
+  to.rows.resize(2 * size);  // draws in the upper half, sorted into the lower half
   const auto buckets = static_cast<std::size_t>(buckets_.count());
   to.ends.assign(buckets + 1, 0);
   for (std::size_t i = 0; i < size; ++i) {
@@ -84,7 +84,7 @@ void SpeechSampler::plan(std::int64_t number, std::span<const std::int64_t> draw
     ++to.ends[static_cast<std::size_t>(buckets_.of(row.item.samples, row.item.labels)) + 1];
   }
   for (std::size_t b = 0; b < buckets; ++b) to.ends[b + 1] += to.ends[b];
-  // ends[b] is where bucket b begins until it is filled.
+  // ends[b] is the begin of bucket b until the bucket is filled.
   for (std::size_t i = 0; i < size; ++i) {
     const SpeechItem& item = to.rows[size + i].item;
     auto& at = to.ends[static_cast<std::size_t>(buckets_.of(item.samples, item.labels))];

@@ -46,9 +46,9 @@ EvalSampler::EvalSampler(std::int64_t tokens, std::int64_t block_size)
     : tokens_(tokens), block_size_(block_size) {
   CHOIR_CHECK(block_size >= 1, "block size {}", block_size);
   if (tokens < 2)
-    throw DataError(
-        fmt::format("the validation data has {}; two are the least", counted(tokens, "token")),
-        "use more text or a larger share for validation");
+    throw DataError(fmt::format("the validation data has {}; at least two are needed",
+                                counted(tokens, "token")),
+                    "use more text or a larger share for validation");
   windows_ = (tokens - 1 + block_size - 1) / block_size;
 }
 
@@ -109,7 +109,8 @@ void fill_batch(const void* packed, int token_bytes, std::span<const TokenWindow
   for (const TokenWindow& window : windows) {
     std::uint32_t largest = 0;
     if (window.targets > 0) {
-      // The two rows differ by one token, so each stored token is converted twice from cache.
+      // Inputs and targets overlap except for one token, so each stored token is converted twice
+      // from cache.
       const auto convert = token_bytes == 2 ? widen<std::uint16_t> : widen<std::int32_t>;
       largest = std::max(convert(from, window.targets, inputs),
                          convert(from + token_bytes, window.targets, targets));

@@ -90,7 +90,7 @@ void SyntheticSource::fill(std::int64_t call, Batch& batch) {
 
 namespace {
 
-// The slots belong to what fills them: whichever outlives its reader, both do.
+// The slots belong to the object that fills them, so that they live as long as an unfinished read.
 class BatchSlots : public SlotSource {
  public:
   BatchSlots(std::unique_ptr<BatchSource> source, int slots) : source_(std::move(source)) {
@@ -111,7 +111,7 @@ class BatchSlots : public SlotSource {
 struct Prefetcher::State {
   State(std::unique_ptr<BatchSlots> slots, bool threaded, int count)
       : slots_there(*slots), ahead(std::move(slots), threaded, count) {}
-  BatchSlots& slots_there;  // of `ahead`
+  BatchSlots& slots_there;  // owned by `ahead`
   ReadAhead ahead;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Where training and validation micro-batches come from (windows of a stream, another rank, or
-// Philox), and reading them ahead by a thread of its own while the trainer works on the one before.
+// Sources of training and validation micro-batches (windows of a stream, another rank, or Philox),
+// and reading ahead by a thread while the trainer uses the previous micro-batch.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,7 +16,7 @@ namespace choir {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// Fills the batch that is the call-th this rank asks for. May be collective over the ranks.
+  /// Fills the batch of the call-th request of this rank. May be collective over the ranks.
   virtual void fill(std::int64_t call, Batch& batch) = 0;
   virtual std::int64_t rows() const = 0;
   virtual std::int64_t block_size() const = 0;
@@ -24,8 +24,8 @@ class BatchSource {
   virtual void abandon() = 0;
 };
 
-/// Batches filled ahead by a BatchSource; see ReadAhead for how far, and for what happens at the
-/// end.
+/// Batches that a BatchSource fills ahead. ReadAhead documents how far ahead it reads and how it
+/// ends.
 class Prefetcher {
  public:
   Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots = 2);
@@ -33,13 +33,13 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next batch; holds until `slots` - 1 further calls. Throws what the reading threw, again
-  /// on every later call.
+  /// Returns the next batch, valid until `slots` - 1 further calls. An error of the reading is
+  /// thrown here, and again on every later call.
   const Batch& next();
 
   std::int64_t calls() const;   ///< of next() so far
   double wait_seconds() const;  ///< spent in next() so far
-  std::size_t bytes() const;    ///< of the slots
+  std::size_t bytes() const;    ///< memory of the slots
 
  private:
   struct State;
@@ -47,15 +47,15 @@ class Prefetcher {
   std::unique_ptr<State> state_;
 };
 
-/// What a source needs to know besides where the tokens lie.
+/// Dimensions of the micro-batches of a source.
 struct RowShape {
   std::int64_t rows = 0, block_size = 0, vocab_size = 0;
 };
 
-/// Samples of a stream through a reader. Owns a duplicate of `comm`, so that a thread may use it.
+/// Samples of a stream, read by a TokenReader. Owns a duplicate of `comm`, so a thread may use it.
 class StreamSource : public BatchSource {
  public:
-  /// Global sample index to window; padding allowed.
+  /// Maps a global sample index to its window, which may be padding.
   using WindowOf = std::function<TokenWindow(std::int64_t sample)>;
   /// Collective over `comm`.
   StreamSource(Communicator& comm, const std::string& name, const TokenStream& stream,
@@ -78,10 +78,10 @@ class StreamSource : public BatchSource {
   std::vector<TokenExtent> extents_;
 };
 
-/// Batches that one of several ranks reads for all of them.
+/// Batches that one rank reads for several ranks.
 class SharedSource : public BatchSource {
  public:
-  /// Collective over `peers`. `reading` on rank 0, nullptr on the others.
+  /// Collective over `peers`. `reading` is set on rank 0 and nullptr on the others.
   SharedSource(Communicator& peers, const std::string& name, std::unique_ptr<BatchSource> reading,
                const RowShape& shape, const MicroBatchOrder& order);
   void fill(std::int64_t call, Batch& batch) override;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kTokenBytes = 2;
 
-// Present on all ranks while this lives.
+// A file that exists while this object lives, on all ranks.
 class ScratchFile {
  public:
   ScratchFile(Communicator& comm, const std::string& folder, std::int64_t bytes) : comm_(comm) {
@@ -59,7 +59,8 @@ struct Share {
   std::int64_t first = 0, tokens = 0, block = 0;
 };
 
-// Ranks that are done sleep until all are: spinning would slow the others where cores are shared.
+// The time of the slowest rank. Ranks that are done sleep until all are, because spinning would
+// slow down the others if cores are shared.
 double slowest(MpiGroup& group, double seconds) {
   auto nanoseconds = static_cast<std::int64_t>(seconds * 1e9);
   group.agree([] {}, {&nanoseconds, 1});
@@ -89,7 +90,7 @@ double time_reader(MpiGroup& group, TokenReader& reader, const Share& share) {
   return slowest(group, now_seconds() - begin);
 }
 
-// Blocks of this rank that differ from what pread gets.
+// Number of blocks of this rank that differ from those that pread gets.
 std::int64_t check_reader(MpiGroup& group, TokenReader& reader, const std::string& path,
                           const Share& share, std::vector<char>& buffer) {
   const PosixFile file = PosixFile::for_reading(path);
@@ -112,7 +113,7 @@ std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& fo
                                        std::int64_t block_bytes) {
   CHOIR_CHECK(rounds >= 1 && bytes >= kTokenBytes * comm.size(), "{} bytes, {} rounds", bytes,
               rounds);
-  const std::int64_t tokens = bytes / kTokenBytes / comm.size();  // of each rank
+  const std::int64_t tokens = bytes / kTokenBytes / comm.size();  // tokens of each rank
   const ScratchFile scratch(comm, folder, tokens * kTokenBytes * comm.size());
   TokenStream stream;
   together(comm, [&] {

@@ -23,7 +23,7 @@ struct NamedPaths {
 };
 
 struct Paths {
-  std::vector<PathList> train;  ///< of each part of a blend
+  std::vector<PathList> train;  ///< paths of each part of a blend
   std::vector<NamedPaths> val;
 };
 
@@ -46,7 +46,7 @@ std::string cache_folder(const std::vector<std::string>& paths, const DataConfig
                          double fraction, const Vocabulary* vocabulary) {
   std::uint64_t h = fnv(fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
   for (const auto& file : find_text_files(paths)) {
-    std::error_code beyond;  // a time after 2262 does not fit; the least one stands for it
+    std::error_code beyond;  // a time after 2262 overflows and is replaced by the smallest one
     const auto time = fs::last_write_time(file.path, beyond).time_since_epoch().count();
     h = fnv(fmt::format("{}:{}:{};", fs::absolute(file.path).string(), file.bytes, time), h);
   }
@@ -55,7 +55,7 @@ std::string cache_folder(const std::vector<std::string>& paths, const DataConfig
   return fmt::format("{}/{}-{}-{:016x}", config.cache_dir, name, name_of(config.tokenizer), h);
 }
 
-// Prepared already, or now.
+// Returns the folder of a prepared text; prepares it if needed.
 std::string prepared(const std::vector<std::string>& paths, const DataConfig& config,
                      double fraction, const Vocabulary* vocabulary) {
   const std::string folder = cache_folder(paths, config, fraction, vocabulary);
@@ -63,7 +63,7 @@ std::string prepared(const std::vector<std::string>& paths, const DataConfig& co
     if (config.say) config.say(text);
   };
   if (fs::exists(folder + "/meta.json")) {
-    say(fmt::format("text '{}' was prepared before: {}", paths.front(), folder));
+    say(fmt::format("text '{}' is already prepared: {}", paths.front(), folder));
     return folder;
   }
   say(fmt::format("preparing text '{}' for its first use", paths.front()));
@@ -73,8 +73,8 @@ std::string prepared(const std::vector<std::string>& paths, const DataConfig& co
   options.vocabulary = vocabulary;
   if (fs::exists(folder))  // prepare_text makes whole folders only: somebody has been at it
     throw DataError(
-        fmt::format("'{}' is in the way of the prepared text '{}'", folder, paths.front()),
-        "remove it: it is made from the text again");
+        fmt::format("'{}' exists and is not the prepared text '{}'", folder, paths.front()),
+        "remove it; it is created again from the text");
   say(prepare_text(paths, folder, options).to_string());
   return folder;
 }
@@ -107,7 +107,7 @@ std::vector<NamedPaths> named_sets(const DataConfig& config) {
   for (const auto& [name, paths] : config.validation) {
     if (name == "val" && !config.val.empty())
       throw DeckError("two validation sets are called 'val'",
-                      "data.val is called so: give the one in data.validation another name");
+                      "data.val has this name: give the set in data.validation another name");
     if (paths.empty() || std::find(paths.begin(), paths.end(), "") != paths.end())
       throw DeckError(fmt::format("data.validation.{} names no file", name),
                       "FOLDER[,FOLDER...], for example \"data/a/val.tok\"");
@@ -116,8 +116,8 @@ std::vector<NamedPaths> named_sets(const DataConfig& config) {
   return sets;
 }
 
-// Texts of a blend share the characters of all of them: those are prepared as one text first, so
-// that the next start finds the vocabulary and reads no text.
+// Prepares the training texts. The texts of a blend share one vocabulary of characters: all texts
+// together are prepared first, so that the next start finds the vocabulary and reads no text.
 void prepare_training(const DataConfig& config, double fraction, std::vector<PathList>& parts) {
   if (!is_text(joined(parts))) return;
   std::optional<Vocabulary> shared;
@@ -146,7 +146,7 @@ Paths without_text(const DataConfig& config) {
   return paths;
 }
 
-// The folders among `paths` with files for validation.
+// Returns the folders among `paths` that contain validation files.
 std::vector<std::string> with_validation(const std::vector<std::string>& paths) {
   std::vector<std::string> folders;
   for (const auto& path : paths) {

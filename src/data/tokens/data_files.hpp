@@ -1,5 +1,5 @@
 #pragma once
-// From the paths in a deck to token streams and a vocabulary, the same on all ranks.
+// Resolution of the paths in a deck to token streams and a vocabulary, the same on all ranks.
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,19 +9,19 @@
 namespace choir {
 
 struct EvalFiles {
-  std::string name;  ///< "": the only one that has none
+  std::string name;  ///< "" if it is the only, unnamed set
   TokenStream stream;
 };
 
 struct DataFiles {
   TokenStream train;
-  std::vector<std::int64_t> lengths;     ///< of each part, in tokens
-  std::vector<EvalFiles> val;            ///< none where there is no validation data
-  std::optional<Vocabulary> vocabulary;  ///< where vocab.json lies beside the training data
+  std::vector<std::int64_t> lengths;     ///< tokens of each part
+  std::vector<EvalFiles> val;            ///< empty if there is no validation data
+  std::optional<Vocabulary> vocabulary;  ///< set if vocab.json lies beside the training data
 };
 
-/// Collective. Rank 0 scans, and prepares text that was not prepared before; the others are told.
-/// Payloads of files up to config.verify_bytes are checked, each by one rank.
+/// Collective. Rank 0 scans, prepares text that was not prepared before, and sends the result to
+/// the others. Payloads of files up to config.verify_bytes are checked, each by one rank.
 DataFiles find_data_files(Communicator& comm, const DataConfig& config);
 
 }  // namespace choir

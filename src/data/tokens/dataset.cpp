@@ -31,14 +31,14 @@ struct Dataset::State {
   };
   std::optional<TokenBlend> blend;
   std::vector<EvalSet> eval_sets;
-  const TokenReader* train_reader = nullptr;  // the prefetcher owns it
+  const TokenReader* train_reader = nullptr;  // owned by the prefetcher
   std::unique_ptr<Prefetcher> prefetcher;
   std::unique_ptr<BatchBuffer> eval_buffer;
   std::size_t eval_bytes = 0;
 
   bool shares() const { return config.peers != nullptr && config.peers->size() > 1; }
   bool reads() const { return !shares() || config.peers->rank() == 0; }
-  /// What `source` reads, on the ranks that read, for all of them.
+  /// Wraps `source` so that the ranks that read share its batches with the others.
   std::unique_ptr<BatchSource> shared(const std::string& name, std::unique_ptr<BatchSource> source,
                                       const MicroBatchOrder& order) const {
     if (!shares()) return source;
@@ -55,7 +55,8 @@ namespace {
 
 constexpr std::int64_t kSyntheticEvalBatches = 8;
 
-/// Sums stretches all over the stream: enough to tell texts apart without reading them.
+/// Checksum of segments spread over the stream, enough to distinguish texts without reading all of
+/// them.
 std::uint32_t sampled_crc(const TokenStream& tokens) {
   constexpr std::int64_t kStretches = 32, kLength = 128;
   std::array<std::int32_t, kLength> read;
@@ -150,7 +151,7 @@ void Dataset::State::open_evaluation() {
     open_eval_set(i, {0, comm.size(), comm.rank(), 1});
 }
 
-// The ranks that read come first: what they prepare and verify the others find done.
+// Opens the files on the ranks that read first, so that the others find them prepared and verified.
 void Dataset::State::open_in_turn() {
   if (!shares()) return open_files();
   if (!reads()) config.verify_bytes = 0;

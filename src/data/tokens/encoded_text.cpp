@@ -10,10 +10,12 @@
 namespace choir {
 namespace {
 
-/// So much text before a part tells where the part before it will end, unless words are longer.
+/// Bytes of text before a part that usually determine where the previous part ends, unless words
+/// are longer.
 constexpr std::int64_t kLead = 4096;
 
-/// What became of a part, as ranks tell each other; places are bytes of all files in a row.
+/// The result of a part, which ranks exchange; positions are bytes in the concatenation of all
+/// files.
 struct Outcome {
   std::int64_t begin = 0, end = 0, ids = 0, failed = 0;
 };
@@ -30,7 +32,7 @@ class EncodedText {
   }
 
   void run(const UseIds& use) {
-    std::int64_t place = 0;  // up to here the ids are certain
+    std::int64_t place = 0;  // the ids before it are final
     for (std::int64_t first = 0; first < parts_; first += size()) {
       const std::int64_t mine = first + rank();
       if (mine < parts_) encode(mine, mine == first ? place : likely_begin(mine * part_bytes_));
@@ -56,7 +58,7 @@ class EncodedText {
     return static_cast<std::size_t>(behind - begins_.begin()) - 1;
   }
 
-  /// Bytes of a file, and where it goes on behind them the ids that are certain.
+  /// Encodes bytes of a file. Returns the position up to which the ids are final.
   std::int64_t encode_file(std::size_t f, std::int64_t from, std::int64_t to,
                            std::vector<std::int32_t>& ids) const {
     std::string text(static_cast<std::size_t>(to - from), '\0');
@@ -66,7 +68,7 @@ class EncodedText {
     return from + static_cast<std::int64_t>(used);
   }
 
-  /// What is wrong with a text counts only if the part begins in the right place.
+  /// Encodes a part. A failure counts only if `begin` turns out to be right.
   void encode(std::int64_t part, std::int64_t begin) {
     const std::int64_t end = std::min((part + 1) * part_bytes_, begins_.back());
     mine_ = {.begin = begin, .end = begin};
@@ -94,11 +96,11 @@ class EncodedText {
       const std::int64_t end = encode_file(f, whole_character(f, from), at, ids);
       return begins_[f] + end;
     } catch (const DataError&) {
-      return place;  // who encodes the part before it finds out
+      return place;  // the rank with the previous part reports the error
     }
   }
 
-  /// The first byte at or behind `from` that can begin a character.
+  /// Returns the first byte at or after `from` that can begin a character.
   std::int64_t whole_character(std::size_t f, std::int64_t from) const {
     constexpr std::int64_t kLongest = 4;
     char bytes[kLongest] = {};
@@ -116,7 +118,7 @@ class EncodedText {
     return all;
   }
 
-  /// Until each of these parts begins where the one before it ended.
+  /// Repeats the encoding until each part begins where the previous one ended.
   std::vector<Outcome> settle(std::int64_t first, std::size_t count, std::int64_t place) {
     for (;;) {
       const std::vector<Outcome> all = exchange();
@@ -149,7 +151,7 @@ class EncodedText {
       try {
         if (!failure) use(ids_);
       } catch (...) {
-        failure = std::current_exception();  // the others send all the same
+        failure = std::current_exception();  // receive what the others send nevertheless
       }
     }
     agreed([&] {
@@ -161,7 +163,7 @@ class EncodedText {
   const std::vector<TextFile>& files_;
   const Vocabulary& vocabulary_;
   std::int64_t part_bytes_, parts_ = 0;
-  std::vector<std::int64_t> begins_;  // of each file, and the end of the last
+  std::vector<std::int64_t> begins_;  // first byte of each file, and the end of the last
   Outcome mine_;
   std::vector<std::int32_t> ids_;
   std::exception_ptr failure_;

@@ -1,7 +1,8 @@
 #pragma once
-// Texts to ids by all ranks at once. The bytes of all files are cut into parts of equal size; each
-// rank encodes every n-th of them from where it takes the part before to end, and what was taken
-// wrongly is encoded again from where that part did end. So the ids are those that one rank makes.
+// Encoding of texts to ids by all ranks in parallel. The bytes of all files are cut into parts of
+// equal size; each rank encodes every n-th part from the position where it expects the previous
+// part to end. A part with a wrong begin is encoded again from the actual end of the previous part,
+// so the ids are equal to those of a single rank.
 #include <functional>
 #include <span>
 
@@ -13,9 +14,9 @@ namespace choir {
 
 using UseIds = std::function<void(std::span<const std::int32_t>)>;
 
-/// Collective over `ranks`, or local where it is nullptr. On rank 0 `use` gets the ids of the files
-/// in their order; a file is a text of its own. A rank has some parts of `part_bytes` in memory.
-/// Throws DataError as Vocabulary::encode, and what `use` throws, on every rank.
+/// Collective over `ranks`, or local if it is nullptr. On rank 0 `use` gets the ids of the files in
+/// order; each file is a text of its own. A rank keeps some parts of `part_bytes` in memory. Throws
+/// DataError as Vocabulary::encode, and the errors of `use`, on every rank.
 void encode_texts(Communicator* ranks, const std::vector<TextFile>& files,
                   const Vocabulary& vocabulary, std::int64_t part_bytes, const UseIds& use);
 

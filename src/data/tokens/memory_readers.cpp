@@ -1,4 +1,4 @@
-// Readers that hold tokens in memory: the one that preloads, and the one whose ranks share a
+// Readers that keep tokens in memory: one that preloads the stream, and one whose ranks share a
 // window.
 #include <algorithm>
 #include <cstddef>
@@ -13,11 +13,11 @@
 namespace choir {
 namespace {
 
-// Memory that the ranks of a node share: each owns a part and sees all parts.
+// Shared memory of the ranks of a node: each owns a part and sees all parts.
 class NodeMemory {
  public:
-  /// Collective over `node`, whose ranks must share memory; takes it over. Parts may differ in
-  /// size; they lie back to back when `contiguous`, else each begins on a page near its rank.
+  /// Collective over `node`, whose ranks must share memory; takes ownership of it. Parts may differ
+  /// in size. With `contiguous` they are adjacent, else each begins on a page near its rank.
   NodeMemory(MPI_Comm node, std::size_t bytes, bool contiguous) : node_(node) {
     int size = 1;
     MPI_Comm_rank(node_, &rank_);
@@ -32,7 +32,7 @@ class NodeMemory {
     if (code != MPI_SUCCESS)
       throw CommError(
           fmt::format("cannot allocate {} bytes of node-shared memory: {}", bytes, mpi_text(code)),
-          "is /dev/shm full or small? data.reader 'own' needs none");
+          "check the size and the free space of /dev/shm, or use data.reader 'own'");
     parts_.resize(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
       MPI_Aint length = 0;
@@ -58,7 +58,7 @@ class NodeMemory {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(parts_.size()); }
   char* part(int rank) const { return parts_[static_cast<std::size_t>(rank)]; }
-  /// Before and after the synchronisation that separates writing from reading.
+  /// To be called before and after the synchronisation that separates writing from reading.
   void fence() const { MPI_Win_sync(window_); }
 
  private:
@@ -68,9 +68,9 @@ class NodeMemory {
   std::vector<char*> parts_;
 };
 
-// Each rank's part of the window: the number of its extents, the extents, and from a page boundary
-// on the tokens. Readers fill the parts of the ranks they serve; a rank uses its part where it
-// lies.
+// The part of a rank in the window holds the number of its extents, the extents, and the tokens
+// from a page boundary on. Readers fill the parts of the ranks that they serve; a rank uses its
+// part in place.
 class NodeReader : public TokenReader {
  public:
   explicit NodeReader(const ReaderSetup& setup)
@@ -83,7 +83,7 @@ class NodeReader : public TokenReader {
     const int size = window_.size(), wanted = setup.options.group_readers;
     const int readers = wanted == 0 ? size : std::min(wanted, size);
     alone_ = readers == size;
-    // Reader i sits at the first rank it serves.
+    // Reader i is the first rank that it serves.
     for (int i = 0; i < readers; ++i) {
       if (i * size / readers != window_.rank()) continue;
       first_served_ = window_.rank();
@@ -123,7 +123,7 @@ class NodeReader : public TokenReader {
     if (count > 0) std::memcpy(part + 8, extents.data(), extents.size_bytes());
   }
 
-  // All wishes are noted, and nobody uses tokens of the call before any more.
+  // Waits until all requests are written and no rank uses the tokens of the previous call any more.
   void meet() {
     window_.fence();
     MPI_Request request;
@@ -147,7 +147,7 @@ class NodeReader : public TokenReader {
   MpiFiles files_;
   std::size_t table_bytes_;
   NodeMemory window_;
-  bool alone_ = false;  // every rank serves itself
+  bool alone_ = false;  // every rank reads for itself
   int first_served_ = 0, end_served_ = 0;
   std::vector<FilePiece> pieces_;
 };
@@ -162,7 +162,7 @@ namespace {
 
 constexpr std::int64_t kBlockTokens = std::int64_t{1} << 24;
 
-// The whole stream in memory, private or (node reader) once per node.
+// Keeps the whole stream in memory, per rank or (node reader) once per node.
 class PreloadedReader : public TokenReader {
  public:
   explicit PreloadedReader(const ReaderSetup& setup)
@@ -186,7 +186,7 @@ class PreloadedReader : public TokenReader {
   }
   std::vector<std::pair<std::string, std::string>> hints() const override { return hints_; }
   std::size_t bytes() const override { return setup_.limit + own_bytes_; }
-  void abandon() override {}  // reads wait for nobody
+  void abandon() override {}  // reads wait for no other rank
 
  private:
   std::size_t bytes_of(std::int64_t tokens) const {
@@ -215,7 +215,7 @@ class PreloadedReader : public TokenReader {
     stream_memory_ = private_.get();
   }
 
-  // Every rank of the node reads its share into the one window.
+  // Every rank of the node reads its share into one window.
   void load_shared() {
     MpiGroup group(setup_.comm);
     const MPI_Comm node = group.split(setup_.options.group_ranks, true);

@@ -17,8 +17,8 @@ namespace {
 constexpr int kImpatientTests = 20;
 constexpr std::chrono::microseconds kShortNap{20}, kLongNap{100};
 
-// The same number on all ranks of the group and on no other, nor on a Communicator, whose numbers
-// leave the highest bit alone: its first rank counts.
+// Returns an id that is the same on all ranks of the group and differs from those of other groups
+// and of Communicators, whose ids do not use the highest bit. The first rank of the group counts.
 std::uint64_t agreed_id(MPI_Comm group) {
   static std::atomic<std::uint32_t> made{0};
   int world_rank = 0;
@@ -28,7 +28,7 @@ std::uint64_t agreed_id(MPI_Comm group) {
   return id;
 }
 
-/// A wait for the other ranks, as others see it while it lasts.
+/// Records a wait for other ranks while it lasts, for the flight recorder.
 class RecordedWait {
  public:
   RecordedWait(const SharedName& name, int place, const CallRecord& call)
@@ -54,7 +54,7 @@ MpiGroup::MpiGroup(Communicator& comm) : comm_(comm), rank_(comm.rank()), size_(
   CHOIR_CHECK(initialised != 0, "readers need MPI");
   CHOIR_CHECK(size_ == 1 || std::string_view(comm.transport()) != "null",
               "a null communicator of {} ranks reads nothing", size_);
-  // Without other ranks, or without real ones, this process is the group.
+  // Without other ranks, or with simulated ones, the group is this process.
   const bool alone = std::string_view(comm.transport()) == "null" || rehearsal_of(comm) != nullptr;
   mpi_check(MPI_Comm_dup(alone ? MPI_COMM_SELF : mpi_handle(comm), &all_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN);
@@ -103,7 +103,7 @@ void MpiGroup::wait(MPI_Request& request) const {
   for (int tests = 0; done == 0; ++tests) {
     mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done != 0) return;
-    if (abandoned_) throw CommError("reading was given up while waiting for other ranks");
+    if (abandoned_) throw CommError("reading was abandoned while waiting for other ranks");
     if (tests >= kImpatientTests)
       std::this_thread::sleep_for(tests < 4 * kImpatientTests ? kShortNap : kLongNap);
     else
@@ -119,7 +119,7 @@ void MpiGroup::settle(const std::exception_ptr& failure, std::span<std::int64_t>
   scratch_.assign(values.begin(), values.end());
   scratch_.push_back(failure ? 1 : 0);
   if (rehearsal_of(comm_) != nullptr) {
-    // Who reads nothing by itself hears of what the first rank has read.
+    // Ranks that do not read themselves receive the values of the first rank.
     comm_.broadcast(scratch_.data(), scratch_.size() * sizeof scratch_.front(), 0);
   } else {
     MPI_Request request;

@@ -1,6 +1,6 @@
 #pragma once
-// Message space of a reader: an MPI communicator over the ranks of a choir Communicator, and
-// waiting that leaves the core to the compute threads.
+// The MPI communicator of a reader over the ranks of a choir Communicator, and waiting that leaves
+// the core to the compute threads.
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -25,10 +25,10 @@ class MpiGroup {
   int size() const { return size_; }
 
   /// Collective. Splits into groups of `ranks` consecutive ranks (0: as large as possible), inside
-  /// nodes when `within_node`. The caller frees it.
+  /// nodes if `within_node`. The caller frees the result.
   MPI_Comm split(int ranks, bool within_node) const;
 
-  /// Collective. Everybody gets what rank 0 has.
+  /// Collective. Sends the data of rank 0 to all ranks.
   void broadcast(void* data, std::size_t bytes) const;
 
   /// Completes `request` by testing and sleeping. Throws CommError once abandoned.
@@ -36,9 +36,9 @@ class MpiGroup {
   void abandon() { abandoned_ = true; }
 
   /// Collective. Runs `action`; if it threw on any rank, all throw the same error (see together()).
-  /// On the way takes the maximum of `values` over the ranks. Where ranks of a reader wait for each
-  /// other, so the flight recorder has it. Templates, because a std::function
-  /// would allocate for each batch.
+  /// Also replaces `values` by their maximum over the ranks. Ranks of a reader wait for each other
+  /// here, so the flight recorder records it. A template, because a std::function would allocate
+  /// for each batch.
   template <class Action>
   void agree(Action&& action, std::span<std::int64_t> values = {}) {
     std::exception_ptr failure;
@@ -58,7 +58,7 @@ class MpiGroup {
   int rank_ = 0, size_ = 1;
   std::atomic<bool> abandoned_ = false;
   std::vector<std::int64_t> scratch_;
-  // In the flight recorder.
+  // Identity in the flight recorder.
   SharedName name_;
   int place_ = -1;
   std::uint64_t id_ = 0, settled_ = 0;

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kCodePoints = 0x110000;
 constexpr std::size_t kShownBytes = 240;
 
-/// Whether the text alone does not tell how many tokens it becomes.
+/// True if the number of tokens of a text is unknown before it is encoded.
 bool is_of_pieces(const Vocabulary& vocabulary) {
   return vocabulary.kind() == VocabularyKind::bpe ||
          vocabulary.kind() == VocabularyKind::sentencepiece;
@@ -57,7 +57,7 @@ Scan scan_files(const std::vector<TextFile>& files) {
   return result;
 }
 
-// Cuts a row of tokens into shards: train first, then val.
+// Cuts a sequence of tokens into shards: training first, then validation.
 class ShardWriter {
  public:
   ShardWriter(std::string folder, const Vocabulary& vocabulary, std::int64_t train_tokens,
@@ -101,8 +101,8 @@ class ShardWriter {
   std::optional<TokenFileWriter> shard_;
 };
 
-/// Ids on their way to shards: how many there are decides which of them train, and that is known
-/// when all are made.
+/// A temporary file of ids. The split into training and validation depends on the number of ids,
+/// which is known only when all are encoded.
 class Spool {
  public:
   explicit Spool(const std::string& folder)
@@ -174,12 +174,13 @@ void write_meta(const PrepareSummary& summary, const std::string& folder) {
 constexpr const char* kPartial = ".partial-";
 constexpr const char* kOld = ".old-";
 
-// Whose folder it is: a process of this host, which alone can tell whether that is still there.
+// The mark of a folder names its owner: a process and its host, on which other processes can check
+// whether it still runs.
 std::string own_mark() {
   return fmt::format("{}-{}", host_name(), ::getpid());
 }
 
-// Whether a mark is that of a process of this host that has ended.
+// True if the mark names a process of this host that has ended.
 bool is_dead(const std::string& mark) {
   const std::string host = host_name() + "-";
   if (!mark.starts_with(host)) return false;
@@ -190,7 +191,7 @@ bool is_dead(const std::string& mark) {
   return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
 }
 
-// The unfinished folder; removed unless it became the finished one.
+// The unfinished folder, which is removed unless commit() renames it.
 class Workplace {
  public:
   explicit Workplace(std::string out) : out_(std::move(out)) {
@@ -199,7 +200,7 @@ class Workplace {
     if (fs::exists(out_) && !fs::is_directory(out_))
       throw DataError(fmt::format("'{}' exists and is not a folder", out_), "name another --out");
     if (fs::exists(out_) && !fs::is_empty(out_) && !fs::exists(out_ + "/meta.json"))
-      throw DataError(fmt::format("folder '{}' holds files that are no prepared data", out_),
+      throw DataError(fmt::format("folder '{}' contains files other than prepared data", out_),
                       "name an empty or a new folder");
     clear_leftovers();
     std::error_code failure;
@@ -232,8 +233,8 @@ class Workplace {
   }
 
  private:
-  /// What killed runs left beside the folder. One that was killed between the two renames of
-  /// commit() left the older folder under another name.
+  /// Removes the folders that killed runs left beside the output. A run that was killed between the
+  /// two renames of commit() left the older folder under another name, which is restored.
   void clear_leftovers() const {
     const fs::path whole = fs::absolute(out_);
     const std::string name = whole.filename().string();
@@ -290,7 +291,7 @@ void check(const PrepareOptions& options) {
     throw DeckError(fmt::format("{} tokens per shard", options.tokens_per_shard), "at least 1");
 }
 
-/// Ranks that see different files would wait for each other.
+/// Digest of the list of files: ranks that see different files would deadlock.
 std::uint64_t digest_of(const std::vector<TextFile>& files) {
   std::string names;
   for (const TextFile& file : files) names += fmt::format("{}\n{}\n", file.path, file.bytes);
@@ -311,22 +312,23 @@ void divide(PrepareSummary& summary, std::int64_t total, const std::string& path
   summary.val_tokens = total - summary.train_tokens;
   if (train_fraction > 0 && summary.train_tokens == 0)
     throw DeckError(
-        fmt::format("of the {} tokens of '{}' none is left for training: the first {:.3g} of them "
-                    "train, the rest validates",
+        fmt::format("none of the {} tokens of '{}' is left for training: the training fraction "
+                    "is {:.3g}",
                     total, path, train_fraction),
         fmt::format("in a deck: data.val_fraction of at most {:.4g}; for `choir prepare text`: a "
                     "greater --train-fraction",
                     1.0 - 1.0 / static_cast<double>(std::max<std::int64_t>(total, 2))));
 }
 
-/// The shards are written by `write`, and everything beside them here.
+/// Writes the shards with `write`, then the other files, and commits the folder.
 void finish(PrepareSummary& summary, Workplace& workplace, std::int64_t tokens_per_shard,
             const std::function<void(ShardWriter&)>& write) {
   ShardWriter writer(workplace.path(), *summary.vocabulary, summary.train_tokens, tokens_per_shard);
   write(writer);
   if (writer.written() != summary.train_tokens + summary.val_tokens)
-    throw DataError(fmt::format("the text changed while it was read: {} tokens, and {} before",
-                                writer.written(), summary.train_tokens + summary.val_tokens));
+    throw DataError(
+        fmt::format("the text changed while it was read: it has {} tokens, and had {} before",
+                    writer.written(), summary.train_tokens + summary.val_tokens));
   summary.train_shards = writer.train_shards();
   summary.val_shards = writer.val_shards();
   const bool has_file = summary.vocabulary->kind() == VocabularyKind::bpe;
@@ -336,7 +338,8 @@ void finish(PrepareSummary& summary, Workplace& workplace, std::int64_t tokens_p
   summary.folder = workplace.final_path();
 }
 
-/// Vocabularies of single bytes or characters, whose number is known before they are ids.
+/// Prepares with a vocabulary of bytes or characters, whose number of tokens is known before
+/// encoding.
 PrepareSummary prepare_characters(const std::vector<TextFile>& files, const std::string& out_dir,
                                   const PrepareOptions& options) {
   const Scan text = scan_files(files);

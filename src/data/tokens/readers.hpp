@@ -1,7 +1,6 @@
 #pragma once
-// What the readers of token_reader.hpp share: the files of a stream opened with MPI-IO as they are
-// needed, extents of the stream cut into pieces of files, and the constructors of the readers in
-// files of their own.
+// Parts shared by the readers of token_reader.hpp: files of a stream that MPI-IO opens on demand,
+// division of extents into pieces of files, and the constructors of readers.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,7 +16,7 @@
 
 namespace choir {
 
-/// Bytes of one file and where they belong.
+/// A range of bytes of one file and its destination.
 struct FilePiece {
   std::size_t file = 0;
   std::int64_t offset = 0;
@@ -25,27 +24,27 @@ struct FilePiece {
   char* to = nullptr;
 };
 
-/// Replaces `pieces` by those of `extents`, packed one behind the other at `to`, none longer than
-/// `chunk_bytes`. Returns the bytes.
+/// Replaces `pieces` by the pieces of `extents`, packed one after another at `to`, none longer than
+/// `chunk_bytes`. Returns the number of bytes.
 std::size_t cut_into_pieces(const TokenStream& stream, std::span<const TokenExtent> extents,
                             char* to, std::size_t chunk_bytes, std::vector<FilePiece>& pieces);
 
 class MpiFiles {
  public:
-  /// Opens on `comm`: MPI_COMM_SELF for independent use.
+  /// Opens files on `comm`; MPI_COMM_SELF allows independent use.
   MpiFiles(const TokenStream& stream, MPI_Comm comm,
            const std::map<std::string, std::string>& hints);
   ~MpiFiles();
   MpiFiles(const MpiFiles&) = delete;
   MpiFiles& operator=(const MpiFiles&) = delete;
 
-  /// Collective over the files' communicator. At most kMostOpen stay open; the one used longest ago
-  /// is closed, so all ranks must ask in the same order. Throws DataError.
+  /// Collective over the communicator of the files. At most kMostOpen files stay open; the least
+  /// recently used one is closed, so all ranks must open in the same order. Throws DataError.
   MPI_File open(std::size_t file);
   bool is_open(std::size_t file) const { return handles_[file].file != MPI_FILE_NULL; }
   /// Local (on MPI_COMM_SELF). Throws DataError.
   void read(const FilePiece& piece);
-  /// Collective; a piece of 0 bytes takes part only.
+  /// Collective; a rank without data passes a piece of 0 bytes.
   void read_all(const FilePiece& piece);
   std::vector<std::pair<std::string, std::string>> hints() const { return echoed_; }
 
@@ -68,7 +67,7 @@ class MpiFiles {
   std::vector<std::pair<std::string, std::string>> echoed_;
 };
 
-/// Everything a reader is made of. `limit`: bytes one rank may ask for at once.
+/// The parameters of a reader. `limit` is the most bytes that a rank may request at once.
 struct ReaderSetup {
   Communicator& comm;
   const TokenStream& stream;
@@ -77,7 +76,7 @@ struct ReaderSetup {
   std::int64_t max_extents = 0;
 };
 
-/// Throws unless the request stays within what was announced.
+/// Throws Error if the request exceeds the limits of the setup.
 void check_request(const ReaderSetup& setup, std::span<const TokenExtent> extents);
 
 std::unique_ptr<TokenReader> make_scatter_reader(const ReaderSetup& setup);

@@ -6,9 +6,10 @@
 namespace choir {
 namespace {
 
-constexpr std::size_t kUnit = 64;  // counts and displacements are ints: in units, 128 GiB fit
+constexpr std::size_t kUnit = 64;  // MPI counts are ints: in units, 128 GiB fit
 
-// Members tell their leader what they need; it reads, all agree that it could, and it sends.
+// Members send their requests to a leader, which reads; then all agree on success, and it sends the
+// data.
 class ScatterReader : public TokenReader {
  public:
   explicit ScatterReader(const ReaderSetup& setup)
@@ -70,7 +71,7 @@ class ScatterReader : public TokenReader {
     return std::max(kUnit, setup_.options.chunk_bytes / kUnit * kUnit);
   }
 
-  // Notes what this rank needs and returns how many messages that takes.
+  // Stores the request of this rank and returns the number of messages that it needs.
   std::int64_t tell(std::span<const TokenExtent> extents) {
     check_request(setup_, extents);
     std::fill(mine_.begin(), mine_.end(), 0);
@@ -122,7 +123,7 @@ class ScatterReader : public TokenReader {
       }
     }
     MPI_Request request;
-    // The leader keeps its own part where it was read.
+    // The part of the leader is already in place.
     void* to = rank_ == 0 ? MPI_IN_PLACE : staging_.get() + done;
     mpi_check(MPI_Iscatterv(staging_.get(), counts_.data(), displacements_.data(), unit_, to,
                             units(part(my_bytes_, round)), unit_, 0, members_, &request),
@@ -137,7 +138,7 @@ class ScatterReader : public TokenReader {
   MPI_Datatype unit_ = MPI_DATATYPE_NULL;
   int rank_ = 0, size_ = 1;
   std::size_t slot_, row_, my_bytes_ = 0;
-  std::unique_ptr<char[]> staging_;          // leader: one slot for each member
+  std::unique_ptr<char[]> staging_;          // on the leader one slot per member
   std::vector<std::int64_t> wanted_, mine_;  // (first, count) pairs, padded with zeros
   std::vector<TokenExtent> extents_;
   std::vector<std::size_t> total_;

@@ -34,7 +34,7 @@ Vocabulary train_text_bpe(Communicator& ranks, const std::vector<std::string>& p
   together(ranks, [&] {
     const TrainedBpe bpe = train_bpe(counts, training);
     if (std::ssize(bpe.entries) < vocab_size)
-      throw DeckError(fmt::format("the text has pairs that occur twice for {} tokens, not for {}",
+      throw DeckError(fmt::format("the text has repeated pairs for {} tokens, not for {}",
                                   std::ssize(bpe.entries), vocab_size),
                       fmt::format("--vocab-size {}, or more text", std::ssize(bpe.entries)));
     vocabulary = Vocabulary::from_json(tokenizer_json_of(bpe, training), "the trained tokenizer");

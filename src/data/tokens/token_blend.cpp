@@ -11,7 +11,8 @@
 namespace choir {
 namespace {
 
-/// A sample needs the draws before it; they are counted anew from the last multiple of this only.
+/// A sample depends on the number of draws before it; only those since the last multiple of this
+/// are counted anew.
 constexpr std::int64_t kStride = 1024;
 
 std::uint64_t word_of(const PhiloxBlock& words) {

@@ -38,8 +38,8 @@ class OwnReader : public TokenReader {
   std::vector<FilePiece> pieces_;
 };
 
-// MPI_File_read_at_all must be called equally often by all ranks, so the number of calls for each
-// file is agreed on first; a rank with fewer pieces joins with none.
+// Reads collectively. All ranks must call MPI_File_read_at_all equally often, so they agree on the
+// number of calls for each file first; a rank with fewer pieces joins with empty ones.
 class CollectiveReader : public TokenReader {
  public:
   explicit CollectiveReader(const ReaderSetup& setup)
@@ -75,8 +75,8 @@ class CollectiveReader : public TokenReader {
       if (calls_[file] > 0 && !files_.is_open(file)) group_.agree([&] { files_.open(file); });
   }
 
-  // A failure here must not keep this rank from the calls the others are in: it is thrown at the
-  // end.
+  // Throws a failure only at the end, because the other ranks need this rank in their collective
+  // calls.
   void read_pieces() {
     std::exception_ptr failure;
     std::size_t next = 0;
@@ -99,7 +99,7 @@ class CollectiveReader : public TokenReader {
   MpiFiles files_;
   std::unique_ptr<char[]> staging_;
   std::vector<FilePiece> pieces_;
-  std::vector<std::int64_t> calls_;  // by file: pieces of the rank that has most
+  std::vector<std::int64_t> calls_;  // per file, the pieces of the rank with most
 };
 
 std::unique_ptr<TokenReader> make_plain_reader(const ReaderSetup& setup) {
@@ -157,8 +157,8 @@ void check_request(const ReaderSetup& setup, std::span<const TokenExtent> extent
   for (const auto& extent : extents) tokens += extent.count;
   CHOIR_CHECK(std::ssize(extents) <= setup.max_extents &&
                   static_cast<std::size_t>(tokens * setup.stream.token_bytes()) <= setup.limit,
-              "{} extents with {} tokens, announced were {} and {} bytes", extents.size(), tokens,
-              setup.max_extents, setup.limit);
+              "a read of {} extents with {} tokens exceeds the limits of {} extents and {} bytes",
+              extents.size(), tokens, setup.max_extents, setup.limit);
 }
 
 std::unique_ptr<TokenReader> make_reader(Communicator& comm, const TokenStream& stream,

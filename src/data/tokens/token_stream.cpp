@@ -29,7 +29,7 @@ bool has_native_magic(const std::string& path) {
 /// The header of llm.c: 256 integers, the first three of them magic, version and count.
 struct LlmcHeader {
   static constexpr std::int64_t kBytes = 1024;
-  int token_bytes = 0;  ///< 0: the file is none of llm.c's
+  int token_bytes = 0;  ///< 0: not a file of llm.c
   std::int64_t count = 0;
 };
 
@@ -44,13 +44,13 @@ LlmcHeader llmc_header(const std::string& path) {
   std::array<std::int32_t, 3> first{};
   if (!file.read(reinterpret_cast<char*>(first.data()), sizeof first)) return {};
   if (first[0] == kQuestions && first[1] == 1)
-    throw DataError(fmt::format("'{}' holds multiple-choice questions of llm.c, no text", path),
+    throw DataError(fmt::format("'{}' contains multiple-choice questions of llm.c, not text", path),
                     "name its token files");
   for (const Kind& kind : kKinds) {
     if (first[0] != kind.magic) continue;
     if (first[1] != kind.version)
-      throw DataError(fmt::format("'{}' is a token file of llm.c of version {}", path, first[1]),
-                      fmt::format("version {} is read", kind.version));
+      throw DataError(fmt::format("'{}' is an llm.c token file of version {}", path, first[1]),
+                      fmt::format("only version {} is supported", kind.version));
     return {kind.token_bytes, first[2]};
   }
   return {};
@@ -92,7 +92,8 @@ std::vector<std::string> of_split(const std::vector<std::string>& names, Split s
   return chosen;
 }
 
-// A prepared folder says how many shards it has, so that a lost one is noticed.
+// Checks the number of shards against the meta.json of a prepared folder, so that a missing one is
+// noticed.
 void check_shards(const std::string& folder, Split split, std::size_t found) {
   const std::string path = folder + "/meta.json";
   if (!std::ifstream(path)) return;
@@ -275,7 +276,7 @@ void TokenStream::verify(std::size_t index, std::int64_t vocab_size) const {
   const PosixFile opened = PosixFile::for_reading(file.path);
   std::vector<char> block(kBlockBytes);
   std::uint32_t crc = 0;
-  std::int64_t outside = -1;  // the first token that is not in the vocabulary
+  std::int64_t outside = -1;  // first token outside the vocabulary
   std::int32_t outside_id = 0;
   const std::int64_t bytes = file.count * token_bytes_;
   for (std::int64_t done = 0; done < bytes; done += std::ssize(block)) {

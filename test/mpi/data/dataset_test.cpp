@@ -136,7 +136,7 @@ TEST_F(DatasetTest, TextIsPreparedOnFirstUseAndOnlyThen) {
   DataConfig c = config(*folder_ / "text.txt");
   std::string said;
   c.say = [&](const std::string& line) { said += line; };
-  for (const char* words : {"preparing text", "was prepared before"}) {
+  for (const char* words : {"preparing text", "is already prepared"}) {
     said.clear();
     const auto data = Dataset::open(comm(), c);
     EXPECT_ALL_RANKS((said.find(words) != std::string::npos) == (comm().rank() == 0)) << said;

@@ -297,7 +297,7 @@ TEST_F(SpeechDatasetTest, RefusalsReachAllRanks) {
   expect(c, "has 1000 Hz, the model 16000 Hz");
   c = config();
   c.tokenizer_hash = 3;
-  expect(c, "are of tokenizer 000000000000004d, the model of 0000000000000003");
+  expect(c, "use tokenizer 000000000000004d, the model 0000000000000003");
   c = config();
   c.vocab_size = 8;
   expect(c, "model.vocab_size is 8, the labels 'test' need 9");

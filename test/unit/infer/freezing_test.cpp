@@ -292,7 +292,7 @@ TEST(Freezing, WhatMeansNothingIsRefused) {
   EXPECT_EQ(complaint(tied, {{"blocks.*"}, {"blocks.2.*"}}),
             "train.unfreeze: 'blocks.2.*' matches no parameter");
   EXPECT_EQ(complaint(tied, {{"blocks.0.*"}, {"blocks.1.*"}}),
-            "train.unfreeze: 'blocks.1.*' matches nothing that train.freeze takes");
+            "train.unfreeze: 'blocks.1.*' matches no parameter that train.freeze freezes");
   EXPECT_EQ(complaint(tied, {{"*"}, {}}),
             "train.freeze: every parameter is frozen, nothing is left to train");
   EXPECT_NE(complaint(tied, {{"head.*"}, {}}).find("one of two tied weights"), std::string::npos);

@@ -1,6 +1,6 @@
 #pragma once
-// A folder of packed speech, as `choir prepare audio` writes it: few large files of 16-bit samples
-// and one index with where every utterance lies, how long it is, its checksum and its text.
+// A folder of packed speech, as `choir prepare audio` writes it: a few large files of 16-bit
+// samples and an index with the location, length, checksum and text of every utterance.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,30 +15,30 @@ namespace choir {
 /// index.bin             64 bytes of header (magic "CHOIRIDX", version u32, endianness mark u32,
 ///                       sample rate u32, shards u32, utterances u64, bytes u64 and crc32c u32 of
 ///                       the manifest, zeros), one record of 40 bytes an utterance (the fields of
-///                       Utterance in their order), crc32c u32 of all of that
-/// manifest.jsonl        one JSON line an utterance: id, text, duration, lang, and what else its
-///                       source said; its byte range stands in the record
-/// labels.NAME.bin       token ids made of the texts by a tokenizer: the format stands in
-///                       choir/data/speech/label_file.hpp
-/// report.json           hours, counts, everything left out and why
+///                       Utterance in their order), crc32c u32 of everything before it
+/// manifest.jsonl        one JSON line per utterance: id, text, duration, lang, and the other keys
+///                       of its source; the record holds its byte range
+/// labels.NAME.bin       token ids of the texts; see LabelFile for the format
+/// report.json           hours, counts, and everything left out with its reason
 class AudioCatalog {
  public:
   struct Utterance {
     std::int32_t shard = 0;
     std::uint32_t crc = 0;   ///< crc32c of its samples
-    std::int64_t first = 0;  ///< sample in the shard
+    std::int64_t first = 0;  ///< first sample in the shard
     std::int64_t samples = 0;
-    std::int64_t line = 0;          ///< byte of its line in the manifest ...
+    std::int64_t line = 0;          ///< first byte of its line in the manifest ...
     std::int32_t line_bytes = 0;    ///< ... and its length, newline not included
-    std::int32_t text_letters = 0;  ///< code points of its text
+    std::int32_t text_letters = 0;  ///< length of its text in code points
     friend bool operator==(const Utterance&, const Utterance&) = default;
   };
 
-  /// Local. Reads and checks the index, and the length of the manifest (not the audio). Throws
-  /// DataError: missing (names `choir prepare audio`), truncated, damaged, of another version.
+  /// Local. Reads and checks the index and the length of the manifest, but not the audio. Throws
+  /// DataError if they are missing (the hint names `choir prepare audio`), truncated, damaged, or
+  /// of another version.
   static AudioCatalog open(const std::string& folder);
-  /// Local. Writes index.bin (temporary file, sync, rename): the last act of preparing a folder.
-  /// Throws StorageError.
+  /// Local. Writes index.bin (temporary file, sync, rename), which completes the folder. Throws
+  /// StorageError.
   static void write(const std::string& folder, int sample_rate, int shards,
                     const std::vector<Utterance>& utterances, std::int64_t manifest_bytes,
                     std::uint32_t manifest_crc);
@@ -52,14 +52,15 @@ class AudioCatalog {
   int shards() const { return shards_; }
   std::string shard_path(int shard) const;
   double hours() const;
-  /// Hash of the index; names the state of the data in checkpoints and label files.
+  /// Hash of the index; identifies the state of the data in checkpoints and label files.
   std::uint64_t hash() const { return hash_; }
 
-  /// Local, reads the manifest: the line itself, and its text ("" where the source had none).
+  /// Local. Reads the line of an utterance from the manifest, or its text ("" if the source had
+  /// none).
   std::string line(std::int64_t i) const;
   std::string text(std::int64_t i) const;
 
-  /// To and from bytes, for sending to ranks that then need not read the index.
+  /// Conversion to and from bytes, so that one rank reads the index and sends it to the others.
   std::string serialise() const;
   static AudioCatalog deserialise(std::string_view bytes);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Sound files (WAV, FLAC, OGG, and what else libsndfile reads) to 16-bit samples of one channel at
-// one rate.
+// Decoding of sound files (WAV, FLAC, OGG, and all formats that libsndfile reads) to 16-bit samples
+// of one channel at one rate.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,27 +8,27 @@
 
 namespace choir {
 
-/// Which channel of a recording is used: a number from 0, or one of the two below.
+/// The channel of a recording to use: a number from 0, or one of the two constants below.
 struct ChannelChoice {
-  static constexpr int kUnset = -1;    ///< fine where there is one; AudioError where there are more
-  static constexpr int kAverage = -2;  ///< the mean of all
+  static constexpr int kUnset = -1;    ///< valid for a single channel; AudioError for more
+  static constexpr int kAverage = -2;  ///< the mean of all channels
   int value = kUnset;
   friend bool operator==(const ChannelChoice&, const ChannelChoice&) = default;
 };
-/// "average" or a number from 0, "" is unset; DeckError for anything else.
+/// Parses "average" or a number from 0; "" is unset. Throws DeckError for anything else.
 ChannelChoice channel_choice_of(const std::string& word);
 
 struct Pcm {
   std::vector<std::int16_t> samples;
-  /// Three samples in a row stand at the rail, or some had to be cut to fit 16 bits.
+  /// True if three consecutive samples have the largest magnitude, or some were cut to fit 16 bits.
   bool clipped = false;
 };
 
 /// One open recording. Not thread safe.
 class AudioDecoder {
  public:
-  /// Local. `name` for messages. Throw AudioError {missing_file, empty, unreadable, zero_length};
-  /// DeckError without libsndfile in the build.
+  /// Local. `name` is used in messages. Both throw AudioError {missing_file, empty, unreadable,
+  /// zero_length}, and DeckError in a build without libsndfile.
   static AudioDecoder from_file(const std::string& path);
   static AudioDecoder from_memory(std::vector<char> bytes, const std::string& name);
   ~AudioDecoder();
@@ -39,10 +39,10 @@ class AudioDecoder {
   std::int64_t frames() const;
   double seconds() const { return static_cast<double>(frames()) / rate(); }
 
-  /// Frames [first, first + count) of the recording, brought to `rate`. 16-bit sound of the same
-  /// rate passes bit by bit; anything else goes through fp32 and is rounded to nearest. In order of
-  /// `first`, nothing is decoded twice. Throws AudioError {too_short, not_finite, unreadable,
-  /// channels}.
+  /// Returns frames [first, first + count) of the recording at `rate`. 16-bit sound of the same
+  /// rate is passed through bit for bit; anything else is converted to fp32 and rounded to nearest.
+  /// If calls ascend in `first`, nothing is decoded twice. Throws AudioError {too_short,
+  /// not_finite, unreadable, channels}.
   Pcm read(std::int64_t first, std::int64_t count, ChannelChoice channel, int rate);
 
  private:

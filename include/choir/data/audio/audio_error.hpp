@@ -1,6 +1,6 @@
 #pragma once
-// What can be wrong with an utterance: the kinds that reports count, the error that carries one,
-// and what bad data do to a run.
+// Faults of an utterance: the kinds that reports count, the error that carries one, and the
+// reaction of a run to bad data.
 #include <string>
 #include <string_view>
 
@@ -9,22 +9,22 @@
 namespace choir {
 
 enum class AudioFault {
-  not_json,        ///< a line of a manifest that is not JSON
-  not_utf8,        ///< a text that is not UTF-8
+  not_json,        ///< a line of a manifest is not JSON
+  not_utf8,        ///< a text is not UTF-8
   bad_line,        ///< a key is missing, of the wrong type or impossible
-  refused,         ///< a kind of cut or source that is refused by name
+  refused,         ///< the kind of a cut or source is not supported
   missing_file,    ///< no such file, or no permission
-  missing_member,  ///< not in its archive
-  unreadable,      ///< damaged, or no audio
-  empty,           ///< a file or member of 0 bytes
-  zero_length,     ///< audio without samples
-  not_finite,      ///< NaN or infinite samples
-  too_short,       ///< ends before offset + duration
-  wrong_duration,  ///< not as long as the manifest says
-  wrong_rate,      ///< not of the rate that the manifest says
-  channels,        ///< several channels, and none chosen, or no such channel
+  missing_member,  ///< the archive does not contain the file
+  unreadable,      ///< damaged, or not audio
+  empty,           ///< the file or member has 0 bytes
+  zero_length,     ///< the audio has no samples
+  not_finite,      ///< some samples are NaN or infinite
+  too_short,       ///< the audio ends before offset + duration
+  wrong_duration,  ///< the length differs from that in the manifest
+  wrong_rate,      ///< the sample rate differs from that in the manifest
+  channels,  ///< there are several channels and none was chosen, or the chosen one does not exist
 };
-/// As reports call it: "missing file".
+/// The name in reports, for example "missing file".
 std::string_view name_of(AudioFault fault);
 
 class AudioError : public DataError {
@@ -37,10 +37,10 @@ class AudioError : public DataError {
   AudioFault fault_;
 };
 
-/// A bad utterance or recording ends the run, or is left out, counted and named.
+/// Reaction to a bad utterance or recording: the run stops, or leaves it out, counts and names it.
 enum class OnBad { stop, skip };
-/// Throws DeckError for a name that is none of "stop skip"; `option`: what the user wrote it for,
-/// "data.on_bad" or "--on-bad".
+/// Throws DeckError for a name other than "stop" and "skip". `option` is the option that the user
+/// set, "data.on_bad" or "--on-bad".
 OnBad on_bad_of(std::string_view name, std::string_view option);
 
 }  // namespace choir

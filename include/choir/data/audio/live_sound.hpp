@@ -1,6 +1,6 @@
 #pragma once
-// Sound as it happens: a microphone and a loudspeaker of ALSA, 16-bit samples of one channel. In a
-// build without ALSA both say so when they are opened.
+// Live sound: an ALSA microphone or loudspeaker with 16-bit samples of one channel. A build without
+// ALSA reports an error when a device is opened.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -8,24 +8,24 @@
 
 namespace choir {
 
-/// A device of ALSA ("default", "plughw:1") that was opened in one direction.
+/// An ALSA device ("default", "plughw:1"), opened in one direction.
 class SoundDevice {
  public:
   enum class Direction { capture, playback };
-  /// Local. `buffer` seconds lie between the device and the program at most. StorageError when it
-  /// cannot be opened or does not take `sample_rate`.
+  /// Local. At most `buffer` seconds are buffered between device and program. Throws StorageError
+  /// if the device cannot be opened or does not support `sample_rate`.
   SoundDevice(const std::string& name, Direction direction, int sample_rate, double buffer);
   ~SoundDevice();
   SoundDevice(SoundDevice&&) noexcept;
 
-  /// Local: waits until all of `samples` were recorded. StorageError when the device is gone.
+  /// Local. Waits until all of `samples` are recorded. Throws StorageError if the device is lost.
   void read(std::span<std::int16_t> samples);
-  /// Local: waits while the buffer is full. StorageError as above.
+  /// Local. Waits while the buffer is full. Throws StorageError if the device is lost.
   void write(std::span<const std::int16_t> samples);
-  /// Local: waits until everything that was written was heard.
+  /// Local. Waits until everything that was written has been played.
   void drain();
 
-  /// How often sound was lost, or silence heard, because the program came too late.
+  /// Number of times that sound was lost or silence was played because the program was too late.
   std::int64_t gaps() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Manifests of speech to a folder of packed audio (choir/data/audio/audio_catalog.hpp).
+// Preparation of a folder of packed audio (see AudioCatalog) from manifests of speech.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,9 +15,9 @@ namespace choir {
 struct PrepareAudioOptions {
   ManifestOptions manifest;
   int sample_rate = 16000;
-  ChannelChoice channel;      ///< where the manifest does not say
-  double shard_minutes = 30;  ///< of audio in a shard, as planned; at least an utterance
-  bool stop_on_bad = true;    ///< else bad utterances are left out, up to bad_cap of all
+  ChannelChoice channel;      ///< channel of lines that name none
+  double shard_minutes = 30;  ///< planned audio per shard, at least one utterance
+  bool stop_on_bad = true;    ///< if false, bad utterances are left out, up to a share of bad_cap
   double bad_cap = 0.01;
 };
 
@@ -28,22 +28,22 @@ struct PrepareAudioSummary {
   std::int64_t without_text = 0, clipped = 0, resampled = 0;
   std::int64_t left_out = 0;
   double hours_left_out = 0;
-  std::map<std::string, std::int64_t> reasons;  ///< of what was left out
-  std::vector<std::string> examples;            ///< of what was left out, a few
-  bool there_before = false;                    ///< finished by an earlier run
-  double seconds = 0;                           ///< of this run
-  double audio_seconds = 0;                     ///< decoded by this run, as planned
+  std::map<std::string, std::int64_t> reasons;  ///< counts of the reasons for leaving out
+  std::vector<std::string> examples;            ///< a few utterances that were left out
+  bool there_before = false;                    ///< an earlier run had finished it
+  double seconds = 0;                           ///< wall time of this run
+  double audio_seconds = 0;  ///< planned duration of the audio that this run decoded
   double hours() const { return static_cast<double>(samples) / sample_rate / 3600; }
-  /// A few lines for people.
+  /// A few lines for the user.
   std::string to_string() const;
 };
 
-/// Collective over `world`; the ranks share the decoding, shard by shard, and the bytes written do
-/// not depend on how many there are. A run that is killed is continued by the same call: shards
-/// that are finished stay (the same entries and options, files of the same size and time). The
-/// folder opens as an AudioCatalog only when all of it is there. A folder with anything else in it
-/// is refused. Throws DataError: a bad utterance (AudioError) unless they are skipped, more than
-/// bad_cap of them, nothing left; DeckError: options; StorageError.
+/// Collective over `world`. The ranks share the decoding by shards; the bytes written do not depend
+/// on their number. The same call continues a run that was killed: finished shards stay (same
+/// entries and options, files of the same size and time). The folder opens as an AudioCatalog only
+/// when it is complete. A folder with any other content is refused. Throws DataError for a bad
+/// utterance (AudioError) unless they are skipped, for a share of bad utterances above bad_cap, and
+/// if no utterance is left; DeckError for options; StorageError.
 PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
                                   const std::vector<std::string>& manifests,
                                   const std::string& folder, const PrepareAudioOptions& options);

@@ -1,5 +1,5 @@
 #pragma once
-// WAV files of 16-bit samples of one channel, written piece by piece.
+// A writer of WAV files with 16-bit samples of one channel, which may be appended in parts.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -7,15 +7,15 @@
 
 namespace choir {
 
-/// Writes under a temporary name; finish() makes the file appear under `path`. Destroyed without
-/// finish(), nothing remains. Local; throws StorageError when the disk refuses.
+/// Writes under a temporary name; finish() renames the file to `path`. If it is destroyed before
+/// finish(), nothing remains. Local. Throws StorageError if writing fails.
 class WavWriter {
  public:
   WavWriter(const std::string& path, int sample_rate);
   ~WavWriter();
   WavWriter(WavWriter&&) noexcept;
 
-  /// StorageError beyond 2^31 - 19 samples, which is all that a WAV file holds.
+  /// Throws StorageError beyond 2^31 - 19 samples, the capacity of a WAV file.
   void append(std::span<const std::int16_t> samples);
   std::int64_t samples() const;
   void finish();

@@ -1,34 +1,36 @@
 #pragma once
-// Frames that overlap to a waveform, as a model makes them that has learnt their phases.
+// Overlap-add of frames to a waveform, for models that learn the phases of their frames.
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace choir {
 
-/// 16-bit samples of a wave in [-1, 1); what is beyond is cut.
+/// Converts a wave in [-1, 1) to 16-bit samples; values beyond are clipped.
 std::vector<std::int16_t> pcm_of(std::span<const float> wave);
 
 /// A stream of frames: sample s is the sum over r of frame r at s - r hop + lead, in the order of
-/// r, so the same however the frames were cut into pushes. Not thread safe.
+/// r, so the result does not depend on how the frames are divided into pushes. Not thread-safe.
 class OverlapAdd {
  public:
-  /// Error unless 0 <= lead < frame and 1 <= hop <= frame - lead.
+  /// Throws Error unless 0 <= lead < frame and 1 <= hop <= frame - lead.
   OverlapAdd(std::int64_t frame, std::int64_t hop, std::int64_t lead);
 
-  /// So many samples behind the end of the frames pushed does the sound end that came out.
+  /// Number of samples by which the output lags behind the end of the pushed frames.
   std::int64_t delay() const { return lead_; }
-  /// Local. frames [n, frame]; samples that are finished, hop for each frame but for the delay.
+  /// Local. Adds frames [n, frame] and returns the samples that are final: hop per frame, less the
+  /// delay.
   std::vector<std::int16_t> push(std::span<const float> frames);
-  /// Local. The rest, so that all frames have hop samples each; a new stream begins.
+  /// Local. Returns the remaining samples, so that all frames have hop samples each, and begins a
+  /// new stream.
   std::vector<std::int16_t> finish();
 
  private:
   std::vector<std::int16_t> take(std::int64_t samples);
 
   std::int64_t frame_, hop_, lead_;
-  std::int64_t pushed_ = 0, taken_ = 0;  ///< frames, samples
-  std::vector<float> sums_;              ///< from sample taken_ on
+  std::int64_t pushed_ = 0, taken_ = 0;  ///< number of frames, of samples
+  std::vector<float> sums_;              ///< sums from sample taken_ on
 };
 
 }  // namespace choir

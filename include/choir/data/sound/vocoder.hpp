@@ -1,6 +1,7 @@
 #pragma once
-// Log-mel rows to a waveform that can be heard: powers of bins from those of bands, and phases that
-// fit them by fast Griffin-Lim (Perraudin, Balazs, Sondergaard 2013). No model, nothing learned.
+// Conversion of log-mel rows to a waveform: powers of bins are estimated from those of bands, and
+// phases by fast Griffin-Lim (Perraudin, Balazs, Sondergaard 2013). There is no model and nothing
+// is learned.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,39 +11,43 @@
 
 namespace choir {
 
-/// Per second of sound at hop 160: 100 rows, each with 15 updates of 2 k FLOP and 2 iterations + 1
-/// transforms of `fft` points on (block + look_ahead) / block as many rows: 2,550 with what stands
-/// here, 8,500 for a recording (see vocode()). A look-ahead of 0, 4, 8, 32 rows gives speech whose
-/// rows are true a STOI of 0.959, 0.966, 0.971, 0.975; all frames of a recording at once, 0.962.
+/// Cost per second of sound at hop 160: 100 rows, each with 15 updates of 2 k FLOP and 2 iterations
+/// + 1 transforms of `fft` points on (block + look_ahead) / block as many rows, that is 2,550
+/// transforms with these defaults and 8,500 for a recording (see vocode()). A look-ahead of 0, 4,
+/// 8, 32 rows gives speech with exact rows a STOI of 0.959, 0.966, 0.971, 0.975; processing all
+/// frames of a recording at once gives 0.962.
 struct VocoderOptions {
-  ops::MelOptions mel;  ///< of the rows; their preemphasis must be 0, dither does not matter
+  ops::MelOptions mel;  ///< features of the rows; preemphasis must be 0, dither is ignored
   /// Row t is the spectrum around sample t hop + centre, 0 ... hop.
   std::int64_t centre = 0;
-  int updates = 15;  ///< of the powers, see src/data/sound/mel_inversion.hpp
+  int updates = 15;  ///< updates of the powers; see MelInversion
   int iterations = 8;
   double momentum = 0.99;
-  /// Rows that are worked on together: their phases are found, then fixed. 8 is a frame of 80 ms.
+  /// Rows that are processed together: their phases are found, then fixed. 8 rows are a frame of 80
+  /// ms.
   std::int64_t block = 8;
-  /// Rows behind a block that are seen before its phases are fixed.
+  /// Rows after a block that are known before its phases are fixed.
   std::int64_t look_ahead = 4;
-  std::uint64_t seed = 0;  ///< of the phases that it begins with
+  std::uint64_t seed = 0;  ///< seed of the initial phases
 };
 
-/// A stream of rows. What comes out depends on all the rows that came in, never on how they were
-/// cut; the memory is that of a block, whatever the length. Not thread safe.
+/// A stream of rows. The output depends on all rows pushed, but not on how they are divided into
+/// pushes; the memory is that of a block, whatever the length. Not thread-safe.
 class Vocoder {
  public:
-  /// Throws DeckError: options that are none, rows with preemphasis.
+  /// Throws DeckError for invalid options, and for rows with preemphasis.
   explicit Vocoder(const VocoderOptions& options);
   ~Vocoder();
   Vocoder(Vocoder&&) noexcept;
 
-  /// So many samples behind the end of the rows pushed (whole blocks of them) does the sound end
-  /// that came out: look_ahead rows and half a window less `centre`.
+  /// Number of samples by which the output lags behind the end of the pushed rows (whole blocks):
+  /// look_ahead rows and half a window less `centre`.
   std::int64_t delay() const;
-  /// Local. rows [n, mels]; 16-bit samples that are finished, hop for each row but for the delay.
+  /// Local. Adds rows [n, mels] and returns the 16-bit samples that are final: hop per row, less
+  /// the delay.
   std::vector<std::int16_t> push(std::span<const float> rows);
-  /// Local. The rest, so that all rows have hop samples each; a new stream begins.
+  /// Local. Returns the remaining samples, so that all rows have hop samples each, and begins a new
+  /// stream.
   std::vector<std::int16_t> finish();
 
  private:
@@ -50,9 +55,9 @@ class Vocoder {
   std::unique_ptr<State> state_;
 };
 
-/// Rows of look-ahead where nobody waits.
+/// Rows of look-ahead for recordings, whose latency does not matter.
 inline constexpr std::int64_t kLookAheadOfRecordings = 32;
-/// Local. All rows [T, mels] of a recording with that look-ahead: T hop samples.
+/// Local. Converts all rows [T, mels] of a recording with that look-ahead to T hop samples.
 std::vector<std::int16_t> vocode(VocoderOptions options, std::span<const float> rows);
 
 }  // namespace choir

@@ -1,5 +1,5 @@
 #pragma once
-// Texts that a model made against those it should have made, as counts over a corpus. Pure.
+// Scores of generated texts against reference texts, as counts over a corpus. Pure.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -19,7 +19,8 @@ struct AnswerScores {
   void add(std::string_view reference, std::string_view answer);
   AnswerScores& operator+=(const AnswerScores& other);
   double exact_match() const { return static_cast<double>(exact) / static_cast<double>(answers); }
-  /// To be summed over ranks: of_integers(the sum of integers()) is their sum.
+  /// The counts as integers, for sums over ranks: of_integers() of summed integers() gives the
+  /// summed scores.
   std::vector<std::int64_t> integers() const;
   static AnswerScores of_integers(std::span<const std::int64_t> integers);
   friend bool operator==(const AnswerScores&, const AnswerScores&) = default;

@@ -1,6 +1,6 @@
 #pragma once
-// What a deck says of where samples come from, whatever the model: data.input_cfg, data.validation
-// and data.shard_seed as values.
+// The data sources that a deck names, for any model: values of data.input_cfg, data.validation and
+// data.shard_seed.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,35 +13,37 @@
 
 namespace choir {
 
-/// Local. data.input_cfg itself where it is JSON, else what the file that it names holds; "" where
-/// it is empty. DeckError for a file that cannot be read, or is YAML.
+/// Local. Returns data.input_cfg itself if it is JSON, else the contents of the file that it names;
+/// "" if it is empty. Throws DeckError for an unreadable file and for YAML.
 std::string input_cfg_text(const std::string& input_cfg);
 
-/// Pure. The blend of data.input_cfg, of which `text` is input_cfg_text(), or else the folders of
-/// data.train. `temperature`: of levels that have none of their own. Throws DeckError.
+/// Pure. Returns the blend of data.input_cfg, whose contents (see input_cfg_text()) are `text`, or
+/// the folders of data.train if there is none. `temperature` applies to levels without one of their
+/// own. Throws DeckError.
 SpeechMix blend_of(const std::string& input_cfg, const std::string& text,
                    const std::vector<std::string>& train, double temperature);
-/// Collective over `world`: the same, and rank 0 alone reads the file. Throws on all ranks.
+/// Collective over `world`. The same, but only rank 0 reads the file. Throws on all ranks.
 SpeechMix open_blend(Communicator& world, const std::string& input_cfg,
                      const std::vector<std::string>& train, double temperature);
 
-/// Collective over `world`: speech_order_seed(), the same on all ranks also for "randomized".
+/// Collective over `world`. Returns speech_order_seed(), equal on all ranks even for "randomized".
 std::uint64_t open_order_seed(Communicator& world, const std::string& shard_seed,
                               std::uint64_t run_seed);
 
-/// What a validation set may say beside limit=N depends on the family.
+/// The options of a validation set that a family supports beside limit=N.
 struct EvalWords {
   bool durations = false;  ///< batch_duration, min_duration, max_duration
   bool tags = false;       ///< tag.NAME, and lists with tags
 };
 
-/// A value of data.validation: "FOLDER[,FOLDER...] [limit=N] [batch_duration=S] [min_duration=S]
-/// [max_duration=S] [tag.NAME=VALUE]", as far as `legal`. In place of the folders may stand a JSON
-/// list as in data.input_cfg, without weights: so each folder has tags of its own. DeckError.
+/// Parses a value of data.validation: "FOLDER[,FOLDER...] [limit=N] [batch_duration=S]
+/// [min_duration=S] [max_duration=S] [tag.NAME=VALUE]", restricted to the `legal` options. A JSON
+/// list as in data.input_cfg, but without weights, may replace the folders, so that each folder has
+/// its own tags. Throws DeckError.
 SpeechEvalSet eval_set_of(const std::string& name, const std::string& text, EvalWords legal);
 
-/// Validation sets: those of data.val, called as their folders, then those of data.validation.
-/// DeckError as above, and for two of one name.
+/// Returns the sets of data.val, named after their folders, then the sets of data.validation.
+/// Throws DeckError as above, and for two sets of the same name.
 std::vector<SpeechEvalSet> eval_sets_of(const std::vector<std::string>& val,
                                         const std::map<std::string, std::string>& validation,
                                         EvalWords legal);

@@ -9,29 +9,32 @@
 
 namespace choir {
 
-/// What BLEU needs of any number of pairs. All members are sums, so that counts of ranks are added
-/// member by member; the score is that of the sums, never a mean of scores.
+/// Counts for the BLEU score of any number of pairs. All members are sums, so counts of several
+/// ranks are added member by member. The score is computed from the sums; it is never a mean of
+/// scores.
 struct BleuCounts {
   static constexpr int kOrders = 4;
-  std::array<std::int64_t, kOrders> correct{}, total{};  ///< n-grams, clipped to the reference's
-  std::int64_t hypothesis = 0, reference = 0;            ///< tokens
+  std::array<std::int64_t, kOrders> correct{},
+      total{};  ///< n-grams; the correct ones are clipped to the count in the reference
+  std::int64_t hypothesis = 0, reference = 0;  ///< tokens
 
-  /// 0 to 100, of the corpus. Orders with n-grams but no correct one are smoothed: the k-th of them
-  /// counts 1 / (2^k total). 0 where an order has no n-grams at all.
+  /// BLEU of the corpus, 0 to 100. Orders that have n-grams but no correct one are smoothed: the
+  /// k-th such order counts 1 / (2^k total). The score is 0 if an order has no n-grams at all.
   double score() const;
-  /// The same over the orders that a short text has (for single sentences).
+  /// The same, computed only over the orders that a short text has (for single sentences).
   double sentence_score() const;
-  /// exp(1 - reference / hypothesis) where the hypothesis is shorter, else 1.
+  /// exp(1 - reference / hypothesis) if the hypothesis is shorter than the reference, else 1.
   double brevity_penalty() const;
   BleuCounts& operator+=(const BleuCounts& other);
   friend bool operator==(const BleuCounts&, const BleuCounts&) = default;
 };
 
-/// Tokens of mteval-v13a: punctuation and symbols apart, periods and commas but between digits,
-/// a dash behind a digit.
+/// Tokens as in mteval-v13a: punctuation and symbols are tokens of their own, except periods and
+/// commas between digits; a dash after a digit is a token.
 std::vector<std::string> bleu_tokens(std::string_view text);
 BleuCounts bleu_counts(std::string_view reference, std::string_view hypothesis);
-/// Whether both are equal but for white space at the ends and how much of it is within.
+/// True if both texts are equal apart from white space at the ends and the amount of white space
+/// inside.
 bool exact_match(std::string_view reference, std::string_view hypothesis);
 
 }  // namespace choir

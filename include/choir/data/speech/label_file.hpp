@@ -1,6 +1,6 @@
 #pragma once
-// Token ids of the texts of a folder of packed speech, beside the audio, so that another tokenizer
-// does not repack it: labels.NAME.bin.
+// Label files, labels.NAME.bin: the token ids of the texts of a folder of packed speech. They lie
+// beside the audio, so another tokenizer does not require packing it again.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,31 +12,32 @@ namespace choir {
 class LabelFile {
  public:
   LabelFile() : offsets_{0} {}
-  /// For those who do not ask what is said in so many utterances: no ids, of no vocabulary.
+  /// Empty labels for `utterances` utterances and no vocabulary, for readers that need no texts.
   static LabelFile none(std::int64_t utterances);
-  /// FOLDER/labels.NAME.bin. Throws DeckError for a name with other characters than letters,
-  /// digits, '_' and '-'.
+  /// Returns FOLDER/labels.NAME.bin. Throws DeckError for a name with characters other than
+  /// letters, digits, '_' and '-'.
   static std::string path(const std::string& folder, const std::string& name);
-  /// Local. labels.NAME.bin of the folder; `catalog_hash`: of the catalog it must belong to. Throws
-  /// DataError: missing (names `choir prepare tokens`), damaged, of another catalog.
+  /// Local. Reads labels.NAME.bin of the folder; `catalog_hash` is the hash of the catalog that it
+  /// must belong to. Throws DataError if the file is missing (the hint names `choir prepare
+  /// tokens`), damaged, or belongs to another catalog.
   static LabelFile open(const std::string& folder, const std::string& name,
                         std::uint64_t catalog_hash);
-  /// Local. Writes it (temporary file, rename). `utterances`: ids of every utterance; an utterance
-  /// that the tokenizer cannot write has `bad` set.
+  /// Local. Writes the file under a temporary name and renames it. `utterances` holds the ids of
+  /// every utterance; `bad` is set for an utterance whose text the tokenizer cannot encode.
   static void write(const std::string& folder, const std::string& name, std::uint64_t catalog_hash,
                     std::uint64_t tokenizer_hash, std::int64_t vocab_size,
                     const std::vector<std::vector<std::int32_t>>& utterances,
                     const std::vector<bool>& bad);
 
-  /// Utterances, those without labels included.
+  /// Number of utterances, including those without labels.
   std::int64_t size() const { return static_cast<std::int64_t>(offsets_.size()) - 1; }
-  std::int64_t vocab_size() const { return vocab_size_; }  ///< without the blank
+  std::int64_t vocab_size() const { return vocab_size_; }  ///< excludes the blank
   std::uint64_t tokenizer_hash() const { return tokenizer_hash_; }
   std::span<const std::int32_t> operator[](std::int64_t i) const;
-  /// Its text has characters outside the vocabulary: no labels.
+  /// True if the text has characters outside the vocabulary, so that there are no labels.
   bool bad(std::int64_t i) const { return bad_[static_cast<std::size_t>(i)]; }
 
-  /// To and from bytes, for sending to ranks that then need not read the file.
+  /// Conversion to and from bytes, so that one rank reads the file and sends it to the others.
   std::string serialise() const;
   static LabelFile deserialise(std::string_view bytes);
 

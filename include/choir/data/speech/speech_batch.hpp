@@ -1,5 +1,5 @@
 #pragma once
-// A micro-batch of speech: views of memory that somebody else owns.
+// A micro-batch of speech (views of memory) and the buffer that owns such memory.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,48 +11,48 @@
 namespace choir {
 
 struct SpeechBatch {
-  TensorView audio;          ///< [B, S] i16 PCM (held as u16), 0 from a row's length on
-  TensorView audio_lengths;  ///< [B] i32, samples; 0: a row of padding
-  TensorView frame_lengths;  ///< [stages + 1, B] i32: SpeechFrames::after of each stage
-  TensorView sample_ids;     ///< [B] i64: one number for each (source, epoch, utterance)
-  TensorView labels;         ///< [B, U] i32, kIgnoredTarget from a row's length on
+  TensorView audio;          ///< [B, S] i16 PCM (stored as u16), zero beyond the length of a row
+  TensorView audio_lengths;  ///< [B] i32, samples; 0 in a row of padding
+  TensorView frame_lengths;  ///< [stages + 1, B] i32: SpeechFrames::after for each stage
+  TensorView sample_ids;     ///< [B] i64: a number that is unique for (source, epoch, utterance)
+  TensorView labels;         ///< [B, U] i32, kIgnoredTarget beyond the length of a row
   TensorView label_lengths;  ///< [B] i32
 
-  std::span<const SpeechRow> rows;  ///< what they are; none in an empty micro-batch (B = 1)
-  std::int64_t step = 0;            ///< since the start of training
-  std::int64_t micro_batch = 0;     ///< global, of the step; of the set in evaluation
-  std::int64_t targets = 0;         ///< labels of this micro-batch
-  /// Labels of all micro-batches of the step on all ranks: what sums of losses are divided by.
-  /// Labels of utterances that turned out to be damaged count, though they add nothing.
+  std::span<const SpeechRow> rows;  ///< its utterances; none in an empty micro-batch (B = 1)
+  std::int64_t step = 0;            ///< steps since the start of training
+  std::int64_t micro_batch = 0;  ///< global index within the step, or within the set in evaluation
+  std::int64_t targets = 0;      ///< labels of this micro-batch
+  /// Labels of all micro-batches of the step on all ranks: the divisor of summed losses. It
+  /// includes the labels of utterances that turn out to be damaged, although they add no loss.
   std::int64_t step_targets = 0;
-  std::int64_t samples = 0;             ///< of audio, without padding
-  const SpeechCursor* after = nullptr;  ///< where the next step begins: what a checkpoint keeps
+  std::int64_t samples = 0;             ///< audio samples without padding
+  const SpeechCursor* after = nullptr;  ///< start of the next step, which a checkpoint stores
 };
 
 /// Memory of one batch, and a batch of views of it.
 class SpeechBatchBuffer {
  public:
-  /// `shapes`: the largest there will be. With `whole` a batch is padded, by rows without sound
-  /// too, to the first of them that holds it.
+  /// `shapes` are the largest shapes that will occur. With `whole`, a batch is padded (also with
+  /// empty rows) to the first shape that can hold it.
   SpeechBatchBuffer(std::span<const SpeechShape> shapes, const SpeechFrames& frames,
                     bool whole = false);
   SpeechBatchBuffer(const SpeechBatchBuffer&) = delete;
   SpeechBatchBuffer& operator=(const SpeechBatchBuffer&) = delete;
 
-  /// Everything but the audio, which is left as it was: shapes, lengths, labels, ids.
+  /// Fills everything except the audio, which stays as it is: shapes, lengths, labels, ids.
   void lay_out(std::span<const SpeechRow> rows, const SpeechCorpus& corpus);
-  /// A row without sound or labels: what a damaged utterance becomes.
+  /// Makes a row empty: no audio, no labels. Used for damaged utterances.
   void empty_row(std::int64_t row);
   std::size_t bytes() const;
   SpeechBatch batch;
-  /// Kept for `batch`.
+  /// Memory behind `batch.rows` and `batch.after`.
   std::vector<SpeechRow> rows;
   SpeechCursor after;
 
  private:
   void set_lengths(std::int64_t row, std::int64_t samples, std::int64_t labels);
 
-  /// [B, S, U] of a batch of these rows.
+  /// The shape [B, S, U] of a batch of these rows.
   SpeechShape shape_of(std::span<const SpeechRow> of) const;
 
   SpeechFrames frames_;

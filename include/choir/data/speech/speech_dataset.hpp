@@ -1,5 +1,6 @@
 #pragma once
-// The speech of a run, opened: training micro-batches read ahead, validation sets, shapes.
+// The opened speech data of a run: training micro-batches that are read ahead, validation sets, and
+// their shapes.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,60 +11,61 @@
 
 namespace choir {
 
-/// Validation data with a name and options of its own.
+/// A validation set with its own name and options.
 struct SpeechEvalSet {
   std::string name;
   std::vector<std::string> folders;
-  SpeechFilter filter;        ///< none by default: all that was said is judged
-  double batch_duration = 0;  ///< seconds; 0: that of training
-  std::int64_t limit = 0;     ///< at most so many utterances, evenly spread; 0: all
-  /// The tags of each folder, by which results are told apart; or empty: none has any.
+  SpeechFilter filter;        ///< no filter by default: every utterance is scored
+  double batch_duration = 0;  ///< seconds; 0: the value of training
+  std::int64_t limit = 0;     ///< maximum number of utterances, evenly spread; 0: all
+  /// The tags of each folder, by which results are grouped; empty if no folder has tags.
   std::vector<std::map<std::string, std::string>> tags{};
 };
 
-/// Its folders, with the tags of each.
+/// The folders of a set with their tags.
 std::vector<SpeechLeaf> leaves_of(const SpeechEvalSet& set);
 
 struct SpeechDataConfig {
-  SpeechMix train;  ///< without inputs: only validation sets are opened
+  SpeechMix train;  ///< if it has no inputs, only validation sets are opened
   std::vector<SpeechEvalSet> eval;
   std::string labels;                ///< NAME of labels.NAME.bin in every folder; "": none
-  int sample_rate = 0;               ///< of the model; 0: that of the data
-  std::uint64_t tokenizer_hash = 0;  ///< of the checkpoint; 0: any
-  std::int64_t vocab_size = 0;       ///< of the model, without the blank; 0: that of the data
+  int sample_rate = 0;               ///< sample rate of the model; 0: the rate of the data
+  std::uint64_t tokenizer_hash = 0;  ///< tokenizer of the checkpoint; 0: any
+  std::int64_t vocab_size = 0;  ///< vocabulary of the model without the blank; 0: that of the data
   SpeechFrames frames;
-  SpeechFilter filter;  ///< of training
+  SpeechFilter filter;  ///< filter of the training data
   OnBad on_bad = OnBad::stop;
-  double bad_cap = 0.01;  ///< share of utterances that may be bad with skip
+  double bad_cap = 0.01;  ///< largest share of bad utterances with OnBad::skip
   std::int64_t verify_bytes = std::int64_t{1} << 30;  ///< see SpeechCorpusOptions
   SpeechBucketOptions batching;
-  std::int64_t window = 4096;    ///< utterances that buckets are made of
+  std::int64_t window = 4096;    ///< utterances that are sorted into buckets together
   std::uint64_t order_seed = 0;  ///< speech_order_seed()
   ReaderOptions reader;
-  /// Ranks that take the same samples, of which rank 0 reads and tells the others; nullptr: each
-  /// reads. Must outlive the data set.
+  /// Ranks that take the same samples; rank 0 reads them and sends them to the others. With nullptr
+  /// each rank reads. Must outlive the data set.
   Communicator* peers = nullptr;
-  int slots = 2;  ///< batches held at a time; 1: read when asked for. See ReadAhead
+  int slots = 2;  ///< batches in memory; with 1 a batch is read when requested; see ReadAhead
 };
 
-/// Which micro-batches a rank asks for: `places` in every step, from number `first` on every
-/// `stride`-th; those from `micro_batches` on are empty.
+/// The micro-batches that a rank requests: `places` in every step, every `stride`-th from index
+/// `first` on; those from `micro_batches` on are empty.
 struct SpeechOrder {
   SpeechCursor from;
-  std::int64_t micro_batches = 1;  ///< of a step, global
+  std::int64_t micro_batches = 1;  ///< global micro-batches of a step
   std::int64_t first = 0;
   std::int64_t places = 1;
   std::int64_t stride = 1;
 
-  /// Rank r of d owns ceil(micro_batches / d) places, contiguous.
+  /// Rank r of d owns ceil(micro_batches / d) contiguous places.
   static SpeechOrder of_rank(SpeechCursor from, std::int64_t micro_batches, int rank, int ranks);
 };
 
 class SpeechDataset {
  public:
   /// Collective over `comm` (one rank for each part of the batch), which must outlive the data set,
-  /// and over config.peers. One rank looks at the file system and tells the others. Throws on all
-  /// ranks: DataError (files, rates, vocabularies, bad utterances), DeckError (settings).
+  /// and over config.peers. One rank scans the file system and sends the result to the others.
+  /// Throws on all ranks: DataError (files, rates, vocabularies, bad utterances), DeckError
+  /// (settings).
   static std::unique_ptr<SpeechDataset> open(Communicator& comm, const SpeechDataConfig& config);
   /// Collective.
   ~SpeechDataset();
@@ -73,46 +75,48 @@ class SpeechDataset {
   std::int64_t vocab_size() const;  ///< without the blank
   std::uint64_t tokenizer_hash() const;
   int sample_rate() const;
-  std::int64_t utterances() const;  ///< that training draws from
-  double hours() const;             ///< of them
-  const SpeechSift& sift() const;   ///< what training leaves out, and why
+  std::int64_t utterances() const;  ///< utterances that training draws from
+  double hours() const;             ///< hours of those utterances
+  const SpeechSift& sift() const;   ///< utterances that training leaves out, with reasons
   const SpeechSampler& sampler() const;
   const SpeechPadding& padding() const;
-  /// The folders of training; `leaf` of a row counts them.
+  /// The folders of training; the `leaf` of a row is an index into them.
   const std::vector<SpeechSource>& sources() const;
-  /// No micro-batch of training, of validation, is larger than one of these in all three.
+  /// Upper bounds of the micro-batches of training and of validation; see SpeechShape.
   const std::vector<SpeechShape>& shapes() const;
   const std::vector<SpeechShape>& eval_shapes() const;
-  /// Lines: folders with their shares, what was left out, buckets, padding beside that of naive
-  /// batching, validation sets, reader.
+  /// Lines about folders with their shares, utterances left out, buckets, padding compared with
+  /// naive batching, validation sets, and the reader.
   std::string to_string() const;
   std::vector<std::pair<std::string, std::string>> hints() const;
-  std::size_t bytes() const;  ///< of host memory held by this rank for batches and readers
+  std::size_t bytes() const;  ///< host memory of this rank for batches and readers
 
-  /// Collective. Begins reading ahead; called again (a new order) it starts anew. A step at the
-  /// cursor of a SpeechBatch::after continues bit for bit.
+  /// Collective. Starts reading ahead; another call (a new order) starts over. A step that begins
+  /// at the cursor of a SpeechBatch::after continues bit for bit.
   void start_training(const SpeechOrder& order);
-  /// This rank's next training micro-batch; holds until slots - 1 further calls. All ranks must ask
-  /// equally often. Throws on all ranks what failed on one.
+  /// Returns this rank's next training micro-batch, valid until slots - 1 further calls. All ranks
+  /// must call it equally often. A failure on one rank is thrown on all ranks.
   const SpeechBatch& next();
-  /// Seconds spent in next() since the start: time that reading was not hidden.
+  /// Seconds spent in next() since the start, that is the time by which reading delayed training.
   double wait_seconds() const;
-  /// Lines about utterances found damaged since the last call, on ranks that read; each utterance
-  /// once.
+  /// Lines about utterances found damaged since the last call, on ranks that read. Each utterance
+  /// is reported once.
   std::vector<std::string> take_warnings();
 
-  /// Evaluation. The micro-batches of a set hold each utterance once, longest first, whatever the
-  /// number of ranks; in call c rank r gets micro-batch c * ranks + r, an empty one past the end.
+  /// Evaluation. The micro-batches of a set contain each utterance once, longest first, for any
+  /// number of ranks. In call c, rank r gets micro-batch c * ranks + r, or an empty one past the
+  /// end.
   int eval_sets() const;
   const std::string& eval_name(int set) const;
   const SpeechSift& eval_sift(int set) const;
   std::int64_t eval_utterances(int set) const;
   std::int64_t eval_calls(int set) const;
-  /// Collective; the batch holds until the next call. Its step_targets are those of the set.
+  /// Collective. The batch is valid until the next call. Its step_targets are those of the whole
+  /// set.
   const SpeechBatch& eval_batch(int set, std::int64_t call);
-  /// What was said in a row of an eval batch. Local.
+  /// Local. The reference text of a row of an eval batch.
   const std::string& eval_text(int set, const SpeechRow& row) const;
-  /// The folders of a set; `leaf` of a row counts them.
+  /// The folders of a set; the `leaf` of a row is an index into them.
   const std::vector<SpeechLeaf>& eval_leaves(int set) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Which utterances micro-batch j of step s holds: a function of the seed, the data and a position
-// of a few integers, the same for any number of ranks.
+// The utterances of micro-batch j of step s, as a function of the seed, the data and a position of
+// a few integers. It is the same for any number of ranks.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,15 +10,15 @@
 
 namespace choir {
 
-/// Where a step begins.
+/// The start of a step.
 struct SpeechCursor {
   std::int64_t window = 0;
-  std::int64_t offset = 0;          ///< micro-batches of the window that are used up
-  std::vector<std::int64_t> drawn;  ///< of each pool before the window
+  std::int64_t offset = 0;          ///< micro-batches of the window that are already used
+  std::vector<std::int64_t> drawn;  ///< draws of each pool before the window
   friend bool operator==(const SpeechCursor&, const SpeechCursor&) = default;
 
-  /// To and from the integers that a checkpoint keeps. of_integers throws DataError for a number of
-  /// pools other than `pools`.
+  /// Conversion to and from the integers that a checkpoint stores. of_integers() throws DataError
+  /// unless they belong to `pools` pools.
   std::vector<std::int64_t> to_integers() const;
   static SpeechCursor of_integers(std::span<const std::int64_t> integers, int pools);
 };
@@ -26,9 +26,9 @@ struct SpeechCursor {
 /// The global micro-batches of a step.
 struct SpeechStep {
   std::vector<SpeechRow> rows;
-  std::vector<std::int64_t> begins;  ///< of each micro-batch in `rows`, and the end
-  SpeechCursor after;                ///< where the next step begins
-  std::int64_t targets = 0;          ///< labels of all rows
+  std::vector<std::int64_t> begins;  ///< first row of each micro-batch, and the end
+  SpeechCursor after;                ///< start of the next step
+  std::int64_t targets = 0;          ///< number of labels of all rows
 
   std::int64_t micro_batches() const { return static_cast<std::int64_t>(begins.size()) - 1; }
   std::span<const SpeechRow> micro_batch(std::int64_t j) const {
@@ -38,17 +38,17 @@ struct SpeechStep {
   }
 };
 
-/// The micro-batches of one window, and what planning them needs.
+/// The micro-batches of one window, with the working memory of their planning.
 struct SpeechWindow {
   struct Part {
     std::int64_t first = 0, count = 0;
   };
   std::int64_t number = -1;
-  std::vector<SpeechRow> rows;      ///< by bucket; behind them once more in the order of the draws
+  std::vector<SpeechRow> rows;      ///< sorted by bucket, then in the order of the draws
   std::vector<Part> parts;          ///< micro-batches in the order of use
-  std::vector<Part> cut;            ///< ... in the order of `rows`
-  std::vector<std::int64_t> ends;   ///< of each bucket in `rows`
-  std::vector<std::int64_t> drawn;  ///< of each pool, the window included
+  std::vector<Part> cut;            ///< micro-batches in the order of `rows`
+  std::vector<std::int64_t> ends;   ///< end of each bucket in `rows`
+  std::vector<std::int64_t> drawn;  ///< draws of each pool, including the window
 
   std::span<const SpeechRow> part(std::int64_t j) const {
     const Part& p = parts[static_cast<std::size_t>(j)];
@@ -57,24 +57,24 @@ struct SpeechWindow {
   }
 };
 
-/// The draws of a blend are cut into windows of a fixed number of utterances. The utterances of a
-/// window go to their buckets in the order of the draws; each bucket is cut into micro-batches as
-/// long as they fit (SpeechBuckets), what remains of it at the end of the window being a smaller
-/// one; the micro-batches of the window are put in the order of a keyed permutation of (seed,
-/// window). So every draw is in exactly one micro-batch. The micro-batches of all windows, one
-/// behind the other, are cut into steps of equal number.
+/// Plans micro-batches. The draws of a blend are cut into windows of a fixed number of utterances.
+/// The utterances of a window are distributed to their buckets in the order of the draws. Each
+/// bucket is cut into micro-batches that hold as many utterances as fit (SpeechBuckets); the rest
+/// of a bucket at the end of the window is a smaller micro-batch. A keyed permutation of (seed,
+/// window) orders the micro-batches of the window. So every draw is in exactly one micro-batch. The
+/// sequence of the micro-batches of all windows is cut into steps of equal number.
 class SpeechSampler {
  public:
-  /// `window`: utterances of a window.
+  /// `window` is the number of utterances in a window.
   SpeechSampler(SpeechBlend blend, SpeechBuckets buckets, std::int64_t window, std::uint64_t seed);
 
   const SpeechBlend& blend() const { return blend_; }
   const SpeechBuckets& buckets() const { return buckets_; }
   std::int64_t window() const { return window_; }
   SpeechCursor begin() const;
-  /// Window `number`, before which `drawn` of each pool were drawn. O(window).
+  /// Plans window `number`; `drawn` counts the draws of each pool before it. O(window).
   void plan(std::int64_t number, std::span<const std::int64_t> drawn, SpeechWindow& to) const;
-  /// Covers what cursors depend on: two samplers with equal hashes continue each other.
+  /// Hash of everything that cursors depend on: two samplers with equal hashes continue each other.
   std::uint64_t hash() const;
 
  private:
@@ -86,12 +86,12 @@ class SpeechSampler {
   PhiloxKey order_key_;
 };
 
-/// Walks the steps. Used by one thread; allocates nothing after the first step.
+/// Iterates over the steps. Used by one thread; allocates nothing after the first step.
 class SpeechSteps {
  public:
-  /// Throws DataError for a cursor beyond its window: it belongs to other data.
+  /// Throws DataError for a cursor beyond the end of its window, which belongs to other data.
   SpeechSteps(const SpeechSampler& sampler, const SpeechCursor& from, std::int64_t micro_batches);
-  /// The step at the cursor; moves on.
+  /// Returns the step at the cursor and advances it.
   void next(SpeechStep& step);
 
  private:
@@ -103,18 +103,19 @@ class SpeechSteps {
   SpeechWindow window_;
 };
 
-/// Where step `step` of a run from the start begins. O(all draws before it), about half a second
-/// for a million; a cursor needs none of it.
+/// The cursor of step `step` of a run that begins at the start. O(all draws before it), about half
+/// a second for a million draws; resuming from a cursor avoids this.
 SpeechCursor seek_step(const SpeechSampler& sampler, std::int64_t step, std::int64_t micro_batches);
 
-/// Share of samples that are padding.
+/// Shares of samples that are padding.
 struct SpeechPadding {
   double bucketed = 0;
-  double naive = 0;  ///< in the order of the draws, by count, about as many in a micro-batch
+  double naive = 0;  ///< padding of micro-batches in the order of the draws, of about the same
+                     ///< number of utterances
   std::int64_t micro_batches = 0, naive_micro_batches = 0;
-  double mean_utterances = 0;  ///< of a micro-batch
+  double mean_utterances = 0;  ///< mean utterances of a micro-batch
 };
-/// Looks at the first window.
+/// Measures the first window.
 SpeechPadding measure_padding(const SpeechSampler& sampler, const SpeechFrames& frames);
 
 }  // namespace choir

@@ -183,7 +183,8 @@ TEST_F(Sound, Channels) {
   EXPECT_EQ(decoder.read(0, 100, {1}, 16000).samples[50], -8192);
   EXPECT_EQ(decoder.read(0, 100, {ChannelChoice::kAverage}, 16000).samples[50], 4096);
   EXPECT_DATA_ERROR(decoder.read(0, 100, {}, 16000), "has 2 channels and none was chosen");
-  EXPECT_DATA_ERROR(decoder.read(0, 100, {2}, 16000), "has 2 channels, number 2 was asked for");
+  EXPECT_DATA_ERROR(decoder.read(0, 100, {2}, 16000),
+                    "has 2 channels, but channel 2 was requested");
   write_sound(folder_ / "t.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, 2, both);
   auto narrow = AudioDecoder::from_file(folder_ / "t.wav");
   EXPECT_NEAR(narrow.read(0, 100, {1}, 16000).samples[99], -8192, 1);
@@ -226,7 +227,7 @@ TEST_F(Sound, WhatCannotBeReadIsNamed) {
   EXPECT_DATA_ERROR(AudioDecoder::from_file(folder_ / "nan.wav").read(0, 3, {}, 16000),
                     "sample 1 is nan");
   EXPECT_DATA_ERROR(AudioDecoder::from_file(folder_ / "nan.wav").read(1, 3, {}, 16000),
-                    "has 3 samples; 3 from 1 on were asked for");
+                    "has 3 samples, but 3 from sample 1 on were requested");
   // A FLAC that is cut off: its header still promises all.
   write_sound(folder_ / "cut.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 16000, 1,
               sine(700, 16000, 2.0));

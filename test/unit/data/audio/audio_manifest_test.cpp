@@ -87,7 +87,7 @@ TEST_F(ManifestOnDisk, BadLinesAreNamed) {
   expect(R"({"audio_filepath":"a","duration":1,"text":["x"]})", R"("text" is not a string)");
   expect(R"({"audio_filepath":"a","duration":1,"sampling_rate":1e30})", "not a whole number");
   expect(R"({"audio_filepath":"a","duration":1,"_skipme":"no"})", "neither true nor false");
-  expect(R"({"audio_filepath":"s3://bucket/a.wav","duration":1})", "is a url");
+  expect(R"({"audio_filepath":"s3://bucket/a.wav","duration":1})", "is a URL");
   expect(R"({"audio_filepath":"pipe:cat a.wav","duration":1})", "is a command");
 }
 
@@ -152,9 +152,9 @@ TEST_F(ManifestOnDisk, TrimmedToSupervisionsWithinTheCut) {
 TEST_F(ManifestOnDisk, OtherKindsOfCutsAndSourcesAreRefusedByName) {
   for (const std::string kind : {"MultiCut", "MixedCut", "PaddingCut"})
     EXPECT_EQ(why(R"({"id":"c","duration":1,"type":")" + kind + "\"}"),
-              "refused kind: it is a " + kind + "; only MonoCut is read");
+              "refused kind: it is a " + kind + "; only MonoCut is supported");
   EXPECT_EQ(why(R"({"id":"c","duration":1,"supervisions":[],"tracks":[]})"),
-            "refused kind: it is a MixedCut; only MonoCut is read");
+            "refused kind: it is a MixedCut; only MonoCut is supported");
   // A Shar's source stands for a member of the tar beside it: alone it says nothing.
   for (const std::string kind : {"command", "url", "memory", "shar"})
     EXPECT_EQ(why(R"({"id":"c","duration":1,"channel":0,"recording":{"sources":[{"type":")" + kind +

@@ -164,7 +164,7 @@ TEST(HostileInput, AHeaderThatPromisesHours) {
   EXPECT_DATA_ERROR(open().read(0, std::int64_t{1} << 35, {}, 16000), "too many at once");
   EXPECT_DATA_ERROR(open().read(0, std::int64_t{1} << 30, {}, 16000), "ends after 4096 of");
   EXPECT_DATA_ERROR(open().read(1, std::numeric_limits<std::int64_t>::max(), {}, 16000),
-                    "were asked for");
+                    "were requested");
 }
 
 TEST(HostileInput, ARateThatIsNone) {

@@ -98,7 +98,8 @@ TEST(SpeechFilter, BadOnesStopOrAreFew) {
   SpeechFilter none;
   none.min_duration = 100;
   const SpeechSift nothing = sift_of(speech, none, false, kept);
-  EXPECT_DATA_ERROR(nothing.require(OnBad::skip, 0.01, "it"), "nothing is left of the 200");
+  EXPECT_DATA_ERROR(nothing.require(OnBad::skip, 0.01, "it"),
+                    "none of the 200 utterances of it is left");
 }
 
 // What is impossible at 8x and possible at 2x is said with its cure; validation keeps it.

@@ -67,7 +67,7 @@ TEST(SpeechMix, WordsOfNemo) {
             std::string::npos);
   EXPECT_NE(error_of(R"([{"type": "nemo", "group": ["a"]}])").find("has a list"),
             std::string::npos);
-  EXPECT_NE(error_of(R"([{"group": ["a"], "limit": 3}])").find("not of a group"),
+  EXPECT_NE(error_of(R"([{"group": ["a"], "limit": 3}])").find("not to a group"),
             std::string::npos);
   EXPECT_NE(error_of(R"([{"folder": "a", "limit": 0}])").find("limit: 0 is not understood"),
             std::string::npos);

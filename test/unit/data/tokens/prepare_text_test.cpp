@@ -116,7 +116,7 @@ TEST(PrepareText, RefusesAFolderOfOtherThings) {
   write_bytes(folder / "x.txt", "abc");
   write_bytes(folder / "precious/thesis.txt", "mine");
   EXPECT_DATA_ERROR(prepare_text({folder / "x.txt"}, folder / "precious", {}),
-                    "holds files that are no prepared data");
+                    "contains files other than prepared data");
   EXPECT_EQ(test::read_bytes(folder / "precious/thesis.txt"), "mine");
 }
 

@@ -168,9 +168,9 @@ TEST(SpeechDeck, TagsOfValidation) {
   EXPECT_TRUE(c.eval[2].tags.empty());
   data_says({R"(data.validation.a=[{"folder": "x", "weight": 2}])"}, "has no weights");
   data_says({R"(data.validation.a=[{"folder": "x", "tags": {"lang": "en us"}}])"},
-            "'en us' is no name or value of a tag");
-  data_says({"data.validation.a=x tag.=en"}, "'' is no name or value of a tag");
-  data_says({R"(data.validation.a=[{"folder": "x", "limit": 2}])"}, "write limit=N behind");
+            "'en us' is not a valid name or value of a tag");
+  data_says({"data.validation.a=x tag.=en"}, "'' is not a valid name or value of a tag");
+  data_says({R"(data.validation.a=[{"folder": "x", "limit": 2}])"}, "write limit=N after");
   data_says({R"(data.validation.a=["x")"}, "data.validation.a:1");
 }
 
