@@ -19,13 +19,14 @@
 namespace choir {
 namespace {
 
-// While an exception unwinds: a save that moves at all ends in this time, or is given up.
+// Limit of the wait during stack unwinding: a save that makes progress ends within it; others are
+// given up.
 constexpr auto kLastWait = std::chrono::seconds(60);
-constexpr std::size_t kDigestPiece = Snapshot::kRun;  // of what is looked at, at a time
+constexpr std::size_t kDigestPiece = Snapshot::kRun;  // bytes of checked memory at a time
 
 using Bytes = std::span<const std::byte>;
 
-/// Two registers over the two halves, so that 64 bits mean something.
+/// Combines the CRCs of the two halves into 64 significant bits.
 std::uint64_t digest_of(Bytes bytes) {
   const std::size_t half = bytes.size() / 2;
   return (std::uint64_t{crc32c(bytes.data() + half, bytes.size() - half)} << 32) |
@@ -34,7 +35,7 @@ std::uint64_t digest_of(Bytes bytes) {
 
 }  // namespace
 
-/// What the thread works on. It keeps this alive itself, should it outlive its owner.
+/// The state of the thread. keep_forever() keeps it alive if the thread outlives its owner.
 struct BackgroundSaver::Shared {
   Shared(const std::string& directory, Communicator& world, Device& where, std::size_t bytes,
          StoreOptions options)
@@ -58,17 +59,17 @@ struct BackgroundSaver::Shared {
   std::vector<StoredTensor> in_place;
   bool from_snapshot = true;
 
-  // What is given to start() is read by whoever takes the next iteration: runs of the snapshot,
-  // then pieces of what is to be looked at.
+  // The memory given to start() is read by the thread that takes the next iteration: first runs of
+  // the snapshot, then pieces of the checked memory.
   SharedLoop reading;
   SaveCheck check;
-  std::vector<Bytes> pieces;           // those of one memory are neighbours
-  std::vector<std::uint64_t> digests;  // of them
-  double copying = 0;                  // seconds, of the slowest rank
+  std::vector<Bytes> pieces;           // pieces of one span are adjacent
+  std::vector<std::uint64_t> digests;  // one per piece
+  double copying = 0;                  // seconds of the slowest rank
 
   std::mutex mutex;
   std::condition_variable changed;
-  // Guarded; the rest is whose turn it is.
+  // Guarded by the mutex; the other members belong to one thread at a time.
   bool ready = false, busy = false, quit = false, judged = true;
   std::string refusal;
   SaveResult result;
@@ -94,7 +95,7 @@ void BackgroundSaver::Shared::read_one(std::int64_t i) {
   digests[piece] = digest_of(pieces[piece]);
 }
 
-/// Why the save must not be; the snapshot is complete.
+/// Completes the snapshot and returns the reason why the save must not be made, or "".
 std::string BackgroundSaver::Shared::read_and_judge() {
   const double start = now_seconds();
   if (hook) hook("copy");

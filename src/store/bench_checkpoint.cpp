@@ -48,7 +48,7 @@ class Bench {
     saver_ = std::make_unique<BackgroundSaver>(checkpoints(), world_, *request_.device,
                                                Snapshot::bytes_of(request_.saved), StoreOptions{});
     store_.emplace(checkpoints(), world_);
-    // One more before the others: it makes directories and touches memory for the first time.
+    // One extra round first: it creates directories and touches memory for the first time.
     for (int round = -1; round < request_.rounds; ++round) {
       const bool plain_first = round % 2 == 0;
       if (plain_first) plain(round >= 0);
@@ -102,7 +102,7 @@ class Bench {
   std::optional<CheckpointStore> store_;
   std::unique_ptr<BackgroundSaver> saver_;
   CheckpointBench result_;
-  std::int64_t mine_ = 0, first_ = 0;  // bytes of this rank, and where they begin in the plain file
+  std::int64_t mine_ = 0, first_ = 0;  // bytes of this rank, and their position in the plain file
   std::int64_t step_ = 0;
 };
 
@@ -121,19 +121,19 @@ void Bench::count_bytes() {
   result_.transfer_bytes = request_.transfer_bytes;
 }
 
-/// One copy of the state is on the disk at a time.
+/// The disk holds one copy of the state at a time.
 void Bench::require_space() {
   together(world_, [&] {
     if (world_.rank() != 0) return;
     struct statvfs space {};
-    if (::statvfs(scratch_.path().c_str(), &space) != 0) return;  // then a write will say it
+    if (::statvfs(scratch_.path().c_str(), &space) != 0) return;  // a later write reports the error
     const double free_bytes = static_cast<double>(space.f_bavail) * space.f_frsize;
     const auto needed = static_cast<double>(state_file_estimate({.step = 0}, request_.saved));
     if (free_bytes < needed)
       throw StorageError(
           fmt::format("{} has {} free, and this bench writes {}", request_.folder,
                       format_bytes(free_bytes), format_bytes(needed)),
-          "name a folder with more room (--folder DIR), or measure less (--bytes N)");
+          "choose a folder with more space (--folder DIR), or measure less (--bytes N)");
   });
 }
 
@@ -145,7 +145,7 @@ void Bench::measure_copy() {
   result_.copy_rate = -slowest;
 }
 
-/// What was read must be what was written; replicas are filled again.
+/// Compares the bytes read with those written; fills replicas again.
 void Bench::check(const std::string& access) {
   row(access).wrong += wrong_elements(request_.saved);
   fill_pieces(request_.held);
@@ -194,7 +194,8 @@ void Bench::synchronous(bool counts) {
   remove(store_->directory().final_path(step_));
 }
 
-/// Steps until every rank's save has ended. Seconds that the first waited for the copy.
+/// Runs steps until the save of every rank has ended. Returns the seconds for which the first step
+/// waited for the copy.
 double Bench::train_meanwhile(bool counts) {
   double waited = 0;
   const auto wait = [&] {

@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-/// The branch of every checkpoint whose manifest can be read and is of the step in its name.
+/// The branch of every checkpoint whose manifest can be read and has the step of its name.
 std::map<std::int64_t, Branch> known_branches(const CheckpointDirectory& folder) {
   std::map<std::int64_t, Branch> branches;
   for (const std::int64_t step : folder.steps()) {
@@ -21,7 +21,7 @@ std::map<std::int64_t, Branch> known_branches(const CheckpointDirectory& folder)
           Manifest::parse(read_text_file(folder.final_path(step) + "/" + kManifestName));
       if (manifest.step == step) branches[step] = std::move(manifest.branch);
     } catch (const StorageError&) {
-      continue;  // whoever wants to load it finds out why
+      continue;  // a load reports the reason
     }
   }
   return branches;

@@ -41,7 +41,7 @@ void exclusive_or(Communicator& world, std::vector<std::uint32_t>& values) {
   const std::size_t bytes = values.size() * sizeof(std::uint32_t);
   const int rank = world.rank(), ranks = world.size();
   std::vector<std::uint32_t> theirs(values.size());
-  // The branches of a tree, so that nobody hears from more than log2 of the ranks.
+  // Reduces along a tree, so that a rank receives from at most log2 of the ranks.
   for (int distance = 1; distance < ranks; distance *= 2) {
     if ((rank & distance) != 0) {
       world.send(values.data(), bytes, rank - distance, 0);

@@ -62,8 +62,8 @@ std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
-/// False where nothing has this name. UnreadableError where that cannot be found out, and for a
-/// link to nothing: its file system may be away for a while.
+/// False if nothing has this name. Throws UnreadableError if that cannot be determined, and for a
+/// dangling link, whose file system may be temporarily unavailable.
 bool require_reachable(const std::string& path) {
   std::error_code why, ignored;
   const fs::file_status there = fs::status(path, why);
@@ -138,7 +138,7 @@ void CheckpointDirectory::commit(std::int64_t step, const std::function<void()>&
     rename(temporary_path(step), target);
   }
   sync_directory(path_);
-  std::error_code later;  // what stays is cleared by recover()
+  std::error_code later;  // recover() removes leftovers
   if (replaces) fs::remove_all(aside, later);
 }
 
@@ -148,12 +148,12 @@ std::string CheckpointDirectory::point_latest(std::int64_t step) const {
   std::error_code why;
   const fs::file_status there = fs::symlink_status(link, why);
   std::string line;
-  if (fs::exists(there) && !fs::is_symlink(there)) {  // of a copy that followed links, perhaps
+  if (fs::exists(there) && !fs::is_symlink(there)) {  // perhaps from a copy that followed links
     int number = 1;
     const auto place = [&] { return fmt::format("{}.moved-{}", link, number); };
     while (fs::exists(fs::symlink_status(place()))) ++number;
     rename(link, place());
-    line = fmt::format("{} was no link to a checkpoint: moved to {}", link, place());
+    line = fmt::format("{} was not a link to a checkpoint: moved to {}", link, place());
   }
   fs::remove(fresh, why);
   fs::create_symlink(step_name(step), fresh, why);
@@ -204,7 +204,7 @@ std::string read_text_file(const std::string& path) {
   if (file.bytes() > kMostMiB << 20)
     throw StorageError(
         fmt::format("'{}' has {} bytes, more than {} MiB", path, file.bytes(), kMostMiB),
-        "is it the file that its name says?");
+        "it may be another kind of file");
   std::string text(static_cast<std::size_t>(file.bytes()), '\0');
   file.read_at(text.data(), static_cast<std::int64_t>(text.size()), 0);
   return text;
@@ -220,7 +220,7 @@ void write_text_file(const std::string& path, const std::string& text) {
 Manifest read_manifest(const std::string& checkpoint) {
   const std::string path = checkpoint + "/" + kManifestName;
   require_reachable(checkpoint);
-  if (!require_reachable(path)) throw StorageError("no " + path, "the save of it never finished");
+  if (!require_reachable(path)) throw StorageError("no " + path, "its save never finished");
   const std::string text = read_text_file(path);
   Manifest manifest;
   try {

@@ -61,7 +61,7 @@ float load_half(const std::byte* from) {
   return static_cast<float>(load<f16>(from));
 }
 
-// --- from a file's elements to numbers ---
+// --- conversion of a file's elements to numbers ---
 
 template <class Stored, class Number>
 void widen_plain(const std::byte* from, std::int64_t count, Number* to) {
@@ -83,7 +83,7 @@ void widen_q8_0(const std::byte* from, std::int64_t count, Number* to) {
   }
 }
 
-// The low halves of the 16 bytes are the first 16 elements.
+// The low nibbles of the 16 bytes are the first 16 elements.
 template <class Number>
 void widen_q4(const std::byte* from, bool with_minimum, std::int64_t count, Number* to) {
   const std::int64_t head = with_minimum ? 4 : 2;
@@ -118,7 +118,7 @@ void widen_reals(const std::byte* from, Encoding encoding, std::int64_t count, N
   }
 }
 
-// Nothing when one is above what a signed number holds; its index is then in `at`.
+// Returns false if a number exceeds the signed range; `at` is then its index.
 bool widen_wholes(const std::byte* from, Encoding encoding, std::int64_t count, std::int64_t* to,
                   std::int64_t& at) {
   switch (encoding) {
@@ -156,8 +156,8 @@ bool widen_wholes(const std::byte* from, Encoding encoding, std::int64_t count, 
 
 // --- from numbers to a file's elements; the index of the first that does not fit, else -1 ---
 
-// A double cut to a float whose last bit remembers whether anything was cut off, so that rounding
-// the float to fewer bits gives what rounding the double would.
+// Truncates a double to a float whose last bit records inexactness, so that rounding the float to
+// fewer bits equals rounding the double.
 float rounded_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;

@@ -37,13 +37,13 @@ void FileWindow::read_at(void* to, std::int64_t bytes, std::int64_t offset) cons
   if (offset < 0 || bytes < 0 || bytes > bytes_ || offset > bytes_ - bytes)
     throw StorageError(fmt::format("'{}' ends at byte {}, where {} bytes from {} on are expected",
                                    name_, bytes_, bytes, offset),
-                       "was it copied or downloaded completely?");
+                       "the copy or download may be incomplete");
   file_->read_at(to, bytes, begin_ + offset);
 }
 
 std::string FileWindow::text_at(std::int64_t offset, std::int64_t bytes) const {
   if (bytes < 0 || bytes > bytes_)
-    read_at(nullptr, bytes, offset);  // refused before memory is taken
+    read_at(nullptr, bytes, offset);  // throws before memory is allocated
   std::string text(static_cast<std::size_t>(bytes), '\0');
   read_at(text.data(), bytes, offset);
   return text;

@@ -1,6 +1,6 @@
 #pragma once
-// A run of bytes of an open file, read at any place: a whole file, or a member of an archive in
-// which it lies uncompressed.
+// A range of bytes of an open file with random access: a whole file, or an uncompressed member of
+// an archive.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,18 +12,18 @@ namespace choir {
 
 class FileWindow {
  public:
-  /// The whole file. StorageError when it cannot be opened or is a folder.
+  /// The whole file. Throws StorageError if it cannot be opened or is a folder.
   explicit FileWindow(const std::string& path);
-  /// The whole of an open file; messages call it `name`.
+  /// The whole of an open file; `name` is its name in messages.
   FileWindow(std::shared_ptr<const File> file, std::string name);
 
-  /// Bytes [first, first + bytes) of this one, which must have them.
+  /// Bytes [first, first + bytes) of this window, which must contain them.
   FileWindow part(std::int64_t first, std::int64_t bytes, const std::string& name) const;
 
   /// "model.nemo", or "model.nemo: model_weights.ckpt" for a part.
   const std::string& name() const { return name_; }
   std::int64_t bytes() const { return bytes_; }
-  /// StorageError when the window ends first.
+  /// Throws StorageError if the window ends before.
   void read_at(void* to, std::int64_t bytes, std::int64_t offset) const;
   std::string text_at(std::int64_t offset, std::int64_t bytes) const;
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-/// A real is NaN or infinite when all bits of its exponent are set. Memory need not be aligned.
+/// A real is NaN or infinite if all bits of its exponent are set. Memory need not be aligned.
 template <class Bits>
 void look_at(NotFinite& found, const char* data, Bits exponent, std::int64_t elements,
              std::int64_t at) {
@@ -37,7 +37,8 @@ void look_at(NotFinite& found, const char* data, Bits exponent, std::int64_t ele
 }
 
 NotFinite found_in(const StoredTensor& tensor) {
-  constexpr std::int64_t kStaged = std::int64_t{1} << 20;  // elements of a device at a time
+  // elements copied from a device at a time
+  constexpr std::int64_t kStaged = std::int64_t{1} << 20;
   const std::size_t width = size_of(tensor.dtype);
   const bool staged = tensor.device != nullptr && !tensor.device->host_visible();
   NotFinite found;
@@ -59,7 +60,7 @@ NotFinite found_in(const StoredTensor& tensor) {
   return found;
 }
 
-/// For what all ranks have found together: one of them speaks.
+/// Throws an error that all ranks have agreed on, so that one of them reports it.
 template <class Failure>
 [[noreturn]] void throw_agreed(const Communicator& world, const std::string& what,
                                const std::string& hint) {
@@ -103,7 +104,7 @@ void FiniteCheck::look(const std::string& name, const void* data, DType dtype,
 }
 
 void FiniteCheck::require(const TensorReader& file, Communicator& world) const {
-  std::vector<std::int64_t> counts, firsts;  // in the order of the file, which all ranks know
+  std::vector<std::int64_t> counts, firsts;  // in the order of the file, equal on all ranks
   for (const TensorEntry& entry : file.tensors()) {
     const auto found = found_.find(entry.name);
     counts.push_back(found == found_.end() ? 0 : found->second.count);
@@ -119,10 +120,11 @@ void FiniteCheck::require(const TensorReader& file, Communicator& world) const {
                          counts[i], counted(file.tensors()[i].shape.count(), "element"), firsts[i]);
   }
   if (tensors > 0)
-    throw_agreed<DataError>(world,
-                            fmt::format("'{}' has weights that are NaN or infinite:{}{}",
-                                        file.path(), lines, and_more(tensors)),
-                            "a model computes nothing with them: get a sound copy of the file");
+    throw_agreed<DataError>(
+        world,
+        fmt::format("'{}' has weights that are NaN or infinite:{}{}", file.path(), lines,
+                    and_more(tensors)),
+        "results of a model would be meaningless: get an undamaged copy of the file");
 }
 
 void require_finite(const std::vector<StoredTensor>& tensors, const std::string& path,
@@ -143,7 +145,7 @@ void require_finite(const std::vector<StoredTensor>& tensors, const std::string&
         world,
         fmt::format("the weights of {} are not finite (NaN or infinity):{}{}", path, lines,
                     and_more(damaged)),
-        "take another checkpoint; if the model was imported, import a sound file again");
+        "use another checkpoint; if the model was imported, import an undamaged file again");
 }
 
 }  // namespace choir

@@ -29,21 +29,21 @@ std::uint32_t from_hex(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stop, failed] = std::from_chars(text.data(), end, value, 16);
   if (text.size() != 8 || failed != std::errc() || stop != end)
-    throw StorageError("'" + text + "' is no checksum of 8 hexadecimal digits");
+    throw StorageError("'" + text + "' is not a checksum of 8 hexadecimal digits");
   return value;
 }
 
-/// The library would cut a fraction off, and make a number of one that is too large.
+/// The library would truncate fractions and wrap numbers that are too large.
 std::int64_t whole(const json& value) {
   const bool fits =
       value.is_number_integer() &&
       (!value.is_number_unsigned() ||
        value.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<std::int64_t>::max()});
-  if (!fits) throw StorageError(dumped(value).substr(0, 40) + " is no whole number");
+  if (!fits) throw StorageError(dumped(value).substr(0, 40) + " is not a whole number");
   return value.get<std::int64_t>();
 }
 
-/// The library's own words are of another language than a user's.
+/// Replaces the library's own messages, which users would not understand.
 const json& member(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   if (found == object.end()) throw StorageError(fmt::format("it is malformed: no '{}'", key));
@@ -52,13 +52,15 @@ const json& member(const json& object, const char* key) {
 
 const std::string& text_of(const json& object, const char* key) {
   const json& value = member(object, key);
-  if (!value.is_string()) throw StorageError(fmt::format("it is malformed: '{}' is no text", key));
+  if (!value.is_string())
+    throw StorageError(fmt::format("it is malformed: '{}' is not a text", key));
   return value.get_ref<const std::string&>();
 }
 
 const json& list_of(const json& object, const char* key) {
   const json& value = member(object, key);
-  if (!value.is_array()) throw StorageError(fmt::format("it is malformed: '{}' is no list", key));
+  if (!value.is_array())
+    throw StorageError(fmt::format("it is malformed: '{}' is not a list", key));
   return value;
 }
 
@@ -74,7 +76,7 @@ DType dtype_named(const std::string& name) {
   try {
     return dtype_of(name);
   } catch (const Error&) {
-    throw StorageError("'" + name.substr(0, 40) + "' is no type of elements");
+    throw StorageError("'" + name.substr(0, 40) + "' is not an element type");
   }
 }
 
@@ -102,22 +104,22 @@ TensorRecord record_from(const json& entry, std::int64_t file_bytes) {
   return record;
 }
 
-/// What is printed as it stands: no line ends, and nothing that a terminal obeys.
+/// A text that is printed unchanged: no line ends and no control characters.
 std::string printable(const json& object, const char* key) {
   constexpr std::size_t kLongest = 200;
   std::string text = text_of(object, key);
   if (text.size() > kLongest ||
       std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
-    throw StorageError(dumped(member(object, key)).substr(0, 40) + " is no text of one line");
+    throw StorageError(dumped(member(object, key)).substr(0, 40) + " is not a single line of text");
   return text;
 }
 
-/// Names are keys, and no byte of the file belongs to two.
+/// Names are unique, and no byte of the file belongs to two tensors.
 void require_apart(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const TensorRecord& tensor : manifest.tensors)
     if (!names.insert(tensor.name).second)
-      throw StorageError("two tensors are called " + tensor.name);
+      throw StorageError("two tensors have the name " + tensor.name);
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
   if (!manifest.meta) return;
   const TextRecord& meta = *manifest.meta;
@@ -139,7 +141,7 @@ json to_json(const Branch& branch) {
 
 Branch branch_from(const json& entry) {
   Branch branch{.id = printable(entry, "id"), .began = whole_of(entry, "began"), .forks = {}};
-  constexpr std::int64_t kLatest = std::int64_t{1} << 40;  // seconds; others are later than it
+  constexpr std::int64_t kLatest = std::int64_t{1} << 40;  // seconds
   if (branch.began < 0 || branch.began > kLatest)
     throw StorageError(fmt::format("its branch began at {} s", branch.began));
   for (const json& fork : list_of(entry, "forks"))
@@ -151,9 +153,9 @@ Manifest manifest_from(const json& body) {
   if (text_of(body, "format") != kFormatName) throw StorageError("it is of another program");
   const std::int64_t version = whole_of(body, "format_version");
   if (version != kCheckpointFormat)
-    throw StorageError(
-        fmt::format("it has format version {}, this program reads {}", version, kCheckpointFormat),
-        "load it with the version of choir that wrote it");
+    throw StorageError(fmt::format("it has format version {}, but this program reads {}", version,
+                                   kCheckpointFormat),
+                       "load it with the version of choir that wrote it");
   Manifest manifest;
   manifest.step = whole_of(body, "step");
   if (manifest.step < 0) throw StorageError("it is of a negative step");
@@ -163,7 +165,7 @@ Manifest manifest_from(const json& body) {
   if (const json& metric = member(body, "metric"); metric.is_number())
     manifest.metric = metric.get<double>();
   else if (!metric.is_null())
-    throw StorageError("it is malformed: 'metric' is no number");
+    throw StorageError("it is malformed: 'metric' is not a number");
   if (body.contains("branch")) manifest.branch = branch_from(member(body, "branch"));
   const json& files = list_of(body, "files");
   if (files.empty() || text_of(files.front(), "name") != kStateName)

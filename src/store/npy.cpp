@@ -32,12 +32,11 @@ std::string header_of(const TensorView& array) {
 }
 
 [[noreturn]] void refuse_array(const std::string& path, const std::string& why) {
-  throw StorageError(
-      fmt::format("'{}' {}", path, why),
-      "numpy.save writes float32, float64, int32 and int64 arrays that are read here");
+  throw StorageError(fmt::format("'{}' {}", path, why),
+                     "float32, float64, int32 and int64 arrays of numpy.save are supported");
 }
 
-/// What stands behind "'key':" in the dict of a header, from its first character on.
+/// The rest of the header's dict after "'key':", from its value on.
 std::string_view value_of(const std::string& dict, const std::string& key,
                           const std::string& path) {
   const std::size_t at = dict.find("'" + key + "':");
@@ -52,7 +51,7 @@ std::vector<std::int64_t> extents_of(std::string_view tuple, const std::string& 
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::size_t end = tuple.find(')');
   if (tuple[0] != '(' || end == std::string_view::npos)
-    refuse_array(path, "has a header whose shape is no tuple");
+    refuse_array(path, "has a header whose shape is not a tuple");
   std::vector<std::int64_t> extents;
   bool in_number = false;
   for (const char c : tuple.substr(1, end - 1)) {
@@ -103,7 +102,7 @@ NpyArray read_npy(const std::string& path) {
   if (file.bytes() > kMostMiB << 20)
     refuse_array(path, fmt::format("has {} bytes, more than {} MiB", file.bytes(), kMostMiB));
   if (file.bytes() < kFixedBytes || file.text_at(0, 6) != "\x93NUMPY")
-    refuse_array(path, "is no array of NumPy");
+    refuse_array(path, "is not an array of NumPy");
   if (file.number_at<std::uint8_t>(6) != 1) refuse_array(path, "is of a version other than 1");
   const std::int64_t dict_bytes = file.number_at<std::uint16_t>(8);
   if (kFixedBytes + dict_bytes > file.bytes()) refuse_array(path, "ends within its header");

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kNamesShown = 5;
 
-/// For what every rank has found alike: one of them speaks.
+/// Throws an error that all ranks have agreed on, so that one of them reports it.
 [[noreturn]] void throw_agreed(const Communicator& world, const std::string& what,
                                const std::string& hint) {
   StorageError error(what, hint);
@@ -39,7 +39,7 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-/// Adds up this rank's bytes for the caller's progress line.
+/// Accumulates this rank's bytes for the caller's progress line.
 ByteProgress counted(const PhaseProgress& progress, const char* phase, std::int64_t total) {
   if (!progress) return {};
   return [&progress, phase, total, done = std::int64_t{0}](std::int64_t bytes) mutable {
@@ -48,7 +48,7 @@ ByteProgress counted(const PhaseProgress& progress, const char* phase, std::int6
   };
 }
 
-/// Rank 0. HDF5's own bytes, which are not needed here, are as they were written, too.
+/// Called on rank 0. Also checks HDF5's own bytes, although they are not needed here.
 std::string read_meta_of(const std::string& path, const Manifest& manifest) {
   const File state(path + "/" + kStateName, File::Mode::read);
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
@@ -57,7 +57,7 @@ std::string read_meta_of(const std::string& path, const Manifest& manifest) {
   return read_meta(state, regions, manifest);
 }
 
-/// Collective. Fills `found` or returns the reason why not; "" when it is filled.
+/// Collective. Fills `found`, or returns the reason why it cannot; "" if it is filled.
 PassedOver examine(const std::string& path, Communicator& world, Verify verify,
                    const PhaseProgress& progress, Checkpoint& found) {
   using Why = PassedOver::Why;
@@ -91,7 +91,7 @@ PassedOver examine(const std::string& path, Communicator& world, Verify verify,
   }
 }
 
-/// Collective: the steps as rank 0 sees them.
+/// Collective: the steps that rank 0 finds.
 std::vector<BranchSurvey::Step> shared_steps(const std::string& folder, Communicator& world) {
   std::string lines;
   together(world, [&] {
@@ -124,7 +124,7 @@ void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTens
     }
     const TensorRecord& record = *at->second;
     if (!is_loadable(record, tensor))
-      different.push_back(fmt::format("{} is stored as {} {} and wanted as {} {}", tensor.name,
+      different.push_back(fmt::format("{} is stored as {} {}, but requested as {} {}", tensor.name,
                                       name_of(record.dtype), to_string(record.shape),
                                       name_of(tensor.dtype), to_string(tensor.shape)));
     unclaimed.erase(at);
@@ -133,10 +133,10 @@ void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTens
     if (unclaimed.contains(record.name) && record.name.starts_with(scope))
       extra.push_back(record.name);
   if (missing.empty() && different.empty() && extra.empty()) return;
-  std::string what = checkpoint.path + " does not fit:";
+  std::string what = checkpoint.path + " does not match:";
   if (!different.empty()) what += " " + listed(different) + ";";
   if (!missing.empty()) what += " not in the checkpoint: " + listed(missing) + ";";
-  if (!extra.empty()) what += " in the checkpoint but not wanted: " + listed(extra) + ";";
+  if (!extra.empty()) what += " in the checkpoint but not requested: " + listed(extra) + ";";
   what.pop_back();
   throw StorageError(what,
                      "use the deck it was saved with (choir inspect shows it), or another run.dir");
@@ -215,7 +215,7 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
     if (!fs::status_known(there)) throw UnreadableError("look at", path, why.value());
     if (!fs::is_directory(there))
       throw StorageError(fs::exists(there)
-                             ? fmt::format("'{}' is a file, and no checkpoint is one", path)
+                             ? fmt::format("'{}' is a file, not a checkpoint directory", path)
                              : "no such directory: " + path,
                          "give a checkpoint or a run directory");
     const bool is_one = fs::exists(fs::path(path) / kManifestName, why) ||
@@ -247,7 +247,7 @@ bool is_loadable(const TensorRecord& record, const StoredTensor& tensor) {
 
 namespace {
 
-/// Collective; who does not read has a part in the agreement only.
+/// Collective; ranks that do not read only take part in the agreement.
 void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
                   Communicator& world, bool reads, const PhaseProgress& progress) {
   std::int64_t total = 0;

@@ -15,7 +15,7 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// `keep` of the random bits, and `set`.
+/// Fills with random bits, masked by `keep`, plus the bits of `set`.
 template <class Word>
 void fill(void* to, std::uint64_t tensor, std::int64_t first, std::int64_t count,
           Word keep = static_cast<Word>(~Word{0}), Word set = 0) {
@@ -25,7 +25,7 @@ void fill(void* to, std::uint64_t tensor, std::int64_t first, std::int64_t count
         (mixed((tensor << 44) + static_cast<std::uint64_t>(first + i)) & keep) | set);
 }
 
-/// Floats are between 2^-7 and 2^-6, so that one can compute with them.
+/// Floats are between 2^-7 and 2^-6, so that computations with them are valid.
 void fill_run(void* to, DType dtype, std::uint64_t tensor, std::int64_t first, std::int64_t count) {
   switch (dtype) {
     case DType::f64:

@@ -1,6 +1,6 @@
 #pragma once
-// Bits that look random and are a function of (tensor, element): whoever holds a piece can write
-// and check it alone, and replicas are equal.
+// Pseudo-random contents as a function of (tensor, element): every rank can write and check its
+// pieces alone, and replicas are equal.
 #include <cstdint>
 #include <vector>
 
@@ -9,9 +9,9 @@
 namespace choir {
 
 void fill_pieces(const std::vector<StoredTensor>& tensors);
-/// So that nothing of it is left.
+/// Overwrites the contents with zeros.
 void spoil_pieces(const std::vector<StoredTensor>& tensors);
-/// Elements that are not what fill_pieces() writes.
+/// Number of elements that differ from those of fill_pieces().
 std::int64_t wrong_elements(const std::vector<StoredTensor>& tensors);
 
 }  // namespace choir

@@ -24,7 +24,7 @@ void PendingFile::create(std::string_view header, std::int64_t bytes) {
   created_ = true;
   const auto head = static_cast<std::int64_t>(header.size());
   file_->reserve(bytes);
-  if (bytes > head) file_->write_at("", 1, bytes - 1);  // where nothing can be reserved
+  if (bytes > head) file_->write_at("", 1, bytes - 1);  // for file systems that cannot reserve
   file_->write_at(header.data(), head, 0);
 }
 

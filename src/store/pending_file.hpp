@@ -1,6 +1,6 @@
 #pragma once
-// A file that ranks write together under a temporary name, and that appears under its own when it
-// is complete.
+// A file that ranks write together under a temporary name; it gets its final name when it is
+// complete.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,21 +12,21 @@ namespace choir {
 
 class PendingFile {
  public:
-  /// Local; touches nothing.
+  /// Local; touches no file.
   explicit PendingFile(std::string path) : path_(std::move(path)) {}
-  /// Removes what create() made, unless it was renamed.
+  /// Removes the file of create() unless it was renamed.
   ~PendingFile();
   PendingFile(PendingFile&& other) noexcept;
   PendingFile& operator=(PendingFile&&) = delete;
 
-  /// By one rank, before any other writes: the header, zeros behind it up to `bytes`, and the space
-  /// for them taken from the disk.
+  /// Called by one rank before any other writes: writes the header and zeros up to `bytes`, and
+  /// reserves the disk space.
   void create(std::string_view header, std::int64_t bytes);
-  /// By any rank.
+  /// Called by any rank.
   void write_at(const void* from, std::int64_t bytes, std::int64_t offset);
-  /// What this rank wrote is on the disk.
+  /// Syncs the bytes written by this rank to disk.
   void sync();
-  /// By the rank that created it, when all have synced.
+  /// Called by the rank that created it, after all have synced.
   void rename();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// The pieces of all ranks in one file, without layout, checksum or protocol: what saves and loads
-// are measured against.
+// The pieces of all ranks in one file without layout, checksum or protocol: the baseline of saves
+// and loads.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,12 +12,12 @@
 namespace choir {
 
 std::int64_t bytes_of(const StoredTensor& tensor, const StoredPiece& piece);
-/// Collective: of every time the longest of all ranks.
+/// Collective: the maximum of every time over the ranks.
 AccessRound slowest_of(Communicator& world, const AccessRound& mine);
 
 class PlainFile {
  public:
-  /// Those of this rank begin at `first`, and each access is of at most `transfer_bytes`.
+  /// The pieces of this rank begin at `first`; each access has at most `transfer_bytes`.
   PlainFile(Communicator& world, std::string path, const std::vector<StoredTensor>& tensors,
             std::int64_t first, std::int64_t transfer_bytes)
       : world_(world),
@@ -26,8 +26,8 @@ class PlainFile {
         first_(first),
         transfer_bytes_(transfer_bytes) {}
 
-  /// Collective, and so is read(); from a barrier on. StorageError on every rank. The write ends
-  /// with fsync and asks the system to forget the pages.
+  /// Collective, like read(); measured from a barrier on. Throws StorageError on every rank. The
+  /// write ends with fsync and asks the system to drop the cached pages.
   AccessRound write() const;
   AccessRound read() const;
 

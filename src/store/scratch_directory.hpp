@@ -1,6 +1,6 @@
 #pragma once
-// A folder on the disk for a measurement, which leaves nothing behind. Its name is random, so that
-// nothing of somebody else is opened, overwritten or removed.
+// A temporary folder on disk for a measurement. Its name is random, so that no files of others are
+// opened, overwritten or removed.
 #include <fmt/core.h>
 #include <stdlib.h>
 
@@ -16,7 +16,8 @@
 
 namespace choir {
 
-/// A directory of all ranks while this lives. Making it is collective; StorageError on every rank.
+/// A directory shared by all ranks for the lifetime of this object. The constructor is collective
+/// and throws StorageError on every rank.
 class ScratchDirectory {
  public:
   ScratchDirectory(Communicator& world, const std::string& folder, const std::string& prefix)
@@ -27,7 +28,7 @@ class ScratchDirectory {
       if (::mkdtemp(path.data()) == nullptr)
         throw StorageError(
             fmt::format("cannot make the directory {}: {}", path, std::strerror(errno)),
-            "name a folder that exists and may be written: --folder DIR");
+            "choose an existing, writable folder: --folder DIR");
       path_ = path;
     });
     if (rehearsal_of(world) == nullptr) share_text(world, path_);
@@ -41,7 +42,7 @@ class ScratchDirectory {
   const std::string& path() const { return path_; }
 
  private:
-  /// In a rehearsal the rank that is played is alone.
+  /// In a rehearsal the simulated rank is alone.
   bool makes() const { return world_.rank() == 0 || rehearsal_of(world_) != nullptr; }
 
   Communicator& world_;

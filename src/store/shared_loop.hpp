@@ -1,6 +1,6 @@
 #pragma once
-// A loop whose iterations several threads take one at a time: one that has begun early, and others
-// that come when they can do nothing else before it has ended.
+// A loop whose iterations several threads take one at a time: a thread that begins early, and
+// others that join when they would otherwise wait for its end.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -9,14 +9,15 @@ namespace choir {
 
 class SharedLoop {
  public:
-  /// By one thread, with nobody in the loop. `body` does not throw, and gets each of 0 to n - 1
-  /// once, from any thread.
+  /// Called by one thread while no thread is in the loop. `body` must not throw; it gets each of 0
+  /// to n - 1 once, from any thread.
   void begin(std::int64_t n, std::function<void(std::int64_t)> body);
-  /// Takes iterations until none is left; others may still be at theirs.
+  /// Takes iterations until none is left; other threads may still execute theirs.
   void help();
   /// The same with all OpenMP threads of this thread.
   void help_as_team();
-  /// Returns when every iteration has ended: what they wrote is seen, what they read may change.
+  /// Returns after every iteration has ended: their writes are visible, and their inputs may
+  /// change.
   void wait() const;
   bool ended() const { return done_.load(std::memory_order_acquire) == count_; }
 

@@ -24,20 +24,20 @@
 namespace choir {
 namespace {
 
-// Small enough to stay in the cache between its checksum and its copy, large enough to hide the
-// call.
+// Small enough to stay in the cache between checksum and copy, large enough to amortise the call.
 constexpr std::int64_t kHostChunk = 1 << 20;
 constexpr std::int64_t kDeviceChunk = 4 << 20;
 
 [[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
   if (error == ELOOP)
-    throw StorageError(fmt::format("'{}' is a link, and nothing is written through one", path),
-                       "move it away");
+    throw StorageError(
+        fmt::format("'{}' is a link, and files are never written through links", path),
+        "move it away");
   throw StorageError(fmt::format("cannot {} {}: {}", doing, path, std::strerror(error)),
                      storage_cure(error));
 }
 
-/// For what is read only.
+/// The same for files that are only read.
 [[noreturn]] void fail_to_read(const std::string& doing, const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) fail(doing, path, error);
   throw UnreadableError(doing, path, error);
@@ -46,7 +46,7 @@ constexpr std::int64_t kDeviceChunk = 4 << 20;
 std::string cure_of_reading(int error) {
   if (error == EACCES || error == EPERM)
     return "let this user read it (ls -l shows its owner and permissions), or move it away";
-  return "look at the file system, or move it away";
+  return "check the file system, or move it away";
 }
 
 std::uint32_t moved_on(std::uint32_t crc, std::int64_t bytes) {
@@ -94,7 +94,7 @@ void read_converted(const File& file, const TensorRecord& record, const StoredTe
         throw StorageError(
             fmt::format("{}: element {} is stored as {} and too large for {}", tensor.name,
                         piece.first + at + misfit, name_of(record.dtype), name_of(tensor.dtype)),
-            "keep it in the type that it is stored in");
+            "load it in the type in which it is stored");
       if (staged) tensor.device->copy_from_host(own, made.data(), bytes);
       if (progress) progress(static_cast<std::int64_t>(bytes));
     }
@@ -115,7 +115,7 @@ File::File(const std::string& path, Mode mode) : path_(path) {
 }
 
 File::File(const std::string& path, Mode mode, std::int64_t bytes) : path_(path) {
-  constexpr double kLate = 60;  // seconds; Linux keeps what it knows of a folder on NFS so long
+  constexpr double kLate = 60;  // seconds; Linux caches attributes of folders on NFS this long
   const double until = now_seconds() + kLate;
   for (;;) {
     const int why = reopen(mode);
@@ -130,7 +130,7 @@ File::File(const std::string& path, Mode mode, std::int64_t bytes) : path_(path)
       ::close(descriptor_);
       throw StorageError(
           fmt::format("{} has {} bytes after {} were written", path_, status.st_size, bytes),
-          "look at the file system: it lost what it had confirmed");
+          "check the file system: it lost bytes that it had confirmed");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -142,7 +142,7 @@ int File::reopen(Mode mode) {
                     : mode == Mode::write ? O_WRONLY
                                           : O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW;
   if (descriptor_ >= 0) ::close(descriptor_);
-  // A pipe is opened without waiting for its other end, so that it can be refused.
+  // O_NONBLOCK opens a pipe without waiting for its other end, so that it can be refused.
   descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
   return descriptor_ < 0 ? errno : 0;
 }
@@ -267,7 +267,8 @@ void read_pieces(const File& file, const TensorRecord& record, const StoredTenso
 
 void require_borders(const File& file, const TensorRecord& record, const StoredTensor& tensor) {
   constexpr std::int64_t kBorder = 64;
-  constexpr std::size_t kMost = 64;  // pieces of a tensor; where rows are cut there are thousands
+  // pieces of a tensor; tensors divided by columns have thousands
+  constexpr std::size_t kMost = 64;
   const auto width = static_cast<std::int64_t>(size_of(tensor.dtype));
   const bool staged = tensor.device != nullptr && !tensor.device->host_visible();
   std::array<char, kBorder> wanted{}, found{};
@@ -284,9 +285,10 @@ void require_borders(const File& file, const TensorRecord& record, const StoredT
       file.read_at(found.data(), border, record.offset + piece.first * width + at);
       if (!std::equal(wanted.data(), wanted.data() + border, found.data()))
         throw StorageError(
-            fmt::format("{} holds something else of {} than was written, at element {}",
+            fmt::format("{} contains other values of {} than were written, at element {}",
                         file.path(), tensor.name, piece.first + at / width),
-            "the file system lost what one rank wrote beside another: mount it with locks, or "
+            "the file system lost bytes that ranks wrote next to each other: mount it with locks, "
+            "or "
             "save to another one");
     }
   }

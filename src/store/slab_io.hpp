@@ -1,6 +1,7 @@
 #pragma once
-// Bytes of state.h5 by pread and pwrite: what every rank does at once. All of it is local; errors
-// are StorageErrors that name the path, the system's reason and, for a full disk, what to do.
+// Parallel access of all ranks to the bytes of state.h5 by pread and pwrite. All functions are
+// local unless noted; errors are StorageErrors that name the path, the system's reason and, for a
+// full disk, the cure.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,21 +13,22 @@
 
 namespace choir {
 
-/// The system refuses to read what exists: permissions, I/O errors. Nothing is known about its
-/// contents.
+/// The system refuses to read an existing file (permissions, I/O errors), so its contents are
+/// unknown.
 class UnreadableError : public StorageError {
  public:
   /// `number`: an errno.
   UnreadableError(const std::string& doing, const std::string& path, int number);
 };
 
-/// Owns a descriptor.
+/// A file; owns the descriptor.
 class File {
  public:
-  enum class Mode { read, write, create };  ///< `create` truncates, and follows no link
+  enum class Mode { read, write, create };  ///< `create` truncates and follows no link
   File(const std::string& path, Mode mode);
-  /// What another rank has made, of so many bytes. A host may see that late, for over a network it
-  /// keeps for up to a minute what it knew of a folder or a file: it is waited for so long.
+  /// Opens a file of this size that another rank has created. A network file system may show it
+  /// late because hosts cache folders and attributes for up to a minute; the constructor waits that
+  /// long.
   File(const std::string& path, Mode mode, std::int64_t bytes);
   ~File();
   File(const File&) = delete;
@@ -36,53 +38,53 @@ class File {
   std::int64_t bytes() const;
   void write_at(const void* data, std::int64_t bytes, std::int64_t offset) const;
   void read_at(void* data, std::int64_t bytes, std::int64_t offset) const;
-  /// Takes the space for `bytes` from the file system now. Where it cannot reserve, the free space
-  /// is compared instead (the C library's stand-in would write every block once).
+  /// Reserves space for `bytes` in the file system now. If it cannot reserve, the free space is
+  /// compared instead (the C library's fallback would write every block once).
   void reserve(std::int64_t bytes) const;
   void sync() const;
-  /// Asks the system to forget what it keeps of the file in memory, as far as the disk has it. A
-  /// request: see resident_share().
+  /// Asks the system to drop cached pages that are on disk already. This is only a request: see
+  /// resident_share().
   void forget() const;
-  /// Share of the file that is in the memory of this node now, 0 to 1.
+  /// Share of the file in the page cache of this node, 0 to 1.
   double resident_share() const;
-  /// Closes and reports what the system says at close (some file systems write only then).
+  /// Closes the file and reports errors of close (some file systems write only then).
   void close();
 
  private:
-  /// Closes what is open. 0 or the system's reason why not.
+  /// Closes the open descriptor and opens again. Returns 0 or an errno.
   int reopen(Mode mode);
-  /// Not of what is no file but a pipe, say.
+  /// Throws for anything but a regular file, for example a pipe.
   void require_regular_file();
 
   std::string path_;
   int descriptor_ = -1;
 };
 
-/// Bytes done so far, for a progress line. May be empty.
+/// Called with the number of bytes of each chunk, for a progress line. May be empty.
 using ByteProgress = std::function<void(std::int64_t bytes)>;
 
-/// Moves this rank's pieces of one tensor between memory and file, in chunks; device memory goes
+/// Moves this rank's pieces of one tensor between memory and file in chunks; device memory goes
 /// through one chunk of host memory. `write_pieces` returns this rank's *share* of the tensor's
-/// CRC: the CRC of each piece moved on by the bytes that follow it. CRCs are linear, so the
-/// exclusive or of the shares of all ranks is the CRC of the tensor, whatever the pieces are.
+/// CRC: the CRC of each piece, shifted by the bytes that follow it. CRCs are linear, so the
+/// exclusive or of the shares of all ranks is the CRC of the tensor for any division into pieces.
 std::uint32_t write_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
                            const ByteProgress& progress);
 void read_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
                  const ByteProgress& progress);
 
-/// Reads the ends of this rank's pieces (of many: some of them) again, which share pages with
-/// pieces of other ranks: a file system without locks may have let the page of one come over that
-/// of another. StorageError that names the tensor.
+/// Reads the ends of this rank's pieces (of some of them if there are many) again. They share pages
+/// with pieces of other ranks, and a file system without locks may have overwritten one page with
+/// another rank's version. Throws a StorageError that names the tensor.
 void require_borders(const File& file, const TensorRecord& record, const StoredTensor& tensor);
-/// Collective over ranks with equal pieces: what rank 0 has in them, all have.
+/// Collective over ranks with equal pieces: broadcasts the contents of rank 0.
 void share_pieces(const StoredTensor& tensor, Communicator& sharers);
 
-/// This rank's share of the CRC of each region: of the bytes [first, last) of the file.
+/// This rank's share of the CRC of each region, computed over bytes [first, last) of the file.
 std::vector<std::uint32_t> crc_shares(const File& file, const std::vector<FileRegion>& regions,
                                       std::int64_t first, std::int64_t last,
                                       const ByteProgress& progress);
 
-/// The CRC of each region that is HDF5's own (a few KB a hundred tensors); 0 for tensors.
+/// The CRC of each region of HDF5's own data (a few KB per hundred tensors); 0 for tensors.
 std::vector<std::uint32_t> structure_crcs(const File& file, const std::vector<FileRegion>& regions);
 
 }  // namespace choir

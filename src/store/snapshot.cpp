@@ -23,8 +23,8 @@ std::size_t bytes_of_piece(const StoredTensor& tensor, const StoredPiece& piece)
   return static_cast<std::size_t>(piece.count) * size_of(tensor.dtype);
 }
 
-/// Stores past the cache: nothing reads the copy soon, and a line that is overwritten whole need
-/// not be fetched first. `to` is aligned.
+/// Copies with stores that bypass the cache: the copy is not read soon, and fully overwritten lines
+/// need not be fetched. `to` is aligned.
 void copy_past_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t done = 0;
 #ifdef __SSE2__

@@ -15,11 +15,11 @@ static_assert(std::endian::native == std::endian::little, "state.h5 is written a
 namespace choir {
 namespace {
 
-constexpr hsize_t kDatasetAlignment = 4096;     // of datasets, in the file
-constexpr hsize_t kAlignedFrom = 64 * 1024;     // smaller ones lie close together
-constexpr std::int64_t kBytesPerObject = 1024;  // of HDF5's own, generously
+constexpr hsize_t kDatasetAlignment = 4096;     // alignment of datasets in the file
+constexpr hsize_t kAlignedFrom = 64 * 1024;     // smaller ones are not aligned
+constexpr std::int64_t kBytesPerObject = 1024;  // upper bound of HDF5's own bytes per object
 
-/// An HDF5 identifier, closed by the function that fits its kind.
+/// An HDF5 identifier, closed by the function of its kind.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -32,7 +32,7 @@ class Handle {
     if (id_ >= 0) close_(id_);
   }
   operator hid_t() const { return id_; }  // NOLINT: passes as the C type
-  /// For files, where closing writes and can fail.
+  /// For files, whose close writes and can fail.
   void close(const std::string& what) {
     if (close_(std::exchange(id_, -1)) < 0) throw StorageError("HDF5 cannot " + what);
   }
@@ -46,7 +46,7 @@ void must(herr_t status, const std::string& what) {
   if (status < 0) throw StorageError("HDF5 cannot " + what);
 }
 
-/// HDF5 prints its error stack on stderr by itself; here errors travel as exceptions.
+/// Silences HDF5, which prints its error stack on stderr; errors are exceptions here.
 class QuietErrors {
  public:
   QuietErrors() {
@@ -66,7 +66,7 @@ Handle copied(hid_t type) {
   return {H5Tcopy(type), H5Tclose, "copy a type"};
 }
 
-/// A 16-bit float by its fields, so that h5dump prints numbers.
+/// A 16-bit float described by its fields, so that h5dump prints numbers.
 Handle small_float(std::size_t exponent_bits, std::size_t mantissa_bits, std::size_t bias) {
   Handle type = copied(H5T_IEEE_F32LE);
   must(H5Tset_fields(type, 15, mantissa_bits, exponent_bits, 0, mantissa_bits), "set fields");
@@ -105,7 +105,7 @@ Handle space_of(const Shape& shape) {
   return {H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, "make a space"};
 }
 
-/// Locks fail on many parallel file systems and guard nothing here.
+/// Disables locks, which fail on many parallel file systems and protect nothing here.
 void without_locks([[maybe_unused]] hid_t access) {
 #if H5_VERSION_GE(1, 10, 7) && (!H5_VERSION_GE(1, 12, 0) || H5_VERSION_GE(1, 12, 1))
   H5Pset_file_locking(access, false, true);
@@ -117,19 +117,19 @@ Handle access_for_writing(std::size_t tensors) {
   without_locks(access);
   must(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_LATEST), "set the versions");
   must(H5Pset_alignment(access, kAlignedFrom, kDatasetAlignment), "set the alignment");
-  // HDF5's own bytes together, not sprinkled between the tensors.
+  // Keeps HDF5's own bytes together instead of between the tensors.
   must(H5Pset_meta_block_size(access, 32 * 1024 + tensors * kBytesPerObject / 2), "set the block");
   return access;
 }
 
-/// The same state makes the same bytes: no times of creation in the file.
+/// Equal states give equal bytes, so the file contains no creation times.
 Handle untimed(hid_t kind) {
   Handle properties{H5Pcreate(kind), H5Pclose, "make creation properties"};
   must(H5Pset_obj_track_times(properties, false), "leave times out");
   return properties;
 }
 
-/// The groups above "a/b/name", where not there yet.
+/// Creates the missing groups above "a/b/name".
 void make_groups(hid_t file, const std::string& name, hid_t creation) {
   for (auto at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
     const std::string group = name.substr(0, at);

@@ -1,7 +1,7 @@
 #pragma once
-// state.h5 as HDF5 sees it. Only one rank ever calls HDF5, from one thread: it lays the file out
-// and closes it; the bytes of the tensors are written past HDF5 (slab_io.hpp). h5dump shows it all.
-// Nothing is read through HDF5 (state_meta.hpp).
+// The HDF5 structure of state.h5. Only one rank calls HDF5, from one thread: it lays out the file
+// and closes it. The bytes of the tensors are written without HDF5 (slab_io.hpp). h5dump can read
+// the whole file; choir itself never reads through HDF5 (state_meta.hpp).
 #include <cstdint>
 #include <string>
 #include <vector>

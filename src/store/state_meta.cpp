@@ -11,15 +11,15 @@
 namespace choir {
 namespace {
 
-/// Calls `found(bytes)` with HDF5's own regions one by one, for the extent of the text in it, and
-/// returns the first one, counted from the beginning of the file.
+/// Calls `find(bytes)` for each of HDF5's own regions and returns the first extent that it finds,
+/// relative to the beginning of the file.
 template <class Find>
 std::optional<TextRecord> search(const File& state, const std::vector<FileRegion>& regions,
                                  const Find& find) {
   std::string bytes;
   for (const FileRegion& region : regions) {
     if (region.tensor >= 0) continue;
-    // Nothing that choir writes has as much between two tensors.
+    // choir never writes this much between two tensors.
     if (region.bytes > 2 * kMostTextBytes)
       throw StorageError(
           fmt::format("{} has {} bytes in a row that belong to no tensor, more than choir writes",
@@ -41,9 +41,10 @@ Number little_endian(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// The attribute "meta" as HDF5 writes it since version 1.8 (message 0x000C, version 3): version,
-/// flags, sizes of the name, the type and the space, the character set, then the three, then the
-/// text. Of the type, a text of fixed length, the class and the length count.
+/// Finds the attribute "meta" in the form that HDF5 writes since version 1.8 (message 0x000C,
+/// version 3): version, flags, sizes of the name, the type and the space, the character set, then
+/// these three, then the text. The type is a text of fixed length; its class and its length are
+/// checked.
 std::optional<TextRecord> find_attribute(std::string_view bytes) {
   using std::string_view_literals::operator""sv;
   constexpr std::string_view kName = "meta\0"sv;

@@ -1,7 +1,7 @@
 #pragma once
-// The text of a checkpoint (CheckpointMeta::json), which HDF5 keeps as the attribute "meta" of
-// state.h5. It is read by its offset, as tensors are: HDF5 is no library for files that somebody
-// has made to do harm, so it never opens a checkpoint, it only writes them.
+// The text of a checkpoint (CheckpointMeta::json), which is the HDF5 attribute "meta" of state.h5.
+// It is read by its offset, like the tensors: HDF5 is not safe against malicious files, so it only
+// writes checkpoints and never opens one.
 #include <string>
 #include <vector>
 
@@ -10,12 +10,13 @@
 
 namespace choir {
 
-/// Finds `text` in a file that HDF5 has just closed. StorageError when it is not there as it is.
+/// Finds `text` in a file that HDF5 has just closed. Throws StorageError if the file does not
+/// contain it in one piece.
 TextRecord locate_meta(const File& state, const std::vector<FileRegion>& regions,
                        const std::string& text);
 
-/// The text of a checkpoint. A manifest without a record of it is of an older program; there, the
-/// header of the attribute is looked for in the bytes between the tensors. StorageError.
+/// The text of a checkpoint. If the manifest has no record of it (older programs), the header of
+/// the attribute is searched in the bytes between the tensors. Throws StorageError.
 std::string read_meta(const File& state, const std::vector<FileRegion>& regions,
                       const Manifest& manifest);
 

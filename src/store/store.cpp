@@ -16,13 +16,13 @@
 
 namespace choir {
 
-/// One save on its way.
+/// The state of one save.
 struct CheckpointStore::Attempt {
   const CheckpointMeta& meta;
   const std::vector<StoredTensor>& tensors;
   Manifest manifest{};
   std::vector<std::uint32_t> structure{};  // rank 0: CRC of each of HDF5's own regions
-  std::vector<std::uint32_t> shares{};     // this rank's, one a tensor
+  std::vector<std::uint32_t> shares{};     // of this rank, one per tensor
   SaveResult result{};
 
   std::string state_path(const CheckpointDirectory& directory) const {
@@ -40,8 +40,9 @@ std::int64_t bytes_of(const StoredTensor& tensor) {
   return tensor.shape.count() * static_cast<std::int64_t>(size_of(tensor.dtype));
 }
 
-/// Collective. The pieces of all ranks are a disjoint cover when both the number and the sum of
-/// their indices are those of the tensor (modulo 2^64; two faults may cancel, one cannot).
+/// Collective. The pieces of all ranks cover a tensor exactly once if both their number of elements
+/// and the sum of their indices are those of the tensor (modulo 2^64; two faults may cancel, one
+/// cannot).
 void require_cover(Communicator& world, const std::vector<StoredTensor>& tensors) {
   std::string table;
   for (const StoredTensor& tensor : tensors)
@@ -66,7 +67,7 @@ void require_cover(Communicator& world, const std::vector<StoredTensor>& tensors
           static_cast<std::int64_t>(static_cast<std::uint64_t>(sums[2 * i + 1]) + indices);
     }
   world.all_reduce(sums.data(), sums.size(), DType::i64, ReduceOp::sum);
-  if (rehearsal_of(world) != nullptr) return;  // nobody else has the other pieces
+  if (rehearsal_of(world) != nullptr) return;  // no other rank has the other pieces
   CHOIR_CHECK(sums.back() == 0, "{} pieces reach outside their tensor", sums.back());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto n = static_cast<std::uint64_t>(tensors[i].shape.count());
@@ -115,7 +116,7 @@ std::vector<std::string> CheckpointStore::recover() {
   return lines;
 }
 
-/// Rank 0. A full disk is refused here, with room for HDF5's own bytes, before HDF5 writes any.
+/// Called on rank 0. Detects a full disk, with room for HDF5's own bytes, before HDF5 writes any.
 void CheckpointStore::lay_out(Attempt& attempt) const {
   Manifest& manifest = attempt.manifest;
   at("layout");
@@ -140,7 +141,7 @@ void CheckpointStore::lay_out(Attempt& attempt) const {
   manifest.branch = attempt.meta.branch;
 }
 
-/// Every rank.
+/// Called on every rank.
 void CheckpointStore::write_slabs(Attempt& attempt) const {
   std::int64_t total = 0, done = 0;
   for (const StoredTensor& tensor : attempt.tensors)
@@ -171,11 +172,11 @@ void CheckpointStore::write_slabs(Attempt& attempt) const {
   attempt.result.fsync_seconds = now_seconds() - written;
 }
 
-/// Rank 0: what makes the directory a checkpoint.
+/// Called on rank 0: makes the directory a checkpoint.
 void CheckpointStore::commit(Attempt& attempt) const {
   Manifest& manifest = attempt.manifest;
   at("written");
-  // Every rank has synced. Whatever the system said to each write, the bytes must be there.
+  // Every rank has synced. Whatever the system returned for each write, the bytes must exist.
   File(attempt.state_path(directory_), File::Mode::read, manifest.state_bytes).close();
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i)
@@ -194,7 +195,7 @@ void CheckpointStore::commit(Attempt& attempt) const {
   directory_.commit(manifest.step, [&] { at("replace"); });
 }
 
-/// Rank 0, after the save has held: nothing here can undo it.
+/// Called on rank 0 after the save is valid: errors here cannot invalidate it.
 void CheckpointStore::finish(Attempt& attempt) const {
   const std::int64_t step = attempt.meta.step;
   const auto warned = [&](const auto& action) {
@@ -216,12 +217,12 @@ void CheckpointStore::finish(Attempt& attempt) const {
     for (const std::int64_t other : directory_.steps()) {
       try {
         const Manifest manifest = read_manifest(directory_.final_path(other));
-        // A copy under the name of a later step would have all others removed before it, and so
-        // would a checkpoint of a branch that the run has left.
+        // A copy under the name of a later step would cause the removal of all others, and so would
+        // a checkpoint of a branch that the run has left.
         if (manifest.step == other && attempt.meta.branch.includes(manifest.branch.id, other))
           valid.push_back({other, manifest.metric});
       } catch (const StorageError&) {
-        continue;  // a damaged one keeps no other from being kept, and is left for a person to see
+        continue;  // a damaged one does not count and is kept for inspection
       }
     }
     for (const std::int64_t doomed : steps_to_delete(valid, options_.retention, step)) {
@@ -232,7 +233,8 @@ void CheckpointStore::finish(Attempt& attempt) const {
   });
 }
 
-/// As attempt_together(); ranks that are done first may be told to sleep until the others are.
+/// Like attempt_together(), but with `patient` ranks that finish first sleep until the others have
+/// finished.
 std::string CheckpointStore::try_together(const std::function<void()>& action) const {
   if (!options_.patient) return attempt_together(world_, action);
   std::exception_ptr error;

@@ -11,14 +11,14 @@
 namespace choir {
 namespace {
 
-// Elements that are converted at a time.
+// Number of elements converted at a time.
 constexpr std::int64_t kPiece = std::int64_t{1} << 18;
 
 [[noreturn]] void refuse_element(const TensorEntry& entry, std::int64_t element,
                                  const std::string& path, DType dtype) {
   throw StorageError(fmt::format("element {} of tensor '{}' in '{}' cannot be held by {}", element,
                                  entry.name, path, name_of(dtype)),
-                     "read it as a type with a wider range");
+                     "use a type with a wider range");
 }
 
 }  // namespace
@@ -30,11 +30,11 @@ Shape checked_shape(const std::vector<std::int64_t>& extents, Encoding encoding,
     throw StorageError(
         fmt::format("{} has {} dimensions, more than {}", what, extents.size(), Shape::kMaxRank));
   Shape shape;
-  std::int64_t product = 1;  // without zeros, so that a later extent cannot overflow unseen
+  std::int64_t product = 1;  // without zeros, so that overflow by a later extent is detected
   for (const std::int64_t extent : extents) {
     if (extent < 0) throw StorageError(fmt::format("{} has the extent {}", what, extent));
     if (extent > 0 && product > kMostElements / extent)
-      throw StorageError(what + " has more elements than there are");
+      throw StorageError(what + " has an impossible number of elements");
     if (extent > 0) product *= extent;
     shape.append(extent);
   }
@@ -91,7 +91,7 @@ void TensorReader::read(std::string_view name, std::int64_t first, std::int64_t 
     const std::int64_t now = std::min(kPiece, (end - at + block - 1) / block * block);
     stored.resize(static_cast<std::size_t>(encoded_bytes(entry.encoding, now)));
     read_encoded(index, at, now, stored.data());
-    // A block at either end may reach beyond what is wanted.
+    // A block at either end may extend beyond the requested range.
     const std::int64_t from = std::max(at, first), until = std::min(at + now, end);
     const bool exact = from == at && until == at + now;
     if (!exact) converted.resize(static_cast<std::size_t>(now * width));

@@ -9,7 +9,7 @@
 namespace choir {
 namespace {
 
-// Elements that are converted at a time: whole blocks of every encoding.
+// Number of elements converted at a time: whole blocks of every encoding.
 constexpr std::int64_t kWrittenPiece = std::int64_t{1} << 18;
 
 }  // namespace

@@ -18,9 +18,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int64_t kChunk = 1 << 20;
-constexpr int kMostWriters = 64;  // files more would say no more of a file system, and load it
+constexpr int kMostWriters = 64;  // more files would load the file system without a better estimate
 
-/// No zeros: a file system may have a way with them.
+/// Random numbers, because a file system may compress zeros.
 std::vector<std::uint32_t> noise() {
   const PhiloxKey key = philox_key(1, "checkpoint.probe");
   std::vector<std::uint32_t> words(kChunk / sizeof(std::uint32_t));

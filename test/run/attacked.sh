@@ -74,7 +74,7 @@ check "... and is left for a person" test -d liar/checkpoints/step_99999999
 # checkpoints/latest of a copy that followed links.
 cp -rL base copied
 train 2 copied train.max_steps=30 optimizer.decay_steps=20
-expect "latest is a folder" 0 "copied/checkpoints/latest was no link to a checkpoint: moved to copied/checkpoints/latest.moved-1"
+expect "latest is a folder" 0 "copied/checkpoints/latest was not a link to a checkpoint: moved to copied/checkpoints/latest.moved-1"
 check "... and is a link again" test "$(readlink copied/checkpoints/latest)" = step_00000030
 
 # Storage errors have their exit code, the path and a cure.
@@ -195,9 +195,9 @@ liar() {  # liar NAME FROM TO WORDS: a manifest that lies
   run 0 generate forged/$at --tokens 1
   expect "... is refused" 6 "$4"
 }
-liar "a shape whose product is 0" '"shape":[' '"shape":[0,4611686018427387904,4611686018427387904,' "more elements than there are"
+liar "a shape whose product is 0" '"shape":[' '"shape":[0,4611686018427387904,4611686018427387904,' "an impossible number of elements"
 liar "an offset beyond the file" '"offset":' '"offset":99999999' "does not"
-liar "two tensors of one name" '"name":"optimizer/v/' '"name":"optimizer/m/' "two tensors are called optimizer/m/"
+liar "two tensors of one name" '"name":"optimizer/v/' '"name":"optimizer/m/' "two tensors have the name optimizer/m/"
 
 # Weights that are NaN are called not finite, and no message claims that a run had diverged.
 rm -rf forged && cp -r base forged

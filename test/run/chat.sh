@@ -16,9 +16,9 @@ run 0 prepare chat val.jsonl --out chat/val
 expect "what is left out is counted" 0 "1 left out: empty answer 1 (first val.jsonl:7)"
 echo '{"messages":[{"role":"robot","content":"x"}]}' >bad.jsonl
 run 2 prepare chat bad.jsonl --out bad
-expect "a role that nobody has" 3 "bad.jsonl:1" "no role 'robot'" "assistant"
+expect "a role that nobody has" 3 "bad.jsonl:1" "unknown role 'robot'" "assistant"
 run 0 prepare chat train.jsonl --out chat/never --template jinja
-expect "an unknown template" 2 "no template 'jinja'" "mistral"
+expect "an unknown template" 2 "unknown template 'jinja'" "mistral"
 
 cat >deck.json <<'D'
 { "model": {"n_layer": 1, "n_embd": 32, "n_head": 2, "block_size": 16},

@@ -8,7 +8,7 @@ expect "spoken dialogues" 0 "dialogues of" "train " "val "
 run 2 prepare corpus spoken-dialogues --out other_corpus --hours 0.02
 check "the same bytes on 2 ranks" diff -r one other_corpus
 run 1 prepare corpus spoken-dialogues --out one --hours 0.02
-expect "made once" 0 "It is there already"
+expect "made once" 0 "The corpus exists already"
 check "nobody says nothing" test "$(grep -c '"duration":0.0[,}]' one/dialogues/train.jsonl)" = 0
 check "both sides are as long, in whole frames" awk -v RS='"num_samples":' \
   'NR > 1 {n = $1 + 0; bad += n % 1280 || (NR % 2 && n != last); last = n} END {exit NR < 3 || bad}' one/dialogues/train.jsonl
@@ -58,7 +58,7 @@ expect "a speaker without a role" 3 "robot.jsonl:2: speaker 'robot' is neither u
 run 1 prepare dialogues one/dialogues/robot.jsonl --out robot --roles 'user=user,agent=agent|robot'
 expect "with a role" 0 "written to    robot"
 run 1 prepare dialogues one/dialogues/train.jsonl --out x --roles 'user=user'
-expect "no agent" 2 "does not say who user and agent are"
+expect "no agent" 2 "does not name both user and agent"
 run 1 prepare dialogues one/dialogues/train.jsonl --out x --pad 2 --eos 2
 expect "padding that ends turns" 2 "they must differ"
 sed '1s/"duration":\([0-9.]*\),"channel_ids":\[0\]}},/"duration":1.0,"channel_ids":[0]}},/; 1s/\("target_audio":.*"duration":\)[0-9.]*/\11.0/' \
@@ -98,7 +98,7 @@ metrics >of_one_rank
 run 3 eval one_rank parallel.zero=3
 check "... the same on 3 ranks that share the parameters" cmp of_one_rank <(metrics)
 run 1 train deck.json run.dir=other model.codebooks=3
-expect "codes of another codec" 3 "has 4 codebooks of 1000, the model 3"
+expect "codes of another codec" 3 "has 4 codebooks of 1000, but the model 3"
 run 1 train deck.json run.dir=other model.encoder.subsampling=4
 expect "frames of another length" 2 "a frame of the encoder is 640 samples"
 run 1 train deck.json run.dir=other model.lm.block_size=50

@@ -13,7 +13,7 @@ done
 check "the same corpus on 1 and 2 ranks" same_bytes digits1 digits2
 check "digits in words" matches digits1/train.json '"text":"(zero|one|two|three|four|five|six|seven|eight|nine)'
 run 1 prepare corpus spoken-digits --out digits1 --hours 0.04
-expect "what is there is not made again" 0 "It is there already"
+expect "what is there is not made again" 0 "The corpus exists already"
 run 0 prepare corpus spoken-digits --out digits3 --hours 0.04 --seed 2
 expect "another seed" 0 "train"
 check "another seed says something else" bash -c '! cmp -s digits1/train.json digits3/train.json'
@@ -50,7 +50,7 @@ if grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   run 0 prepare tokens packed1 --tokenizer bpea.model --name bpe
   expect "labels by a SentencePiece model" 0 "labels.bpe.bin"
   run 0 prepare tokenizer digits1/train.json --out never --type bpe --vocab-size 5000
-  expect "more pieces than the text has" 2 "no bpe vocabulary of 5000 can be made of this text: Vocabulary size too high"
+  expect "more pieces than the text has" 2 "cannot train a bpe vocabulary of 5000 on this text: Vocabulary size too high"
 else skip "units of bpe and unigram" "the build has no SentencePiece"; fi
 
 echo "one two" >few.txt

@@ -88,7 +88,7 @@ cp -r straight otherwise
 train 2 otherwise train.max_steps=22 run.seed=7 checkpoint.allow_changes=run.seed
 expect "another seed, allowed" 0 "  run.seed: 1337 -> 7" "22 (2 now)"
 train 2 straight train.micro_batch_size=4 model.n_layer=3 checkpoint.allow_changes=true
-expect "a checkpoint of another shape" 6 "does not fit" "blocks.2"
+expect "a checkpoint of another shape" 6 "does not match" "blocks.2"
 
 # The data are known by their contents: they may move, and may not change behind their name.
 cp text.txt moved.txt

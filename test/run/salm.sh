@@ -17,11 +17,11 @@ expect "packed from tars" 0 "written to    tarred"
 check "... the same conversations" cmp tarred/conversations.chat val/conversations.chat
 check "... and the same sound" eval 'cmp <(packed tarred) <(packed val)'
 run 1 prepare chat said_0.jsonl said_1.jsonl --tars clips_0.tar --out none --template chatml
-expect "files without a tar" 2 "2 files of conversations and 1 patterns of tars"
+expect "files without a tar" 2 "2 files of conversations, but 1 patterns of tars"
 run 1 prepare chat said__OP_0..1_CL_.jsonl --tars clips__OP_0..2_CL_.tar --out none --template chatml
 expect "more tars than files" 3 "names 2 files" "3 tars"
 run 1 prepare chat tasks/conversations/val_cuts.jsonl --tars clips_0.tar --out none --template chatml
-expect "cuts with a tar" 3 "says itself where its audio is"
+expect "cuts with a tar" 3 "specifies its own audio source"
 
 cat >deck.json <<'D'
 { "model": { "type": "salm",

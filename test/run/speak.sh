@@ -62,7 +62,7 @@ run 1 prepare codes codec packed
 expect "codes of packed speech" 0 "packed/codes.codec.bin, 3 recordings" "2 x 25 codes"
 cp packed/codes.codec.bin one.bin
 run 1 prepare codes codec packed
-expect "... which stay" 0 "there before, of the same codec"
+expect "... which stay" 0 "already written, by the same codec"
 rm packed/codes.codec.bin
 run 2 prepare codes codec packed
 check "... and are the same of 2 ranks" cmp packed/codes.codec.bin one.bin

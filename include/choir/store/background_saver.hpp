@@ -1,13 +1,14 @@
 #pragma once
-// Saves while training goes on: a thread with a communicator of its own copies the pieces
-// (Snapshot), looks at what is to be looked at (SaveCheck), and takes the copy through the whole
-// protocol of CheckpointStore, the commit included. It is the only thread that lays files out. One
-// save is in flight at a time. A process that dies at any instant leaves what a save without a
-// thread would have left.
+// Saves in the background of training. A thread with its own communicator copies the pieces
+// (Snapshot), runs the checks of the save (SaveCheck), and saves the copy by the whole protocol of
+// CheckpointStore including the commit. It is the only thread that lays out files. One save is in
+// flight at a time. A process that dies at any instant leaves the same files as with a synchronous
+// save.
 //
-// What was given to start() may be read, by anybody, but must not change before await_copied() has
-// returned (pieces on a device that the host does not see: before copied() is reached). The thread
-// needs nobody for it; who waits helps, so that a wait is never longer than a copy made at once.
+// The arguments of start() may be read by anybody, but must not change until await_copied() has
+// returned (pieces on a device that is not host-visible: until copied() is reached). The thread
+// works without help, but callers of await_copied() help it, so that the wait is never longer than
+// an immediate copy.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,52 +23,53 @@
 
 namespace choir {
 
-/// What a save depends on, found out while training goes on.
+/// The conditions of a save, checked in the background of training.
 struct SaveCheck {
-  /// Read with the pieces: a digest of each is made, of two CRC-32C.
+  /// Memory that is read together with the pieces; each span gets a digest of two CRC-32C.
   std::vector<std::span<const std::byte>> memory{};
-  /// Collective over `comm`, by the saver's thread: why the save must not be, the same on every
-  /// rank; "" when it may. Without it nothing is asked.
+  /// Collective over `comm`, called by the saver's thread. Returns the reason why the save must not
+  /// be made, equal on every rank, or "" if it may. If empty, nothing is checked.
   std::function<std::string(Communicator& comm, std::span<const std::uint64_t> digests)> judge{};
 };
 
 class BackgroundSaver {
  public:
-  /// Collective. `world` is duplicated. Allocates the snapshot and starts the thread. The hook of
-  /// the options is also called at "copy": before the thread copies.
+  /// Collective. Duplicates `world`, allocates the snapshot and starts the thread. The hook of the
+  /// options is also called at "copy", before the thread copies.
   BackgroundSaver(std::string directory, Communicator& world, Device& device,
                   std::size_t snapshot_bytes, StoreOptions options);
-  /// Collective, and waits for the save in flight: also while an exception unwinds, as long as
-  /// ranks may be expected to answer, and then leaves the thread to the end of the process. It has
-  /// then copied, and reads nothing that was given to start().
+  /// Collective. Waits for the save in flight; during stack unwinding only as long as ranks may be
+  /// expected to answer, and then leaves the thread running until the process ends. By then the
+  /// thread has copied and no longer reads the arguments of start().
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  /// Collective, with nothing in flight and every result taken.
+  /// Collective. No save may be in flight, and every result must have been taken.
   void start(const CheckpointMeta& meta, const std::vector<StoredTensor>& tensors,
              SaveCheck check = {});
-  /// The same from the memory itself, which must not change until the result is there.
+  /// Saves from the memory itself without a copy; it must not change until the result is available.
   void start_in_place(const CheckpointMeta& meta, const std::vector<StoredTensor>& tensors);
-  /// Local, but no rank returns before all have copied (of devices that the host does not see:
-  /// before the copies are queued). Returns at once when that has been, and otherwise copies with
-  /// all OpenMP threads. Why the save will not be, by SaveCheck::judge; "" when it goes on.
+  /// Local, but no rank returns before all have copied (devices that are not host-visible: before
+  /// the copies are queued). Returns at once if that has happened, and otherwise copies with all
+  /// OpenMP threads. The result is the reason from SaveCheck::judge why the save is not made, or ""
+  /// if it continues.
   std::string await_copied();
-  /// Local, after it: what the threads of the slowest rank took of the processors for the copy and
-  /// the digests, at most; 0 where a device copies by itself.
+  /// Local, after await_copied(): an upper bound of the CPU seconds of the slowest rank for the
+  /// copy and the digests; 0 if a device copies by itself.
   double copy_seconds() const;
 
-  /// A save was started whose result was not taken.
+  /// True if a save was started whose result was not taken yet.
   bool pending() const;
-  /// Local. ... and it has not ended.
+  /// Local. True if that save has not ended.
   bool in_flight() const;
-  /// Local. The result of a save that has ended, once, with the seconds of the copy; nothing while
-  /// it is in flight. Throws what the save threw.
+  /// Local. Returns the result of a finished save once, with the seconds of the copy; std::nullopt
+  /// while it is in flight. Throws the exception of the save.
   std::optional<SaveResult> poll();
-  /// Local. Waits until nothing is in flight; while an exception unwinds, not for ever: then false
-  /// when other ranks do not answer.
+  /// Local. Waits until nothing is in flight. During stack unwinding the wait is limited: returns
+  /// false if other ranks do not answer.
   bool settle();
-  /// Local. Waits for it.
+  /// Local. Waits for the save and returns its result.
   SaveResult wait();
 
   /// See Snapshot::copied().

@@ -37,8 +37,8 @@ struct BranchSurvey {
     std::int64_t step = 0;
     std::string abandoned;  ///< why the step is not part of the current branch, else ""
   };
-  Branch current;           ///< "" where no manifest names a branch
-  std::vector<Step> steps;  ///< newest first; one whose manifest cannot be read is not abandoned
+  Branch current;           ///< its id is "" if no manifest names a branch
+  std::vector<Step> steps;  ///< newest first; unreadable ones are not abandoned
 };
 /// Local. Reads every manifest.
 BranchSurvey survey_branches(const CheckpointDirectory& folder);

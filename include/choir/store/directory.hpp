@@ -1,12 +1,12 @@
 #pragma once
-// The names in <run>/checkpoints and how they change, one rename at a time. All of it is local and
-// meant for one rank. Of step 100 there may be
-//   step_00000100      complete: it was renamed to this after its last byte was on disk
-//   step_00000100.TAG.tmp  being written, or being deleted; worth nothing. TAG is random for every
-//                          start of a run, so that a run which was replaced never meets the files
-//                          of its successor; tools that own their folder have none
+// The names in <run>/checkpoints and their changes, one rename at a time. All functions are local
+// and meant for one rank. Step 100 may have
+//   step_00000100      complete: renamed to this name after its last byte was on disk
+//   step_00000100.TAG.tmp  being written or deleted; worthless. TAG is random for every
+//                          start of a run, so that a run that was replaced never touches the files
+//                          of its successor; tools that own their folder use none
 //   step_00000100.old  complete, and about to be replaced by a new save of the same step
-//   latest             a symbolic link to the newest, for people; the reader does not trust it
+//   latest             a symbolic link to the newest, for people; readers do not rely on it
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -25,22 +25,23 @@ class CheckpointDirectory {
   std::string final_path(std::int64_t step) const;      ///< .../step_00000100
   std::string temporary_path(std::int64_t step) const;  ///< .../step_00000100.TAG.tmp
 
-  /// Steps that have a complete-looking directory, newest first. Empty when there is no directory.
+  /// Steps with a directory of a complete checkpoint's name, newest first. Empty if the folder does
+  /// not exist.
   std::vector<std::int64_t> steps() const;
-  /// Makes the directory, and an empty temporary_path(step) in it.
+  /// Creates the directory, and an empty temporary_path(step) in it.
   std::string begin(std::int64_t step) const;
-  /// Renames temporary_path(step) to step_N, durably; a step_N that is in the way becomes .old and
-  /// goes. `between` is called when the old one has gone aside and the new one is not yet in its
-  /// place.
+  /// Renames temporary_path(step) to step_N, durably. An existing step_N becomes .old and is
+  /// removed. `between` is called after the old one was moved and before the new one has its name.
   void commit(std::int64_t step, const std::function<void()>& between = {}) const;
-  /// What else stood under that name is moved aside; then returns a line that says so, else "".
+  /// Points `latest` to the step. If something else has that name, moves it aside and returns a
+  /// line about it, else "".
   std::string point_latest(std::int64_t step) const;
-  /// Renames to .tmp first, so that a kill cannot leave half a checkpoint under a good name.
+  /// Renames to .tmp first, so that a kill cannot leave a partial checkpoint under a valid name.
   void remove(std::int64_t step) const;
   /// Never throws.
   void discard_temporary(std::int64_t step) const noexcept;
-  /// After a kill: .old without its successor is renamed back, other leftovers are removed. Returns
-  /// one line for each. A leftover that cannot be removed is a line, not an error.
+  /// After a kill: renames .old without its successor back and removes other leftovers. Returns one
+  /// line for each. A leftover that cannot be removed is a line, not an error.
   std::vector<std::string> recover() const;
 
  private:
@@ -49,10 +50,10 @@ class CheckpointDirectory {
 
 /// "step_00000100"
 std::string step_name(std::int64_t step);
-/// -1 when the name is not exactly of that form.
+/// -1 unless the name has exactly that form.
 std::int64_t step_of(const std::string& name);
 
-/// The text of a small file. StorageError.
+/// Reads a small file. Throws StorageError.
 std::string read_text_file(const std::string& path);
 /// Writes and fsyncs.
 void write_text_file(const std::string& path, const std::string& text);

@@ -1,6 +1,6 @@
 #pragma once
-// How elements are encoded in weight files: what other programs write is more than what choir
-// computes with (DType). Reals become reals and whole numbers whole numbers; nothing else converts.
+// Encodings of elements in weight files. Other programs write more types than choir computes with
+// (DType). Reals convert to reals and integers to integers; there are no other conversions.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace choir {
 
-/// In the order of safetensors, narrowest first, and then the blocks of 32 of GGUF.
+/// The types of safetensors in its order, narrowest first, then the blocks of 32 elements of GGUF.
 enum class Encoding : std::uint8_t {
   boolean,
   f4,
@@ -40,25 +40,26 @@ enum class Encoding : std::uint8_t {
   q4_1
 };
 
-/// "BF16", "Q8_0": as safetensors and GGUF call them.
+/// "BF16", "Q8_0": the names in safetensors and GGUF.
 std::string_view name_of(Encoding encoding);
-/// Nothing for a name that is unknown.
+/// std::nullopt for an unknown name.
 std::optional<Encoding> encoding_of(std::string_view name);
 Encoding encoding_of(DType dtype);
 
-/// Elements are stored in blocks of this many; 1 but for quantised and sub-byte types.
+/// The number of elements in a block; 1 except for quantised and sub-byte types.
 std::int64_t block_elements(Encoding encoding);
-/// The bytes of `elements`, which must be whole blocks.
+/// The size of `elements` elements in bytes; they must be whole blocks.
 std::int64_t encoded_bytes(Encoding encoding, std::int64_t elements);
 
-/// Whether elements can be converted: always to themselves, and among reals or among whole numbers
-/// (a boolean is one of them). Q4_0 and Q4_1 are read only, 8-bit floats and complex numbers are
-/// only listed.
+/// True if elements can be converted: between equal types, among reals, and among integers
+/// (including booleans). Q4_0 and Q4_1 can only be read; 8-bit floats and complex numbers can only
+/// be listed.
 bool can_convert(Encoding from, Encoding to);
 
-/// Rounds to nearest even, from doubles too: once. Q8_0 as GGML does it. Returns the first element
-/// that the target cannot hold: a finite number beyond its range, and in Q8_0 one that is not
-/// finite; -1 when all fit. `count` is whole blocks of both. Memory need not be aligned.
+/// Converts `count` elements, which must be whole blocks of both types. Rounds once, to nearest
+/// even, also from doubles; Q8_0 is encoded as in GGML. Returns the index of the first element that
+/// the target cannot hold (a finite number beyond its range; for Q8_0 also one that is not finite),
+/// or -1. Memory need not be aligned.
 std::int64_t convert(const std::byte* from, Encoding from_encoding, std::byte* to,
                      Encoding to_encoding, std::int64_t count);
 

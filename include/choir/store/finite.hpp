@@ -1,6 +1,7 @@
 #pragma once
-// NaN and infinity in weights: they are found where weights are read, by tensor and element,
-// because a model computes with them without an error and its answers then mean nothing.
+// Checks of weights for NaN and infinity. They are found when weights are read, by tensor and
+// element, because a model computes with them without an error and its answers are then
+// meaningless.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,28 +16,29 @@ namespace choir {
 /// Elements of one tensor that are NaN or infinite.
 struct NotFinite {
   std::int64_t count = 0;
-  std::int64_t first = -1;  ///< the lowest index of one; -1 where there is none
+  std::int64_t first = -1;  ///< the lowest index of such an element; -1: none
 
-  /// Looks at elements [at, at + elements) of the tensor. Whole numbers are always finite.
+  /// Checks elements [at, at + elements) of the tensor. Integers are always finite.
   void look(const void* data, DType dtype, std::int64_t elements, std::int64_t at);
 };
 
-/// The weights that an import reads of one file, of which every rank reads a share once.
+/// Checks the weights that an import reads from one file; every element is read by exactly one
+/// rank.
 class FiniteCheck {
  public:
-  /// Local. Elements [at, at + elements) of the tensor `name` of the file.
+  /// Local. Checks elements [at, at + elements) of the tensor `name` of the file.
   void look(const std::string& name, const void* data, DType dtype, std::int64_t elements,
             std::int64_t at);
-  /// Collective. DataError on every rank, with the name, the count and the first element of each
-  /// tensor that is not finite.
+  /// Collective. Throws a DataError on every rank with the name, the count and the first element of
+  /// each tensor that is not finite.
   void require(const TensorReader& file, Communicator& world) const;
 
  private:
   std::map<std::string, NotFinite> found_;
 };
 
-/// Collective, after a load. NumericError on every rank when weights of the checkpoint at `path`
-/// are not finite; it names the tensors. Ranks may hold the same elements.
+/// Collective, after a load. Throws a NumericError on every rank that names the tensors if weights
+/// of the checkpoint at `path` are not finite. Ranks may hold the same elements.
 void require_finite(const std::vector<StoredTensor>& tensors, const std::string& path,
                     Communicator& world);
 

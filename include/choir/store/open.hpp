@@ -1,6 +1,7 @@
 #pragma once
-// Finding, verifying and reading checkpoints: by any number of ranks, whatever number wrote them.
-// Every offset is known from the manifest, which rank 0 reads; HDF5 opens no checkpoint.
+// Finding, verifying and reading checkpoints, by any number of ranks independent of the number that
+// wrote them. All offsets come from the manifest, which rank 0 reads; HDF5 never opens a
+// checkpoint.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -14,15 +15,15 @@
 
 namespace choir {
 
-/// Called on every rank with its own share while bytes move.
+/// Called on every rank with the progress of its own share.
 using PhaseProgress = std::function<void(const char* phase, std::int64_t done, std::int64_t total)>;
 
-/// A checkpoint that was not taken although it is newer.
+/// A checkpoint that was skipped although it is newer.
 struct PassedOver {
   enum class Why {
-    damaged,     ///< incomplete, or its bytes are not those that were saved
+    damaged,     ///< incomplete, or its bytes differ from those saved
     unreadable,  ///< the system refuses to read it: permissions, I/O errors, a link to nothing
-    abandoned,   ///< of a branch that the run has left, see Branch
+    abandoned,   ///< belongs to a branch that the run has left, see Branch
   };
   Why why = Why::damaged;
   std::string reason;  ///< "step_00000200: damaged: tensor parameters/w (crc32c ...)"
@@ -35,7 +36,7 @@ struct Checkpoint {
   std::string json;  ///< CheckpointMeta::json
   std::vector<PassedOver> skipped;
 
-  /// True if a newer checkpoint of this branch may exist: whoever continues from here leaves it.
+  /// True if a newer checkpoint of this branch may exist: a run that continues from here leaves it.
   bool leaves_newer() const;
 };
 
@@ -43,47 +44,50 @@ struct Checkpoint {
 /// its share.
 enum class Verify { sizes, checksums };
 
-/// Which tensors of a checkpoint with a good manifest are as they were written. Same on every rank.
+/// The tensors of a checkpoint with a valid manifest whose bytes are as they were written. Equal on
+/// every rank.
 struct Verification {
   std::vector<bool> tensor_good;  ///< in the order of the manifest
-  std::string damage;             ///< "" when all is good, else names the tensors
+  std::string damage;             ///< "" if all are good, else names the tensors
   bool good() const { return damage.empty(); }
 };
 
-/// Collective. The newest of the current branch that verifies; nothing when the folder holds no
-/// checkpoint at all. StorageError that lists all with their reasons when none can be used.
+/// Collective. Returns the newest checkpoint of the current branch that verifies; std::nullopt if
+/// the folder contains no checkpoint at all. Throws a StorageError that lists all of them with
+/// their reasons if none can be used.
 std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communicator& world,
                                             Verify verify = Verify::checksums,
                                             const PhaseProgress& progress = {});
 
-/// Collective. `path` is a checkpoint (or `latest`), a folder of checkpoints or a run directory; of
-/// a folder the newest valid. StorageError when there is none, or the named one is damaged.
+/// Collective. `path` is a checkpoint (or `latest`), or a folder of checkpoints or a run directory,
+/// whose newest valid one is opened. Throws StorageError if there is none, or if the named one is
+/// damaged.
 Checkpoint open_checkpoint(const std::string& path, Communicator& world,
                            Verify verify = Verify::checksums, const PhaseProgress& progress = {});
 
-/// Collective. Reads every byte of the tensors. StorageError when the file cannot be read.
+/// Collective. Reads every byte of the tensors. Throws StorageError if the file cannot be read.
 Verification verify_checkpoint(const std::string& path, const Manifest& manifest,
                                Communicator& world, const PhaseProgress& progress = {});
 
-/// Local. Whether the tensor can be filled from what is stored: the same shape and type, or another
-/// type of reals where it converts.
+/// Local. True if the tensor can be filled from the stored one: equal shape and type, or another
+/// type of reals if it converts.
 bool is_loadable(const TensorRecord& record, const StoredTensor& tensor);
 
-/// Collective. Fills the pieces of `tensors`. StorageError naming tensors that are missing, of
-/// another shape or dtype, or stored but not wanted; of the latter only names that begin with
-/// `scope` count
-/// (`generate` wants "parameters/" alone). Such errors come before any byte is read.
+/// Collective. Fills the pieces of `tensors`. Throws a StorageError that names tensors that are
+/// missing, of another shape or dtype, or stored but not requested; of the latter only names that
+/// begin with `scope` count (`generate` requests only "parameters/"). Such errors are thrown before
+/// any byte is read.
 void load_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
                      Communicator& world, const std::string& scope = "",
                      const PhaseProgress& progress = {});
 
-/// Collective. The same of all tensors of the checkpoint, where all ranks of `sharers` (among
-/// `world`) want equal pieces: one of them reads, and tells the others.
+/// Collective. The same for all tensors of the checkpoint if all ranks of `sharers` (a part of
+/// `world`) request equal pieces: one of them reads and broadcasts to the others.
 void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
                             Communicator& world, Communicator& sharers,
                             const PhaseProgress& progress = {});
 
-/// Local. The HDF5 that runs, and the one that this program was compiled with.
+/// Local. The versions of HDF5 at run time and at compile time.
 std::pair<std::string, std::string> hdf5_versions();
 
 }  // namespace choir

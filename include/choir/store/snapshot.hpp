@@ -1,13 +1,13 @@
 #pragma once
-// A copy of this rank's pieces in host memory, so that they may change while they are written. The
-// copy goes on beside training:
+// A copy of this rank's pieces in host memory, so that they may change while the copy is written to
+// disk. The copy is made in the background of training:
 //
 //   StoredTensor::device    pieces are copied                    and may change
-//   none                    by take()                            when it returns
-//   one the host sees       run by run, by whoever has time      when all runs are copied
-//   another                 by a stream beside the main one      after copied()
+//   nullptr                 by take()                            when it returns
+//   host-visible            run by run, by any thread            when all runs are copied
+//   other                   by a stream beside the main one      after copied()
 //
-// The floor is bytes read and written at the rate of memory, or of the link.
+// The lower bound of its time is bytes read and written at the rate of memory, or of the link.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -20,25 +20,25 @@ namespace choir {
 
 class Snapshot {
  public:
-  /// What a thread copies at a time.
+  /// Bytes that a thread copies at a time.
   static constexpr std::size_t kRun = 1 << 20;
 
-  /// `bytes`: at least bytes_of() of everything that is to be taken. `device`: of those pieces that
-  /// are not the host's.
+  /// `bytes`: at least bytes_of() of the tensors of every take(). `device`: that of the pieces
+  /// outside host memory.
   Snapshot(Device& device, std::size_t bytes);
 
   static std::size_t bytes_of(const std::vector<StoredTensor>& tensors);
   std::size_t bytes() const { return memory_.bytes(); }
 
-  /// Local. Copies what was queued on the main stream so far leaves in the pieces, or begins to:
-  /// see above. The copy before is overwritten; nobody may read it any more.
+  /// Local. Copies the pieces in the state after all work queued on the main stream so far, or
+  /// begins to: see above. It overwrites the previous copy, which nobody may read any more.
   void take(const std::vector<StoredTensor>& tensors);
-  /// Local. What take() has left to copy: this many runs, each by any thread.
+  /// Local. The number of runs that take() left to copy; any thread may copy each one.
   std::int64_t runs() const { return std::ssize(runs_); }
   void copy_run(std::int64_t i) const;
-  /// What the tensors of another device may change after; nullptr when there are none.
+  /// The event after which tensors of another device may change; nullptr if there are none.
   const Event* copied() const { return queued_ ? &*copied_ : nullptr; }
-  /// By any thread, before it reads tensors(), of whose runs all are copied.
+  /// Called by any thread before it reads tensors(), after all runs have been copied.
   void wait();
   /// The same tensors with pieces in this memory.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }

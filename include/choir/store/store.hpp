@@ -3,12 +3,12 @@
 //
 //   <run>/checkpoints/step_00000100/{state.h5, manifest.json}
 //
-// Save: step_N.TAG.tmp/ -> one rank lays state.h5 out -> its space is reserved -> every rank writes
+// Save: step_N.TAG.tmp/ -> one rank lays out state.h5 -> its space is reserved -> every rank writes
 // its slabs -> fsync -> CRCs agreed -> manifest.json -> fsync -> rename -> fsync of the parent ->
 // `latest`
-// -> prune. Killed at any instant, the last complete checkpoint stays loadable. What it costs:
+// -> prune. After a kill at any instant, the last complete checkpoint is loadable. Costs:
 // every byte passes once from memory to the page cache (and through one CRC) and once to the disk;
-// no second copy of the state in memory, one chunk of 4 MiB a rank for tensors on a device.
+// no second copy of the state in memory, one chunk of 4 MiB per rank for tensors on a device.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,35 +23,36 @@
 
 namespace choir {
 
-/// Where a save is; for tests that kill or throw there, and for fault injection. In this order:
-/// "layout" "reserve" "write" (in the middle of this rank's bytes) "fsync" "written" "manifest"
-/// "rename" ("replace" between the two renames, when the step existed) "latest" "prune".
+/// Called at the named instants of a save, for tests that kill or throw there and for fault
+/// injection. In this order: "layout" "reserve" "write" (in the middle of this rank's bytes)
+/// "fsync" "written" "manifest" "rename" ("replace" between the two renames, if the step existed)
+/// "latest" "prune".
 using FaultHook = std::function<void(const char* instant)>;
 
 struct StoreOptions {
   Retention retention;
   FaultHook fault;
   PhaseProgress progress;  ///< phases "save", "verify", "load"
-  /// Called on rank 0 before files are laid out, before a commit and before every removal; throws
-  /// StorageError where the folder belongs to another run now. The save then fails.
+  /// Called on rank 0 before files are laid out, before a commit and before every removal. Throws
+  /// StorageError if the folder belongs to another run by now; then the save fails.
   std::function<void()> require_owned;
-  /// See CheckpointDirectory; the same on every rank.
+  /// See CheckpointDirectory; equal on every rank.
   std::string tag;
-  /// For a thread beside others that compute: ranks that wait for slower ones sleep meanwhile.
+  /// For a background thread: ranks that wait for slower ones sleep meanwhile.
   bool patient = false;
 };
 
-/// The same on every rank, except `pruned` and `warnings`, which rank 0 has.
+/// Equal on every rank, except for `pruned` and `warnings`, which are set on rank 0.
 struct SaveResult {
   bool saved = false;
-  std::string reason;  ///< why not: rank, host, path, the system's words, what to do
+  std::string reason;  ///< the failure: rank, host, path, the system's error, the cure
   std::string path;
   std::int64_t bytes = 0;  ///< of all tensors
   double seconds = 0;
   double layout_seconds = 0, write_seconds = 0, fsync_seconds = 0, commit_seconds = 0;
   double prune_seconds = 0;
   std::vector<std::int64_t> pruned;
-  /// The save holds, but `latest` or pruning failed.
+  /// The save is valid, but `latest` or pruning failed.
   std::vector<std::string> warnings;
 
   double bytes_per_second() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
@@ -62,14 +63,14 @@ class CheckpointStore {
   /// Local; touches nothing. `world` must outlive the store.
   CheckpointStore(std::string directory, Communicator& world, StoreOptions options = {});
 
-  /// Collective, before training. Clears what a killed run left and completes an interrupted
+  /// Collective, before training. Removes leftovers of a killed run and completes an interrupted
   /// replacement. Returns lines for the log. Only the owner of the run directory may call it.
   std::vector<std::string> recover();
 
-  /// Collective. A failure on any rank (disk full, I/O error, directory not writable) is agreed,
-  /// removes the temporary directory and comes back as a reason. Throws only for mistakes of the
-  /// programmer (lists that differ between ranks, pieces that do not cover the tensor once) and
-  /// broken communication.
+  /// Collective. A failure on any rank (disk full, I/O error, directory not writable) is agreed on
+  /// by all ranks, removes the temporary directory and is returned as a reason. Throws only for
+  /// programming errors (lists that differ between ranks, pieces that do not cover the tensor
+  /// exactly once) and broken communication.
   SaveResult save(const CheckpointMeta& meta, const std::vector<StoredTensor>& tensors);
 
   /// Collective. See choir::find_newest_valid.

@@ -1,6 +1,6 @@
 #pragma once
-// Named tensors in a file of any format, read slab by slab: a rank reads its share, and no whole
-// tensor has to be in anybody's memory.
+// Reads named tensors from a file of any format, slab by slab: every rank reads its share, and no
+// rank needs memory for a whole tensor.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace choir {
 
-/// A tensor of a file: row-major, whatever the order of its bytes there.
+/// A tensor of a file. Its shape is row-major, independent of the order in the file.
 struct TensorEntry {
   std::string name;
   Encoding encoding = Encoding::f32;
@@ -23,8 +23,9 @@ struct TensorEntry {
   std::int64_t bytes() const { return encoded_bytes(encoding, shape.count()); }
 };
 
-/// A shape of a foreign file. StorageError, which begins with `what`, when there are too many dims,
-/// a negative one, a product beyond 2^56, or elements that are not whole blocks of the encoding.
+/// Checks a shape from a foreign file. Throws a StorageError that begins with `what` for too many
+/// dimensions, a negative one, a product beyond 2^56, or elements that are not whole blocks of the
+/// encoding.
 Shape checked_shape(const std::vector<std::int64_t>& extents, Encoding encoding,
                     const std::string& what);
 
@@ -38,22 +39,23 @@ class TensorReader {
   const std::string& path() const { return path_; }
   /// In the order of the file.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  /// nullptr when there is none of that name.
+  /// nullptr if there is no tensor of that name.
   const TensorEntry* find(std::string_view name) const;
-  /// StorageError that names the nearest one there is.
+  /// Throws a StorageError that names the most similar tensor if there is none of that name.
   const TensorEntry& at(std::string_view name) const;
 
-  /// Local, by any number of threads. Elements [first, first + count) of the row-major tensor as
-  /// `dtype` into `to`. StorageError when the file cannot be read, does not convert (see
-  /// can_convert) or holds a number that `dtype` cannot.
+  /// Local, for any number of threads. Reads elements [first, first + count) of the row-major
+  /// tensor as `dtype` into `to`. Throws StorageError if the file cannot be read, if its type does
+  /// not convert (see can_convert), or for a number that `dtype` cannot hold.
   void read(std::string_view name, std::int64_t first, std::int64_t count, void* to,
             DType dtype) const;
 
  protected:
   explicit TensorReader(std::string path) : path_(std::move(path)) {}
-  /// Once, by the constructor of a derived class. StorageError for two of one name.
+  /// Called once by the constructor of a derived class. Throws StorageError for two tensors of one
+  /// name.
   void set_tensors(std::vector<TensorEntry> tensors);
-  /// Whole blocks of elements as they are encoded, in row-major order.
+  /// Reads whole blocks of encoded elements in row-major order.
   virtual void read_encoded(std::size_t index, std::int64_t first, std::int64_t count,
                             std::byte* to) const = 0;
 

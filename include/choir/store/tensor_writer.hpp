@@ -1,13 +1,13 @@
 #pragma once
-// Named tensors into files, slab by slab and by any number of ranks. All is local; the caller puts
-// barriers between the steps:
+// Writes named tensors into files, slab by slab and by any number of ranks. All calls are local;
+// the caller puts barriers between the steps:
 //
-//   every rank    constructs the writer from the same list of tensors: the layout follows from it
-//   one rank      lay_out()           makes the files under temporary names, with their headers
+//   every rank    constructs the writer from the same list of tensors, which defines the layout
+//   one rank      lay_out()           creates the files with their headers under temporary names
 //   every rank    write() ..., sync()
-//   one rank      commit(written)     renames the files, when every element was written once
+//   one rank      commit(written)     renames the files if every element was written once
 //
-// A writer that laid out and goes without commit() removes what it made.
+// A writer that laid out files and is destroyed without commit() removes them.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -30,21 +30,23 @@ class TensorWriter {
   /// Bytes of all tensors.
   std::int64_t bytes() const;
 
-  /// StorageError when the disk refuses, as of everything below.
+  /// Throws StorageError for errors of the file system, like all functions below.
   virtual void lay_out() = 0;
-  /// Elements [first, first + count), given as `dtype`, are encoded as the tensor is. Blocks of the
-  /// encoding must be whole. StorageError for a number that the encoding cannot hold.
+  /// Encodes elements [first, first + count), given as `dtype`, in the encoding of the tensor and
+  /// writes them. Blocks of the encoding must be whole. Throws StorageError for a number that the
+  /// encoding cannot hold.
   void write(std::string_view name, std::int64_t first, std::int64_t count, const void* from,
              DType dtype);
-  /// What this rank wrote is on the disk.
+  /// Syncs the bytes written by this rank to disk.
   virtual void sync() = 0;
-  /// Elements that this rank wrote.
+  /// Number of elements that this rank wrote.
   std::int64_t written() const { return written_; }
-  /// `written` by all ranks together: StorageError, and no file, unless it is every element.
+  /// `written` is the sum over all ranks. Throws StorageError, and leaves no file, unless it covers
+  /// every element.
   void commit(std::int64_t written);
 
  protected:
-  /// StorageError for two tensors of one name.
+  /// Throws StorageError for two tensors of one name.
   TensorWriter(std::string path, std::vector<TensorEntry> tensors);
   const std::string& path() const { return path_; }
   virtual void write_encoded(std::size_t index, std::int64_t first, std::int64_t count,

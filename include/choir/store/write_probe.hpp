@@ -1,5 +1,5 @@
 #pragma once
-// How fast the file system of checkpoints takes what all ranks write at once, just now.
+// Measures the current write rate of the file system of checkpoints with all ranks writing at once.
 #include <cstdint>
 #include <string>
 
@@ -7,9 +7,10 @@
 
 namespace choir {
 
-/// Collective. Every rank writes `bytes` into a file of its own, in a folder with a random name in
-/// `folder`, or beside it where it does not exist yet; brings it to the disk and removes it. Bytes
-/// a second of all ranks together, by the slowest; 0 when a rank could not: a save will say why.
+/// Collective. Every rank writes `bytes` into a file of its own, in a folder with a random name
+/// inside `folder` (beside it if it does not exist yet), syncs it to disk and removes it. Returns
+/// bytes per second of all ranks together, by the time of the slowest; 0 if a rank failed: a later
+/// save reports the reason.
 double probe_write_rate(Communicator& world, const std::string& folder, std::int64_t bytes);
 
 }  // namespace choir

@@ -20,20 +20,21 @@ static_assert(std::endian::native == std::endian::little, "code files are little
                   "write them again with 'choir prepare codes'");
 }
 
-/// The header of a file of so many bytes, itself checked, and that the file is as long as it says.
+/// Reads and checks the header, and that the file has the length that it specifies.
 CodeHeader checked_header(const PosixFile& file) {
   const std::string& path = file.path();
   const std::int64_t size = file.size();
   CodeHeader header;
   if (size < static_cast<std::int64_t>(sizeof header))
-    refuse_codes(path, fmt::format("are truncated: {} bytes, their header alone has {}", size,
+    refuse_codes(path, fmt::format("are truncated: {} bytes, but the header alone has {}", size,
                                    sizeof header));
   file.read_at(&header, sizeof header, 0);
-  if (header.magic != CodeHeader::kMagic) refuse_codes(path, "are none (no CHOIRCDS at the start)");
+  if (header.magic != CodeHeader::kMagic)
+    refuse_codes(path, "are not a file of codes (no CHOIRCDS at the start)");
   if (header.endianness != CodeHeader::kEndiannessMark)
     refuse_codes(path, "were written on a machine of the other byte order");
   if (header.version != CodeHeader::kVersion)
-    refuse_codes(path, fmt::format("have version {}, this program reads {}", header.version,
+    refuse_codes(path, fmt::format("have version {}, but this program reads {}", header.version,
                                    CodeHeader::kVersion));
   if (header.checksum() != header.header_crc)
     refuse_codes(path, fmt::format("have a corrupt header (crc32c {:08x}, stored {:08x})",
@@ -50,12 +51,12 @@ CodeHeader checked_header(const PosixFile& file) {
 
 void check_catalog(const CodeHeader& header, const AudioCatalog& catalog, const std::string& path) {
   if (header.recordings != static_cast<std::uint64_t>(catalog.size()))
-    refuse_codes(path, fmt::format("are of {} recordings, the audio beside them has {}",
+    refuse_codes(path, fmt::format("are of {} recordings, but the audio beside them has {}",
                                    header.recordings, catalog.size()));
   if (header.catalog_hash != catalog.hash())
     refuse_codes(path, "belong to another state of the packed audio beside them");
   if (header.sample_rate != static_cast<std::uint32_t>(catalog.sample_rate()))
-    refuse_codes(path, fmt::format("are of audio of {} hertz, that beside them has {}",
+    refuse_codes(path, fmt::format("are of audio of {} hertz, but that beside them has {}",
                                    header.sample_rate, catalog.sample_rate()));
 }
 
@@ -65,8 +66,8 @@ struct CodeFile::State {
   PosixFile file;
   CodecDescription codec;
   std::vector<CodeRecord> records;
-  std::vector<std::int64_t> first;  ///< frame, counted over all recordings; [recordings + 1]
-  std::int64_t codes_at = 0;        ///< byte
+  std::vector<std::int64_t> first;  ///< first frame over all recordings; [recordings + 1]
+  std::int64_t codes_at = 0;        ///< position in bytes
 };
 
 std::string CodeFile::path(const std::string& folder, const std::string& name) {
@@ -74,7 +75,7 @@ std::string CodeFile::path(const std::string& folder, const std::string& name) {
     return std::isalnum(c) != 0 || c == '_' || c == '-';
   });
   if (!legal)
-    throw DeckError(fmt::format("'{}' cannot name codes", name),
+    throw DeckError(fmt::format("'{}' is not a valid name of codes", name),
                     "use letters, digits, '_' and '-', such as 'codec' or 'fsq_4'");
   return fmt::format("{}/codes.{}.bin", folder, name);
 }
@@ -82,7 +83,7 @@ std::string CodeFile::path(const std::string& folder, const std::string& name) {
 CodeFile CodeFile::open(const AudioCatalog& catalog, const std::string& name) {
   const std::string source = path(catalog.folder(), name);
   if (!std::filesystem::exists(source))
-    throw DataError(fmt::format("there are no codes '{}'", source),
+    throw DataError(fmt::format("codes not found: '{}'", source),
                     fmt::format("write them with 'choir prepare codes CODEC_RUN {} --name {}'",
                                 catalog.folder(), name));
   State state{PosixFile::for_reading(source), {}, {}, {}, 0};
@@ -114,7 +115,7 @@ CodeFile CodeFile::open(const AudioCatalog& catalog, const std::string& name) {
     state.first.push_back(state.first.back() + frames);
   }
   if (state.first.back() != static_cast<std::int64_t>(header.frames))
-    refuse_codes(source, "have numbers of frames that do not add up");
+    refuse_codes(source, "have numbers of frames that do not match their sum");
   state.codes_at = header.codes_at();
   return CodeFile(std::make_shared<const State>(std::move(state)));
 }
@@ -169,8 +170,8 @@ std::vector<std::uint16_t> CodeFile::read(std::int64_t recording, std::int64_t f
     return code >= codec().codes_per_book;
   });
   if (beyond != codes.end())
-    refuse_codes(path(), fmt::format("have code {} in recording {}, of {} in a book", *beyond,
-                                     recording, codec().codes_per_book));
+    refuse_codes(path(), fmt::format("have code {} in recording {}, but only {} codes in a book",
+                                     *beyond, recording, codec().codes_per_book));
   codes.resize(static_cast<std::size_t>((first + count) * books));
   codes.erase(codes.begin(), codes.begin() + first * books);
   return codes;

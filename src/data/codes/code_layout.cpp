@@ -22,7 +22,7 @@ std::string fault_of(const CodecDescription& codec) {
                        codec.codebooks);
   for (const std::uint16_t code : codec.silence)
     if (code >= codec.codes_per_book)
-      return fmt::format("have {} as a code of silence, of {} in a book", code,
+      return fmt::format("have {} as a code of silence, but only {} codes in a book", code,
                          codec.codes_per_book);
   return "";
 }

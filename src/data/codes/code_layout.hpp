@@ -1,5 +1,5 @@
 #pragma once
-// Where what stands in codes.NAME.bin.
+// Layout of codes.NAME.bin.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,8 @@ struct CodeRecord {
   std::uint32_t crc = 0;  ///< crc32c of its codes
 };
 
-/// codes.NAME.bin, little endian: this header; K codes of silence (u16) and zeros up to a multiple
-/// of 8 bytes; a record of each recording; the codes of all, [T, K] u16, one behind the other.
+/// codes.NAME.bin, little-endian: this header; K codes of silence (u16) and zeros up to a multiple
+/// of 8 bytes; a record for each recording; the codes of all recordings, [T, K] u16, concatenated.
 struct CodeHeader {
   static constexpr std::array<char, 8> kMagic{'C', 'H', 'O', 'I', 'R', 'C', 'D', 'S'};
   static constexpr std::uint32_t kVersion = 1, kEndiannessMark = 0x01020304u;
@@ -36,7 +36,7 @@ struct CodeHeader {
   std::uint32_t codes_per_book = 0;
   std::array<std::uint32_t, 14> reserved{};
   std::uint32_t index_crc = 0;   ///< crc32c of silence and records
-  std::uint32_t header_crc = 0;  ///< crc32c of all before it
+  std::uint32_t header_crc = 0;  ///< crc32c of the bytes before it
 
   std::uint32_t checksum() const { return crc32c(this, offsetof(CodeHeader, header_crc)); }
   std::int64_t silence_bytes() const { return (2 * std::int64_t{codebooks} + 7) / 8 * 8; }
@@ -54,17 +54,17 @@ struct CodeHeader {
 };
 static_assert(sizeof(CodeHeader) == 128);
 
-/// Beyond these it is no codec, and products of them could overflow.
+/// Limits of a plausible codec, with which products cannot overflow.
 inline constexpr std::int64_t kMostCodebooks = 1024, kMostCodesPerBook = 65536;
 inline constexpr std::int64_t kMostFrameSamples = 1 << 20, kMostCodecRate = 1000000;
 inline constexpr std::int64_t kMostRecordings = std::int64_t{1} << 32;
 inline constexpr std::int64_t kMostFrames = std::int64_t{1} << 40;
 
-/// What is wrong with the numbers of a codec, in words; "" for nothing.
+/// The fault in the numbers of a codec, in words; "" for none.
 std::string fault_of(const CodecDescription& codec);
-/// The header of the codes that a codec makes of the recordings of a catalog, without checksums.
+/// The header of a file of codes for a codec and the recordings of a catalog, without checksums.
 CodeHeader code_header(const AudioCatalog& catalog, const CodecDescription& codec);
-/// What stands between header and codes.
+/// The bytes between header and codes.
 std::string code_index(const CodecDescription& codec, const std::vector<CodeRecord>& records);
 
 }  // namespace choir

@@ -24,7 +24,7 @@ struct Share {
   std::int64_t first = 0, last = 0, frames_before = 0, frames = 0;
 };
 
-/// Neighbours stay together, so that a rank's codes are one stretch of the file.
+/// Shares are contiguous, so that the codes of a rank are one stretch of the file.
 Share share_of_rank(const AudioCatalog& catalog, const CodecDescription& codec, int rank,
                     int ranks) {
   const auto all = static_cast<std::int64_t>(code_header(catalog, codec).frames);
@@ -42,7 +42,7 @@ Share share_of_rank(const AudioCatalog& catalog, const CodecDescription& codec, 
   return share;
 }
 
-/// How often every code of every book was used: [K, N].
+/// Number of uses of every code of every book: [K, N].
 using CodeCounts = std::vector<std::int64_t>;
 
 class ShareEncoder {
@@ -95,7 +95,7 @@ class ShareEncoder {
   CodeCounts counts_;
 };
 
-/// Header and index come last: what is under the temporary name without them is no file of codes.
+/// Writes header and index last: the temporary file is not a valid file of codes before.
 void finish_codes(const std::string& temporary, const std::string& path,
                   const AudioCatalog& catalog, const CodecDescription& codec,
                   const std::vector<std::string>& parts) {
@@ -129,7 +129,7 @@ void describe_use(const CodeCounts& counts, PrepareCodesSummary& summary) {
   }
 }
 
-/// Rank 0 reads the catalog, the others get it.
+/// Rank 0 reads the catalog and broadcasts it.
 AudioCatalog catalog_of(Communicator& world, const std::string& folder) {
   AudioCatalog catalog;
   std::string bytes;
@@ -143,7 +143,7 @@ AudioCatalog catalog_of(Communicator& world, const std::string& folder) {
   return catalog;
 }
 
-/// Complete, of this codec and of the audio as it is.
+/// True if the file is complete and belongs to this codec and the current audio.
 bool written_before(const AudioCatalog& catalog, const std::string& name,
                     const CodecDescription& codec) {
   if (!std::filesystem::exists(CodeFile::path(catalog.folder(), name))) return false;
@@ -175,7 +175,7 @@ PrepareCodesSummary prepare_codes(Communicator& world, Logger& log, const std::s
     temporary = summary.path + ".tmp";
     if (catalog.sample_rate() != codec.sample_rate)
       throw DataError(
-          fmt::format("'{}' is packed at {} hertz, the codec hears {}", folder,
+          fmt::format("'{}' is packed at {} hertz, but the codec needs {}", folder,
                       catalog.sample_rate(), codec.sample_rate),
           fmt::format("pack it with 'choir prepare audio --sample-rate {}'", codec.sample_rate));
     if (world.rank() != 0) return;
@@ -208,7 +208,7 @@ std::string PrepareCodesSummary::to_string() const {
   const std::string head = fmt::format(
       "codes       {}, {} of {}, {} of {} samples", path, counted(recordings, "recording"),
       format_duration(audio_seconds), counted(frames, "frame"), codec.frame_samples);
-  if (there_before) return head + "\n            there before, of the same codec";
+  if (there_before) return head + "\n            already written, by the same codec";
   const auto all = static_cast<double>(codec.codebooks * codec.codes_per_book);
   return fmt::format(
       "{}\n            {} x {} codes, {:.1f} % of them used, {:.2f} bits each of {:.2f}; codec "

@@ -24,11 +24,11 @@ std::int32_t need(const ChatTokenizer& tokenizer, ChatTemplate chat, const char*
   if (!id)
     throw DataError(fmt::format("the tokenizer has no token '{}', which template '{}' needs", token,
                                 name_of(chat)),
-                    "name the template of this model, or plain");
+                    "specify the template of this model, or plain");
   return *id;
 }
 
-/// Appends pieces of one conversation.
+/// Renders one conversation piece by piece.
 class Renderer {
  public:
   Renderer(const Conversation& conversation, const ChatOptions& options, ChatTokenizer& tokenizer)
@@ -56,7 +56,7 @@ class Renderer {
     out_.ids.push_back(id);
     out_.counted.push_back(counted);
   }
-  /// Clips stand for themselves.
+  /// Appends text. Audio tags become placeholders.
   void text(std::string_view text, bool counted = false) {
     const std::string_view tag = kAudioTag;
     for (;;) {
@@ -83,8 +83,8 @@ class Renderer {
       turns.front().text = head + turns.front().text;
   }
 
-  /// What stands before a turn's text; the text of a user's turn is written with it, so that the
-  /// tokenizer sees both as one.
+  /// Appends the header of a turn. The text of a user's turn is encoded together with it, so that
+  /// the tokenizer sees both as one text.
   void header(const std::string& role, std::string_view behind = "") {
     if (options_.chat == ChatTemplate::chatml) {
       control("<|im_start|>");
@@ -124,7 +124,7 @@ class Renderer {
     if (answer) push(end_of_turn(options_.chat, tokenizer_), counted);
   }
 
-  /// From its second version on [INST] and [/INST] are control tokens, before they are text.
+  /// [INST] and [/INST] are control tokens from Mistral's second version on; before, they are text.
   void add_mistral(const std::string& said, bool answer, bool counted) {
     if (answer) return text(said, counted);
     if (!tokenizer_.control("[INST]")) return text("[INST] " + said + " [/INST]");
@@ -145,8 +145,8 @@ ChatTemplate chat_template_of(std::string_view name) {
   if (name == "qwen") return ChatTemplate::chatml;
   for (const Named& named : kNames)
     if (name == named.name) return named.chat;
-  throw DeckError(fmt::format("there is no template '{}'", name),
-                  "plain, llama2, llama3, chatml (qwen) or mistral");
+  throw DeckError(fmt::format("unknown template '{}'", name),
+                  "use plain, llama2, llama3, chatml (qwen) or mistral");
 }
 
 std::string_view name_of(ChatTemplate chat) {
@@ -169,8 +169,8 @@ ChatTemplate guess_template(const ChatTokenizer& tokenizer) {
   if (has("<|im_start|>") && has("<|im_end|>")) return ChatTemplate::chatml;
   if (has("<|start_header_id|>") && has("<|eot_id|>")) return ChatTemplate::llama3;
   if (has("[INST]") && has("[/INST]")) return ChatTemplate::mistral;
-  throw DataError("the control tokens of this tokenizer are those of no template that is known",
-                  "name one with --template: plain, llama2, llama3, chatml or mistral");
+  throw DataError("the control tokens of this tokenizer match no known template",
+                  "specify one with --template: plain, llama2, llama3, chatml or mistral");
 }
 
 std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer) {

@@ -16,7 +16,7 @@ class BpeChat final : public ChatTokenizer {
  public:
   explicit BpeChat(BpeTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
-  /// Control tokens in what people write are text.
+  /// Control tokens in a user's text are encoded as text.
   std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
     return tokenizer_.encode(text, cache_, {.special = false, .around = false}, source);
   }
@@ -175,14 +175,15 @@ OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& ch
   if (is_tokenizer_json(form.tokenizer)) return opened_json(form.tokenizer, source, name);
   const Vocabulary vocabulary = Vocabulary::from_json(form.tokenizer, source);
   OpenedTokenizer opened = opened_vocabulary(vocabulary, name);
-  // A table of embeddings may have more rows than a vocabulary with control tokens of its own.
+  // The embedding table may have more rows than a vocabulary that contains its control tokens.
   const std::int64_t ids = opened.tokenizer->vocab_size();
   if (ids == vocabulary.size() ? ids > model_ids : ids != model_ids)
     throw DataError(
-        fmt::format("{}: the model has {} ids, its vocabulary with the control tokens of template "
-                    "'{}' has {}",
-                    source, model_ids, name_of(opened.chat), opened.tokenizer->vocab_size()),
-        "was it trained on conversations? name the template that they were prepared with: plain, "
+        fmt::format(
+            "{}: the model has {} ids, but its vocabulary with the control tokens of template "
+            "'{}' has {}",
+            source, model_ids, name_of(opened.chat), opened.tokenizer->vocab_size()),
+        "if it was trained on conversations, specify the template of their preparation: plain, "
         "llama2, llama3, chatml or mistral");
   return opened;
 }

@@ -38,21 +38,21 @@ std::string text_of(const ManifestJson& json, const char* key) {
   std::string text;
   for (const ManifestJson& part : *value) {
     if (!part.is_object() || part.value("type", ManifestJson()) != "text")
-      refuse(fmt::format("a part of \"{}\" is no {{\"type\": \"text\"}}", key),
-             "other parts than text are not read");
+      refuse(fmt::format("a part of \"{}\" is not a {{\"type\": \"text\"}}", key),
+             "only text parts are supported");
     text += text_of(part, "text");
   }
   return text;
 }
 
-/// "human" and "gpt" are ShareGPT's words.
+/// "human" and "gpt" are the roles of ShareGPT.
 std::string role_of(std::string word) {
   std::transform(word.begin(), word.end(), word.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (word == "human") return "user";
   if (word == "gpt" || word == "model") return "assistant";
   if (word == "system" || word == "user" || word == "assistant") return word;
-  refuse(fmt::format("there is no role '{}'", word), "system, user (human) or assistant (gpt)");
+  refuse(fmt::format("unknown role '{}'", word), "use system, user (human) or assistant (gpt)");
 }
 
 std::size_t count_tags(std::string_view text) {
@@ -63,7 +63,7 @@ std::size_t count_tags(std::string_view text) {
   return count;
 }
 
-/// In one pass, also over a text that consists of nothing else.
+/// Replaces in one pass, in linear time even for a text of nothing but `from`.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   std::string replaced;
   std::size_t done = 0;
@@ -74,17 +74,17 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   if (done > 0) text = replaced.append(text, done);
 }
 
-/// What one line says, turn by turn.
+/// Collects the turns of one line.
 class LineTurns {
  public:
-  /// Audio is in the folder, or in the archive, if there is one.
+  /// Audio is in `archive`, or in `folder` if `archive` is empty.
   LineTurns(std::string folder, std::string archive)
       : folder_(std::move(folder)), archive_(std::move(archive)) {}
 
-  /// Neighbours of one role become one turn with a blank between them.
+  /// Joins neighbours of one role into one turn with a blank between them.
   void add(Turn turn) {
     if (turn.role == "system" && !turns_.empty())
-      refuse("a turn of the system stands behind others", "let it be the first");
+      refuse("a system turn follows other turns", "make it the first turn");
     if (!turns_.empty() && turns_.back().role == turn.role && turns_.back().counts == turn.counts) {
       Turn& last = turns_.back();
       last.text += " " + turn.text;
@@ -101,8 +101,8 @@ class LineTurns {
   }
   AudioClip clip(const std::string& path, double offset, double duration) const {
     if (!std::isfinite(offset) || offset < 0 || !std::isfinite(duration) || duration <= 0)
-      refuse(fmt::format("audio of {} seconds from {} on", duration, offset),
-             "\"duration\" is above 0, \"offset\" is not below 0");
+      refuse(fmt::format("audio of {} seconds from second {} on", duration, offset),
+             "\"duration\" must be positive and \"offset\" not negative");
     if (!archive_.empty()) return {path, offset, duration, archive_};
     const std::string beside = resolve_audio_path(folder_, path);
     const bool here = beside != path && !fs::exists(beside) && fs::exists(path);
@@ -159,7 +159,7 @@ void add_cut_turns(const ManifestJson& json, const ManifestPlace& place, const s
                    LineTurns& turns) {
   AudioManifest manifest;
   add_cut(json, place, false, manifest);
-  if (manifest.entries.size() != 1) refuse("the cut is no utterance");
+  if (manifest.entries.size() != 1) refuse("the cut is not a single utterance");
   const AudioEntry& entry = manifest.entries.front();
   std::string asked = custom_text(json, "context"), answer,
               system = custom_text(json, "system_prompt");
@@ -189,7 +189,7 @@ bool skipped(const ManifestJson& json) {
 
 std::vector<Turn> turns_of(const ManifestJson& json, const ManifestPlace& place,
                            const std::string& context, const std::string& archive) {
-  if (!json.is_object()) refuse("the line is no object");
+  if (!json.is_object()) refuse("the line is not a JSON object");
   LineTurns turns(place.folder, archive);
   const auto list = [&](const char* key) {
     return json.contains(key) && json[key].is_array() && !json[key].empty();
@@ -206,16 +206,15 @@ std::vector<Turn> turns_of(const ManifestJson& json, const ManifestPlace& place,
     turns.add_text("user", text_of(json, "instruction") + (input.empty() ? "" : "\n\n" + input));
     turns.add_text("assistant", text_of(json, "output"));
   } else if (json.contains("recording") || json.contains("supervisions")) {
-    if (!archive.empty())
-      refuse("a cut of Lhotse says itself where its audio is", "leave --tars out");
+    if (!archive.empty()) refuse("a cut of Lhotse specifies its own audio source", "omit --tars");
     add_cut_turns(json, place, context, turns);
   } else {
-    refuse("it is no conversation");
+    refuse("it is not a conversation");
   }
   return turns.take();
 }
 
-/// Why a conversation cannot be used; "" if it can.
+/// The reason why a conversation cannot be used; "" if it can.
 std::string fault_of(const std::vector<Turn>& turns) {
   bool answered = false;
   for (const Turn& turn : turns) {
@@ -234,12 +233,12 @@ ManifestJson parsed_line(const std::string& line, const std::string& place) {
   return read_ordered_json_line(line, place);
 }
 
-/// What is wrong is said with its place.
+/// Adds the position in the file to the errors of `action`.
 template <class Action>
 void at_place(const std::string& place, const Action& action) {
   try {
     action();
-  } catch (const JsonError&) {  // its text begins with the position
+  } catch (const JsonError&) {  // its message begins with the position
     throw;
   } catch (const Error& error) {
     throw DataError(fmt::format("{}: {}", place, error.what()), error.hint());
@@ -295,9 +294,9 @@ ConversationList read_conversations(const std::vector<std::string>& paths,
                                     const std::string& context,
                                     const std::vector<std::string>& tars) {
   if (!tars.empty() && tars.size() != paths.size())
-    throw DeckError(
-        fmt::format("{} files of conversations and {} patterns of tars", paths.size(), tars.size()),
-        "--tars once for each file, in the same order");
+    throw DeckError(fmt::format("{} files of conversations, but {} patterns of tars", paths.size(),
+                                tars.size()),
+                    "give --tars once for each file, in the same order");
   ConversationList list;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const auto files = expand_shard_pattern(paths[i]);
@@ -306,14 +305,14 @@ ConversationList read_conversations(const std::vector<std::string>& paths,
     if (files.size() != archives.size())
       throw DataError(fmt::format("'{}' names {} files, '{}' {} tars", paths[i], files.size(),
                                   tars[i], archives.size()),
-                      "each file has its tar");
+                      "each file needs its own tar");
     for (std::size_t k = 0; k < files.size(); ++k) read_file(files[k], archives[k], context, list);
   }
   if (list.conversations.empty())
-    throw DataError(fmt::format("'{}' has no conversation that can be used{}{}",
-                                paths.empty() ? "" : paths.front(),
-                                list.dropped.empty() ? "" : "; ", list.dropped_text()),
-                    kForms);
+    throw DataError(
+        fmt::format("'{}' has no usable conversation{}{}", paths.empty() ? "" : paths.front(),
+                    list.dropped.empty() ? "" : "; ", list.dropped_text()),
+        kForms);
   return list;
 }
 

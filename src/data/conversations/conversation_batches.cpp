@@ -17,14 +17,14 @@
 namespace choir {
 namespace {
 
-const SpeechFrames kRows{.hop = 1, .stages = 0};  // rows in place of samples
+const SpeechFrames kRows{.hop = 1, .stages = 0};  // lengths are rows instead of samples
 
 struct BatchLimits {
   SpeechFrames frames;
   std::vector<ConversationShape> shapes;
 };
 
-/// Reads clips of the shards of a corpus; files stay open.
+/// Reads clips from the shards of a corpus and keeps the files open.
 class ClipReader {
  public:
   explicit ClipReader(const ConversationCorpus& corpus) : corpus_(corpus) {}
@@ -49,7 +49,7 @@ class ClipReader {
   std::map<std::pair<int, std::int32_t>, PosixFile> files_;
 };
 
-/// Memory of one micro-batch.
+/// Buffers of one micro-batch.
 class BatchMemory {
  public:
   explicit BatchMemory(const BatchLimits& limits) : frames_(limits.frames) {
@@ -225,7 +225,7 @@ std::vector<SpeechLength> lengths_of(const std::vector<SpeechPoolItems>& pools) 
   return lengths;
 }
 
-/// The shapes of the conversations `items`, those of a bucket together.
+/// The shapes of the corpus, one for each bucket.
 std::vector<ConversationShape> shapes_of(const ConversationCorpus& corpus,
                                          const SpeechBuckets& buckets, const SpeechFrames& frames,
                                          std::span<const SpeechLength> lengths) {
@@ -256,7 +256,7 @@ struct ConversationBatches::State {
     std::string name;
     ConversationCorpus corpus;
     std::vector<SpeechRow> rows;
-    std::vector<std::size_t> begins;  // of micro-batches in rows, and the end
+    std::vector<std::size_t> begins;  // first row of each micro-batch, and the end
     std::int64_t targets = 0;
     BatchLimits limits;
     std::unique_ptr<BatchMemory> memory;
@@ -272,7 +272,7 @@ struct ConversationBatches::State {
   BatchLimits limits;
   std::vector<std::unique_ptr<EvalSet>> eval;
   std::vector<ConversationShape> eval_shapes;
-  TrainingSlots* slots = nullptr;  // of `ahead`
+  TrainingSlots* slots = nullptr;  // owned by `ahead`
   std::unique_ptr<ReadAhead> ahead;
 
   ConversationCorpusOptions options(const std::string& what) const {
@@ -301,7 +301,8 @@ void ConversationBatches::State::open_training(Communicator& world) {
   limits = {config.frames, shapes_of(*corpus, sampler->buckets(), config.frames, lengths)};
 }
 
-// Longest first, so that neighbours are of about one length; a function of the set alone.
+// The longest come first, so that neighbours have similar lengths; the order depends on the set
+// alone.
 void ConversationBatches::State::open_set(Communicator& world, const SpeechEvalSet& asked) {
   auto set = std::make_unique<EvalSet>();
   set->name = asked.name;
@@ -358,7 +359,7 @@ std::unique_ptr<ConversationBatches> ConversationBatches::open(Communicator& wor
   if (!config.train.inputs.empty()) state->open_training(world);
   for (const SpeechEvalSet& set : config.eval) state->open_set(world, set);
   if (!state->corpus && state->eval.empty())
-    throw DeckError("there are no conversations", "name folders in data.train or data.val");
+    throw DeckError("there are no conversations", "specify folders in data.train or data.val");
   return std::unique_ptr<ConversationBatches>(new ConversationBatches(std::move(state)));
 }
 

@@ -72,17 +72,19 @@ void ConversationCorpus::choose(const ConversationCorpusOptions& options) {
     const std::string& name = folder.leaf.folder;
     const std::uint64_t hash = options.vocab_hash != 0 ? options.vocab_hash : vocab_hash();
     if (set.vocab_hash() != hash)
-      throw DataError(fmt::format("the vocabulary of '{}' ({:016x}) is not that of {} ({:016x})",
-                                  name, set.vocab_hash(),
-                                  options.vocab_hash != 0 ? "the model" : "the other data", hash),
-                      "prepare it with the tokenizer that the model was trained with");
+      throw DataError(
+          fmt::format("the vocabulary of '{}' ({:016x}) differs from that of {} ({:016x})", name,
+                      set.vocab_hash(), options.vocab_hash != 0 ? "the model" : "the other data",
+                      hash),
+          "prepare it with the tokenizer that the model was trained with");
     if (options.vocab_size > 0 && set.vocab_size() > options.vocab_size)
       throw DataError(fmt::format("model.vocab_size is {}, the data '{}' needs {}",
                                   options.vocab_size, name, set.vocab_size()),
                       fmt::format("set model.vocab_size to {} or more", set.vocab_size()));
     if (set.clips() > 0 && !options.audio)
-      throw DataError(fmt::format("'{}' has clips of audio, which this model cannot hear", name),
-                      "a model of type salm can");
+      throw DataError(
+          fmt::format("'{}' has clips of audio, but this model has no audio input", name),
+          "use a model of type salm");
     if (folder.catalog) {
       if (sample_rate_ == 0) sample_rate_ = folder.catalog->sample_rate();
       if (folder.catalog->sample_rate() != sample_rate_)
@@ -96,8 +98,8 @@ void ConversationCorpus::choose(const ConversationCorpusOptions& options) {
         rows += options.frames.rows(clip.samples);
         if (clip.utterance >= folder.catalog->size() ||
             (*folder.catalog)[clip.utterance].samples != clip.samples)
-          throw DataError(fmt::format("conversation {} of '{}' and its audio do not fit", i, name),
-                          "make both again with 'choir prepare chat'");
+          throw DataError(fmt::format("conversation {} of '{}' does not match its audio", i, name),
+                          "prepare both again with 'choir prepare chat'");
       }
       const std::int64_t targets = set.counted(i);
       if (targets == 0)
@@ -120,7 +122,7 @@ void ConversationCorpus::choose(const ConversationCorpusOptions& options) {
     left_out_ = fmt::format("{} of {} conversations left out: {}", too_long + no_target,
                             too_long + no_target + kept, join(reasons, ", "));
   if (kept == 0)
-    throw DataError(fmt::format("nothing is left of {}: {}", options.what, left_out_),
+    throw DataError(fmt::format("no usable conversations in {}: {}", options.what, left_out_),
                     "allow longer conversations (model.block_size), or look at the data with "
                     "'choir prepare chat FILE --show 3'");
 }

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<char, 8> kMagic{'C', 'H', 'O', 'I', 'R', 'C', 'H', 'T'};
 constexpr std::uint32_t kEndiannessMark = 0x01020304u;
-constexpr const char* kAgain = "make it again with 'choir prepare chat'";
+constexpr const char* kAgain = "prepare it again with 'choir prepare chat'";
 
 struct Header {
   std::array<char, 8> magic = kMagic;
@@ -49,7 +49,8 @@ Header checked_header(std::string_view bytes, const std::string& source) {
   Header header;
   if (bytes.size() < sizeof header) refuse_file(source, "are truncated");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != kMagic) refuse_file(source, "are of another kind: no CHOIRCHT at the start");
+  if (header.magic != kMagic)
+    refuse_file(source, "are of another kind: the file does not begin with CHOIRCHT");
   if (header.version != 1 || header.endianness != kEndiannessMark)
     refuse_file(source, fmt::format("have version {} or another byte order", header.version));
   if (header.checksum() != header.header_crc) refuse_file(source, "have a corrupt header");
@@ -58,11 +59,11 @@ Header checked_header(std::string_view bytes, const std::string& source) {
       size !=
           sizeof header + 16 * (header.conversations + 1) + 4 * header.tokens + 8 * header.clips)
     refuse_file(source,
-                fmt::format("have {} bytes, which {} conversations of {} tokens do not need", size,
-                            header.conversations, header.tokens));
+                fmt::format("have {} bytes, which does not match {} conversations of {} tokens",
+                            size, header.conversations, header.tokens));
   bytes.remove_prefix(sizeof header);
   if (crc32c(bytes.data(), bytes.size()) != header.payload_crc)
-    refuse_file(source, "are damaged: the checksum is another one");
+    refuse_file(source, "are damaged: the checksum does not match");
   return header;
 }
 
@@ -91,7 +92,7 @@ void ConversationSet::add(std::span<const std::int32_t> ids, std::span<const std
 
 std::int64_t ConversationSet::counted(std::int64_t i) const {
   std::int64_t count = 0;
-  // The first token is predicted by none.
+  // The first token is never predicted.
   for (std::int64_t k = first_token_[at(i)] + 1; k < first_token_[at(i) + 1]; ++k)
     count += words_[at(k)] & 1;
   return count;
@@ -158,9 +159,10 @@ ConversationSet ConversationSet::deserialise(std::string_view bytes, const std::
 void ConversationSet::check(const std::string& source) const {
   for (const auto& [begins, end] : {std::pair(&first_token_, std::ssize(words_)),
                                     std::pair(&first_clip_, std::ssize(clips_))}) {
-    if (begins->front() != 0 || begins->back() != end) refuse_file(source, "do not add up");
+    if (begins->front() != 0 || begins->back() != end)
+      refuse_file(source, "have offsets that do not match the data");
     for (std::size_t i = 1; i < begins->size(); ++i)
-      if ((*begins)[i] < (*begins)[i - 1]) refuse_file(source, "go backwards");
+      if ((*begins)[i] < (*begins)[i - 1]) refuse_file(source, "have decreasing offsets");
   }
   for (std::int64_t i = 0; i < size(); ++i) {
     std::int64_t placeholders = 0;

@@ -31,8 +31,9 @@ std::vector<PackedRow> pack_rows(std::span<const std::int64_t> lengths, std::int
   std::vector<PackedRow> rows;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] > block || lengths[i] < 1)
-      throw DataError(fmt::format("conversation {} has {} tokens, a row {}", i, lengths[i], block),
-                      "leave out what is longer than a row");
+      throw DataError(
+          fmt::format("conversation {} has {} tokens, but a row only {}", i, lengths[i], block),
+          "remove conversations that are longer than a row");
     const auto at = static_cast<std::size_t>(packer.add(lengths[i]));
     if (at == rows.size()) rows.push_back({.documents = {}, .begins = {0}});
     rows[at].documents.push_back(static_cast<std::int64_t>(i));

@@ -33,19 +33,19 @@ void make_folder(const std::string& folder) {
                       name == "vocab.json" || name == "tokenizer.json" ||
                       (name.starts_with("clips") && name.ends_with(".json"));
     if (!ours)
-      throw DataError(
-          fmt::format("folder '{}' holds '{}', which is no part of prepared chat", folder, name),
-          "name an empty or a new folder");
+      throw DataError(fmt::format("folder '{}' contains '{}', which is not part of prepared chat",
+                                  folder, name),
+                      "choose an empty or a new folder");
   }
-  // What says that all is there goes first.
+  // Remove first the file whose presence marks a complete folder.
   fs::remove(folder + "/" + kConversationFile, failure);
 }
 
 struct ClipManifests {
-  std::vector<std::string> files, tars;  ///< no tars, or one for each file
+  std::vector<std::string> files, tars;  ///< empty, or one for each file
 };
 
-/// Each stretch of audio once, in the order of first use.
+/// The distinct stretches of audio, in the order of first use.
 class ClipTable {
  public:
   std::int32_t number_of(const AudioClip& clip) {
@@ -55,8 +55,8 @@ class ClipTable {
     return at->second;
   }
   std::int64_t size() const { return std::ssize(clips_); }
-  /// Writes NeMo's manifests of clips in files, or of a tar each, in their order: a file of
-  /// conversations has all of a tar.
+  /// Writes NeMo manifests of the clips: one for clips in files, or one for each tar in their
+  /// order. A file of conversations has all the clips of its tar.
   ClipManifests write(const std::string& folder) const {
     ClipManifests made;
     std::vector<std::string> texts;
@@ -122,8 +122,8 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
   summary.chat_template = name_of(work.opened.chat);
   if (work.encoded.empty())
     throw DataError(
-        fmt::format("no conversation of '{}' is left: {}", files.front(), summary.dropped),
-        "allow longer ones with --max-tokens");
+        fmt::format("no usable conversation in '{}': {}", files.front(), summary.dropped),
+        "allow longer conversations with --max-tokens");
 }
 
 void write_folder(const std::string& folder, const std::string& system, Work& work,

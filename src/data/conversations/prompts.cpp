@@ -15,25 +15,26 @@ constexpr const char* kPromptForms =
 
 Prompt prompt_of_json(const std::string& line, const std::string& place) {
   const nlohmann::json json = read_json_line(line, place);
-  if (!json.is_object()) throw DataError(place + ": it is no JSON object", kPromptForms);
+  if (!json.is_object()) throw DataError(place + ": the line is not a JSON object", kPromptForms);
   Prompt prompt{.place = place, .id = "", .text = "", .turns = {}};
   if (const auto id = json.find("id"); id != json.end())
     prompt.id = id->is_string() ? id->get<std::string>() : dumped(*id);
   if (json.contains("prompt")) {
     if (!json["prompt"].is_string() || json["prompt"].get<std::string>().empty())
-      throw DataError(place + ": \"prompt\" is no text, or an empty one", kPromptForms);
+      throw DataError(place + ": \"prompt\" is not a text, or is empty", kPromptForms);
     prompt.text = json["prompt"].get<std::string>();
     return prompt;
   }
   if (!json.contains("messages") && !json.contains("conversations"))
-    throw DataError(place + ": it has neither \"prompt\" nor \"messages\"", kPromptForms);
+    throw DataError(place + ": the line has neither \"prompt\" nor \"messages\"", kPromptForms);
   prompt.turns = read_turns(line, place);
   for (const Turn& turn : prompt.turns)
     if (!turn.clips.empty())
-      throw DataError(place + ": a turn has audio, which this model does not hear", kPromptForms);
+      throw DataError(place + ": a turn has audio, but this model has no audio input",
+                      kPromptForms);
   if (prompt.turns.empty() || prompt.turns.back().role == "assistant")
-    throw DataError(place + ": the last turn is the assistant's, so nothing is asked",
-                    "leave out the answer that is to be made");
+    throw DataError(place + ": the last turn is the assistant's, so there is nothing to answer",
+                    "remove the last answer");
   return prompt;
 }
 
@@ -42,7 +43,7 @@ Prompt prompt_of_json(const std::string& line, const std::string& place) {
 std::vector<Prompt> read_prompts(std::string_view text, const std::string& source) {
   constexpr std::size_t kMostPrompts = 1'000'000;
   if (!is_utf8(std::string(text)))
-    throw DataError(source + " is not UTF-8, the encoding of all text here", "convert it");
+    throw DataError(source + " is not UTF-8, the only encoding supported", "convert it");
   std::vector<Prompt> prompts;
   bool json = false;
   std::int64_t number = 0;
@@ -56,7 +57,7 @@ std::vector<Prompt> read_prompts(std::string_view text, const std::string& sourc
     if (prompts.empty()) json = trim(line).starts_with('{');
     if (prompts.size() == kMostPrompts)
       throw DataError(fmt::format("{} has more than {} prompts", source, kMostPrompts),
-                      "divide it into several files");
+                      "split it into several files");
     const std::string place = fmt::format("{}:{}", source, number);
     if (json)
       prompts.push_back(prompt_of_json(line, place));

@@ -16,14 +16,15 @@ void check_row(const SpliceRow& row, std::size_t index, const SpliceOptions& opt
   if (placeholders != std::ssize(row.clip_samples))
     throw DataError(fmt::format("conversation {} of a batch has {} clips and {} placeholders",
                                 index, row.clip_samples.size(), placeholders),
-                    "each clip stands where one placeholder is");
+                    "give each clip one placeholder");
   for (const std::int64_t samples : row.clip_samples) {
     const std::int64_t clip_rows = options.frames.rows(samples);
     if (clip_rows < 1)
-      throw DataError(fmt::format("a clip of conversation {} has {} samples, not one frame of the "
-                                  "encoder",
-                                  index, samples),
-                      "leave it out");
+      throw DataError(
+          fmt::format("a clip of conversation {} has {} samples, less than one frame of the "
+                      "encoder",
+                      index, samples),
+          "remove it");
     CHOIR_CHECK(clip_rows <= options.padded_rows, "a clip of {} rows in {}", clip_rows,
                 options.padded_rows);
   }
@@ -52,9 +53,9 @@ void make_splice(std::span<const SpliceRow> rows, const SpliceOptions& options, 
   to.rows = std::ssize(rows);
   to.tokens = options.row_tokens > 0 ? options.row_tokens : std::max<std::int64_t>(longest, 1);
   if (longest > to.tokens)
-    throw DataError(fmt::format("a conversation of {} tokens and frames in a row of {}",
+    throw DataError(fmt::format("a conversation has {} tokens and frames, but a row only {}",
                                 longest + 1, to.tokens + 1),
-                    "leave out what is longer, or allow longer rows");
+                    "remove longer conversations, or allow longer rows");
   to.splice.assign(static_cast<std::size_t>(to.rows * to.tokens), 0);
   to.targets.assign(to.splice.size(), kIgnored);
   to.lengths.assign(rows.size(), 0);
@@ -65,7 +66,7 @@ void make_splice(std::span<const SpliceRow> rows, const SpliceOptions& options, 
     const std::int64_t length = std::max<std::int64_t>(splice_rows(row, options.frames), 0);
     to.lengths[b] = static_cast<std::int32_t>(length);
     const auto begin = static_cast<std::int64_t>(b) * to.tokens;
-    std::int64_t at = 0;  // of the row; its last position is a target only
+    std::int64_t at = 0;  // position in the row; the last one is only a target
     const auto put = [&](std::int32_t value) {
       if (at < length) to.splice[static_cast<std::size_t>(begin + at)] = value;
       ++at;

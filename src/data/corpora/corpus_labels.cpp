@@ -37,7 +37,7 @@ std::string text_of(const std::string& line, const std::string& path, std::int64
   const auto parsed = read_json_line(line, fmt::format("{}:{}", path, number + 1));
   if (!parsed.is_object())
     throw DataError(fmt::format("{}:{} is not a JSON object", path, number + 1),
-                    "every line of a manifest is one, such as {\"audio_filepath\": ..., "
+                    "every line of a manifest must be one, such as {\"audio_filepath\": ..., "
                     "\"duration\": 1.5, \"text\": \"...\"}");
   const auto text = parsed.find("text");
   if (text == parsed.end() || text->is_null()) return "";
@@ -80,7 +80,7 @@ std::vector<std::string> read_corpus_texts(const std::vector<std::string>& paths
 namespace {
 
 constexpr std::size_t kNamed = 5;            // bad utterances shown
-constexpr std::int64_t kMostBadShare = 100;  // one in so many
+constexpr std::int64_t kMostBadShare = 100;  // one in this many
 constexpr std::size_t kShownBytes = 80;
 
 std::vector<std::string> texts_of(const AudioCatalog& catalog) {
@@ -112,8 +112,8 @@ void judge(const LabelSummary& summary, OnBad on_bad) {
                   on_bad == OnBad::skip ? ", more than the 1 % that may be skipped" : "",
                   join(summary.first_bad, "\n  ")),
       on_bad == OnBad::skip || !few
-          ? "normalise the texts, or make the tokenizer of these texts too"
-          : "--on-bad skip leaves them out; or make the tokenizer of these texts too");
+          ? "normalise the texts, or train the tokenizer on these texts too"
+          : "--on-bad skip excludes them; or train the tokenizer on these texts too");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Dialogues to sound files and manifests.
+// Writes dialogues as sound files and manifests.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -29,15 +29,15 @@ using OrderedJson = nlohmann::ordered_json;
 using Sound = std::vector<std::int16_t>;
 
 constexpr std::int64_t kMostExchanges = 4;
-constexpr std::int64_t kDialoguesAtOnce = 16;      // of a rank
-constexpr std::int64_t kFade = kSpokenRate / 200;  // samples in which a broken word ends
-constexpr double kSeconds = 0.08;                  // of a frame
+constexpr std::int64_t kDialoguesAtOnce = 16;      // per rank
+constexpr std::int64_t kFade = kSpokenRate / 200;  // samples of the fade-out of an interrupted word
+constexpr double kSeconds = 0.08;                  // per frame
 
 std::string file_of(std::int64_t number, const char* who) {
   return fmt::format("audio/d{:06}_{}.wav", number, who);
 }
 
-/// The ten words of the agent, each in whole frames.
+/// The ten digits in the agent's voice, each in whole frames.
 class AgentWords {
  public:
   AgentWords() {
@@ -71,7 +71,7 @@ class AgentWords {
   std::map<std::string, Sound> words_;
 };
 
-using QuestionSamples = std::array<std::int64_t, kMostExchanges>;  // 0: there is no such exchange
+using QuestionSamples = std::array<std::int64_t, kMostExchanges>;  // 0: no such exchange
 
 DialogueScore score_of(const SpokenDialogue& dialogue, const QuestionSamples& samples,
                        const AgentWords& words) {
@@ -85,7 +85,7 @@ void write_sound(const std::string& path, const Sound& samples) {
   file.write_at(bytes.data(), bytes.size(), 0);
 }
 
-/// What the user's microphone hears: the questions, and noise in the pauses, too.
+/// The signal of the user's microphone: the questions, with noise also in the pauses.
 Sound user_sound(const SpokenDialogue& dialogue, const std::vector<Sound>& questions,
                  const DialogueScore& score, std::uint64_t seed) {
   std::vector<double> mixed(static_cast<std::size_t>(score.frames * kDialogueFrame), 0.0);
@@ -136,7 +136,8 @@ QuestionSamples write_dialogue(const std::string& folder, std::uint64_t seed, st
   QuestionSamples samples{};
   for (const SpokenExchange& exchange : dialogue.exchanges) {
     SpokenLine line = dialogue.user;
-    line.snr_db = std::numeric_limits<double>::infinity();  // one noise for all of it comes later
+    // noise is added to the whole dialogue later
+    line.snr_db = std::numeric_limits<double>::infinity();
     line.text = exchange.question;
     questions.push_back(speak(line, seed));
     samples[questions.size() - 1] = std::ssize(questions.back());
@@ -181,7 +182,7 @@ OrderedJson supervision_of(const std::string& id, const OrderedJson& recording, 
   return supervision;
 }
 
-/// The words of a turn that are heard to their end, as Lhotse has them in a supervision.
+/// The words of a turn that are heard to their end, as a Lhotse alignment.
 OrderedJson alignment_of(const SpokenExchange& exchange, const DialogueScore::Agent& turn,
                          const AgentWords& words) {
   OrderedJson list = OrderedJson::array();
@@ -243,7 +244,7 @@ std::string dialogue_conversation(const SpokenDialogue& dialogue, const Dialogue
   return dumped(line) + "\n";
 }
 
-/// Manifests, and corpus.json last.
+/// Writes the manifests, and corpus.json last.
 CorpusReport finish_dialogues(const std::string& folder, const std::string& request,
                               std::uint64_t seed, const std::vector<QuestionSamples>& samples,
                               const AgentWords& words) {
@@ -275,13 +276,13 @@ CorpusReport finish_dialogues(const std::string& folder, const std::string& requ
   CorpusReport report = finish_corpus(folder, request, entries);
   report.note = fmt::format(
       "{} dialogues of {:.2f} minutes in {}/dialogues, for `choir prepare dialogues`; in {} of "
-      "them the user breaks into an answer",
+      "them the user interrupts an answer",
       format_count(std::ssize(samples)), static_cast<double>(frames) * kSeconds / 60, folder,
       format_count(broken));
   return report;
 }
 
-/// The questions of this rank's next dialogues, spoken and written.
+/// Speaks and writes the next dialogues of this rank; returns the lengths of their questions.
 std::vector<QuestionSamples> write_some(const std::string& folder, std::uint64_t seed,
                                         std::int64_t first, const AgentWords& words) {
   std::vector<QuestionSamples> samples(kDialoguesAtOnce);
@@ -300,7 +301,7 @@ std::vector<QuestionSamples> write_some(const std::string& folder, std::uint64_t
   return samples;
 }
 
-/// How many of the dialogues reach so many frames; 0: all of them do not.
+/// The number of dialogues that together reach `target` frames; 0 if all of them do not.
 std::int64_t dialogues_for(const std::vector<QuestionSamples>& samples, std::uint64_t seed,
                            const AgentWords& words, std::int64_t target, std::int64_t& frames) {
   frames = 0;

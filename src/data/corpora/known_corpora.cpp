@@ -17,7 +17,7 @@
 namespace choir {
 namespace {
 
-// A change of what is said or how makes another corpus of the same request.
+// Increase it when words or voices change: then the same request makes another corpus.
 constexpr int kVersion = 1;
 constexpr int kMostDigits = 4;
 
@@ -34,7 +34,7 @@ std::string request_of(const char* corpus, const SpokenOptions& options) {
   return dumped(json);
 }
 
-/// Sets all but text and voice.
+/// Sets everything except text and voice.
 SpokenLine vary(PhiloxKey key, std::int64_t i) {
   const PhiloxBlock r = philox_at(key, static_cast<std::uint64_t>(i), 1);
   SpokenLine line;
@@ -74,7 +74,7 @@ Clauses clauses_of(std::string_view book) {
       std::make_shared<const std::vector<std::string>>(spoken_clauses(book, ClauseRule{}));
   if (clauses->empty())
     throw DataError("the book has no clauses of 15 to 60 letters of common words",
-                    "is it English text?");
+                    "it may not be English text");
   return clauses;
 }
 
@@ -142,7 +142,7 @@ SpokenPlan spoken_digits_plan(const SpokenOptions& options) {
     const PhiloxBlock r = philox_at(key, at, 0), digits = philox_at(key, at, 2);
     const int length = between(r[1], 1, kMostDigits);
     std::vector<std::string> words;
-    std::uint64_t number = 1;  // its digits in front of it: "05" is not "5"
+    std::uint64_t number = 1;  // the leading 1 distinguishes "05" from "5"
     for (int d = 0; d < length; ++d) {
       const int digit = between(digits[static_cast<std::size_t>(d)], 0, 9);
       words.push_back(number_words(digit));
@@ -152,7 +152,7 @@ SpokenPlan spoken_digits_plan(const SpokenOptions& options) {
     line.spoken = vary(key, i);
     line.spoken.text = join(words, " ");
     line.spoken.voice = one_of(voices, r[0]);
-    // Three quarters have two digits or more: of these two in fifteen make a tenth of all.
+    // Three quarters have two digits or more; two fifteenths of them are a tenth of all.
     if (length > 1 && between(philox_at(held_out, number)[0], 0, 14) < 2)
       line.split = CorpusSplit::val;
     return line;
@@ -182,12 +182,12 @@ constexpr const char* kInstall =
 
 std::string read_transcripts(const std::string& path) {
   if (!fs::exists(path))
-    throw DataError(fmt::format("there are no transcripts '{}'", path), kInstall);
+    throw DataError(fmt::format("transcripts not found: '{}'", path), kInstall);
   return path.ends_with(".gz") ? run_program({"gzip", "-dc", "--", path}, "gzip")
                                : read_whole_file(path, kMostListMiB);
 }
 
-/// By the text alone, so that equal texts are together whatever is before them.
+/// Depends on the text alone, so that equal texts are always in the same part.
 CorpusSplit split_of(const std::string& text, std::uint64_t seed) {
   const PhiloxKey key = philox_key(seed, "asterisk " + text);
   return uniform01(philox_at(key, 0)[0]) < 0.1 ? CorpusSplit::val : CorpusSplit::train;
@@ -204,7 +204,7 @@ CorpusEntry entry_of(const std::string& sound, const std::string& text, std::uin
   return entry;
 }
 
-/// Prompts that are transcribed but not installed are counted.
+/// Prompts that are transcribed but not installed go to `absent`.
 std::vector<CorpusEntry> prompt_entries(const std::string& transcripts,
                                         const PromptOptions& options,
                                         std::vector<std::string>& absent) {
@@ -234,7 +234,7 @@ CorpusReport asterisk_corpus(const std::string& folder, const PromptOptions& opt
   asked["transcripts"] = options.transcripts;
   asked["seed"] = options.seed;
   if (!fs::is_directory(options.sounds))
-    throw DataError(fmt::format("there are no sounds '{}'", options.sounds), kInstall);
+    throw DataError(fmt::format("no such directory of sounds: '{}'", options.sounds), kInstall);
   const std::string transcripts = read_transcripts(options.transcripts);
   CorpusReport report;
   if (find_corpus(folder, dumped(asked), report)) return report;

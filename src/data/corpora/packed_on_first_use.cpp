@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "char", "bpe_256"; nothing for a name that does not say how units are made.
+/// "char", "bpe_256"; std::nullopt for a name that specifies no units.
 std::optional<VocabularyTraining> units_named(const std::string& labels) {
   if (labels == "char") return VocabularyTraining{};
   const std::size_t line = labels.find('_');
@@ -30,14 +30,14 @@ std::optional<VocabularyTraining> units_named(const std::string& labels) {
 
 std::string packed_folder(const std::string& manifest, const FirstUse& options) {
   const fs::path path = fs::absolute(manifest).lexically_normal();
-  std::error_code beyond;  // as in cache_folder() of texts
+  std::error_code beyond;  // ignored, as in cache_folder() of texts
   const auto time = fs::last_write_time(path, beyond).time_since_epoch().count();
   const std::uint64_t hash = fnv1a(
       fmt::format("{}:{}:{}:{}", path.string(), fs::file_size(path), time, options.sample_rate));
   return fmt::format("{}/{}-speech-{:016x}", options.cache_dir, path.stem().string(), hash);
 }
 
-/// Those of the first folder that has them, else of the texts of what is to train on.
+/// The units of the first folder that has them; else units trained on the training texts.
 Vocabulary units_for(const std::vector<std::string>& folders, std::size_t training,
                      const FirstUse& options) {
   for (std::size_t i = 0; i < training; ++i)
@@ -54,7 +54,7 @@ Vocabulary units_for(const std::vector<std::string>& folders, std::size_t traini
       *units, read_corpus_texts({folders.begin(), folders.begin() + static_cast<long>(training)}));
 }
 
-/// Local, on rank 0.
+/// Local, called on rank 0.
 void write_missing_labels(const std::vector<std::string>& folders, const std::vector<bool>& made,
                           std::size_t training, const FirstUse& options, Logger& log) {
   std::optional<Vocabulary> units;
@@ -71,7 +71,7 @@ void write_missing_labels(const std::vector<std::string>& folders, const std::ve
 
 void pack_on_first_use(Communicator& world, Logger& log, const std::vector<std::string*>& paths,
                        std::size_t units_from, const FirstUse& options) {
-  // Rank 0 says where each is to lie: nothing where it is a folder already.
+  // Rank 0 decides the folder of each file; the line is empty for a path that is a folder already.
   std::string places;
   together(world, [&] {
     if (world.rank() != 0) return;

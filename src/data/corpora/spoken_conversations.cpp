@@ -32,7 +32,7 @@ std::string conversation_line(const std::string& id, const Json& said, const Spo
   return dumped(line) + "\n";
 }
 
-/// `part_samples` of the file that the stretch lies in.
+/// `part_samples`: samples of the file that contains the utterance.
 std::string cut_line(const std::string& id, const Json& said, const SpokenTask& task,
                      std::int64_t part_samples) {
   const auto file = said["audio_filepath"].get<std::string>();

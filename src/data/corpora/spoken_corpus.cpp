@@ -27,7 +27,7 @@ constexpr std::array kSplits{CorpusSplit::train, CorpusSplit::val, CorpusSplit::
                              CorpusSplit::val_barge_in};
 constexpr std::array kNames{"train", "val", "val_voices", "val_barge_in"};
 static_assert(kSplits.size() == kCorpusSplits && kNames.size() == kCorpusSplits);
-/// What else a corpus of ours may hold.
+/// Other entries that a folder of a corpus may contain.
 constexpr std::array kFolders{"audio", "corpus.json", "conversations", "dialogues", "agent"};
 constexpr const char* kReport = "/corpus.json";
 
@@ -90,11 +90,11 @@ bool find_corpus(const std::string& folder, const std::string& request, CorpusRe
                       });
     if (!ours)
       throw DataError(
-          fmt::format("folder '{}' holds '{}', which is no part of a corpus", folder, name),
-          "name an empty or a new folder");
+          fmt::format("folder '{}' contains '{}', which is not part of a corpus", folder, name),
+          "choose an empty or a new folder");
     old.push_back(entry.path());
   }
-  // The report first: half of a corpus is none.
+  // Remove the report first: without it a partial corpus does not count.
   fs::remove(folder + kReport, failure);
   for (const fs::path& path : old) {
     fs::remove_all(path, failure);
@@ -121,7 +121,7 @@ CorpusReport finish_corpus(const std::string& folder, const std::string& request
     CorpusReport::Part& part = part_of(report, split);
     const std::string& manifest = manifests[static_cast<std::size_t>(split)];
     if (!manifest.empty()) write_whole_file(manifest_path(folder, split), manifest);
-    part.seconds = std::round(part.seconds * 1000) / 1000;  // no dust of the sum
+    part.seconds = std::round(part.seconds * 1000) / 1000;  // without rounding errors of the sum
     if (split == CorpusSplit::val_barge_in && part.utterances == 0) continue;
     json[name_of(split)] = {{"utterances", part.utterances}, {"seconds", part.seconds}};
   }
@@ -130,7 +130,7 @@ CorpusReport finish_corpus(const std::string& folder, const std::string& request
 }
 
 std::string CorpusReport::to_string(const std::string& folder) const {
-  std::string text = made ? "" : "It is there already.\n";
+  std::string text = made ? "" : "The corpus exists already.\n";
   for (const CorpusSplit split : kSplits) {
     const Part& part = part_of(*this, split);
     if (part.utterances > 0)
@@ -150,7 +150,7 @@ std::string part_name(std::int64_t part) {
   return fmt::format("audio/part_{:05}.wav", part);
 }
 
-/// Speaks the lines of one part and writes its file; the milliseconds of each.
+/// Speaks the lines of one part and writes its file; returns the milliseconds of each line.
 std::vector<std::int64_t> speak_part(const std::string& folder, const SpokenPlan& plan,
                                      std::int64_t part) {
   std::vector<std::vector<std::int16_t>> spoken(kLinesPerPart);
@@ -178,7 +178,7 @@ std::vector<std::int64_t> speak_part(const std::string& folder, const SpokenPlan
   return lengths;
 }
 
-/// Parts beyond `lines` are removed, and the last one is cut.
+/// Removes the parts after `lines` and truncates the last one.
 void cut_parts(const std::string& folder, const std::vector<std::int64_t>& lengths,
                std::int64_t lines) {
   const std::int64_t parts = std::ssize(lengths) / kLinesPerPart;
@@ -214,7 +214,7 @@ std::vector<CorpusEntry> entries_of(const SpokenPlan& plan,
   return entries;
 }
 
-/// How many lines reach `target`; 0 when those that are spoken do not.
+/// The number of lines that reach `target`; 0 if those spoken so far do not.
 std::int64_t lines_for(const std::vector<std::int64_t>& lengths, std::int64_t target) {
   std::int64_t total = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {

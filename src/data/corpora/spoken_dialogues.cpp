@@ -15,10 +15,11 @@ namespace {
 
 constexpr int kDialoguesVersion = 2;
 constexpr double kNoNoise = std::numeric_limits<double>::infinity();
-constexpr double kAgentGain = 0.6;  // of what espeak-ng writes: the loudest word stays below 1
+// relative to espeak-ng's output: the loudest word stays below 1
+constexpr double kAgentGain = 0.6;
 constexpr int kFewestToBreak = 6, kMostCounted = 9;
 
-/// Numbers of one dialogue, one after the other.
+/// The sequence of random numbers of one dialogue.
 class Draws {
  public:
   Draws(std::uint64_t seed, std::int64_t number)
@@ -41,7 +42,7 @@ std::vector<std::string> digits_in_words(const std::vector<int>& digits) {
   return words;
 }
 
-/// A tenth of what can be said again, by the words alone.
+/// Selects a tenth of the texts to repeat; depends on the words alone.
 bool held_out(std::uint64_t seed, const std::string& words) {
   return between(philox_at(philox_key(seed, "spoken dialogues held out " + words), 0)[0], 0, 9) ==
          0;
@@ -55,8 +56,8 @@ SpokenExchange add_two(Draws& draws) {
 }
 
 SpokenExchange say_again(Draws& draws, std::uint64_t seed, bool validates) {
-  // Two digits that were only ever heard with a third one behind them would teach that there is
-  // one.
+  // Two digits are never held out: if they occurred in training only within three, a model would
+  // learn to expect a third.
   const int length = draws.between(2, 3);
   std::vector<std::string> words;
   do {
@@ -117,7 +118,7 @@ DialogueScore score_dialogue(const SpokenDialogue& dialogue,
                              const std::vector<std::int64_t>& question_samples,
                              const std::vector<std::int64_t>& answer_frames) {
   DialogueScore score;
-  std::int64_t free = 0;  // the frame where the agent is silent again
+  std::int64_t free = 0;  // the frame in which the agent has stopped
   for (std::size_t e = 0; e < dialogue.exchanges.size(); ++e) {
     const SpokenExchange& exchange = dialogue.exchanges[e];
     std::int64_t from = free + exchange.pause;

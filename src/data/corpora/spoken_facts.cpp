@@ -108,7 +108,7 @@ std::string lower(std::string word) {
   return word;
 }
 
-/// Chapters of each book, and the words of each verse.
+/// The chapters of each book, and the words of each verse.
 struct Book {
   std::vector<std::int64_t> chapters;
   std::vector<Words> verses;
@@ -134,7 +134,7 @@ Book parsed(std::string_view text) {
   return book;
 }
 
-/// Words that are never written small.
+/// Words that never occur in lower case.
 class Names {
  public:
   explicit Names(const std::vector<Words>& verses) {
@@ -215,8 +215,8 @@ std::int64_t write_spoken_facts(const std::string& folder, const std::vector<Spo
                                                                std::uint64_t) {
     const auto found = answers.find(said);
     if (found == answers.end())
-      throw DataError(fmt::format("'{}' asks '{}', which this book does not answer", folder, said),
-                      "it was spoken from another one: choose another folder");
+      throw DataError(fmt::format("'{}' asks '{}', to which this book has no answer", folder, said),
+                      "the folder was made from another book: choose another folder");
     return std::vector<SpokenTask>{{kPrompt, found->second}};
   });
   write_whole_file(folder + "/conversations/facts.jsonl", text);

@@ -21,7 +21,7 @@ constexpr std::array kWords{
     "street", "summer", "sun",   "table", "tiger", "tree",   "water",  "white",  "wind",  "winter"};
 static_assert(kWords.size() == 60);
 
-/// -1 for a word that is no digit.
+/// -1 for a word that is not a digit.
 int digit_of(std::string_view word) {
   for (int digit = 0; digit < 10; ++digit)
     if (number_words(digit) == word) return digit;
@@ -71,7 +71,7 @@ SpokenPlan spoken_tasks_plan(const SpokenOptions& options) {
   SpokenPlan plan = spoken_plan("spoken-tasks", kTasksVersion, options);
   plan.line = [key, seed = options.seed](std::int64_t i) {
     std::string text = words_of(key, static_cast<std::uint64_t>(i));
-    // By the words alone, so that equal texts are all held out or none.
+    // Depends on the words alone, so that equal texts are all held out or none is.
     const PhiloxKey held_out = philox_key(seed, "spoken tasks held out " + text);
     return varied_line(key, i, std::move(text), between(philox_at(held_out, 0)[0], 0, 9) == 0);
   };

@@ -72,7 +72,7 @@ std::string_view symbol_word(char c) {
   }
 }
 
-/// Without what is in brackets; an unclosed one takes the rest along.
+/// Removes text in brackets; an unclosed bracket extends to the end.
 std::string without_notes(std::string_view text) {
   std::string kept;
   int depth = 0;
@@ -88,7 +88,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/// The words of the number at the front of `text`; sets how many bytes it has.
+/// The words of the number at the front of `text`; sets `length` to its bytes.
 std::string number_at(std::string_view text, std::size_t& length) {
   length = 0;
   while (length < text.size() && is_digit(text[length])) ++length;
@@ -115,7 +115,7 @@ std::string tidy(const std::string& text) {
 
 std::string number_words(std::int64_t number) {
   if (number < 0 || number >= kMost)
-    throw DataError(fmt::format("{} cannot be written in words", number), "0 to 10^12 - 1 can");
+    throw DataError(fmt::format("{} cannot be written in words", number), "use 0 to 10^12 - 1");
   if (number < 100) return below_hundred(number);
   struct Unit {
     std::int64_t size;
@@ -160,7 +160,8 @@ bool in_word(char c) {
   return (c >= 'a' && c <= 'z') || c == '\'' || c == '-';
 }
 
-/// Words of every clause. Other characters part words, and those of `kEnds` clauses.
+/// The words of every clause. Characters of `kEnds` separate clauses; other characters that are not
+/// in words separate words.
 std::vector<std::vector<std::string>> split_clauses(std::string_view book) {
   constexpr std::string_view kEnds = ",.;:!?\n";
   std::vector<std::vector<std::string>> clauses(1);

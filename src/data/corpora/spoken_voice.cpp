@@ -15,9 +15,9 @@ namespace {
 
 constexpr const char* kProgram = "espeak-ng";
 constexpr const char* kPackage = "espeak-ng";
-constexpr float kLoudest = 0.5f;  // of full scale: leaves room for the noise
+constexpr float kLoudest = 0.5f;  // of full scale; leaves headroom for the noise
 
-/// Four normals for four indices (Box-Muller, both of each pair).
+/// Four normal deviates for four indices (Box-Muller, both of each pair).
 std::array<float, 4> normals(PhiloxKey key, std::uint64_t index, std::uint64_t lane) {
   const PhiloxBlock r = philox_at(key, index, lane);
   std::array<float, 4> all{};
@@ -46,7 +46,7 @@ std::vector<float> clean(const SpokenLine& line) {
   const Wav wav = parse_wav(run_program(argv, kPackage), "what espeak-ng wrote");
   if (wav.samples.empty())
     throw DataError(
-        fmt::format("espeak-ng says nothing to '{}' with voice {}", line.text, line.voice));
+        fmt::format("espeak-ng produced no sound for '{}' with voice {}", line.text, line.voice));
   std::vector<float> speech(wav.samples.begin(), wav.samples.end());
   return resample(speech, wav.sample_rate, kSpokenRate);
 }

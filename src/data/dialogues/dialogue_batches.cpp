@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kFramesASecond2 = 25;  // twice 12.5
 
-/// What is known of one folder before any audio is read.
+/// The description of one folder, opened before any audio is read.
 struct OpenedDialogues {
   std::string folder;
   DialogueForm form;
@@ -31,7 +31,7 @@ OpenedDialogues open_folder(const std::string& folder, const std::string& codes)
   return opened;
 }
 
-/// Folders of dialogues to those of the user's audio in them; the names, depth first.
+/// Replaces folders of dialogues by those of their user audio; collects the names, depth first.
 void enter_user_folders(std::vector<SpeechInput>& inputs, std::vector<std::string>& folders) {
   for (SpeechInput& input : inputs) {
     if (!input.folder.empty()) {
@@ -48,17 +48,18 @@ void check_form(const OpenedDialogues& one, const OpenedDialogues& first,
     throw DataError(fmt::format("'{}' has the units '{}' ({:016x}), '{}' '{}' ({:016x})",
                                 one.folder, one.form.units, one.form.hash(), first.folder,
                                 first.form.units, first.form.hash()),
-                    "pack them with the same units: --units FILE");
+                    "prepare them with the same units: --units FILE");
   if (config.form_hash != 0 && one.form.hash() != config.form_hash)
     throw DataError(fmt::format("the text of '{}' is in other units ({:016x}) than those of the "
                                 "model ({:016x})",
                                 one.folder, one.form.hash(), config.form_hash),
                     "pack it again with the units of the training data: --units FILE");
   if (config.vocab_size > 0 && one.form.vocab_size > config.vocab_size)
-    throw DataError(fmt::format("'{}' has a vocabulary of {}, with padding, BOS and EOS; the model "
-                                "one of {}",
-                                one.folder, one.form.vocab_size, config.vocab_size),
-                    fmt::format("set the model's to {}", one.form.vocab_size));
+    throw DataError(
+        fmt::format("'{}' has a vocabulary of {} with padding, BOS and EOS, but the model "
+                    "one of {}",
+                    one.folder, one.form.vocab_size, config.vocab_size),
+        fmt::format("set that of the model to {}", one.form.vocab_size));
 }
 
 void check_codes(const OpenedDialogues& one, const OpenedDialogues& first,
@@ -67,14 +68,15 @@ void check_codes(const OpenedDialogues& one, const OpenedDialogues& first,
   const CodecDescription& codec = one.codes.codec();
   const std::string& path = one.codes.path();
   if (config.codec_hash != 0 && codec.hash != config.codec_hash)
-    throw DataError(fmt::format("'{}' are codes of codec {:016x}, the model learned those of "
-                                "{:016x}",
-                                path, codec.hash, config.codec_hash),
-                    "write them again with that codec: `choir prepare codes`");
+    throw DataError(
+        fmt::format("'{}' has codes of codec {:016x}, but the model was trained with codec "
+                    "{:016x}",
+                    path, codec.hash, config.codec_hash),
+        "write them again with that codec: `choir prepare codes`");
   if ((config.codebooks > 0 && codec.codebooks != config.codebooks) ||
       (config.codes_per_book > 0 && codec.codes_per_book != config.codes_per_book))
     throw DataError(
-        fmt::format("'{}' has {} codebooks of {}, the model {} of {}", path, codec.codebooks,
+        fmt::format("'{}' has {} codebooks of {}, but the model {} of {}", path, codec.codebooks,
                     codec.codes_per_book, config.codebooks, config.codes_per_book),
         "set the codes of the model to those of the codec");
   const std::int64_t hop = FrameClock{.sample_rate = codec.sample_rate}.hop();
@@ -94,9 +96,9 @@ void check_codes(const OpenedDialogues& one, const OpenedDialogues& first,
 }  // namespace
 
 struct DialogueBatches::State {
-  std::vector<std::string> folders;            // of training
-  std::vector<std::vector<std::string>> eval;  // of each set
-  std::vector<OpenedDialogues> train_open;     // by leaf
+  std::vector<std::string> folders;            // folders of the training data
+  std::vector<std::vector<std::string>> eval;  // folders of each set
+  std::vector<OpenedDialogues> train_open;     // indexed by leaf
   std::vector<std::vector<OpenedDialogues>> eval_open;
   std::unique_ptr<SpeechDataset> user;
   std::string vocabulary;
@@ -181,7 +183,7 @@ std::unique_ptr<DialogueBatches> DialogueBatches::open(Communicator& comm,
                     state->first().form.units);
     const Vocabulary vocabulary = Vocabulary::load(path);
     if (vocabulary.hash() != state->first().form.vocab_hash)
-      throw DataError(fmt::format("{} is not what the dialogues beside it were written with", path),
+      throw DataError(fmt::format("{} is not the tokenizer of the dialogues beside it", path),
                       "pack them again with `choir prepare dialogues`");
     state->vocabulary = vocabulary.to_json();
   });

@@ -29,7 +29,7 @@ DialogueForm form_of_json(const nlohmann::json& json) {
 DialogueForm DialogueForm::read(const std::string& folder) {
   const std::string file = path(folder);
   if (!std::filesystem::exists(file))
-    throw DataError(fmt::format("'{}' is no folder of packed dialogues", folder),
+    throw DataError(fmt::format("'{}' is not a folder of packed dialogues", folder),
                     "make one with `choir prepare dialogues`");
   try {
     return form_of_json(read_json(read_whole_file(file, kMostSettingsMiB), file));
@@ -66,7 +66,8 @@ std::string DialogueMeaning::to_json() const {
 DialogueMeaning DialogueMeaning::from_json(const std::string& text, const std::string& source) {
   if (text.empty())
     throw DataError(
-        fmt::format("{} has no tokenizer and no codec: it was trained on data without", source),
+        fmt::format("{} has no tokenizer and no codec: it was trained on data without them",
+                    source),
         "train on dialogues that `choir prepare dialogues` made");
   DialogueMeaning meaning;
   try {
@@ -81,8 +82,8 @@ DialogueMeaning DialogueMeaning::from_json(const std::string& text, const std::s
                      .codes_per_book = codec.at("codes_per_book").get<std::int64_t>(),
                      .silence = codec.at("silence").get<std::vector<std::uint16_t>>()};
   } catch (const std::exception& error) {
-    throw DataError(
-        fmt::format("{} does not say what a duplex model reads: {}", source, plain_cause(error)));
+    throw DataError(fmt::format("{} has no valid description of a duplex model: {}", source,
+                                plain_cause(error)));
   }
   return meaning;
 }

@@ -20,7 +20,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Without stamps of time, which stand between words as "<|123|>", and with single blanks.
+/// Removes time stamps, which have the form "<|123|>" between words, and repeated blanks.
 std::string tidy_text(const std::string& text) {
   std::string kept;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -44,14 +44,14 @@ std::string tidy_text(const std::string& text) {
   return join(words, " ");
 }
 
-/// Where the lines of dialogues come from.
+/// The position of a line of a dialogue manifest.
 struct DialoguePlace {
-  std::string folder;  ///< relative paths begin here
+  std::string folder;  ///< base of relative paths
   std::string shar;    ///< number of the part of a Shar, or ""
   std::string line{};  ///< file:line
 };
 
-/// The tar of a field in a part of a Shar, seen from anywhere.
+/// The absolute path of the tar of a field in a part of a Shar.
 std::string tar_of(const DialoguePlace& place, const std::string& field) {
   const fs::path tar = fs::absolute(fmt::format("{}/{}.{}.tar", place.folder, field, place.shar));
   if (!fs::exists(tar))
@@ -61,7 +61,7 @@ std::string tar_of(const DialoguePlace& place, const std::string& field) {
   return tar.string();
 }
 
-/// The recording of a field of a cut, whose sources lie where they lie, seen from anywhere.
+/// The recording of a field of a cut with absolute paths of its sources.
 ManifestJson placed_recording(const ManifestJson& recording, const DialoguePlace& place,
                               const std::string& field) {
   if (!recording.is_object()) bad_line("a recording that is not an object");
@@ -92,7 +92,7 @@ ManifestJson recording_of_file(const std::string& folder, const std::string& fil
   return recording;
 }
 
-/// Recordings of both sides, and the channel of each.
+/// The recordings of both sides, and the channel of each.
 struct Sides {
   ManifestJson user, agent;
   int user_channel = 0, agent_channel = 0;
@@ -117,13 +117,14 @@ Sides sides_of_mono(const ManifestJson& cut, const DialoguePlace& place) {
   return sides;
 }
 
-/// In one recording of two channels. `turns`: with their channels.
+/// The sides of a dialogue in one recording of two channels; the channels of the supervisions
+/// decide whose they are.
 Sides sides_of_multi(const ManifestJson& cut, const DialogueRoles& roles,
                      const DialoguePlace& place) {
   const auto channels = cut.find("channel");
   if (channels == cut.end() || !channels->is_array() || channels->size() != 2 ||
       !(*channels)[0].is_number_integer() || !(*channels)[1].is_number_integer())
-    bad_line("a dialogue in one recording has two channels, \"channel\": [0, 1]");
+    bad_line("a dialogue in one recording needs two channels, \"channel\": [0, 1]");
   Sides sides;
   sides.user = sides.agent =
       placed_recording(member_of(cut, "recording", "\"recording\""), place, "recording");
@@ -138,7 +139,7 @@ Sides sides_of_multi(const ManifestJson& cut, const DialogueRoles& roles,
     if (channel != sides.user_channel && channel != sides.agent_channel) continue;
     const bool agent = roles.is_agent(string_of(supervision, "speaker"), place.line);
     const bool other = agent == (channel == sides.user_channel);
-    if (said && other != swapped) bad_line("a channel on which user and agent speak");
+    if (said && other != swapped) bad_line("a channel with speech of both user and agent");
     swapped = other;
     said = true;
   }
@@ -172,7 +173,7 @@ std::vector<DialogueTurn> sorted(std::vector<DialogueTurn> turns) {
   return turns;
 }
 
-/// The words of a supervision with their times, of which there need be none.
+/// The words of a supervision with their times; may be empty.
 std::vector<DialogueWord> aligned_words(const ManifestJson& supervision) {
   std::vector<DialogueWord> words;
   const auto alignment = supervision.find("alignment");
@@ -200,7 +201,7 @@ std::vector<DialogueTurn> supervised_turns(const ManifestJson& line, const Dialo
                                            const std::string& place, double duration) {
   const auto list = line.find("supervisions");
   if (list == line.end() || !list->is_array() || list->empty())
-    bad_line("it has no \"supervisions\" to say who speaks when");
+    bad_line("it has no \"supervisions\" with speakers and times");
   std::vector<DialogueTurn> turns;
   for (const auto& supervision : *list) {
     if (!supervision.is_object()) bad_line("a supervision is not an object");
@@ -244,8 +245,8 @@ DialogueTurn turn_of(const ManifestJson& json) {
   return turn;
 }
 
-/// What a recogniser should write down of a turn: the words that are heard of it, where they are
-/// known. It would learn to make up the rest of what is broken off.
+/// The text of a turn that a recogniser learns: the words that are heard, if they are known. With
+/// the full text of an interrupted turn it would learn to invent words.
 std::string heard_text(const DialogueTurn& turn) {
   if (turn.words.empty()) return turn.text;
   std::vector<std::string> words;
@@ -253,7 +254,7 @@ std::string heard_text(const DialogueTurn& turn) {
   return join(words, " ");
 }
 
-/// A cut of one side, with what is heard of that side as its text.
+/// A cut of one side; its text is what is heard of that side.
 std::string cut_of_side(const DialogueEntry& entry, const ManifestJson& recording, int channel,
                         double start, bool agent) {
   const double end = number_of(recording, "duration", start + entry.duration);
@@ -285,8 +286,9 @@ class DialogueReader {
       return read_lines(path, {.folder = fs::path(path).parent_path().string(), .shar = {}});
     const std::vector<SharPart> parts = shar_parts(path);
     if (parts.empty())
-      throw DataError(fmt::format("folder '{}' is no Lhotse Shar (no cuts.000000.jsonl.gz)", path),
-                      "name the manifests in it instead");
+      throw DataError(
+          fmt::format("folder '{}' is not a Lhotse Shar (no cuts.000000.jsonl.gz)", path),
+          "give the manifests in it instead");
     for (const SharPart& part : parts) read_lines(part.cuts, {.folder = path, .shar = part.number});
   }
 
@@ -299,7 +301,8 @@ class DialogueReader {
       if (!trim(line).empty()) read_line(line, place);
     }
     if (manifest_.entries.size() + manifest_.left_out.size() == before)
-      throw DataError(fmt::format("manifest '{}' is empty", path), "it needs a line a dialogue");
+      throw DataError(fmt::format("manifest '{}' is empty", path),
+                      "it needs one line per dialogue");
   }
 
   void read_line(const std::string& line, const DialoguePlace& place) {
@@ -325,7 +328,7 @@ class DialogueReader {
     if (entry.id.empty()) entry.id = string_of(json, "audio_filepath");
     if (entry.id.empty()) bad_line("it has no \"id\"");
     if (!ids_.insert(entry.id).second)
-      bad_line(fmt::format("another dialogue is called '{}', too", entry.id));
+      bad_line(fmt::format("another dialogue has the id '{}', too", entry.id));
     const double start = number_of(json, json.contains("audio_filepath") ? "offset" : "start", 0);
     const double duration = number_of(json, "duration", -1);
     check_times(start, duration);
@@ -353,13 +356,13 @@ DialogueRoles DialogueRoles::parse(const std::string& text) {
     const std::size_t equals = part.find('=');
     const std::string role(trim(part.substr(0, equals)));
     if (equals == std::string::npos || (role != "user" && role != "agent"))
-      throw DeckError(fmt::format("'{}' is no role", part), kRoleForm);
+      throw DeckError(fmt::format("'{}' is not a role", part), kRoleForm);
     auto& names = role == "user" ? roles.user : roles.agent;
     for (const std::string& name : split(part.substr(equals + 1), '|'))
       if (const std::string tidy(trim(name)); !tidy.empty()) names.push_back(tidy);
   }
   if (roles.user.empty() || roles.agent.empty())
-    throw DeckError(fmt::format("'{}' does not say who user and agent are", text), kRoleForm);
+    throw DeckError(fmt::format("'{}' does not name both user and agent", text), kRoleForm);
   for (const std::string& name : roles.user)
     if (contains(roles.agent, name))
       throw DeckError(fmt::format("'{}' cannot be both user and agent", name), kRoleForm);
@@ -371,7 +374,7 @@ bool DialogueRoles::is_agent(const std::string& speaker, const std::string& plac
   if (contains(user, speaker)) return false;
   throw DataError(fmt::format("{}: speaker '{}' is neither user ({}) nor agent ({})", place,
                               speaker, join(user, ", "), join(agent, ", ")),
-                  fmt::format("say who it is: --roles {}", kRoleForm));
+                  fmt::format("assign a role: --roles {}", kRoleForm));
 }
 
 bool is_shar(const std::string& folder) {

@@ -14,13 +14,13 @@ void append(std::string& words, const std::string& more) {
   words += more;
 }
 
-/// One turn of the reference after the other.
+/// Processes the turns of the reference one after the other.
 class Listener {
  public:
   Listener(const FrameClock& clock, std::vector<UserSpan> user)
       : clock_(clock), user_(std::move(user)) {}
 
-  /// `answer`: what the agent said in its place; nullptr: nothing.
+  /// `answer`: the agent's turn that answers it; nullptr: none.
   void hear(const DialogueTurn& turn, const FrameTurn* answer) {
     const FrameTurn frames = frames_of(turn, clock_);
     const auto breaks_in = std::find_if(user_.begin(), user_.end(), [&](const UserSpan& span) {
@@ -29,7 +29,7 @@ class Listener {
     if (breaks_in == user_.end() || turn.words.empty()) return append(heard.words, turn.text);
     const std::int64_t late = answer ? answer->begin - frames.begin : 0;
     const bool heeds = answer && answer->end > breaks_in->begin;
-    std::int64_t until = answer ? answer->begin + 1 : 0;  // where BOS stands there is no sound
+    std::int64_t until = answer ? answer->begin + 1 : 0;  // the frame of BOS has no sound
     for (const DialogueWord& word : turn.words) {
       const std::int64_t end = clock_.frame_at(word.start + word.duration) + late;
       if (heeds && end > answer->end) break;

@@ -35,15 +35,15 @@ struct BadDialogue {
 /// The dialogues of one folder, on rank 0.
 struct DialogueWork {
   std::vector<DialogueEntry> entries;
-  std::vector<std::vector<std::vector<std::int32_t>>> ids;  // of every turn of every entry
-  std::int64_t total = 0;                                   // with those that are bad
-  std::string request;                                      // what they were made of, as a hash
+  std::vector<std::vector<std::vector<std::int32_t>>> ids;  // for every turn of every entry
+  std::int64_t total = 0;                                   // includes bad dialogues
+  std::string request;                                      // hash of the input
   DialogueForm form;
   std::optional<Vocabulary> vocabulary;
   std::vector<BadDialogue> bad;
 };
 
-/// What a finished folder was made of; "" for none.
+/// The request (input hash) of a finished folder; "" for none.
 std::string request_of_folder(const std::string& folder) {
   if (!fs::exists(DialogueForm::path(folder))) return {};
   const std::string path = DialogueForm::path(folder);
@@ -60,16 +60,17 @@ void make_dialogue_folder(const std::string& folder, const std::string& request)
   for (const auto& entry : fs::directory_iterator(folder))
     if (const std::string name = entry.path().filename().string(); !ours.contains(name))
       throw DataError(
-          fmt::format("folder '{}' holds '{}', which is no part of packed dialogues", folder, name),
-          "name an empty or a new folder");
+          fmt::format("folder '{}' contains '{}', which is not part of packed dialogues", folder,
+                      name),
+          "choose an empty or a new folder");
   if (const std::string made = request_of_folder(folder); !made.empty() && made != request)
-    throw DataError(fmt::format("'{}' holds dialogues of other manifests or options", folder),
-                    "name another --out, or remove it");
-  // What says that all is there goes first.
+    throw DataError(fmt::format("'{}' contains dialogues of other manifests or options", folder),
+                    "choose another --out, or remove it");
+  // Remove first the file whose presence marks a complete folder.
   fs::remove(DialogueForm::path(folder), failure);
 }
 
-/// More bad dialogues than are allowed end the run.
+/// Throws if there are more bad dialogues than allowed.
 void judge_bad(const DialogueWork& work, const PrepareDialoguesOptions& options) {
   if (work.bad.empty()) return;
   const auto count = std::ssize(work.bad);
@@ -79,14 +80,14 @@ void judge_bad(const DialogueWork& work, const PrepareDialoguesOptions& options)
     throw DataError(
         fmt::format("{}{}", example,
                     count > 1 ? fmt::format(" (and {} more bad dialogues)", count - 1) : ""),
-        "--on-bad skip leaves such dialogues out");
+        "--on-bad skip excludes such dialogues");
   if (static_cast<double>(count) > options.bad_cap * static_cast<double>(work.total))
     throw DataError(fmt::format("{} of {} dialogues are bad, more than the {:g} % that --bad-cap "
                                 "allows; one of them: {}",
                                 count, work.total, 100 * options.bad_cap, example),
                     "repair the manifests or their audio, or raise --bad-cap");
   if (count == work.total)
-    throw DataError(fmt::format("no dialogue is left; one of the bad ones: {}", example));
+    throw DataError(fmt::format("all dialogues are bad; one of them: {}", example));
 }
 
 Vocabulary units_of(const std::string& units, const std::vector<DialogueEntry>& entries) {
@@ -174,7 +175,7 @@ DialogueWork plan_work(const std::vector<std::string>& manifests,
   return work;
 }
 
-/// Writes the manifest of one side; what was packed of another one goes.
+/// Writes the manifest of one side and removes audio packed from another one.
 void write_side(const std::string& folder, const std::string& lines) {
   const std::string manifest = folder + ".jsonl";
   if (fs::exists(manifest) && read_whole_file(manifest, kMostBinaryMiB) != lines)
@@ -206,7 +207,8 @@ std::string seconds_of_frames(std::int64_t frames) {
   return fmt::format("{} frames ({:.2f} s)", frames, static_cast<double>(frames) * 0.08);
 }
 
-/// Takes those out of the work that are not on both sides, or not of one length. Whether all are.
+/// Removes dialogues that lack a side or whose sides differ in length. Returns true if none was
+/// removed.
 bool compare_sides(const std::string& folder, DialogueWork& work) {
   const AudioCatalog user = AudioCatalog::open(DialogueForm::user(folder));
   const AudioCatalog agent = AudioCatalog::open(DialogueForm::agent(folder));
@@ -219,7 +221,7 @@ bool compare_sides(const std::string& folder, DialogueWork& work) {
     const auto u = users.find(entry.id), a = agents.find(entry.id);
     if (u == users.end() || a == agents.end()) {
       work.bad.push_back({entry.id, "bad audio",
-                          fmt::format("that of the {} cannot be used; report.json says why",
+                          fmt::format("the audio of the {} is unusable; report.json has the reason",
                                       u == users.end() ? "user" : "agent")});
       continue;
     }
@@ -227,7 +229,7 @@ bool compare_sides(const std::string& folder, DialogueWork& work) {
     const std::int64_t said = clock.frames(agent[a->second].samples);
     if (std::abs(heard - said) > kMostFramesApart || std::min(heard, said) < 2) {
       work.bad.push_back({entry.id, "sides of different lengths",
-                          fmt::format("the recording of the user has {}, that of the agent {}",
+                          fmt::format("the recording of the user has {}, but that of the agent {}",
                                       seconds_of_frames(heard), seconds_of_frames(said))});
       continue;
     }
@@ -244,11 +246,11 @@ bool compare_sides(const std::string& folder, DialogueWork& work) {
   return all;
 }
 
-/// The text channel of one dialogue; adds what it holds to the summary.
+/// The text channel of one dialogue; adds its counts to the summary.
 std::vector<std::int32_t> label_of(const DialogueWork& work, std::size_t entry, std::int64_t frames,
                                    PrepareDialoguesSummary& summary, std::int64_t& worst) {
   const DialogueEntry& dialogue = work.entries[entry];
-  const FrameClock clock;  // times are turned into frames, whatever the rate
+  const FrameClock clock;  // converts times to frames, independent of the rate
   std::vector<FrameTurn> turns;
   for (std::size_t t = 0; t < dialogue.turns.size(); ++t) {
     const DialogueTurn& turn = dialogue.turns[t];
@@ -311,7 +313,8 @@ void write_form(const std::string& folder, const DialogueWork& work,
   write_whole_file(DialogueForm::path(folder), dumped(json, 1) + "\n");
 }
 
-/// Packs both sides of what is left of the work. Whether all of it is there and of one length.
+/// Packs both sides of the remaining dialogues. Returns true if all of them have sides of equal
+/// length.
 bool pack_sides(Communicator& world, Logger& log, const std::string& folder,
                 const PrepareDialoguesOptions& options, DialogueWork& work) {
   together(world, [&] {

@@ -9,7 +9,7 @@
 namespace choir {
 namespace {
 
-/// The single integers of the counts, in their order.
+/// The scalar counts, in their order.
 constexpr std::array kSingles{
     &TurnCounts::dialogues, &TurnCounts::turns,        &TurnCounts::hits,
     &TurnCounts::missed,    &TurnCounts::false_starts, &TurnCounts::more,
@@ -26,7 +26,8 @@ bool speaks(std::span<const UserSpan> user, std::int64_t frame) {
                      [&](const UserSpan& span) { return span.begin <= frame && frame < span.end; });
 }
 
-/// Where the user last stopped before the agent was to begin at `frame`; -1: it never spoke.
+/// The end of the user's last speech before `frame`, where the agent should begin; -1 if it never
+/// spoke.
 std::int64_t stopped_before(std::span<const UserSpan> user, std::int64_t frame) {
   std::int64_t last = -1;
   for (const UserSpan& span : user)
@@ -34,7 +35,8 @@ std::int64_t stopped_before(std::span<const UserSpan> user, std::int64_t frame) 
   return last;
 }
 
-/// The user breaks into a reference turn: is the agent speaking then, and when does it stop?
+/// For each interruption of a reference turn by the user: is the agent speaking then, and when does
+/// it stop?
 void count_barge_ins(std::span<const FrameTurn> reference, std::span<const FrameTurn> said,
                      std::span<const UserSpan> user, std::int64_t frames, TurnCounts& counts) {
   for (const UserSpan& span : user) {
@@ -44,7 +46,7 @@ void count_barge_ins(std::span<const FrameTurn> reference, std::span<const Frame
     if (std::none_of(reference.begin(), reference.end(), breaks_into)) continue;
     ++counts.barge_ins;
     const auto heard = std::find_if(said.begin(), said.end(), breaks_into);
-    if (heard == said.end()) continue;  // there was nothing to stop
+    if (heard == said.end()) continue;  // the agent was silent
     if (heard->end >= frames)
       ++counts.talked_on;
     else

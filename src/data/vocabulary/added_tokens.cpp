@@ -51,7 +51,7 @@ std::vector<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view tex
   std::vector<Match> matches;
   if (tokens_.empty()) return matches;
   const Utf8Scan scan(text);
-  std::size_t done = 0;  // what a match before took along
+  std::size_t done = 0;  // end of the previous match, including its blanks
   for (std::size_t at = 0; at < text.size();) {
     const AddedToken* found = longest_at(text, at);
     if (found == nullptr) {

@@ -45,7 +45,7 @@ struct BpeTokenizer::Tables {
                   file.byte_ids.end()) {
     std::vector<AddedToken> raw, normal;
     for (const AddedToken& token : file.added) {
-      // Without a normaliser both kinds are looked for in the same text, but not together.
+      // Without a normaliser both kinds are searched in the same text, one after the other.
       if (!token.normalized) {
         raw.push_back(token);
       } else {
@@ -65,14 +65,14 @@ struct BpeTokenizer::Tables {
   std::uint64_t hash;
   std::vector<bool> special;
   bool all_bytes;
-  bool single_words = false;  ///< some added token asks what stands in front of it
+  bool single_words = false;  ///< true if an added token depends on the character in front of it
   AddedTokenFinder raw_tokens, normal_tokens;
 };
 
 namespace {
 
-/// The front of `text` in which matches are certain, whatever follows: neither they nor the blanks
-/// that they take along reach the end.
+/// The end of the front part of `text` in which matches do not depend on the following text:
+/// neither they nor their blanks reach the end.
 std::size_t certain_matches(const AddedTokenFinder& finder, std::string_view text) {
   constexpr std::size_t kOneCharacter = 4;
   const std::size_t end = before_trailing_blanks(text), held = finder.longest() + kOneCharacter;
@@ -81,9 +81,10 @@ std::size_t certain_matches(const AddedTokenFinder& finder, std::string_view tex
 
 }  // namespace
 
-/// A text on its way to ids: stretches between added tokens, normalised, between added tokens of
-/// the normalised text, and pieces. When more follows it goes as far as everything is certain, and
-/// what counts is the last place where the rest can begin as if nothing stood in front of it.
+/// The conversion of one text. Added tokens divide the text into stretches, each stretch is
+/// normalised, tokens of the normalised text divide it again, and the rest is split into pieces. If
+/// more text follows, the conversion stops where ids may still change. Only the ids up to the last
+/// mark() count: from there the text can be converted as if nothing stood in front of it.
 class BpeTokenizer::Run {
  public:
   Run(const Tables& tables, std::string_view text, std::string_view source, std::int64_t base,
@@ -151,7 +152,7 @@ class BpeTokenizer::Run {
     }
   }
 
-  /// Vocabularies made from text alone lack the bytes that it did not have.
+  /// A vocabulary trained on text alone lacks the bytes that this text did not contain.
   void check_bytes(std::string_view piece) const {
     for (const char& c : piece) {
       const auto byte = static_cast<unsigned char>(c);
@@ -164,8 +165,8 @@ class BpeTokenizer::Run {
     }
   }
 
-  /// The ids so far are those of the text up to `end`, a place in the text or in the normalised
-  /// stretch of it.
+  /// Records that the ids so far are those of the text up to `end`, a position in the text or in
+  /// its normalised stretch.
   void mark(const char* end) {
     std::size_t place = 0;
     if (normal_ == nullptr) {
@@ -188,7 +189,7 @@ class BpeTokenizer::Run {
   PieceCache& cache_;
   std::vector<std::int32_t>& ids_;
   std::size_t good_place_ = 0, good_ids_;
-  const NfcText* normal_ = nullptr;  ///< of stretch_, while it is being encoded
+  const NfcText* normal_ = nullptr;  ///< normal form of stretch_ while it is encoded
   std::string_view stretch_;
 };
 

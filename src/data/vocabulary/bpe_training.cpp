@@ -28,7 +28,7 @@ struct Word {
   std::int64_t count = 0;
 };
 
-/// A pair as it was when it was pushed; what is popped is compared with how it is now.
+/// A pair with its count when it was pushed. After pop, the count is compared with the current one.
 struct Frequent {
   std::int64_t count = 0;
   Pair pair;
@@ -44,7 +44,8 @@ class BpeTrainer {
     std::array<std::int32_t, 256> ids{};
     for (const unsigned char byte : bytes_by_character())
       ids[byte] = add_entry(std::string(1, static_cast<char>(byte)));
-    // The order of words decides nothing; a sorted one keeps neighbours in memory alike everywhere.
+    // The order of words has no influence on the result; sorting gives every machine the same
+    // memory layout.
     words_.reserve(counts.size());
     for (const auto& [text, count] : counts) {
       Word word{{}, count};
@@ -80,10 +81,10 @@ class BpeTrainer {
  private:
   struct State {
     std::int64_t count = 0;
-    std::vector<std::uint32_t> words;  ///< that have it or had it
+    std::vector<std::uint32_t> words;  ///< indices of words that contain or contained the pair
   };
 
-  /// A string that is there already keeps its id: two ways can lead to one entry.
+  /// An existing string keeps its id: two sequences of merges can lead to one entry.
   std::int32_t add_entry(const std::string& bytes) {
     const auto [found, added] =
         ids_.emplace(bytes, static_cast<std::int32_t>(result_.entries.size()));
@@ -96,7 +97,7 @@ class BpeTrainer {
       changes_[{word.symbols[i - 1], word.symbols[i]}] += count;
   }
 
-  /// That the word has its pairs: all of them, or only those with a certain symbol.
+  /// Adds the word to the lists of its pairs: of all pairs, or only of those that contain `symbol`.
   void remember(std::size_t at, const std::int32_t* symbol) {
     const auto& symbols = words_[at].symbols;
     for (std::size_t i = 1; i < symbols.size(); ++i)

@@ -16,7 +16,7 @@ class BpeVocabulary : public VocabularyModel {
   }
   VocabularyKind kind() const override { return VocabularyKind::bpe; }
   int size() const override { return tokenizer_.vocab_size(); }
-  // The whole file counts, not its entries alone: other merges or splitters give other ids.
+  // The hash covers the whole file, not only its entries: other merges or splitters give other ids.
   std::uint64_t hash() const override { return hash_; }
   std::string to_json() const override { return tokenizer_.json(); }
 
@@ -52,7 +52,7 @@ class BpeVocabulary : public VocabularyModel {
  private:
   BpeTokenizer tokenizer_;
   std::uint64_t hash_;
-  mutable std::mutex mutex_;  ///< for the cache, once a part of a text
+  mutable std::mutex mutex_;  ///< guards cache_; locked once per part of a text
   mutable PieceCache cache_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kSlots = std::size_t{1} << 16;
 constexpr std::size_t kMostCached = kSlots / 4 * 3;
-// What is longer is rarely met again, and a file that is one long word must not be kept.
+// Longer pieces rarely repeat, and a file that is one long word must not fill the cache.
 constexpr std::size_t kLongestPiece = 256;
 constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15u;
 
@@ -132,8 +132,8 @@ void ByteLevelBpe::encode(std::string_view piece, PieceCache& cache,
   cache.insert(at, hash, piece, std::span(ids).subspan(before));
 }
 
-// Symbols are a linked list and pairs that could be merged a heap, so that a piece of any length
-// takes n log n steps. A candidate whose symbols have changed since has another rank by now.
+// Symbols form a linked list and possible merges a heap, so that a piece of length n takes O(n log
+// n) steps. A candidate is outdated if the rank of its current pair differs.
 void ByteLevelBpe::merge(std::string_view piece, PieceCache& cache,
                          std::vector<std::int32_t>& ids) const {
   if (!whole_.empty())

@@ -1,4 +1,4 @@
-// Bytes, and the characters of a text: one id for each code point, in the order of code points.
+// Vocabularies of bytes and of characters: one id for each code point, in the order of code points.
 #include <algorithm>
 #include <numeric>
 #include "choir/core/json_text.hpp"
@@ -26,7 +26,7 @@ std::uint64_t characters_hash(VocabularyKind kind, const std::vector<char32_t>& 
 
 class Characters : public VocabularyModel {
  public:
-  /// `entries`: sorted code points, or 0..255.
+  /// `entries`: sorted code points, or 0..255 for bytes.
   Characters(VocabularyKind kind, std::vector<char32_t> entries)
       : kind_(kind), entries_(std::move(entries)), hash_(characters_hash(kind_, entries_)) {
     ids_.assign(entries_.empty() ? 0 : static_cast<std::size_t>(entries_.back()) + 1, -1);
@@ -67,8 +67,8 @@ class Characters : public VocabularyModel {
     Vocabulary::Encoded encoded;
     walk(text, false, encoded.ids, [&](const CodePoint& c, std::size_t at) {
       if (encoded.unknown.empty())
-        encoded.unknown = c.length > 0 ? name_code_point(c.value)
-                                       : fmt::format("what is not UTF-8 at byte {}", at);
+        encoded.unknown =
+            c.length > 0 ? name_code_point(c.value) : fmt::format("invalid UTF-8 at byte {}", at);
     });
     return encoded;
   }
@@ -89,8 +89,8 @@ class Characters : public VocabularyModel {
   std::string piece(std::int32_t id) const override { return decode({&id, 1}); }
 
  private:
-  /// Appends the ids of `text` and calls refuse(code point, byte) for what has none. Returns the
-  /// number of bytes used.
+  /// Appends the ids of `text` and calls refuse(code point, byte) for characters without an id.
+  /// Returns the number of bytes used.
   template <class Refuse>
   std::size_t walk(std::string_view text, bool more_follows, std::vector<std::int32_t>& ids,
                    const Refuse& refuse) const {
@@ -115,7 +115,7 @@ class Characters : public VocabularyModel {
 
   VocabularyKind kind_;
   std::vector<char32_t> entries_;
-  std::vector<std::int32_t> ids_;  // by code point, -1 unknown
+  std::vector<std::int32_t> ids_;  // by code point; -1: unknown
   std::uint64_t hash_;
 };
 

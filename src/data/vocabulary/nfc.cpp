@@ -47,8 +47,8 @@ bool have_nfc() {
 #endif
 }
 
-// Most text is in normal form. Only stretches of characters that join or change are normalised,
-// each with the character in front of it, with which it may combine.
+// Most text is in normal form already. Only stretches of characters that join or change are
+// normalised, each together with the preceding character, with which it may combine.
 NfcText::NfcText(std::string_view text) : original_(text) {
   const Utf8Scan scan(text);
   std::size_t done = 0;
@@ -56,8 +56,8 @@ NfcText::NfcText(std::string_view text) : original_(text) {
     std::size_t begin = at;
     while (begin > done && (scan.at(begin).classes & kJoins))
       begin = previous_character(text, begin);
-    // What changes may end in something that joins the next character's combination, so the
-    // stretch goes on as long as characters join.
+    // The normal form of a changing character may end in a character that combines with the next
+    // one, so the stretch extends as long as characters join.
     std::size_t end = at;
     do {
       end += scan.at(end).length;

@@ -1,5 +1,5 @@
 #pragma once
-// Unicode's normal form C (utf8proc), which Qwen's tokenizers put in front of everything else.
+// Unicode's normal form C (utf8proc), which Qwen's tokenizers apply before everything else.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -7,19 +7,19 @@
 
 namespace choir {
 
-/// Whether this build can normalise.
+/// True if this build can normalise.
 bool have_nfc();
 
-/// Text in normal form C, and where its places were before.
+/// Text in normal form C, with a map of positions back to the original.
 class NfcText {
  public:
-  /// `text` must be UTF-8 and stay alive. Throws DataError in a build without utf8proc when there
-  /// is something to normalise.
+  /// `text` must be UTF-8 and outlive this object. Throws DataError in a build without utf8proc if
+  /// the text is not in normal form.
   explicit NfcText(std::string_view text);
   std::string_view text() const { return changed_ ? std::string_view(normal_) : original_; }
 
-  /// The place in the original that corresponds to `at` in text(), or npos when it is inside of
-  /// what was normalised together.
+  /// The position in the original that corresponds to `at` in text(), or npos if `at` is inside a
+  /// stretch that was normalised as one.
   std::size_t original_place(std::size_t at) const;
   static constexpr std::size_t npos = std::string_view::npos;
 
@@ -30,7 +30,7 @@ class NfcText {
   std::string_view original_;
   std::string normal_;
   bool changed_ = false;
-  /// Between two of them, either nothing was changed or everything normalised together.
+  /// Between two anchors, either nothing was changed or everything was normalised together.
   std::vector<Anchor> anchors_;
 };
 

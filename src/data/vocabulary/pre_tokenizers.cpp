@@ -36,8 +36,8 @@ bool is_line_end(unsigned byte) {
   return byte == '\r' || byte == '\n';
 }
 
-/// The length of 's 't 're 've 'm 'll 'd at the front, which is an apostrophe; 0 when it is none.
-/// In any case a long s counts, too: it is the same letter as s when case is ignored.
+/// The length of the contraction ('s 't 're 've 'm 'll 'd) at `at`, where there is an apostrophe; 0
+/// if there is none. With `any_case` a long s counts, too: it equals s when case is ignored.
 std::size_t contraction(const Utf8Scan& scan, std::size_t at, bool any_case) {
   const auto letter = [&](std::size_t i) -> unsigned {
     if (i >= scan.size()) return 0;
@@ -52,7 +52,7 @@ std::size_t contraction(const Utf8Scan& scan, std::size_t at, bool any_case) {
   return 0;
 }
 
-/// Blanks from `at` on, without the last one where a word follows that may take it along.
+/// The end of the blanks from `at` on, without the last one if a following word may include it.
 std::size_t blanks_end(const Utf8Scan& scan, std::size_t at) {
   const std::size_t end = scan.past(at, kBlank);
   if (end == scan.size()) return end;
@@ -78,7 +78,7 @@ std::size_t gpt2_end(const Utf8Scan& scan, std::size_t at) {
   return scan.until(from + c.length, kNoSign);
 }
 
-/// Llama 3 and Qwen, which differ in how many digits stand together.
+/// Llama 3 and Qwen differ only in the number of digits per piece.
 std::size_t lines_end(const Utf8Scan& scan, std::size_t at, int most_digits) {
   const unsigned byte = scan.byte(at);
   if (byte == '\'')
@@ -103,7 +103,7 @@ std::size_t lines_end(const Utf8Scan& scan, std::size_t at, int most_digits) {
     while (end < scan.size() && is_line_end(scan.byte(end))) ++end;
     return end;
   }
-  // Blanks go together up to the last line end among them.
+  // A run of blanks is one piece up to its last line end.
   const std::size_t end = scan.past(at, kBlank);
   for (std::size_t last = end; last > at; --last)
     if (is_line_end(scan.byte(last - 1))) return last;
@@ -152,8 +152,9 @@ std::size_t piece_end(Splitter splitter, std::string_view text, std::size_t at) 
   return text.size();
 }
 
-// A piece looks past its end by a character, by a contraction or by the blanks there. Where none of
-// these reaches the blanks at the end of the text, what follows the text changes nothing.
+// The end of a piece depends on one following character, on a contraction or on the following
+// blanks. If none of these reaches the blanks at the end of the text, the text that follows has no
+// influence.
 std::size_t PreTokenizer::certain_end(std::string_view text) {
   constexpr std::size_t kLookedAhead = 16;
   const std::size_t end = before_trailing_blanks(text);

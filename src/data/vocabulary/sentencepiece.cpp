@@ -74,7 +74,7 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json&, const std::
 SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
                                           const std::vector<std::string>&) {
   throw DeckError(
-      fmt::format("units of type {} need SentencePiece, which this build has not", training.type),
+      fmt::format("units of type {} need SentencePiece, which this build lacks", training.type),
       kInstall);
 }
 
@@ -82,8 +82,8 @@ SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
 
 namespace {
 
-constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, how SentencePiece writes a space
-constexpr std::string_view kBytePiece = "<0x00>";    // ... and a byte
+constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, SentencePiece's form of a space
+constexpr std::string_view kBytePiece = "<0x00>";    // and of a byte
 
 std::uint64_t model_hash(std::string_view bytes) {
   const std::uint64_t h = fnv1a(bytes);
@@ -101,8 +101,8 @@ std::string with_blanks(const std::string& piece) {
   return text;
 }
 
-/// SentencePiece returns what is wrong, but the trie inside throws it: of a piece with a zero in
-/// it.
+/// SentencePiece returns its errors, but its trie throws them, for example for a piece that
+/// contains a zero.
 bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& bytes) {
   try {
     return processor.LoadFromSerializedProto(bytes).ok() && processor.GetPieceSize() > 0;
@@ -111,14 +111,15 @@ bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& 
   }
 }
 
-/// "Vocabulary size too high": what SentencePiece says behind its file, line and condition.
+/// The text of an error of SentencePiece ("Vocabulary size too high") without file, line and
+/// condition.
 std::string_view without_place(std::string_view message) {
   const std::size_t bracket = message.find(")] ");
   return bracket == std::string_view::npos ? message : message.substr(bracket + 3);
 }
 
-/// Whether a blank in a piece has none but blanks before it. Words are then cut into pieces one by
-/// one.
+/// True if every blank in a piece has only blanks before it. Words are then split into pieces
+/// independently.
 bool within_words(const SentencePieceFile& file) {
   for (const SentencePieceFile::Piece& piece : file.pieces) {
     std::string_view text = piece.text;
@@ -154,8 +155,8 @@ class SentencePieceModel : public VocabularyModel {
     return dumped(all, 1) + "\n";
   }
 
-  // Parts end before the blank in front of a word; SentencePiece itself puts it before a text.
-  // Where pieces go across words, nothing is certain before the end.
+  // A part ends before the blank in front of a word; SentencePiece itself adds this blank before a
+  // text. If pieces cross words, nothing is certain before the end.
   std::size_t encode_part(std::string_view text, bool more_follows, std::string_view source,
                           std::int64_t base, std::vector<std::int32_t>& ids) const override {
     if (more_follows) text = text.substr(0, in_parts_ ? last_word(text) : 0);
@@ -210,7 +211,7 @@ class SentencePieceModel : public VocabularyModel {
   }
 
  private:
-  /// Where the last blank is that something else stands before; 0: nowhere.
+  /// The position of the last blank with something else before it; 0 if there is none.
   static std::size_t last_word(std::string_view text) {
     std::size_t at = text.rfind(' ');
     while (at != std::string_view::npos && at > 0 && text[at - 1] == ' ') --at;
@@ -266,9 +267,9 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
   return std::make_shared<SentencePieceModel>(std::move(bytes), source, text_start);
 }
 
-// The text is taken as it is (no normalisation beyond blanks), every character of it gets a piece,
-// and there are no pieces for the beginning and the end of a sentence: CTC has no use for them.
-// <unk> cannot be left out; no label is ever written with it.
+// The text is not normalised (except for blanks), every character gets a piece, and there are no
+// pieces for the beginning and the end of a sentence because CTC does not use them. <unk> cannot be
+// omitted; labels never contain it.
 SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
                                           const std::vector<std::string>& sentences) {
   Sentences all(sentences);
@@ -289,10 +290,10 @@ SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
       &all, &bytes);
   if (!status.ok())
     throw DeckError(
-        fmt::format("no {} vocabulary of {} can be made of this text: {}", training.type,
+        fmt::format("cannot train a {} vocabulary of {} on this text: {}", training.type,
                     training.vocab_size, without_place(status.message())),
-        "choose another --vocab-size: at least one piece for every character, at most "
-        "what the text has words for");
+        "choose another --vocab-size: at least one piece per character, at most as many pieces as "
+        "the words of the text allow");
   return open_sentencepiece(std::move(bytes), "the trained model");
 }
 

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-// Numbers of fields, and how the ways of writing a value are called in the format.
+// Wire types and field numbers of the format.
 constexpr std::uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
 constexpr std::uint32_t kPieces = 1, kTrainer = 2, kNormalizer = 3;
 constexpr std::uint32_t kPieceText = 1, kPieceScore = 2, kPieceKind = 3;
@@ -19,13 +19,13 @@ constexpr std::uint32_t kModelType = 3, kByteFallback = 35;
 constexpr std::uint32_t kNormalizerName = 1, kCharsmap = 2, kBlankInFront = 3, kSqueeze = 4;
 constexpr std::size_t kMostPieces = std::size_t{1} << 24;
 
-/// One message, field by field.
+/// Reads one message field by field.
 class Fields {
  public:
   Fields(std::string_view bytes, const std::string& source, std::size_t base = 0)
       : bytes_(bytes), source_(source), base_(base) {}
 
-  /// False at the end.
+  /// Reads the next field; false at the end.
   bool next() {
     if (at_ == bytes_.size()) return false;
     const std::uint64_t tag = varint();
@@ -60,8 +60,8 @@ class Fields {
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw DataError(
-        fmt::format("'{}' is no SentencePiece model: {} at byte {}", source_, what, base_ + at_),
-        "is the file whole?");
+        fmt::format("'{}' is not a SentencePiece model: {} at byte {}", source_, what, base_ + at_),
+        "the file may be incomplete");
   }
 
  private:
@@ -81,7 +81,7 @@ class Fields {
   }
   std::string_view take(std::uint64_t size) {
     if (size > bytes_.size() - at_)
-      refuse(fmt::format("field {} of {} bytes, of which {} are there", number_, size,
+      refuse(fmt::format("field {} has {} bytes, but only {} are present", number_, size,
                          bytes_.size() - at_));
     const std::string_view part = bytes_.substr(at_, size);
     at_ += size;

@@ -18,23 +18,23 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
-constexpr std::size_t kMostAround = 1000;    ///< ids that a template puts around a text
-constexpr std::size_t kMostSplitters = 16;   ///< each cuts the pieces of the one before
-constexpr std::size_t kLongestAdded = 4096;  ///< bytes of an added token
+constexpr std::size_t kMostAround = 1000;    ///< ids around a text in a template
+constexpr std::size_t kMostSplitters = 16;   ///< splitters in one tokenizer
+constexpr std::size_t kLongestAdded = 4096;  ///< bytes of one added token
 
-/// "" for an id that an entry may have.
+/// "" if an entry may have this id; else a message.
 std::string id_fault(const Json& value, std::string_view of) {
   if (value.is_number_integer() && value >= 0 && value < kMostIds) return {};
   return fmt::format("gives {} the id {}, which is no number from 0 to {}", of,
                      dumped_safely(value).substr(0, 200), kMostIds - 1);
 }
 
-/// The vocabulary and the merges, which are nearly all of a file, in a few bytes each. Merges may
-/// stand before the vocabulary, so they are kept as texts until both are complete.
+/// The vocabulary and the merges, nearly all of the file, in a few bytes each. Merges may precede
+/// the vocabulary, so they are kept as texts until both are complete.
 class TokenizerTables : public JsonTables {
  public:
   struct Entry {
-    std::size_t begin;  ///< of its name
+    std::size_t begin;  ///< position of the name in names_
     std::uint32_t size;
     std::int32_t id;
   };
@@ -60,9 +60,9 @@ class TokenizerTables : public JsonTables {
     return std::string(name(*twice));
   }
 
-  /// The first member that is not what it should be, which counts if the model is of a known type.
+  /// The first malformed member, which matters only if the model has a known type.
   const std::string& fault() const { return fault_; }
-  /// In the order of their names.
+  /// Sorted by name.
   const std::vector<Entry>& entries() const { return entries_; }
   std::string_view name(const Entry& entry) const {
     return std::string_view(names_).substr(entry.begin, entry.size);
@@ -75,7 +75,7 @@ class TokenizerTables : public JsonTables {
     return found->id;
   }
   std::size_t merges() const { return merges_.size(); }
-  /// Left, right, and both joined.
+  /// The left part, the right part, and both joined.
   std::tuple<std::string_view, std::string_view, std::string_view> merge(std::size_t rank) const {
     const auto [begin, left, right] = merges_[rank];
     const std::string_view both = std::string_view(names_).substr(begin, left + right);
@@ -114,7 +114,7 @@ class TokenizerTables : public JsonTables {
   }
 
   std::string fault_;
-  std::string names_;  ///< of entries and merges, one behind the other
+  std::string names_;  ///< names of entries and merges, concatenated
   std::vector<Entry> entries_;
   std::vector<Merge> merges_;
 };
@@ -146,7 +146,7 @@ class TokenizerReader {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     throw DataError(fmt::format("tokenizer '{}' {}", source_, what),
-                    "byte-level BPE is read as GPT-2, Llama 3, Qwen and SmolLM have it");
+                    "supported: byte-level BPE as in GPT-2, Llama 3, Qwen and SmolLM");
   }
 
   static const Json& field(const Json& object, const char* key) {
@@ -187,7 +187,7 @@ class TokenizerReader {
 
   void set_entry(std::int32_t id, std::string bytes, std::string_view name) {
     const auto at = static_cast<std::size_t>(id);
-    // Ids may have gaps, but a small file must not ask for a large table.
+    // Ids may have gaps, but a small file must not cause a large table.
     if (at >= most_ids_)
       refuse(fmt::format("gives '{}' the id {}, although it has {} entries", name, id, entries_));
     if (at >= result_.bytes.size()) result_.bytes.resize(at + 1);
@@ -197,7 +197,7 @@ class TokenizerReader {
   }
 
   void read_model(const Json& model) {
-    // Files of the first years do not name the type.
+    // The earliest files do not name the type.
     if (const Json& type = field(model, "type"); !type.is_null() && type != "BPE")
       refuse(fmt::format("has a model of type {}, not \"BPE\"", dumped_safely(type)));
     only(model, "the model",
@@ -210,7 +210,7 @@ class TokenizerReader {
         refuse(fmt::format("has '{}' in the model, which byte-level BPE does not use", key));
     if (flag(model, "byte_fallback", "the model", false))
       refuse("has 'byte_fallback' in the model, which byte-level BPE does not use");
-    // These two are for what the vocabulary lacks, which is refused when it is met in a text.
+    // These two concern text outside the vocabulary, which is refused when it occurs.
     flag(model, "fuse_unk", "the model", false);
     if (const Json& unknown = field(model, "unk_token"); !unknown.is_null() && !unknown.is_string())
       refuse("has an 'unk_token' in the model that is no text");
@@ -223,7 +223,7 @@ class TokenizerReader {
   }
 
   void read_vocabulary() {
-    constexpr std::size_t kGaps = std::size_t{1} << 19;  // a cut vocabulary keeps its ids
+    constexpr std::size_t kGaps = std::size_t{1} << 19;  // a truncated vocabulary keeps its ids
     const Json& added = field(file_, "added_tokens");
     entries_ = tables_.entries().size() + (added.is_array() ? added.size() : 0);
     most_ids_ = 2 * entries_ + kGaps;
@@ -287,7 +287,7 @@ class TokenizerReader {
                        flag(one, "normalized", where, true),
                        flag(one, "special", where, false)};
       if (!seen.insert(one["content"].get_ref<const std::string&>()).second)
-        refuse(fmt::format("has {} twice", where));
+        refuse(fmt::format("lists {} twice", where));
       if (const auto found = tables_.id_of(content); !found) {
         set_entry(token.id, content, content);
       } else if (*found != token.id) {
@@ -306,8 +306,8 @@ class TokenizerReader {
     if (type == "NFC") {
       only(normalizer, where, {"type"});
       if (!have_nfc())
-        throw DataError(fmt::format("tokenizer '{}' wants normalised text (NFC), which this build "
-                                    "cannot make",
+        throw DataError(fmt::format("tokenizer '{}' needs normalised text (NFC), which this build "
+                                    "does not support",
                                     source_),
                         "install utf8proc (Debian: libutf8proc-dev) and build again");
       result_.nfc = true;
@@ -368,8 +368,8 @@ class TokenizerReader {
     }
   }
 
-  // The known expressions match every character, so what is between matches, and would be treated
-  // in another way, does not exist: keeping the matches and isolating them is the same.
+  // The known expressions match every character, so there is no text between matches: removing and
+  // isolating it have the same effect.
   Splitter read_split(const Json& step) {
     const std::string where = "the pre-tokenizer Split";
     only(step, where, {"type", "pattern", "behavior", "invert"});
@@ -392,7 +392,7 @@ class TokenizerReader {
   void read_post_processor(const Json& step, const std::string& where) {
     if (step.is_null()) return;
     const std::string type = type_of(step, where);
-    if (type == "ByteLevel") {  // about offsets only
+    if (type == "ByteLevel") {  // concerns offsets only
       only(step, where, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
     } else if (type == "Sequence") {
       only(step, where, {"type", "processors"});

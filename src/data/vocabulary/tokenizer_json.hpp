@@ -1,7 +1,7 @@
 #pragma once
-// A tokenizer.json of Hugging Face's library taken apart: a byte-level BPE with everything around
-// it. What it says and this reader does not know is refused by name, for a tokenizer that ignores a
-// line gives other ids than the one a model was trained with.
+// The contents of a tokenizer.json of Hugging Face's library: a byte-level BPE with its normaliser,
+// pre-tokenizers and template. Unknown members are refused by name, because a tokenizer that
+// ignores one gives other ids than those with which the model was trained.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@
 namespace choir {
 
 struct TokenizerJson {
-  /// By id, added tokens included; "" where the file has none.
+  /// Bytes by id, including added tokens; "" for an id without an entry.
   std::vector<std::string> bytes;
   std::array<std::int32_t, 256> byte_ids;
   std::vector<BpeMerge> merges;
@@ -24,10 +24,10 @@ struct TokenizerJson {
   std::vector<AddedToken> added;
   bool nfc = false;
   PreTokenizer pre_tokenizer;
-  std::vector<std::int32_t> prefix, suffix;  ///< what the template puts around a text
+  std::vector<std::int32_t> prefix, suffix;  ///< ids that the template puts around a text
 };
 
-/// Throws DataError with `source`, the place in the file and what is wrong with it.
+/// Throws DataError with `source`, the position in the file and the fault.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source);
 
 }  // namespace choir

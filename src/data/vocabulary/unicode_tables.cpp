@@ -4,7 +4,7 @@
 namespace choir {
 namespace {
 
-// From U+0000 on: how many code points follow each other, and the classes that all of them have.
+// Runs of code points from U+0000 on: their length and their common classes.
 // clang-format off
 constexpr std::uint32_t kRuns[] = {
     9,0,5,4,18,0,1,4,15,0,10,10,7,0,26,9,4,0,1,8,1,0,26,9,10,0,1,4,26,0,1,4,9,0,1,9,7,0,2,2,1,0,1,9,

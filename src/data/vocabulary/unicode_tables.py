@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes unicode_tables.cpp beside it: the classes of characters that tokenizers ask for.
+"""Writes unicode_tables.cpp beside it: the classes of characters that tokenizers use.
 
 The source is the Unicode Character Database, version 16.0.0, as Python's module `unicodedata` has it
-(Python 3.14; for older ones: pip install unicodedata2==16.0.0). Tokenizers of the outside world have
-these tables compiled in, so the version is part of what they promise, and another one is refused.
+(Python 3.14; for older ones: pip install unicodedata2==16.0.0). Published tokenizers have
+these tables compiled in, so another version would give other ids and is refused.
 Run it without arguments; the tables are checked against checksums before they are written.
 """
 import pathlib
@@ -34,7 +34,7 @@ JOIN_CONTROLS = {0x200C, 0x200D}
 
 
 def joins_previous():
-    """What may combine with what stands before it: a cut in front of anything else never changes NFC."""
+    """Characters that may combine with the preceding one. A cut in front of any other never changes NFC."""
     joins = {c for c in ALL if ucd.combining(chr(c))}
     for c in ALL:
         if 0xAC00 <= c <= 0xD7A3:
@@ -43,7 +43,7 @@ def joins_previous():
         if parts != chr(c):
             joins.update(map(ord, parts[1:]))
     joins.update(range(0x1161, 0x1176), range(0x11A8, 0x11C3))  # vowels and finals of Hangul
-    # What decomposes into something that joins does so, too.
+    # A character that decomposes into a joining one joins, too.
     return joins | {c for c in ALL if ord(ucd.normalize("NFD", chr(c))[0]) in joins}
 
 
@@ -101,7 +101,7 @@ pathlib.Path(__file__).with_suffix(".cpp").write_text(f"""\
 namespace choir {{
 namespace {{
 
-// From U+0000 on: how many code points follow each other, and the classes that all of them have.
+// Runs of code points from U+0000 on: their length and their common classes.
 // clang-format off
 constexpr std::uint32_t kRuns[] = {{
     {table}

@@ -7,8 +7,8 @@
 
 namespace choir {
 
-/// One decoded code point. `length` 0: the bytes at the front are not UTF-8, or (when `incomplete`)
-/// are the beginning of a sequence that the text cuts off.
+/// One decoded code point. `length` is 0 if the bytes at the front are not UTF-8 or (`incomplete`)
+/// if the text ends within the sequence.
 struct CodePoint {
   char32_t value = 0;
   int length = 0;
@@ -19,7 +19,7 @@ CodePoint first_code_point(std::string_view text);
 
 void append_utf8(std::string& text, char32_t code_point);
 
-/// How a code point is named in messages: "'é' (U+00E9)", "U+000A".
+/// The name of a code point in messages: "'é' (U+00E9)", "U+000A".
 std::string name_code_point(char32_t code_point);
 
 /// Throws the DataError for bytes that are not UTF-8.

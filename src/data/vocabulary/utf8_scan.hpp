@@ -1,5 +1,5 @@
 #pragma once
-// Walking over text that is known to be UTF-8, with the class of each character.
+// Iteration over valid UTF-8 with the class of each character.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -8,18 +8,18 @@
 
 namespace choir {
 
-/// How many bytes at the front are whole, well-formed sequences.
+/// The number of bytes at the front that form whole, well-formed sequences.
 std::size_t valid_utf8(std::string_view text);
-/// `text` without the beginning of a character that it cuts off, which is legal only when more
-/// follows. Throws DataError with the position (plus `base`) where it is not UTF-8.
+/// `text` without an incomplete character at its end, which is legal only if more text follows.
+/// Throws DataError with the position (plus `base`) if the text is not UTF-8.
 std::string_view whole_characters(std::string_view text, bool more_follows, std::string_view source,
                                   std::int64_t base);
 
-/// Where the blanks at the end of `text` begin.
+/// The beginning of the blanks at the end of `text`.
 std::size_t before_trailing_blanks(std::string_view text);
-/// Where the character that ends at `at` > 0 begins.
+/// The beginning of the character that ends at `at` > 0.
 std::size_t previous_character(std::string_view text, std::size_t at);
-/// Whether the character that ends at `at` is one of words (\w); false at the beginning.
+/// True if the character that ends at `at` is a word character (\w); false at the beginning.
 bool word_before(std::string_view text, std::size_t at);
 
 /// Characters of well-formed text.
@@ -40,7 +40,7 @@ class Utf8Scan {
     return {classes_[(lead & 0x07) << 18 | tail(at + 1) << 12 | tail(at + 2) << 6 | tail(at + 3)],
             4};
   }
-  /// The first place from `from` on whose character has none of the `wanted` classes.
+  /// The first position from `from` on whose character has none of the `wanted` classes.
   std::size_t past(std::size_t from, unsigned wanted) const {
     while (from < text_.size()) {
       const Character c = at(from);
@@ -49,7 +49,7 @@ class Utf8Scan {
     }
     return from;
   }
-  /// The first place from `from` on whose character has one of the classes.
+  /// The first position from `from` on whose character has one of the `unwanted` classes.
   std::size_t until(std::size_t from, unsigned unwanted) const {
     while (from < text_.size()) {
       const Character c = at(from);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// How many bytes at the front of what is not UTF-8 could begin a character, at least one.
+/// The number of invalid bytes at the front that could begin a character, at least one.
 std::size_t broken_length(std::string_view text) {
   std::size_t length = 1;
   while (length < text.size() && first_code_point(text.substr(0, length + 1)).incomplete) ++length;

@@ -16,7 +16,7 @@
 namespace choir {
 namespace {
 
-/// The characters of the sentences; of more than `most` (0: no limit) the commonest.
+/// The characters of the sentences; the `most` frequent ones if there are more (0: no limit).
 std::vector<char32_t> count_characters(const std::vector<std::string>& sentences, int most) {
   std::map<char32_t, std::int64_t> counts;
   for (const std::string& sentence : sentences) {
@@ -48,7 +48,7 @@ VocabularyKind vocabulary_kind_of(std::string_view name) {
   for (const VocabularyKind kind : {VocabularyKind::character, VocabularyKind::byte})
     if (name == name_of(kind)) return kind;
   throw DeckError(fmt::format("unknown tokenizer '{}'", name),
-                  "char or byte; 'choir prepare text' knows more");
+                  "use char or byte; 'choir prepare text' supports more");
 }
 
 std::string_view name_of(VocabularyKind kind) {
@@ -77,8 +77,8 @@ Vocabulary Vocabulary::load(const std::string& path) {
   std::string bytes = read_whole_file(path, kMostTokenizerMiB);
   if (bytes.empty())
     throw DataError(fmt::format("tokenizer '{}' is empty", path),
-                    "'choir prepare tokenizer' again");
-  // No SentencePiece model begins with a brace: the first byte is the tag of its first field.
+                    "run 'choir prepare tokenizer' again");
+  // No SentencePiece model begins with a brace: its first byte is the tag of the first field.
   if (bytes.front() == '{' && is_tokenizer_json(bytes))
     return Vocabulary(bpe_vocabulary(std::move(bytes), path));
   if (bytes.front() == '{') return from_json(bytes, path);
@@ -88,7 +88,7 @@ Vocabulary Vocabulary::load(const std::string& path) {
 Vocabulary Vocabulary::load_beside_tokens(const std::string& path) {
   if (!std::ifstream(path, std::ios::binary))
     throw DataError(fmt::format("cannot open the vocabulary '{}'", path),
-                    "it lies beside the token files; 'choir prepare text' writes it");
+                    "'choir prepare text' writes it beside the token files");
   const auto [text, fault] = read_capped_file(path, kMostTokenizerMiB);
   if (!fault.empty())
     throw DataError(fmt::format("vocabulary '{}' {}", path, fault),
@@ -104,7 +104,7 @@ Vocabulary Vocabulary::from_json(const std::string& json, const std::string& sou
   };
   const auto parsed = read_json(json, source);
   if (!parsed.is_object()) refuse("no JSON object");
-  // With a template of conversations, or what dialogues mean, around it.
+  // The tokenizer may be wrapped together with a chat template or with the layout of dialogues.
   if ((parsed.contains("chat_template") || parsed.contains("dialogues")) &&
       parsed.contains("tokenizer") && parsed["tokenizer"].is_string() &&
       !parsed["tokenizer"].get_ref<const std::string&>().empty())
@@ -121,7 +121,7 @@ std::string Vocabulary::to_json() const {
 void Vocabulary::save(const std::string& path) const {
   const bool own_form = path.ends_with(".model");
   CHOIR_CHECK(!own_form || !model_->sentencepiece_model().empty(),
-              "'{}': only SentencePiece models have the form of its tools", path);
+              "'{}': only SentencePiece models can be saved as .model", path);
   write_whole_file(path, own_form ? model_->sentencepiece_model() : to_json());
 }
 
@@ -180,7 +180,7 @@ Vocabulary train_vocabulary(const VocabularyTraining& training,
                     fmt::format("--vocab-size is needed for {}, for example 128", training.type));
   const bool empty = std::all_of(sentences.begin(), sentences.end(),
                                  [](const std::string& s) { return trim(s).empty(); });
-  if (empty) throw DataError("there is no text to make a tokenizer of");
+  if (empty) throw DataError("there is no text to train a tokenizer on");
   if (training.type == "char")
     return Vocabulary::characters(count_characters(sentences, training.vocab_size));
   return Vocabulary(train_sentencepiece(training, sentences));

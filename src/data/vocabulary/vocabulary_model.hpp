@@ -1,7 +1,7 @@
 #pragma once
-// What a Vocabulary is made over: one class for bytes and characters, one for SentencePiece models,
-// one for a tokenizer.json. Without the library the functions for the latter throw and name the
-// package.
+// The interface behind Vocabulary. One class implements bytes and characters, one SentencePiece
+// models, one a tokenizer.json. In a build without SentencePiece its functions throw an error that
+// names the package.
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -36,14 +36,15 @@ using SharedVocabularyModel = std::shared_ptr<const VocabularyModel>;
 
 SharedVocabularyModel byte_vocabulary();
 SharedVocabularyModel character_vocabulary(std::vector<char32_t> code_points);
-/// What to_json() of either wrote. Throws DataError when it is malformed, or its hash does not fit
-/// its entries.
+/// Reads the JSON that to_json() of either kind wrote. Throws DataError if it is malformed or if
+/// its hash does not match its entries.
 SharedVocabularyModel character_vocabulary_from_json(const std::string& json,
                                                      const std::string& source);
 
 /// `bytes`: a serialised ModelProto, as in SentencePiece's .model files.
 SharedVocabularyModel open_sentencepiece(std::string bytes, const std::string& source);
-/// What its to_json() wrote: {"kind":"sentencepiece","size":N,"hash":"...","model":"base64"}.
+/// Reads the JSON that its to_json() wrote:
+/// {"kind":"sentencepiece","size":N,"hash":"...","model":"base64"}.
 SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
                                               const std::string& source);
 SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
@@ -52,7 +53,7 @@ SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
 /// True for a tokenizer.json of Hugging Face's library, false for our own forms, which begin with
 /// their kind. It does not parse the text.
 bool is_tokenizer_json(std::string_view json);
-/// Throws DataError as BpeTokenizer::from_json.
+/// Throws DataError for the same faults as BpeTokenizer::from_json.
 SharedVocabularyModel bpe_vocabulary(std::string tokenizer_json, const std::string& source);
 
 /// Base64 (RFC 4648, with padding), for bytes inside JSON.

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// Which rank sums the counts of a word. Equal on all machines, unlike std::hash.
+/// The rank that sums the counts of a word; equal on all machines, unlike with std::hash.
 std::size_t owner_of(std::string_view word, std::size_t ranks) {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : word) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
@@ -29,7 +29,7 @@ void append(std::string& packed, const std::string& word, std::int64_t count) {
   packed += word;
 }
 
-/// Adds what a block holds, up to the zeros that fill it.
+/// Adds the words of a block up to its padding of zeros.
 void add_packed(std::string_view packed, WordCounts& counts) {
   Heading heading;
   while (packed.size() >= sizeof heading) {
@@ -69,7 +69,8 @@ std::size_t count_words(const PreTokenizer& pre_tokenizer, std::string_view text
   return used;
 }
 
-// Each rank sums the words that hash to it, so that no rank holds the counts of all others apart.
+// Each rank sums the words that hash to it, so that no rank holds the separate counts of all
+// others.
 WordCounts sum_word_counts(Communicator& ranks, const WordCounts& own) {
   if (ranks.size() == 1) return own;
   const auto size = static_cast<std::size_t>(ranks.size());

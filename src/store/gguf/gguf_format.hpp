@@ -1,5 +1,5 @@
 #pragma once
-// Numbers of the format that reader and writer share.
+// Constants of the format that reader and writer share.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ namespace choir::gguf {
 
 inline constexpr std::uint32_t kMagic = 0x46554747;  // "GGUF"
 inline constexpr std::uint32_t kVersion = 3;
-inline constexpr std::int64_t kAlignment = 32;  // unless general.alignment says another
+inline constexpr std::int64_t kAlignment = 32;  // unless general.alignment specifies another
 inline constexpr const char* kAlignmentKey = "general.alignment";
 inline constexpr std::uint32_t kStringType = 8, kArrayType = 9, kTypes = 13;
 inline constexpr int kMostDims = 4;
@@ -35,9 +35,9 @@ inline constexpr std::array<std::pair<std::uint32_t, Encoding>, 11> kTensorTypes
      {28, Encoding::f64},
      {30, Encoding::bf16}}};
 
-/// Nothing for the encodings that GGUF lacks.
+/// std::nullopt for encodings that GGUF lacks.
 std::optional<std::uint32_t> tensor_type(Encoding encoding);
-/// Nothing for types that are not read.
+/// std::nullopt for types that are not supported.
 std::optional<Encoding> tensor_encoding(std::uint32_t type);
 /// "Q4_K", or "type 99", for messages.
 std::string tensor_type_name(std::uint32_t type);

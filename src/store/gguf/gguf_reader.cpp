@@ -21,8 +21,8 @@ constexpr std::int64_t kMostPairs = 4096, kMostTensors = 1 << 20;
 /// The limit of everything in front of the data; the largest vocabularies need a tenth of it.
 constexpr std::int64_t kMostHeaderBytes = std::int64_t{256} << 20;
 
-/// Reads the header front to back. Whatever a length claims, no more memory is taken than the file
-/// has bytes.
+/// Reads the header from front to back. Whatever a length claims, it never allocates more memory
+/// than the file has bytes.
 class Cursor {
  public:
   explicit Cursor(const FileWindow& file) : file_(file) {}
@@ -46,7 +46,7 @@ class Cursor {
     take(&value, sizeof value);
     return value;
   }
-  /// A count of things of at least `least` bytes each, of which the rest of the file must have
+  /// A count of items of at least `least` bytes each, for which the rest of the file must have
   /// room.
   std::int64_t count(std::int64_t least, std::int64_t most, const char* what) {
     const auto n = number<std::uint64_t>();
@@ -61,7 +61,7 @@ class Cursor {
   }
   [[noreturn]] void refuse(const std::string& why) const {
     throw StorageError(fmt::format("'{}' {}", file_.name(), why),
-                       "was it copied or downloaded completely?");
+                       "the copy or download may be incomplete");
   }
 
  private:
@@ -124,7 +124,7 @@ GgufArray take_array(Cursor& from) {
     case kStringType:
       return take_list<std::string>(from);
     case kArrayType:
-      from.refuse("has an array of arrays, which are not read");
+      from.refuse("has an array of arrays, which is not supported");
     case 10:
       return take_list<std::uint64_t>(from);
     case 11:
@@ -183,7 +183,7 @@ GgufMetadata take_metadata(Cursor& from, std::int64_t pairs) {
 
 struct Record {
   TensorEntry entry;
-  std::uint64_t offset = 0;  // in the data
+  std::uint64_t offset = 0;  // offset in the data
 };
 
 Record take_record(Cursor& from, const std::string& path) {
@@ -198,8 +198,8 @@ Record take_record(Cursor& from, const std::string& path) {
   const std::optional<Encoding> encoding = tensor_encoding(type);
   if (!encoding)
     throw StorageError(
-        fmt::format("{} is stored as {}, which is not read", what, tensor_type_name(type)),
-        "take a file of F32, F16, BF16, Q8_0, Q4_0 or Q4_1");
+        fmt::format("{} is stored as {}, which is not supported", what, tensor_type_name(type)),
+        "use a file of F32, F16, BF16, Q8_0, Q4_0 or Q4_1");
   const std::int64_t row = extents.empty() ? 1 : extents.front();
   if (row % block_elements(*encoding) != 0)
     throw StorageError(fmt::format("{} has rows of {} elements, not whole blocks of {}", what, row,
@@ -215,11 +215,12 @@ std::int64_t checked_alignment(const GgufMetadata& metadata, const std::string& 
   if (metadata.find(kAlignmentKey) == nullptr) return kAlignment;
   const auto* alignment = metadata.get<std::uint32_t>(kAlignmentKey);
   if (alignment == nullptr || !std::has_single_bit(*alignment) || *alignment > 65536)
-    throw StorageError(fmt::format("'{}' has a general.alignment that is no power of two", path));
+    throw StorageError(
+        fmt::format("'{}' has a general.alignment that is not a power of two", path));
   return *alignment;
 }
 
-// Tensors lie behind each other in the order of the list, each padded.
+// Tensors follow each other in the order of the list, each padded.
 void require_packed(const std::vector<Record>& records, std::int64_t data_at,
                     std::int64_t alignment, const FileWindow& file) {
   std::int64_t next = 0, reached = 0;
@@ -233,7 +234,7 @@ void require_packed(const std::vector<Record>& records, std::int64_t data_at,
       throw StorageError(
           fmt::format("tensor '{}' reaches byte {} of '{}', which has {}", record.entry.name,
                       data_at + reached, file.name(), file.bytes()),
-          "was it copied or downloaded completely?");
+          "the copy or download may be incomplete");
   }
   if (!records.empty() && file.bytes() > data_at + next)
     throw StorageError(fmt::format("'{}' has {} bytes behind its last tensor", file.name(),
@@ -245,19 +246,19 @@ void require_packed(const std::vector<Record>& records, std::int64_t data_at,
 struct GgufReader::State {
   FileWindow file;
   GgufMetadata metadata;
-  std::vector<std::int64_t> offsets;  // of the tensors, in the file
+  std::vector<std::int64_t> offsets;  // positions of the tensors in the file
 };
 
 GgufReader::GgufReader(const std::string& path)
     : TensorReader(path), state_(new State{FileWindow(path), {}, {}}) {
   Cursor from(state_->file);
-  if (from.number<std::uint32_t>() != kMagic) from.refuse("is no GGUF file");
+  if (from.number<std::uint32_t>() != kMagic) from.refuse("is not a GGUF file");
   const auto version = from.number<std::uint32_t>();
   if (version != 2 && version != kVersion)
     throw StorageError(
         version == std::uint32_t{kVersion} << 24
             ? fmt::format("'{}' is a big-endian GGUF file", path)
-            : fmt::format("'{}' has version {} of GGUF; 2 and 3 are read", path, version),
+            : fmt::format("'{}' has version {} of GGUF; 2 and 3 are supported", path, version),
         "convert the model again with llama.cpp's tools");
   const std::int64_t tensors = from.count(24, kMostTensors, "tensors");
   const std::int64_t pairs = from.count(13, kMostPairs, "pairs of keys and values");

@@ -50,7 +50,7 @@ void put_record(std::string& to, const TensorEntry& entry, std::int64_t offset) 
               "rows of {} {} are no whole blocks", entry.name, to_string(shape));
   if (std::ssize(entry.name) >= kLongestName || shape.rank() > kMostDims)
     throw StorageError(
-        fmt::format("GGUF has no room for tensor '{}' {}: names have less than {} "
+        fmt::format("GGUF cannot hold tensor '{}' {}: names have less than {} "
                     "bytes, shapes at most {} dims",
                     entry.name, to_string(shape), kLongestName, kMostDims));
   put(to, entry.name);
@@ -64,8 +64,8 @@ void put_record(std::string& to, const TensorEntry& entry, std::int64_t offset) 
 
 struct GgufWriter::State {
   PendingFile file;
-  std::string header;                 // with its padding
-  std::vector<std::int64_t> offsets;  // of the tensors, in the file
+  std::string header;                 // including its padding
+  std::vector<std::int64_t> offsets;  // positions of the tensors in the file
   std::int64_t bytes = 0;
 };
 

@@ -18,7 +18,7 @@ constexpr std::int32_t kMagic = 20240326, kVersionF32 = 3, kVersionBf16 = 5;
 constexpr std::int64_t kHeaderBytes = 1024, kVocabMultiple = 128;
 using Header = std::array<std::int32_t, kHeaderBytes / 4>;
 
-/// Where the tensors lie: their places in the file follow from the configuration.
+/// Positions of the tensors in the file, which follow from the configuration.
 struct Layout {
   std::vector<TensorEntry> entries;
   std::vector<std::int64_t> offsets;
@@ -62,14 +62,15 @@ Header read_header(const FileWindow& file) {
   const FileKind kind = file_kind(file.text_at(0, there));
   if (kind != FileKind::llmc_model)
     throw StorageError(
-        fmt::format("'{}' is {}, no GPT-2 model of llm.c", file.name(), describe(kind)));
+        fmt::format("'{}' is {}, not a GPT-2 model of llm.c", file.name(), describe(kind)));
   return file.number_at<Header>(0);
 }
 
 LlmcConfig config_from(const Header& header, const std::string& path) {
   if (header[1] != kVersionF32 && header[1] != kVersionBf16)
-    throw StorageError(fmt::format(
-        "'{}' has version {} of llm.c's models; 3 (float) and 5 (bf16) are read", path, header[1]));
+    throw StorageError(
+        fmt::format("'{}' has version {} of llm.c's models; 3 (float) and 5 (bf16) are supported",
+                    path, header[1]));
   for (std::size_t i = 2; i < 8; ++i)
     if (header[i] <= 0)
       throw StorageError(fmt::format("number {} of the header of '{}' is {}", i, path, header[i]));
@@ -96,7 +97,7 @@ struct LlmcReader::State {
     if (layout.bytes != file.bytes())
       throw StorageError(fmt::format("'{}' has {} bytes, but its header describes {}", path,
                                      file.bytes(), layout.bytes),
-                         "was it copied or downloaded completely?");
+                         "the copy or download may be incomplete");
   }
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kLongestHeader = 100'000'000;  // as the format's own library
+constexpr std::int64_t kLongestHeader = 100'000'000;  // as in the format's own library
 constexpr std::size_t kDeepest = 8;
 
 std::int64_t whole(const json& value, const std::string& what) {
@@ -33,14 +33,14 @@ const json& member(const json& of, const char* key, const std::string& what) {
 
 const json& list_of(const json& of, const char* key, const std::string& what) {
   const json& list = member(of, key, what);
-  if (!list.is_array()) throw StorageError(fmt::format("{}: '{}' is no list", what, key));
+  if (!list.is_array()) throw StorageError(fmt::format("{}: '{}' is not a list", what, key));
   return list;
 }
 
 SafetensorsRecord record_from(const std::string& name, const json& body, std::int64_t data_at,
                               const std::string& path) {
   const std::string what = fmt::format("tensor '{}' in '{}'", name, path);
-  if (!body.is_object()) throw StorageError(what + " is described by no object");
+  if (!body.is_object()) throw StorageError(what + " is not described by an object");
   const json& dtype = member(body, "dtype", what);
   const auto encoding = dtype.is_string() ? encoding_of(dtype.get<std::string>()) : std::nullopt;
   if (!encoding || *encoding >= Encoding::q8_0)
@@ -53,7 +53,7 @@ SafetensorsRecord record_from(const std::string& name, const json& body, std::in
   for (const json& extent : list_of(body, "shape", what)) extents.push_back(whole(extent, what));
   record.entry.shape = checked_shape(extents, *encoding, what);
   const json& offsets = list_of(body, "data_offsets", what);
-  if (offsets.size() != 2) throw StorageError(what + " has no two data_offsets");
+  if (offsets.size() != 2) throw StorageError(what + " does not have two data_offsets");
   const std::int64_t begin = whole(offsets[0], what), end = whole(offsets[1], what);
   if (begin > end || end - begin != record.entry.bytes())
     throw StorageError(fmt::format("{} has the offsets [{}, {}), but {} {} needs {} bytes", what,
@@ -63,8 +63,7 @@ SafetensorsRecord record_from(const std::string& name, const json& body, std::in
   return record;
 }
 
-// Every byte of the data belongs to one tensor: nothing can hide between them, and none can be seen
-// as two.
+// Every byte of the data belongs to exactly one tensor: there are no hidden bytes and no overlaps.
 void require_tiling(std::vector<SafetensorsRecord>& records, std::int64_t data_at,
                     const FileWindow& file) {
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
@@ -81,14 +80,14 @@ void require_tiling(std::vector<SafetensorsRecord>& records, std::int64_t data_a
     reached += record.entry.bytes();
   }
   if (reached != file.bytes())
-    throw StorageError(fmt::format("the tensors of '{}' end at byte {}, the file at {}",
+    throw StorageError(fmt::format("the tensors of '{}' end at byte {}, but the file at {}",
                                    file.name(), reached, file.bytes()),
-                       "was it copied or downloaded completely?");
+                       "the copy or download may be incomplete");
 }
 
 json parsed_header(const std::string& text, const std::string& path) {
   if (text.empty() || text.front() != '{')
-    throw StorageError("the header of '" + path + "' is no JSON object");
+    throw StorageError("the header of '" + path + "' is not a JSON object");
   try {
     return read_json(text, fmt::format("the header of '{}'", path),
                      {.depth = kDeepest, .keys = kAnyNumberOfKeys});
@@ -106,7 +105,7 @@ SafetensorsHeader read_safetensors_header(const FileWindow& file) {
   const auto length = file.number_at<std::uint64_t>(0);
   if (length > static_cast<std::uint64_t>(kLongestHeader))
     throw StorageError(
-        fmt::format("'{}' has a header of {} bytes, more than {}: it is no safetensors file",
+        fmt::format("'{}' has a header of {} bytes, more than {}: it is not a safetensors file",
                     file.name(), length, kLongestHeader));
   const auto bytes = static_cast<std::int64_t>(length);
   const json body = parsed_header(file.text_at(8, bytes), file.name());
@@ -117,10 +116,11 @@ SafetensorsHeader read_safetensors_header(const FileWindow& file) {
       continue;
     }
     if (!value.is_object())
-      throw StorageError("__metadata__ of '" + file.name() + "' is no object");
+      throw StorageError("__metadata__ of '" + file.name() + "' is not an object");
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string())
-        throw StorageError(fmt::format("__metadata__ of '{}': '{}' is no text", file.name(), key));
+        throw StorageError(
+            fmt::format("__metadata__ of '{}': '{}' is not a text", file.name(), key));
       header.metadata[key] = text.get<std::string>();
     }
   }
@@ -139,7 +139,7 @@ std::string lay_out_safetensors_header(std::vector<SafetensorsRecord>& records,
       shape.push_back(record.entry.shape[dim]);
     record.offset = reached;
     reached += record.entry.bytes();
-    // Not looked up in the object, which would be a comparison for each key before.
+    // Append without a lookup, which would compare with every earlier key.
     body.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
         record.entry.name,
         nlohmann::ordered_json{{"dtype", std::string(name_of(record.entry.encoding))},

@@ -16,15 +16,15 @@ struct SafetensorsRecord {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsRecord> records;  ///< by offset
+  std::vector<SafetensorsRecord> records;  ///< ordered by offset
   std::map<std::string, std::string> metadata;
 };
 
-/// StorageError that names the file and the lie.
+/// Throws a StorageError that names the file and the fault.
 SafetensorsHeader read_safetensors_header(const FileWindow& file);
 
-/// The length, the JSON and its padding. Offsets of the records, which are in the order of their
-/// bytes, are set.
+/// The length, the JSON and its padding. Sets the offsets of the records, which must be in the
+/// order of their bytes.
 std::string lay_out_safetensors_header(std::vector<SafetensorsRecord>& records,
                                        const std::map<std::string, std::string>& metadata);
 

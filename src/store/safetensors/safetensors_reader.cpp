@@ -15,15 +15,15 @@ using nlohmann::json;
 
 constexpr std::int64_t kLongestIndex = 100'000'000;
 
-/// Which tensors a shard must hold.
+/// The tensors of each shard, by file name.
 using Shards = std::map<std::string, std::vector<std::string>>;
 
-// A name that points elsewhere could have any file of the machine read and copied.
+// Otherwise an index could have any file of the machine read and copied.
 void require_plain_name(const std::string& shard, const std::string& index_path) {
   if (shard.empty() || shard.find_first_of("/\\") != std::string::npos || shard == "." ||
       shard == ".." || shard.find('\0') != std::string::npos)
     throw StorageError(
-        fmt::format("'{}' names the shard '{}', which is no file beside it", index_path, shard));
+        fmt::format("'{}' names the shard '{}', which is not a file beside it", index_path, shard));
 }
 
 Shards read_index(const std::string& path) {
@@ -33,7 +33,7 @@ Shards read_index(const std::string& path) {
         fmt::format("'{}' has {} bytes, more than {}", path, file.bytes(), kLongestIndex));
   const std::string text = file.text_at(0, file.bytes());
   const auto refuse = [&](const std::string& what) {
-    throw StorageError(fmt::format("'{}' is no index of safetensors shards: {}", path, what),
+    throw StorageError(fmt::format("'{}' is not an index of safetensors shards: {}", path, what),
                        "download it again");
   };
   json index;
@@ -47,7 +47,7 @@ Shards read_index(const std::string& path) {
   Shards shards;
   for (const auto& [name, shard] : index["weight_map"].items()) {
     if (!shard.is_string())
-      refuse(fmt::format("the file of tensor '{}' is no text", name.substr(0, 200)));
+      refuse(fmt::format("the file of tensor '{}' is not a text", name.substr(0, 200)));
     const auto& file_name = shard.get_ref<const std::string&>();
     require_plain_name(file_name, path);
     shards[file_name].push_back(name);
@@ -64,14 +64,15 @@ void require_listed(const SafetensorsHeader& header, const std::vector<std::stri
     const auto found = seen.find(record.entry.name);
     if (found == seen.end())
       throw StorageError(
-          fmt::format("shard '{}' holds tensor '{}', which '{}' does not place there", shard,
+          fmt::format("shard '{}' contains tensor '{}', which '{}' does not list there", shard,
                       record.entry.name, index_path));
     found->second = true;
   }
   for (const auto& [name, there] : seen)
     if (!there)
-      throw StorageError(fmt::format("tensor '{}' is not in shard '{}', where '{}' places it", name,
-                                     shard, index_path));
+      throw StorageError(
+          fmt::format("tensor '{}' is not in shard '{}', although '{}' lists it there", name, shard,
+                      index_path));
 }
 
 std::string file_in(const std::string& path) {
@@ -83,7 +84,7 @@ std::string file_in(const std::string& path) {
       return file.string();
   throw StorageError(
       fmt::format("'{}' has neither model.safetensors nor model.safetensors.index.json", path),
-      "name the file itself");
+      "give the file itself");
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ struct SafetensorsReader::State {
     std::int64_t offset;
   };
   std::vector<FileWindow> files;
-  std::vector<Place> places;  // of the tensors
+  std::vector<Place> places;  // positions of the tensors
   std::map<std::string, std::string> metadata;
 
   void add(SafetensorsHeader header, FileWindow file, std::vector<TensorEntry>& entries) {

@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-// Which shard each tensor goes to: the next one when the current would become too large.
+// The shard of each tensor: the next one if the current one would become too large.
 std::vector<std::size_t> shards_of(const std::vector<TensorEntry>& tensors, std::int64_t most) {
   std::vector<std::size_t> shards;
   std::size_t shard = 0;
@@ -38,7 +38,7 @@ struct SafetensorsWriter::State {
     std::int64_t offset = 0;
   };
   std::vector<Shard> shards;
-  std::vector<Place> places;  // of the tensors
+  std::vector<Place> places;  // positions of the tensors
   std::string index_path, index;
 };
 

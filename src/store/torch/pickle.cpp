@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostValues = std::size_t{1} << 22;
-// A value needs many times the byte that pushes it. What torch.save writes has fewer values than a
-// quarter of its bytes, and a stack of a few thousand.
+// A value needs many times the memory of the byte that pushes it. Pickles of torch.save have fewer
+// values than a quarter of their bytes, and a stack of a few thousand.
 constexpr std::size_t kAlwaysValues = std::size_t{1} << 16, kBytesPerValue = 4;
 constexpr std::size_t kDeepestStack = std::size_t{1} << 20;
 constexpr int kNewestProtocol = 5;
 
-// The opcodes that are read, by their names in Python's pickletools.
+// The supported opcodes, named as in Python's pickletools.
 enum Opcode : unsigned char {
   kProto = 0x80,
   kFrame = 0x95,
@@ -61,7 +61,7 @@ enum Opcode : unsigned char {
   kBinPersId = 'Q'
 };
 
-// What a message calls those that are not: they would run code, or nothing that is read needs them.
+// Names of unsupported opcodes for messages: they would run code, or no supported value needs them.
 std::string name_of_opcode(unsigned char opcode) {
   switch (opcode) {
     case 'i':
@@ -89,7 +89,7 @@ std::string name_of_opcode(unsigned char opcode) {
   }
 }
 
-/// Python's machine of a stack and a memo, without what runs code.
+/// Python's pickle machine (a stack and a memo) without the opcodes that run code.
 class Machine {
  public:
   Machine(std::string_view bytes, const std::string& what, std::deque<PickleValue>& values)
@@ -142,9 +142,10 @@ class Machine {
       refuse(fmt::format("stacks more than {} values", kDeepestStack));
     stack_.push_back(value);
   }
-  // What lies above the last mark stays there: it belongs to the list or dict that is being made.
+  // Values below the last mark stay on the stack: they belong to the list or dict that is being
+  // built.
   PickleValue* top() const {
-    if (stack_.size() <= floor()) refuse("takes a value that is not there");
+    if (stack_.size() <= floor()) refuse("takes a missing value");
     return stack_.back();
   }
   PickleValue* pop() {
@@ -154,7 +155,7 @@ class Machine {
   }
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   std::vector<const PickleValue*> pop_to_mark() {
-    if (marks_.empty()) refuse("takes values up to a mark that is not there");
+    if (marks_.empty()) refuse("takes values up to a missing mark");
     std::vector<const PickleValue*> items(
         stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
     stack_.resize(marks_.back());
@@ -181,7 +182,7 @@ class Machine {
     const auto unused = static_cast<int>(64 - 8 * count);
     push(count == 0 ? std::int64_t{0} : static_cast<std::int64_t>(bits << unused) >> unused);
   }
-  // The one number that stands with its highest byte first.
+  // The only big-endian number of the format.
   void push_float() {
     std::uint64_t bits = 0;
     for (const char byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
@@ -199,24 +200,26 @@ class Machine {
     const std::string global = module + " " + name;
     if (!pickle_may_name(global))
       throw StorageError(fmt::format("{} names '{}.{}', which could run code", what_, module, name),
-                         "only dicts, lists, numbers, texts and plain tensors are read");
+                         "only dicts, lists, numbers, texts and plain tensors are supported");
     push(PickleGlobal{global});
   }
   void push_stack_global() {
     const auto* name = pop()->as<std::string>();
     const auto* module = pop()->as<std::string>();
-    if (name == nullptr || module == nullptr) refuse("names something by what is no text");
+    if (name == nullptr || module == nullptr)
+      refuse("names a global by a value that is not a text");
     push_global(*module, *name);
   }
 
   void append(const std::vector<const PickleValue*>& items) {
     auto* list = std::get_if<PickleList>(&top()->held);
-    if (list == nullptr || list->tuple) refuse("appends to what is no list");
+    if (list == nullptr || list->tuple) refuse("appends to a value that is not a list");
     list->items.insert(list->items.end(), items.begin(), items.end());
   }
   void set_items(const std::vector<const PickleValue*>& items) {
     auto* dict = std::get_if<PickleDict>(&top()->held);
-    if (dict == nullptr || items.size() % 2 != 0) refuse("sets items of what is no dict");
+    if (dict == nullptr || items.size() % 2 != 0)
+      refuse("sets items of a value that is not a dict");
     for (std::size_t i = 0; i < items.size(); i += 2)
       dict->entries.emplace_back(items[i], items[i + 1]);
   }
@@ -224,10 +227,10 @@ class Machine {
     const PickleValue *arguments = pop(), *callee = pop();
     const auto* global = callee->as<PickleGlobal>();
     const auto* list = arguments->as<PickleList>();
-    if (global == nullptr || list == nullptr) refuse("calls what is no function");
+    if (global == nullptr || list == nullptr) refuse("calls a value that is not a function");
     push(pickle_call(global->name, list->items, what_).held);
   }
-  // A state_dict carries the versions of its modules as an attribute, which says nothing of
+  // A state_dict stores the versions of its modules as an attribute, which has no effect on
   // tensors.
   void build() {
     const auto* state = pop()->as<PickleDict>();
@@ -316,9 +319,9 @@ class Machine {
       case kBinPersId:
         return push(pickle_storage(*pop(), what_).held);
       default:
-        throw StorageError(fmt::format("{} has the opcode {} at byte {}, which is not read", what_,
-                                       name_of_opcode(opcode), at_ - 1),
-                           "only dicts, lists, numbers, texts and plain tensors are read");
+        throw StorageError(fmt::format("{} has the opcode {} at byte {}, which is not supported",
+                                       what_, name_of_opcode(opcode), at_ - 1),
+                           "only dicts, lists, numbers, texts and plain tensors are supported");
     }
   }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Arguments = std::vector<const PickleValue*>;
 
-// Values may be recalled again and again, so what is copied of them is kept small.
+// Values may be recalled repeatedly, so copied parts of them must be small.
 constexpr std::size_t kMostDims = 64, kLongestKey = 255;
 
 struct TypeName {
@@ -81,18 +81,18 @@ std::vector<std::int64_t> sizes(const Arguments& arguments, std::size_t i, const
     refuse(what, fmt::format("has a tensor with {} dimensions", list.items.size()));
   for (const PickleValue* item : list.items) {
     const auto* size = item->as<std::int64_t>();
-    if (size == nullptr) refuse(what, fmt::format("has a tensor whose {} is no number", role));
+    if (size == nullptr) refuse(what, fmt::format("has a tensor whose {} is not a number", role));
     sizes.push_back(*size);
   }
   return sizes;
 }
 
-// Bits that say "conjugated" or "negated" would be lost.
+// Otherwise bits such as "conjugated" or "negated" would be lost.
 void require_no_metadata(const Arguments& arguments, std::size_t i, const std::string& what) {
   if (i >= arguments.size() || arguments[i]->as<std::monostate>() != nullptr) return;
   const auto* dict = arguments[i]->as<PickleDict>();
   if (dict == nullptr || !dict->entries.empty())
-    refuse(what, "has a tensor with metadata, which are not read");
+    refuse(what, "has a tensor with metadata, which is not supported");
 }
 
 // (storage, offset, shape, stride, requires_grad, hooks[, dtype][, metadata])
@@ -139,20 +139,20 @@ PickleValue pickle_call(const std::string& global, const Arguments& arguments,
   if (global == kTensor2) return {rebuilt_tensor(arguments, false, what)};
   if (global == kTensor3) return {rebuilt_tensor(arguments, true, what)};
   if (global == kParameter) return {argument<PickleTensor>(arguments, 0, "tensor", what)};
-  refuse(what, "calls " + global + ", which is no function");
+  refuse(what, "calls " + global + ", which is not a function");
 }
 
 PickleValue pickle_storage(const PickleValue& id, const std::string& what) {
   const auto* list = id.as<PickleList>();
   if (list == nullptr || list->items.size() != 5)
-    refuse(what, "has a persistent id that is none of torch's");
+    refuse(what, "has a persistent id that is not one of torch's");
   const auto* kind = list->items[0]->as<std::string>();
   const auto* type = list->items[1]->as<PickleGlobal>();
   const auto* key = list->items[2]->as<std::string>();
   const auto* elements = list->items[4]->as<std::int64_t>();
   if (kind == nullptr || *kind != "storage" || type == nullptr || key == nullptr ||
       elements == nullptr || *elements < 0 || key->size() > kLongestKey)
-    refuse(what, "has a persistent id that is none of torch's");
+    refuse(what, "has a persistent id that is not one of torch's");
   const auto encoding = encoding_named(kStorages, type->name);
   if (!encoding && type->name != kUntyped)
     refuse(what, "has a storage of the unknown type " + type->name);

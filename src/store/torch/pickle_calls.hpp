@@ -1,6 +1,6 @@
 #pragma once
-// What a pickle may name, and what calling it means: the only "functions" of a pickle are these,
-// and they are data.
+// The globals that a pickle may name, and the results of calling them. These are the only
+// "functions" of a pickle, and they are data.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,10 +9,11 @@
 
 namespace choir {
 
-/// "collections OrderedDict" and the like.
+/// True for the known globals, such as "collections OrderedDict".
 bool pickle_may_name(std::string_view global);
 
-/// The value of calling `global` with these arguments. StorageError that begins with `what`.
+/// The result of calling `global` with these arguments. Throws a StorageError that begins with
+/// `what`.
 PickleValue pickle_call(const std::string& global, const std::vector<const PickleValue*>& arguments,
                         const std::string& what);
 

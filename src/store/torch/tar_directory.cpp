@@ -13,12 +13,12 @@ namespace choir {
 namespace {
 
 constexpr std::int64_t kBlock = 512;
-constexpr std::int64_t kMostRecords = 1 << 20;  // bytes of the names that come in front of a member
+constexpr std::int64_t kMostRecords = 1 << 20;  // bytes of the extended header in front of a member
 constexpr std::size_t kMostMembers = 1 << 16;
 
 [[noreturn]] void refuse(const FileWindow& archive, const std::string& why) {
   throw StorageError(fmt::format("the archive '{}' {}", archive.name(), why),
-                     "was it copied or downloaded completely?");
+                     "the copy or download may be incomplete");
 }
 
 std::string text_field(const std::string& header, std::size_t at, std::size_t size) {
@@ -26,7 +26,7 @@ std::string text_field(const std::string& header, std::size_t at, std::size_t si
   return field.substr(0, field.find('\0'));
 }
 
-// Octal digits, or, with the highest bit set, the number itself, highest byte first.
+// Octal digits; if the highest bit is set, a big-endian binary number.
 std::optional<std::int64_t> number_field(const std::string& header, std::size_t at,
                                          std::size_t size) {
   std::uint64_t value = 0;
@@ -55,7 +55,7 @@ bool sum_agrees(const std::string& header) {
   return number_field(header, 148, 8) == sum;
 }
 
-/// What pax and GNU records say of the member behind them.
+/// Values from pax and GNU records that apply to the next member.
 struct Overrides {
   std::optional<std::string> name;
   std::optional<std::int64_t> bytes;
@@ -136,7 +136,7 @@ TarDirectory::TarDirectory(const FileWindow& archive) {
     if (members_.size() == kMostMembers) refuse(archive, "has too many members");
     members_.push_back({name, data, *bytes});
   }
-  if (members_.empty()) refuse(archive, "holds no files");
+  if (members_.empty()) refuse(archive, "contains no files");
 }
 
 const TarMember* TarDirectory::find(std::string_view name) const {

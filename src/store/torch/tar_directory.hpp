@@ -1,5 +1,6 @@
 #pragma once
-// The files in a plain tar archive, by where their bytes lie: a member is then read in place.
+// The files in an uncompressed tar archive with their positions, so that members can be read in
+// place.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,12 +17,12 @@ struct TarMember {
 
 class TarDirectory {
  public:
-  /// ustar, GNU and pax. StorageError that names the archive for links, devices, paths that leave
-  /// it, two members of one name, and headers that lie; folders are passed over.
+  /// Reads ustar, GNU and pax. Throws a StorageError that names the archive for links, devices,
+  /// paths that leave it, two members of one name, and inconsistent headers; skips folders.
   explicit TarDirectory(const FileWindow& archive);
 
   const std::vector<TarMember>& members() const { return members_; }
-  /// nullptr when there is none.
+  /// nullptr if there is no such member.
   const TarMember* find(std::string_view name) const;
 
  private:

@@ -15,12 +15,13 @@ namespace {
 
 constexpr std::int64_t kLongestPickle = std::int64_t{64} << 20;
 
-// At most this much is read at a time of a tensor that is no single run of its storage.
+// Bytes read at a time from a tensor that is not contiguous in its storage.
 constexpr std::int64_t kSpanBytes = std::int64_t{64} << 20;
 
-/// Where the elements of a tensor lie: element i of the row-major view has a place in the storage.
+/// Position of a tensor in its storage: maps element i of the row-major view to an element of the
+/// storage.
 struct View {
-  std::int64_t data = 0;  // bytes, where its first element lies in the archive
+  std::int64_t data = 0;  // byte position of its first element in the archive
   std::vector<std::int64_t> shape, stride;
   bool contiguous = false;
 
@@ -39,11 +40,12 @@ bool is_contiguous(const PickleTensor& tensor) {
   return true;
 }
 
-// Elements of the storage from its first to the last that the view reaches. Below 2^62 throughout.
+// Number of elements of the storage up to the last one that the view reaches. Below 2^62
+// throughout.
 std::int64_t reach(const PickleTensor& tensor, const std::string& what) {
   constexpr std::int64_t kMost = std::int64_t{1} << 60;
   if (tensor.shape.size() != tensor.stride.size() || tensor.offset < 0)
-    throw StorageError(what + " has a shape, strides or an offset that do not fit each other");
+    throw StorageError(what + " has a shape, strides and an offset that do not match");
   std::int64_t last = tensor.offset;
   for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
     const std::int64_t extent = tensor.shape[dim], stride = tensor.stride[dim];
@@ -64,10 +66,10 @@ void require_torch_zip(const FileWindow& archive) {
         fmt::format("'{}' has the format of torch before version 1.6", archive.name()),
         "load it with torch and save it again");
   if (!head.starts_with("PK"))
-    throw StorageError(fmt::format("'{}' is no archive of torch.save", archive.name()));
+    throw StorageError(fmt::format("'{}' is not an archive of torch.save", archive.name()));
 }
 
-// The folder in the archive that holds everything.
+// The top-level folder of the archive.
 std::string root_folder(const ZipDirectory& zip, const FileWindow& archive) {
   constexpr std::string_view kPickle = "/data.pkl";
   std::vector<std::string> roots;
@@ -99,7 +101,7 @@ Pickle read_data(const ZipDirectory& zip, const std::string& root, const FileWin
   return {bytes, fmt::format("the pickle in '{}'", archive.name())};
 }
 
-/// Every tensor below a value, with the path to it.
+/// Collects every tensor below a value, with the path to it.
 class TensorWalk {
  public:
   using Found = std::pair<std::string, const PickleTensor*>;
@@ -111,7 +113,7 @@ class TensorWalk {
   }
 
  private:
-  // A pickle may refer to itself, or to one list so often that there is no end of it.
+  // Limits, because a pickle may contain itself or refer to one list very often.
   static constexpr int kDeepest = 64;
   static constexpr std::int64_t kMostVisits = 1 << 18;
   static constexpr std::size_t kMostNameBytes = std::size_t{64} << 20;
@@ -156,7 +158,7 @@ struct TorchCheckpoint::State {
   ZipDirectory zip;
   std::string root;
   Pickle pickle;
-  std::vector<View> views;  // of the tensors
+  std::vector<View> views;  // views of the tensors
 
   explicit State(const FileWindow& file)
       : archive((require_torch_zip(file), file)),
@@ -169,14 +171,14 @@ struct TorchCheckpoint::State {
     const std::string name = root + "/data/" + tensor.storage.key;
     const auto found = members.find(name);
     if (found == members.end())
-      throw StorageError(fmt::format("{} lies in '{}', which is missing", what, name));
+      throw StorageError(fmt::format("{} is stored in '{}', which is missing", what, name));
     const ZipMember& storage = *found->second;
     const std::int64_t width = encoded_bytes(tensor.encoding, 1);
     const std::int64_t claimed = tensor.storage.elements;
     const std::int64_t unit = tensor.storage.encoding ? width : 1;
     if (claimed > std::numeric_limits<std::int64_t>::max() / unit ||
         claimed * unit != storage.bytes)
-      throw StorageError(fmt::format("{} lies in '{}', which has {} bytes and not {} elements",
+      throw StorageError(fmt::format("{} is stored in '{}', which has {} bytes, not {} elements",
                                      what, name, storage.bytes, claimed));
     if (reach(tensor, what) > storage.bytes / width)
       throw StorageError(fmt::format("{} reaches beyond its storage '{}'", what, name));
@@ -213,7 +215,7 @@ void TorchCheckpoint::read_encoded(std::size_t index, std::int64_t first, std::i
   const View& view = state_->views[index];
   const std::int64_t width = encoded_bytes(tensors()[index].encoding, 1);
   if (view.contiguous) return state_->archive.read_at(to, count * width, view.data + first * width);
-  // Strides: the run of the storage that holds the next elements is read, as many as fit.
+  // With strides: read the range of the storage with the next elements, as many as fit.
   std::vector<std::byte> span;
   std::vector<std::int64_t> places;
   for (std::int64_t done = 0; done < count; done += std::ssize(places)) {

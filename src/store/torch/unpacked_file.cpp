@@ -34,14 +34,14 @@ struct Closer {
       fmt::format("'{}' is damaged: {}", path, text != nullptr ? text : "unknown error"));
 }
 
-// Its name goes at once, so that nothing remains of it however the program ends.
+// A temporary file whose name is removed at once, so that nothing remains however the program ends.
 struct NamelessFile {
   NamelessFile() {
     name = (std::filesystem::temp_directory_path() / "choir_unpacked_").string() +
            std::string(6, 'X');  // the mark that mkstemp replaces
     const int made = ::mkstemp(name.data());
     if (made < 0)
-      throw StorageError(fmt::format("cannot make a temporary file '{}'", name),
+      throw StorageError(fmt::format("cannot create a temporary file '{}'", name),
                          "set TMPDIR to a folder with free space");
     to = std::make_unique<File>(name, File::Mode::write);
     from = std::make_shared<File>(name, File::Mode::read);
@@ -63,7 +63,7 @@ FileWindow gunzipped(const std::string& path, std::int64_t packed_bytes) {
   if (archive_read_open_filename(handle.get(), path.c_str(), kPiece) != ARCHIVE_OK ||
       archive_read_next_header(handle.get(), &entry) != ARCHIVE_OK)
     damaged(path, handle.get());
-  if (archive_filter_count(handle.get()) > 2)  // the last is the file itself
+  if (archive_filter_count(handle.get()) > 2)  // the last filter is the file itself
     throw StorageError(fmt::format("'{}' is compressed twice", path), "unpack it once");
   NamelessFile file;
   std::vector<char> piece(kPiece);
@@ -72,8 +72,9 @@ FileWindow gunzipped(const std::string& path, std::int64_t packed_bytes) {
     if (got < 0) damaged(path, handle.get());
     if (got == 0) break;
     if (done + got > kAlways + kRatio * packed_bytes)
-      throw StorageError(fmt::format("'{}' holds more than a hundred times its own size", path),
-                         "unpack it, and look at what it is");
+      throw StorageError(
+          fmt::format("'{}' unpacks to more than a hundred times its own size", path),
+          "unpack it and inspect it");
     file.to->write_at(piece.data(), got, done);
     done += got;
   }

@@ -21,7 +21,7 @@ constexpr std::uint32_t kIn64 = 0xffffffff;
 
 [[noreturn]] void refuse_zip(const FileWindow& archive, const std::string& why) {
   throw StorageError(fmt::format("the zip archive '{}' {}", archive.name(), why),
-                     "was it copied or downloaded completely?");
+                     "the copy or download may be incomplete");
 }
 
 template <class T>
@@ -76,7 +76,8 @@ Directory find_directory(const FileWindow& archive) {
   refuse_zip(archive, "has no directory at its end");
 }
 
-// Sizes and places beyond 4 GiB stand in an extra field, in this order, those that do not fit.
+// Sizes and positions beyond 4 GiB are in an extra field, in this order; it contains only values
+// that do not fit into 32 bits.
 void read_extra64(std::string_view extra, std::uint64_t& whole, std::uint64_t& stored,
                   std::uint64_t& header, const FileWindow& archive) {
   while (extra.size() >= 4) {
@@ -103,7 +104,7 @@ void require_plain_path(const std::string& name, const FileWindow& archive) {
     refuse_zip(archive, fmt::format("has a member with the path '{}'", name));
 }
 
-// One entry of the directory, which is cut off.
+// Takes one entry from the front of the directory.
 ZipMember take_member(std::string_view& directory, const FileWindow& archive) {
   if (std::ssize(directory) < kCentralBytes ||
       number_in<std::uint32_t>(directory, 0) != kCentralMark)
@@ -134,14 +135,15 @@ ZipMember take_member(std::string_view& directory, const FileWindow& archive) {
   return member;
 }
 
-// Its bytes begin behind a header of its own, whose sizes may be zero but whose name must agree.
+// A member's bytes begin after its local header, whose sizes may be zero but whose name must agree.
 void locate(ZipMember& member, const FileWindow& archive, std::int64_t directory_at) {
   const std::string head = archive.text_at(member.header, kLocalBytes);
   const auto name_bytes = std::int64_t{number_in<std::uint16_t>(head, 26)};
   const auto extra_bytes = std::int64_t{number_in<std::uint16_t>(head, 28)};
   if (number_in<std::uint32_t>(head, 0) != kLocalMark ||
       archive.text_at(member.header + kLocalBytes, name_bytes) != member.name)
-    refuse_zip(archive, fmt::format("does not have the member '{}' where it says", member.name));
+    refuse_zip(archive,
+               fmt::format("does not have the member '{}' at its listed position", member.name));
   member.data = member.header + kLocalBytes + name_bytes + extra_bytes;
   if (member.data > directory_at || member.bytes > directory_at - member.data)
     refuse_zip(archive, fmt::format("has the member '{}' reach into its directory", member.name));
@@ -163,7 +165,7 @@ void require_apart(const std::vector<ZipMember>& members, const FileWindow& arch
 ZipDirectory::ZipDirectory(const FileWindow& archive) {
   const Directory directory = find_directory(archive);
   if (directory.bytes > archive.bytes() - directory.at || directory.bytes > kMostDirectoryBytes)
-    refuse_zip(archive, "has a directory that does not fit");
+    refuse_zip(archive, "has a directory that does not fit into the file");
   const std::string bytes = archive.text_at(directory.at, directory.bytes);
   std::string_view left = bytes;
   std::set<std::string_view> names;

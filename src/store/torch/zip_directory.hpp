@@ -1,6 +1,6 @@
 #pragma once
-// The members of a zip archive that are stored and not compressed, found by its central directory
-// (what stands in front of the members themselves may be incomplete).
+// The uncompressed members of a zip archive, found by its central directory (the local headers may
+// be incomplete).
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,20 +12,20 @@ namespace choir {
 
 struct ZipMember {
   std::string name;
-  std::int64_t header = 0;  ///< of the local header, in the archive
+  std::int64_t header = 0;  ///< position of the local header in the archive
   std::int64_t bytes = 0;
-  std::int64_t data = 0;  ///< where its bytes begin
+  std::int64_t data = 0;  ///< position of its bytes
 };
 
 class ZipDirectory {
  public:
-  /// StorageError that names the archive and the lie: compressed or encrypted members, several of
-  /// one name, members that overlap or reach beyond the archive.
+  /// Throws a StorageError that names the archive and the fault: compressed or encrypted members,
+  /// several of one name, members that overlap or reach beyond the archive.
   explicit ZipDirectory(const FileWindow& archive);
 
   /// In the order of the directory.
   const std::vector<ZipMember>& members() const { return members_; }
-  /// nullptr when there is none.
+  /// nullptr if there is no such member.
   const ZipMember* find(std::string_view name) const;
 
  private:

@@ -18,7 +18,7 @@
 namespace choir {
 namespace {
 
-// In this order: the safe format first, where a folder has both.
+// In order of preference: the safe format first if a folder has both.
 constexpr std::array<const char*, 5> kNames{"model.safetensors", "model.safetensors.index.json",
                                             "adapter_model.safetensors", "pytorch_model.bin",
                                             "adapter_model.bin"};
@@ -30,13 +30,12 @@ std::string file_in(const std::string& path) {
   for (const char* name : kNames)
     if (const fs::path file = fs::path(path) / name; fs::exists(file, ignored))
       return file.string();
-  std::string hint = "name the file itself";
+  std::string hint = "give the file itself";
   if (fs::exists(fs::path(path) / "pytorch_model.bin.index.json", ignored))
     hint = "it has shards of torch.save: save the model again as safetensors";
   if (fs::is_directory(fs::path(path) / "weights", ignored))
     hint = "it looks like the sharded format of NeMo 2: export it as one .nemo file";
-  throw StorageError(fmt::format("the folder '{}' has no weights under a name that is known", path),
-                     hint);
+  throw StorageError(fmt::format("the folder '{}' has no weights under a known name", path), hint);
 }
 
 }  // namespace
@@ -61,8 +60,9 @@ std::unique_ptr<TensorReader> open_weights(const std::string& path) {
       return std::make_unique<LlmcReader>(name);
     default:
       throw StorageError(
-          fmt::format("'{}' is {}, and holds no weights that are read", name, describe(kind)),
-          "safetensors, GGUF, torch.save's, .nemo and llm.c's GPT-2 models are read");
+          fmt::format("'{}' is {}, which is not a supported format of weights", name,
+                      describe(kind)),
+          "supported: safetensors, GGUF, torch.save, .nemo and GPT-2 models of llm.c");
   }
 }
 

@@ -181,7 +181,7 @@ TEST_F(ConversationBatchesTest, RefuseWhatDoesNotFitTheModel) {
   EXPECT_DATA_ERROR(open(), "samples a second");
   config_.sample_rate = 0;
   config_.max_tokens = 2;
-  EXPECT_DATA_ERROR(open(), "nothing is left");
+  EXPECT_DATA_ERROR(open(), "no usable conversations");
   config_.max_tokens = 0;
   config_.eval = {{.name = "none", .folders = {folder_ + "/nowhere"}}};
   EXPECT_DATA_ERROR(open(), "there are no conversations");

@@ -42,6 +42,6 @@ fi
 
 results() { sed -n '/^digits  /,$p' "$1"; }
 quickstart
-expect "again" 0 "It is there already" "== Done in"
+expect "again" 0 "The corpus exists already" "== Done in"
 in_time "... is a matter of seconds" $((seconds * 1000)) 90000
 check "... with the same result" same "results first" "results out"

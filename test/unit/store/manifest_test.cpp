@@ -112,29 +112,29 @@ TEST(CheckpointManifest, NumbersThatAreNoneAreRefused) {
     return "";
   };
   EXPECT_EQ(reason("\"step\":100", "\"step\":100"), "");
-  EXPECT_EQ(reason("\"step\":100", "\"step\":1e300"), "1e+300 is no whole number");
+  EXPECT_EQ(reason("\"step\":100", "\"step\":1e300"), "1e+300 is not a whole number");
   EXPECT_EQ(reason("\"step\":100", "\"step\":18446744073709551615"),
-            "18446744073709551615 is no whole number");
+            "18446744073709551615 is not a whole number");
   EXPECT_EQ(reason("[3,7]", "[4611686018427387904,4]"),
-            "tensor b has more elements than there are");
+            "tensor b has an impossible number of elements");
   EXPECT_EQ(reason("[3,7]", "[0,4611686018427387904,4]"),
-            "tensor b has more elements than there are");
+            "tensor b has an impossible number of elements");
   EXPECT_EQ(reason("[3,7]", "[-3,-7]"), "tensor b has the extent -3");
   EXPECT_EQ(reason("[3,7]", "[1,1,1,1,1,3,7]"), "tensor b has 7 dimensions, more than 6");
-  EXPECT_EQ(reason("[3,7]", "7"), "it is malformed: 'shape' is no list");
-  EXPECT_EQ(reason("\"bf16\"", "\"b16\""), "'b16' is no type of elements");
+  EXPECT_EQ(reason("[3,7]", "7"), "it is malformed: 'shape' is not a list");
+  EXPECT_EQ(reason("\"bf16\"", "\"b16\""), "'b16' is not an element type");
   EXPECT_EQ(reason("\"offset\":100", "\"offset\":-1"),
             "tensor a of 16 bytes at -1 does not fit its shape or the file");
   EXPECT_EQ(reason("\"offset\":100", "\"offset\":149"), "tensor b overlaps the one before it");
-  EXPECT_EQ(reason("\"name\":\"a\"", "\"name\":\"b\""), "two tensors are called b");
+  EXPECT_EQ(reason("\"name\":\"a\"", "\"name\":\"b\""), "two tensors have the name b");
   EXPECT_EQ(reason("\"step\":100", "\"step\":-100"), "it is of a negative step");
   EXPECT_EQ(reason("\"step\":100", "\"steps\":100"), "it is malformed: no 'step'");
   EXPECT_EQ(reason("\"metric\":0", "\"metric\":[0],\"other\":0"),
-            "it is malformed: 'metric' is no number");
+            "it is malformed: 'metric' is not a number");
   EXPECT_EQ(reason("\"bytes\":200", "\"bytes\":-9223372036854775808"),
             "it gives a file a negative size");
   EXPECT_EQ(reason("\"0000000f\"", "\"-000000f\""),
-            "'-000000f' is no checksum of 8 hexadecimal digits");
+            "'-000000f' is not a checksum of 8 hexadecimal digits");
   EXPECT_EQ(
       reason("\"layout\":\"dp 4\"", "\"layout\":" + std::string(100, '[') + std::string(100, ']')),
       "line 1, column 265: nested deeper than 64 levels");
@@ -148,7 +148,7 @@ TEST(CheckpointManifest, AnotherFormatVersionIsNamed) {
     Manifest::parse(text);
     FAIL() << "accepted";
   } catch (const StorageError& error) {
-    EXPECT_STREQ(error.what(), "it has format version 99, this program reads 1");
+    EXPECT_STREQ(error.what(), "it has format version 99, but this program reads 1");
   }
 }
 

@@ -181,19 +181,21 @@ TEST_F(CheckpointStoreTest, WhatDoesNotFitIsNamed) {
   };
   using Tensors = std::vector<StoredTensor>;
   EXPECT_EQ(reason([](Tensors&) {}), "accepted");
-  EXPECT_NE(
-      reason([](Tensors& t) {
-        t[0].shape = {65, 34};
-      }).find("parameters/embedding.weight is stored as f32 [65, 33] and wanted as f32 [65, 34]"),
-      std::string::npos);
+  EXPECT_NE(reason([](Tensors& t) {
+              t[0].shape = {65, 34};
+            })
+                .find("parameters/embedding.weight is stored as f32 [65, 33], but requested as f32 "
+                      "[65, 34]"),
+            std::string::npos);
   EXPECT_NE(reason([](Tensors& t) {
               t[2].dtype = DType::f16;
-            }).find("stored as bf16 [1023] and wanted as f16"),
+            }).find("stored as bf16 [1023], but requested as f16"),
             std::string::npos);
-  EXPECT_NE(reason([](Tensors& t) { t[4].name = "optimizer/v/other"; })
-                .find("not in the checkpoint: optimizer/v/other; in the checkpoint but not wanted: "
-                      "optimizer/v/big"),
-            std::string::npos);
+  EXPECT_NE(
+      reason([](Tensors& t) { t[4].name = "optimizer/v/other"; })
+          .find("not in the checkpoint: optimizer/v/other; in the checkpoint but not requested: "
+                "optimizer/v/big"),
+      std::string::npos);
   const auto only_parameters = [](Tensors& t) { t.resize(3); };
   EXPECT_NE(reason(only_parameters).find("and 2 more"), std::string::npos);
   EXPECT_EQ(reason(only_parameters, "parameters/"), "accepted");

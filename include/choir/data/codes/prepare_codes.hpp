@@ -1,5 +1,5 @@
 #pragma once
-// Recordings of packed speech to codes beside them (choir/data/codes/code_file.hpp).
+// Encodes the recordings of packed speech as codes beside them (choir/data/codes/code_file.hpp).
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -18,8 +18,8 @@ using CodeMaker = std::function<std::vector<std::uint16_t>(std::span<const std::
 struct PrepareCodesSummary {
   std::string path;
   std::int64_t recordings = 0, frames = 0;
-  std::int64_t used = 0;  ///< different codes over all books, of codebooks codes_per_book
-  double entropy = 0;     ///< bits a code, mean of the books
+  std::int64_t used = 0;  ///< distinct codes over all books, at most codebooks * codes_per_book
+  double entropy = 0;     ///< bits per code, mean of the books
   CodecDescription codec;
   bool there_before = false;  ///< written by an earlier run of the same codec
   double seconds = 0;         ///< of this run
@@ -28,11 +28,11 @@ struct PrepareCodesSummary {
   std::string to_string() const;
 };
 
-/// Collective over `world`, whose ranks take shares of the recordings that are equally long; the
-/// bytes written do not depend on how many there are. The file appears under its name when all of
-/// it is written; codes of another codec under the name are replaced, those of this one stay.
-/// Throws DataError: no packed speech, of another sample rate than the codec's, damaged audio;
-/// DeckError: the name; StorageError.
+/// Collective over `world`. The ranks encode shares of the recordings of equal duration; the bytes
+/// written do not depend on the number of ranks. The file gets its final name when it is complete.
+/// Codes of another codec under this name are replaced, those of this codec are kept. Throws
+/// DataError (no packed speech, a sample rate other than the codec's, damaged audio), DeckError
+/// (the name) and StorageError.
 PrepareCodesSummary prepare_codes(Communicator& world, Logger& log, const std::string& folder,
                                   const std::string& name, const CodecDescription& codec,
                                   const CodeMaker& make);

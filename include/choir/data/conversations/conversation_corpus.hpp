@@ -1,5 +1,6 @@
 #pragma once
-// Folders of prepared conversations, opened on all ranks: what can be drawn, and its audio.
+// Folders of prepared conversations, opened on all ranks: the conversations that can be drawn, and
+// their audio.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,40 +17,41 @@
 namespace choir {
 
 struct ConversationCorpusOptions {
-  SpeechFrames frames;           ///< of the encoder that hears the clips
+  SpeechFrames frames;           ///< of the encoder of the clips
   bool audio = true;             ///< clips are allowed
-  int sample_rate = 0;           ///< of the model; 0: any, the same in all folders
-  std::int64_t max_rows = 0;     ///< longer conversations are left out; 0: none is
+  int sample_rate = 0;           ///< of the model; 0: any, but equal in all folders
+  std::int64_t max_rows = 0;     ///< longer conversations are excluded; 0: none
   std::int64_t vocab_size = 0;   ///< of the model; 0: any
-  std::uint64_t vocab_hash = 0;  ///< of the checkpoint; 0: any, the same in all folders
+  std::uint64_t vocab_hash = 0;  ///< of the checkpoint; 0: any, but equal in all folders
   std::string what = "the training data";
 };
 
 class ConversationCorpus {
  public:
-  /// Collective over `world`: rank 0 reads, the others are told. The same on all ranks. Throws on
-  /// all of them: DataError (files, vocabularies, rates, clips where there may be none, nothing
-  /// left).
+  /// Collective over `world`: rank 0 reads and broadcasts to the others; the result is the same on
+  /// all ranks. Throws DataError on all of them (files, vocabularies, rates, clips for a model
+  /// without audio, nothing left).
   static ConversationCorpus load(Communicator& world, const std::vector<SpeechLeaf>& leaves,
                                  const ConversationCorpusOptions& options);
 
   int folders() const { return static_cast<int>(folders_.size()); }
   const SpeechLeaf& leaf(int i) const { return at(i).leaf; }
   const ConversationSet& set(int i) const { return at(i).set; }
-  /// Null in a folder without clips.
+  /// nullptr for a folder without clips.
   const AudioCatalog* catalog(int i) const { return at(i).catalog ? &*at(i).catalog : nullptr; }
-  /// What can be drawn of a folder: `utterance` is the conversation, `samples` its rows (tokens and
-  /// frames that are inputs), `labels` its targets.
+  /// The conversations of a folder that can be drawn: `utterance` is the conversation, `samples`
+  /// its rows (tokens and frames that are inputs), `labels` its targets.
   const std::vector<SpeechItem>& items(int i) const { return at(i).items; }
-  /// Keeps so many of all of them, evenly spread; 0: all.
+  /// Keeps at most this many conversations, evenly spread; 0: all.
   void limit(std::int64_t conversations);
-  std::int64_t conversations() const;  ///< that can be drawn
+  std::int64_t conversations() const;  ///< number that can be drawn
   std::int64_t clips() const;
   int sample_rate() const { return sample_rate_; }  ///< 0: no audio
   std::int64_t vocab_size() const { return folders_.front().set.vocab_size(); }
   std::uint64_t vocab_hash() const { return folders_.front().set.vocab_hash(); }
   std::int32_t end_of_turn() const { return folders_.front().set.end_of_turn(); }
-  /// What conversations.chat of the first folder was written with, as far as files beside it say.
+  /// How conversations.chat of the first folder was rendered, as far as the files beside it record
+  /// this.
   const ChatForm& form() const { return form_; }
   const std::string& tokenizer() const { return form_.tokenizer; }
   std::uint64_t hash() const;

@@ -1,7 +1,7 @@
 #pragma once
-// Conversations as ids in one file, conversations.chat in a folder beside the tokenizer's file and,
-// with clips, packed audio in its folder audio/. What `choir prepare chat` writes and training
-// keeps in memory.
+// The file conversations.chat: conversations as ids. It is in a folder with the tokenizer's file
+// and, if there are clips, packed audio in the folder audio/. `choir prepare chat` writes it, and
+// training keeps it in memory.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -17,7 +17,7 @@ struct ClipOfFile {
   friend bool operator==(const ClipOfFile&, const ClipOfFile&) = default;
 };
 
-/// The file, little-endian:
+/// The conversations of a file. Its layout, little-endian:
 ///   byte  0  "CHOIRCHT"                8  u32 version (1)     12  u32 endianness mark 0x01020304
 ///        16  u64 conversations        24  u64 tokens          32  u64 clips
 ///        40  u64 vocabulary hash      48  u32 vocabulary size 52  i32 id that ends an answer
@@ -42,19 +42,19 @@ class ConversationSet {
   std::int64_t counted(std::int64_t i) const;  ///< targets
   std::int64_t clips() const { return std::ssize(clips_); }
   std::span<const ClipOfFile> clips(std::int64_t i) const;
-  /// Ids, and which of them are targets; appended.
+  /// Appends the ids and their marks (1: target).
   void read(std::int64_t i, std::vector<std::int32_t>& ids,
             std::vector<std::uint8_t>& counted) const;
   std::int64_t vocab_size() const { return vocab_size_; }
   std::uint64_t vocab_hash() const { return vocab_hash_; }
   std::int32_t end_of_turn() const { return end_of_turn_; }
-  /// A hash of all that the file holds.
+  /// A hash of the contents of the file.
   std::uint64_t hash() const;
 
   /// The bytes of the file, to write and to send.
   std::string serialise() const;
-  /// Throws DataError: no such file, truncated, damaged, ids outside the vocabulary, clips that do
-  /// not fit their placeholders. `source` names it.
+  /// Throws DataError if the file is of another kind, truncated or damaged, or has ids outside the
+  /// vocabulary or clips that do not match their placeholders. `source` names it.
   static ConversationSet deserialise(std::string_view bytes, const std::string& source);
 
  private:
@@ -70,7 +70,7 @@ class ConversationSet {
 };
 
 inline constexpr const char* kConversationFile = "conversations.chat";
-/// Local. Whether `path` is a folder with conversations.chat, or such a file.
+/// Local. True if `path` is a folder with conversations.chat, or such a file.
 bool holds_conversations(const std::string& path);
 /// Local. Throws DataError.
 ConversationSet open_conversations(const std::string& path);

@@ -1,6 +1,6 @@
 #pragma once
-// Several short conversations in one row of a block: which go together, and where each begins, for
-// attention that does not look across (block-diagonal). Pure functions.
+// Packs several short conversations into one row of a block, for attention within each conversation
+// (block-diagonal). Pure functions.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,18 +8,18 @@
 namespace choir {
 
 struct PackedRow {
-  std::vector<std::int64_t> documents;  ///< indices of what was packed, in order
-  std::vector<std::int32_t> begins;     ///< of each document in the row, and the end of the last
+  std::vector<std::int64_t> documents;  ///< indices of the packed documents, in order
+  std::vector<std::int32_t> begins;     ///< first position of each document, and the end
 };
 
-/// Rows for documents that come one by one: each goes to the oldest open row with room for it; at
-/// most `open` rows are kept open.
+/// Assigns documents that arrive one by one to rows: each goes to the oldest open row with room for
+/// it. At most `open` rows are open at a time.
 class RowPacker {
  public:
   explicit RowPacker(std::int64_t block, std::int64_t open = 64);
   /// The row of the next document, of 1 to `block` inputs. Rows are numbered as they are opened.
   std::int64_t add(std::int64_t length);
-  /// Rows before this one are finished.
+  /// All rows with a smaller number are finished.
   std::int64_t finished() const { return open_.empty() ? rows_ : open_.front().row; }
 
  private:
@@ -30,18 +30,19 @@ class RowPacker {
   std::vector<Open> open_;  // oldest first
 };
 
-/// First fit in the given order (the order of training, so that it stays a function of the seed):
-/// as RowPacker does. `lengths` are of inputs. Throws DataError for one longer than `block`.
+/// First fit in the given order, as in RowPacker. The order is that of training, so the result
+/// depends on the seed alone. `lengths` are numbers of inputs. Throws DataError for a length above
+/// `block`.
 std::vector<PackedRow> pack_rows(std::span<const std::int64_t> lengths, std::int64_t block,
                                  std::int64_t open = 64);
 
 /// Inputs, targets and positions of one row. The target of the last token of a document is ignored:
-/// no document predicts the next one's first token. Positions begin anew with every document.
+/// no document predicts the first token of the next one. Positions restart with every document.
 struct PackedTokens {
   std::vector<std::int32_t> inputs, targets, positions;  ///< [block]
-  std::vector<std::int32_t> begins;                      ///< as PackedRow's
+  std::vector<std::int32_t> begins;                      ///< as in PackedRow
 };
-/// `ids` of each document with its last token, of which n + 1 make n inputs; `counted` of each id.
+/// `ids` holds n + 1 ids of each document for n inputs; `counted` marks the targets.
 PackedTokens packed_tokens(std::span<const std::span<const std::int32_t>> ids,
                            std::span<const std::span<const std::uint8_t>> counted,
                            std::int64_t block);

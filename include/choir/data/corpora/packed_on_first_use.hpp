@@ -1,6 +1,6 @@
 #pragma once
-// Manifests of speech in place of folders of packed audio: packed on first use, with labels, as
-// text is tokenised.
+// Packs the manifests of speech that a deck names in place of folders of packed audio, on their
+// first use and with labels, just as text is tokenised on its first use.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,19 +12,19 @@
 namespace choir {
 
 struct FirstUse {
-  /// Name of the labels; "": none are wanted. Where no folder has units of that name they are made
-  /// of the texts for training, by what the name says: "char", "bpe_256", "unigram_128".
+  /// Name of the labels; "": no labels. If no folder has units of that name, they are trained on
+  /// the training texts as the name specifies: "char", "bpe_256", "unigram_128".
   std::string labels = "char";
   int sample_rate = 16000;
   OnBad on_bad = OnBad::stop;
   std::string cache_dir = "data/.prepared";
 };
 
-/// Collective over `world`. Each of these paths that is a file becomes the folder in `cache_dir`
-/// that was made of it, now or before (by its place, size and time, and the sample rate); ranks
-/// share the decoding. Folders stay. `units_from` of them, from the first on, are those to train
-/// on. Throws DataError, StorageError as `choir prepare` does; DeckError where no units are there
-/// and the name of the labels says none.
+/// Collective over `world`. Replaces each path of a file by the path of the folder in `cache_dir`
+/// that was packed from it, now or before (identified by its path, size and time, and the sample
+/// rate); ranks share the decoding. Paths of folders stay. The first `units_from` paths are the
+/// training data. Throws DataError and StorageError like `choir prepare`, and DeckError if there
+/// are no units and the name of the labels specifies none.
 void pack_on_first_use(Communicator& world, Logger& log, const std::vector<std::string*>& paths,
                        std::size_t units_from, const FirstUse& options);
 

@@ -1,7 +1,7 @@
 #pragma once
-// Micro-batches of dialogues for full-duplex models: the reader of speech (SpeechDataset) hears the
-// user, with the agent's text channel as its labels; the agent's codes come from the files beside
-// its audio. Host memory; plans, buckets, blends and cursors are those of speech.
+// Micro-batches of dialogues for full-duplex models. The reader of speech (SpeechDataset) reads the
+// user's audio with the agent's text channel as its labels; the agent's codes are read from the
+// files beside its audio. Host memory; plans, buckets, blends and cursors are those of speech.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,10 +14,10 @@
 
 namespace choir {
 
-/// Views of memory that somebody else owns. B dialogues in rows of R = frames - 1 of the longest;
+/// Views of memory owned by DialogueBatches: B dialogues in rows of R = frames - 1 of the longest;
 /// see fill_dialogue_rows.
 struct DialogueBatch {
-  const SpeechBatch* user = nullptr;  ///< audio, lengths and ids; its labels are the text channel
+  const SpeechBatch* user = nullptr;  ///< audio, lengths and ids; the labels are the text channel
   TensorView text;                    ///< [B*R] i32; padding 0
   TensorView text_targets;            ///< [B*R] i32; padding -1
   TensorView codes;                   ///< [B*R, K] i32, delayed, with control codes; padding 0
@@ -27,11 +27,11 @@ struct DialogueBatch {
 };
 
 struct DialogueConfig {
-  /// How the user's audio is read. Folders of the mix and of the sets are those of `choir prepare
-  /// dialogues`; labels, filters for CTC and vocabulary are set by open().
+  /// Options of the reader of the user's audio. Its folders are those of `choir prepare dialogues`;
+  /// open() sets labels, filters for CTC and vocabulary.
   SpeechDataConfig user;
   std::string codes = "codec";  ///< NAME of agent/codes.NAME.bin
-  std::int64_t codebooks = 0;   ///< of the model; 0: any
+  std::int64_t codebooks = 0;   ///< codebooks of the model; 0: any
   std::int64_t codes_per_book = 0;
   std::int64_t vocab_size = 0;   ///< of the model; 0: any
   std::uint64_t form_hash = 0;   ///< DialogueForm::hash() of the checkpoint; 0: any

@@ -1,7 +1,8 @@
 #pragma once
 // A folder of packed dialogues: user/ and agent/, packed speech of both sides, recording for
-// recording, and dialogues.json, written last. In user/ the labels are the agent's text channel, a
-// token for every frame of 80 ms, and the manifest has the turns; beside agent/ lie its codes.
+// recording, and dialogues.json, which is written last. The labels in user/ are the agent's text
+// channel, one token for every frame of 80 ms, and its manifest has the turns; agent/ also holds
+// the codes of its audio.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -11,19 +12,20 @@
 
 namespace choir {
 
-/// What the tokens of a folder mean, out of its dialogues.json.
+/// The meaning of the tokens of a folder, from its dialogues.json.
 struct DialogueForm {
   std::string units;             ///< NAME of user/labels.NAME.bin and user/tokenizer.NAME.json
-  std::int64_t vocab_size = 0;   ///< with the controls
-  std::uint64_t vocab_hash = 0;  ///< of the units alone
+  std::int64_t vocab_size = 0;   ///< includes the control tokens
+  std::uint64_t vocab_hash = 0;  ///< of the units without control tokens
   DialogueControls controls;
   friend bool operator==(const DialogueForm&, const DialogueForm&) = default;
 
-  /// Local. Throws DataError: no packed dialogues (names `choir prepare dialogues`), damaged.
+  /// Local. Throws DataError if the folder has no packed dialogues (naming `choir prepare
+  /// dialogues`) or if they are damaged.
   static DialogueForm read(const std::string& folder);
-  /// As it stands in dialogues.json and in checkpoints.
+  /// The JSON in dialogues.json and in checkpoints.
   nlohmann::ordered_json json() const;
-  /// The hash of units and controls, with which labels are marked so that they are never taken for
+  /// The hash of units and controls. Labels are marked with it, so that they are never taken for
   /// labels of speech.
   std::uint64_t hash() const;
   /// "dialogues.json", "user" and "agent" in a folder.
@@ -32,7 +34,7 @@ struct DialogueForm {
   static std::string agent(const std::string& folder) { return folder + "/agent"; }
 };
 
-/// All that a checkpoint keeps of what its model reads and says.
+/// The description of a model's inputs and outputs in a checkpoint.
 struct DialogueMeaning {
   DialogueForm form;
   std::string tokenizer;   ///< the units, Vocabulary::to_json()

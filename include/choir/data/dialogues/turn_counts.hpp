@@ -1,6 +1,6 @@
 #pragma once
-// How well an agent takes turns: integers that are summed over dialogues and ranks, and what is
-// read off their sums. Pure functions; times in frames of 80 ms.
+// Counts of an agent's turn-taking: integers that are summed over dialogues and ranks, and the
+// metrics of their sums. Pure functions; times in frames of 80 ms.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -18,24 +18,26 @@ struct UserSpan {
 };
 
 struct TurnCounts {
-  static constexpr std::int64_t kNear = 3;     ///< frames a hit may be off
-  static constexpr std::size_t kLongest = 64;  ///< the last bin of a histogram holds all beyond
+  static constexpr std::int64_t kNear = 3;  ///< largest distance of a hit in frames
+  /// bins of a histogram; the last one holds all larger values
+  static constexpr std::size_t kLongest = 64;
 
   std::int64_t dialogues = 0;
-  std::int64_t turns = 0;         ///< of the reference
-  std::int64_t hits = 0;          ///< begun within kNear frames of the reference
-  std::int64_t missed = 0;        ///< of which nothing was begun
-  std::int64_t false_starts = 0;  ///< begun while the user speaks, and no hits
-  std::int64_t more = 0;          ///< begun where there was none to begin, in silence
-  std::int64_t exact = 0;         ///< of which all the text is that of the reference
-  std::int64_t barge_ins = 0;     ///< of the user into what the agent says, and should not
-  std::int64_t talked_on = 0;     ///< ... that it never heeded
-  /// Frames from the end of what the user says to the beginning of the answer (0: or before), and
-  /// from the beginning of a barge-in to the EOS that heeds it.
+  std::int64_t turns = 0;         ///< turns of the reference
+  std::int64_t hits = 0;          ///< turns begun within kNear frames of the reference
+  std::int64_t missed = 0;        ///< turns of the reference that were not answered
+  std::int64_t false_starts = 0;  ///< turns begun while the user speaks, without hits
+  std::int64_t more = 0;          ///< unexpected turns begun in silence
+  std::int64_t exact = 0;         ///< answers with exactly the text of the reference
+  std::int64_t barge_ins = 0;     ///< interruptions of a reference turn by the user
+  std::int64_t talked_on = 0;     ///< interruptions after which the agent never stopped
+  /// Frames from the end of the user's speech to the beginning of the answer (negative values count
+  /// as 0), and from the beginning of an interruption to the EOS that follows it.
   std::array<std::int64_t, kLongest> latency{}, stop{};
 
   TurnCounts& operator+=(const TurnCounts& other);
-  /// All integers, to be summed over ranks: of_integers(the sum of integers()) is their sum.
+  /// All integers, for a sum over ranks: of_integers(the sum of integers()) is the sum of the
+  /// counts.
   std::vector<std::int64_t> integers() const;
   static TurnCounts of_integers(std::span<const std::int64_t> integers);
 
@@ -45,17 +47,17 @@ struct TurnCounts {
   friend bool operator==(const TurnCounts&, const TurnCounts&) = default;
 };
 
-/// The number of the turn of `said` that stands for each turn of the reference: the first one that
-/// begins between kNear frames before it and kNear frames before the next; -1: there is none. Both
-/// in order, of a dialogue of so many frames.
+/// For each turn of the reference, the index of its answer in `said`: the first turn that begins
+/// between kNear frames before it and kNear frames before the next one; -1 if there is none. Both
+/// lists are in order and belong to a dialogue of `frames` frames.
 std::vector<std::int64_t> answers_to(std::span<const FrameTurn> reference,
                                      std::span<const FrameTurn> said, std::int64_t frames);
 
-/// One dialogue of so many frames, whose turns are compared with their answers_to().
+/// Counts of one dialogue of `frames` frames; its turns are compared with their answers_to().
 TurnCounts count_turns(std::span<const FrameTurn> reference, std::span<const FrameTurn> said,
                        std::span<const UserSpan> user, std::int64_t frames);
 
-/// The median of a histogram: the lower one of two; -1 of an empty one.
+/// The median of a histogram (the lower one of two); -1 if it is empty.
 std::int64_t median_of(std::span<const std::int64_t> histogram);
 
 }  // namespace choir

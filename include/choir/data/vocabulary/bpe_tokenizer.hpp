@@ -1,7 +1,7 @@
 #pragma once
-// Text to ids and back as a tokenizer.json says: added tokens are cut out, the rest is normalised
-// and cut into pieces, and every piece becomes ids by byte-pair encoding. The file is kept as it
-// was read, so that what is exported is what was imported.
+// Converts text to ids and back as a tokenizer.json prescribes: added tokens are found first, the
+// text between them is normalised and split into pieces, and byte-pair encoding turns every piece
+// into ids. The file is kept as it was read, so that an export equals the import.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,14 +14,14 @@
 
 namespace choir {
 
-/// How a text becomes ids.
+/// Options of the conversion of a text to ids.
 struct BpeEncoding {
-  bool special = true;  ///< special tokens in the text are found; else they are text like any other
-  bool around = false;  ///< with what the file's template puts in front and behind (<s>, </s>)
+  bool special = true;  ///< find special tokens; else they are text like any other
+  bool around = false;  ///< add the template's prefix and suffix (<s>, </s>)
 };
 
-/// Immutable and shared: copies are cheap, and threads may use one together, each with its own
-/// cache.
+/// Immutable; copies share the tables and are cheap. Several threads may use one tokenizer, each
+/// with its own cache.
 class BpeTokenizer {
  public:
   /// Local. Throws DataError for a file that cannot be read, that contradicts itself or that asks
@@ -31,7 +31,7 @@ class BpeTokenizer {
   /// The text of the file, to the byte.
   const std::string& json() const;
 
-  /// One more than the largest id; not every id below need have an entry.
+  /// One more than the largest id. Smaller ids may have no entry.
   int vocab_size() const;
   /// FNV-1a, 64 bits, over the ids and their bytes; never 0.
   std::uint64_t hash() const;
@@ -41,7 +41,7 @@ class BpeTokenizer {
   bool is_special(std::int32_t id) const;
   /// The id of an added token, such as "<|endoftext|>".
   std::optional<std::int32_t> added_token(std::string_view content) const;
-  /// What the file's template puts around a text.
+  /// The ids that the file's template puts in front of a text and behind it.
   std::span<const std::int32_t> prefix() const;
   std::span<const std::int32_t> suffix() const;
 
@@ -51,13 +51,14 @@ class BpeTokenizer {
                                    const BpeEncoding& how = {},
                                    std::string_view source = "the text",
                                    std::int64_t base = 0) const;
-  /// Appends to `ids` and returns the number of bytes used. When `more_follows`, that is fewer than
-  /// all of them: only what has the same ids whatever follows, and the rest is to be given again in
-  /// front of more (0 where a text has no certain end yet). Nothing is put around the text.
+  /// Appends to `ids` and returns the number of bytes used. With `more_follows` only the bytes
+  /// whose ids do not depend on the following text are used (0 if there are none yet); the caller
+  /// gives the others again in front of the next text. Prefix and suffix of the template are not
+  /// added.
   std::size_t encode_part(std::string_view text, bool more_follows, std::string_view source,
                           std::int64_t base, PieceCache& cache, std::vector<std::int32_t>& ids,
                           bool special = true) const;
-  /// The bytes of all ids; Utf8Stream makes whole characters of them.
+  /// The bytes of all ids. A character may be incomplete at the end; Utf8Stream joins such parts.
   std::string decode(std::span<const std::int32_t> ids, bool with_special = true) const;
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
-// Byte-pair encoding over bytes: of the neighbours in a piece the pair that comes first in the list
-// of merges becomes one symbol, leftmost first, until no pair is in the list.
+// Byte-pair encoding over bytes. Of all neighbouring pairs in a piece, the pair that comes first in
+// the list of merges becomes one symbol (the leftmost occurrence first); this is repeated until no
+// pair is in the list.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -16,9 +17,9 @@ struct BpeMerge {
   bool operator==(const BpeMerge&) const = default;
 };
 
-/// Pieces seen before with their ids, and the working memory of merging. Text repeats its words, so
-/// most pieces are found here. One thread at a time may use it. It forgets everything when it is
-/// full or meets another vocabulary.
+/// Cache of pieces with their ids, and the working memory of merging. Text repeats its words, so
+/// most pieces are found here. Only one thread at a time may use it. The cache is emptied when it
+/// is full or when another vocabulary uses it.
 class PieceCache {
  public:
   PieceCache();
@@ -39,7 +40,7 @@ class PieceCache {
   };
 
   void clear();
-  /// The slot of the piece, or the free one where it belongs.
+  /// The slot of the piece, or the free slot in which it can be inserted.
   std::size_t find(std::uint64_t hash, std::string_view piece) const;
   void insert(std::size_t slot, std::uint64_t hash, std::string_view piece,
               std::span<const std::int32_t> ids);
@@ -54,8 +55,8 @@ class PieceCache {
 
 class ByteLevelBpe {
  public:
-  /// `byte_ids` has -1 for bytes without an id. `merges` come in the order in which they apply,
-  /// each pair once. A piece that is in `whole` has that id at once, whatever the merges say.
+  /// `byte_ids` has -1 for bytes without an id. `merges` are listed by priority, each pair once. A
+  /// piece that is in `whole` gets that id without any merging.
   ByteLevelBpe(const std::array<std::int32_t, 256>& byte_ids, std::span<const BpeMerge> merges,
                std::unordered_map<std::string, std::int32_t> whole = {});
 
@@ -80,7 +81,7 @@ class ByteLevelBpe {
   std::vector<Pair> pairs_;  // open addressing; a power of two
   int shift_ = 0;
   std::unordered_map<std::string, std::int32_t> whole_;
-  std::uint64_t number_;  // no other vocabulary of this process has it
+  std::uint64_t number_;  // unique among the vocabularies of this process
 };
 
 }  // namespace choir

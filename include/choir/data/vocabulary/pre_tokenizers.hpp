@@ -1,8 +1,8 @@
 #pragma once
-// Pre-tokenizers cut text into the pieces that no merge of a byte-level BPE crosses. The regular
-// expressions of the outside world are implemented by hand: each is a function from where a piece
-// begins to where it ends, over the character classes of Unicode 16, in one pass and without
-// backtracking.
+// Pre-tokenizers split text into the pieces that no merge of a byte-level BPE crosses. The regular
+// expressions of published tokenizers are implemented by hand: each one is a function from the
+// start of a piece to its end over the character classes of Unicode 16. It makes one pass and never
+// backtracks.
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -11,26 +11,27 @@
 namespace choir {
 
 enum class Splitter {
-  gpt2,               ///< the expression of GPT-2: words and numbers take a blank along
+  gpt2,               ///< the expression of GPT-2: a blank belongs to the next word or number
   llama3,             ///< contractions in any case, numbers of at most three digits, lines
-  qwen2,              ///< the same with each digit alone
-  digits,             ///< each character of \p{N} alone
-  contiguous_digits,  ///< runs of \p{N} alone
+  qwen2,              ///< the same, but every digit is a piece
+  digits,             ///< every character of \p{N} is a piece
+  contiguous_digits,  ///< every run of \p{N} is a piece
 };
 
 /// "gpt2", "llama3" or "qwen2".
 std::string_view name_of(Splitter splitter);
-/// The regular expression of gpt2, llama3 and qwen2; "" of the others.
+/// The regular expression of gpt2, llama3 and qwen2; "" for the others.
 std::string_view expression_of(Splitter splitter);
-/// Nothing for an expression that is none of these.
+/// std::nullopt for an unknown expression.
 std::optional<Splitter> splitter_of_expression(std::string_view expression);
 
-/// Where the piece ends that begins at `at`. `text` must be UTF-8, at < its size. What stands
-/// before `at` does not matter; behind the end at most one character does, or a run of blanks up to
-/// the next character, or the three bytes that a contraction has.
+/// The end of the piece that begins at `at`. `text` must be UTF-8, at < its size. The text before
+/// `at` has no influence. Behind the end at most one character has, or a run of blanks up to the
+/// next character, or the three bytes of a contraction.
 std::size_t piece_end(Splitter splitter, std::string_view text, std::size_t at);
 
-/// Splitters in order, each of which cuts the pieces of the one before; none: all is one piece.
+/// A list of splitters; each one splits the pieces of the one before. With an empty list the whole
+/// text is one piece.
 class PreTokenizer {
  public:
   PreTokenizer() = default;
@@ -42,8 +43,8 @@ class PreTokenizer {
   void split(std::string_view text, const Use& use) const {
     split_from(0, text, use);
   }
-  /// The same for text of which more may follow: only the pieces at the front that are the same
-  /// whatever follows. The rest is to be given again.
+  /// The same if more text may follow: only the pieces at the front that do not depend on it. The
+  /// caller gives the remaining text again.
   template <class Use>
   void split_part(std::string_view text, const Use& use) const {
     split_part_from(0, text, certain_end(text), use);
@@ -79,8 +80,8 @@ class PreTokenizer {
     if (step == splitters_.size()) return;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = piece_end(splitters_[step], text, at);
-      // Digits look no further than the next character. Text without them may go on for long, but
-      // what cuts it further has ends in it.
+      // The digit splitters look ahead by one character only. Text without digits may be long, but
+      // the next splitters find ends in it.
       const bool digits =
           splitters_[step] == Splitter::digits || splitters_[step] == Splitter::contiguous_digits;
       if (digits && end == text.size() && at < certain)

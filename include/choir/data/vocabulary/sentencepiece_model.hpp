@@ -1,6 +1,7 @@
 #pragma once
-// The file of a SentencePiece model (a ModelProto of protocol buffers): its pieces and what decides
-// how text becomes them. Other programs have the same tables in other files. Local, all of it.
+// The file of a SentencePiece model (a ModelProto of protocol buffers): its pieces and the rules
+// that turn text into them. Other programs store the same tables in other files. All functions are
+// local.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,20 +20,21 @@ struct SentencePieceFile {
 
   std::vector<Piece> pieces;  ///< by id
   Model model = Model::unigram;
-  bool byte_fallback = false;  ///< characters without a piece are written as those of their bytes
-  bool blank_in_front = true;  ///< of a text, as if it stood in the middle of one
+  bool byte_fallback = false;  ///< a character without a piece becomes the pieces of its bytes
+  bool blank_in_front = true;  ///< a blank is added in front of a text
   bool squeezes_blanks = true;
-  std::string charsmap;  ///< how text is normalised, in SentencePiece's own form; "": not at all
+  std::string charsmap;  ///< rules of normalisation in SentencePiece's own format; "": none
 
-  /// Throws DataError with `source` and the place for bytes that are no such file, or lie.
+  /// Throws DataError with `source` and the byte position if the bytes are not such a file or
+  /// contradict themselves.
   static SentencePieceFile parse(std::string_view bytes, const std::string& source);
   std::string bytes() const;
 };
 
-/// What Vocabulary::from_json() reads of such a file. `text_start`: texts begin with <s>, where the
-/// model has it.
+/// The JSON of such a file that Vocabulary::from_json() reads. `text_start`: texts begin with <s>
+/// if the model has this piece.
 std::string sentencepiece_json(std::string_view bytes, bool text_start);
-/// The file in it, or in what such a Vocabulary writes.
+/// The model file contained in such a JSON, or in the JSON that such a Vocabulary writes.
 std::string sentencepiece_bytes(const std::string& json);
 
 }  // namespace choir

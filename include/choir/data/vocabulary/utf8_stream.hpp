@@ -1,5 +1,6 @@
 #pragma once
-// Bytes that come in parts become text of whole characters: a token may end in the middle of one.
+// Turns bytes that arrive in parts into text of whole characters: a token may end in the middle of
+// one.
 #include <string>
 #include <string_view>
 
@@ -7,17 +8,17 @@ namespace choir {
 
 class Utf8Stream {
  public:
-  /// The characters that are whole now. At most three bytes are held back; what cannot be UTF-8
-  /// comes out as U+FFFD, once for each longest beginning of a character.
+  /// Returns the characters that are complete now. At most three bytes are held back. Bytes that
+  /// cannot be UTF-8 become U+FFFD, one for each longest beginning of a character.
   std::string push(std::string_view bytes);
-  /// What was held back, as U+FFFD, when nothing follows.
+  /// Call it when nothing follows: returns U+FFFD if bytes were held back.
   std::string finish();
 
  private:
   std::string held_;
 };
 
-/// All at once.
+/// Converts all bytes at once.
 std::string whole_utf8(std::string_view bytes);
 
 }  // namespace choir

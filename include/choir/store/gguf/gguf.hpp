@@ -1,6 +1,6 @@
 #pragma once
-// GGUF, the format of llama.cpp: pairs of keys and values, then tensors. Dims are stored fastest
-// first; here shapes are row-major as everywhere.
+// GGUF, the format of llama.cpp: pairs of keys and values, then tensors. The file stores the
+// fastest dimension first; shapes here are row-major, as everywhere else.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace choir {
 
-/// The index of an alternative is its type in the file; arrays of arrays (9) are not read.
+/// The index of an alternative is its type in the file; arrays of arrays (9) are not supported.
 using GgufArray =
     std::variant<std::vector<std::uint8_t>, std::vector<std::int8_t>, std::vector<std::uint16_t>,
                  std::vector<std::int16_t>, std::vector<std::uint32_t>, std::vector<std::int32_t>,
@@ -24,17 +24,17 @@ using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::in
                                std::uint32_t, std::int32_t, float, bool, std::string, GgufArray,
                                std::uint64_t, std::int64_t, double>;
 
-/// In the order of the file.
+/// The pairs of keys and values, in the order of the file.
 class GgufMetadata {
  public:
   using Pair = std::pair<std::string, GgufValue>;
 
-  /// CHOIR_CHECK: the key is new.
+  /// The key must be new (CHOIR_CHECK).
   void add(std::string key, GgufValue value);
   const std::vector<Pair>& pairs() const { return pairs_; }
   /// nullptr when there is none.
   const GgufValue* find(std::string_view key) const;
-  /// nullptr when there is none, or of another type.
+  /// nullptr if the key is missing or its value has another type.
   template <class T>
   const T* get(std::string_view key) const {
     const GgufValue* value = find(key);
@@ -52,8 +52,9 @@ class GgufMetadata {
 
 class GgufReader final : public TensorReader {
  public:
-  /// Local. Versions 2 and 3, little-endian, one file. StorageError when the header lies, or has a
-  /// type of tensor that is none of F32, F16, BF16, F64, I8 to I64, Q8_0, Q4_0 and Q4_1.
+  /// Local. Reads versions 2 and 3, little-endian, in one file. Throws StorageError if the header
+  /// is inconsistent, or if a tensor has a type other than F32, F16, BF16, F64, I8 to I64, Q8_0,
+  /// Q4_0 and Q4_1.
   explicit GgufReader(const std::string& path);
   ~GgufReader() override;
 
@@ -68,9 +69,9 @@ class GgufReader final : public TensorReader {
 
 class GgufWriter final : public TensorWriter {
  public:
-  /// Local; touches nothing. Of quantised tensors the last extent must be whole blocks.
-  /// StorageError for names that llama.cpp would not read: 64 bytes and longer, or more than four
-  /// dims.
+  /// Local; touches no file. The last extent of quantised tensors must be whole blocks. Throws
+  /// StorageError for tensors that llama.cpp would not read: names of 64 bytes and longer, or more
+  /// than four dimensions.
   GgufWriter(const std::string& path, GgufMetadata metadata, std::vector<TensorEntry> tensors);
   ~GgufWriter() override;
 

@@ -16,12 +16,12 @@ struct LlmcConfig {
 };
 
 /// wte, wpe, ln1w, ln1b, qkvw [L, 3C, C], qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw,
-/// fcprojb, lnfw, lnfb. wte has the rows of the vocabulary; those that pad it to a multiple of 128
-/// are in the file alone.
+/// fcprojb, lnfw, lnfb. wte has the rows of the vocabulary; the rows that pad it to a multiple of
+/// 128 exist only in the file.
 class LlmcReader final : public TensorReader {
  public:
-  /// Local. StorageError for other magics and versions, a header of impossible numbers, and a file
-  /// of another size than it says.
+  /// Local. Throws StorageError for other magics and versions, for a header of impossible numbers,
+  /// and if the size of the file does not match its header.
   explicit LlmcReader(const std::string& path);
   ~LlmcReader() override;
 

@@ -1,7 +1,7 @@
 #pragma once
 // Safetensors: u64 N, N bytes of JSON (name -> dtype, shape, [begin, end) in the data), the data.
-// One file, or several ("shards") with model.safetensors.index.json that says which tensor is
-// where.
+// The tensors are in one file, or in several ("shards") with model.safetensors.index.json, which
+// lists the shard of each tensor.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,12 +16,12 @@ namespace choir {
 class SafetensorsReader final : public TensorReader {
  public:
   /// Local. `path` is a .safetensors file, an index.json, or a folder with model.safetensors or its
-  /// index. Reads headers only. StorageError when a header lies: data must be tiled by the tensors
-  /// exactly, and shards must hold what the index says, no less and no more.
+  /// index. Reads headers only. Throws StorageError for an inconsistent header: the tensors must
+  /// tile the data exactly, and the shards must hold exactly the tensors of the index.
   explicit SafetensorsReader(const std::string& path);
   ~SafetensorsReader() override;
 
-  /// "__metadata__" of the file; of several what the first has.
+  /// "__metadata__" of the file; for shards that of the first.
   const std::map<std::string, std::string>& metadata() const;
 
  private:
@@ -34,18 +34,18 @@ class SafetensorsReader final : public TensorReader {
 struct SafetensorsOptions {
   /// A shard has at most this many bytes of data, unless one tensor has more.
   std::int64_t shard_bytes = 5'000'000'000;
-  /// What stands before ".safetensors"; adapters are called "adapter_model".
+  /// File name without ".safetensors"; adapters use "adapter_model".
   std::string stem = "model";
   /// Older versions of transformers refuse files without "format".
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
 };
 
-/// Fills shards in the order of the list; in a shard the widest types come first, and names in
-/// order of their bytes, as the format's own library writes. STEM.safetensors when one shard does,
+/// Fills shards in the order of the list. Within a shard the widest types come first, and names are
+/// sorted by their bytes, as in the format's own library. Writes STEM.safetensors for one shard,
 /// else STEM-00001-of-00002.safetensors and so on, with STEM.safetensors.index.json.
 class SafetensorsWriter final : public TensorWriter {
  public:
-  /// Local; touches nothing.
+  /// Local; touches no file.
   SafetensorsWriter(const std::string& folder, std::vector<TensorEntry> tensors,
                     SafetensorsOptions options = {});
   ~SafetensorsWriter() override;

@@ -1,6 +1,6 @@
 #pragma once
-// NeMo's .nemo: a tar archive, perhaps compressed by gzip, of model_config.yaml, the weights as
-// torch.save writes them, and files that the configuration names ("nemo:NAME").
+// NeMo's .nemo files: a tar archive, optionally compressed by gzip, of model_config.yaml, the
+// weights as written by torch.save, and files that the configuration names ("nemo:NAME").
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,11 +19,12 @@ class NemoArchive {
   NemoArchive(const NemoArchive&) = delete;
   NemoArchive& operator=(const NemoArchive&) = delete;
 
-  /// It lives on without this.
+  /// The result may outlive the archive object.
   std::unique_ptr<TorchCheckpoint> open_weights() const;
   /// Names of the files, without "./" in front.
   std::vector<std::string> members() const;
-  /// A member of at most 64 MiB: model_config.yaml or a tokenizer. StorageError when there is none.
+  /// A member of at most 64 MiB: model_config.yaml or a tokenizer. Throws StorageError if it does
+  /// not exist.
   std::string read_member(const std::string& name) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// Python's pickles as data: what torch.save and pickle.dump make of dicts, lists, numbers, texts
-// and tensors. Nothing is executed: a pickle may name the few functions that rebuild tensors, which
-// are known here, and any other function or opcode is refused by its name.
+// Reads Python's pickles as data: dicts, lists, numbers, texts and tensors from torch.save and
+// pickle.dump. Nothing is executed: a pickle may name only the few functions that rebuild tensors,
+// which are implemented here, and any other function or opcode is refused by its name.
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -24,17 +24,17 @@ struct PickleList {
 struct PickleDict {
   std::vector<std::pair<const PickleValue*, const PickleValue*>> entries;
 
-  /// nullptr when no text key is this; the last of several, as in Python.
+  /// nullptr if no text key equals `key`; the last of several, as in Python.
   const PickleValue* find(std::string_view key) const;
 };
 /// A class or function that a pickle names: "torch FloatStorage".
 struct PickleGlobal {
   std::string name;
 };
-/// The bytes that tensors are views of: a file of its own in the archive.
+/// The bytes behind tensor views: a separate file in the archive.
 struct PickleStorage {
   std::string key;
-  std::optional<Encoding> encoding;  ///< nothing: bytes
+  std::optional<Encoding> encoding;  ///< std::nullopt: untyped bytes
   std::int64_t elements = 0;
 };
 struct PickleTensor {
@@ -49,17 +49,17 @@ struct PickleValue {
                PickleGlobal, PickleStorage, PickleTensor>
       held;
 
-  /// nullptr when it is something else.
+  /// nullptr if the value has another type.
   template <class T>
   const T* as() const {
     return std::get_if<T>(&held);
   }
 };
 
-/// Values refer to each other, possibly in circles, and live as long as this.
+/// Owns the values of a pickle. They refer to each other, possibly in cycles.
 class Pickle {
  public:
-  /// StorageError that begins with `what`. At most 64 MiB.
+  /// Parses at most 64 MiB. Throws a StorageError that begins with `what`.
   Pickle(std::string_view bytes, const std::string& what);
   Pickle(Pickle&&) = default;
 
@@ -70,7 +70,7 @@ class Pickle {
   const PickleValue* root_ = nullptr;
 };
 
-/// A file that is nothing but a pickle: nanoGPT's meta.pkl.
+/// Reads a file that consists of one pickle, such as nanoGPT's meta.pkl.
 Pickle read_pickle_file(const std::string& path);
 
 }  // namespace choir

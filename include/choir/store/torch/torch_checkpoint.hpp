@@ -1,6 +1,6 @@
 #pragma once
-// What torch.save writes: a zip archive of a pickle, which describes tensors as views of storages,
-// and of the storages. Read as data; nothing of the pickle is executed.
+// Files of torch.save: a zip archive of a pickle, which describes tensors as views of storages, and
+// of the storages. They are read as data; nothing in the pickle is executed.
 #include <memory>
 #include <string>
 
@@ -13,15 +13,15 @@ class FileWindow;
 
 class TorchCheckpoint final : public TensorReader {
  public:
-  /// Local. A tensor is called by the keys and indices that lead to it, joined by '/':
-  /// "model/transformer.wte.weight" of nanoGPT's ckpt.pt, and the plain name in a state_dict.
-  /// StorageError for archives and pickles that lie or name code, tensors beyond their storages,
-  /// the formats before version 1.6 of torch, TorchScript, and big-endian files.
+  /// Local. The name of a tensor consists of the keys and indices that lead to it, joined by '/':
+  /// "model/transformer.wte.weight" in nanoGPT's ckpt.pt, and the plain name in a state_dict.
+  /// Throws StorageError for inconsistent archives and pickles, pickles that name code, tensors
+  /// beyond their storages, formats before version 1.6 of torch, TorchScript, and big-endian files.
   explicit TorchCheckpoint(const std::string& path);
   explicit TorchCheckpoint(const FileWindow& archive);
   ~TorchCheckpoint() override;
 
-  /// All that was saved, with what is no tensor: nanoGPT's model_args.
+  /// The whole saved value including everything that is not a tensor, such as nanoGPT's model_args.
   const PickleValue& root() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Weights of any format that is read, told apart by their first bytes.
+// Opens weights of any supported format, recognised by the first bytes.
 #include <memory>
 #include <string>
 
@@ -8,8 +8,8 @@
 namespace choir {
 
 /// Local. `path` is a file, the index of shards, or a folder with weights under one of the names
-/// that Hugging Face uses. StorageError that says what the file is instead, or what the folder
-/// lacks.
+/// that Hugging Face uses. Throws a StorageError that names the actual kind of the file, or what
+/// the folder lacks.
 std::unique_ptr<TensorReader> open_weights(const std::string& path);
 
 }  // namespace choir

@@ -95,20 +95,19 @@ TEST(CodeFile, AnotherCodecIsRefusedAndItsCodesReplaced) {
   EXPECT_DATA_ERROR(CodeFile::open(catalog, "codec").require(other), "codebooks: 3, not 4");
   other = small_codec();
   other.sample_rate = 16000;
-  EXPECT_DATA_ERROR(prepare(speech, other), "packed at 1000 hertz, the codec hears 16000");
+  EXPECT_DATA_ERROR(prepare(speech, other), "packed at 1000 hertz, but the codec needs 16000");
 }
 
 TEST(CodeFile, IsRefusedBesideOtherAudio) {
   const ScratchFolder folder;
   PackedSpeech speech = speech_in(folder);
-  EXPECT_DATA_ERROR(CodeFile::open(AudioCatalog::open(speech.folder), "codec"),
-                    "there are no codes");
+  EXPECT_DATA_ERROR(CodeFile::open(AudioCatalog::open(speech.folder), "codec"), "codes not found");
   prepare(speech, small_codec());
   const std::string path = CodeFile::path(speech.folder, "codec");
   speech.utterances = 5;
   speech.write();
   EXPECT_DATA_ERROR(CodeFile::open(AudioCatalog::open(speech.folder), "codec"),
-                    "of 4 recordings, the audio beside them has 5");
+                    "of 4 recordings, but the audio beside them has 5");
   speech.utterances = 4, speech.number = 1;
   speech.write();
   EXPECT_DATA_ERROR(CodeFile::open(AudioCatalog::open(speech.folder), "codec"), "another state");

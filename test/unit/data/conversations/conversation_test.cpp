@@ -97,13 +97,13 @@ TEST_F(Conversations, ThatAreWrongAreRefusedWithTheirLine) {
            {"{", "chat.jsonl:2:2: not valid JSON: the text ends too early"},
            {R"({"prompt":"q","prompt":"r","completion":"a"})",
             "chat.jsonl:2:15: key 'prompt' is given twice (first in column 2)"},
-           {"[]", "no object"},
-           {"{}", "no conversation"},
-           {R"({"messages":[{"role":"robot","content":"x"}]})", "no role 'robot'"},
+           {"[]", "not a JSON object"},
+           {"{}", "not a conversation"},
+           {R"({"messages":[{"role":"robot","content":"x"}]})", "unknown role 'robot'"},
            {R"({"messages":[{"role":"user","content":7}]})", "not a text"},
            {R"({"prompt":"q","completion":7})", "not a text"},
            {R"({"messages":[{"role":"user","content":"q"},{"role":"system","content":"s"}]})",
-            "stands behind others"},
+            "follows other turns"},
            {R"({"conversations":[{"from":"user","type":"video","value":"x"}]})", "'video'"},
            {R"({"conversations":[{"from":"user","type":"audio","value":"x.wav"}]})", "seconds"},
            {R"({"conversations":[{"from":"user","type":"audio","value":"pipe:rm","duration":1}]})",
@@ -111,7 +111,7 @@ TEST_F(Conversations, ThatAreWrongAreRefusedWithTheirLine) {
     EXPECT_DATA_ERROR(read(good + wrong.first + "\n"), wrong.second);
     EXPECT_DATA_ERROR(read(good + wrong.first + "\n"), "chat.jsonl:2");
   }
-  EXPECT_DATA_ERROR(read("\n"), "no conversation that");
+  EXPECT_DATA_ERROR(read("\n"), "no usable conversation");
 }
 
 }  // namespace

@@ -46,12 +46,13 @@ TEST(Prompts, WhatIsNoneIsRefusedWithItsPlace) {
   EXPECT_EQ(refusal("\n \n"), "p.jsonl has no prompt");
   EXPECT_EQ(refusal("{\"prompt\": \"a\"}\nplain"),
             "p.jsonl:2:1: not valid JSON: an unknown word or character");
-  EXPECT_EQ(refusal("{\"text\": \"a\"}"), "p.jsonl:1: it has neither \"prompt\" nor \"messages\"");
-  EXPECT_EQ(refusal("{\"prompt\": 3}"), "p.jsonl:1: \"prompt\" is no text, or an empty one");
-  EXPECT_EQ(refusal("{\"prompt\": \"\"}"), "p.jsonl:1: \"prompt\" is no text, or an empty one");
-  EXPECT_EQ(refusal("caf\xe9"), "p.jsonl is not UTF-8, the encoding of all text here");
+  EXPECT_EQ(refusal("{\"text\": \"a\"}"),
+            "p.jsonl:1: the line has neither \"prompt\" nor \"messages\"");
+  EXPECT_EQ(refusal("{\"prompt\": 3}"), "p.jsonl:1: \"prompt\" is not a text, or is empty");
+  EXPECT_EQ(refusal("{\"prompt\": \"\"}"), "p.jsonl:1: \"prompt\" is not a text, or is empty");
+  EXPECT_EQ(refusal("caf\xe9"), "p.jsonl is not UTF-8, the only encoding supported");
   EXPECT_NE(refusal("{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}")
-                .find("p.jsonl:1: there is no role 'robot'"),
+                .find("p.jsonl:1: unknown role 'robot'"),
             std::string::npos);
   EXPECT_NE(refusal("{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "
                     "{\"role\": \"assistant\", \"content\": \"a\"}]}")

@@ -298,7 +298,7 @@ TEST(DialogueBatches, RefuseWhatDoesNotFit) {
   prepared(folder, cut_with_target(folder, {.id = "one"}));
   const auto alone = make_mpi_communicator(MPI_COMM_SELF, "self");
   const DialogueConfig fine = config_of(folder);
-  EXPECT_THROW(DialogueBatches::open(*alone, fine), DataError) << "there are no codes";
+  EXPECT_THROW(DialogueBatches::open(*alone, fine), DataError) << "codes not found";
   write_codes(folder, codec_of_test());
   EXPECT_NO_THROW(DialogueBatches::open(*alone, fine));
   DialogueConfig config = fine;

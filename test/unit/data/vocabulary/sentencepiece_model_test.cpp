@@ -56,7 +56,7 @@ TEST(SentencePieceFile, RefusesWhatLies) {
       try {
         SentencePieceFile::parse(attacked, "attacked");
       } catch (const DataError& error) {
-        EXPECT_NE(std::string(error.what()).find("'attacked' is no SentencePiece model"),
+        EXPECT_NE(std::string(error.what()).find("'attacked' is not a SentencePiece model"),
                   std::string::npos);
       }
     }

@@ -39,7 +39,7 @@ TEST(Vocabulary, CharactersOutsideAreNamed) {
   const auto bad = vocabulary.try_encode("a?b\xff");
   EXPECT_EQ(bad.ids, (Ids{0, 1}));
   EXPECT_EQ(bad.unknown, "'?' (U+003F)");
-  EXPECT_EQ(vocabulary.try_encode("\xff").unknown, "what is not UTF-8 at byte 0");
+  EXPECT_EQ(vocabulary.try_encode("\xff").unknown, "invalid UTF-8 at byte 0");
   EXPECT_EQ(vocabulary.try_encode("cab").unknown, "");
   EXPECT_THROW(vocabulary.decode(Ids{3}), DataError);
 }

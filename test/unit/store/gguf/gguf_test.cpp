@@ -185,7 +185,7 @@ TEST_F(Gguf, ReadsBlocksOfFourBits) {
 
 TEST_F(Gguf, RefusesHeadersThatLie) {
   EXPECT_EQ(refused({}), "");
-  EXPECT_SAYS(refused({.magic = "GGML"}), "is no GGUF file");
+  EXPECT_SAYS(refused({.magic = "GGML"}), "is not a GGUF file");
   EXPECT_SAYS(refused({.version = 1}), "has version 1 of GGUF");
   EXPECT_SAYS(refused({.version = 0x03000000}), "big-endian");
   EXPECT_SAYS(refused({.tensors = ~std::uint64_t{0}}), "claims 18446744073709551615 tensors");
@@ -215,9 +215,9 @@ TEST_F(Gguf, RefusesPairsThatLie) {
   twice.pair += twice.pair;
   EXPECT_SAYS(refused(twice), "has the key 'k' twice");
   EXPECT_SAYS(refused_pair(text("general.alignment") + le(u32) + le(std::uint32_t{24})),
-              "no power of two");
+              "not a power of two");
   EXPECT_SAYS(refused_pair(text("general.alignment") + le(u32) + le(std::uint32_t{0})),
-              "no power of two");
+              "not a power of two");
   EXPECT_SAYS(refused_pair(text("split.count") + le(std::uint32_t{2}) + le(std::uint16_t{3})),
               "is one of 3 parts");
 }
@@ -227,7 +227,7 @@ TEST_F(Gguf, RefusesTensorsThatLie) {
   EXPECT_SAYS(refused({.dims = {1, 1, 1, 3, 2}}), "has 5 dimensions");
   EXPECT_SAYS(refused({.dims = {~std::uint64_t{0}, 2}}), "has the extent -1");
   EXPECT_SAYS(refused({.dims = {std::uint64_t{1} << 40, std::uint64_t{1} << 40}}),
-              "more elements than there are");
+              "an impossible number of elements");
   EXPECT_SAYS(refused({.type = 12}), "tensor 'w' in");
   EXPECT_SAYS(refused({.type = 12}), "is stored as Q4_K");
   EXPECT_SAYS(refused({.type = 77}), "is stored as type 77");
@@ -250,11 +250,11 @@ TEST_F(Gguf, WritesNothingThatLlamaCppRefuses) {
   EXPECT_SAYS(refusal([&] {
                 GgufWriter writer(path, {}, {{std::string(64, 'n'), Encoding::f32, {2}}});
               }),
-              "GGUF has no room for tensor");
+              "GGUF cannot hold tensor");
   EXPECT_SAYS(refusal([&] {
                 GgufWriter writer(path, {}, {{"w", Encoding::f32, {1, 1, 1, 1, 2}}});
               }),
-              "GGUF has no room for tensor");
+              "GGUF cannot hold tensor");
 }
 
 }  // namespace

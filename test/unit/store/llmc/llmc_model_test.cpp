@@ -87,7 +87,7 @@ TEST_F(Llmc, RefusesHeadersThatLie) {
   EXPECT_SAYS(with(6, -2), "number 6 of the header");
   EXPECT_SAYS(with(5, 4), "has 4 heads, width 2");
   EXPECT_SAYS(with(7, 4), "vocabulary 5 padded to 4");
-  EXPECT_SAYS(with(6, 0x7fffffff), "more elements than there are");
+  EXPECT_SAYS(with(6, 0x7fffffff), "an impossible number of elements");
   EXPECT_SAYS(refusal([&] { LlmcReader reader(folder.put("x", "\x16\xd8\x34\x01")); }),
               "of an unknown kind");
 }

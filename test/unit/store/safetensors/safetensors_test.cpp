@@ -96,7 +96,7 @@ TEST_F(Safetensors, EmptyTensorsAreAllowed) {
   const SafetensorsReader reader(folder.put("e.safetensors", file_of(header, "abcd")));
   EXPECT_EQ(values(reader, "e"), Floats{});
   EXPECT_EQ(values<std::uint8_t>(reader, "x")[3], 'd');
-  EXPECT_SAYS(refused(file_of("", "")), "is no JSON object");
+  EXPECT_SAYS(refused(file_of("", "")), "is not a JSON object");
   EXPECT_EQ(refused(file_of("{}", "")), "");
 }
 
@@ -105,14 +105,14 @@ TEST_F(Safetensors, RefusesHeadersThatLie) {
   EXPECT_SAYS(refused(bytes_of(std::uint64_t{100'000'001}) + kHeader), "more than 100000000");
   EXPECT_SAYS(refused(bytes_of(~std::uint64_t{0}) + kHeader), "more than 100000000");
   EXPECT_SAYS(refused(bytes_of(std::uint64_t{5000}) + kHeader + kData), "ends at byte");
-  EXPECT_SAYS(refused(file_of(" " + kHeader, kData)), "is no JSON object");
+  EXPECT_SAYS(refused(file_of(" " + kHeader, kData)), "is not a JSON object");
   EXPECT_SAYS(refused(file_of(kHeader.substr(0, 60), kData)), "not valid JSON");
   EXPECT_SAYS(refused_header("a.w",
                              "a\xff"
                              "w"),
               "not valid JSON");
   EXPECT_SAYS(refused_header("\"b\"", "\"z\""), "key 'z' is given twice (first in column");
-  EXPECT_SAYS(refused_header("{\"format\":\"pt\"}", "{\"format\":1}"), "'format' is no text");
+  EXPECT_SAYS(refused_header("{\"format\":\"pt\"}", "{\"format\":1}"), "'format' is not a text");
   EXPECT_SAYS(
       refused(file_of(R"({"a":)" + std::string(200, '[') + std::string(200, ']') + "}", "")),
       "nested deeper than 8 levels");
@@ -126,9 +126,10 @@ TEST_F(Safetensors, RefusesTensorsThatLie) {
   EXPECT_SAYS(refused_header("[2,3]", "[2,4]"), "needs 32 bytes");
   EXPECT_SAYS(refused_header("[2,3]", "[-2,3]"), "-2 where a size is expected");
   EXPECT_SAYS(refused_header("[2,3]", "[2.0,3]"), "2.0 where a size is expected");
-  EXPECT_SAYS(refused_header("[2,3]", "[4294967296,4294967296]"), "more elements than there are");
+  EXPECT_SAYS(refused_header("[2,3]", "[4294967296,4294967296]"),
+              "an impossible number of elements");
   EXPECT_SAYS(refused_header("[2,3]", "[0,4294967296,4294967296,4294967296]"),
-              "more elements than there are");
+              "an impossible number of elements");
   EXPECT_SAYS(refused_header("[2,3]", "[1,1,1,1,1,2,3]"), "has 7 dimensions");
   EXPECT_SAYS(refused_header("\"shape\":[2,3],", ""), "has no 'shape'");
   EXPECT_SAYS(refused_header("[8,32]", "[32,8]"), "has the offsets [32, 8)");
@@ -216,12 +217,12 @@ TEST_F(Safetensors, RefusesAnIndexThatLies) {
     return refusal([&] { SafetensorsReader reader(folder.path()); });
   };
   EXPECT_SAYS(refused_index("model-00002-of", "model-00003-of"), "is missing, which");
-  EXPECT_SAYS(refused_index("model-00002-of", "../model-00002-of"), "no file beside it");
-  EXPECT_SAYS(refused_index("\"b\"", "\"d\""), "holds tensor 'b', which");
+  EXPECT_SAYS(refused_index("model-00002-of", "../model-00002-of"), "not a file beside it");
+  EXPECT_SAYS(refused_index("\"b\"", "\"d\""), "contains tensor 'b', which");
   EXPECT_SAYS(refused_index("\"c\": ", "\"d\": \"model-00002-of-00002.safetensors\", \"c\": "),
               "tensor 'd' is not in shard");
   EXPECT_SAYS(refused_index("\"b\"", "\"a\""), "is given twice (first");
-  EXPECT_SAYS(refused_index("weight_map", "weights"), "is no index");
+  EXPECT_SAYS(refused_index("weight_map", "weights"), "is not an index");
   EXPECT_SAYS(refusal([&] {
                 folder.put(name, R"({"weight_map": {}})");
                 SafetensorsReader reader(folder.path());

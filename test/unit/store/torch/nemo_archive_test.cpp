@@ -114,8 +114,8 @@ TEST_F(Nemo, RefusesArchivesThatLie) {
   flipped[3] = 'x';
   EXPECT_SAYS(refused(flipped), "a damaged header at byte 0");
   EXPECT_SAYS(refused(tar_member("model_config.yaml", "x") + kEnd), "has no 'model_weights.ckpt'");
-  EXPECT_SAYS(refused(kEnd), "holds no files");
-  EXPECT_SAYS(refused(""), "holds no files");
+  EXPECT_SAYS(refused(kEnd), "contains no files");
+  EXPECT_SAYS(refused(""), "contains no files");
   EXPECT_SAYS(refusal([&] { NemoArchive archive(folder.path()); }), "sharded format of NeMo 2");
 }
 

@@ -86,7 +86,7 @@ TEST(Pickle, RunsNoCode) {
   EXPECT_SAYS(refused("\xff"), "the opcode 0xff at byte 0");
   EXPECT_SAYS(refused("}}b."), "other than _metadata of a dict");
   EXPECT_SAYS(refused("ccollections\nOrderedDict\n}X\x01\0\0\0x}sb."s), "other than _metadata");
-  EXPECT_SAYS(refused("ctorch\nFloatStorage\n)R."), "is no function");
+  EXPECT_SAYS(refused("ctorch\nFloatStorage\n)R."), "is not a function");
   EXPECT_SAYS(refused("ccollections\nOrderedDict\n(K\x01tR."), "an OrderedDict of arguments");
 }
 
@@ -105,13 +105,13 @@ TEST(Pickle, RefusesStreamsThatLie) {
   EXPECT_SAYS(refused("."), "does not end with one value");
   EXPECT_SAYS(refused("NN."), "does not end with one value");
   EXPECT_SAYS(refused("(N."), "does not end with one value");
-  EXPECT_SAYS(refused("t."), "a mark that is not there");
-  EXPECT_SAYS(refused("N(\x85."), "takes a value that is not there");
+  EXPECT_SAYS(refused("t."), "a missing mark");
+  EXPECT_SAYS(refused("N(\x85."), "takes a missing value");
   EXPECT_SAYS(refused("h\x07."), "recalls value 7");
-  EXPECT_SAYS(refused("Na."), "takes a value that is not there");
-  EXPECT_SAYS(refused("NNa."), "appends to what is no list");
-  EXPECT_SAYS(refused(")Na."), "appends to what is no list");
-  EXPECT_SAYS(refused("}(Nu."), "sets items of what is no dict");
+  EXPECT_SAYS(refused("Na."), "takes a missing value");
+  EXPECT_SAYS(refused("NNa."), "appends to a value that is not a list");
+  EXPECT_SAYS(refused(")Na."), "appends to a value that is not a list");
+  EXPECT_SAYS(refused("}(Nu."), "sets items of a value that is not a dict");
   EXPECT_SAYS(refused("\x80\x06N."), "has protocol 6");
   EXPECT_SAYS(refused("\x8a\x09"
                       "123456789."),

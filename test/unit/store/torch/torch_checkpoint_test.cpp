@@ -157,16 +157,16 @@ TEST_F(TorchZip, RefusesTensorsThatLie) {
   EXPECT_SAYS(refused({.shape = {3, 3}}), "reaches beyond its storage 'r/data/0'");
   EXPECT_SAYS(refused({.offset = 1}), "reaches beyond");
   EXPECT_SAYS(refused({.stride = {4, 1}}), "reaches beyond");
-  EXPECT_SAYS(refused({.offset = -1}), "that do not fit each other");
-  EXPECT_SAYS(refused({.stride = {3}}), "that do not fit each other");
+  EXPECT_SAYS(refused({.offset = -1}), "that do not match");
+  EXPECT_SAYS(refused({.stride = {3}}), "that do not match");
   EXPECT_SAYS(refused({.stride = {-3, 1}}), "has the stride -3");
   EXPECT_SAYS(refused({.stride = {std::int64_t{1} << 62, 1}}), "has the stride");
   EXPECT_SAYS(refused({.shape = {-2, 3}}), "has the extent -2");
   EXPECT_SAYS(refused({.shape = {std::int64_t{1} << 40, std::int64_t{1} << 40}}),
-              "more elements than there are");
-  EXPECT_SAYS(refused({.elements = 7}), "which has 24 bytes and not 7 elements");
+              "an impossible number of elements");
+  EXPECT_SAYS(refused({.elements = 7}), "which has 24 bytes, not 7 elements");
   EXPECT_SAYS(refused({.elements = std::int64_t{1} << 62}), "which has 24 bytes");
-  EXPECT_SAYS(refused({.key = "1"}), "lies in 'r/data/1', which is missing");
+  EXPECT_SAYS(refused({.key = "1"}), "is stored in 'r/data/1', which is missing");
   EXPECT_SAYS(refused({.type = "torch\nComplexFloatStorage"}), "'torch.ComplexFloatStorage'");
   EXPECT_SAYS(refused({.more = "}X\x03\0\0\0negI01\ns"s}), "opcode");
   EXPECT_SAYS(refused({.more = "}" + text("neg") + "\x88s"}), "a tensor with metadata");
@@ -186,9 +186,9 @@ TEST_F(TorchZip, RefusesArchivesThatLie) {
   EXPECT_SAYS(refused_with(Member{.name = "r/x", .bytes = "x", .flags = 1}),
               "has the encrypted member 'r/x'");
   EXPECT_SAYS(refused_with(Member{.name = "r/x", .bytes = "x", .local_name = "r/y"}),
-              "does not have the member 'r/x' where it says");
+              "does not have the member 'r/x' at its listed position");
   EXPECT_SAYS(refused_with(Member{.name = "r/x", .bytes = "x", .header_shift = 1}),
-              "does not have the member 'r/x' where it says");
+              "does not have the member 'r/x' at its listed position");
   EXPECT_SAYS(refused_with(Member{.name = "r/x", .bytes = "x", .claimed_bytes = 2}),
               "has the member 'r/x' reach into its directory");
   EXPECT_SAYS(refused_with(Member{.name = "r/x", .bytes = "x", .claimed_bytes = 1 << 30}),
@@ -211,8 +211,8 @@ TEST_F(TorchZip, RefusesArchivesThatLie) {
 
 TEST_F(TorchZip, RefusesOtherFormats) {
   EXPECT_SAYS(refused_bytes(from_hex("80028a0a6cfc9c46f9206aa85019") + "."), "before version 1.6");
-  EXPECT_SAYS(refused_bytes("hello"), "is no archive of torch.save");
-  EXPECT_SAYS(refused_bytes(""), "is no archive of torch.save");
+  EXPECT_SAYS(refused_bytes("hello"), "is not an archive of torch.save");
+  EXPECT_SAYS(refused_bytes(""), "is not an archive of torch.save");
   ZipBuilder none;
   none.add("r/x", "x");
   EXPECT_SAYS(refused(none), "has 0 members data.pkl");

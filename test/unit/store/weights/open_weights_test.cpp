@@ -62,7 +62,7 @@ TEST(OpenWeights, SaysWhatAFileIsInstead) {
   EXPECT_SAYS(refused("\x89HDF\r\n\x1a\n"), "is an HDF5 file");
   EXPECT_SAYS(refused(""), "of an unknown kind");
   std::filesystem::remove(folder.file("x"));
-  EXPECT_SAYS(refusal([&] { open_weights(folder.path()); }), "has no weights under a name");
+  EXPECT_SAYS(refusal([&] { open_weights(folder.path()); }), "has no weights under a known name");
   EXPECT_SAYS(refusal([&] { open_weights(folder.file("none")); }), "No such file");
 }
 
