@@ -27,7 +27,7 @@ const TensorView& ModelBatch::operator[](std::string_view name) const {
 
 namespace {
 
-/// Which share of the rows or columns of a field is this rank's, and of how many.
+/// Index of this rank's share of the rows or columns of a field, and the number of shares.
 struct FieldShare {
   std::int64_t rank, ranks;
   FieldShare(const BatchField& field, const BatchRanks& all)
@@ -78,7 +78,7 @@ void copy_share(const ModelBatch& batch, const BatchField& field, const BatchRan
     }
     return;
   }
-  // Runs of a row, or of all rows together.
+  // Contiguous runs: those of one row, or one run of all rows together.
   const bool columns = field.shared == Shared::columns;
   const std::int64_t runs = columns ? from.shape.rows() : 1;
   const std::int64_t whole = from.count() / runs, part = shape.count() / runs;

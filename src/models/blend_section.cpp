@@ -13,8 +13,8 @@ std::string wrong_shard_seed(const KeyValue& value) {
   }
 }
 
-// The key is one for all families: an option that some of them have passes here, and is refused by
-// the others when they open their data.
+// The key is shared by all families: an option that only some of them support is accepted here and
+// refused by the others when they open their data.
 std::string wrong_validation(const KeyValue& value) {
   constexpr EvalWords kOfAny{.durations = true, .tags = true};
   for (const auto& [name, text] : std::get<TextMap>(value)) try {
@@ -31,7 +31,7 @@ std::vector<KeyProblem> check_blend(const BlendSection& blend,
   const bool mixed = !blend.input_cfg.empty();
   if (mixed && !train.empty())
     problems.push_back({{"data.train", "data.input_cfg"},
-                        "data.train and data.input_cfg both say what to train on; remove one"});
+                        "data.train and data.input_cfg both name the training data; remove one"});
   if (!mixed && blend.temperature != 1)
     problems.push_back({{"data.temperature", "data.input_cfg"},
                         "data.temperature is an exponent of the weights of data.input_cfg, which "

@@ -1,4 +1,4 @@
-// The table of families. A new one is a room of its own and a line here.
+// The table of families. A new family is a room of its own and a line here.
 #include "choir/models/family.hpp"
 
 namespace choir {

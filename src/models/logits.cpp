@@ -7,7 +7,7 @@
 namespace choir {
 namespace {
 
-/// The three calls and what is reduced between them.
+/// Runs the three kernels of the operation and the reductions between them.
 void parallel_cross_entropy(Pass& pass, ops::ParallelCrossEntropy call) {
   const std::int64_t rows = pass.sequence().rows();
   Communicator& ranks = *pass.tensor().communicator;
@@ -53,7 +53,7 @@ Tensor token_losses(Pass& pass, const Tensor& logits, const ModelBatch& batch,
                                   .write_gradient = call.write_gradient,
                                   .label_smoothing = call.label_smoothing,
                                   .weights = call.weights});
-  pass.save(logits);  // now their gradient
+  pass.save(logits);  // they hold their gradient now
   return losses;
 }
 

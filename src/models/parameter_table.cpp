@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-/// Those of a bucket in the order of the model: its own, and what is frozen or in tiles.
+/// Tensors of a bucket in the order of the model: its own parameters, frozen ones and tiles.
 std::vector<const Parameter*> tensors_of(const Bucket& bucket, const ParameterSet& parameters) {
   const std::string inside = bucket.name + ".";
   std::vector<const Parameter*> tensors(bucket.parameters.begin(), bucket.parameters.end());
@@ -30,7 +30,7 @@ std::string parameter_table(const ParameterSet& parameters, const std::vector<Al
                             int width, const std::function<std::string(const Parameter&)>& note) {
   std::string text;
   for (const Bucket* bucket : parameters.model_buckets()) {
-    if (bucket->tile > 0) continue;  // its tensors stand with the first tile
+    if (bucket->tile > 0) continue;  // its tensors are listed with the first tile
     const auto alike = std::ranges::find_if(
         blocks, [&](const AlikeBlocks& kind) { return bucket->name.starts_with(kind.name + "."); });
     const bool block = alike != blocks.end();

@@ -1,5 +1,5 @@
 #pragma once
-// The parameters of a model as a table, for the start of a run.
+// A table of the parameters of a model, for the log at the start of a run.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace choir {
 
-/// Blocks whose buckets are called `name` and a number: the first one speaks for all.
+/// Blocks whose buckets are named `name`.N. Only the first one is listed.
 struct AlikeBlocks {
   std::string name;
   std::int64_t layers = 0;
 };
 
-/// A line a bucket and one a tensor, `width` columns wide. `note` stands behind a tensor.
+/// One line per bucket and one per tensor, `width` columns wide. `note` is appended to the line of
+/// a tensor.
 std::string parameter_table(const ParameterSet& parameters, const std::vector<AlikeBlocks>& blocks,
                             int width,
                             const std::function<std::string(const Parameter&)>& note = {});

@@ -58,7 +58,7 @@ run 2 train deck.json run.dir=packed_2 data.pack=true train.max_steps=8 optimize
 run 1 train deck.json run.dir=packed_2 data.pack=true optimizer.decay_steps=12
 check "... the same on two ranks, and gone on with" same_numbers "$(losses packed)" "$(losses packed_2)"
 run 1 train deck.json run.dir=x data.pack=true data.input_cfg= data.validation={} 'data.train=["train.jsonl"]'
-expect "... of conversations alone" 3 "data.pack = true is for conversations"
+expect "... of conversations alone" 3 "data.pack = true requires conversations"
 
 # What was trained answers: alone, among others, over tensor ranks, and turn by turn.
 cat >ask.jsonl <<'D'

@@ -97,7 +97,7 @@ check "... with their scaling" same "scaling yarn" "scaling yarn.gguf.back"
 check "... which is YaRN" matches <(scaling yarn.gguf.back) '"rope_scaling": "yarn"'
 run 1 train scaled.json run.dir=uneven model.rope_scaling=yarn model.rope_truncate=false
 run 1 export uneven --format gguf --out no
-expect "llama.cpp has one ramp" 2 "rope_truncate" "export --format hf has"
+expect "llama.cpp has one ramp" 2 "rope_truncate" "export --format hf supports"
 run 3 export smollm3.32 --format gguf --type bf16 --out smollm3.gguf
 expect "in bf16 for llama.cpp" 0 "type=bf16"
 run 1 import smollm3.gguf --out smollm3.bf16
@@ -107,11 +107,11 @@ check "... and exported: the same bytes" cmp smollm3.gguf again.gguf
 run 1 export gpt2.32 --format gguf --type q8_0 --out q.gguf
 expect "rows that are no whole blocks of Q8_0 stay float" 0 "type=q8_0"
 run 1 export llama.run --format nanogpt --out no
-expect "Llama is no nanoGPT" 2 "nanoGPT has no model like this one" "model.norm is not layernorm"
+expect "Llama is no nanoGPT" 2 "nanoGPT does not support this model" "model.norm is not layernorm"
 run 1 export gpt2.32 --format hf --type q8_0 --out no
-expect "Q8_0 is a type of llama.cpp" 2 "--type q8_0 is none of --format hf"
+expect "Q8_0 is a type of llama.cpp" 2 "--type q8_0 is not supported by --format hf"
 run 2 export gpt2.32 --format hf --out gpt2.hf
-expect "what is there is not overwritten" 2 "'gpt2.hf' is there already"
+expect "what is there is not overwritten" 2 "'gpt2.hf' exists already"
 
 # A model of our own, without biases: zeros for those who want some, and nothing is added for nanoGPT.
 train 1 own model.activation=gelu train.max_steps=2 optimizer.decay_steps=20 model.position=learned model.bias=false

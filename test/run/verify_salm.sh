@@ -35,7 +35,7 @@ expect "clips shared by tensor ranks" 0 "VALID: 5 layouts"
 run 4 verify "$deck" "${clips[@]}" "$frozen" --layouts "tp=2 pp=2,tp=2 cp=2 sequence=true"
 expect "... of an encoder that is frozen" 0 "VALID: 2 layouts"
 run 2 verify "$deck" parallel.encoder=clips model.encoder.conv_norm=batchnorm --layouts "tp=2"
-expect "... without statistics of all clips" 2 'parallel.encoder = "clips": parallel.tensor = 2 ranks share the clips'
+expect "... without statistics of all clips" 2 'parallel.encoder = "clips": parallel.tensor = 2 ranks divide the clips'
 run 4 verify "$deck" --layouts "tp=2 sequence=true,pp=2 dp=2" --precision bf16-mixed
 expect "bf16-mixed, by the rounding of one rank" 0 "VALID: 2 layouts"
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the decks of all families say of where their samples come from. A family's section of data
-// is derived from BlendSection, and its table takes these keys.
+// Keys of the sources of training and validation samples, which the decks of all families share. A
+// family's data section derives from BlendSection, and its key table includes these keys.
 #include <string>
 
 #include "choir/core/key_table.hpp"
@@ -9,17 +9,17 @@
 namespace choir {
 
 struct BlendSection {
-  std::string input_cfg;   ///< instead of data.train: JSON or the name of a file with it
-  double temperature = 1;  ///< of its levels, where it has none of its own
-  TextMap validation;      ///< beside data.val: named sets, see eval_set_of()
+  std::string input_cfg;   ///< used instead of data.train: JSON or the name of a JSON file
+  double temperature = 1;  ///< of the levels of input_cfg that have none of their own
+  TextMap validation;      ///< named sets besides data.val, see eval_set_of()
   std::string shard_seed;  ///< "": run.seed, an integer, or "randomized"
 };
 
-/// "" for what data.shard_seed and data.validation may be, else what they should be.
+/// Return "" for a legal value of data.shard_seed and data.validation, else what is expected.
 std::string wrong_shard_seed(const KeyValue& value);
 std::string wrong_validation(const KeyValue& value);
 
-/// `data`: the section of a table, bound to the BlendSection.
+/// Adds the keys to `data`, the section of a table that is bound to the BlendSection.
 template <class Section>
 void add_blend_keys(Section data) {
   data.add(
@@ -30,23 +30,23 @@ void add_blend_keys(Section data) {
           "they count by their size; NeMo's names of keys are understood.")
       .when_resumed(OnResume::same_contents);
   data.add("temperature", &BlendSection::temperature, "",
-           "Exponent of the weights of data.input_cfg. 1: as given, 0: all alike.")
+           "Exponent of the weights of data.input_cfg. 1: as given, 0: equal weights.")
       .at_least(0)
       .when_resumed(OnResume::same_contents);
   data.add("validation", &BlendSection::validation, "",
-           "Validation sets with names beside data.val, each \"FOLDER[,FOLDER...] [limit=N]\"; "
-           "speech and conversations with audio also [tag.NAME=VALUE], or a list as in "
-           "data.input_cfg in place of the folders, with tags by which results are told apart; "
-           "speech also [batch_duration=S] [min_duration=S] [max_duration=S].")
+           "Named validation sets besides data.val, each \"FOLDER[,FOLDER...] [limit=N]\". Speech "
+           "and conversations with audio also take [tag.NAME=VALUE], or a list as in "
+           "data.input_cfg instead of the folders, with tags by which results are reported "
+           "separately. Speech also takes [batch_duration=S] [min_duration=S] [max_duration=S].")
       .when_resumed(OnResume::same_contents)
       .checked("folders and options", wrong_validation);
   data.add("shard_seed", &BlendSection::shard_seed, "",
-           "Seed of the order of the data. Empty: run.seed; randomized: another one at every "
-           "start, so that a resumed run draws anew.")
+           "Seed of the order of the data. Empty: run.seed. randomized: a new seed at every start, "
+           "so that a resumed run draws its samples anew.")
       .checked("\"\", an integer or \"randomized\"", wrong_shard_seed);
 }
 
-/// What is wrong with these keys together. `train`: data.train.
+/// Returns the problems of these keys with each other. `train`: data.train.
 std::vector<KeyProblem> check_blend(const BlendSection& blend,
                                     const std::vector<std::string>& train);
 

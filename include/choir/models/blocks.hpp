@@ -1,6 +1,6 @@
 #pragma once
-// How a model works with its parameters: those of a bucket are at hand while the layers that they
-// are of work. Its blocks have a bucket and a unit each.
+// Access of a model to its parameters: the parameters of a bucket are gathered while the layers
+// that use them compute. Each block of a model has a bucket and a unit.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace choir {
 
-/// What `forward` returns, with the parameters of the bucket at hand.
+/// Returns forward(), called while the parameters of the bucket are available.
 template <class Forward>
 Tensor forward_with(BucketHooks& hooks, int bucket, const Forward& forward) {
   hooks.acquire(bucket);
@@ -25,7 +25,7 @@ Tensor forward_with(BucketHooks& hooks, int bucket, const Forward& forward) {
   return result;
 }
 
-/// What `backward` returns, which makes all gradients of the bucket.
+/// Returns backward(), which must produce all gradients of the bucket.
 template <class Backward>
 Tensor backward_with(Pass& pass, BucketHooks& hooks, int bucket, const Backward& backward) {
   hooks.acquire(bucket);
@@ -36,12 +36,12 @@ Tensor backward_with(Pass& pass, BucketHooks& hooks, int bucket, const Backward&
   return result;
 }
 
-/// The blocks of a model that are on this rank.
+/// The blocks of a model that this rank holds.
 template <class Module>
 class Blocks {
  public:
-  /// Registers all of the model, each as a unit, `first_unit` the first, in a bucket `name`.N. A
-  /// block is made by make("`name`.N", N).
+  /// Registers all blocks of the model, each as a unit (the first is `first_unit`) in a bucket
+  /// `name`.N. make("`name`.N", N) creates a block.
   template <class Make>
   void add(ParameterSet& parameters, const ModelPieces& pieces, TrainedUnits& trained,
            int first_unit, const std::string& name, std::int64_t layers, const Make& make) {
@@ -61,7 +61,8 @@ class Blocks {
   };
   const std::vector<Block>& all() const { return blocks_; }
 
-  /// forward(module) of those in the piece. What backward does not reach keeps nothing.
+  /// Calls forward(module) for the blocks of the piece. Blocks that backward does not reach save
+  /// nothing.
   template <class Forward>
   void forward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                BucketHooks& hooks, const Forward& forward) const {
@@ -74,7 +75,8 @@ class Blocks {
     }
   }
 
-  /// backward(module), from the last one in the piece to the lowest with something to train.
+  /// Calls backward(module) from the last block of the piece down to the lowest that has trainable
+  /// parameters.
   template <class Backward>
   void backward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                 BucketHooks& hooks, const Backward& backward) const {

@@ -1,7 +1,7 @@
 #pragma once
-// A family of models is one room, src/models/<family>, and one line in the table of
-// src/models/families.cpp. Everybody else asks a family for its properties through this interface,
-// and never which one it is.
+// A model family is one room, src/models/<family>, and one line in the table of
+// src/models/families.cpp. All other code asks a family for its properties through this interface
+// and never tests which family it is.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,8 +34,8 @@ class ModelInstance;
 class SyntheticBatches;
 class TrainingData;
 
-/// What a deck says to one family: the members that its keys are bound to. Only the family looks
-/// inside.
+/// The part of a deck that belongs to one family: the members that its keys are bound to. Only the
+/// family reads it.
 class FamilySettings {
  public:
   virtual ~FamilySettings() = default;
@@ -54,20 +54,20 @@ class SettingsOf final : public FamilySettings {
   Settings value;
 };
 
-/// Two names of one parameter where it is tied: `alias` may or may not exist beside `name`.
+/// Two names of one parameter if it is tied: `alias` may or may not exist besides `name`.
 struct TiedNames {
   std::string name, alias;
-  int unit = 0;  ///< of the model, that has it by `name`
+  int unit = 0;  ///< the model's unit that holds it under `name`
 };
 
-/// What its users call the things that a family counts.
+/// The words in which a family's counts are reported to users.
 struct FamilyWords {
   std::string_view samples = "sequences";
   std::string_view rate = "tokens/s";
   std::string_view input_layer = "embedding";
-  /// What `rate` counts is seconds of audio (StepContent::audio_seconds) instead of targets.
+  /// `rate` counts seconds of audio (StepContent::audio_seconds) instead of targets.
   bool audio = false;
-  /// What a trained model is for: "`choir talk` holds dialogues with it".
+  /// The use of a trained model, as a sentence: "`choir talk` holds dialogues with it".
   std::string_view use{};
 };
 
@@ -78,81 +78,80 @@ class ModelFamily {
   virtual std::string_view name() const = 0;
   virtual FamilyWords words() const { return {}; }
 
-  // The deck. All of it is local and pure.
+  // The deck. All functions are local and pure.
 
-  /// Settings at their defaults (a SettingsOf), and the keys bound to them, of any section
-  /// ("model.n_layer", "eval.batches"). Two families may have a key of the same path and type; each
-  /// has its own value and default of it.
+  /// Default settings (a SettingsOf), and the keys bound to them, of any section ("model.n_layer",
+  /// "eval.batches"). Two families may have a key of the same path and type; each has its own value
+  /// and default of it.
   virtual std::unique_ptr<FamilySettings> settings() const = 0;
   virtual const KeySet& keys() const = 0;
-  /// Fills members that follow from others and marks them as derived.
+  /// Fills in members that follow from others and marks them as derived.
   virtual void derive(Deck&) const {}
-  /// Every complaint about the family's keys, alone and together with the common ones (parallel.*,
-  /// data.train ...).
+  /// Returns all problems of the family's keys, alone and together with the common ones
+  /// (parallel.*, data.train ...).
   virtual std::vector<KeyProblem> check(const Deck& deck) const = 0;
   /// The model that the deck describes, with train.recompute.
   virtual ModelConfig model(const Deck& deck) const = 0;
-  /// The size of the vocabulary, where 0 stands for that of the data, and its key.
+  /// The size of the vocabulary, where 0 means that of the data, and the name of its key.
   virtual std::int64_t& vocab_size(Deck& deck) const = 0;
   virtual std::string vocab_size_key() const { return "model.vocab_size"; }
 
-  /// All micro-batches have one shape, so that a step is counted in samples (train.micro_batch_size
-  /// and its kin). Otherwise their shapes differ, and a step is counted in micro-batches
-  /// (train.micro_batches).
+  /// True if all micro-batches have one shape: a step is then counted in samples
+  /// (train.micro_batch_size and related keys). Otherwise shapes differ, and a step is counted in
+  /// micro-batches (train.micro_batches).
   virtual bool fixed_shape() const = 0;
 
-  // The model. All of it is local; configurations are the family's own.
+  // The model. All functions are local; a configuration is read only by its own family.
 
-  /// Describes all parameters, registers those of this rank and makes its pieces of the model.
+  /// Describes all parameters, registers those of this rank and creates its pieces of the model.
   virtual std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
                                       const ModelCut& cut) const = 0;
-  /// What the loss is a sum of, 1 to ops::kMostLossTerms terms. Speeds count the targets of the
-  /// first.
+  /// The terms of the loss, 1 to ops::kMostLossTerms. Throughput counts the targets of the first.
   virtual std::vector<LossTerm> loss_terms(const ModelConfig&) const { return {{"loss", 1}}; }
-  /// FLOPs of the forward of one typical micro-batch, for dealing units out to stages.
+  /// FLOPs of the forward of one typical micro-batch, by which units are assigned to stages.
   virtual UnitCosts unit_costs(const ModelConfig& config) const = 0;
   /// Parameters that have a second name in some layouts.
   virtual std::vector<TiedNames> tied(const ModelConfig&) const { return {}; }
-  /// Whether ranks of the context axis can share the positions of a sequence.
+  /// True if ranks of the context axis can divide the positions of a sequence.
   virtual bool shares_positions() const { return true; }
-  /// Query heads of the attention in which shared positions meet (parallel.context_mode); 0: there
-  /// is none.
+  /// Query heads of the attention that works across divided positions (parallel.context_mode); 0 if
+  /// the model has no such attention.
   virtual std::int64_t query_heads(const ModelConfig&) const { return 0; }
-  /// Every complaint about a model that so many ranks of the tensor axis are to divide.
+  /// Returns the problems of dividing the model among this number of ranks of the tensor axis.
   virtual std::vector<KeyProblem> check_tensor_size(const ModelConfig&, std::int64_t) const {
     return {};
   }
-  /// One line for people: its sizes.
+  /// One line for users: the sizes of the model.
   virtual std::string describe(const ModelConfig& config) const = 0;
-  /// What can be asked of a trained model: `choir generate` continues text with it, `choir
-  /// transcribe` writes down what it hears.
+  /// The subcommands that accept a trained model: `choir generate` continues text, `choir
+  /// transcribe` transcribes speech.
   virtual bool generates() const { return false; }
   virtual bool transcribes() const { return false; }
-  /// `choir generate` answers prompts with clips of audio.
+  /// True if `choir generate` answers prompts that contain clips of audio.
   virtual bool hears() const { return false; }
 
-  /// The shape of micro-batches of so many samples, with fixed_shape().
+  /// The shape of micro-batches of this number of samples. Only with fixed_shape().
   virtual BatchShape shape(const ModelConfig& config, std::int64_t samples) const;
   /// The fields of a micro-batch of this shape, without memory.
   virtual ModelBatch fields(const ModelConfig& config, const BatchShape& shape) const = 0;
-  /// What zeros do not say of a micro-batch of this shape in which every row is full.
+  /// Completes a zeroed micro-batch of this shape so that every row is full.
   virtual void fill(const ModelConfig&, const BatchShape&, ModelBatch&) const {}
-  /// Makes padding of every row; without fixed_shape().
+  /// Turns every row into padding. Only without fixed_shape().
   virtual void clear(ModelBatch& batch) const;
 
   // Data and runs.
 
-  /// Collective over the mesh. Opens what the deck names.
+  /// Collective over the mesh. Opens the training data that the deck names.
   virtual std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch,
                                                   Mesh& mesh, Logger& log) const = 0;
   /// Collective over the mesh. Opens the validation data of the deck. `vocabulary`: that of the
-  /// checkpoint (see TrainingData::vocabulary_json), which the data must share; "" for any. By
+  /// checkpoint (see TrainingData::vocabulary_json), which the data must share; "" accepts any. By
   /// default the training data validate (src/train/step/training_data.cpp).
   virtual std::unique_ptr<EvaluationData> open_evaluation(const Deck& deck,
                                                           const std::string& vocabulary, Mesh& mesh,
                                                           Logger& log) const;
-  /// Local. Micro-batches of random content and raggedness as functions of their global index, by
-  /// which `choir verify` compares layouts.
+  /// Local. Micro-batches of random content and random lengths as functions of their global index.
+  /// `choir verify` compares layouts with them.
   virtual std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config,
                                                               std::uint64_t seed,
                                                               std::int64_t samples) const = 0;
@@ -161,29 +160,29 @@ class ModelFamily {
   virtual std::unique_ptr<BenchBatches> bench_batches(const Deck& deck, const BatchSizes& batch,
                                                       Mesh& mesh, Logger& log,
                                                       const BenchAudio& audio) const;
-  /// Local. Rows and widths of a micro-batch of this shape, for `choir bench ops`, apart from the
-  /// count of parameters; by default none (0 rows), and the bench is not offered.
+  /// Local. Rows and widths of a micro-batch of this shape for `choir bench ops`, without the
+  /// number of parameters. By default there are none (0 rows), and the bench is not offered.
   virtual ops::BenchShape op_shape(const ModelConfig&, const BatchShape&) const;
-  /// The size of the vocabulary that a bench takes where neither deck nor data say it; 0: none.
+  /// The vocabulary size that a bench uses if neither deck nor data define it; 0: none.
   virtual std::int64_t usual_vocab_size() const { return 0; }
-  /// Local. Refuses runs whose parameters the model is to begin with (the map of
-  /// checkpoint.init_from) for what names and shapes do not show, as another vocabulary.
-  /// `vocabulary`: of the training data, as StartingPoint has that of a run.
+  /// Local. Refuses runs from which the model cannot start (checkpoint.init_from) although names
+  /// and shapes match, for example because of another vocabulary. `vocabulary`: that of the
+  /// training data, in the form of StartingPoint::vocabulary.
   virtual void check_start(const Deck&, const std::vector<StartingPoint>&,
                            const std::string& vocabulary) const {
     (void)vocabulary;
   }
 
-  /// As validation does with each of its batches, in a plan on the null device; by default the
-  /// losses (src/train/step/training_data.cpp).
+  /// Runs the passes that validation runs for each of its batches, in a plan on the null device; by
+  /// default those of the losses (src/train/step/training_data.cpp).
   virtual void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const;
-  /// Whether runs of this deck write samples of what the model makes.
+  /// True if runs of this deck write samples of the model's output.
   virtual bool writes_samples(const Deck&) const { return false; }
-  /// As the largest of such samples does, in a plan on the null device.
+  /// Runs the passes of the largest such sample, in a plan on the null device.
   virtual void sample_once(ModelInstance&) const {}
 };
 
-/// A family whose keys are bound to `Settings`, and which makes a `Made` of a `Config`.
+/// A family whose keys are bound to `Settings` and whose model is a `Made`, built from a `Config`.
 template <class Settings, class Config, class Made>
 class FamilyOf : public ModelFamily {
  public:
@@ -196,16 +195,17 @@ class FamilyOf : public ModelFamily {
   }
 };
 
-/// A micro-batch of a shape in host memory, for those who make their own: plans, probes, tests.
+/// A micro-batch of a given shape in host memory, for callers that fill it themselves: plans,
+/// probes, tests.
 class HostBatch {
  public:
-  /// Full rows of zeros: tokens 0, silence, labels 0, all lengths as the shape allows. Views of
-  /// memory that lives with this.
+  /// Full rows of zeros: tokens 0, silence, labels 0, all lengths as large as the shape allows. The
+  /// object owns the memory of its views.
   HostBatch(const ModelConfig& config, const BatchShape& shape);
   HostBatch(const HostBatch&) = delete;
   HostBatch& operator=(const HostBatch&) = delete;
 
-  /// Every row becomes padding.
+  /// Turns every row into padding.
   void clear() { family_->clear(batch); }
 
   ModelBatch batch;
@@ -215,9 +215,9 @@ class HostBatch {
   std::vector<std::byte> memory_;
 };
 
-/// The table: every family of this program, in the order of their names in messages.
+/// All families of this program, in the order of their names in messages.
 const std::vector<const ModelFamily*>& model_families();
-/// By the value of model.type; Error for a name that is not in the table.
+/// Finds a family by the value of model.type; Error for an unknown name.
 const ModelFamily& model_family(std::string_view name);
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// Which model, and its shape: a value by which every rank makes the same. It holds the
-// configuration of some family, GptConfig for example, which only that family looks into.
+// The choice of a model and its shape, a value from which every rank builds the same model. It
+// holds the configuration of some family, for example GptConfig, which only that family reads.
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,8 @@ class ModelFamily;
 class ModelConfig {
  public:
   ModelConfig() = default;  ///< no model
-  /// A copy of the configuration of a family, which is found by family_of(config). The
-  /// configuration has members n_layer, n_embd, vocab_size and recompute.
+  /// Copies the configuration of a family, which family_of(config) finds. The configuration has the
+  /// members n_layer, n_embd, vocab_size and recompute.
   template <class Config>
   requires(!std::same_as<Config, ModelConfig>) ModelConfig(const Config& config)
       : family_(&family_of(config)), held_(std::make_unique<Held<Config>>(config)) {}
@@ -32,7 +32,7 @@ class ModelConfig {
     CHOIR_CHECK(family_ != nullptr, "no model was configured");
     return *family_;
   }
-  /// What the family knows it as. Throws Error where it is of another.
+  /// The configuration in the family's own type. Throws Error if it belongs to another family.
   template <class Config>
   const Config& as() const {
     const auto* const held = dynamic_cast<const Held<Config>*>(held_.get());
@@ -44,7 +44,7 @@ class ModelConfig {
     return const_cast<Config&>(std::as_const(*this).template as<Config>());
   }
 
-  // What all families have.
+  // Members of every family's configuration.
   std::int64_t n_layer() const { return held().n_layer(); }
   std::int64_t n_embd() const { return held().n_embd(); }
   std::int64_t vocab_size() const { return held().vocab_size(); }

@@ -1,5 +1,5 @@
 #pragma once
-// What of a model is on this rank: pieces of consecutive units (see
+// The part of a model that this rank holds: pieces of consecutive units (see
 // choir/models/units.hpp).
 #include <cstdint>
 #include <vector>
@@ -16,7 +16,7 @@ class ModelPieces {
     int first_unit = 0, last_unit = 0;
     bool contains(int unit) const { return unit >= first_unit && unit <= last_unit; }
   };
-  /// Cuts a model of `layers` blocks. Ranges are in the order of the model.
+  /// Cuts a model of `layers` blocks. The ranges of the cut are in the order of the model.
   ModelPieces(const ModelCut& cut, std::int64_t layers);
 
   int count() const { return static_cast<int>(pieces_.size()); }
@@ -24,7 +24,7 @@ class ModelPieces {
   bool resident(int unit) const;
   bool has_input() const { return resident(0); }
   bool has_head() const { return resident(units_ - 1); }
-  /// The pieces are all of the model.
+  /// True if the pieces cover the whole model.
   bool whole() const { return whole_; }
 
  private:

@@ -1,14 +1,14 @@
 #pragma once
-// A run that a part of a new model begins with.
+// An earlier run from which a part of a new model takes its parameters.
 #include <string>
 
 namespace choir {
 
 struct StartingPoint {
-  std::string pattern;     ///< of the new model's parameters that are taken from it
-  std::string prefix;      ///< what their names have in front of those in that run, "lm."; or ""
-  std::string checkpoint;  ///< its path
-  std::string deck;        ///< resolved deck of that run, JSON
+  std::string pattern;     ///< selects the parameters of the new model that are taken from the run
+  std::string prefix;      ///< prefix of their names in that run, "lm." for example; or ""
+  std::string checkpoint;  ///< path of the checkpoint
+  std::string deck;        ///< resolved deck of that run as JSON
   std::string vocabulary;  ///< TrainingData::vocabulary_json() of that run, or ""
 };
 

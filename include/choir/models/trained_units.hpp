@@ -1,6 +1,6 @@
 #pragma once
-// How far down backward has to go: to the lowest unit of the model (choir/models/units.hpp) with
-// something to train. What lies below runs forward only, and keeps nothing.
+// The lowest unit of a model (choir/models/units.hpp) that has trainable parameters. Backward stops
+// there; units below it only run forward and save nothing.
 #include <cstddef>
 #include <vector>
 
@@ -11,21 +11,24 @@ namespace choir {
 
 class TrainedUnits {
  public:
-  /// What is added to the parameters from here on belongs to the next unit, 0 first.
+  /// Parameters that are added from here on belong to the next unit; the first is unit 0.
   void begin_unit(const ParameterSet& parameters) { begins_.push_back(parameters.all().size()); }
-  /// After parameters were frozen, those of other stages included. Until then all are trained.
+  /// Call after parameters were frozen, those of other stages included. Until then all count as
+  /// trained.
   void find(const ParameterSet& parameters);
-  /// Backward passes through this unit.
+  /// True if backward passes through this unit.
   bool reach(int unit) const { return unit >= lowest_; }
   int lowest() const { return lowest_; }
-  /// FLOPs of forward and backward, where the costs are those of the forward of each unit: as much
-  /// again for the gradient of what it reads, as far down as backward goes, and for those of its
-  /// weights, as many of them as are trained.
+  /// FLOPs of forward and backward, given the forward costs of each unit. The gradient of a unit's
+  /// input costs as much again, as far down as backward goes. The gradient of its weights costs as
+  /// much again, times the share of them that is trained.
   double flops(const UnitCosts& costs) const;
 
  private:
-  std::vector<std::size_t> begins_;  // of each unit, in ParameterSet::all()
-  std::vector<double> trained_;      // share of the numbers of each unit; empty: all are
+  std::vector<std::size_t>
+      begins_;  // first parameter of each unit, an index into ParameterSet::all()
+  std::vector<double>
+      trained_;  // trained share of each unit's elements; empty: everything is trained
   int lowest_ = 0;
 };
 

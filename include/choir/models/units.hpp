@@ -1,6 +1,6 @@
 #pragma once
-// What a model can be cut between: unit 0 is the input layer (embedding, subsampling), 1 ... L the
-// blocks, L + 1 the head with what stands before it.
+// The units between which a model can be cut: unit 0 is the input layer (embedding, subsampling),
+// units 1 ... L are the blocks, unit L + 1 is the head with the layers directly before it.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -16,17 +16,17 @@ struct UnitRange {
   bool contains(int unit) const { return unit >= first && unit < end(); }
 };
 
-/// How a model is spread over the stages of a pipeline.
+/// The distribution of a model over the stages of a pipeline.
 struct ModelCut {
-  /// What this rank has, in the model's order; a piece may be the input layer or the head alone.
-  /// Empty: one piece with everything.
+  /// The pieces of this rank in the model's order; a piece may be the input layer or the head
+  /// alone. Empty: one piece with everything.
   std::vector<UnitRange> pieces;
-  /// Tied weights: head and embedding keep a copy each, with a gradient of its own, even on one
-  /// rank: sums of gradients then do not depend on where the model is cut.
+  /// Tied weights: head and embedding each keep a copy with a gradient of its own, even on one
+  /// rank, so that sums of gradients do not depend on the cut.
   bool separate_tied = false;
 };
 
-/// What each unit costs, in any one measure, such as FLOPs or seconds for one micro-batch.
+/// The cost of each unit, in any measure, such as FLOPs or seconds for one micro-batch.
 using UnitCosts = std::vector<double>;
 /// The costs of a model whose blocks are alike.
 inline UnitCosts alike(double input, double block, double head, std::int64_t blocks) {

@@ -20,7 +20,7 @@ const std::int32_t* integers(const TensorView& x) {
   return static_cast<const std::int32_t*>(x.data);
 }
 
-/// Codes go in, or come out: there is no loss.
+/// Mode::generate codes or decodes; it has no loss.
 bool is_coding(const Pass& pass) {
   return pass.mode() == Mode::generate;
 }
@@ -83,7 +83,7 @@ Sequence Codec::sequence_of(const ModelBatch& batch, const ContextAxis& context)
           .lengths = integers(batch["frame_lengths"].slice(1, 1))};
 }
 
-// Coding ends before the decoder: codes go through it as they are.
+// Coding ends before the decoder, and codes pass through the remaining pieces unchanged.
 Shape Codec::boundary_shape(const Pass& pass, int unit) const {
   const bool narrow = unit < kCodes || is_coding(pass);
   return {pass.share_rows(), narrow ? config_.numbers() : config_.decoder_width};
@@ -190,7 +190,7 @@ Tensor Codec::losses(Pass& pass, const Tensor& predicted, const Tensor& target,
                 .scale = batch.scale,
                 .device_scale = batch.device_scale(),
                 .write_gradient = pass.training()});
-  pass.save(predicted);  // now their gradient
+  pass.save(predicted);  // they hold their gradient now
   return losses;
 }
 
@@ -204,7 +204,7 @@ Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& ba
                       BucketHooks& hooks) {
   const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   const bool decoding = is_decoding(batch), loses = here.head && !is_coding(pass);
-  // The last stage of a pipeline makes the features again that it compares with.
+  // The last stage of a pipeline computes the target features again.
   Tensor heard;
   if (!decoding && (here.input || (loses && !sound_))) heard = features(pass, batch);
   if (here.input) stream = decoding ? codes(pass, batch) : encode(pass, heard, hooks);

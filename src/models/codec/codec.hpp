@@ -1,6 +1,6 @@
 #pragma once
-// The codec of speech (src/models/codec/codec_config.hpp). Units: 0 features and encoder; 1
-// rounding; 2 the codes become rows of the decoder; 3 the decoder and the loss.
+// The speech codec (src/models/codec/codec_config.hpp). Units: 0 features and encoder; 1 rounding;
+// 2 conversion of codes to rows of the decoder; 3 decoder and loss.
 #include <memory>
 #include <string>
 
@@ -11,18 +11,18 @@
 
 namespace choir {
 
-/// Nothing about a frame depends on others, nor on its padding, and nothing is random.
+/// A frame depends neither on other frames nor on padding, and nothing is random.
 ///
 /// Rounding is discontinuous: a number within a rounding error of a threshold may get another code
 /// in another layout, whose sums over tensor ranks have another order. All ranks that hold the same
-/// rows get them from one sum, bit by bit, so that they always agree with each other; only two
-/// layouts can differ, and only when a number lies within about 1e-15 of a threshold in fp64. Of
-/// the 1e5 that `choir verify` rounds in its steps one does with a probability of 1e-9, and what it
-/// compares is the same in every run. In fp32 such a code is one that noise of 1e-7 could change,
-/// too; thresholds lie where the gradient passes straight through, so training does not see it.
+/// rows get them from one sum, bit by bit, so that they always agree with each other. Only two
+/// layouts can differ, and only if a number lies within about 1e-15 of a threshold in fp64. Among
+/// the 1e5 numbers that `choir verify` rounds in its steps this happens with a probability of 1e-9,
+/// and it compares the same numbers in every run. In fp32 noise of 1e-7 could change such a code,
+/// too. The gradient passes straight through at thresholds, so training is not affected.
 class Codec final : public Model {
  public:
-  /// Buckets: "encoder", "codes", "decoder". DeckError for levels that are none.
+  /// Buckets: "encoder", "codes", "decoder". DeckError for invalid levels.
   Codec(const CodecConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
   const CodecConfig& config() const { return config_; }
@@ -34,10 +34,10 @@ class Codec final : public Model {
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
   Shape boundary_shape(const Pass& pass, int unit) const override;
 
-  /// With the last unit: losses [B*T], of each frame the mean of |difference| over its features, in
-  /// units of ln, or those of WaveformHead::compare(). In Mode::generate of audio: codes [B*T, K]
-  /// i32; of codes: standardised features [T, rows * mels], undone by feature = x deviation + mean,
-  /// or WaveformHead::frames().
+  /// With the last unit, losses [B*T]: for each frame the mean of |difference| over its features,
+  /// in units of ln, or the losses of WaveformHead::compare(). In Mode::generate of audio: codes
+  /// [B*T, K] i32. In Mode::generate of codes: standardised features [T, rows * mels], where
+  /// feature = x deviation + mean, or WaveformHead::frames().
   Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
@@ -45,17 +45,17 @@ class Codec final : public Model {
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;
-  /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
+  /// FLOPs of the forward of one micro-batch, by which units are assigned to stages.
   static UnitCosts unit_costs(const CodecConfig& config, const BatchShape& shape);
 
  private:
-  /// Standardised, [B*T, rows * mels], whole on every rank.
+  /// Standardised features, [B*T, rows * mels], whole on every rank.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
   Tensor encode(Pass& pass, const Tensor& features, BucketHooks& hooks);
   void encode_backward(Pass& pass, const Tensor& d_numbers, BucketHooks& hooks);
   Tensor round(Pass& pass, const Tensor& numbers);
   Tensor round_backward(Pass& pass, const Tensor& d_codes);
-  /// The rows of code indices, [B*T, numbers].
+  /// The rows that belong to code indices, [B*T, numbers].
   Tensor codes(Pass& pass, const ModelBatch& batch) const;
   Tensor widen(Pass& pass, const Tensor& codes, BucketHooks& hooks);
   Tensor widen_backward(Pass& pass, Tensor d_rows, BucketHooks& hooks);
@@ -69,7 +69,7 @@ class Codec final : public Model {
   ops::FsqLevels levels_;
   std::unique_ptr<TwoLayers> encoder_, decoder_;
   std::unique_ptr<Linear> codes_;
-  std::unique_ptr<WaveformHead> sound_;  ///< nullptr: features are compared
+  std::unique_ptr<WaveformHead> sound_;  ///< nullptr: the loss compares features
   int encoder_bucket_ = -1, decoder_bucket_ = -1;
   TensorView mel_tables_;
 };

@@ -12,8 +12,8 @@
 namespace choir {
 namespace {
 
-/// Frames of a pass. All passes have one shape, so that a frame meets the same kernels wherever it
-/// is in a recording.
+/// Frames of a pass. All passes have one shape, so that the same kernels compute a frame wherever
+/// it is in a recording.
 constexpr std::int64_t kPassFrames = 32;
 
 std::string text_of(const CodecConfig& c) {
@@ -47,11 +47,12 @@ void require_whole(const ModelInstance& instance) {
   const Layout& layout = instance.mesh().layout();
   if (layout.size(Axis::tensor) > 1 || layout.size(Axis::pipeline) > 1 ||
       instance.storage().sharding().values_sharded())
-    throw DeckError("a codec that is divided among ranks codes no recordings",
+    throw DeckError("a codec that is divided among ranks cannot code recordings",
                     "use it with parallel.tensor, parallel.pipeline and parallel.zero of 1, 1, 0");
   if (size_of(options.precision.compute) < 4)
-    throw DeckError("codes are made in fp32 or fp64: 16 bits move numbers to other levels",
-                    "use --precision fp32");
+    throw DeckError(
+        "codes are computed in fp32 or fp64: 16 bits would round numbers to other levels",
+        "use --precision fp32");
 }
 
 }  // namespace
@@ -66,13 +67,13 @@ struct CodecCoder::Parts {
         codes(static_cast<std::size_t>(kPassFrames * config.codebooks)) {}
 
   bool computes() const { return instance.device().kind() != DeviceKind::null; }
-  /// Samples of the frames beside those of a pass.
+  /// Samples of the border on one side of a pass.
   std::int64_t border_samples() const { return border * config.frame_samples(); }
 
   ModelInstance& instance;
   CodecConfig config;
-  std::int64_t border;  ///< frames on both sides of a pass that are heard, and whose codes are not
-                        ///< used
+  std::int64_t border;  ///< frames on both sides of a pass that are read but whose codes
+                        ///< are discarded
   HostBatch audio;
   std::vector<std::int32_t> codes;
   std::vector<std::byte> result;
@@ -105,7 +106,7 @@ std::int64_t CodecCoder::codebooks() const {
 std::int64_t CodecCoder::codes_per_book() const {
   return parts_->config.vocab_size;
 }
-// The last row of a frame is centred a hop before its end.
+// The centre of the last row of a frame is one hop before its end.
 std::int64_t CodecCoder::samples_ahead() const {
   return std::max<std::int64_t>(0, (mel().window + 1) / 2 - mel().hop);
 }
@@ -135,7 +136,7 @@ std::vector<float> CodecCoder::decode(std::span<const std::int32_t> codes, std::
       throw DataError(
           fmt::format("frame {} has code {}, of {}", static_cast<std::int64_t>(i) / c.codebooks,
                       codes[i], c.vocab_size),
-          "these are codes of another codec, or control codes that nobody left out");
+          "the codes belong to another codec, or control codes were not removed");
   const std::int64_t width = c.makes_sound() ? c.rows * c.mel.fft : c.features();
   std::vector<float> decoded(static_cast<std::size_t>(frames * width));
   const auto mean = static_cast<float>(c.makes_sound() ? 0 : c.mel.mean);
@@ -159,7 +160,7 @@ std::vector<float> CodecCoder::decode(std::span<const std::int32_t> codes, std::
   return decoded;
 }
 
-// Before the recording there is silence.
+// Silence precedes the recording.
 CodecCoder::Stream::Stream(CodecCoder& coder)
     : coder_(&coder), held_(static_cast<std::size_t>(coder.parts_->border_samples())) {}
 
@@ -192,7 +193,7 @@ std::vector<std::int32_t> CodecCoder::Stream::finish() {
   }
 }
 
-/// Codes of the next frames; behind what is held there is silence.
+/// Appends the codes of the next frames. Silence follows the samples in `held_`.
 void CodecCoder::Stream::code(std::int64_t frames, std::vector<std::int32_t>& to) {
   Parts& parts = *coder_->parts_;
   const ModelBatch& batch = parts.audio.batch;

@@ -1,6 +1,6 @@
 #pragma once
-// A codec of speech (model.type = "codec"), as numbers: log-mel rows of a frame, squashed to a few
-// numbers, rounded (choir/ops/fsq.hpp), and the rows again.
+// The configuration of a speech codec (model.type = "codec"): the log-mel rows of a frame are
+// compressed to a few numbers, rounded (choir/ops/fsq.hpp) and decoded to rows again.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,27 +19,27 @@ struct WaveformLoss {
   friend bool operator==(const WaveformLoss&, const WaveformLoss&) = default;
 };
 
-/// Transforms of a loss that compares sound: "256,512,1024". DeckError, with the name of the key,
-/// for what are none.
+/// Parses the transform lengths of a loss that compares sound: "256,512,1024". The DeckError for
+/// invalid text names the key.
 std::vector<std::int64_t> parse_resolutions(const std::string& text, const std::string& key);
 
-/// Features are neither emphasised nor dithered nor normalised by their utterance: a frame is a
-/// function of its own samples, and a vocoder wants its loudness. They are standardised by two
-/// constants, which are those of the mel spectra of speech with this guard: an affine map that
-/// learns would only repeat what the first layer can do, and a codec would carry its statistics.
+/// Features are neither emphasised nor dithered nor normalised by utterance: a frame is a function
+/// of its own samples, and a vocoder needs its loudness. Two constants standardise them, those of
+/// the mel spectra of speech with this guard: a learned affine map would only repeat what the first
+/// layer can do, and a codec would have to store its statistics.
 struct CodecConfig {
-  std::int64_t rows = 8;             ///< of features in a frame
+  std::int64_t rows = 8;             ///< rows of features in a frame
   std::int64_t encoder_width = 192;  ///< hidden layer of the encoder
   std::int64_t decoder_width = 384;  ///< both hidden layers of the decoder
   std::int64_t codebooks = 4;        ///< K
-  std::string levels = "8,5,5,5";    ///< of the numbers of a codebook
-  std::string head = "mel";          ///< what the decoder makes: "mel" rows, or sound ("istft")
-  std::string resolutions = "256,512,1024";  ///< that sound is compared in
+  std::string levels = "8,5,5,5";    ///< levels of the numbers of a codebook
+  std::string head = "mel";          ///< output of the decoder: "mel" rows, or sound ("istft")
+  std::string resolutions = "256,512,1024";  ///< transforms of the loss of sound
   WaveformLoss loss;
   ops::MelOptions mel{.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3};
 
-  // ModelConfig asks for these of the whole model; complete() sets what follows.
-  std::int64_t n_layer = 2;  ///< between the encoder and the decoder: rounding, rows of codes
+  // ModelConfig reads these of the whole model; complete() sets the derived ones.
+  std::int64_t n_layer = 2;  ///< units between encoder and decoder: rounding, rows of codes
   std::int64_t n_embd = 384;
   std::int64_t vocab_size = 1000;
   Recompute recompute = Recompute::none;
@@ -53,12 +53,12 @@ struct CodecConfig {
   std::vector<std::int64_t> transforms() const {
     return parse_resolutions(resolutions, "model.resolutions");
   }
-  std::int64_t features() const { return rows * mel.mels; }  ///< of a frame
-  /// What the decoder makes of a frame: features, or magnitude and phase of each bin.
+  std::int64_t features() const { return rows * mel.mels; }  ///< per frame
+  /// Decoder outputs per frame: features, or magnitude and phase of each bin.
   std::int64_t outputs() const { return makes_sound() ? rows * (mel.fft + 2) : features(); }
-  std::int64_t numbers() const { return codebooks * fsq().count; }  ///< that are rounded
+  std::int64_t numbers() const { return codebooks * fsq().count; }  ///< rounded numbers per frame
   std::int64_t frame_samples() const { return rows * mel.hop; }
-  /// Frames of so many samples: what the last one lacks is silence.
+  /// Frames of a number of samples; the last one is filled up with silence.
   std::int64_t frames(std::int64_t samples) const {
     return (samples + frame_samples() - 1) / frame_samples();
   }
@@ -66,15 +66,14 @@ struct CodecConfig {
 
 const ModelFamily& family_of(const CodecConfig& config);
 
-/// The fields of a micro-batch of speech [B, S], whose rows are padded with zeros:
+/// The fields of a micro-batch of speech [B, S], whose rows are padded with zeros, without memory:
 ///   "audio"         [B, S] 16-bit PCM
 ///   "audio_lengths" [B] i32, samples; 0: a row of padding
-///   "frame_lengths" [2, B] i32 that count: rows of features, whole frames of them; then frames
-/// Without memory.
+///   "frame_lengths" [2, B] i32, numbers without padding: rows of features, then frames of them
 ModelBatch codec_fields(const BatchShape& shape);
-/// Writes "frame_lengths" as "audio_lengths" say.
+/// Computes "frame_lengths" from "audio_lengths".
 void set_frame_lengths(const CodecConfig& config, ModelBatch& batch);
-/// The only field of one to be decoded: "codes" [T K] i32 of one recording.
+/// The batch of codes to decode. Its only field is "codes", [T K] i32 of one recording.
 ModelBatch code_fields(const TensorView& codes, std::int64_t frames);
 
 }  // namespace choir

@@ -19,7 +19,7 @@ CodecTrainingData::CodecTrainingData(const Deck& deck, const BatchSizes& batch, 
   if (!has_validation()) warn_without_validation(mesh, log);
 }
 
-// By counts: hours of audio are too much to be read for it.
+// Identified by counts: hours of audio are too much to read for it.
 std::string CodecTrainingData::contents() const {
   return std::string("speech") + counts_of(*data_, "utterances");
 }
@@ -30,7 +30,7 @@ void CodecTrainingData::start_training(const Sharding& sharding, std::int64_t pe
   data_->start_training(steps_.order(sharding, per_rank));
 }
 
-// What sums of losses are divided by: frames of all ranks, without padding.
+// The divisor of the sums of losses: frames of all ranks, without padding.
 StepContent CodecTrainingData::content(std::int64_t step, const Model& model) {
   return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
     std::int64_t samples = 0, frames = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Packed speech for codecs: what is said in it does not matter.
+// Packed speech as training data of codecs; transcripts are not read.
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,10 +43,10 @@ class CodecTrainingData final : public TrainingData {
   BatchSizes batch_;
   Mesh& mesh_;
   Logger& log_;
-  std::size_t terms_;  // of the loss, all with the same targets
+  std::size_t terms_;  // terms of the loss, all with the same targets
   std::unique_ptr<SpeechDataset> data_;
   PlannedSteps steps_;
-  std::vector<std::int64_t> drawn_;  // utterances of each source
+  std::vector<std::int64_t> drawn_;  // utterances drawn from each source
   std::vector<std::int32_t> lengths_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The family model.type = "codec": speech as a few small integers a frame, and back.
+// The family model.type = "codec": a few small integers per frame of speech, and speech from them.
 #include "choir/models/family.hpp"
 #include "src/models/codec/codec.hpp"
 #include "src/models/codec/codec_settings.hpp"
@@ -20,12 +20,12 @@ class CodecFamily final : public FamilyOf<CodecSettings, CodecConfig, Codec> {
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;
   ModelConfig model(const Deck& deck) const override;
-  /// Codes of a codebook, which follow from model.levels; the data have none.
+  /// Codes per codebook, which follow from model.levels; the data have no vocabulary.
   std::int64_t& vocab_size(Deck& deck) const override;
   std::string vocab_size_key() const override { return "model.levels"; }
   bool fixed_shape() const override { return false; }
 
-  /// "loss" of features, or of sound those of WaveformHead::compare().
+  /// The single term "loss" of features, or the terms of WaveformHead::compare() of sound.
   std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   bool shares_positions() const override { return false; }

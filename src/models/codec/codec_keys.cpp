@@ -1,4 +1,4 @@
-// CodecFamily: the keys that the deck has for it, and what is wrong with their values together.
+// CodecFamily: its keys in the deck, and the checks of their values with each other.
 #include <fmt/core.h>
 
 #include "choir/deck/nearest_legal.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kWidestCodec = 1 << 20;
 
-/// "" for a value that `parse` takes, else what is wrong with it.
+/// Returns "" for a value that `parse` accepts, else the problem with it.
 template <class F>
 std::string complaint(const F& parse) {
   try {
@@ -25,13 +25,14 @@ void add_sound_keys(KeyTable<CodecSettings>& table) {
   auto model = table.section("model", &CodecSettings::model);
   model
       .add("head", &CodecConfig::head, "",
-           "Codec: what the decoder makes: rows of log-mel features, whose phases are looked for "
-           "afterwards (Griffin-Lim), or spectra with phases, whose inverse transforms are sound.")
+           "Output of the decoder (codec models): rows of log-mel features, whose phases are "
+           "estimated afterwards (Griffin-Lim), or spectra with phases, whose inverse transforms "
+           "are sound.")
       .one_of({"mel", "istft"});
   model
       .add("resolutions", &CodecConfig::resolutions, "samples",
-           "Codec with head = istft: transforms in which its sound is compared with what was "
-           "said, each a quarter of its length after the other.")
+           "Transforms in which the loss compares generated with recorded sound (codec models with "
+           "head = istft). Each overlaps the next by three quarters.")
       .checked("multiples of 4, \"256,512,1024\"", [](const KeyValue& value) {
         return complaint(
             [&] { parse_resolutions(std::get<std::string>(value), "model.resolutions"); });
@@ -39,55 +40,70 @@ void add_sound_keys(KeyTable<CodecSettings>& table) {
   auto loss = table.section<WaveformLoss>(
       "model.loss", [](CodecSettings& all) -> WaveformLoss& { return all.model.loss; });
   loss.add("mel", &WaveformLoss::mel, "",
-           "Codec with head = istft: weight of the difference of ln of mel powers.")
+           "Weight of the difference of logarithms of mel powers (codec models with head = istft).")
       .at_least(0);
   loss.add("stft", &WaveformLoss::stft, "",
-           "Codec with head = istft: weight of the difference of ln of magnitudes.")
+           "Weight of the difference of logarithms of magnitudes (codec models with head = istft).")
       .at_least(0);
   loss.add("convergence", &WaveformLoss::convergence, "",
-           "Codec with head = istft: weight of the relative difference of magnitudes.")
+           "Weight of the relative difference of magnitudes (codec models with head = istft).")
       .at_least(0);
 }
 
 void add_codec_keys(KeyTable<CodecSettings>& table) {
   using Part = CodecConfig;
   auto model = table.section("model", &CodecSettings::model);
-  model.add("encoder_width", &Part::encoder_width, "", "Codec: hidden layer of the encoder.")
+  model
+      .add("encoder_width", &Part::encoder_width, "",
+           "Width of the hidden layer of the encoder (codec models).")
       .at_least(1)
       .at_most(kWidestCodec);
-  model.add("decoder_width", &Part::decoder_width, "", "Codec: hidden layers of the decoder.")
+  model
+      .add("decoder_width", &Part::decoder_width, "",
+           "Width of the hidden layers of the decoder (codec models).")
       .at_least(1)
       .at_most(kWidestCodec);
-  model.add("codebooks", &Part::codebooks, "", "Codec: codes of a frame.").at_least(1).at_most(64);
+  model.add("codebooks", &Part::codebooks, "", "Codes per frame (codec models).")
+      .at_least(1)
+      .at_most(64);
   model
       .add("levels", &Part::levels, "",
-           "Codec: to how many levels each number of a codebook is rounded; a codebook has as many "
-           "codes as their product.")
+           "Number of levels to which each number of a codebook is rounded (codec models). A "
+           "codebook has as many codes as the product of its levels.")
       .checked("numbers from 2 on, \"8,5,5,5\"", [](const KeyValue& value) {
         return complaint(
             [&] { ops::FsqLevels::parse(std::get<std::string>(value), "model.levels"); });
       });
-  model.add("rows", &Part::rows, "", "Codec: of features in a frame.").at_least(1).at_most(256);
+  model.add("rows", &Part::rows, "", "Rows of features per frame (codec models).")
+      .at_least(1)
+      .at_most(256);
   add_sound_keys(table);
   using Mel = ops::MelOptions;
   auto mel = table.section<Mel>("model", [](CodecSettings& all) -> Mel& { return all.model.mel; });
-  mel.add("mels", &Mel::mels, "bins", "Speech: of the log-mel features.").at_least(1).at_most(1024);
-  mel.add("sample_rate", &Mel::sample_rate, "Hz", "Speech: of the audio.")
+  mel.add("mels", &Mel::mels, "bins", "Mel bins of the features (speech models).")
+      .at_least(1)
+      .at_most(1024);
+  mel.add("sample_rate", &Mel::sample_rate, "Hz", "Sample rate of the audio (speech models).")
       .at_least(1000)
       .at_most(192000);
-  mel.add("window", &Mel::window, "samples", "Speech: symmetric Hann window.")
+  mel.add("window", &Mel::window, "samples", "Length of the symmetric Hann window (speech models).")
       .at_least(2)
       .at_most(65536);
-  mel.add("hop", &Mel::hop, "samples", "Speech: between frames.").at_least(1).at_most(65536);
-  mel.add("fft", &Mel::fft, "samples", "Speech: length of the transform.")
+  mel.add("hop", &Mel::hop, "samples", "Distance between feature frames (speech models).")
+      .at_least(1)
+      .at_most(65536);
+  mel.add("fft", &Mel::fft, "samples", "Length of the Fourier transform (speech models).")
       .at_least(2)
       .at_most(65536);
-  mel.add("mel_high", &Mel::high, "Hz", "Speech: upper edge of the filters. 0: sample_rate / 2.")
+  mel.add("mel_high", &Mel::high, "Hz",
+          "Upper edge of the mel filters (speech models). 0: sample_rate / 2.")
       .at_least(0);
-  mel.add("log_guard", &Mel::guard, "", "Codec: added to powers before their logarithm.").above(0);
-  mel.add("feature_mean", &Mel::mean, "", "Codec: of logarithms, taken from features.");
+  mel.add("log_guard", &Mel::guard, "",
+          "Constant added to powers before their logarithm (codec models).")
+      .above(0);
+  mel.add("feature_mean", &Mel::mean, "", "Mean subtracted from the logarithms (codec models).");
   mel.add("feature_deviation", &Mel::deviation, "",
-          "Codec: of logarithms, which features are divided by.")
+          "Deviation by which the logarithms are divided (codec models).")
       .above(0);
 }
 
@@ -104,7 +120,7 @@ const KeySet& CodecFamily::keys() const {
   return kTable;
 }
 
-// Levels that are none are refused where their key is read.
+// Invalid levels are refused where their key is read.
 void CodecFamily::derive(Deck& deck) const {
   CodecConfig& model = deck.families.of<CodecSettings>().model;
   try {
@@ -144,7 +160,7 @@ std::vector<KeyProblem> CodecFamily::check_tensor_size(const ModelConfig& config
 
 namespace {
 
-/// Keys of a head that there is not, and transforms that do not fit into frames.
+/// Problems of keys of a head that is not used, and of transforms that do not fit into frames.
 std::vector<KeyProblem> check_sound(const CodecConfig& c) {
   const CodecConfig usual;
   std::vector<KeyProblem> problems;

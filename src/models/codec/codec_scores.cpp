@@ -103,8 +103,8 @@ class CodecScoring {
         coded_(instance),
         all_walk_(instance.storage().sharding().values_sharded()),
         terms_(instance.loss_terms().size()),
-        // A place for each micro-batch and term, zero on the other ranks: the order of summation is
-        // that of the micro-batches.
+        // Each micro-batch and term has an entry, which is zero on the other ranks: sums are taken
+        // in the order of the micro-batches.
         losses_(
             static_cast<std::size_t>(data.eval_calls(set) * mesh_.host_along(Axis::data).size()) *
             terms_),
@@ -119,7 +119,7 @@ class CodecScoring {
     for (std::int64_t call = 0; call < calls; ++call) {
       if (progress != nullptr) progress->at(call, calls);
       const SpeechBatch& batch = data_.eval_batch(set_, call);
-      // Without a batch of its own a rank still shows the others its part of the parameters.
+      // A rank without a batch of its own still provides its part of the parameters to the others.
       if (batch.rows.empty() && !all_walk_) continue;
       const ModelBatch fields = codec_batch(config_, batch, lengths_);
       coded_.run(fields);
@@ -134,7 +134,7 @@ class CodecScoring {
   }
 
  private:
-  /// One of the ranks that have the codes of a micro-batch counts them.
+  /// True on the one rank that counts the codes of a micro-batch, among those that have them.
   bool counts_here() const {
     Communicator& stages = mesh_.host_along(Axis::pipeline);
     return stages.rank() == stages.size() - 1 && mesh_.coordinates()[Axis::tensor] == 0;
@@ -173,7 +173,7 @@ class CodecScoring {
   CodecConfig config_;
   CodedFrames coded_;
   bool all_walk_;
-  std::size_t terms_;  // of the loss
+  std::size_t terms_;  // terms of the loss
   std::vector<double> losses_;
   std::vector<std::int32_t> lengths_;
   std::int64_t frames_ = 0, samples_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// How well a codec tells what it heard: the distance of mel spectra over validation sets, and how
-// much its codes say.
+// Quality of a codec on validation sets: the distance of mel spectra, and the information content
+// of its codes.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,15 +14,16 @@
 
 namespace choir {
 
-/// What a codec makes of a micro-batch: the sums of the losses of its frames, and their codes.
+/// The results of a codec for one micro-batch: the sums of the losses of its frames, and their
+/// codes.
 class CodedFrames {
  public:
   explicit CodedFrames(ModelInstance& instance) : instance_(instance) {}
-  /// Collective as ModelInstance::forward(); the batch is in host memory. Codes are on the last
-  /// stage alone.
+  /// Collective like ModelInstance::forward(); the batch is in host memory. Only the last stage has
+  /// codes.
   void run(const ModelBatch& batch);
   const ByTerm& loss_sums() const { return loss_sums_; }
-  /// [B*T, K], frames of padding too; empty on other stages.
+  /// [B*T, K], frames of padding included; empty on other stages.
   std::span<const std::int32_t> codes() const { return codes_; }
 
  private:
@@ -31,21 +32,21 @@ class CodedFrames {
   std::vector<std::int32_t> codes_;
 };
 
-/// How often each code of each codebook was used.
+/// The number of uses of each code of each codebook.
 class CodeCounts {
  public:
   CodeCounts(std::int64_t books, std::int64_t codes)
       : codes_(codes), counts_(static_cast<std::size_t>(books * codes)) {}
-  /// A frame [K].
+  /// Counts the codes of a frame [K].
   void add(std::span<const std::int32_t> frame);
   std::vector<std::int64_t>& counts() { return counts_; }
   CodeCounts& operator+=(const CodeCounts& other);
   std::int64_t books() const { return std::ssize(counts_) / codes_; }
-  /// Bits of a code of this codebook: -sum p log2 p.
+  /// Bits per code of this codebook: -sum p log2 p.
   double entropy(std::int64_t book) const;
-  /// Share of the codes that were used at all.
+  /// Share of the codes that were used at least once.
   double used(std::int64_t book) const;
-  /// The means over codebooks.
+  /// The means over all codebooks.
   double entropy() const;
   double used() const;
 
@@ -62,11 +63,11 @@ struct CodecSetScores {
   std::string name;
   CodeCounts codes;
   std::vector<LossTerm> terms;
-  ByTerm losses;  ///< sums; the first one is of mel powers
+  ByTerm losses;  ///< sums; the first one is that of mel powers
   std::int64_t frames = 0;
   double audio_seconds = 0, seconds = 0;
 
-  /// A difference of ln of powers in decibels: 10 / ln 10 times as much.
+  /// The difference of ln of powers in decibels, which is 10 / ln 10 times as large.
   double decibels() const {
     return 4.342944819032518 * losses.first() / static_cast<double>(frames);
   }
@@ -74,17 +75,18 @@ struct CodecSetScores {
   std::string to_string() const;
 };
 
-/// Collective over the mesh of the instance, the same on every rank: in the same micro-batches on
-/// any number of ranks, and the order of sums is theirs.
+/// Collective over the mesh of the instance, with the same result on every rank. Micro-batches and
+/// the order of sums do not depend on the number of ranks.
 std::vector<CodecSetScores> score_codec(ModelInstance& instance, SpeechDataset& data,
                                         ProgressLine* progress);
 
-/// All together under the name "" first, then, where there are several, each; the same for people.
+/// The scores of all sets together, named "", then, if there are several, those of each set; and
+/// the same as lines for users.
 std::vector<Validation> validations_of(const std::vector<CodecSetScores>& sets);
 std::vector<std::string> lines_of(const std::vector<CodecSetScores>& sets);
 
-/// A batch as the engine takes it: the same host memory, with lengths in frames, which are written
-/// to `lengths`.
+/// A batch in the engine's form: the same host memory, and lengths in frames, which are written to
+/// `lengths`.
 ModelBatch codec_batch(const CodecConfig& config, const SpeechBatch& batch,
                        std::vector<std::int32_t>& lengths);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a deck says to codecs.
+// The deck keys of codecs.
 #include "choir/deck/deck.hpp"
 #include "choir/models/fastconformer/speech_settings.hpp"
 #include "src/models/codec/codec_config.hpp"
@@ -15,7 +15,8 @@ inline const CodecSettings& codec_settings(const Deck& deck) {
   return deck.families.of<CodecSettings>();
 }
 
-/// What codecs ask of packed speech: lengths in rows of features, which any transcript fits.
+/// The requirements of codecs on packed speech: lengths in rows of features, which fit any
+/// transcript.
 inline SpeechRequest codec_request(const Deck& deck) {
   const CodecSettings& settings = codec_settings(deck);
   return {.data = &settings.data,

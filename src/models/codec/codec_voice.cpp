@@ -58,7 +58,7 @@ std::int64_t CodeSpeaker::delay() const {
 
 std::vector<std::int16_t> speak_codes(CodecCoder& coder, std::span<const std::int32_t> codes,
                                       std::int64_t frames) {
-  // A minute at a time: features take fifty times the room of their codes.
+  // A minute at a time: features take fifty times the memory of their codes.
   constexpr std::int64_t kFrames = 750;
   DecodedSound decoded = sound_of(coder, kLookAheadOfRecordings);
   std::vector<std::int16_t> sound;
@@ -78,7 +78,7 @@ std::vector<std::int16_t> speak_codes(CodecCoder& coder, std::span<const std::in
 
 namespace {
 
-/// ln of the powers of bands, as the codec hears them, [rows, mels] of whole frames.
+/// ln of the band powers, [rows, mels] of whole frames, as the codec computes them.
 std::vector<float> features_of(const ops::MelOptions& mel, std::span<const std::int16_t> audio,
                                std::int64_t rows) {
   CpuDevice device;

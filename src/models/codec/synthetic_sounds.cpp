@@ -6,7 +6,7 @@
 namespace choir {
 namespace {
 
-/// Rows, and frames of the longest.
+/// Rows of a micro-batch, and frames of the longest.
 struct SoundKind {
   std::int64_t rows, frames;
 };

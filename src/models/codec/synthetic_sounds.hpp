@@ -1,5 +1,5 @@
 #pragma once
-// Sounds that nobody made: for `choir verify`.
+// Random sounds for `choir verify`.
 #include <memory>
 #include <vector>
 
@@ -10,8 +10,9 @@
 
 namespace choir {
 
-/// Micro-batches of three shapes as functions of their index: noise of different loudness, lengths
-/// that are no whole frames, and some that are shorter than the others of their batch by frames.
+/// Micro-batches of three shapes as functions of their index: noise of different loudness, with
+/// lengths that are not whole frames, some of them shorter by several frames than others in the
+/// batch.
 class SyntheticSounds final : public SyntheticBatches {
  public:
   SyntheticSounds(std::uint64_t seed, const CodecConfig& config);
@@ -24,7 +25,7 @@ class SyntheticSounds final : public SyntheticBatches {
   double audio_seconds(std::int64_t index) const override;
 
  private:
-  /// Which of the shapes a micro-batch has.
+  /// Index of the shape of a micro-batch.
   std::size_t kind(std::int64_t index) const;
   BatchShape shape_of_kind(std::size_t kind) const;
   /// Samples of a row.

@@ -1,6 +1,6 @@
 #pragma once
-// output(gelu(input(x))) with three widths of its own: what a codec is made of. Over the tensor
-// axis the hidden width is divided (see choir/nn/axes/tensor_axis.hpp).
+// output(gelu(input(x))), with three independent widths: the building block of a codec. The hidden
+// width is divided over the tensor axis (see choir/nn/axes/tensor_axis.hpp).
 #include <string>
 
 #include "choir/nn/layers/linear.hpp"
@@ -16,15 +16,15 @@ class TwoLayers {
   };
   /// Registers `name`.input [hidden, inputs] and `name`.output [outputs, hidden] in the current
   /// bucket. Weights are normal with deviation 1 / sqrt(inputs of the layer), so that numbers of
-  /// unit size stay of that size.
+  /// unit size keep that size.
   TwoLayers(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// x [N, inputs] -> [N, outputs], both as this rank has them.
+  /// x [N, inputs] -> [N, outputs], both as distributed on this rank.
   Tensor forward(Pass& pass, const Tensor& x);
   Tensor backward(Pass& pass, const Tensor& d_y);
 
  private:
-  /// gelu(input(x)); with `keep` x and what the activation read are saved.
+  /// Returns gelu(input(x)) and saves the input of the activation.
   Tensor hidden(Pass& pass, const Tensor& x);
 
   Recompute recompute_;

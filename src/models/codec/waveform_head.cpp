@@ -18,13 +18,13 @@ namespace {
 
 enum WaveformTerm : std::size_t { kMelTerm, kStftTerm, kConvergenceTerm, kWaveformTerms };
 
-constexpr double kMagnitudeGuard = 1e-5;  // of powers, as NeMo's STFT loss has it
+constexpr double kMagnitudeGuard = 1e-5;  // added to powers, as in NeMo's STFT loss
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-/// Symmetric, and nowhere 0.
+/// A symmetric sin^2 window without zeros.
 std::vector<double> sine_square(std::int64_t points) {
   std::vector<double> window;
   for (std::int64_t n = 0; n < points; ++n) {
@@ -36,7 +36,7 @@ std::vector<double> sine_square(std::int64_t points) {
   return window;
 }
 
-/// Row k: window[n] cos(2 pi k (n - middle) / points); row bins + k: the same of -sin.
+/// Row k: window[n] cos(2 pi k (n - middle) / points); row bins + k: the same with -sin.
 std::vector<double> transform_matrix(std::span<const double> window, std::int64_t points,
                                      std::int64_t middle) {
   const std::int64_t bins = points / 2 + 1, frame = std::ssize(window);
@@ -51,7 +51,7 @@ std::vector<double> transform_matrix(std::span<const double> window, std::int64_
   return matrix;
 }
 
-/// The inverse of spectra around the middles of frames, for windows that are `hop` apart.
+/// The inverse transform of spectra around the middles of frames, for windows `hop` apart.
 std::vector<double> inverse_matrix(std::int64_t points, std::int64_t hop) {
   const std::vector<double> window = sine_square(points);
   std::vector<double> dual = window;
@@ -61,7 +61,7 @@ std::vector<double> inverse_matrix(std::int64_t points, std::int64_t hop) {
     dual[at(n)] /= sum * static_cast<double>(points);
   }
   std::vector<double> matrix = transform_matrix(dual, points, points / 2);
-  // The bins between the first and the last stand for their mirror images, too.
+  // The bins between the first and the last also represent their mirror images.
   for (std::int64_t row = 0; row < points + 2; ++row)
     for (std::int64_t n = 0; row % (points / 2 + 1) % (points / 2) != 0 && n < points; ++n)
       matrix[at(row * points + n)] *= 2;
@@ -94,7 +94,7 @@ std::vector<std::int64_t> parse_resolutions(const std::string& text, const std::
   return list;
 }
 
-// Filters of unit area take about fft / sample_rate of the power of their bins.
+// Filters of unit area pass about fft / sample_rate of the power of their bins.
 WaveformHead::WaveformHead(const CodecConfig& config)
     : config_(config),
       polar_{.gain = config.mel.deviation / 2,
@@ -306,7 +306,7 @@ WaveformHead::Compared WaveformHead::compare(Pass& pass, const Tensor& rows,
   return result;
 }
 
-// What is compared with has no gradient, so a third of a training's three products.
+// The target has no gradient, so it costs a third of the three products of training.
 double WaveformHead::flops(const CodecConfig& config) {
   const auto product = [&](std::int64_t points, std::int64_t frame, std::int64_t hop) {
     return 2 * static_cast<double>((points + 2) * frame * (config.frame_samples() / hop));

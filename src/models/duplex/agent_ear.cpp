@@ -15,13 +15,13 @@ namespace {
 
 void require_codec(const CodecCoder& coder, const CodecDescription& codes, const WholeModel& run) {
   if (coder.hash() == codes.hash) return;
-  throw DataError(fmt::format("eval.codec: the dialogues have the codes of codec {:016x}; {} is "
+  throw DataError(fmt::format("eval.codec: the dialogues have codes of codec {:016x}, but {} is "
                               "codec {:016x}",
                               codes.hash, run.path(), coder.hash()),
                   "name the run whose codes `choir prepare codes` made for them");
 }
 
-/// The arena for recordings of so many samples at once.
+/// The arena for recordings of this number of samples in one pass.
 std::size_t plan_hearing(const WholeModel& run, std::int64_t samples) {
   const auto& config = run.options().model.as<FastConformerConfig>();
   const double seconds = static_cast<double>(samples) / config.mel.sample_rate;
@@ -30,8 +30,8 @@ std::size_t plan_hearing(const WholeModel& run, std::int64_t samples) {
       {.window_seconds = seconds + config.seconds_per_frame(), .batch = 1}, HUGE_VAL, nullptr);
   if (config.frames(samples) > plan.windows.frames)
     throw DeckError(
-        fmt::format("eval.recogniser: a dialogue of {:.0f} s, and {} hears at most {:.0f} s at "
-                    "once",
+        fmt::format("eval.recogniser: a dialogue has {:.0f} s, but {} transcribes at most {:.0f} s "
+                    "at once",
                     seconds, run.path(),
                     static_cast<double>(plan.windows.frames) * config.seconds_per_frame()),
         "leave eval.recogniser and eval.codec out, or cut the dialogues");

@@ -1,6 +1,6 @@
 #pragma once
-// What can be understood of an agent: its codes become sound by a codec, and the sound words by a
-// recogniser, both of other runs and in host memory.
+// The words of an agent: a codec converts its codes to sound, and a recogniser the sound to words.
+// Both come from other runs and compute in host memory.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,14 +20,14 @@ class AgentEar {
   struct Runs {
     std::string codec, recogniser;  ///< eval.codec and eval.recogniser
   };
-  /// Collective over `world`. `codes`: of the codec that the dialogues were coded with, at most
-  /// `frames` in one. Throws on all ranks: DeckError (runs of other families, of other sample
-  /// rates, dialogues longer than the recogniser can hear), DataError (another codec than that of
-  /// the dialogues, a recogniser without units of text), StorageError.
+  /// Collective over `world`. `codes`: the codec of the dialogues, which have at most `frames`
+  /// frames. Throws on all ranks: DeckError (runs of other families or sample rates, dialogues
+  /// longer than the recogniser can transcribe), DataError (another codec than that of the
+  /// dialogues, a recogniser without text units), StorageError.
   AgentEar(const Runs& runs, const CodecDescription& codes, std::int64_t frames,
            Communicator& world);
 
-  /// Local. Of `codes` [T, K], where those of control are silence.
+  /// Local. Transcribes `codes` [T, K], where control codes are silence.
   std::string words(std::span<const std::int32_t> codes);
 
  private:

@@ -22,7 +22,7 @@ std::byte* element(const TensorView& of, std::int64_t at) {
   return static_cast<std::byte*>(of.data) + static_cast<std::size_t>(at) * size_of(of.dtype);
 }
 
-/// Columns [first, first + count) of integers [N, columns], as integers [N * count].
+/// Copies columns [first, first + count) of integers [N, columns] to integers [N * count].
 Tensor integer_columns(Pass& pass, const TensorView& from, std::int64_t columns, std::int64_t first,
                        std::int64_t count) {
   const std::int64_t rows = from.count() / columns;
@@ -77,7 +77,7 @@ void CodeEmbedding::backward(Pass& pass, const TensorView& codes, const Tensor& 
   pass.gradients_ready(hooks, table_->bucket);
 }
 
-// Those who are not the speaker add nothing: the sum over copies is that of one.
+// Only the speaker adds: the sum over copies then equals that of one.
 void CodeEmbedding::gradient(Pass& pass, void* self, const Tensor& codes, const Tensor& d_rows) {
   const auto& of = *static_cast<const CodeEmbedding*>(self);
   const std::int64_t rows = d_rows.shape.rows(), width = d_rows.shape.back();
@@ -112,7 +112,7 @@ Tensor CodeHead::forward(Pass& pass, const Tensor& normed, const Tensor& of_toke
                                        : with_losses(pass, logits, of_tokens, batch);
 }
 
-// The gradients of copies are summed, so each makes its part of them.
+// Gradients of copies are summed, so each copy computes a fraction of them.
 Tensor CodeHead::with_losses(Pass& pass, const Tensor& logits, const Tensor& of_tokens,
                              const ModelBatch& batch) const {
   const bool divided = pass.tensor().size() > 1;
@@ -134,7 +134,7 @@ Tensor CodeHead::with_losses(Pass& pass, const Tensor& logits, const Tensor& of_
                                      .scale = batch.scale / static_cast<double>(share_.copies),
                                      .device_scale = batch.device_scale(1),
                                      .write_gradient = pass.training()});
-  pass.save(logits);  // now their gradient
+  pass.save(logits);  // they hold their gradient now
   if (!divided) return both;
   if (share_.speaker)
     ops::copy_rows(pass.stream(), mine.dtype, rows, share_.count, {mine.data, share_.count},

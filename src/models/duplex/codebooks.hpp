@@ -1,8 +1,8 @@
 #pragma once
-// The codes of an agent going in and coming out: K codebooks of N + 3 ids each, whose tables are
-// one table [K (N + 3), C], and whose heads are one layer [C -> K (N + 3)]. Both are divided over
-// the tensor axis by whole codebooks; where there are more ranks than codebooks, neighbours hold
-// the same one.
+// Input and output of an agent's codes: K codebooks of N + 3 ids each, whose embeddings form one
+// table [K (N + 3), C], and whose heads form one layer [C -> K (N + 3)]. Both are divided over the
+// tensor axis by whole codebooks; if there are more ranks than codebooks, adjacent ranks hold the
+// same one.
 #include <cstdint>
 #include <memory>
 
@@ -13,23 +13,23 @@
 
 namespace choir {
 
-/// Which codebooks a tensor rank has: [first, first + count). Of `copies` ranks that have the same
-/// ones, one is the `speaker`, who alone adds what each of them could.
+/// The codebooks of a tensor rank: [first, first + count). Among `copies` ranks with the same ones,
+/// only the `speaker` adds their contribution.
 struct CodebookShare {
   std::int64_t first = 0, count = 0, copies = 1;
   bool speaker = true;
 };
-/// Ranks divide the codebooks, or the codebooks divide the ranks.
+/// The number of ranks must divide the number of codebooks, or the reverse.
 CodebookShare codebook_share(std::int64_t codebooks, int rank, int ranks);
 
 class CodeEmbedding {
  public:
-  /// Registers "code_embedding.weight" in a bucket of its own.
+  /// Registers "code_embedding.weight" in its own bucket.
   CodeEmbedding(const DuplexConfig& config, ParameterSet& parameters, bool resident);
-  /// terms [N, C] += this rank's terms of the sum over codebooks of the rows of codes [N, K].
+  /// terms [N, C] += this rank's terms of the sum over codebooks of the embeddings of codes [N, K].
   void add(Pass& pass, const TensorView& codes, const Tensor& terms, BucketHooks& hooks) const;
-  /// The gradient of whole rows [N, C] goes to the table. The codes must live until weight
-  /// gradients are done.
+  /// Adds the gradient of whole rows [N, C] to that of the table. The codes must live until weight
+  /// gradients are computed.
   void backward(Pass& pass, const TensorView& codes, const Tensor& d_rows, BucketHooks& hooks);
 
  private:
@@ -40,11 +40,11 @@ class CodeEmbedding {
   Parameter* table_;
 };
 
-/// Losses of the text [B*T] become those of text and codes [2, B*T*K], the first padded with zeros;
-/// when generating, logits [B, V] those of both [B, V + K (N + 3)].
+/// Extends the losses of text [B*T] to those of text and codes [2, B*T*K], the first padded with
+/// zeros; when generating, extends logits [B, V] to those of both [B, V + K (N + 3)].
 class CodeHead final : public HeadBeside {
  public:
-  /// Registers "code_head.weight" and "code_head.bias" in a bucket of their own.
+  /// Registers "code_head.weight" and "code_head.bias" in their own bucket.
   CodeHead(const DuplexConfig& config, ParameterSet& parameters, bool resident);
   Tensor forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens, const ModelBatch& batch,
                  BucketHooks& hooks) override;

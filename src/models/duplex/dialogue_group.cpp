@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-/// Some rows of the audio of a micro-batch, in memory of its own.
+/// A copy of some rows of a micro-batch's audio.
 class RecordingBatch {
  public:
   RecordingBatch(const ModelBatch& whole, std::span<const std::int64_t> rows) {
@@ -86,7 +86,7 @@ std::vector<SaidDialogue> DialogueGroup::talk(const ModelBatch& batch,
                                               std::span<const std::int64_t> rows,
                                               std::span<const std::int64_t> frames) {
   const DuplexConfig& config = instance_.as<Duplex>().config();
-  // What the last frame of the longest dialogue sounds like may be beyond the model's positions.
+  // The sound of the last frame in the longest dialogue may be beyond the model's positions.
   const std::int64_t own =
       rows.empty() ? 0 : std::min(*std::ranges::max_element(frames), config.lm.block_size);
   std::int64_t steps = own;
@@ -94,7 +94,7 @@ std::vector<SaidDialogue> DialogueGroup::talk(const ModelBatch& batch,
     instance_.mesh().world().all_reduce(&steps, 1, DType::i64, ReduceOp::max);
   std::vector<SaidDialogue> said(rows.size(), {.text = {controls_.pad}, .codes = {}});
   if (steps == 0) return said;
-  // Without a dialogue of its own a rank hears one that it does not answer.
+  // A rank without a dialogue of its own encodes one that it does not answer.
   constexpr std::int64_t kAny = 0;
   const std::span<const std::int64_t> heard_rows = rows.empty() ? std::span(&kAny, 1) : rows;
   const Tensor heard = hear(batch, heard_rows);

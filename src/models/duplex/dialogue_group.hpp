@@ -1,6 +1,6 @@
 #pragma once
-// Dialogues whose user was recorded as a whole: the encoder hears all of a recording at once, which
-// for an encoder of causal chunks is the same, and then the agent says its part frame by frame.
+// Dialogues with recorded users: the encoder processes a whole recording at once, which is
+// equivalent for an encoder of causal chunks, and then the agent answers frame by frame.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace choir {
 
-/// What the agent said in a dialogue of T frames.
+/// The agent's output in a dialogue of T frames.
 struct SaidDialogue {
   std::vector<std::int32_t> text;   ///< [T]; the first is padding
-  std::vector<std::int32_t> codes;  ///< [T, K], codes of control among them: silence
+  std::vector<std::int32_t> codes;  ///< [T, K], with control codes for silence
 };
 
 class DialogueGroup {
@@ -21,18 +21,18 @@ class DialogueGroup {
   DialogueGroup(ModelInstance& instance, const DialogueControls& controls)
       : instance_(instance), controls_(controls) {}
 
-  /// Collective over the tensor and context axes, whose ranks give the same and get the same; where
-  /// parameters are sharded over all ranks, which then call it equally often, also without a row.
-  /// The rank has the whole model. `batch`: duplex_fields in host memory, of which `rows` are held,
-  /// each of so many `frames`, 1 to block_size + 1, in one group. What is said in a dialogue is,
-  /// but for rounding, a function of its audio alone.
+  /// Collective over the tensor and context axes, whose ranks pass the same arguments and get the
+  /// same result; collective over all ranks if parameters are sharded, which then call it equally
+  /// often, even without rows. Each rank has the whole model. `batch`: duplex_fields in host
+  /// memory; the dialogues of `rows`, with 1 to block_size + 1 `frames` each, are held together.
+  /// Except for rounding, the result of a dialogue depends on its audio alone.
   std::vector<SaidDialogue> talk(const ModelBatch& batch, std::span<const std::int64_t> rows,
                                  std::span<const std::int64_t> frames);
-  /// In a plan: as the largest group out of such a micro-batch does.
+  /// Runs in a plan the passes of the largest group of such a micro-batch.
   void rehearse(const ModelBatch& batch);
 
  private:
-  /// Frames [B, T', C_e] of the recordings of these rows.
+  /// Encodes the recordings of these rows to frames [B, T', C_e].
   Tensor hear(const ModelBatch& batch, std::span<const std::int64_t> rows);
   /// Frame t of each dialogue [B, C_e].
   Tensor frame_at(const Tensor& heard, std::int64_t t);

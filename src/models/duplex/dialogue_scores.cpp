@@ -13,14 +13,14 @@
 namespace choir {
 namespace {
 
-/// A dialogue that was held, and what it should have been.
+/// A dialogue that was held, and its reference.
 struct HeldDialogue {
   SpeechRow row;
   std::vector<std::int32_t> channel;  ///< the agent's text of the reference
   SaidDialogue said;
 };
 
-/// Codes [T, K], with a code of control, which is silence, for all of these frames.
+/// Codes [T, K] in which a control code, which is silence, replaces all codes of these frames.
 std::vector<std::int32_t> silenced(std::vector<std::int32_t> codes,
                                    const std::vector<UserSpan>& frames,
                                    const CodecDescription& codec) {
@@ -45,8 +45,8 @@ class DialogueScoring {
         all_walk_(instance.storage().sharding().values_sharded()),
         calls_(data.user().eval_calls(set)),
         terms_(instance.loss_terms().size()),
-        // A place for each micro-batch and term, zero on the other ranks: the order of summation is
-        // that of the micro-batches on any number of ranks.
+        // Each micro-batch and term has an entry, which is zero on the other ranks: sums are taken
+        // in the order of the micro-batches on any number of ranks.
         losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size()) * terms_) {
     scores_.name = data.user().eval_name(set);
   }
@@ -57,7 +57,7 @@ class DialogueScoring {
       if (progress != nullptr) progress->at(call, calls_);
       const DialogueBatch& batch = data_.eval_batch(set_, call);
       labels = batch.user->step_targets;
-      // Without a batch of its own a rank still shows the others its part of the parameters.
+      // A rank without a batch of its own still provides its part of the parameters to the others.
       if (batch.user->rows.empty() && !all_walk_) continue;
       measure(batch);
     }
@@ -65,7 +65,7 @@ class DialogueScoring {
       all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
     scores_.losses = ByTerm(terms_, 0);
     for (std::size_t i = 0; i < losses_.size(); ++i) scores_.losses[i % terms_] += losses_[i];
-    // A dialogue has a target less than frames, and as many of each codebook.
+    // A dialogue has one text target less than frames, and as many code targets for each codebook.
     scores_.targets =
         ByTerm(terms_, static_cast<double>(labels - data_.user().eval_utterances(set_)));
     scores_.targets[1] *= static_cast<double>(data_.codec().codebooks);
@@ -99,7 +99,7 @@ class DialogueScoring {
       frames.push_back(lengths[row]);
     }
     std::vector<SaidDialogue> said = group_.talk(fields, rows, frames);
-    // Ranks that hold the same dialogues divide what is to be made of them.
+    // Ranks that hold the same dialogues divide their evaluation.
     Communicator& peers = mesh_.host_peers();
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (static_cast<int>(i % static_cast<std::size_t>(peers.size())) != peers.rank()) continue;

@@ -1,6 +1,6 @@
 #pragma once
-// How well a duplex model holds dialogues: the losses of validation sets, and the turns that it
-// takes when it hears their users and goes on with what it said itself, as counts over whole sets.
+// Scores of a duplex model in dialogues: the losses of validation sets, and the turns that it takes
+// when it answers recorded users and continues after its own output, as counts over whole sets.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,35 +17,35 @@
 namespace choir {
 
 struct DialogueOptions {
-  std::int64_t dialogues = 0;  ///< the first so many of a set are held; 0: none, -1: all
-  AgentEar* ear = nullptr;     ///< hears what was said; nullptr: nobody does
+  std::int64_t dialogues = 0;  ///< first dialogues of a set that are held; 0: none, -1: all
+  AgentEar* ear = nullptr;     ///< transcribes the agent; nullptr: no transcription
 };
 
-/// All members but seconds are sums over dialogues of all ranks.
+/// All members except `seconds` are sums over dialogues of all ranks.
 struct DialogueSetScores {
   std::string name;
   ByTerm losses, targets;
   TurnCounts turns;
-  AnswerScores heard;  ///< by heard_reference(), as spoken_words() writes words
-  double seconds = 0;  ///< that holding them took
+  AnswerScores heard;  ///< compared with heard_reference(), in words of spoken_words()
+  double seconds = 0;  ///< time of holding them
 
   Validation validation(const std::vector<LossTerm>& terms) const;
   std::string to_string() const;
   DialogueSetScores& operator+=(const DialogueSetScores& other);
 };
 
-/// Collective over the mesh of the instance, the same on every rank. A set goes through the model
-/// in the same micro-batches on any number of data ranks, and dialogues of one are held together.
-/// Only losses where the model is divided into stages.
+/// Collective over the mesh of the instance, with the same result on every rank. The micro-batches
+/// of a set do not depend on the number of data ranks, and dialogues of a micro-batch are held
+/// together. If the model is divided into stages, only losses are computed.
 std::vector<DialogueSetScores> score_dialogues(ModelInstance& instance, DialogueBatches& data,
                                                DuplexBatches& batches,
                                                const DialogueOptions& options,
                                                ProgressLine* progress);
 
-/// All together under the name "" first, then, where there are several, each.
+/// All sets together under the name "" first, then, if there are several, each of them.
 std::vector<Validation> validations_of(const std::vector<LossTerm>& terms,
                                        const std::vector<DialogueSetScores>& sets);
-/// How dialogues went, for people; nothing where none was held.
+/// The results of dialogues, formatted for users; empty if none was held.
 std::vector<std::string> lines_of(const std::vector<DialogueSetScores>& sets);
 
 }  // namespace choir

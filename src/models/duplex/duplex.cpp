@@ -5,7 +5,7 @@
 namespace choir {
 namespace {
 
-/// A chunk of audio for the encoder alone.
+/// True for a batch of audio alone, which only the encoder reads.
 bool only_hears(const Pass& pass, const ModelBatch& batch) {
   return pass.mode() == Mode::generate && batch.find("text") == nullptr;
 }
@@ -25,7 +25,7 @@ Duplex::Duplex(const DuplexConfig& c, ParameterSet& parameters, const ModelCut& 
   code_embedding_ = std::make_unique<CodeEmbedding>(c, parameters, joins);
   decoder_.add_blocks(junction() + 1, pieces_, trained_);
   trained_.begin_unit(parameters);
-  // The head of codes is registered behind that of the text.
+  // The head of codes is registered after that of the text.
   decoder_.add_head(pieces_.has_head());
   code_head_ = std::make_unique<CodeHead>(c, parameters, pieces_.has_head());
   decoder_.put_beside(*code_head_);
@@ -90,7 +90,7 @@ StreamState Duplex::make_encoder_state(Pass& pass, BucketHooks& hooks) const {
   return encoder_.make_state(pass, hooks, 1);
 }
 
-// What a Duplex says about itself.
+// Costs of a Duplex.
 UnitCosts Duplex::unit_costs(const DuplexConfig& c, const BatchShape& shape) {
   const auto rows = static_cast<double>(shape.samples * shape.tokens);
   const auto width = static_cast<double>(c.lm.n_embd);

@@ -57,8 +57,8 @@ void weigh_text(const DuplexLoss& loss, const DialogueControls& controls, std::i
 
 void check_dialogue_length(const DuplexConfig& config, std::int64_t frames) {
   if (frames <= config.lm.block_size) return;
-  throw DeckError(fmt::format("a dialogue of {} frames, and the language model has positions for "
-                              "model.lm.block_size = {}",
+  throw DeckError(fmt::format("a dialogue has {} frames, but the language model has only "
+                              "model.lm.block_size = {} positions",
                               frames, config.lm.block_size),
                   "cut dialogues, or raise model.lm.block_size");
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Dialogues that were read become micro-batches of a duplex model, for training and validation.
+// Conversion of dialogues to micro-batches of a duplex model, for training and validation.
 #include <cstdint>
 #include <vector>
 
@@ -8,11 +8,11 @@
 
 namespace choir {
 
-/// Batches as a model takes them; fields that dialogues do not have are made here.
+/// Batches in the model's form; this object owns the fields that dialogues do not have.
 class DuplexBatches {
  public:
   DuplexBatches(const DuplexConfig& config, const DialogueControls& controls);
-  /// Local. Holds until the next call, and as long as `batch`.
+  /// Local. The result is valid until the next call and for the life of `batch`.
   ModelBatch of(const DialogueBatch& batch);
 
  private:

@@ -41,7 +41,7 @@ DialogueConfig dialogue_config(const Deck& deck, bool training, const std::strin
   return config;
 }
 
-/// Rows are frames but the last.
+/// Shapes in rows, of which there is one less than frames.
 std::vector<BatchShape> shapes_of(const std::vector<SpeechShape>& shapes) {
   std::vector<BatchShape> list = largest_shapes(shapes);
   for (BatchShape& shape : list) {
@@ -51,7 +51,8 @@ std::vector<BatchShape> shapes_of(const std::vector<SpeechShape>& shapes) {
   return list;
 }
 
-/// Collective over the mesh: the runs by which the agent of validation is heard, nullptr for none.
+/// Collective over the mesh. Opens the runs that transcribe the agent in validation; nullptr if
+/// none.
 std::unique_ptr<AgentEar> open_ear(const Deck& deck, const DialogueBatches& data, Mesh& mesh) {
   const DuplexSection& settings = duplex_settings(deck).data;
   std::int64_t frames = 0;
@@ -106,7 +107,7 @@ DuplexTrainingData::DuplexTrainingData(const Deck& deck, const BatchSizes& batch
         mesh.layout().size(Axis::pipeline));
 }
 
-// By counts, units and codec: hours of audio are too much to be read for it.
+// Identified by counts, units and codec: hours of audio are too much to read for it.
 std::string DuplexTrainingData::contents() const {
   return fmt::format("text {:016x}, codec {:016x}", data_->form().hash(), data_->codec().hash) +
          counts_of(data_->user(), "dialogues");

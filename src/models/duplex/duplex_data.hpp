@@ -1,5 +1,5 @@
 #pragma once
-// Packed dialogues for duplex models.
+// Packed dialogues as training and evaluation data of duplex models.
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,9 +12,9 @@
 
 namespace choir {
 
-/// Collective over the mesh. The dialogues that a deck names. `training`: also what data.train
-/// names; `vocabulary`: of a checkpoint (DialogueMeaning), "" for any. Throws on all ranks:
-/// DataError, DeckError (nothing to read; dialogues that are longer than the language model).
+/// Collective over the mesh. Opens the dialogues of a deck. `training`: opens data.train as well.
+/// `vocabulary`: that of a checkpoint (DialogueMeaning), "" for any. Throws on all ranks:
+/// DataError, DeckError (nothing to read; dialogues longer than the language model's positions).
 std::unique_ptr<DialogueBatches> open_dialogues(const Deck& deck, Mesh& mesh, bool training,
                                                 const std::string& vocabulary = "");
 
@@ -53,12 +53,12 @@ class DuplexTrainingData final : public TrainingData {
   std::unique_ptr<AgentEar> ear_;
   DialogueOptions options_;
   PlannedSteps steps_;
-  std::vector<std::int64_t> drawn_;  // dialogues of each source
+  std::vector<std::int64_t> drawn_;  // dialogues drawn from each source
 };
 
 class DuplexEvaluationData final : public EvaluationData {
  public:
-  /// Collective over the mesh. `vocabulary`: as of open_dialogues().
+  /// Collective over the mesh. `vocabulary`: see open_dialogues().
   DuplexEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
   std::vector<BatchShape> shapes() const override;
   Result evaluate(ModelInstance& instance, ProgressLine* progress) override;

@@ -1,5 +1,5 @@
 #pragma once
-// The family model.type = "duplex": speech to speech, both sides at once.
+// The family model.type = "duplex": full-duplex speech to speech.
 #include "choir/models/duplex/duplex_settings.hpp"
 #include "choir/models/family.hpp"
 #include "src/models/duplex/duplex.hpp"

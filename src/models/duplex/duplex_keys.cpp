@@ -1,4 +1,4 @@
-// DuplexFamily: the keys that the deck has for it, and what is wrong with their values together.
+// DuplexFamily: its keys in the deck, and the checks of their values with each other.
 #include "choir/deck/nearest_legal.hpp"
 #include "choir/models/fastconformer/speech_settings.hpp"
 #include "choir/models/fastconformer/speech_windows.hpp"
@@ -17,18 +17,18 @@ void add_code_keys(DuplexTable& table) {
   auto model = table.section("model", &DuplexSettings::model);
   model
       .add("codebooks", &DuplexConfig::codebooks, "",
-           "Speech to speech: codes of the agent in a frame, one of each codebook.")
+           "Codebooks of the agent; a frame has one code of each (speech to speech).")
       .at_least(1)
       .at_most(kMostCodebooks);
   model
       .add("codes", &DuplexConfig::codes, "",
-           "Speech to speech: of a codebook, as the codec has them. Three more stand for the "
-           "beginning and the end of a turn, and for what is before the first frame.")
+           "Number of codes in a codebook, as in the codec (speech to speech). Three further codes "
+           "mark the beginning and the end of a turn, and the frame before the first.")
       .at_least(1)
       .at_most(static_cast<double>(DuplexConfig::kMostCodes));
   model
       .add("user_weight", &DuplexConfig::user_weight, "",
-           "Speech to speech: of the user's frames in the sum with text and codes.")
+           "Weight of the user's frames in the sum with text and codes (speech to speech).")
       .at_least(0);
 }
 
@@ -36,27 +36,26 @@ void add_loss_keys(DuplexTable& table) {
   auto loss = table.section<DuplexLoss>(
       "model.loss", [](DuplexSettings& all) -> DuplexLoss& { return all.model.loss; });
   loss.add("text", &DuplexLoss::text, "",
-           "Speech to speech: weight of the mean loss of the agent's text.")
+           "Weight of the mean loss of the agent's text (speech to speech).")
       .at_least(0);
   loss.add("audio", &DuplexLoss::audio, "",
-           "Speech to speech: weight of the mean loss of the agent's codes.")
+           "Weight of the mean loss of the agent's codes (speech to speech).")
       .at_least(0);
   loss.add("pad", &DuplexLoss::pad, "",
-           "Speech to speech: weight of frames without text, beside 1 of those with a token of it. "
-           "The mean is over all frames.")
+           "Weight of frames without text, relative to frames with a token of text (speech to "
+           "speech). The mean is over all frames.")
       .at_least(0);
-  loss.add(
-          "pad_in_turn", &DuplexLoss::pad_in_turn, "",
-          "Speech to speech: weight of frames without text within a turn, behind its text. Weights "
-          "bend decisions: with less than 1 it says words that are not due. -1: as pad.")
+  loss.add("pad_in_turn", &DuplexLoss::pad_in_turn, "",
+           "Weight of frames within a turn after its text (speech to speech). Weights affect "
+           "decisions: with less than 1 the model says words that are not due. -1: like pad.")
       .at_least(-1);
-  loss.add("bos", &DuplexLoss::bos, "", "Speech to speech: weight of frames that begin a turn.")
+  loss.add("bos", &DuplexLoss::bos, "", "Weight of frames that begin a turn (speech to speech).")
       .at_least(0);
-  loss.add("eos", &DuplexLoss::eos, "", "Speech to speech: weight of frames that end a turn.")
+  loss.add("eos", &DuplexLoss::eos, "", "Weight of frames that end a turn (speech to speech).")
       .at_least(0);
 }
 
-/// Ranks divide the codebooks, or codebooks the ranks.
+/// The number of ranks must divide the number of codebooks, or the reverse.
 std::vector<KeyProblem> check_codebooks(const DuplexConfig& config, std::int64_t ranks) {
   const std::int64_t codebooks = config.codebooks;
   if (codebooks % ranks == 0 || ranks % codebooks == 0) return {};
@@ -77,8 +76,8 @@ std::vector<KeyProblem> check_streaming(const DuplexConfig& config) {
     keys.push_back(key.substr(0, key.find(' ')));
   }
   return {{std::move(keys),
-           list + ": who answers while the other one still speaks cannot hear recordings as a "
-                  "whole; legal: model.causal = true, model.context_style = \"chunked\", "
+           list + ": a model that answers while the user still speaks cannot wait for whole "
+                  "recordings; legal: model.causal = true, model.context_style = \"chunked\", "
                   "model.left_context of 0 or more, model.normalise = false, model.conv_norm = "
                   "\"layernorm\""}};
 }
@@ -89,54 +88,59 @@ void add_dialogue_keys(DuplexTable& table) {
       "data", [](DuplexSettings& all) -> BlendSection& { return all.data; }));
   auto data = table.section("data", &DuplexSettings::data);
   data.add("codes", &Part::codes, "",
-           "Dialogues: NAME of the codes of the agent, agent/codes.NAME.bin of `choir prepare "
-           "codes`.");
+           "NAME of the agent's codes (dialogues), agent/codes.NAME.bin of `choir prepare codes`.");
   data.add("batch_duration", &Part::batch_duration, "s",
-           "Dialogues: duration of a micro-batch, padding included.")
+           "Largest duration of a micro-batch, padding included (dialogues).")
       .above(0);
-  data.add("max_dialogues", &Part::max_dialogues, "dialogues", "Of a micro-batch. 0: any number.")
+  data.add("max_dialogues", &Part::max_dialogues, "dialogues",
+           "Largest number of dialogues in a micro-batch. 0: no limit.")
       .at_least(0);
   data.add("buckets", &Part::buckets, "",
-           "Kinds of length that micro-batches are made of, by an equal share of the duration.")
+           "Number of length buckets, each with an equal share of the duration. A micro-batch has "
+           "dialogues of one bucket.")
       .at_least(1)
       .at_most(1024);
   data.add("window", &Part::window, "dialogues",
-           "Drawn together and sorted into buckets; the order of the data depends on it.")
+           "Dialogues drawn together and sorted into buckets, which affects their order.")
       .at_least(1)
       .at_most(1 << 24);
   data.add("on_bad", &Part::on_bad, "",
-           "Dialogues whose audio is damaged: stop, or skip up to 1 % of them.")
+           "Treatment of dialogues with damaged audio: stop, or skip up to 1 % of them.")
       .one_of({"stop", "skip"});
   auto eval = table.section("eval", &DuplexSettings::data);
   eval.add("dialogues", &Part::dialogues, "dialogues",
-           "Speech to speech: of each validation set, that the model holds by itself, frame by "
-           "frame, and whose turns are scored. 0: none; -1: all.")
+           "Dialogues of each validation set that the model holds by itself, frame by frame, and "
+           "whose "
+           "turns are scored (speech to speech). 0: none; -1: all.")
       .at_least(-1);
-  eval.add("codec", &Part::codec, "",
-           "Speech to speech: run of the codec of data.codes, by which what the model says in "
-           "validation becomes sound for eval.recogniser.");
-  eval.add("recogniser", &Part::recogniser, "",
-           "Speech to speech: run of a recogniser (model.type = \"fastconformer\") that writes "
-           "down what is heard of the agent: error rate of words and BLEU against the text of its "
-           "turns, of one that the user breaks into against the words that it has the time to say "
-           "(of manifests with an alignment of words). On the CPU, in host memory.");
+  eval.add(
+      "codec", &Part::codec, "",
+      "Run of the codec of data.codes, which converts the agent's codes in validation to sound "
+      "for eval.recogniser (speech to speech).");
+  eval.add(
+      "recogniser", &Part::recogniser, "",
+      "Run of a recogniser (model.type = \"fastconformer\") that transcribes the agent in "
+      "validation (speech to speech). Word error rate and BLEU compare this with the text of its "
+      "turns or, if the user interrupts a turn, with the words that fit before the interruption "
+      "(from manifests with word alignments). It runs on the CPU, in host memory.");
 }
 
-/// The agent is heard by both runs, or not at all.
+/// Transcription of the agent needs both runs.
 void check_hearing(const DuplexSection& data, std::vector<KeyProblem>& problems) {
   if (data.codec.empty() != data.recogniser.empty()) {
     const bool speaks = data.recogniser.empty();
     problems.push_back(
         {{"eval.codec", "eval.recogniser"},
-         fmt::format("eval.{} = \"{}\" is of no use without eval.{}: the one makes sound of codes, "
-                     "the other text of the sound; give both or neither",
+         fmt::format("eval.{} = \"{}\" has no effect without eval.{}: one converts codes to sound, "
+                     "the other sound to text; set both or neither",
                      speaks ? "codec" : "recogniser", speaks ? data.codec : data.recogniser,
                      speaks ? "recogniser" : "codec")});
   }
   if (data.dialogues == 0 && !data.codec.empty() && !data.recogniser.empty())
-    problems.push_back({{"eval.dialogues", "eval.recogniser"},
-                        "eval.dialogues = 0 leaves eval.recogniser nothing to hear; legal: 1 or "
-                        "more, or -1 for all"});
+    problems.push_back(
+        {{"eval.dialogues", "eval.recogniser"},
+         "eval.dialogues = 0 leaves nothing to transcribe for eval.recogniser; legal: "
+         "1 or more, or -1 for all"});
 }
 
 void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
@@ -144,7 +148,7 @@ void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
   const DataSection& data = deck.data;
   if (data.format != "auto" && data.format != "synthetic")
     problems.push_back({{"data.format"},
-                        fmt::format("data.format = \"{}\" is not of dialogues; legal for "
+                        fmt::format("data.format = \"{}\" is not a format of dialogues; legal for "
                                     "model.type = \"duplex\": auto, synthetic",
                                     data.format)});
   for (KeyProblem& problem : check_blend(duplex_settings(deck).data, data.train))

@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-/// Fields of one frame of each dialogue, where the model can read them.
+/// The fields of one frame of each dialogue, in memory that the model can read.
 class FrameBatch {
  public:
   FrameBatch(ModelInstance& instance, const TensorView& heard, std::span<const std::int32_t> text,

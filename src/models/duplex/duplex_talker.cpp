@@ -39,11 +39,11 @@ std::vector<AgentFrame> DuplexTalker::next() {
   DuplexRows& rows = stream_.rows();
   if (!rows.has_room(count))
     throw DeckError(
-        fmt::format("the dialogue is longer than the {} frames ({:.1f} s) that the model has "
-                    "learnt positions for",
+        fmt::format("the dialogue is longer than the {} frames ({:.1f} s) of the model's learned "
+                    "positions",
                     *most_frames(),
                     static_cast<double>(*most_frames()) * config().encoder.seconds_per_frame()),
-        "cut the recording, or train with model.lm.position = \"rope\", which has no end");
+        "cut the recording, or train with model.lm.position = \"rope\", which has no limit");
   std::vector<AgentFrame> frames;
   for (std::int64_t i = 0; i < count; ++i) {
     if (text_ == controls_.bos) speaking_ = true;
@@ -62,7 +62,7 @@ std::vector<AgentFrame> DuplexTalker::next() {
 void require_talker(const ModelConfig& model, const std::string& source) {
   if (&model.family() == &duplex_family()) return;
   throw DeckError(
-      source + " holds no model that talks while it listens",
+      source + " is not a model that talks while it listens",
       "use a checkpoint of model.type = \"duplex\"; `choir generate --audio` answers questions");
 }
 

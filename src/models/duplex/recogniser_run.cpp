@@ -11,7 +11,7 @@ namespace choir {
 
 void require_family(const WholeModel& run, bool right, const std::string& key, const char* wanted) {
   if (right) return;
-  throw DeckError(fmt::format("{}: {} holds a model of model.type = \"{}\"", key, run.path(),
+  throw DeckError(fmt::format("{}: {} has a model of model.type = \"{}\"", key, run.path(),
                               run.deck().family().name()),
                   fmt::format("name a run of model.type = \"{}\"", wanted));
 }
@@ -20,17 +20,17 @@ Vocabulary units_of_recogniser(const WholeModel& run, const std::string& key, in
   require_family(run, run.deck().family().transcribes(), key, "fastconformer");
   const auto& config = run.options().model.as<FastConformerConfig>();
   if (const auto rate = static_cast<int>(config.mel.sample_rate); rate != sample_rate)
-    throw DeckError(fmt::format("{}: {} hears {} Hz, the codec speaks {} Hz", key, run.path(), rate,
-                                sample_rate),
+    throw DeckError(fmt::format("{}: {} was trained on {} Hz, but the codec produces {} Hz", key,
+                                run.path(), rate, sample_rate),
                     "name a recogniser that was trained on audio of the codec's rate");
   if (run.vocabulary().empty())
-    throw DataError(fmt::format("{}: {} has no units of text", key, run.path()),
+    throw DataError(fmt::format("{}: {} has no text units", key, run.path()),
                     "name a recogniser that was trained with labels of `choir prepare tokens`");
   Vocabulary units = Vocabulary::from_json(run.vocabulary(), run.path());
   if (const std::int64_t symbols = model_of(run.deck()).vocab_size(); units.size() != symbols)
-    throw DataError(fmt::format("{}: the model of {} has {} units of text, its tokenizer {}", key,
-                                run.path(), symbols, units.size()),
-                    "the checkpoint was put together from two");
+    throw DataError(fmt::format("{}: the model of {} has {} text units, but its tokenizer has {}",
+                                key, run.path(), symbols, units.size()),
+                    "the checkpoint mixes files of two models");
   return units;
 }
 

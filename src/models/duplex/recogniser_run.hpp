@@ -1,6 +1,6 @@
 #pragma once
-// Runs of other families that a duplex model is heard and understood by: what makes each the right
-// one. Local; `key` is what messages call the run.
+// Checks of the runs of other families that transcribe users and agents of a duplex model. Local;
+// `key` is the name of the run in messages.
 #include <string>
 
 #include "choir/data/vocabulary/vocabulary.hpp"
@@ -8,10 +8,10 @@
 
 namespace choir {
 
-/// DeckError unless `right`; `wanted` is the family.
+/// DeckError unless `right`; `wanted` is the required family.
 void require_family(const WholeModel& run, bool right, const std::string& key, const char* wanted);
-/// The units of text of a recogniser of audio of this rate. DeckError for another family or rate,
-/// DataError where it has none.
+/// The text units of a recogniser of audio with this rate. DeckError for another family or rate,
+/// DataError if it has no units.
 Vocabulary units_of_recogniser(const WholeModel& run, const std::string& key, int sample_rate);
 
 }  // namespace choir

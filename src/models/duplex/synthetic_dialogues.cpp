@@ -6,12 +6,12 @@
 namespace choir {
 namespace {
 
-/// Dialogues, and frames of the longest of them.
+/// Dialogues of a micro-batch, and frames of the longest.
 struct DialogueKind {
   std::int64_t rows, frames;
 };
 constexpr std::array<DialogueKind, 3> kDialogueKinds{{{3, 6}, {2, 9}, {1, 14}}};
-/// Among the random numbers of a dialogue those of codes come behind those of the text.
+/// Offset of the random numbers of codes, after those of the text of a dialogue.
 constexpr std::int64_t kOfCodes = 1 << 20;
 
 }  // namespace
@@ -89,8 +89,8 @@ std::vector<std::int32_t> SyntheticDialogues::text_of(std::int64_t id, std::int6
   return text;
 }
 
-// The codes of frame t are those of noise but where the text says that a turn begins or ends; row t
-// reads those of frame t - 1 and learns those of frame t.
+// The codes of frame t are random except where the text begins or ends a turn. Row t reads the
+// codes of frame t - 1 and predicts those of frame t.
 void SyntheticDialogues::fill_agent(ModelBatch& batch, std::int64_t row, std::int64_t id,
                                     std::int64_t frames) const {
   const std::int64_t books = config_.codebooks, first = row * batch.tokens;

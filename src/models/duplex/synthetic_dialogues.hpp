@@ -1,5 +1,5 @@
 #pragma once
-// Dialogues that nobody held, about noise: for `choir verify`.
+// Synthetic dialogues about noise for `choir verify`.
 #include <memory>
 #include <vector>
 
@@ -11,10 +11,10 @@
 namespace choir {
 
 /// Micro-batches of three shapes as functions of their index: dialogues of different length and
-/// loudness, with random turns of text and the codes of noise, delayed by a frame.
+/// loudness, with random turns of text and random codes, delayed by a frame.
 class SyntheticDialogues final : public SyntheticBatches {
  public:
-  /// DeckError for a decoder with fewer positions than the longest dialogue has frames.
+  /// DeckError if the decoder has fewer positions than the longest dialogue has frames.
   SyntheticDialogues(std::uint64_t seed, const DuplexConfig& config);
 
   ModelBatch micro_batch(std::int64_t index) override;
@@ -25,14 +25,14 @@ class SyntheticDialogues final : public SyntheticBatches {
   double audio_seconds(std::int64_t index) const override;
 
  private:
-  /// The last three ids of the vocabulary.
+  /// Their ids are the last three of the vocabulary.
   DialogueControls controls() const;
   BatchShape shape_of_kind(std::size_t number) const;
   std::size_t kind(std::int64_t index) const;
-  /// Frames of each dialogue.
+  /// Number of frames of each dialogue.
   std::vector<std::int64_t> lengths(std::int64_t index) const;
   std::int64_t drawn(std::int64_t id, std::int64_t place, std::int64_t below) const;
-  /// What the agent says in each frame and in the one behind the last.
+  /// The agent's text in each frame and in the one after the last.
   std::vector<std::int32_t> text_of(std::int64_t id, std::int64_t frames) const;
   void fill_agent(ModelBatch& batch, std::int64_t row, std::int64_t id, std::int64_t frames) const;
   void fill_user(ModelBatch& batch, std::int64_t row, std::int64_t id, std::int64_t frames) const;

@@ -21,10 +21,10 @@ UserEar::UserEar(const std::string& recogniser, const std::string& key, int samp
     units_.emplace(units_of_recogniser(run_, key, sample_rate));
     const auto& config = run_.options().model.as<FastConformerConfig>();
     if (const auto against = keys_against_streaming(config); !against.empty())
-      throw DeckError(fmt::format("{}: {} hears recordings only whole: {}", key, run_.path(),
-                                  join(against, ", ")),
-                      "name a recogniser that hears chunk by chunk, as inputs/asr_streaming.json "
-                      "makes one");
+      throw DeckError(
+          fmt::format("{}: {} cannot stream: {}", key, run_.path(), join(against, ", ")),
+          "use a recogniser that processes audio in chunks, for example one trained with "
+          "inputs/asr_streaming.json");
     maker_.emplace(*units_, config.seconds_per_frame(), 0);
     labels_.emplace(maker_->blank());
     plan = plan_stream(run_.options(), Layout(), 0, HUGE_VAL, nullptr);

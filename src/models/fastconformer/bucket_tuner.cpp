@@ -32,7 +32,7 @@ class Tuner {
   std::vector<TunedBucket> run() {
     limit_ = plan({}).memory_limit;
     std::vector<TunedBucket> tuned = all(limit_);
-    // One bucket after the other fits; what a pipeline has in flight at once may not.
+    // Each bucket fits alone; the mixture that a pipeline has in flight may not.
     double lowered = limit_;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       const double together = bytes_of(plan(shapes_of(tuned)));
@@ -45,7 +45,7 @@ class Tuner {
     throw DeckError(fmt::format("no batch sizes were found with which all buckets together stay "
                                 "within {}",
                                 format_bytes(limit_)),
-                    "more memory a rank, or a smaller parallel.pipeline");
+                    "use more memory per rank, or a smaller parallel.pipeline");
   }
 
  private:
@@ -82,7 +82,7 @@ class Tuner {
   TunedBucket tune(std::size_t i, double limit) {
     const UntunedBucket& bucket = buckets_[i];
     if (bytes(i, 1) > limit) throw too_large(bucket, limit);
-    std::int64_t fits = 1, over = bucket.most + 1;  // `over`: does not fit, or is not wanted
+    std::int64_t fits = 1, over = bucket.most + 1;  // `over`: does not fit, or is above `most`
     for (int probe = 0; over - fits > 1; ++probe) {
       const std::int64_t next = guess(i, limit, fits, over, probe);
       (bytes(i, next) <= limit ? fits : over) = next;
@@ -95,14 +95,14 @@ class Tuner {
             .limited_by = by_memory ? "memory" : bucket.most_reason};
   }
 
-  /// Memory is almost a straight line in the number of utterances: where it meets the limit, and
-  /// after some probes the middle.
+  /// The next number to try. Memory grows almost linearly with the number of utterances, so the
+  /// guess is where the line meets the limit and, after some probes, the middle.
   std::int64_t guess(std::size_t i, double limit, std::int64_t fits, std::int64_t over, int probe) {
     constexpr int kLines = 6;
     const auto within = [&](std::int64_t n) { return std::clamp(n, fits + 1, over - 1); };
     if (fits == 1 && probe == 0) return within(2);
     const bool over_is_planned = memo_[i].contains(over);
-    if (probe >= kLines) {  // doubling until there are two ends to halve between
+    if (probe >= kLines) {  // doubling until there are two ends to bisect between
       return over_is_planned ? fits + (over - fits) / 2 : within(2 * fits);
     }
     const std::int64_t other = over_is_planned ? over : 1;
@@ -123,11 +123,11 @@ class Tuner {
     if (parameters > limit)
       return DeckError(fmt::format("the parameters alone, {} a rank, are above the limit of {}; {}",
                                    format_bytes(parameters), format_bytes(limit), numbers),
-                       "more memory a rank; or parallel.tensor, parallel.pipeline or "
+                       "use more memory per rank; or parallel.tensor, parallel.pipeline or "
                        "parallel.zero=3 on more ranks");
     return DeckError(
         fmt::format("{}, above the limit of {}", numbers, format_bytes(limit)),
-        "more memory a rank; train.recompute=full, parallel.zero or parallel.tensor on more "
+        "use more memory per rank; train.recompute=full, parallel.zero or parallel.tensor on more "
         "ranks; or leave out long utterances by data.max_duration");
   }
 
@@ -137,7 +137,7 @@ class Tuner {
   double limit_ = 0;
 };
 
-/// Draws of each utterance, of all draws.
+/// Visits each utterance with its share of all draws.
 template <class Visit>
 void for_items(const SpeechBlend& blend, const Visit& visit) {
   double total = 0;
@@ -183,7 +183,7 @@ std::vector<UntunedBucket> buckets_of(const SpeechSampler& sampler, const Speech
       const double below = buckets.bin(static_cast<int>(b) - 1).seconds;
       bucket.from_seconds = below == bucket.bin.seconds ? list[b - 1].from_seconds : below;
     }
-    if (longest[b] == 0)  // nobody is in it: as large as it may be
+    if (longest[b] == 0)  // empty bucket: assume the largest utterance
       longest[b] = std::llround(bucket.bin.seconds * sample_rate);
     if (bucket.bin.seconds == last_edge) bucket.bin.seconds = std::max(last_edge, last_seconds);
     bucket.samples = frames.padded(longest[b]);
@@ -218,7 +218,7 @@ std::vector<std::string> changes_of(const std::vector<TunedBucket>& buckets, con
     bins.push_back(bin.labels == kAny ? fmt::format("\"{}\"", bin.seconds)
                                       : fmt::format("\"{}:{}\"", bin.seconds, bin.labels));
     sizes.push_back(fmt::format("\"{}\"", tuned.batch));
-    // The longest utterance that the edge lets in, to the sample.
+    // Duration of the longest utterance within the edge, rounded up to a sample.
     const double seconds = std::ceil(bin.seconds * sample_rate) / sample_rate;
     const double penalty = speech_settings(deck).data.quadratic_duration;
     const double counted = penalty > 0 ? seconds + seconds * seconds / penalty : seconds;

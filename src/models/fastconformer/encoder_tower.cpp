@@ -42,7 +42,7 @@ ops::AttentionContext context_of(const FastConformerConfig& c) {
   return {.left = c.left_context < 0 ? -1 : c.left_context / chunk, .right = -1, .chunk = chunk};
 }
 
-/// Bytes of a table, so that the next one is aligned.
+/// Bytes of a table, rounded up so that the next one is aligned.
 std::size_t table_size(std::int64_t elements, DType type) {
   constexpr std::size_t kAlign = Arena::kAlignment;
   return (static_cast<std::size_t>(elements) * size_of(type) + kAlign - 1) / kAlign * kAlign;
@@ -227,7 +227,7 @@ Tensor EncoderTower::backward(Pass& pass, const ModelPieces::Piece& here,
   return {};
 }
 
-// An encoder over a stream, chunk by chunk.
+// Streaming, chunk by chunk.
 StreamState EncoderTower::make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const {
   CHOIR_CHECK(streams == 1, "{} streams in one pass", streams);
   const SpeechChunks chunks(config_);
@@ -253,14 +253,14 @@ Tensor EncoderTower::input_of_chunk(Pass& pass, const ModelBatch& batch, bool tr
   return made.view(made.slice(std::min(seen, SpeechChunks(config_).overlap), frames));
 }
 
-// What an encoder costs.
+// The cost of an encoder.
 namespace {
 
 double real(std::int64_t n) {
   return static_cast<double>(n);
 }
 
-/// FLOPs of the forward of the subsampling, products and convolutions.
+/// FLOPs of the forward of the subsampling: products and convolutions.
 double subsampling_flops(const FastConformerConfig& c, const BatchShape& shape) {
   const double channels = real(c.subsampling_channels);
   std::int64_t t = ops::mel_frames(c.mel, shape.audio_samples), f = c.mel.mels;
@@ -280,7 +280,7 @@ double flops_of_block(const FastConformerConfig& c, const BatchShape& shape) {
   const double attention = 2 * 4 * width * width, convolution = 2 * 3 * width * width;
   // Scores of content and of positions, and the sum of values.
   const double keys = 3 * 2 * frames * width;
-  const double positions = 2 * 2 * width * width;  // 2T - 1 rows an utterance, once a batch
+  const double positions = 2 * 2 * width * width;  // 2T - 1 rows for each utterance, once per batch
   return frames * (real(shape.samples) * (feed_forward + attention + convolution + keys +
                                           2 * real(c.conv_kernel) * width) +
                    positions);

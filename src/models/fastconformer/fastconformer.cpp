@@ -70,7 +70,7 @@ Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& b
                            .device_scale = batch.device_scale(),
                            .write_gradient = pass.training(),
                            .workspace = workspace});
-  pass.save(logits);  // now their gradient
+  pass.save(logits);  // they hold their gradient now
   return losses;
 }
 
@@ -96,7 +96,7 @@ StreamState FastConformer::make_state(Pass& pass, BucketHooks& hooks, std::int64
   return encoder_.make_state(pass, hooks, streams);
 }
 
-// What a FastConformer says about itself.
+// Costs and description of a FastConformer.
 UnitCosts FastConformer::unit_costs(const FastConformerConfig& c, const BatchShape& shape) {
   const double frames = static_cast<double>(shape.samples * c.frames(shape.audio_samples));
   const double head = 2 * frames * static_cast<double>(c.n_embd * (c.vocab_size + 1));

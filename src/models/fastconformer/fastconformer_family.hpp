@@ -1,5 +1,5 @@
 #pragma once
-// The family model.type = "fastconformer": recognisers of speech, an encoder with a CTC head.
+// The family model.type = "fastconformer": speech recognisers, an encoder with a CTC head.
 #include <vector>
 
 #include "choir/models/family.hpp"
@@ -17,7 +17,7 @@ class FastConformerFamily final
             .rate = "x real time",
             .input_layer = "subsampling",
             .audio = true,
-            .use = "`choir transcribe` writes down speech with it"};
+            .use = "`choir transcribe` transcribes speech with it"};
   }
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
@@ -43,7 +43,7 @@ class FastConformerFamily final
                                                       std::int64_t samples) const override;
   std::unique_ptr<BenchBatches> bench_batches(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                               Logger& log, const BenchAudio& audio) const override;
-  /// What a recogniser of word pieces usually has.
+  /// The usual vocabulary size of a recogniser of word pieces.
   std::int64_t usual_vocab_size() const override { return 1024; }
   void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override;
 };

@@ -1,5 +1,4 @@
-// FastConformerFamily: the keys that the deck has for it, and what is wrong with their values
-// together.
+// FastConformerFamily: its keys in the deck, and the checks of their values with each other.
 #include <fmt/core.h>
 
 #include "choir/deck/nearest_legal.hpp"
@@ -10,7 +9,7 @@
 namespace choir {
 namespace {
 
-// Far above any model: a slip of the finger is refused at once, and sizes multiply without
+// Limits far above any model: a typing error is refused at once, and products of sizes do not
 // overflow.
 constexpr double kMostLayers = 10'000;
 constexpr double kMostWidth = 1 << 20;
@@ -22,8 +21,8 @@ using EncoderTable = KeyTable<FastConformerConfig>;
 void add_encoder_keys(EncoderTable& table) {
   using Part = FastConformerConfig;
   auto model = table.top();
-  model.add("n_layer", &Part::n_layer, "", "Blocks.").at_least(1).at_most(kMostLayers);
-  model.add("n_head", &Part::n_head, "", "Attention heads. Divides n_embd.")
+  model.add("n_layer", &Part::n_layer, "", "Number of blocks.").at_least(1).at_most(kMostLayers);
+  model.add("n_head", &Part::n_head, "", "Number of attention heads. Must divide n_embd.")
       .at_least(1)
       .at_most(kMostWidth);
   model.add("n_embd", &Part::n_embd, "", "Width of the residual stream.")
@@ -34,84 +33,112 @@ void add_encoder_keys(EncoderTable& table) {
       .at_most(16 * kMostWidth);
   model
       .add("dropout", &Part::dropout, "probability",
-           "Dropout of every residual branch, and behind the subsampling.")
+           "Dropout of every residual branch, and after the subsampling.")
       .at_least(0)
       .below(1);
-  model.add("norm_eps", &Part::norm_eps, "", "Added to the variance.").above(0);
-  model.add("conv_kernel", &Part::conv_kernel, "taps", "Speech: depthwise convolution. Odd.")
+  model.add("norm_eps", &Part::norm_eps, "", "Constant added to the variance.").above(0);
+  model
+      .add("conv_kernel", &Part::conv_kernel, "taps",
+           "Width of the depthwise convolutions (speech models). Must be odd.")
       .at_least(1)
       .at_most(1023);
   model
       .add("subsampling", &Part::subsampling, "",
-           "Speech: frames of features per frame of the encoder: 2, 4 or 8.")
+           "Frames of features per frame of the encoder (speech models): 2, 4 or 8.")
       .at_least(2)
       .at_most(8);
-  model.add("subsampling_channels", &Part::subsampling_channels, "", "Speech: of its convolutions.")
+  model
+      .add("subsampling_channels", &Part::subsampling_channels, "",
+           "Channels of the subsampling convolutions (speech models).")
       .at_least(1)
       .at_most(65536);
   model
       .add("conv_norm", &Part::conv_norm, "",
-           "Speech: norm inside the convolution; batchnorm has the statistics of one global "
-           "micro-batch.")
+           "Norm inside the convolution module (speech models). batchnorm uses the statistics of "
+           "one "
+           "global micro-batch.")
       .one_of({"layernorm", "batchnorm"});
-  model.add("xscaling", &Part::xscaling, "", "Speech: the input of the blocks times sqrt(n_embd).");
-  model.add("causal", &Part::causal, "", "Speech: subsampling and convolutions see no future.");
+  model.add("xscaling", &Part::xscaling, "",
+            "Multiply the input of the blocks by sqrt(n_embd) (speech models).");
+  model.add("causal", &Part::causal, "",
+            "Make subsampling and convolutions causal (speech models).");
   model
       .add("context_style", &Part::context_style, "",
-           "Speech: regular: frames attend to left_context ... right_context around them. chunked: "
-           "to their own chunk of right_context + 1 and whole chunks before it.")
+           "Attention context (speech models). regular: frames attend to left_context ... "
+           "right_context around them. chunked: to their own chunk of right_context + 1 frames and "
+           "to "
+           "whole chunks before it.")
       .one_of({"regular", "chunked"});
-  model.add("left_context", &Part::left_context, "frames", "Speech: of the encoder. -1: all.")
-      .at_least(-1)
-      .at_most(kMostFrames);
-  model.add("right_context", &Part::right_context, "frames", "Speech: of the encoder. -1: all.")
+  model
+      .add("left_context", &Part::left_context, "frames",
+           "Encoder frames before a frame that it attends to (speech models). -1: all.")
       .at_least(-1)
       .at_most(kMostFrames);
   model
-      .add("stochastic_depth", &Part::stochastic_depth, "probability",
-           "Speech: of leaving out the last block; linear from 0 at the first.")
+      .add("right_context", &Part::right_context, "frames",
+           "Encoder frames after a frame that it attends to (speech models). -1: all.")
+      .at_least(-1)
+      .at_most(kMostFrames);
+  model
+      .add(
+          "stochastic_depth", &Part::stochastic_depth, "probability",
+          "Probability of skipping the last block (speech models); it rises linearly from 0 at the "
+          "first.")
       .at_least(0)
       .below(1);
   model.add("normalise", &Part::normalise, "",
-            "Speech: features to mean 0 and deviation 1 per utterance and bin.");
+            "Normalise features to mean 0 and deviation 1 per utterance and bin (speech models).");
 }
 
 void add_feature_keys(EncoderTable& table) {
   using Mel = ops::MelOptions;
   auto mel = table.section("", &FastConformerConfig::mel);
-  mel.add("mels", &Mel::mels, "bins", "Speech: of the log-mel features.").at_least(1).at_most(1024);
-  mel.add("sample_rate", &Mel::sample_rate, "Hz", "Speech: of the audio.")
+  mel.add("mels", &Mel::mels, "bins", "Mel bins of the features (speech models).")
+      .at_least(1)
+      .at_most(1024);
+  mel.add("sample_rate", &Mel::sample_rate, "Hz", "Sample rate of the audio (speech models).")
       .at_least(1000)
       .at_most(192000);
-  mel.add("window", &Mel::window, "samples", "Speech: symmetric Hann window.")
+  mel.add("window", &Mel::window, "samples", "Length of the symmetric Hann window (speech models).")
       .at_least(2)
       .at_most(65536);
-  mel.add("hop", &Mel::hop, "samples", "Speech: between frames.").at_least(1).at_most(65536);
-  mel.add("fft", &Mel::fft, "samples", "Speech: length of the transform.")
+  mel.add("hop", &Mel::hop, "samples", "Distance between feature frames (speech models).")
+      .at_least(1)
+      .at_most(65536);
+  mel.add("fft", &Mel::fft, "samples", "Length of the Fourier transform (speech models).")
       .at_least(2)
       .at_most(65536);
-  mel.add("mel_high", &Mel::high, "Hz", "Speech: upper edge of the filters. 0: sample_rate / 2.")
+  mel.add("mel_high", &Mel::high, "Hz",
+          "Upper edge of the mel filters (speech models). 0: sample_rate / 2.")
       .at_least(0);
-  mel.add("preemphasis", &Mel::preemphasis, "", "Speech: y[n] = x[n] - p x[n - 1].")
+  mel.add("preemphasis", &Mel::preemphasis, "",
+          "Pre-emphasis p in y[n] = x[n] - p x[n - 1] (speech models).")
       .at_least(0)
       .below(1);
-  mel.add("dither", &Mel::dither, "", "Speech: noise on audio in [-1, 1), while training.")
+  mel.add("dither", &Mel::dither, "",
+          "Amplitude of noise added to audio in [-1, 1) while training (speech models).")
       .at_least(0);
 
   using Augment = ops::SpecAugment;
   auto augment = table.section("", &FastConformerConfig::augment);
-  augment.add("freq_masks", &Augment::frequency_masks, "", "Speech: SpecAugment, of frequency.")
+  augment
+      .add("freq_masks", &Augment::frequency_masks, "",
+           "Number of frequency masks of SpecAugment (speech models).")
       .at_least(0)
       .at_most(1000);
-  augment.add("freq_width", &Augment::frequency_width, "bins", "Speech: of the widest.")
+  augment
+      .add("freq_width", &Augment::frequency_width, "bins",
+           "Largest width of a frequency mask (speech models).")
       .at_least(0)
       .at_most(1024);
-  augment.add("time_masks", &Augment::time_masks, "", "Speech: SpecAugment, of time.")
+  augment
+      .add("time_masks", &Augment::time_masks, "",
+           "Number of time masks of SpecAugment (speech models).")
       .at_least(0)
       .at_most(1000);
   augment
       .add("time_width", &Augment::time_width, "frames",
-           "Speech: of the widest; below 1: that part of the utterance.")
+           "Largest width of a time mask (speech models); below 1, a fraction of the utterance.")
       .at_least(0);
 }
 
@@ -240,9 +267,10 @@ std::vector<KeyProblem> check_encoder(const Deck& deck, const FastConformerConfi
 }
 
 KeyProblem micro_batches_problem() {
-  return {{"train.micro_batches"},
-          "train.micro_batches is not given: say how many micro-batches a step has on all ranks "
-          "together"};
+  return {
+      {"train.micro_batches"},
+      "train.micro_batches is not given: set the number of micro-batches of a step on all ranks "
+      "together"};
 }
 
 const KeySet& FastConformerFamily::keys() const {

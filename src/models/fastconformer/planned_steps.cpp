@@ -10,7 +10,7 @@ namespace choir {
 SpeechCursor PlannedSteps::cursor_of(const TrainingData::Position& from, std::string_view what,
                                      Mesh& mesh, Logger& log) const {
   if (from.step == 0) return sampler_->begin();
-  // A damaged position counts as one of other data.
+  // A damaged position is treated like one of other data.
   const auto json = json_unless_broken(from.more);
   if (json.is_object() &&
       json.value("order", nlohmann::json()) == fmt::format("{:016x}", sampler_->hash())) {

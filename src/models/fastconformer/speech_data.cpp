@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// That of any folder: its labels are of one vocabulary, or the data set is refused.
+/// Reads the vocabulary of the first folder. All folders have the same, or the data set is refused.
 Vocabulary vocabulary_of(const SpeechDataConfig& config, Mesh& mesh, std::uint64_t hash) {
   const std::string folder = !config.train.inputs.empty() ? leaves_of(config.train).front().folder
                                                           : config.eval.front().folders.front();
@@ -21,17 +21,17 @@ Vocabulary vocabulary_of(const SpeechDataConfig& config, Mesh& mesh, std::uint64
     if (mesh.rank() != 0) return;
     const Vocabulary vocabulary = Vocabulary::load(path);
     if (vocabulary.hash() != hash)
-      throw DataError(fmt::format("{} ({:016x}) is not what the labels beside it were written "
-                                  "with ({:016x})",
+      throw DataError(fmt::format("{} ({:016x}) is not the vocabulary of the labels beside it "
+                                  "({:016x})",
                                   path, vocabulary.hash(), hash),
-                      "make the labels again with `choir prepare tokens`");
+                      "rewrite the labels with `choir prepare tokens`");
     text = vocabulary.to_json();
   });
   broadcast_text(mesh.world(), text);
   return Vocabulary::from_json(text, path);
 }
 
-/// The folders of a mix, wherever they stand in it.
+/// Collects the folders of a mix at all levels.
 void add_folders(std::vector<SpeechInput>& inputs, std::vector<std::string*>& all) {
   for (SpeechInput& input : inputs) {
     if (!input.folder.empty()) all.push_back(&input.folder);
@@ -39,7 +39,7 @@ void add_folders(std::vector<SpeechInput>& inputs, std::vector<std::string*>& al
   }
 }
 
-/// Manifests stand for what is packed of them on first use.
+/// Replaces manifests by the packed data that are made from them on first use.
 void pack_manifests(const SpeechSection& speech, SpeechDataConfig& config, Mesh& mesh) {
   std::vector<std::string*> paths;
   add_folders(config.train.inputs, paths);
@@ -90,7 +90,7 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
 SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
                        std::uint64_t tokenizer_hash) {
   if (request.data->labels.empty())
-    throw DeckError("data.labels is empty: recognisers learn what is said",
+    throw DeckError("data.labels is empty, but recognisers need transcripts",
                     "name labels, \"char\" or \"bpe_256\"");
   auto [config, set] = opened(deck, request, mesh, training, tokenizer_hash);
   Vocabulary vocabulary = vocabulary_of(config, mesh, set->tokenizer_hash());

@@ -32,7 +32,7 @@ void SpeechRecogniser::run(const ModelBatch& batch) {
   const Sequence& sequence = pass.sequence();
   const std::int64_t symbols = instance_.options().model.vocab_size() + 1;
   const std::int64_t stages = batch["frame_lengths"].shape[0] - 1;
-  // The pass knows the lengths in memory that was given back with its copy of the batch.
+  // The pass points to lengths in memory that was released with its copy of the batch.
   const Tensor frame_lengths = on_device(batch["frame_lengths"].slice(stages, 1));
   const Tensor labels = on_device(batch["labels"]),
                label_lengths = on_device(batch["label_lengths"]);
@@ -77,13 +77,13 @@ std::array<std::int64_t*, 6> members(EditCounts& c) {
   return {&c.insertions, &c.deletions, &c.substitutions, &c.correct, &c.utterances, &c.exact};
 }
 
-/// The first `most` in the order of their keys.
+/// Keeps the first `most` pairs in the order of their keys.
 void keep_first(std::vector<HeardPair>& pairs, std::size_t most) {
   std::ranges::sort(pairs, {}, &HeardPair::key);
   if (pairs.size() > most) pairs.resize(most);
 }
 
-/// One of the ranks that have the results of a micro-batch counts them.
+/// True on the one rank that counts the results of a micro-batch, among those that have them.
 bool counts_here(Mesh& mesh) {
   Communicator& stages = mesh.host_along(Axis::pipeline);
   return stages.rank() == stages.size() - 1 && mesh.coordinates()[Axis::tensor] == 0 &&
@@ -102,9 +102,10 @@ class SetEvaluation {
         calls_(data.set->eval_calls(set)),
         ranks_(mesh_.host_along(Axis::data).size()),
         recogniser_(instance),
-        // One place a micro-batch, zero on the other ranks: the order of summation is theirs.
+        // One entry per micro-batch, zero on the other ranks: sums are in the order of
+        // micro-batches.
         losses_(static_cast<std::size_t>(calls_ * ranks_)) {
-    // All of them on every rank, whatever it meets.
+    // Every rank has all tags, even those that it does not meet.
     for (const SpeechLeaf& leaf : data.set->eval_leaves(set))
       for (const auto& [name, value] : leaf.tags) result_.tags[name + "=" + value];
   }
@@ -114,7 +115,7 @@ class SetEvaluation {
     for (std::int64_t call = 0; call < calls_; ++call) {
       if (progress != nullptr) progress->at(call, calls_);
       const SpeechBatch& batch = data_.set->eval_batch(set_, call);
-      // Without a batch of its own a rank still shows the others its part of the parameters.
+      // A rank without a batch of its own still provides its part of the parameters to the others.
       if (batch.rows.empty() && !instance_.storage().sharding().values_sharded()) continue;
       recogniser_.run(speech_batch(batch));
       if (counts_here(mesh_) && recogniser_.has_result()) count(batch);
@@ -136,7 +137,7 @@ class SetEvaluation {
     const std::int64_t blank = instance_.options().model.vocab_size();
     const auto* lengths = batch.audio_lengths.as<std::int32_t>();
     for (std::int64_t r = 0; r < std::ssize(batch.rows); ++r) {
-      if (lengths[r] == 0) continue;  // damaged, and named as that
+      if (lengths[r] == 0) continue;  // damaged, and reported as such
       const SpeechRow& row = batch.rows[static_cast<std::size_t>(r)];
       const std::string& reference = data_.set->eval_text(set_, row);
       std::string hypothesis = greedy_text(recogniser_.best(r), blank, data_.vocabulary);
@@ -214,7 +215,7 @@ SetScores sum_of(const std::vector<SetScores>& sets) {
   return all;
 }
 
-/// A tag that all of a set has says nothing new of it.
+/// False if the tag applies to the whole set and adds no information.
 bool tells_apart(const SetScores& set, const TagScores& tag) {
   return tag.words.utterances != set.scores.words.utterances;
 }
@@ -308,7 +309,7 @@ std::string to_string(const std::vector<HeardPair>& pairs) {
 std::string greedy_text(std::span<const std::int32_t> best, std::int64_t blank,
                         const Vocabulary& vocabulary) {
   std::vector<std::int32_t> ids;
-  // A model may have room for more symbols than the vocabulary has.
+  // A model may have more symbols than the vocabulary.
   for (const TimedLabel& label : ctc_collapse(best, static_cast<std::int32_t>(blank)))
     if (label.label < vocabulary.size()) ids.push_back(label.label);
   return vocabulary.decode(ids);

@@ -13,13 +13,13 @@ namespace {
 
 constexpr EvalWords kSpeechEvalWords{.durations = true, .tags = true};
 
-/// The whole word as a number from 0 on.
+/// The whole word as a number that is at least 0.
 template <class Number>
 Number number_of(std::string_view word, const std::string& what) {
   Number number{};
   const auto [stop, problem] = std::from_chars(word.data(), word.data() + word.size(), number);
   if (problem != std::errc() || stop != word.data() + word.size() || !(number >= 0))
-    throw DeckError(fmt::format("{}: '{}' is not a number from 0 on", what, word));
+    throw DeckError(fmt::format("{}: '{}' is not a number of at least 0", what, word));
   return number;
 }
 
@@ -91,34 +91,35 @@ using DataTable = KeyTable<Part>;
 using DataKeys = DataTable::Section<Part>;
 
 void add_sources(DataKeys& data) {
-  data.add("labels", &Part::labels, "",
-           "Speech: NAME of labels.NAME.bin and tokenizer.NAME.json in every folder. A codec needs "
-           "none (\"\"), but to choose or sort utterances by.")
+  data.add(
+          "labels", &Part::labels, "",
+          "NAME of labels.NAME.bin and tokenizer.NAME.json in every folder (speech models). Codecs "
+          "need labels (else \"\") only to select or sort utterances.")
       .when_resumed(OnResume::same_contents);
   data.add("on_bad", &Part::on_bad, "",
-           "Speech: utterances that are damaged, cannot be spelled in the vocabulary, or not by "
-           "CTC: stop, or leave out up to 1 % of all.")
+           "Treatment of utterances that are damaged, or cannot be spelled in the vocabulary or by "
+           "CTC (speech models): stop, or skip up to 1 % of all.")
       .when_resumed(OnResume::same_contents)
       .one_of({"stop", "skip"});
 }
 
 void add_batches(DataKeys& data) {
   data.add("batch_duration", &Part::batch_duration, "s",
-           "Speech: audio of a micro-batch at most, padding included.")
+           "Largest duration of a micro-batch, padding included (speech models).")
       .above(0);
   data.add("quadratic_duration", &Part::quadratic_duration, "s",
-           "Speech: an utterance of d seconds counts as d + d^2 / this. 0: as d.")
+           "Penalty q of long utterances: d seconds count as d + d^2 / q (speech models). 0: none.")
       .at_least(0);
   data.add("max_utterances", &Part::max_utterances, "utterances",
-           "Speech: of a micro-batch. 0: any number.")
+           "Largest number of utterances in a micro-batch (speech models). 0: no limit.")
       .at_least(0);
-  data.add(
-          "buckets", &Part::buckets, "",
-          "Speech: kinds of length that micro-batches are made of, by an equal share of the audio.")
+  data.add("buckets", &Part::buckets, "",
+           "Number of duration buckets, each with an equal share of the audio (speech models). A "
+           "micro-batch has utterances of one bucket.")
       .at_least(1)
       .at_most(1024);
   data.add("label_buckets", &Part::label_buckets, "",
-           "Speech: parts of each bucket by the number of labels.")
+           "Number of parts of each bucket by the number of labels (speech models).")
       .at_least(1)
       .at_most(64);
   const auto list_of = [](auto read) {
@@ -132,35 +133,39 @@ void add_batches(DataKeys& data) {
     };
   };
   data.add("bucket_bins", &Part::bucket_bins, "",
-           "Speech: upper edges of the buckets, \"SECONDS\" or \"SECONDS:LABELS\", ascending. "
-           "Empty: "
-           "estimated.")
+           "Upper edges of the buckets, \"SECONDS\" or \"SECONDS:LABELS\", ascending (speech "
+           "models). "
+           "Empty: estimated.")
       .checked("\"SECONDS\" or \"SECONDS:LABELS\"",
                list_of([](const std::string& word) { bucket_bin_of(word); }));
-  data.add("bucket_sizes", &Part::bucket_sizes, "",
-           "Speech: utterances of a micro-batch of each of data.bucket_bins, as `choir tune` finds "
-           "them. Empty: by data.batch_duration alone.")
+  data.add(
+          "bucket_sizes", &Part::bucket_sizes, "",
+          "Utterances per micro-batch in each bucket of data.bucket_bins, as found by `choir tune` "
+          "(speech models). Empty: limited by data.batch_duration alone.")
       .checked("whole numbers", list_of([](const std::string& word) { bucket_size_of(word); }));
   data.add("pad_to_bucket", &Part::pad_to_bucket, "",
-           "Speech: every micro-batch of a bucket is padded to one shape, that of the bucket's "
-           "longest utterance and most labels. On a GPU steps of shapes that were met before are "
-           "replayed as a whole.");
+           "Pad every micro-batch of a bucket to one shape, that of the bucket's longest utterance "
+           "and most labels (speech models). A GPU replays recorded steps of shapes that occurred "
+           "before.");
   data.add("window", &Part::window, "utterances",
-           "Speech: drawn together and sorted into buckets; the order of the data depends on it.")
+           "Utterances drawn together and sorted into buckets, which affects their order "
+           "(speech models).")
       .at_least(1)
       .at_most(1 << 24);
 }
 
 void add_filters(DataKeys& data) {
-  data.add("min_duration", &Part::min_duration, "s", "Speech: of utterances to train on.")
+  data.add("min_duration", &Part::min_duration, "s",
+           "Shortest utterance to train on (speech models).")
       .at_least(0);
-  data.add("max_duration", &Part::max_duration, "s", "Speech: of utterances to train on. 0: any.")
+  data.add("max_duration", &Part::max_duration, "s",
+           "Longest utterance to train on (speech models). 0: no limit.")
       .at_least(0);
   data.add("min_labels_per_second", &Part::min_labels_per_second, "",
-           "Speech: of utterances to train on.")
+           "Fewest labels per second of utterances to train on (speech models).")
       .at_least(0);
   data.add("max_labels_per_second", &Part::max_labels_per_second, "",
-           "Speech: of utterances to train on. 0: any.")
+           "Most labels per second of utterances to train on (speech models). 0: no limit.")
       .at_least(0);
 }
 
@@ -188,7 +193,7 @@ std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection&
   const DataSection& data = deck.data;
   if (data.format != "auto" && data.format != "synthetic")
     add({"data.format"},
-        fmt::format("data.format = \"{}\" is of text; legal for speech: auto, synthetic",
+        fmt::format("data.format = \"{}\" is a format of text; legal for speech: auto, synthetic",
                     data.format));
   if (speech.max_duration > 0 && speech.min_duration > speech.max_duration)
     add({"data.min_duration", "data.max_duration"},
@@ -204,7 +209,7 @@ std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection&
     add({"data.labels", "data.min_labels_per_second", "data.max_labels_per_second",
          "data.label_buckets"},
         "data.labels is empty, and data.min_labels_per_second, data.max_labels_per_second or "
-        "data.label_buckets count labels; name them, \"char\"");
+        "data.label_buckets count labels; set it, for example to \"char\"");
   if (!speech.bucket_sizes.empty() && speech.bucket_sizes.size() != speech.bucket_bins.size())
     add({"data.bucket_sizes", "data.bucket_bins"},
         fmt::format("data.bucket_sizes has {} numbers for {} data.bucket_bins",

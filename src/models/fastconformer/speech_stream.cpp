@@ -13,7 +13,7 @@ std::size_t size(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
 
-/// Audio of the most frames of one pass.
+/// The audio of the largest pass.
 BatchShape largest(const SpeechChunks& chunks) {
   return {.samples = 1,
           .audio_samples = chunks.samples_of(chunks.overlap + chunks.frames),
@@ -67,7 +67,7 @@ ModelBatch SpeechStream::fill_batch(std::int64_t lead, std::int64_t frames) {
   std::fill(to + samples, to + batch["audio"].shape[1], std::int16_t{0});
   batch["audio_lengths"].as<std::int32_t>()[0] = static_cast<std::int32_t>(samples);
   for (int stage = 0; stage <= config_.stages(); ++stage) {
-    // What the frames read of a stage; less where the recording ends in it.
+    // Length of a stage that the frames read; less if the recording ends within it.
     const std::int64_t step = config_.subsampling >> stage;
     std::int64_t length = step * (all - 1) + 1;
     if (ended_) length = std::min(length, config_.lengths_after(stage, received_) - first * step);

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::size_t kPairs = 3;
 
-/// What to tell before a training where CTC has too few frames for some utterances; else "".
+/// The warning before training if CTC has too few frames for some utterances; else "".
 std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
                            std::int64_t subsampling) {
   const std::int64_t count = sift.count(LeftOut::ctc_impossible);
   if (count == 0) return {};
   const std::string all = sift.to_string();
-  // Its last line: with which subsampling fewer are, and that larger units cure it.
+  // The last line recommends a smaller subsampling, or larger units.
   return fmt::format(
       "{}: {} of {} utterances ({:.2f} %) have more labels than model.subsampling = "
       "{} leaves frames; {}",
@@ -48,7 +48,7 @@ std::string SpeechTrainingData::to_string() const {
                      name_of(data_.vocabulary.kind()));
 }
 
-// By counts and vocabulary: hours of audio are too much to be read for it.
+// Identified by counts and vocabulary: hours of audio are too much to read for it.
 std::string SpeechTrainingData::contents() const {
   return fmt::format("units {:016x}", data_.set->tokenizer_hash()) +
          counts_of(*data_.set, "utterances");
@@ -88,7 +88,7 @@ std::vector<Validation> SpeechTrainingData::validate(ModelInstance& instance,
   return validations_of(sets);
 }
 
-// The pairs are those of the last validation.
+// The pairs of the last validation.
 std::string SpeechTrainingData::sample(ModelInstance&) {
   return choir::to_string(pairs_);
 }

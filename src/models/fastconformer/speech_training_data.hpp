@@ -1,5 +1,5 @@
 #pragma once
-// Packed speech for models that hear.
+// Packed speech as training and evaluation data of recognisers.
 #include "choir/models/fastconformer/planned_steps.hpp"
 #include "choir/train/step/training_data.hpp"
 #include "src/models/fastconformer/speech_scores.hpp"
@@ -40,7 +40,7 @@ class SpeechTrainingData final : public TrainingData {
   Logger& log_;
   SpeechData data_;
   PlannedSteps steps_;
-  std::vector<std::int64_t> drawn_;  // utterances of each source
+  std::vector<std::int64_t> drawn_;  // utterances drawn from each source
   std::vector<HeardPair> pairs_;
 };
 

@@ -19,8 +19,8 @@ std::int64_t rounded_up(std::int64_t x, std::int64_t multiple) {
 SpeechReach reach_of(const FastConformerConfig& c) {
   const bool chunked = c.context_style == ContextStyle::chunked;
   SpeechReach reach{.align = chunked ? c.right_context + 1 : 1};
-  // Features look half a transform (and one sample of pre-emphasis) around, the subsampling s - 1
-  // features to both sides or 2 (s - 1) back.
+  // Features depend on half a transform (and one sample of pre-emphasis) on each side, the
+  // subsampling on s - 1 features on each side or on 2 (s - 1) before.
   const std::int64_t half = divided_up(c.mel.fft / 2 + 1, c.mel.hop), s = c.subsampling;
   reach.left = divided_up((c.causal ? 2 : 1) * (s - 1) + half, s);
   reach.right = divided_up((c.causal ? 0 : s - 1) + half, s);

@@ -47,21 +47,21 @@ void GrowingTranscript::finish(Transcript& transcript) const {
 
 namespace {
 
-/// Audio read at once; where its rate is another, each part is converted with a margin on both
+/// Audio read at once; if it has another sample rate, each part is resampled with a margin on both
 /// sides.
 constexpr std::int64_t kBlockSeconds = 20;
 constexpr std::size_t kNewestLabels = 48;
 
 }  // namespace
 
-/// The recording that is heard.
+/// The recording in progress.
 struct StreamTranscriber::Source {
   explicit Source(std::size_t i) : index(i) {}
   std::size_t index;
   std::optional<Recording> recording;
-  std::vector<std::int16_t> block;  ///< of audio, not yet pushed from `at` on
+  std::vector<std::int16_t> block;  ///< audio that is not yet pushed from `at` on
   std::size_t at = 0;
-  std::int64_t read = 0;  ///< samples
+  std::int64_t read = 0;  ///< samples read so far
   Transcript transcript;
 };
 
@@ -84,7 +84,7 @@ Communicator& StreamTranscriber::agreeing() const {
   return walks_together() ? mesh.world() : mesh.host_peers();
 }
 
-/// On some rank that makes passes with this one.
+/// True if `mine` is true on some rank that runs passes together with this one.
 bool StreamTranscriber::any(bool mine) const {
   std::int64_t some = mine;
   if (walks_together()) agreeing().all_reduce(&some, 1, DType::i64, ReduceOp::max);
@@ -150,7 +150,7 @@ void StreamTranscriber::chunk(Source& source, const Heard& heard) {
           text_.newest(kNewestLabels));
 }
 
-/// Does what others wait for: they share parameters with this rank, which hears nothing.
+/// Runs a pass of silence for the ranks that share parameters with this rank, which has no audio.
 void StreamTranscriber::idle() {
   stream_.begin();
   const std::vector<std::int16_t> silence(static_cast<std::size_t>(stream_.room()));

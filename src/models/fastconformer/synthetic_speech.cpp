@@ -9,7 +9,7 @@
 namespace choir {
 namespace {
 
-/// Rows, and frames of the encoder.
+/// Rows of a micro-batch, and frames of the encoder in each.
 struct Kind {
   std::int64_t rows, frames;
 };
@@ -55,7 +55,7 @@ std::size_t SyntheticUtterances::kind(std::int64_t index) const {
   return philox_at(shape_key_, static_cast<std::uint64_t>(index), kMostRows)[0] % kKinds.size();
 }
 
-// With half as many labels as frames a path exists, whatever repeats.
+// With half as many labels as frames CTC has a path, whatever labels repeat.
 SyntheticUtterances::Row SyntheticUtterances::row(std::int64_t index, std::int64_t row) const {
   const BatchShape shape = this->shape(index);
   const PhiloxBlock word =
@@ -64,7 +64,7 @@ SyntheticUtterances::Row SyntheticUtterances::row(std::int64_t index, std::int64
     return static_cast<std::int64_t>(w % static_cast<std::uint64_t>(n));
   };
   Row result;
-  // The longest fills the shape.
+  // The first row has the full length of the shape.
   result.samples = row == 0 ? shape.audio_samples
                             : shape.audio_samples / 3 + below(word[0], shape.audio_samples / 2);
   const std::int64_t most = std::min(shape.labels, config_.frames(result.samples) / 2);
@@ -142,7 +142,7 @@ SyntheticSpeech::SyntheticSpeech(const FastConformerConfig& config, const BenchA
   padding_->clear();
 }
 
-// The i-th of equal ranges of duration, its upper edge first.
+// Utterances of the i-th of equal ranges of duration, the first one at its upper edge.
 SyntheticSpeech::Made SyntheticSpeech::make(int number) const {
   const double range = (options_.longest - options_.shortest) / kBatches;
   const double most = options_.shortest + range * (number + 1);
@@ -177,7 +177,7 @@ void SyntheticSpeech::fill(Made& made, std::int64_t row, std::int64_t samples,
         philox_at(noise, static_cast<std::uint64_t>(id), static_cast<std::uint64_t>(i / 4));
     audio[i] = static_cast<std::int16_t>(word[static_cast<std::size_t>(i % 4)] >> 20) - 2048;
   }
-  // With half as many labels as frames a path exists, whatever repeats.
+  // With half as many labels as frames CTC has a path, whatever labels repeat.
   const double seconds = static_cast<double>(samples) / config_.mel.sample_rate;
   const auto spoken = static_cast<std::int64_t>(options_.labels_per_second * seconds);
   const std::int64_t labels = std::min(spoken, config_.frames(samples) / 2);

@@ -1,5 +1,5 @@
 #pragma once
-// Speech that nobody spoke: noise with random transcripts, for `choir verify` and for benchmarks.
+// Synthetic speech, noise with random transcripts, for `choir verify` and for benchmarks.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -17,8 +17,8 @@
 namespace choir {
 
 /// Utterances of `choir verify` and of data.format = "synthetic": noise of different loudness and
-/// length with random transcripts, as a function of the micro-batch. Micro-batches are of three
-/// shapes, rows of all lengths; some utterances have no transcript.
+/// length with random transcripts, as a function of the micro-batch. Micro-batches have one of
+/// three shapes, with rows of all lengths; some utterances have no transcript.
 class SyntheticUtterances final : public SyntheticBatches {
  public:
   SyntheticUtterances(std::uint64_t seed, const FastConformerConfig& config);
@@ -34,7 +34,7 @@ class SyntheticUtterances final : public SyntheticBatches {
   struct Row {
     std::int64_t samples = 0, labels = 0;
   };
-  /// Which of these kinds a micro-batch has.
+  /// Index of the shape of a micro-batch.
   std::size_t kind(std::int64_t index) const;
   Row row(std::int64_t index, std::int64_t row) const;
   void fill(ModelBatch& batch, std::int64_t index, std::int64_t row) const;
@@ -45,21 +45,21 @@ class SyntheticUtterances final : public SyntheticBatches {
   std::unique_ptr<HostBatch> padding_;
 };
 
-/// Utterances for benchmarks: noise with random transcripts, in a few
-/// micro-batches of which each has utterances of about one length, as buckets make them.
+/// Utterances for benchmarks: noise with random transcripts, in a few micro-batches of utterances
+/// that have about the same length, as buckets produce them.
 class SyntheticSpeech {
  public:
   static constexpr int kBatches = 4;
 
-  /// Makes all of them. DeckError for durations that cannot be.
+  /// Generates all micro-batches. DeckError for impossible durations.
   SyntheticSpeech(const FastConformerConfig& config, const BenchAudio& options);
 
-  /// What is asked for again is the same; number n is that of n % kBatches.
+  /// Micro-batches repeat: number n is that of n % kBatches.
   ModelBatch micro_batch(std::int64_t index) { return batch(index).memory->batch; }
   ModelBatch padding() { return padding_->batch; }  ///< for a rank without work
   std::vector<BatchShape> shapes() const;
 
-  // What is said in one micro-batch, without padding.
+  // Content of one micro-batch without padding.
   double seconds(std::int64_t index) const { return batch(index).seconds; }
   double targets(std::int64_t index) const { return batch(index).targets; }
   double flops(std::int64_t index, const Model& model) const;
@@ -74,7 +74,7 @@ class SyntheticSpeech {
     return made_[static_cast<std::size_t>(index % kBatches)];
   }
   Made make(int number) const;
-  /// Row `row` of `made`, of so many samples.
+  /// Fills row `row` of `made` with an utterance of this number of samples.
   void fill(Made& made, std::int64_t row, std::int64_t samples, std::int64_t id) const;
 
   FastConformerConfig config_;
@@ -95,7 +95,7 @@ class SpeechBenchBatches final : public BenchBatches {
     first_ = sharding.first_micro_batch(batch_.accum);
     stride_ = sharding.micro_batch_stride();
   }
-  // Ranks may have more places than a step has micro-batches.
+  // Ranks may have more slots than a step has micro-batches.
   ModelBatch micro_batch(std::int64_t step, std::int64_t j) override {
     const std::int64_t place = first_ + j * stride_;
     if (place >= batch_.global) return speech_.padding();

@@ -18,10 +18,10 @@
 namespace choir {
 namespace {
 
-/// Frames that fill a processor, and a card: larger batches are no faster.
+/// Frames that saturate a processor, and a card: larger batches are no faster.
 constexpr std::int64_t kFramesOfCpu = 2048, kFramesOfCard = 65536;
 
-/// The model on the null device: what passes of a size need.
+/// The model on the null device, to measure the memory of passes.
 class NullModel {
  public:
   NullModel(const ModelInstance::Options& options, const Layout& layout, int rank,
@@ -31,7 +31,7 @@ class NullModel {
         mesh_(Mesh::planned(layout, rank, 1)),
         instance_(options, device_, *mesh_, Arena::kUnbounded) {}
 
-  /// What all passes so far and one of `rows` windows of `frames` need: everything, in bytes.
+  /// Total bytes for all passes so far and for one of `rows` windows of `frames`.
   std::size_t need(std::int64_t rows, std::int64_t frames) {
     const BatchShape shape{.samples = rows,
                            .audio_samples = TranscriptionPlan::samples_of(config_, frames),
@@ -39,7 +39,7 @@ class NullModel {
     instance_.forward(Mode::generate, HostBatch(config_, shape).batch);
     return total();
   }
-  /// What all passes so far need.
+  /// Total bytes for all passes so far.
   std::size_t total() const {
     MemoryPlan plan;
     instance_.add_to(plan);
@@ -58,7 +58,7 @@ std::int64_t frames_in(const FastConformerConfig& config, double seconds) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds / config.seconds_per_frame()));
 }
 
-/// The most frames of one window that fit, as far as anybody asks for; 0: not even the first.
+/// The most frames of one window that fit, up to `last`; 0 if even `first` does not fit.
 std::int64_t most_frames(NullModel& model, std::int64_t first, std::int64_t last, double budget) {
   std::int64_t fits = 0;
   for (std::int64_t frames = first;; frames = std::min(last, frames + (frames + 3) / 4)) {
@@ -68,7 +68,7 @@ std::int64_t most_frames(NullModel& model, std::int64_t first, std::int64_t last
   }
 }
 
-/// Batches of so many frames at most, or of one window.
+/// Batches of at most `area` frames, or of one window.
 std::vector<BatchLimit> limits_of(std::int64_t window, std::int64_t area, std::int64_t batch) {
   std::vector<BatchLimit> limits{{1, window}};
   for (std::int64_t rows = 2; rows <= std::min(batch, area); ++rows)
@@ -100,11 +100,12 @@ TranscriptionPlan plan_transcription(const ModelInstance::Options& options, cons
         most_frames(model, std::min(smallest, largest), std::max(smallest, largest), budget);
     if (most == 0)
       throw DeckError(
-          fmt::format("out of memory: a window of {:.1f} s needs {} with the parameters, {} are "
-                      "allowed",
-                      static_cast<double>(smallest) * config.seconds_per_frame(),
-                      format_bytes(static_cast<double>(model.total())), format_bytes(budget)),
-          "raise --memory, or share the model by --tensor");
+          fmt::format(
+              "out of memory: a window of {:.1f} s needs {} with the parameters, but only {} are "
+              "allowed",
+              static_cast<double>(smallest) * config.seconds_per_frame(),
+              format_bytes(static_cast<double>(model.total())), format_bytes(budget)),
+          "raise --memory, or divide the model with --tensor");
     plan.windows = plan_windows(config, wanted, most);
   }
   const bool card = target && target->plans_for() == DeviceKind::cuda;
@@ -175,7 +176,7 @@ void TranscriptMaker::finish(std::span<const TimedLabel> labels, Transcript& tra
 
 namespace {
 
-/// Padded lengths come in steps of a sixteenth, so that few sizes of products are made.
+/// Padded lengths are multiples of a sixteenth, so that products have few different sizes.
 std::int64_t stepped(std::int64_t frames, std::int64_t most) {
   const std::int64_t step = std::max<std::int64_t>(1, frames / 16);
   return std::max(frames, std::min((frames + step - 1) / step * step, most));
@@ -183,13 +184,13 @@ std::int64_t stepped(std::int64_t frames, std::int64_t most) {
 
 }  // namespace
 
-/// A recording on its way.
+/// A recording in progress.
 struct Transcriber::Item {
   RecordingSource source;
   std::int64_t samples = 0;
   std::vector<RecordingWindow> windows;
   std::size_t taken = 0;  ///< windows done
-  /// The frames of its windows, which are not done in their order.
+  /// The frames of its windows, which are not completed in order.
   std::vector<TranscriptMaker::Frames> frames;
   Transcript transcript;
 };
@@ -199,7 +200,7 @@ struct Transcriber::Job {
   std::int64_t frames = 0;
 };
 
-/// The file that was read last stays open.
+/// The last file that was read, which stays open.
 struct Transcriber::Open {
   std::optional<Recording> recording;
   std::size_t item = 0;
@@ -278,7 +279,7 @@ std::vector<Transcript> Transcriber::transcribe(std::span<const RecordingSource>
   return transcripts;
 }
 
-/// How many windows from `first` on share a pass: the first is the longest.
+/// The number of windows from `first` on that share a pass; the first one is the longest.
 std::size_t Transcriber::next_batch(const std::vector<Job>& jobs, std::size_t first) const {
   if (first == jobs.size()) return 0;
   const std::int64_t rows = plan_.rows_for(stepped(jobs[first].frames, plan_.windows.frames));

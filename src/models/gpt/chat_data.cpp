@@ -33,7 +33,8 @@ ConversationCorpus open_corpus(const Deck& deck, const SpeechMix& mix, Mesh& mes
                                   corpus_options(deck, 0, "the training data"));
 }
 
-/// Row `row` of a batch: conversations one after another, or padding where there is none.
+/// Fills row `row` of a batch with conversations one after another, or with padding if there are
+/// none.
 void fill_row(const ConversationCorpus& corpus, std::span<const SpeechItem> items, std::int64_t row,
               Batch& batch) {
   const std::int64_t block = batch.inputs.shape[1];
@@ -52,7 +53,7 @@ void fill_row(const ConversationCorpus& corpus, std::span<const SpeechItem> item
   batch.valid += block - std::count(made.targets.begin(), made.targets.end(), kIgnoredTarget);
   if (batch.begins.empty()) return;
   put(made.positions, batch.positions);
-  // What is behind the last of them is a document of padding.
+  // The positions after the last conversation form a document of padding.
   auto* begins = batch.begins.as<std::int32_t>() + row * block;
   for (std::size_t d = 0; d < made.begins.size(); ++d) {
     const std::int64_t end = d + 1 < made.begins.size() ? made.begins[d + 1] : block;
@@ -60,7 +61,7 @@ void fill_row(const ConversationCorpus& corpus, std::span<const SpeechItem> item
   }
 }
 
-/// Rows of `block` inputs that conversations make, packed or each by itself.
+/// Divides conversations into rows of `block` inputs, packed or one in each row.
 std::vector<std::vector<SpeechItem>> rows_of(const std::vector<SpeechItem>& items,
                                              std::int64_t block, bool packed) {
   std::vector<std::vector<SpeechItem>> rows;
@@ -80,7 +81,8 @@ std::vector<SpeechItem> items_of(const ConversationCorpus& corpus) {
   return items;
 }
 
-/// A tokenizer.json of which no vocabulary can be made trains, but writes no samples.
+/// Returns nothing for a tokenizer.json from which no vocabulary can be built: such data train, but
+/// write no samples.
 std::optional<Vocabulary> vocabulary_of(const std::string& json) {
   if (json.empty()) return std::nullopt;
   try {
@@ -133,7 +135,7 @@ SpeechItem ChatRows::draw() {
   return blend_.row(pool, drawn_[static_cast<std::size_t>(pool)]++).item;
 }
 
-// Without packing rows that are passed over are counted and not looked up.
+// Without packing, skipped rows are counted and not looked up.
 const std::vector<SpeechItem>& ChatRows::row(std::int64_t sample) {
   if (sample < first_) begin();
   if (packed_) {
@@ -180,7 +182,7 @@ double ChatValidation::loss_of(const ChatEvalSet& set, ModelInstance& instance,
   const Communicator& ranks = mesh_.host_along(Axis::data);
   const std::int64_t batches = (std::ssize(set.rows) + rows_ - 1) / rows_;
   const std::int64_t calls = (batches + ranks.size() - 1) / ranks.size();
-  // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
+  // One entry per micro-batch, zero on the other ranks: the order of summation is that of the data.
   std::vector<double> sums(static_cast<std::size_t>(calls * ranks.size()), 0.0);
   for (std::int64_t call = 0; call < calls; ++call) {
     if (progress != nullptr) progress->at(call, calls);
@@ -193,7 +195,7 @@ double ChatValidation::loss_of(const ChatEvalSet& set, ModelInstance& instance,
       else
         fill_row(set.corpus, {}, row, buffer_.batch);
     }
-    // Without a batch of its own a rank still shows the others its part of the parameters.
+    // A rank without a batch of its own still provides its part of the parameters to the others.
     if (buffer_.batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
     sums[static_cast<std::size_t>(batch)] = instance.loss_sum(token_batch(buffer_.batch));
   }
@@ -282,9 +284,10 @@ std::string ChatTrainingData::contents() const {
 void ChatTrainingData::require_resumable(std::int64_t consumed_samples) const {
   if (consumed_samples % batch_.micro == 0) return;
   throw DeckError(
-      fmt::format("the checkpoint has used {} samples, which micro-batches of {} do not reach",
-                  consumed_samples, batch_.micro),
-      "continue with the train.micro_batch_size of before, or one that divides it");
+      fmt::format(
+          "the checkpoint has used {} samples, which is no multiple of the micro-batch size {}",
+          consumed_samples, batch_.micro),
+      "use the previous train.micro_batch_size, or a divisor of it");
 }
 
 void ChatTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
@@ -316,7 +319,7 @@ StepContent ChatTrainingData::content(std::int64_t step, const Model& model) {
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
 }
 
-// The ranks that share rank 0's layers generate with it.
+// The ranks that share layers with rank 0 generate together with it.
 std::string ChatTrainingData::sample(ModelInstance& instance) {
   const bool all_walk = instance.storage().sharding().values_sharded();
   const bool first =
@@ -335,7 +338,7 @@ std::string ChatTrainingData::sample(ModelInstance& instance) {
                                               .top_k = settings_.sample_top_k,
                                               .seed = seed_});
   if (mesh_.rank() != 0) return {};
-  // Control tokens are none of the vocabulary's entries.
+  // Control tokens are not entries of the vocabulary.
   const auto end = std::find(tokens.begin() + answer, tokens.end(), corpus_.end_of_turn());
   tokens.erase(end, tokens.end());
   std::erase_if(tokens, [&](std::int32_t id) { return id >= vocabulary_->size(); });

@@ -1,7 +1,7 @@
 #pragma once
-// Conversations for language models: each a row of model.block_size tokens, padded on the right,
-// with the loss on answers alone; packed (data.pack) as many in a row as go into it. Sample i of a
-// run is draw i of the blend, or row i that its draws are packed into, for any number of ranks.
+// Conversations as training data of language models. Each one is a row of model.block_size tokens,
+// padded on the right, with the loss on answers alone; with data.pack a row holds as many as fit.
+// Sample i of a run is draw i of the blend, or row i of its packed draws, for any number of ranks.
 #include <deque>
 #include <memory>
 #include <optional>
@@ -18,8 +18,8 @@
 
 namespace choir {
 
-/// Collective over the mesh. Whether the deck names conversations (`choir prepare chat`): all of
-/// its paths or none; DataError otherwise.
+/// Collective over the mesh. True if the deck names conversations (`choir prepare chat`); all of
+/// its paths or none must be conversations, else DataError.
 bool trains_on_chat(const Deck& deck, Mesh& mesh);
 
 /// A validation set and its rows.
@@ -27,16 +27,17 @@ struct ChatEvalSet {
   std::string name;
   ConversationCorpus corpus;
   std::vector<SpeechItem> items;
-  std::vector<std::vector<SpeechItem>> rows;  ///< the items of each
+  std::vector<std::vector<SpeechItem>> rows;  ///< the items of each row
   std::int64_t targets = 0;
 };
 
-/// Walks the rows that the draws of a blend make; sample numbers ascend, or it begins anew.
+/// Iterates over the rows that the draws of a blend fill. A sample number below the previous one
+/// starts again from the beginning.
 class ChatRows {
  public:
-  /// `packed`: into rows of `block` inputs; otherwise each draw is a row.
+  /// `packed`: packs draws into rows of `block` inputs; otherwise each draw is a row.
   ChatRows(SpeechBlend blend, std::int64_t block, bool packed);
-  /// The conversations of a row, until the next call.
+  /// The conversations of a row, valid until the next call.
   const std::vector<SpeechItem>& row(std::int64_t sample);
   const SpeechBlend& blend() const { return blend_; }
 
@@ -48,20 +49,20 @@ class ChatRows {
   std::int64_t block_;
   bool packed_;
   std::int64_t draws_ = 0;
-  std::vector<std::int64_t> drawn_;  // of each pool
+  std::vector<std::int64_t> drawn_;  // draws from each pool
   std::optional<RowPacker> packer_;
-  std::int64_t first_ = 0;  // of rows_
+  std::int64_t first_ = 0;  // index of the first of rows_
   std::deque<std::vector<SpeechItem>> rows_;
 };
 
-/// The rows of validation sets through a model.
+/// Runs the rows of validation sets through a model.
 class ChatValidation {
  public:
-  /// Collective over the mesh. `vocab_hash` 0: any.
+  /// Collective over the mesh. `vocab_hash` 0 accepts any vocabulary.
   ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash, Mesh& mesh);
   const std::vector<ChatEvalSet>& sets() const { return sets_; }
-  /// Collective over the mesh: the mean over the targets of each set and, of several, of all; the
-  /// same bits on every number of ranks.
+  /// Collective over the mesh. Returns the mean over the targets of each set and, if there are
+  /// several, of all; the result does not depend on the number of ranks, bit by bit.
   std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress);
 
  private:
@@ -92,7 +93,7 @@ class ChatTrainingData final : public TrainingData {
   std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override {
     return validation_.validate(instance, progress);
   }
-  /// What the model answers to the first conversation of the first validation set.
+  /// The model's answer to the first conversation of the first validation set.
   std::string sample(ModelInstance& instance) override;
 
  private:

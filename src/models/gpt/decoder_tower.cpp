@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-/// The stream as the norm that reads it would add it up.
+/// The sum of the stream's two parts, as the next norm would compute it.
 Tensor joined(Pass& pass, ResidualStream stream) {
   if (stream.delta.empty()) return std::move(stream.residual);
   const Tensor sum = stream.delta.sole_owner()
@@ -135,7 +135,7 @@ void DecoderTower::remember(Pass& pass, StreamState& state, std::int64_t positio
   for (const auto& block : blocks_.all()) block.module->remember(pass, state, positions);
 }
 
-// What a decoder is made of: its parameters in buckets, and the modules of this rank around them.
+// Construction: the parameters of the decoder in buckets, and the modules of this rank.
 namespace {
 
 constexpr double kInitStd = 0.02;

@@ -13,11 +13,11 @@
 
 namespace choir {
 
-/// Texts that go on together. The streams of a state have equally many positions, so those of
-/// shorter texts begin with padding: as a document of its own, which nothing of the text sees.
+/// Texts that are generated together. The streams of a state have equally many positions, so those
+/// of shorter texts begin with padding, a document of its own that the text does not see.
 class Generator::Batch {
  public:
-  /// Shows the logits of the last position of each text, [texts, vocabulary], in host memory.
+  /// Called with the logits of the last position of each text, [texts, vocabulary], in host memory.
   using Show = std::function<void(const TensorView&)>;
 
   Batch(ModelInstance& instance, std::int64_t texts)
@@ -27,12 +27,12 @@ class Generator::Batch {
 
   std::int64_t seen() const { return state_.seen(); }
   std::int64_t replays() const { return graph_.replays(); }
-  /// The texts begin anew with these ids, at most a block of each. Returns as feed().
+  /// Restarts the texts with these ids, at most a block of each. Returns the result of feed().
   bool begin(const std::vector<std::span<const std::int32_t>>& texts, const Show& show);
-  /// Feeds the next id of each text. False: nothing was shown, as another stage has the logits or,
-  /// on the null device, nobody.
+  /// Feeds the next id of each text. Returns false if nothing was shown, because another stage has
+  /// the logits or the device is the null device.
   bool feed(const std::vector<std::int32_t>& ids, const Show& show);
-  /// Only the texts of these numbers go on.
+  /// Keeps only the texts with these indices.
   void keep(const std::vector<std::int64_t>& texts);
 
  private:
@@ -44,10 +44,10 @@ class Generator::Batch {
   ModelInstance& instance_;
   StreamState state_;
   TokenGraph graph_;
-  HostBuffer memory_;                  ///< of scores
-  std::vector<std::int64_t> padding_;  ///< of each text
-  std::int64_t first_ = 0;             ///< positions that they began with
-  Tensor begins_;                      ///< [texts, first_], where some are padded
+  HostBuffer memory_;                  ///< host memory of the logits
+  std::vector<std::int64_t> padding_;  ///< padding of each text
+  std::int64_t first_ = 0;             ///< positions of the first feed
+  Tensor begins_;                      ///< [texts, first_], if some texts are padded
 };
 
 Tensor Generator::Batch::on_device(const std::vector<std::int32_t>& values, const char* tag) const {
@@ -92,7 +92,7 @@ void Generator::Batch::mark_begins() {
   begins_ = on_device(begins, "where texts begin");
 }
 
-/// Where the next `tokens` of each text stand in it; empty where none is padded.
+/// Positions within each text of its next `tokens` tokens; empty if no text is padded.
 Tensor Generator::Batch::positions_in_texts(std::int64_t tokens) const {
   if (begins_.empty()) return {};
   std::vector<std::int32_t> within;
@@ -102,7 +102,7 @@ Tensor Generator::Batch::positions_in_texts(std::int64_t tokens) const {
   return on_device(within, "positions in texts");
 }
 
-// Positions behind those that `begins` has are of the last one's document.
+// Positions after those in `begins_` belong to the document of the last one.
 Tensor Generator::Batch::forward(Sequence sequence, const Tensor& ids,
                                  const Tensor& positions) const {
   if (!begins_.empty()) {
@@ -143,7 +143,7 @@ std::string GenerationTimes::to_string() const {
 
 namespace {
 
-/// A question on its way: what the model has of it is its ids from `begin` on.
+/// A question in progress. The context of the model is its ids from `begin` on.
 struct GrowingText {
   std::size_t number = 0;
   std::vector<std::int32_t>* ids = nullptr;
@@ -158,8 +158,8 @@ struct GrowingText {
   }
 };
 
-/// What the contexts are when the model has no position left for the longest row of the batch: of
-/// one longer than the block its newest half, as if the text were alone.
+/// The contexts after the model has no position left for the longest row of the batch. A context
+/// longer than the block is cut to its newest half, as if the text were alone.
 std::vector<std::span<const std::int32_t>> contexts_within(std::size_t block,
                                                            std::vector<GrowingText>& texts) {
   std::vector<std::span<const std::int32_t>> contexts;
@@ -171,7 +171,7 @@ std::vector<std::span<const std::int32_t>> contexts_within(std::size_t block,
   return contexts;
 }
 
-/// The last stage has chosen.
+/// Distributes the tokens that the last stage has chosen.
 void agree(ModelInstance& instance, std::vector<std::int32_t>& tokens) {
   Communicator& stages = instance.mesh().host_along(Axis::pipeline);
   if (stages.size() > 1)
@@ -242,8 +242,9 @@ std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> tokens, 
       .front();
 }
 
-// A full block first and half a block after it: the two largest contexts that are ever fed. Once
-// all are as long, and once beside shorter ones, which are padded: other kernels may compute those.
+// A full block first and half a block after it are the two largest contexts that are ever fed. They
+// are fed once with equal lengths and once with shorter texts, which are padded, because other
+// kernels may compute those.
 void Generator::plan(std::int64_t questions) {
   const auto block = static_cast<std::size_t>(instance_.as<Gpt>().config().block_size);
   std::vector<Question> asked(static_cast<std::size_t>(questions),

@@ -92,11 +92,11 @@ StreamState Gpt::make_state(Pass& pass, BucketHooks&, std::int64_t streams) cons
   return state;
 }
 
-// What a Gpt says about itself.
+// Counts, costs and the description of a Gpt.
 namespace {
 
-/// T as formulas count it, which leave the causal mask out; in a window W as much less as it hides
-/// of what that mask leaves: W (2 T - W) / T.
+/// T in the formulas, which ignore the causal mask. A window W reduces it by the share that it
+/// hides of what the mask leaves: W (2 T - W) / T.
 double attended_positions(const GptConfig& c, std::int64_t layer) {
   const auto t = static_cast<double>(c.block_size);
   const auto w = static_cast<double>(c.window_of(layer));
@@ -111,7 +111,7 @@ std::int64_t Gpt::parameters_without_positions() const {
 
 double Gpt::flops_per_token() const {
   const GptConfig& c = config();
-  double attended = 0;  // T of every layer, less what a window hides
+  double attended = 0;  // sum of T over all layers, without what windows hide
   for (std::int64_t layer = 0; layer < c.n_layer; ++layer) attended += attended_positions(c, layer);
   return 6.0 * static_cast<double>(parameters_without_positions()) +
          12.0 * static_cast<double>(c.attention_width()) * attended;
@@ -127,7 +127,7 @@ UnitCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
   UnitCosts costs = alike(n * width * (c.position == Position::learned ? 2 : 1),
                           n * 2 * (attention_weights + feed_forward_weights),
                           n * 2 * width * static_cast<double>(c.vocab_size), c.n_layer);
-  // Q K^T and P V: 2 T H D each per token, half of which lies behind the mask.
+  // Q K^T and P V: 2 T H D each per token, half of which the mask hides.
   for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
     costs[static_cast<std::size_t>(layer) + 1] += n * 2 * heads * attended_positions(c, layer);
   return costs;

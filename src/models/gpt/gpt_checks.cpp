@@ -1,4 +1,4 @@
-// GptFamily: what is wrong with the values of a deck together.
+// GptFamily: checks of deck values with each other.
 #include <algorithm>
 #include <set>
 
@@ -13,7 +13,7 @@
 namespace choir {
 namespace {
 
-/// The fewest heads that divide n_embd and are not too wide.
+/// The smallest number of heads that divides n_embd and keeps heads within the widest supported.
 std::int64_t heads_from(const GptConfig& gpt) {
   std::int64_t heads = (gpt.n_embd + ops::kWidestHead - 1) / ops::kWidestHead;
   while (gpt.n_embd % heads != 0) ++heads;
@@ -24,13 +24,13 @@ std::int64_t ffn_width_of(const GptConfig& gpt) {
   return gpt.ffn_width == 0 ? default_ffn_width(gpt) : gpt.ffn_width;
 }
 
-/// Each rank has heads of keys and values of its own, or several share one.
+/// True if each rank has its own heads of keys and values, or several ranks share one.
 bool divides_kv_heads(const GptConfig& gpt, std::int64_t ranks) {
   const std::int64_t heads = gpt.n_kv_head == 0 ? gpt.n_head : gpt.n_kv_head;
   return heads % ranks == 0 || ranks % heads == 0;
 }
 
-/// The sizes of parallel.tensor next to `wish` that this model allows.
+/// The legal sizes of parallel.tensor for this model next to `wish`.
 std::string tensor_sizes_around(const GptConfig& gpt, std::int64_t wish) {
   std::int64_t below = 1, above = 0;
   for (std::int64_t t = 1; t <= kMostTensorRanks; ++t) {
@@ -79,7 +79,7 @@ void check_norm_bias(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
                         "legal: \"auto\" or \"no\""});
 }
 
-/// Numbers of scalings other than the one that the model has, which would be ignored.
+/// Reports numbers of scalings other than the model's own, which would be ignored.
 void check_rope_numbers(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
   using Kind = ops::RopeScaling::Kind;
   const ops::RopeScaling standard, &own = gpt.rope_scaling;
@@ -164,11 +164,11 @@ void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
   if (gpt.window_first_layer > 0 || gpt.window_skip_interval > 0)
     problems.push_back(
         {{"model.window_first_layer", "model.window_skip_interval", "model.attention_window"},
-         "model.window_first_layer and model.window_skip_interval say which layers "
-         "have a window, but model.attention_window is 0"});
+         "model.window_first_layer and model.window_skip_interval select the layers "
+         "that have a window, but model.attention_window is 0"});
 }
 
-/// What of model.lora does not go with the rest of the model.
+/// Problems of model.lora with the rest of the model.
 void check_lora(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
   const Lora none, &lora = gpt.lora;
   if (lora.rank == 0) {
@@ -215,7 +215,7 @@ class Checks {
           "data; remove one");
     if (synthetic && !gpt_settings(deck_).shard_seed.empty())
       add({"data.shard_seed", "data.format"},
-          "data.shard_seed is the order of data that are read, and data.format = \"synthetic\" "
+          "data.shard_seed sets the order in which data are read, and data.format = \"synthetic\" "
           "reads none; remove it");
     if (!synthetic && data.train.empty() && !mixed)
       add({"data.train"},
@@ -335,7 +335,7 @@ std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
     add({"parallel.context", "parallel.context_mode", "model.n_head", "parallel.tensor"},
         fmt::format("parallel.context = {} does not divide the {} heads that each of "
                     "parallel.tensor = {} ranks has of model.n_head = {}, as "
-                    "parallel.context_mode = \"ulysses\" wants; legal: context = {}, or "
+                    "parallel.context_mode = \"ulysses\" requires; legal: context = {}, or "
                     "context_mode = \"gather\"",
                     ranks, gpt.n_head / t, t, gpt.n_head,
                     listed(legal_context_sizes(gpt.n_head / t))));

@@ -1,4 +1,4 @@
-// GptFamily: the keys that the deck has for it.
+// GptFamily: its keys in the deck.
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/speech/speech_blend.hpp"
@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-// Far above any model: a slip of the finger is refused at once, and sizes multiply without
+// Limits far above any model: a typing error is refused at once, and products of sizes do not
 // overflow.
 constexpr double kMostLayers = 10'000;
 constexpr double kMostWidth = 1 << 20;
@@ -23,87 +23,88 @@ void add_rope_keys(DecoderTable& table) {
   using ops::RopeScaling;
   auto rope = table.section("", &GptConfig::rope_scaling);
   rope.add("rope_scaling", &RopeScaling::kind, "",
-           "Lower rotary frequencies for sequences longer than those of the first training: linear "
-           "divides all by rope_factor, llama3 and yarn those of long waves.")
+           "Scaling of rotary frequencies for sequences longer than those of the first training: "
+           "linear divides all of them by rope_factor, llama3 and yarn those of long waves.")
       .one_of({"none", "linear", "llama3", "yarn"});
-  rope.add("rope_factor", &RopeScaling::factor, "", "What rope_scaling divides frequencies by.")
+  rope.add("rope_factor", &RopeScaling::factor, "",
+           "Factor by which rope_scaling divides frequencies.")
       .at_least(1);
   rope.add("rope_original", &RopeScaling::original, "tokens",
-           "llama3 and yarn: the length of sequences in the first training.")
+           "Length of sequences in the first training (llama3 and yarn).")
       .at_least(0);
   rope.add("rope_low_factor", &RopeScaling::low, "",
-           "llama3: waves longer than rope_original / this are divided.")
+           "Wavelengths longer than rope_original / rope_low_factor are scaled (llama3).")
       .above(0);
   rope.add("rope_high_factor", &RopeScaling::high, "",
-           "llama3: waves shorter than rope_original / this stay.")
+           "Wavelengths shorter than rope_original / rope_high_factor are not scaled (llama3).")
       .above(0);
   rope.add("rope_beta_fast", &RopeScaling::beta_fast, "turns",
-           "yarn: pairs that turn more often within rope_original stay.")
+           "Pairs with more turns than this within rope_original are not scaled (yarn).")
       .above(0);
   rope.add("rope_beta_slow", &RopeScaling::beta_slow, "turns",
-           "yarn: pairs that turn less often within rope_original are divided.")
+           "Pairs with fewer turns than this within rope_original are scaled fully (yarn).")
       .above(0);
   rope.add("rope_truncate", &RopeScaling::truncate, "",
-           "yarn: the pairs between which the division sets in are rounded to whole ones.");
+           "Round the two pairs between which scaling sets in to whole ones (yarn).");
   rope.add("rope_attention_factor", &RopeScaling::attention_factor, "",
-           "yarn: multiplies rotated queries and keys. 0: 0.1 ln(rope_factor) + 1.")
+           "Factor of rotated queries and keys (yarn). 0: 0.1 ln(rope_factor) + 1.")
       .at_least(0);
 }
 
 void add_model_keys(DecoderTable& table) {
   auto gpt = table.top();
-  gpt.add("n_layer", &GptConfig::n_layer, "", "Blocks.").at_least(1).at_most(kMostLayers);
-  gpt.add("n_head", &GptConfig::n_head, "", "Attention heads. Divides n_embd.")
+  gpt.add("n_layer", &GptConfig::n_layer, "", "Number of blocks.").at_least(1).at_most(kMostLayers);
+  gpt.add("n_head", &GptConfig::n_head, "", "Number of attention heads. Must divide n_embd.")
       .at_least(1)
       .at_most(kMostWidth);
   gpt.add("n_kv_head", &GptConfig::n_kv_head, "",
-          "Heads of keys and values (grouped-query attention). Divides n_head. 0: n_head.")
+          "Heads of keys and values (grouped-query attention). Must divide n_head. 0: n_head.")
       .at_least(0);
   gpt.add("n_embd", &GptConfig::n_embd, "", "Width of the residual stream.")
       .at_least(1)
       .at_most(kMostWidth);
-  gpt.add("head_width", &GptConfig::own_head_width, "",
-          "Width of a head where it is not n_embd / n_head, which 0 means.")
+  gpt.add("head_width", &GptConfig::own_head_width, "", "Width of a head. 0: n_embd / n_head.")
       .at_least(0)
       .at_most(static_cast<double>(ops::kWidestHead));
   gpt.add("block_size", &GptConfig::block_size, "tokens", "Length of a training sequence.")
       .at_least(1)
       .at_most(kMostTokens);
   gpt.add("vocab_size", &GptConfig::vocab_size, "tokens",
-          "Size of the vocabulary. 0: that of the data. With data.format synthetic it must be "
-          "given.")
+          "Size of the vocabulary. 0: that of the data. Required with data.format = synthetic.")
       .at_least(0)
       .at_most(kMostTokens);
   gpt.add("ffn_width", &GptConfig::ffn_width, "",
           "Width of the feed-forward layer. 0: 4 n_embd; for swiglu 8/3 n_embd rounded up to 64.")
       .at_least(0)
       .at_most(16 * kMostWidth);
-  gpt.add(
-         "tile", &GptConfig::tile, "",
-         "Memory-centric tiling: the feed-forward layer of each block is run in this many tiles of "
-         "ffn_width, each with a bucket of parameters of its own; with parallel.zero = 3 only one "
-         "tile and those gathered ahead are whole. Divides ffn_width / parallel.tensor. Sums are "
-         "in another order, nothing else changes, also no checkpoint.")
+  gpt.add("tile", &GptConfig::tile, "",
+          "Memory-centric tiling: number of tiles of ffn_width in which the feed-forward layer of "
+          "each "
+          "block is run. Each tile has its own bucket of parameters; with parallel.zero = 3 only "
+          "one "
+          "tile and those gathered ahead are whole. Must divide ffn_width / parallel.tensor. Only "
+          "the "
+          "order of summation changes; checkpoints are unaffected.")
       .at_least(1)
       .at_most(FeedForward::kMostTiles)
       .when_resumed(OnResume::free);
-  gpt.add("bias", &GptConfig::bias, "", "Biases in linear layers and LayerNorm.");
+  gpt.add("bias", &GptConfig::bias, "", "Use biases in linear layers and LayerNorm.");
   gpt.add("qkv_bias", &GptConfig::qkv_bias, "",
-          "Biases of queries, keys and values (Qwen2 has these alone). auto: as bias.")
+          "Biases of queries, keys and values (the only ones of Qwen2). auto: like bias.")
       .one_of({"auto", "yes", "no"});
-  gpt.add("norm_bias", &GptConfig::norm_bias, "", "Biases of LayerNorm. auto: as bias.")
+  gpt.add("norm_bias", &GptConfig::norm_bias, "", "Biases of LayerNorm. auto: like bias.")
       .one_of({"auto", "yes", "no"});
   gpt.add("dropout", &GptConfig::dropout, "probability",
           "Dropout of embeddings and of both outputs of each block.")
       .at_least(0)
       .below(1);
-  gpt.add("tied", &GptConfig::tied, "", "The head shares the token embedding.");
+  gpt.add("tied", &GptConfig::tied, "", "Share one matrix between head and token embedding.");
   gpt.add("norm", &GptConfig::norm, "", "Normalisation.").one_of({"layernorm", "rmsnorm"});
-  gpt.add("norm_eps", &GptConfig::norm_eps, "", "Added to the variance.").above(0);
+  gpt.add("norm_eps", &GptConfig::norm_eps, "", "Constant added to the variance.").above(0);
   gpt.add("activation", &GptConfig::activation, "",
           "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form.")
       .one_of({"gelu", "gelu_tanh", "relu", "swiglu", "silu"});
-  gpt.add("position", &GptConfig::position, "", "Learned table, or rotary embedding.")
+  gpt.add("position", &GptConfig::position, "", "Positions: a learned table, or rotary embedding.")
       .one_of({"learned", "rope"});
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
   gpt.add("rope_skip_interval", &GptConfig::rope_skip_interval, "layers",
@@ -111,32 +112,31 @@ void add_model_keys(DecoderTable& table) {
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("qk_norm", &GptConfig::qk_norm, "",
-          "RMSNorm of every head of queries and keys before positions (Qwen3).");
+          "Apply RMSNorm to every head of queries and keys before rotary positions (Qwen3).");
   gpt.add("attention_window", &GptConfig::window, "tokens",
-          "Sliding window: how many positions a query sees, the last one its own. 0: all.")
+          "Sliding window: positions that a query sees, including its own. 0: all.")
       .at_least(0)
       .at_most(kMostTokens);
   gpt.add("window_first_layer", &GptConfig::window_first_layer, "layers",
-          "How many layers at the start have no window (Qwen2's max_window_layers).")
+          "Number of first layers without a window (Qwen2's max_window_layers).")
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("window_skip_interval", &GptConfig::window_skip_interval, "layers",
-          "One layer in this many has no window (Gemma 2: 2, Gemma 3: 6). 0: all have.")
+          "One layer in this many has no window (Gemma 2: 2, Gemma 3: 6). 0: all layers have one.")
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("attention", &GptConfig::attention, "",
-          "Attention kernel: own, or cuDNN's on device cuda (an error where it refuses the shape); "
-          "auto takes cuDNN where it can.")
+          "Attention kernel: own, or cuDNN's on device cuda (an error if cuDNN refuses the shape). "
+          "auto uses cuDNN if it supports the shape.")
       .one_of({"auto", "own", "cudnn"})
       .when_resumed(OnResume::free);
   gpt.add("attention_deterministic", &GptConfig::attention_deterministic, "",
-          "Backward of cuDNN's attention gives the same bits each time, as it does with "
-          "train.reproducible = true: slower, and it keeps B H T T numbers of a layer. Own kernels "
-          "always do.")
+          "Use cuDNN's deterministic attention backward, as train.reproducible = true does. It is "
+          "slower and stores B H T T numbers per layer. The own kernels are always deterministic.")
       .when_resumed(OnResume::free);
 }
 
-/// "" where all are targets, once each.
+/// Returns "" if all are legal targets without repetition.
 std::string wrong_target(const std::vector<std::string>& targets) {
   std::vector<std::string> legal(std::begin(kLoraTargets), std::end(kLoraTargets));
   legal.emplace_back("all");
@@ -148,24 +148,27 @@ std::string wrong_target(const std::vector<std::string>& targets) {
     if (!seen.insert(target).second) return fmt::format("\"{}\" is given twice", target);
   }
   if (targets.empty()) return "no target is given; legal: [\"all\"]";
-  if (seen.contains("all") && seen.size() > 1) return "\"all\" has the others already";
+  if (seen.contains("all") && seen.size() > 1) return "\"all\" includes the others";
   return {};
 }
 
 void add_lora_keys(DecoderTable& table) {
   auto lora = table.section("", &GptConfig::lora);
   lora.add("lora.rank", &Lora::rank, "",
-           "Low-rank adapters (Hu et al. 2021): beside each target W a product B A of this inner "
-           "width is trained, and all else is frozen, but for train.unfreeze. 0: none.")
+           "Inner width of low-rank adapters (Hu et al. 2021): a product B A beside each target W "
+           "is "
+           "trained, and everything else is frozen, except train.unfreeze. 0: no adapters.")
       .at_least(0)
       .at_most(kMostRank);
-  lora.add("lora.alpha", &Lora::alpha, "", "B A counts for alpha / rank of itself.").above(0);
+  lora.add("lora.alpha", &Lora::alpha, "",
+           "Scale of the adapters: B A is multiplied by alpha / rank.")
+      .above(0);
   lora.add("lora.dropout", &Lora::dropout, "probability",
-           "Dropout of what adapters read. The frozen layers read all of it.")
+           "Dropout of the input of adapters. Frozen layers see the whole input.")
       .at_least(0)
       .below(1);
   lora.add("lora.rank_stabilised", &Lora::rank_stabilised, "",
-           "B A counts for alpha / sqrt(rank) of itself (rsLoRA, Kalajdzievski 2023).");
+           "Multiply B A by alpha / sqrt(rank) instead (rsLoRA, Kalajdzievski 2023).");
   lora.add("lora.targets", &Lora::targets, "",
            "Linear layers of the blocks that have adapters: q, k, v, o, gate (of swiglu), up, "
            "down, or all.")
@@ -177,34 +180,36 @@ void add_lora_keys(DecoderTable& table) {
 void add_run_keys(KeyTable<GptSettings>& table) {
   const auto itself = [](GptSettings& settings) -> GptSettings& { return settings; };
   auto data = table.section<GptSettings>("data", itself);
-  data.add("tokenizer", &GptSettings::tokenizer, "", "For text: one token a character, or a byte.")
+  data.add("tokenizer", &GptSettings::tokenizer, "",
+           "Tokens of text that is prepared on first use: characters or bytes.")
       .one_of({"char", "byte"});
   data.add("val_fraction", &GptSettings::val_fraction, "",
-           "Part at the end of a text that is kept for validation when it is prepared.")
+           "Fraction at the end of a text that preparation reserves for validation.")
       .at_least(0)
       .below(1);
   add_blend_keys(
       table.section<BlendSection>("data", [](GptSettings& all) -> BlendSection& { return all; }));
   table.section("data", &GptSettings::model)
       .add("pack", &GptConfig::packed, "",
-           "Conversations: as many in a row of block_size as go into it, first fit in the order of "
-           "training. Attention stays within each, and learned positions begin anew, so that the "
-           "loss is that of each alone; a sample is a row then.");
+           "Pack conversations: as many in a row of block_size as fit, first fit in the order of "
+           "training. Attention stays within a conversation and its learned positions start at 0, "
+           "so "
+           "that its loss is the same as alone. A sample is then a row.");
   auto train = table.section("train", &GptSettings::model);
   train
       .add("label_smoothing", &GptConfig::label_smoothing, "",
-           "Share of each target given to all symbols of the vocabulary alike (Szegedy et al. "
-           "2016). The training loss has it; the validation loss is the plain cross-entropy.")
+           "Share of each target that is spread evenly over the vocabulary (Szegedy et al. 2016). "
+           "Only the training loss uses it; the validation loss is the plain cross-entropy.")
       .at_least(0)
       .below(1);
   auto eval = table.section<GptSettings>("eval", itself);
   eval.add("batches", &GptSettings::eval_batches, "global batches",
-           "Validation batches of an evaluation, from the start. 0: all.")
+           "Number of validation batches per evaluation, from the first on. 0: all.")
       .at_least(0);
   eval.add("sample_tokens", &GptSettings::sample_tokens, "tokens",
            "Length of the text generated at each evaluation. 0: none.")
       .at_least(0);
-  eval.add("sample_prompt", &GptSettings::sample_prompt, "", "What the text begins with.");
+  eval.add("sample_prompt", &GptSettings::sample_prompt, "", "Beginning of the generated text.");
   eval.add("sample_temperature", &GptSettings::sample_temperature, "",
            "Divides the logits. 0: always the most likely token.")
       .at_least(0);

@@ -1,7 +1,7 @@
 #pragma once
-// The batches of `choir verify`: random tokens as a function of the global sample, with as many
-// targets in each sample as chance will have, also none, so that no two ranks have equally many; of
-// packed models in documents as long as chance will have.
+// The batches of `choir verify`: random tokens as a function of the global sample. The number of
+// targets in each sample is random and may be 0, so that ranks have different numbers of them. For
+// packed models documents have random lengths.
 #include <cstdint>
 #include <vector>
 
@@ -16,17 +16,17 @@ class SyntheticTokens final : public SyntheticBatches {
   SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
                   std::int64_t vocabulary, bool packed = false);
 
-  /// Micro-batch of this global index; holds until the next call.
+  /// The micro-batch of this global index; valid until the next call.
   ModelBatch micro_batch(std::int64_t index) override;
   BatchShape shape(std::int64_t) const override { return {.samples = rows_, .tokens = tokens_}; }
   ByTerm targets(std::int64_t first, std::int64_t count) const override {
     return static_cast<double>(valid(first * rows_, count * rows_));
   }
-  /// Targets that count of samples [first, first + count).
+  /// Targets that are not masked in samples [first, first + count).
   std::int64_t valid(std::int64_t first, std::int64_t count) const;
 
  private:
-  /// The first so many targets of a sample count.
+  /// Number of first targets of a sample that are not masked.
   std::int64_t length(std::int64_t sample) const;
 
   void write_documents(std::int64_t sample, std::int64_t row);

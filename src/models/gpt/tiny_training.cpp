@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-/// Successive tokens differ by 3 modulo V: what a model of two layers learns in a few steps.
+/// Successive tokens differ by 3 modulo V, which a model of two layers learns in a few steps.
 void fill_tokens(std::vector<std::int32_t>& inputs, std::vector<std::int32_t>& targets,
                  std::int64_t first_sample, std::int64_t length, std::int32_t vocabulary) {
   const PhiloxKey key = philox_key(7, "doctor tokens");

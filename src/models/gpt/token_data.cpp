@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 constexpr const char* kShakespeare = "data/shakespeare/input.txt";
 constexpr const char* kBible = "data/kjv/input.txt";
 
-/// One verse a line, without the reference that `bible` prints before it. "" when there is no such
-/// program.
+/// One verse a line, without the reference that `bible` prints before it. Returns "" if the program
+/// is not installed.
 std::string read_bible() {
   std::string verses;
   try {
@@ -53,10 +53,9 @@ void write_bible() {
   fs::rename(fresh, kBible);
 }
 
-/// The text that the shipped decks train on where nobody has put one. Collective over `world`: rank
-/// 0 looks and, if it must, writes. data/shakespeare/input.txt if it is there, else
-/// data/kjv/input.txt, made once by the `bible` program of Debian's bible-kjv. DataError when there
-/// is neither.
+/// The text that the shipped decks train on by default: data/shakespeare/input.txt if it exists,
+/// else data/kjv/input.txt, written once by the `bible` program of Debian's bible-kjv. Collective
+/// over `world`: rank 0 looks and, if necessary, writes. DataError if there is neither.
 std::string default_corpus(Communicator& world, Logger& log) {
   int shakespeare = 0;
   together(world, [&] {
@@ -70,7 +69,7 @@ std::string default_corpus(Communicator& world, Logger& log) {
   return shakespeare ? kShakespeare : kBible;
 }
 
-/// A text with a limit is a pool of its own: no window runs on from its end into the next text.
+/// A text with a limit is a pool of its own: no window extends from its end into the next text.
 void append_pools(const SpeechPool& pool, std::span<const std::int64_t> limits,
                   std::span<const std::int64_t> lengths, std::vector<TokenPool>& pools) {
   const auto at = [](std::span<const std::int64_t> list, int leaf) {
@@ -132,8 +131,8 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
   config.rows = rows;
   config.vocab_size = gpt_of(deck).vocab_size;
   config.vocab_hash = vocab_hash;
-  // Global batches, so that neither the micro-batch nor the number of ranks changes what is
-  // evaluated.
+  // Global batches, so that the evaluated data depend neither on the micro-batch nor on the number
+  // of ranks.
   config.eval_windows =
       static_cast<std::int64_t>(gpt_settings(deck).eval_batches) * deck.train.global_batch_size;
   config.slots = deck.data.prefetch + 1;
@@ -145,8 +144,8 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
                                    std::uint64_t vocab_hash) {
   if (gpt_of(deck).packed)
-    throw DataError("data.pack = true is for conversations, and these data are none",
-                    "'choir prepare chat' makes some; other rows are full of one text");
+    throw DataError("data.pack = true requires conversations, and these data are none",
+                    "'choir prepare chat' prepares conversations; other rows are full already");
   const GptSettings& settings = gpt_settings(deck);
   const SpeechMix mix =
       open_blend(mesh.world(), settings.input_cfg, deck.data.train, settings.temperature);
@@ -192,17 +191,17 @@ LossSum loss_sum(ModelInstance& instance, Dataset& data, int set, Mesh& mesh,
                  ProgressLine* progress) {
   const Communicator& ranks = mesh.host_along(Axis::data);
   Communicator& stages = mesh.host_along(Axis::pipeline);
-  // One of the ranks that share a batch counts its tokens.
+  // Only one of the ranks that share a batch counts its tokens.
   const bool counts = stages.rank() == 0 && mesh.coordinates()[Axis::context] == 0;
   const auto calls = static_cast<std::size_t>(data.eval_calls(set));
   const auto size = static_cast<std::size_t>(ranks.size());
-  // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
+  // One entry per micro-batch, zero on the other ranks: the order of summation is that of the data.
   std::vector<double> sums(2 * calls * size, 0.0);
   for (std::size_t c = 0; c < calls; ++c) {
     const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c), set);
     if (progress != nullptr)
       progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
-    // Without a batch of its own a rank still shows the others its part of the parameters.
+    // A rank without a batch of its own still provides its part of the parameters to the others.
     if (batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
     const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
     sums[at] = instance.loss_sum(token_batch(batch));

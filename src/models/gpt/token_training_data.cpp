@@ -25,9 +25,10 @@ std::string TokenTrainingData::vocabulary_json() const {
 void TokenTrainingData::require_resumable(std::int64_t consumed_samples) const {
   if (consumed_samples % batch_.micro == 0) return;
   throw DeckError(
-      fmt::format("the checkpoint has used {} sequences, which micro-batches of {} do not reach",
-                  consumed_samples, batch_.micro),
-      "continue with the train.micro_batch_size of before, or one that divides it");
+      fmt::format(
+          "the checkpoint has used {} sequences, which is no multiple of the micro-batch size {}",
+          consumed_samples, batch_.micro),
+      "use the previous train.micro_batch_size, or a divisor of it");
 }
 
 void TokenTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
@@ -52,10 +53,10 @@ std::vector<Validation> TokenTrainingData::validate(ModelInstance& instance,
   return validations(instance, *data_, mesh_, progress);
 }
 
-// The ranks that share rank 0's layers generate with it.
+// The ranks that share layers with rank 0 generate together with it.
 std::string TokenTrainingData::sample(ModelInstance& instance) {
   if (settings_.sample_tokens == 0) return {};
-  // Where parameters are sharded, all walk through the model with them.
+  // If parameters are sharded, all ranks run the model to provide them.
   const bool all_walk = instance.storage().sharding().values_sharded();
   const bool first =
       mesh_.coordinates()[Axis::data] == 0 && mesh_.coordinates()[Axis::context] == 0;
@@ -99,7 +100,7 @@ EvaluationData::Result TokenEvaluationData::evaluate(ModelInstance& instance,
   std::string metrics = fmt::format("val_loss={:.6f} perplexity={:.4f}", loss, std::exp(loss));
   for (std::size_t i = 1; i < sets.size(); ++i)
     metrics += fmt::format(" val_loss/{}={:.6f}", sets[i].name, sets[i].loss);
-  // The first token of a set is no target.
+  // The first token of a set is not a target.
   return {.lines = {},
           .metrics = metrics + fmt::format(" tokens={}", data_->val_tokens() - data_->eval_sets())};
 }

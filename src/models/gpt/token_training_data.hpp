@@ -1,5 +1,5 @@
 #pragma once
-// Windows of tokens for language models.
+// Windows of tokens as training and evaluation data of language models.
 #include "choir/data/tokens/dataset.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/train/step/training_data.hpp"

@@ -18,7 +18,7 @@ FrameProjector::Places::Places(const Pass& pass)
       begin(pass.first_share_row()),
       rows(std::clamp<std::int64_t>(of_clips - begin, 0, share)),
       own(alone > 1 ? pass.whole_tensor().rank() : 0),
-      // Where every tensor rank has all frames, one of them adds them to the sum over ranks.
+      // If every tensor rank has all frames, only one of them adds them to the sum over ranks.
       adds(pass.shares_rows() || alone > 1 || pass.tensor().rank() == 0) {}
 
 std::int64_t FrameProjector::Places::first(std::int64_t rank) const {

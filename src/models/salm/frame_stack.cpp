@@ -8,7 +8,7 @@
 namespace choir {
 namespace {
 
-/// The frames of each clip from one place to another, where clips have other lengths.
+/// Copies the frames of each clip between buffers in which clips have different lengths.
 void copy_clips(Pass& pass, std::int64_t clips, std::int64_t width, const TensorView& from,
                 const TensorView& to) {
   const std::int64_t from_stride = from.count() / clips, to_stride = to.count() / clips;
@@ -39,8 +39,8 @@ Sequence FrameStack::rows_of(const Sequence& frames) const {
   return rows;
 }
 
-// Shares of the frames and of the rows begin at different frames, so all frames come together
-// between them. What a padded frame is must not matter: it becomes zero.
+// Shares of the frames and of the rows begin at different frames, so all frames are gathered
+// between them. The contents of padded frames must not matter, so they become zero.
 Tensor FrameStack::forward(Pass& pass, const Tensor& share, int frames, int rows) const {
   if (frames_ == 1) return share;
   const Sequence &from = pass.sequence(frames), &to = pass.sequence(rows);

@@ -72,7 +72,7 @@ StreamState Salm::make_state(Pass& pass, BucketHooks&, std::int64_t streams) con
   return state;
 }
 
-// What a Salm says about itself.
+// Costs of a Salm.
 UnitCosts Salm::unit_costs(const SalmConfig& c, const BatchShape& shape) {
   return two_tower_costs(c.encoder, c.lm, shape, shape.clips, c.adapter.layers);
 }

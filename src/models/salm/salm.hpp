@@ -1,27 +1,27 @@
 #pragma once
-// An encoder and a decoder, joined (choir/models/salm/salm_config.hpp). Units: 0 features and
-// subsampling, 1 ... Le the blocks of the encoder and of the adapter, Le + 1 the junction, then the
-// decoder's blocks, and the head.
+// The model of a SALM: an encoder and a decoder, joined (choir/models/salm/salm_config.hpp). Units:
+// 0 features and subsampling, 1 ... Le the blocks of the encoder and of the adapter, Le + 1 the
+// junction, then the decoder's blocks, and the head.
 #include "choir/models/salm/salm_config.hpp"
 #include "choir/models/salm/two_towers.hpp"
 #include "src/models/salm/frame_stack.hpp"
 
 namespace choir {
 
-/// A pass has three sequences: the rows of conversations, the frames of clips, and the rows
-/// that these are stacked to. Nothing about a
-/// conversation depends on its padding or on the others of its batch but rounding.
+/// A pass has three sequences: the rows of conversations, the frames of clips, and the rows of
+/// stacked frames. A conversation depends neither on its padding nor, except for rounding, on the
+/// others of its batch.
 ///
-/// Over the tensor axis both towers are divided as they are alone, and the projector is whole: with
-/// sequence parallelism each rank projects its share of the frames, otherwise all of them. Ranks of
-/// the context axis share the rows of conversations, and the clips: each encodes some of them, and
-/// gets the projected frames of the others. With EncoderShare::clips tensor ranks share the clips,
-/// too: encoder and projector are whole on each, no message goes between them, and the sum over
-/// ranks that embeds the tokens brings the frames of all to their rows.
+/// Over the tensor axis both towers are divided like separate models, and the projector is whole:
+/// with sequence parallelism each rank projects its share of the frames, otherwise all of them.
+/// Ranks of the context axis divide the rows of conversations, and the clips: each encodes some of
+/// them, and receives the projected frames of the others. With EncoderShare::clips tensor ranks
+/// divide the clips, too: encoder and projector are whole on each and need no communication, and
+/// the sum over ranks that embeds the tokens also distributes the frames of all clips.
 class Salm final : public TwoTowers {
  public:
-  /// Parameters "encoder.*" (as of a FastConformer), "adapter.*", "projector.*" and "lm.*" (as of a
-  /// Gpt, behind the prefix).
+  /// Parameters "encoder.*" (of a FastConformer), "adapter.*", "projector.*" and "lm.*" (of a Gpt,
+  /// after the prefix).
   Salm(const SalmConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
   const SalmConfig& config() const { return config_; }
@@ -29,8 +29,8 @@ class Salm final : public TwoTowers {
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
   void add_sequences(Pass& pass, const ModelBatch& batch) const override;
 
-  /// Losses per token [B*T]; when generating, the logits of the last position [B, V']. Batches of
-  /// generation need no audio, and no targets.
+  /// Returns losses per token [B*T], or when generating the logits of the last position [B, V'].
+  /// Batches of generation need neither audio nor targets.
   Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                  BucketHooks& hooks) override;
 
@@ -38,11 +38,11 @@ class Salm final : public TwoTowers {
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
 
   double flops(const BatchShape& shape) const override;
-  /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
+  /// FLOPs of the forward of one micro-batch, by which units are assigned to stages.
   static UnitCosts unit_costs(const SalmConfig& config, const BatchShape& shape);
 
  private:
-  static constexpr int kClipRows = 2;  ///< the number of the third sequence
+  static constexpr int kClipRows = 2;  ///< index of the third sequence
 
   Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
               BucketHooks& hooks) override;

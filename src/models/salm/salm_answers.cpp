@@ -22,14 +22,14 @@ std::vector<std::uint16_t> samples_of(const std::string& path, const SalmConfig&
   const std::int64_t rows = config.clip_rows().rows(recording.samples());
   if (rows < 1)
     throw DataError(
-        fmt::format("'{}' is {:.3f} seconds long, which is not one frame of the encoder", path,
+        fmt::format("'{}' is {:.3f} seconds long, shorter than one frame of the encoder", path,
                     recording.seconds()),
         fmt::format("a frame is {:.2f} seconds", encoder.seconds_per_frame()));
   if (rows > most_rows)
-    throw DeckError(fmt::format("'{}' is {:.1f} seconds long, {} rows where the model has {} "
+    throw DeckError(fmt::format("'{}' is {:.1f} seconds long: {} rows, but the model has {} "
                                 "positions",
                                 path, recording.seconds(), rows, most_rows),
-                    fmt::format("at most {:.1f} seconds, prompt and answer beside it, fit",
+                    fmt::format("at most {:.1f} seconds fit, including prompt and answer",
                                 static_cast<double>(most_rows * config.adapter.stack) *
                                     encoder.seconds_per_frame()));
   const auto pcm = recording.read(0, recording.samples());
@@ -64,7 +64,7 @@ HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
   if (prompt.rows_ == 0) throw DeckError("the prompt is empty", "give --audio or --prompt");
   if (prompt.rows_ > block)
     throw DeckError(
-        fmt::format("the prompt has {} tokens and rows of clips, the model {} positions",
+        fmt::format("the prompt has {} tokens and rows of clips, but the model has {} positions",
                     prompt.rows_, block),
         "shorten the text or the clips");
   return prompt;
@@ -83,7 +83,8 @@ std::string HeardPrompt::answer(ModelInstance& instance, std::int64_t tokens,
   SalmPrompt prompt{.ids = ids_, .clips = {clips_.begin(), clips_.end()}};
   TokenChoice chosen = choice;
   chosen.stop = {end_};
-  // Pieces of words join differently at the front of a text, so a piece is what the text grew by.
+  // Word pieces are decoded differently at the front of a text, so a piece is the growth of the
+  // text.
   std::vector<std::int32_t> so_far;
   std::string shown;
   const auto decoded = [&](std::vector<std::int32_t> ids) {

@@ -94,7 +94,7 @@ SalmTrainingData::SalmTrainingData(const Deck& deck, const BatchSizes& batch, Me
         "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
         "name folders in data.val, or sets in data.validation");
   if (data_.tokenizer == nullptr && settings_.answers >= 0)
-    log.warn("there is no tokenizer beside the conversations: validation answers nothing");
+    log.warn("there is no tokenizer beside the conversations: validation generates no answers");
 }
 
 std::string SalmTrainingData::vocabulary_json() const {

@@ -88,7 +88,7 @@ void fill_integers(const TensorView& view, std::int64_t value) {
 
 }  // namespace
 
-// Rows begin with as many of the clips as there are.
+// Rows begin with the frames of the clips, as many as fit.
 void SalmFamily::fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const {
   const FastConformerConfig& encoder = config.as<SalmConfig>().encoder;
   fill_integers(batch["audio_lengths"], shape.audio_samples);
@@ -154,10 +154,10 @@ void SalmFamily::check_start(const Deck&, const std::vector<StartingPoint>& poin
     if (point.pattern.starts_with("lm.") && !point.vocabulary.empty() &&
         Vocabulary::from_json(point.vocabulary, point.checkpoint).hash() != ours)
       throw DeckError(
-          fmt::format("checkpoint.init_from: {} has another vocabulary than the conversations, and "
-                      "its ids would mean other words",
+          fmt::format("checkpoint.init_from: {} has another vocabulary than the conversations, so "
+                      "their ids would have other meanings",
                       point.checkpoint),
-          "write the conversations in its own: `choir prepare chat --tokenizer FILE`");
+          "tokenize the conversations with its vocabulary: `choir prepare chat --tokenizer FILE`");
 }
 
 void SalmFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {

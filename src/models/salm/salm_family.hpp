@@ -1,5 +1,5 @@
 #pragma once
-// The family model.type = "salm": language models that hear.
+// The family model.type = "salm": language models with audio input.
 #include "choir/models/family.hpp"
 #include "choir/models/salm/salm_settings.hpp"
 #include "src/models/salm/salm.hpp"
@@ -43,7 +43,7 @@ class SalmFamily final : public FamilyOf<SalmSettings, SalmConfig, Salm> {
   std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
                                                       std::int64_t samples) const override;
   std::int64_t usual_vocab_size() const override { return 32000; }
-  /// A language model keeps its vocabulary.
+  /// A language model must keep its vocabulary.
   void check_start(const Deck& deck, const std::vector<StartingPoint>& points,
                    const std::string& vocabulary) const override;
   void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override;

@@ -13,7 +13,7 @@
 namespace choir {
 namespace {
 
-/// Prompts of equal rows in host memory, as the model reads them.
+/// Prompts with equal numbers of rows in host memory, in the model's form.
 class PromptBatch {
  public:
   PromptBatch(std::span<const SalmPrompt* const> prompts, const SpeechFrames& frames) {
@@ -66,7 +66,7 @@ class PromptBatch {
     }
   }
 
-  /// A splice ends one before the last token of a row, which here has to be read, too.
+  /// A splice ends before the last token of a row, which must be read here as well.
   void lay_out_rows(std::span<const SalmPrompt* const> prompts,
                     const std::vector<std::vector<std::int64_t>>& samples,
                     const SpeechFrames& frames, std::int64_t padded_rows) {
@@ -91,7 +91,7 @@ class PromptBatch {
   Splice splice_;
 };
 
-/// Not of clips.
+/// True for fields of rows, false for fields of clips.
 bool is_of_rows(const BatchField& field) {
   return field.name == "index" || field.name == "targets" || field.name == "conversation_ids";
 }
@@ -107,7 +107,7 @@ struct SalmGenerator::Streams {
   }
   StreamState state;
   TokenGraph graph;
-  HostBuffer memory;  ///< of scores
+  HostBuffer memory;  ///< host memory of the scores
 };
 
 SalmGenerator::SalmGenerator(ModelInstance& instance)
@@ -181,7 +181,7 @@ void SalmGenerator::answer_group(std::span<const SalmPrompt* const> group, std::
           tokens[b] = chooser.choose(std::span(scores_of_all).subspan(b * width, width), i);
       });
     });
-    // The last stage has chosen.
+    // Only the last stage has chosen tokens.
     if (stages.size() > 1)
       stages.broadcast(tokens.data(), tokens.size() * sizeof tokens.front(), stages.size() - 1);
     bool all_done = true;
@@ -213,7 +213,7 @@ bool SalmGenerator::take_turn(Turn turn, const std::function<void()>& pass) {
   return wanted[0] + wanted[1] > 0;
 }
 
-// Through the same layers as a pass of the kind.
+// Runs a pass of this kind through the same layers.
 void SalmGenerator::walk_along(bool with_audio) {
   ModelBatch batch = silence_->batch;
   if (!with_audio && instance_.stages().size() == 1) {
@@ -226,7 +226,7 @@ void SalmGenerator::walk_along(bool with_audio) {
   instance_.forward(Mode::evaluate, batch);
 }
 
-// Where stages share the encoder something has to come out of each of them.
+// If stages divide the encoder, each of them must produce output.
 ModelBatch SalmGenerator::token_batch(std::span<const std::int32_t> tokens) {
   ids_.assign(tokens.size(), 0);
   ModelBatch batch;
@@ -288,7 +288,7 @@ void SalmGenerator::rehearse(const ModelBatch& batch) {
   feed(streams, prompt);
   if (length == instance_.as<Salm>().config().lm.block_size) return;
   feed(streams, token_batch(std::span(cells).first(static_cast<std::size_t>(count))));
-  if (all_walk_) walk_along(true), walk_along(false);  // while keys and values are kept
+  if (all_walk_) walk_along(true), walk_along(false);  // now with cached keys and values
 }
 
 }  // namespace choir

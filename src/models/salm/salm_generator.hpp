@@ -1,6 +1,6 @@
 #pragma once
-// Answers of a language model that hears: the prompt with its clips in one pass, then token by
-// token with keys and values kept.
+// Generation of answers with a cache of keys and values: the prompt with its clips in one pass,
+// then token by token.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,38 +13,38 @@
 
 namespace choir {
 
-/// What is to be answered, up to where the answer begins.
+/// A conversation up to the beginning of the answer.
 struct SalmPrompt {
   std::vector<std::int32_t> ids;                      ///< kAudioPlaceholder for each clip
   std::vector<std::span<const std::uint16_t>> clips;  ///< samples, 16 bits, signed
 };
 
-/// Collective over all axes but data: every rank of these gives the same prompts and gets the same
-/// answers. Where parameters are sharded, over all ranks: each gives its own prompts, none where it
-/// has none, and walks through the model as long as any has.
+/// Collective over all axes except data: their ranks pass the same prompts and get the same
+/// answers. If parameters are sharded, collective over all ranks: each passes its own prompts,
+/// possibly none, and runs passes through the model as long as any rank has prompts.
 class SalmGenerator {
  public:
   explicit SalmGenerator(ModelInstance& instance);
 
-  /// Rows of the model that a prompt has: tokens and frames.
+  /// Rows of a prompt in the model: tokens and frames.
   std::int64_t rows(const SalmPrompt& prompt) const;
-  /// At most `count` tokens each, fewer where a token of `choice.stop` (not among them) comes first
-  /// or the model has no more positions. Prompts of equal rows go through the model together, at
-  /// most `together` of them; an answer depends on its prompt alone, but for rounding. Every prompt
-  /// has a row, its clips a frame, and it fits into the model. `on_token` sees the tokens of a
-  /// single prompt as they are chosen; may be empty.
+  /// Each answer has at most `count` tokens; it ends before a token of `choice.stop`, or when the
+  /// model has no more positions. Prompts with equal numbers of rows share passes, at most
+  /// `together` of them; except for rounding an answer depends on its prompt alone. Every prompt
+  /// must have a row, each of its clips a frame, and it must fit into the model. `on_token` (may be
+  /// empty) sees the tokens of a single prompt when they are chosen.
   std::vector<std::vector<std::int32_t>> answer(
       std::span<const SalmPrompt> prompts, std::int64_t count, const TokenChoice& choice,
       std::int64_t together, const std::function<void(std::int32_t)>& on_token = {});
 
-  /// Logits of the next token [prompts, vocabulary] of prompts of equal rows, in one pass; empty on
-  /// ranks of other stages.
+  /// Logits of the next token [prompts, vocabulary] of prompts with equal numbers of rows, in one
+  /// pass; empty on ranks of other stages.
   std::vector<double> logits(std::span<const SalmPrompt> prompts);
 
-  /// How many prompts that are parts of the rows of such a micro-batch go together: their keys and
-  /// values are kept for all positions of the model.
+  /// The number of prompts from rows of such a micro-batch that are answered together. Their keys
+  /// and values are cached for all positions of the model.
   std::int64_t together(std::int64_t rows, std::int64_t tokens) const;
-  /// In a plan: as the largest answers to prompts out of such a micro-batch do.
+  /// Runs in a plan the passes of the largest answers to prompts from such a micro-batch.
   void rehearse(const ModelBatch& batch);
 
  private:
@@ -53,19 +53,19 @@ class SalmGenerator {
   void answer_group(std::span<const SalmPrompt* const> group, std::int64_t count,
                     const TokenChoice& choice, std::span<std::vector<std::int32_t>* const> answers,
                     const std::function<void(std::int32_t)>& on_token);
-  /// Does `pass` when it is the turn of its kind; meanwhile walks along with other ranks. False
-  /// when no rank wanted a turn.
+  /// Calls `pass` when its kind is due, and runs passes for other ranks until then. Returns false
+  /// if no rank wanted a turn.
   bool take_turn(Turn turn, const std::function<void()>& pass);
   void walk_along(bool with_audio);
   struct Streams;
   using Show = std::function<void(const TensorView&)>;
-  /// Shows the scores of the last positions in host memory, as far as this stage has them.
+  /// Calls `show` with the scores of the last positions in host memory, if this stage has them.
   void feed(Streams& streams, const ModelBatch& batch, const Show& show = {});
   ModelBatch token_batch(std::span<const std::int32_t> tokens);
 
   ModelInstance& instance_;
   bool all_walk_;
-  std::vector<std::int64_t> ids_;  // of streams: nothing random depends on them
+  std::vector<std::int64_t> ids_;  // ids of streams, on which no random numbers depend
   std::optional<HostBatch> silence_;
 };
 

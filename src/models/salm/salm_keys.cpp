@@ -1,4 +1,4 @@
-// SalmFamily: the keys that the deck has for it, and what is wrong with their values together.
+// SalmFamily: its keys in the deck, and the checks of their values with each other.
 #include "choir/models/fastconformer/speech_settings.hpp"
 #include "choir/models/salm/two_towers.hpp"
 #include "src/models/salm/salm_family.hpp"
@@ -16,14 +16,14 @@ void add_adapter_keys(Table& table) {
   adapter
       .add(
           "layers", &SalmAdapter::layers, "",
-          "A model that hears: blocks like the encoder's behind it, adapter.*, to be trained where "
-          "the encoder is frozen.")
+          "Number of blocks after the encoder, of the same kind, with parameters adapter.* (models "
+          "with audio input). They are trained when the encoder is frozen.")
       .at_least(0)
       .at_most(10'000);
   adapter
       .add("stack", &SalmAdapter::stack, "frames",
-           "A model that hears: neighbouring frames that become one row of the language model; the "
-           "projector reads them side by side.")
+           "Number of adjacent frames that the projector converts to one row of the language model "
+           "(models with audio input).")
       .at_least(1)
       .at_most(64);
 }
@@ -31,10 +31,10 @@ void add_adapter_keys(Table& table) {
 void add_parallel_keys(Table& table) {
   table.section<SalmConfig>("parallel", [](SalmSettings& all) -> SalmConfig& { return all.model; })
       .add("encoder", &SalmConfig::encoder_share, "",
-           "A model that hears: what parallel.tensor ranks share of its encoder. layers: each "
-           "layer, "
-           "as everywhere else. clips: each rank encodes some clips of a micro-batch with whole "
-           "layers, and there are no messages between them; for encoders that fit on every rank.")
+           "Division of the encoder among parallel.tensor ranks (models with audio input). layers: "
+           "each layer is divided, as in other models. clips: each rank encodes some clips of a "
+           "micro-batch with whole layers, without communication; the encoder must fit on every "
+           "rank.")
       .one_of({"layers", "clips"});
 }
 
@@ -44,36 +44,39 @@ void add_data_keys(Table& table) {
       "data", [](SalmSettings& all) -> BlendSection& { return all.data; }));
   auto data = table.section("data", &SalmSettings::data);
   data.add("batch_tokens", &Part::batch_tokens, "tokens",
-           "Conversations with audio: rows of a micro-batch, tokens and frames, padding included.")
+           "Rows of a micro-batch: tokens and frames, padding included (conversations with audio).")
       .at_least(1)
       .at_most(1 << 30);
   data.add("max_tokens", &Part::max_tokens, "tokens",
-           "Conversations with audio: longer ones are left out, and counted. 0: those longer than "
+           "Longest conversation; longer ones are skipped and counted (conversations with audio). "
+           "0: "
            "model.lm.block_size.")
       .at_least(0)
       .at_most(1 << 30);
   data.add("max_conversations", &Part::max_conversations, "conversations",
-           "Of a micro-batch. 0: any number.")
+           "Largest number of conversations in a micro-batch. 0: no limit.")
       .at_least(0);
   data.add("buckets", &Part::buckets, "",
-           "Kinds of length that micro-batches are made of, by an equal share of the rows.")
+           "Number of length buckets, each with an equal share of the rows. A micro-batch has "
+           "conversations of one bucket.")
       .at_least(1)
       .at_most(1024);
   data.add("window", &Part::window, "conversations",
-           "Drawn together and sorted into buckets; the order of the data depends on it.")
+           "Conversations drawn together and sorted into buckets, which affects their order.")
       .at_least(1)
       .at_most(1 << 24);
   table.section<GptConfig>("train", [](SalmSettings& all) -> GptConfig& { return all.model.lm; })
       .add("label_smoothing", &GptConfig::label_smoothing, "",
-           "Share of each target given to all symbols of the vocabulary alike (Szegedy et al. "
-           "2016). The training loss has it; the validation loss is the plain cross-entropy.")
+           "Share of each target that is spread evenly over the vocabulary (Szegedy et al. 2016). "
+           "Only the training loss uses it; the validation loss is the plain cross-entropy.")
       .at_least(0)
       .below(1);
   auto eval = table.section("eval", &SalmSettings::data);
   eval.add("answers", &Part::answers, "conversations",
-           "Of each validation set, that are answered by generation and scored. 0: all; -1: none.")
+           "Conversations of each validation set whose answers are generated and scored. 0: all; "
+           "-1: none.")
       .at_least(-1);
-  eval.add("answer_tokens", &Part::answer_tokens, "tokens", "Of an answer at most.")
+  eval.add("answer_tokens", &Part::answer_tokens, "tokens", "Largest length of a generated answer.")
       .at_least(1)
       .at_most(1 << 20);
 }
@@ -85,10 +88,11 @@ void check_statistics(const Deck& deck, const SalmConfig& model,
                           const std::string& also) {
     keys.emplace_back("model.encoder.conv_norm");
     problems.push_back(
-        {std::move(keys), fmt::format("{} ranks share the clips of a micro-batch, of which "
-                                      "model.encoder.conv_norm = \"batchnorm\" takes statistics; "
-                                      "legal: \"layernorm\"{}",
-                                      what, also)});
+        {std::move(keys),
+         fmt::format("{} ranks divide the clips of a micro-batch, but "
+                     "model.encoder.conv_norm = \"batchnorm\" needs statistics of all clips; "
+                     "legal: \"layernorm\"{}",
+                     what, also)});
   };
   if (deck.parallel.context > 1)
     refuse({"parallel.context"}, fmt::format("parallel.context = {}", deck.parallel.context), "");
@@ -105,10 +109,11 @@ void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
   for (KeyProblem& problem : check_blend(settings.data, data.train))
     problems.push_back(std::move(problem));
   if (data.format != "auto" && !synthetic)
-    problems.push_back({{"data.format"},
-                        fmt::format("data.format = \"{}\" is of text; legal for conversations with "
-                                    "audio: auto, synthetic",
-                                    data.format)});
+    problems.push_back(
+        {{"data.format"},
+         fmt::format("data.format = \"{}\" is a format of text; legal for conversations with "
+                     "audio: auto, synthetic",
+                     data.format)});
   if (synthetic && settings.model.lm.vocab_size == 0)
     problems.push_back({{"model.lm.vocab_size", "data.format"},
                         "data.format = \"synthetic\" needs model.lm.vocab_size, for example 1024"});

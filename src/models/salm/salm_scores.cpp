@@ -21,7 +21,7 @@ void keep_first(std::vector<AnswerPair>& pairs, std::size_t most) {
   if (pairs.size() > most) pairs.resize(most);
 }
 
-/// One of the ranks that have the same conversations counts them.
+/// True on the one rank that counts the results, among those that have the same conversations.
 bool counts_here(Mesh& mesh) {
   Communicator& stages = mesh.host_along(Axis::pipeline);
   return stages.rank() == stages.size() - 1 && mesh.coordinates()[Axis::tensor] == 0 &&
@@ -42,10 +42,11 @@ class ConversationScoring {
         all_walk_(instance.storage().sharding().values_sharded()),
         pair_key_(philox_key(0, "answers to show")),
         calls_(data.eval_calls(set)),
-        // One place a micro-batch, zero on the other ranks: the order of summation is theirs.
+        // One entry per micro-batch, zero on the other ranks: sums are in the order of
+        // micro-batches.
         losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size())) {
     result_.name = data.eval_name(set);
-    // All of them on every rank, whatever it meets.
+    // Every rank has all tags, even those that it does not meet.
     const ConversationCorpus& corpus = data.eval_corpus(set);
     for (int leaf = 0; leaf < corpus.folders(); ++leaf)
       for (const auto& [name, value] : corpus.leaf(leaf).tags) result_.tags[name + "=" + value];
@@ -58,7 +59,7 @@ class ConversationScoring {
       if (progress != nullptr) progress->at(call, calls_);
       const ConversationBatch& batch = data_.eval_batch(set_, call);
       result_.targets = batch.step_targets;
-      // Without a batch of its own a rank still shows the others its part of the parameters.
+      // A rank without a batch of its own still provides its part of the parameters to the others.
       if (batch.drawn.empty() && !all_walk_) continue;
       losses_[static_cast<std::size_t>(batch.micro_batch)] = instance_.loss_sum(salm_batch(batch));
       if (answers()) answer(batch);
@@ -73,7 +74,7 @@ class ConversationScoring {
  private:
   bool answers() const { return tokenizer_ != nullptr && options_.conversations >= 0; }
 
-  /// Micro-batches are in another order than the conversations of a set.
+  /// Finds the last conversation to answer. Micro-batches have another order than the set.
   void find_last_answered() {
     std::int64_t left = options_.conversations;
     const ConversationCorpus& corpus = data_.eval_corpus(set_);
@@ -112,7 +113,7 @@ class ConversationScoring {
     }
   }
 
-  /// A model may have room for more tokens than there are.
+  /// A model may have more tokens than the vocabulary.
   std::string text_of(std::vector<std::int32_t> ids) const {
     std::erase_if(ids, [&](std::int32_t id) { return id >= tokenizer_->vocab_size(); });
     return tokenizer_->decode(std::move(ids));
@@ -145,7 +146,7 @@ class ConversationScoring {
     for (const AnswerPair& pair : result_.pairs)
       mine.push_back({pair.key, pair.reference, pair.answer});
     result_.pairs.clear();
-    // What is no UTF-8 is written as such, on one rank, too.
+    // Text that is not UTF-8 is replaced in the same form on any number of ranks.
     std::vector<std::string> texts{dumped_safely(mine)};
     if (mesh_.world().size() > 1) texts = gather_texts(mesh_.world(), texts.front());
     for (const std::string& text : texts)

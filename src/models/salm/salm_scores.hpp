@@ -1,6 +1,6 @@
 #pragma once
-// How well a model answers what it hears: the loss of validation sets, and answers generated from
-// their prompts against those that are written, as counts over whole sets.
+// Scores of conversations with audio: the loss of validation sets, and comparison of answers that
+// are generated from their prompts with the written ones, as counts over whole sets.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,27 +18,27 @@
 
 namespace choir {
 
-/// A batch as the engine takes it: the same host memory.
+/// A batch in the engine's form: the same host memory.
 ModelBatch salm_batch(const ConversationBatch& batch);
 
-/// A conversation cut where its last answer begins.
+/// A conversation, cut before its last answer.
 struct AskedConversation {
   SalmPrompt prompt;
   std::vector<std::int32_t> answer;  ///< without the token that ends it
 };
-/// Row `row` of a batch; `first_clip`: of that row in the batch. Nothing where no answer is a
-/// target, or nothing stands before it. The clips are views of the batch.
+/// Cuts row `row` of a batch; `first_clip`: index of its first clip in the batch. Returns nothing
+/// if no answer is a target, or if the answer has no prompt. The clips are views of the batch.
 std::optional<AskedConversation> asked_conversation(const ConversationCorpus& corpus,
                                                     const ConversationBatch& batch,
                                                     std::int64_t row, std::int64_t first_clip);
 
-/// What was to be said and what was said.
+/// The reference answer and the generated one.
 struct AnswerPair {
-  std::uint64_t key = 0;  ///< pairs are chosen by the smallest
+  std::uint64_t key = 0;  ///< the pairs with the smallest keys are shown
   std::string reference, answer;
 };
 
-/// All members but seconds are sums over conversations of all ranks.
+/// All members except `seconds` are sums over conversations of all ranks.
 struct SalmSetScores {
   std::string name;
   double loss = 0;  ///< sum
@@ -46,11 +46,11 @@ struct SalmSetScores {
   AnswerScores answers;
   double seconds = 0;
   std::map<std::string, AnswerScores> tags{};  ///< by "NAME=VALUE"
-  std::vector<AnswerPair> pairs{};             ///< on rank 0; of the same conversations every time
+  std::vector<AnswerPair> pairs{};             ///< on rank 0; the same conversations every time
 
   Validation validation() const;
   std::string to_string() const;
-  /// A line for each tag that some answers have and others have not.
+  /// One line for each tag that some answers have and others do not.
   std::vector<std::string> tag_lines() const;
 
  private:
@@ -60,20 +60,21 @@ struct SalmSetScores {
 };
 
 struct AnswerOptions {
-  std::int64_t conversations = 0;  ///< the first so many of a set; 0: all; -1: none
+  std::int64_t conversations = 0;  ///< first conversations of a set; 0: all; -1: none
   std::int64_t tokens = 64;
 };
 
-/// Collective over the mesh of the instance, the same on every rank. A set goes through the model
-/// in the same micro-batches on any number of data ranks. Without `tokenizer` nothing is answered.
+/// Collective over the mesh of the instance, with the same result on every rank. The micro-batches
+/// of a set do not depend on the number of data ranks. Without `tokenizer` no answers are
+/// generated.
 std::vector<SalmSetScores> score_conversations(ModelInstance& instance, ConversationBatches& data,
                                                const ChatTokenizer* tokenizer,
                                                const AnswerOptions& options,
                                                ProgressLine* progress);
 
-/// All together under the name "" first, then, where there are several, each.
+/// All sets together under the name "" first, then, if there are several, each of them.
 std::vector<Validation> validations_of(const std::vector<SalmSetScores>& sets);
-/// The same for people.
+/// The same, formatted for users.
 std::vector<std::string> lines_of(const std::vector<SalmSetScores>& sets);
 std::string to_string(const std::vector<AnswerPair>& pairs);
 

@@ -9,15 +9,15 @@
 namespace choir {
 namespace {
 
-/// Conversations, their clips in all, frames of the longest of them, and tokens between two clips
-/// and at the ends of a row at most.
+/// Sizes of a micro-batch: conversations, their clips in total, frames of the longest clip, and the
+/// largest number of tokens between two clips and at the ends of a row.
 struct Kind {
   std::int64_t rows, clips, frames, tokens;
 };
 constexpr std::array<Kind, 3> kKinds{{{3, 4, 4, 4}, {2, 2, 6, 6}, {1, 1, 9, 5}}};
 constexpr std::int32_t kPlaceholder = -1;
 
-/// Clips of row `row` of `rows`: as many as it takes to have all of them in the first rows.
+/// Clips of row `row`. The first rows have two clips each until all are used.
 std::int64_t clips_of_row(const Kind& kind, std::int64_t row) {
   return row + 1 < kind.rows ? std::min<std::int64_t>(2, kind.clips - 2 * row)
                              : std::max<std::int64_t>(0, kind.clips - 2 * row);
@@ -49,7 +49,7 @@ SyntheticConversations::SyntheticConversations(std::uint64_t seed, const SalmCon
 BatchShape SyntheticConversations::shape_of_kind(std::size_t number) const {
   const Kind& kind = kKinds[number];
   const std::int64_t samples = kind.frames * config_.encoder.mel.hop * config_.encoder.subsampling;
-  // Two clips in the longest row, three runs of tokens, and a token more that is only a target.
+  // The longest row has two clips, three runs of tokens, and one more token that is only a target.
   const std::int64_t clips = std::min<std::int64_t>(2, kind.clips);
   return {.samples = kind.rows,
           .tokens = clips * config_.clip_rows().rows(samples) + (clips + 1) * kind.tokens,
@@ -95,7 +95,7 @@ std::vector<SyntheticConversations::Row> SyntheticConversations::rows(std::int64
     for (std::int64_t clip = 0; clip < clips_of_row(kind, at); ++clip) {
       row.ids.push_back(kPlaceholder);
       row.counted.push_back(0);
-      // The first fills the shape.
+      // The first clip has the full length of the shape.
       row.clip_samples.push_back(at == 0 && clip == 0
                                      ? shape.audio_samples
                                      : shape.audio_samples / 3 + below(shape.audio_samples / 2));

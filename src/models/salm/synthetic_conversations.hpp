@@ -1,5 +1,5 @@
 #pragma once
-// Conversations that nobody held, about noise: for `choir verify`.
+// Synthetic conversations about noise for `choir verify`.
 #include <memory>
 #include <vector>
 
@@ -10,8 +10,8 @@
 
 namespace choir {
 
-/// Micro-batches of three shapes as functions of their index: conversations of none to two clips of
-/// different loudness and length among random tokens, of which some are targets.
+/// Micro-batches of three shapes as functions of their index: conversations with up to two clips of
+/// different loudness and length between random tokens, some of which are targets.
 class SyntheticConversations final : public SyntheticBatches {
  public:
   SyntheticConversations(std::uint64_t seed, const SalmConfig& config);
@@ -29,7 +29,7 @@ class SyntheticConversations final : public SyntheticBatches {
     std::vector<std::uint8_t> counted;
     std::vector<std::int64_t> clip_samples;
   };
-  /// Which of the shapes a micro-batch has.
+  /// Index of the shape of a micro-batch.
   std::size_t kind(std::int64_t index) const;
   std::vector<Row> rows(std::int64_t index) const;
   BatchShape shape_of_kind(std::size_t kind) const;

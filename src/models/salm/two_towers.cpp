@@ -15,14 +15,14 @@ Config with(Recompute recompute, Config tower) {
   return tower;
 }
 
-/// Where tables behind those of the encoder begin, so that they are aligned.
+/// Offset of the tables after those of the encoder, with alignment.
 std::size_t tables_behind(const EncoderTower& encoder, const Precision& precision) {
   return static_cast<std::size_t>(
       round_up(static_cast<std::int64_t>(encoder.table_bytes(precision)), Arena::kAlignment));
 }
 
-/// Backward comes from the head to the embedding, which is in the junction, before another
-/// micro-batch comes between.
+/// True if backward runs from the head to the embedding, which is in the junction, before another
+/// micro-batch intervenes.
 bool ends_meet(const ModelPieces& pieces, int junction) {
   for (int i = 0; i < pieces.count(); ++i)
     if (pieces[i].contains(junction) && pieces[i].head) return true;

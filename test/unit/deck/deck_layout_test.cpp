@@ -61,11 +61,11 @@ TEST(DeckLayout, ContextAndHeads) {
       complaint_of_layout({"parallel.context=5", ulysses}),
       "command line: parallel.context = 5 does not divide the 12 heads that each of "
       "parallel.tensor = 1 ranks has of model.n_head = 12, as parallel.context_mode = "
-      "\"ulysses\" wants; legal: context = 1, 2, 3, 4, 6 or 12, or context_mode = \"gather\"");
+      "\"ulysses\" requires; legal: context = 1, 2, 3, 4, 6 or 12, or context_mode = \"gather\"");
   EXPECT_EQ(complaint_of_layout({"parallel.context=4", "parallel.tensor=2", ulysses}),
             "command line: parallel.context = 4 does not divide the 6 heads that each of "
             "parallel.tensor = 2 ranks has of model.n_head = 12, as parallel.context_mode = "
-            "\"ulysses\" wants; legal: context = 1, 2, 3 or 6, or context_mode = \"gather\"");
+            "\"ulysses\" requires; legal: context = 1, 2, 3 or 6, or context_mode = \"gather\"");
   for (const char* const mode : {"auto", "gather"})
     EXPECT_EQ(
         complaint_of_layout({"parallel.context=5", std::string("parallel.context_mode=") + mode}),

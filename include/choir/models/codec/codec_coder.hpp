@@ -1,6 +1,6 @@
 #pragma once
-// Speech as codes and back, by a codec that was trained (model.type = "codec"): 16-bit samples to K
-// codes for each frame of 80 ms, and codes to log-mel features, 10 ms each.
+// Coding of speech by a trained codec (model.type = "codec"): 16-bit samples to K codes for each
+// frame of 80 ms, and codes to log-mel features, one row for each 10 ms.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,59 +12,60 @@
 
 namespace choir {
 
-/// A frame is coded from its own features alone, and those are a function of its samples and of
-/// some milliseconds beside them. Memory does not grow with the length of what is coded: features
-/// are made and coded in pieces of one shape that see what lies around them, so codes are those of
-/// the whole, and those of a stream are the same however it comes.
+/// A frame is coded from its own features alone, which are a function of its samples and of some
+/// milliseconds around them. Memory does not grow with the length of the recording: features are
+/// computed and coded in pieces of one shape that include the samples around them. Therefore codes
+/// equal those of the whole recording, and those of a stream do not depend on how it is divided.
 class CodecCoder {
  public:
-  /// Local. `instance`: a codec with its parameters, whole on this rank, in fp32 or fp64; its arena
-  /// as plan_codec() says; lives longer than this. DeckError for another family or precision, or a
-  /// model that is divided among ranks.
+  /// Local. `instance`: a codec with its parameters, whole on this rank, in fp32 or fp64, with an
+  /// arena as large as plan_codec() requires; it must outlive this object. DeckError for another
+  /// family or precision, or for a model that is divided among ranks.
   explicit CodecCoder(ModelInstance& instance);
   ~CodecCoder();
   CodecCoder(const CodecCoder&) = delete;
   CodecCoder& operator=(const CodecCoder&) = delete;
 
-  /// What features are: their `mean` and `deviation` are undone by decode(), which returns ln(guard
-  /// + power).
+  /// Options of the features. decode() undoes their `mean` and `deviation` and returns ln(guard +
+  /// power).
   const ops::MelOptions& mel() const;
   int sample_rate() const;              ///< 16000
-  std::int64_t frame_samples() const;   ///< 1280: samples of a frame
-  std::int64_t mels() const;            ///< 80: numbers of a row of features
-  std::int64_t rows_per_frame() const;  ///< 8: rows of features of a frame
+  std::int64_t frame_samples() const;   ///< 1280 samples per frame
+  std::int64_t mels() const;            ///< 80 elements of a row of features
+  std::int64_t rows_per_frame() const;  ///< 8 rows of features per frame
   std::int64_t codebooks() const;       ///< K
-  std::int64_t codes_per_book() const;  ///< 1000: a code is 0 to this - 1
-  /// Samples behind the end of a frame that its codes depend on: so much later it can be coded.
+  std::int64_t codes_per_book() const;  ///< 1000; a code is below this
+  /// Samples after the end of a frame that its codes depend on, the delay of coding.
   std::int64_t samples_ahead() const;
-  /// The hash of all parameters, as fp32, and of the configuration: the same whatever layout
-  /// trained and stored the codec, another for another codec.
+  /// The hash of all parameters, as fp32, and of the configuration. It does not depend on the
+  /// layout that trained and stored the codec, and differs between codecs.
   std::uint64_t hash() const;
 
-  /// Local. [T, K], T = ceil(samples / frame_samples()); what the last frame lacks is silence.
+  /// Local. Returns [T, K], T = ceil(samples / frame_samples()); the last frame is filled up with
+  /// silence.
   std::vector<std::int32_t> encode(std::span<const std::int16_t> audio);
-  /// Whether its decoder makes sound (model.head = "istft"), not features.
+  /// True if the decoder produces sound (model.head = "istft") and not features.
   bool makes_sound() const;
-  /// Local. `codes` [T, K] to features [rows_per_frame() * T, mels()] or, where the codec makes
-  /// sound, to frames of it for an OverlapAdd, [rows_per_frame() * T, mel().fft]. DataError for
-  /// codes that are not T K, or one out of range, with its frame.
+  /// Local. Decodes `codes` [T, K] to features [rows_per_frame() * T, mels()] or, if the codec
+  /// produces sound, to frames of sound for an OverlapAdd, [rows_per_frame() * T, mel().fft].
+  /// DataError if there are not T K codes, or if one is out of range; the message names its frame.
   std::vector<float> decode(std::span<const std::int32_t> codes, std::int64_t frames);
 
-  /// Speech that comes piece by piece. Several may be open.
+  /// Codes speech that arrives in parts. Several streams may be open.
   class Stream {
    public:
     explicit Stream(CodecCoder& coder);
-    /// Local. Codes [T, K] of the frames that are complete now, T >= 0.
+    /// Local. Returns codes [T, K] of the frames that are complete now, T >= 0.
     std::vector<std::int32_t> add(std::span<const std::int16_t> audio);
-    /// Local. Those of the rest: with all that add() returned as many as encode() returns. Nothing
-    /// can be added after.
+    /// Local. Returns the codes of the rest; together with those of add() they are as many as
+    /// encode() returns. Nothing can be added afterwards.
     std::vector<std::int32_t> finish();
 
    private:
     void code(std::int64_t frames, std::vector<std::int32_t>& to);
 
     CodecCoder* coder_;
-    std::vector<std::int16_t> held_;  ///< from the border before the next frame on
+    std::vector<std::int16_t> held_;  ///< samples from the border before the next frame on
     bool finished_ = false;
   };
 
@@ -73,7 +74,8 @@ class CodecCoder {
   std::unique_ptr<Parts> parts_;
 };
 
-/// Local, by coding silence on the null device: bytes of the arena of an instance for a CodecCoder.
+/// Local. Bytes of the arena of an instance for a CodecCoder, found by coding silence on the null
+/// device.
 std::size_t plan_codec(const ModelInstance::Options& options);
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// What a codec makes audible: codes to sound, a recording to what is left of it, and how much that
-// is. Local.
+// Sound from the codes of a codec, and the distance between a recording and the speech that its
+// codes reproduce. Local.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,23 +14,24 @@
 
 namespace choir {
 
-/// As files of codes describe it; its codes of silence are those of a frame of zeros among zeros.
+/// The description of the codec for files of codes. Its codes of silence are those of a frame of
+/// zeros between frames of zeros.
 CodecDescription describe(CodecCoder& coder);
-/// Codes as files hold them; Error for one that is not within 16 bits.
+/// Codes in the type that files store; Error for one that does not fit into 16 bits.
 std::vector<std::uint16_t> stored_codes(std::span<const std::int32_t> codes);
-/// What turns that which a codec decodes into sound: phases that are looked for, of features, or a
-/// sum of frames. They share push(), finish() and delay().
+/// Converts the output of a codec's decoder to sound: a vocoder estimates the phases of features,
+/// frames of sound are summed. Both have push(), finish() and delay().
 using DecodedSound = std::variant<Vocoder, OverlapAdd>;
-/// `look_ahead`: rows, of a Vocoder.
+/// `look_ahead`: rows that a Vocoder looks ahead.
 DecodedSound sound_of(const CodecCoder& coder,
                       std::int64_t look_ahead = VocoderOptions().look_ahead);
 
-/// Codes that come frame by frame become sound that comes as regularly, after delay() samples.
+/// Converts codes that arrive frame by frame to sound, which follows after delay() samples.
 class CodeSpeaker {
  public:
-  /// `coder` lives longer than this.
+  /// `coder` must outlive this object.
   explicit CodeSpeaker(CodecCoder& coder);
-  /// codes [frames, K]; samples that are finished.
+  /// Takes codes [frames, K] and returns the samples that are finished.
   std::vector<std::int16_t> push(std::span<const std::int32_t> codes, std::int64_t frames);
   std::vector<std::int16_t> finish();
   std::int64_t delay() const;
@@ -40,23 +41,24 @@ class CodeSpeaker {
   DecodedSound sound_;
 };
 
-/// All frames at once, frame_samples each: of features with a longer look-ahead and so a little
-/// better.
+/// Converts all frames at once to frame_samples samples each. For features it uses a longer
+/// look-ahead and so sounds slightly better than CodeSpeaker.
 std::vector<std::int16_t> speak_codes(CodecCoder& coder, std::span<const std::int32_t> codes,
                                       std::int64_t frames);
 
-/// Sum over all features of |ln P - ln P'|, and how many there are. 4.343 times the mean is the
+/// The sum over all features of |ln P - ln P'|, and their number. 4.343 times the mean is the
 /// difference in dB.
 struct MelDistance {
   double sum = 0;
   std::int64_t features = 0;
   double decibels() const;
 };
-/// Between the features of a recording and those that its codes become; Error for a codec that
-/// makes sound.
+/// The distance between the features of a recording and those decoded from its codes; Error for a
+/// codec that produces sound.
 MelDistance mel_distance(CodecCoder& coder, std::span<const std::int16_t> audio,
                          std::span<const std::int32_t> codes);
-/// ... and those of the sound that was made of it, of whole frames of the codec.
+/// The distance between the features of a recording and those of sound in whole frames of the
+/// codec.
 MelDistance sound_distance(const CodecCoder& coder, std::span<const std::int16_t> audio,
                            std::span<const std::int16_t> sound);
 

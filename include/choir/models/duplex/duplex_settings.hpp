@@ -1,5 +1,5 @@
 #pragma once
-// What a deck says to duplex models: the keys that only they have.
+// The deck keys that only duplex models have.
 #include "choir/deck/deck.hpp"
 #include "choir/models/blend_section.hpp"
 #include "choir/models/duplex/duplex_config.hpp"
@@ -7,7 +7,7 @@
 
 namespace choir {
 
-/// With an encoder that can be streamed.
+/// The defaults, with a streaming encoder.
 inline DuplexConfig undetermined_duplex() {
   DuplexConfig config;
   config.encoder.causal = true;
@@ -18,16 +18,17 @@ inline DuplexConfig undetermined_duplex() {
   return config;
 }
 
-/// What data.* and eval.* say of dialogues alone.
+/// Keys of data.* and eval.* that only dialogues have.
 struct DuplexSection : BlendSection {
   std::string codes = "codec";     ///< NAME of agent/codes.NAME.bin
-  double batch_duration = 60;      ///< seconds of a micro-batch
-  std::int64_t max_dialogues = 0;  ///< of a micro-batch; 0: any number
+  double batch_duration = 60;      ///< seconds in a micro-batch
+  std::int64_t max_dialogues = 0;  ///< in a micro-batch; 0: any number
   std::int64_t buckets = 8;
-  std::int64_t window = 4096;     ///< dialogues
-  std::string on_bad = "stop";    ///< stop | skip
-  std::int64_t dialogues = 8;     ///< of each set that are held and scored; 0: none, -1: all
-  std::string codec, recogniser;  ///< runs by which the agent is heard; "": it is not
+  std::int64_t window = 4096;   ///< dialogues drawn together
+  std::string on_bad = "stop";  ///< stop | skip
+  std::int64_t dialogues = 8;  ///< dialogues of each set that are held and scored; 0: none, -1: all
+  std::string codec,
+      recogniser;  ///< runs that convert the agent's codes to sound and text; "": none
 };
 
 struct DuplexSettings {

@@ -1,7 +1,7 @@
 #pragma once
-// A duplex model in a dialogue: audio of the user in, and for each frame the text and the codes of
-// the agent out, as soon as the encoder has the chunk that holds the frame. A function of the audio
-// alone, however it comes in pieces.
+// A dialogue with a duplex model: audio of the user is the input, and text and codes of the agent
+// are the output for each frame, as soon as the encoder has the chunk of the frame. The output
+// depends on the audio alone, not on how it is divided.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,37 +14,37 @@
 
 namespace choir {
 
-/// What the agent does in one frame.
+/// The agent's output for one frame.
 struct AgentFrame {
   std::int64_t frame = 0;
-  std::int32_t text = 0;            ///< the token of the frame, said before anything of it is heard
-  bool speaking = false;            ///< from the frame of BOS up to that of EOS
-  std::vector<std::int32_t> codes;  ///< [K] of its sound; codes of control are silence
+  std::int32_t text = 0;            ///< token of the frame, chosen before its audio is known
+  bool speaking = false;            ///< true from the frame of BOS up to that of EOS
+  std::vector<std::int32_t> codes;  ///< [K] of its sound; control codes are silence
 };
 
 class DuplexTalker {
  public:
-  /// Collective over the ranks that share parameters. `instance` of a whole model that can be
-  /// streamed, its parameters final, its arena of the size planned (plan_talk).
+  /// Collective over the ranks that share parameters. `instance`: a whole streaming model with
+  /// final parameters and an arena of the planned size (plan_talk).
   DuplexTalker(ModelInstance& instance, const DialogueControls& controls);
 
-  /// Frames that a dialogue has at most, where the decoder has learnt positions. Else it goes on in
-  /// the same memory, and sees the last block_size frames (DuplexRows).
+  /// The most frames of a dialogue, if the decoder has learned positions. Otherwise it is endless
+  /// in the same memory, and sees the last block_size frames (DuplexRows).
   std::optional<std::int64_t> most_frames() const;
   const DuplexConfig& config() const { return stream_.config(); }
   const SpeechChunks& chunks() { return stream_.audio().chunks(); }
 
-  /// Local: another dialogue begins.
+  /// Local. Starts a new dialogue.
   void begin();
-  /// As of SpeechStream.
+  /// The functions of SpeechStream.
   std::int64_t room() { return stream_.audio().room(); }
   void push(std::span<const std::int16_t> audio) { stream_.audio().push(audio); }
   void end() { stream_.audio().end(); }
   bool ready() { return stream_.audio().ready(); }
-  /// Collective as ModelInstance::forward(). The frames of the next chunk, in order. DeckError when
-  /// the dialogue has more than most_frames().
+  /// Collective like ModelInstance::forward(). Returns the frames of the next chunk, in order.
+  /// DeckError if the dialogue exceeds most_frames().
   std::vector<AgentFrame> next();
-  /// In a plan: as much memory as any frame takes. Another dialogue begins.
+  /// In a plan: uses as much memory as any frame. Starts a new dialogue.
   void rehearse_fully();
 
  private:
@@ -58,8 +58,8 @@ class DuplexTalker {
 /// Local. DeckError that names `source` for a model of another family.
 void require_talker(const ModelConfig& model, const std::string& source);
 
-/// Local, by a dialogue of silence on the null device. DeckError when it needs more than `budget`
-/// bytes on this rank.
+/// Local. Plans by a dialogue of silence on the null device. DeckError if it needs more than
+/// `budget` bytes on this rank.
 StreamPlan plan_talk(const ModelInstance::Options& options, const Layout& layout, int rank,
                      double budget, const Device* target);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the user of a dialogue says, in words as they come: a recogniser of another run listens
-// beside the duplex model, chunk by chunk, in host memory.
+// The words of the user of a dialogue: a recogniser of another run transcribes the audio beside the
+// duplex model, chunk by chunk, in host memory.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,16 +18,16 @@ namespace choir {
 
 class UserEar {
  public:
-  /// Collective over `world`. `recogniser`: a run; `key` is what messages call it; `sample_rate`:
-  /// of the audio. Throws on all ranks: DeckError (a run of another family or sample rate, one that
-  /// hears recordings only whole), DataError (no units of text), StorageError.
+  /// Collective over `world`. `recogniser`: a run; `key`: its name in messages; `sample_rate`: that
+  /// of the audio. Throws on all ranks: DeckError (a run of another family or sample rate, or one
+  /// that cannot stream), DataError (no text units), StorageError.
   UserEar(const std::string& recogniser, const std::string& key, int sample_rate,
           Communicator& world);
 
-  /// Local. More audio, in order. The characters that became known by it: those of the best symbol
-  /// of every frame of the chunks that are complete.
+  /// Local. Adds more audio, in order. Returns the characters that became known: those of the best
+  /// symbols of all frames in completed chunks.
   std::string hear(std::span<const std::int16_t> audio);
-  /// Local. The last ones.
+  /// Local. Ends the audio and returns the last characters.
   std::string end();
 
  private:
@@ -38,7 +38,7 @@ class UserEar {
   std::optional<TranscriptMaker> maker_;
   std::optional<SpeechStream> stream_;
   std::optional<CtcCollapse> labels_;
-  std::size_t told_ = 0;  ///< labels
+  std::size_t told_ = 0;  ///< labels returned so far
   Utf8Stream characters_;
   std::vector<float> scores_;
   TranscriptMaker::Frames frames_;

@@ -1,7 +1,7 @@
 #pragma once
-// The FastConformer encoder that models of speech share: features, subsampling and blocks, with
-// their tables and what they keep of a stream. Its parameters are "encoder.*". All of it is
-// collective over the tensor axis as modules are; the pass speaks of the frames (Pass::On).
+// The FastConformer encoder that speech models share: features, subsampling and blocks, with their
+// tables and their stream state. Its parameters are "encoder.*". Like modules, it is collective
+// over the tensor axis; the current sequence of the pass is that of the frames (Pass::On).
 #include <memory>
 #include <string>
 
@@ -16,16 +16,16 @@ namespace choir {
 
 class EncoderTower {
  public:
-  /// Registers nothing. `adapter_layers`: further blocks, "adapter.blocks.N", which another model
-  /// than the one that the encoder was taught in puts behind it. DeckError for what cannot be
-  /// built.
+  /// Registers nothing. `adapter_layers`: further blocks, "adapter.blocks.N", that another model
+  /// appends to a pretrained encoder. DeckError for invalid configurations.
   EncoderTower(const FastConformerConfig& config, ParameterSet& parameters,
                std::int64_t adapter_layers = 0);
-  /// Units of the model: `first_unit` features and subsampling, then the blocks.
+  /// Adds the units of the model: `first_unit` has features and subsampling, then follow the
+  /// blocks.
   void add(int first_unit, const ModelPieces& pieces, TrainedUnits& trained);
 
   const FastConformerConfig& config() const { return config_; }
-  /// What so many utterances, padded to so many samples, add to a ModelFamily::op_shape.
+  /// The part of ModelFamily::op_shape for utterances padded to a number of samples.
   static ops::SpeechBenchShape op_shape(const FastConformerConfig& config, std::int64_t utterances,
                                         std::int64_t samples);
   std::int64_t adapter_layers() const { return adapter_layers_; }
@@ -36,22 +36,22 @@ class EncoderTower {
   std::size_t table_bytes(const Precision& precision) const;
   void prepare(Pass& pass, void* memory);
 
-  /// The frames after the subsampling, of the padded audio of the batch (speech_fields).
+  /// The frames after the subsampling of the padded audio of the batch (speech_fields).
   Sequence sequence_of(const ModelBatch& batch) const;
 
-  /// What a piece has of the encoder: frames [rows, C], this rank's share of them. Of a stream the
-  /// next chunk: see FastConformer::forward.
+  /// Runs the encoder's part of a piece and returns this rank's share of the frames [rows, C]. In a
+  /// stream these are the frames of the next chunk: see FastConformer::forward.
   Tensor forward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                  Tensor input, const ModelBatch& batch, BucketHooks& hooks);
-  /// The gradient of what the piece got; empty where it reads the audio.
+  /// Returns the gradient of the piece's input; empty if the piece reads the audio.
   Tensor backward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                   Tensor d_stream, const ModelBatch& batch, BucketHooks& hooks);
 
-  /// One stream (choir/models/fastconformer/speech_windows.hpp) through a whole encoder.
+  /// The state of one stream (choir/models/fastconformer/speech_windows.hpp) through a whole
+  /// encoder.
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const;
 
-  /// FLOPs of the forward of a micro-batch through the features and the subsampling, and through
-  /// one block.
+  /// FLOPs of the forward of a micro-batch through features and subsampling, and through one block.
   static double input_flops(const FastConformerConfig& config, const BatchShape& shape);
   static double block_flops(const FastConformerConfig& config, const BatchShape& shape);
 
@@ -60,11 +60,11 @@ class EncoderTower {
   std::unique_ptr<ConformerBlock> make_block(const std::string& name,
                                              double stochastic_depth) const;
 
-  /// [B, T, F] in the compute type: a function of the batch, without gradient.
+  /// [B, T, F] in the compute type; they depend on the batch alone and have no gradient.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
-  /// Not `trained`: backward does not reach it.
+  /// `trained` is false if backward does not reach it.
   Tensor input_layer(Pass& pass, const ModelBatch& batch, bool trained, BucketHooks& hooks);
-  /// The frames of the chunk, from audio that begins before it.
+  /// The frames of a chunk, computed from audio that begins before it.
   Tensor input_of_chunk(Pass& pass, const ModelBatch& batch, bool trained, BucketHooks& hooks);
   void input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
                       BucketHooks& hooks);

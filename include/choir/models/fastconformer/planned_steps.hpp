@@ -1,6 +1,6 @@
 #pragma once
-// The steps of a training on utterances or conversations, planned once more ahead of what is read:
-// what each holds, and where the data stand behind it.
+// The steps of a training on utterances or conversations, planned a second time ahead of reading:
+// the content of each step, and the position of the data after it.
 #include <array>
 #include <functional>
 #include <optional>
@@ -15,16 +15,16 @@ namespace choir {
 
 class PlannedSteps {
  public:
-  /// Adds what a step is beside its number of rows and targets.
+  /// Adds the content of a step besides its numbers of rows and targets.
   using Fill = std::function<void(const SpeechStep&, StepContent&)>;
 
-  /// Collective over the mesh: from a position on. One of other data means nothing: then the order
-  /// begins anew, and rank 0 warns that the data (`what`: "utterances") differ.
+  /// Collective over the mesh. Starts at a position. If the position belongs to other data, the
+  /// order starts from the beginning, and rank 0 warns that the data (`what`: "utterances") differ.
   void begin(const SpeechSampler& sampler, const TrainingData::Position& from,
              std::int64_t micro_batches, std::string_view what, Mesh& mesh, Logger& log);
-  /// Local. What a rank that asks for `per_rank` micro-batches a step is to read.
+  /// Local. The micro-batches that a rank reads, with `per_rank` of them in each step.
   SpeechOrder order(const Sharding& sharding, std::int64_t per_rank) const;
-  /// Local. As TrainingData::position() and TrainingData::content().
+  /// Local. The results of TrainingData::position() and TrainingData::content().
   std::string position(std::int64_t step) const;
   const StepContent& content(std::int64_t step, const Fill& fill);
 
@@ -34,7 +34,7 @@ class PlannedSteps {
     StepContent content;
     SpeechCursor after;
   };
-  /// Further than any engine queues.
+  /// More steps than any engine queues.
   static constexpr std::size_t kSteps = 32;
 
   SpeechCursor cursor_of(const TrainingData::Position& from, std::string_view what, Mesh& mesh,

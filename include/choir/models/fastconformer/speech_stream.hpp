@@ -1,7 +1,7 @@
 #pragma once
-// A speech model over audio that comes bit by bit: scores of frames chunk by chunk, those of the
-// whole recording but for rounding (choir/models/fastconformer/speech_windows.hpp). Memory does not
-// depend on how long the recording is.
+// A speech model on audio that arrives in parts: scores of frames chunk by chunk, equal to those of
+// the whole recording except for rounding (choir/models/fastconformer/speech_windows.hpp). Memory
+// does not depend on the length of the recording.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,32 +15,33 @@ namespace choir {
 
 class SpeechStream {
  public:
-  /// Collective over the ranks that share parameters. `instance` of a whole model that can be
-  /// streamed, its parameters final, its arena of the size planned.
+  /// Collective over the ranks that share parameters. `instance`: a whole streaming model with
+  /// final parameters and an arena of the planned size.
   explicit SpeechStream(ModelInstance& instance);
-  /// `instance` may be of another family whose model has such an encoder, of which `state` is:
-  /// next() then gives what the model makes of a batch of audio alone (Model::forward).
+  /// `instance` may belong to another family whose model has such an encoder, with `state` as its
+  /// stream state: next() then returns the model's result for a batch of audio alone
+  /// (Model::forward).
   SpeechStream(ModelInstance& instance, const FastConformerConfig& encoder, StreamState state);
 
   const SpeechChunks& chunks() const { return chunks_; }
 
-  /// Local: another recording begins.
+  /// Local. Starts another recording.
   void begin();
-  /// Samples that may come before next() is asked for a chunk; 0 after end().
+  /// Samples that can be added before next() must be called; 0 after end().
   std::int64_t room() const;
   void push(std::span<const std::int16_t> audio);
-  /// The recording is all there.
+  /// Marks the end of the recording.
   void end() { ended_ = true; }
-  /// A chunk is complete, or after end() there is a last one.
+  /// True if a chunk is complete, or if a last one remains after end().
   bool ready() const { return next_frames() > 0; }
-  /// Collective as ModelInstance::forward(). Logits [frames, V + 1] of the next chunk, of a
-  /// FastConformer.
+  /// Collective like ModelInstance::forward(). Returns the logits [frames, V + 1] of the next
+  /// chunk, for a FastConformer.
   Tensor next();
 
  private:
   std::int64_t next_frames() const;
   std::int64_t total_frames() const { return config_.frames(received_); }
-  /// The audio of `frames` frames from first_ on becomes the batch.
+  /// Copies the audio of `frames` frames from first_ on to the batch.
   ModelBatch fill_batch(std::int64_t lead, std::int64_t frames);
   Tensor on_device(const TensorView& host);
 
@@ -49,12 +50,12 @@ class SpeechStream {
   SpeechChunks chunks_;
   HostBatch host_;
   StreamState state_;
-  std::vector<std::int16_t> audio_;  ///< from frame chunks_.first_frame(chunk_) on
+  std::vector<std::int16_t> audio_;  ///< samples from frame chunks_.first_frame(chunk_) on
   std::int64_t held_ = 0, received_ = 0, chunk_ = 0;
   bool ended_ = false;
 };
 
-/// Local, by streaming silence on the null device. DeckError when it needs more than `budget`
+/// Local. Plans by streaming silence on the null device. DeckError if it needs more than `budget`
 /// bytes on this rank.
 StreamPlan plan_stream(const ModelInstance::Options& options, const Layout& layout, int rank,
                        double budget, const Device* target);

@@ -1,6 +1,6 @@
 #pragma once
-// The memory that a stream of sound needs: silence is streamed on the null device, and what that
-// took is the plan.
+// The memory plan of a stream of sound: silence is streamed on the null device, and the plan is the
+// memory that this used.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -17,11 +17,11 @@ struct StreamPlan {
   std::size_t total_bytes = 0;        ///< with parameters
 };
 
-/// Local. What `instance` took until now. DeckError when that is more than `budget` bytes; `what`
-/// needs it, "a stream".
+/// Local. The memory that `instance` has used until now. DeckError if it exceeds `budget` bytes;
+/// `what` names the user of the memory, "a stream".
 StreamPlan measured_plan(ModelInstance& instance, double budget, const std::string& what);
 
-/// Local. Silence of so many samples, chunk by chunk, to its end.
+/// Local. Streams a number of samples of silence, chunk by chunk, to its end.
 template <class Stream>
 void stream_silence(Stream& stream, std::int64_t samples) {
   stream.begin();
@@ -36,8 +36,8 @@ void stream_silence(Stream& stream, std::int64_t samples) {
   }
 }
 
-/// Local. Recordings that end with each number of frames in a chunk: in the first one, and where
-/// all is kept that ever is; none of more than `most_frames`.
+/// Local. Streams recordings that end with each number of frames in a chunk, both in the first
+/// chunk and when all caches are full; none has more than `most_frames`.
 template <class Stream>
 void rehearse(Stream& stream, std::int64_t most_frames = std::numeric_limits<std::int64_t>::max()) {
   const auto& chunks = stream.chunks();

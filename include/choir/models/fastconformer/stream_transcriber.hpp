@@ -1,6 +1,6 @@
 #pragma once
-// Text from recordings as from microphones: chunk by chunk, in memory that does not depend on their
-// length but for the text.
+// Transcription chunk by chunk, as from a microphone. Only the memory of the text depends on the
+// length of the recordings.
 #include <functional>
 #include <optional>
 #include <span>
@@ -14,14 +14,14 @@
 
 namespace choir {
 
-/// A transcript that grows: what TranscriptMaker makes of all frames at once.
+/// A growing transcript, equal to the one that TranscriptMaker makes from all frames at once.
 class GrowingTranscript {
  public:
   explicit GrowingTranscript(const TranscriptMaker& maker);
   void begin();
-  /// `logits` [frames, symbols] of the next frames. NumericError when one is not finite.
+  /// Adds the `logits` [frames, symbols] of the next frames. NumericError if one is not finite.
   void add(std::span<const float> logits);
-  /// The last words of what was heard so far: of so many labels.
+  /// The last words of the transcript so far, those of the last `labels` labels.
   std::string newest(std::size_t labels) const;
   void finish(Transcript& transcript) const;
 
@@ -31,18 +31,19 @@ class GrowingTranscript {
   const TranscriptMaker* maker_;
   CtcCollapse best_;
   std::optional<CtcBeam> beam_;
-  TranscriptMaker::Frames frames_;  // of one call
+  TranscriptMaker::Frames frames_;  // of a single call
 };
 
 class StreamTranscriber {
  public:
-  /// Collective as SpeechStream(): the arena of the instance as plan_stream() says. `vocabulary`
-  /// must live as long as this.
+  /// Collective as for SpeechStream(); the arena of the instance has the size of plan_stream().
+  /// `vocabulary` must outlive this object.
   StreamTranscriber(ModelInstance& instance, const Vocabulary& vocabulary, std::int64_t beam);
 
-  /// A chunk of source `source` was heard: audio up to `seconds`; the newest of its text.
+  /// Called after each chunk of a source: the end of its audio in seconds, and its newest text.
   using Heard = std::function<void(std::size_t source, double seconds, const std::string& newest)>;
-  /// As Transcriber::transcribe(), with the time that each chunk took; `heard` may be empty.
+  /// The transcripts of Transcriber::transcribe(), with the time of each chunk; `heard` may be
+  /// empty.
   std::vector<Transcript> transcribe(std::span<const RecordingSource> sources, OnBad on_bad,
                                      const Heard& heard = {});
 
@@ -52,7 +53,7 @@ class StreamTranscriber {
   Communicator& agreeing() const;
   bool any(bool mine) const;
   void open(Source& source, std::span<const RecordingSource> sources, OnBad on_bad);
-  /// Audio for the next chunk of the source; false: it has no more.
+  /// Adds audio for the next chunk of the source; false if the source has ended.
   bool feed(Source& source, OnBad on_bad);
   void chunk(Source& source, const Heard& heard);
   void idle();
@@ -64,7 +65,7 @@ class StreamTranscriber {
   TranscriptMaker maker_;
   GrowingTranscript text_;
   SpeechStream stream_;
-  HostBuffer memory_;  // of scores on a GPU
+  HostBuffer memory_;  // scores of a GPU in host memory
   std::vector<float> scores_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// Text from recordings of any length by a speech model. What a recording says does not depend on
-// the others, on their order or on how many share a batch: batches change the rounding of products
-// alone, and windows are a function of the recording and the plan.
+// Transcription of recordings of any length by a speech model. The text of a recording does not
+// depend on the others, on their order or on the batch size: batches change only the rounding of
+// products, and windows depend only on the recording and the plan.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,13 +18,13 @@
 namespace choir {
 
 struct TranscriptionOptions {
-  double memory = 0;           ///< bytes of the device for this rank; 0: a part of what it has
-  double window_seconds = 60;  ///< of recordings longer than that; memory may ask for less
-  std::int64_t batch = 16;     ///< windows in one pass, at most
+  double memory = 0;           ///< bytes of the device for this rank; 0: a default share of it
+  double window_seconds = 60;  ///< window of longer recordings; limited memory may shorten it
+  std::int64_t batch = 16;     ///< upper bound of windows in one pass
   std::int64_t beam = 0;       ///< prefixes; 0: the best symbol of every frame
 };
 
-/// Rows of at most so many frames.
+/// A number of rows, and the largest number of frames for it.
 struct BatchLimit {
   std::int64_t rows = 1, frames = 0;
 };
@@ -32,27 +32,27 @@ struct BatchLimit {
 struct TranscriptionPlan {
   WindowPlan windows;
   std::int64_t align = 1;
-  std::vector<BatchLimit> limits;  ///< rows rise, frames fall
+  std::vector<BatchLimit> limits;  ///< with increasing rows and decreasing frames
   std::size_t arena_bytes = 0;
   std::size_t total_bytes = 0;  ///< with parameters
-  /// Rows that fit for windows of so many frames.
+  /// Number of rows that fit for windows of this number of frames.
   std::int64_t rows_for(std::int64_t frames) const;
-  /// Padded audio of a window: a recording may end within a step of the features.
+  /// Padded samples of a window: a recording may end within a hop of the features.
   static std::int64_t samples_of(const FastConformerConfig& config, std::int64_t frames) {
     return frames * config.mel.hop * config.subsampling + config.mel.hop;
   }
 };
 
-/// Local, by running the model on the null device. The windows depend on the memory, not on the
-/// batch. `budget`: bytes that all may take on this rank. DeckError when the parameters and the
-/// smallest window do not fit.
+/// Local. Plans by running the model on the null device. The windows depend on the memory, not on
+/// the batch. `budget`: limit of all memory on this rank in bytes. DeckError if the parameters and
+/// the smallest window do not fit.
 TranscriptionPlan plan_transcription(const ModelInstance::Options& options, const Layout& layout,
                                      int rank, const TranscriptionOptions& request, double budget,
                                      const Device* target);
-/// Without --memory: a quarter of a node for all its ranks, half a card.
+/// The default of --memory: a quarter of a node for all its ranks, or half a card.
 double default_transcription_memory(const Device& device, int ranks_per_node);
 
-/// Log-probabilities or best symbols of the frames of one recording become text.
+/// Converts log-probabilities or best symbols of the frames of one recording to text.
 class TranscriptMaker {
  public:
   TranscriptMaker(const Vocabulary& vocabulary, double seconds_per_frame, std::int64_t beam);
@@ -63,7 +63,7 @@ class TranscriptMaker {
   };
   void add(Frames& frames, std::span<const float> logits, std::int64_t symbols) const;
   void finish(const Frames& frames, Transcript& transcript) const;
-  /// Finishes what was decoded otherwise.
+  /// Completes a transcript from labels that were decoded elsewhere.
   void finish(std::span<const TimedLabel> labels, Transcript& transcript) const;
   std::int64_t beam() const { return beam_; }
   std::int32_t blank() const { return static_cast<std::int32_t>(pieces_.size()); }
@@ -76,16 +76,15 @@ class TranscriptMaker {
 
 class Transcriber {
  public:
-  /// `plan` as of plan_transcription(); the arena of the instance has that size.
+  /// `plan`: that of plan_transcription(), whose size the arena of the instance has.
   Transcriber(ModelInstance& instance, const Vocabulary& vocabulary, const TranscriptionPlan& plan,
               std::int64_t beam);
 
-  /// `on_bad`: a recording that fails passes its error on (stop), or its transcript gets a fault.
-  /// `progress` hears of seconds of audio done. Collective over all axes but data (whose ranks give
-  /// different recordings); over data too where parameters are sharded, and then also a rank
-  /// without recordings calls it. A recording that cannot be read is agreed on. In the order of
-  /// `sources`.
-  /// Where parameters are sharded, errors are agreed on by all ranks.
+  /// `on_bad`: a recording that fails throws its error (stop), or its transcript gets a fault.
+  /// `progress` is called with the seconds of audio that were completed. Collective over all axes
+  /// except data (whose ranks pass different recordings), and over data too if parameters are
+  /// sharded; then a rank without recordings must call it as well, and all ranks agree on errors.
+  /// The ranks agree on recordings that cannot be read. Transcripts are in the order of `sources`.
   std::vector<Transcript> transcribe(std::span<const RecordingSource> sources, OnBad on_bad,
                                      const std::function<void(double)>& progress = {});
 
@@ -93,9 +92,9 @@ class Transcriber {
   struct Item;
   struct Job;
   struct Open;
-  /// Ranks share parameters along the data axis: all make equally many passes.
+  /// True if ranks share parameters along the data axis: all then run the same number of passes.
   bool walks_together() const;
-  /// Ranks that must fail alike.
+  /// The ranks that must fail together.
   Communicator& agreeing() const;
   void survey(Item& item) const;
   std::size_t next_batch(const std::vector<Job>& jobs, std::size_t first) const;

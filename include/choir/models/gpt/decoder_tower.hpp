@@ -1,7 +1,7 @@
 #pragma once
-// The decoder that language models share: embedding of tokens, blocks with their table of rotary
-// angles and their cache, final norm and head. What stands before its blocks and around them is for
-// the model to say. All of it is collective over the tensor and context axes as modules are.
+// The decoder that language models share: token embedding, blocks with their table of rotary angles
+// and their cache, final norm and head. The model decides what precedes and surrounds its blocks.
+// All of it is collective over the tensor and context axes, like modules.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,37 +17,38 @@
 
 namespace choir {
 
-/// A head of the model's own on the rows that the head of tokens reads, which it comes behind. It
-/// is on the same rank.
+/// A second head of the model, on the same rows that the token head reads. It runs after the token
+/// head, on the same rank.
 class HeadBeside {
  public:
   virtual ~HeadBeside() = default;
-  /// `normed` as column layers take rows, of the last positions when generating; `of_tokens`: the
-  /// losses of the tokens [B*T], or their logits [B, V]. What the model returns (Model::forward).
+  /// `normed`: rows in the form that column layers read, when generating only the last positions.
+  /// `of_tokens`: the losses of the tokens [B*T], or their logits [B, V]. Returns the result of the
+  /// model (Model::forward).
   virtual Tensor forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens,
                          const ModelBatch& batch, BucketHooks& hooks) = 0;
-  /// The gradient of `normed`, which is the caller's.
+  /// Returns the gradient of `normed`, which the caller owns.
   virtual Tensor backward(Pass& pass, BucketHooks& hooks) = 0;
 };
 
 class DecoderTower {
  public:
   struct Options {
-    std::string prefix;          ///< of the names of parameters and buckets
+    std::string prefix;          ///< prefix of the names of parameters and buckets
     bool shares_weight = false;  ///< head and embedding use the same memory
-    bool one_piece = false;      ///< all of the model is one piece: backward follows forward
-    bool spliced = false;        ///< ids below 0 stand for rows that come from elsewhere
-    std::string_view targets = "targets";  ///< the field of the batch
-    std::string_view weights{};            ///< ... of weights of the losses, f32; "": none
+    bool one_piece = false;  ///< the whole model is one piece: backward directly follows forward
+    bool spliced = false;    ///< ids below 0 mark rows that come from elsewhere
+    std::string_view targets = "targets";  ///< field of the batch with the targets
+    std::string_view weights{};            ///< field with f32 weights of the losses; "": none
   };
-  /// Registers nothing. Then add_embedding(), add_blocks() and add_head() in this order, of the
-  /// whole decoder on every rank; only add_blocks() begins units.
+  /// Registers nothing. Call add_embedding(), add_blocks() and add_head() afterwards, in this
+  /// order, for the whole decoder on every rank; only add_blocks() begins units.
   DecoderTower(const GptConfig& config, ParameterSet& parameters, const Options& options);
   void add_embedding(bool resident);
-  /// The first block is `first_unit` of the model.
+  /// The first block is unit `first_unit` of the model.
   void add_blocks(int first_unit, const ModelPieces& pieces, TrainedUnits& trained);
   void add_head(bool resident);
-  /// The other head lives as long as this.
+  /// Adds a second head, which must outlive this object.
   void put_beside(HeadBeside& head) { beside_ = &head; }
 
   const GptConfig& config() const { return config_; }
@@ -58,27 +59,27 @@ class DecoderTower {
   std::size_t table_bytes(const Precision& precision) const;
   void prepare(Pass& pass, void* memory);
 
-  /// The blocks of a piece, and where it has the head that too, which reads the targets of
-  /// `head_batch`: see Gpt::forward.
+  /// Runs the blocks of a piece and, if it has the head, the head as well, which reads the targets
+  /// of `head_batch`: see Gpt::forward.
   Tensor forward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                         Tensor input, const ModelBatch* head_batch, BucketHooks& hooks);
-  /// The gradient of what the lowest trained block of the piece reads.
+  /// Returns the gradient of the input of the lowest trained block of the piece.
   Tensor backward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                          Tensor d_output, BucketHooks& hooks);
 
-  /// Every stream has at most `positions`; 0: block_size. An endless one, for which positions must
-  /// not be learnt, goes on with each position seeing so many: what the model would say if all of
-  /// its layers had windows of that size.
+  /// Reserves the cache of streams of at most `positions`; 0: block_size. In an endless stream,
+  /// which excludes learned positions, each position sees this many, as if all layers of the model
+  /// had windows of that size.
   void remember(Pass& pass, StreamState& state, std::int64_t positions = 0) const;
 
  private:
   std::unique_ptr<TransformerBlock> make_block(const std::string& name, std::int64_t layer) const;
   Shape rope_table_shape() const;
-  /// Rotary angles for a pass: those of all positions, or of its own in endless streams.
+  /// Rotary angles for a pass: those of all positions or, in endless streams, of its own positions.
   Tensor angles_of(Pass& pass) const;
 
-  // With the whole model in one piece backward follows forward: the head's weights are not given
-  // back in between, nor what it shares with the embedding.
+  // If the whole model is one piece, backward directly follows forward: the weights of the head and
+  // those shared with the embedding are not released in between.
   bool keeps_shared_weight() const { return options_.shares_weight && options_.one_piece; }
   bool keeps_head(const Pass& pass) const { return pass.training() && options_.one_piece; }
 

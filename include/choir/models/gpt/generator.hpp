@@ -1,7 +1,8 @@
 #pragma once
-// Text from a model, token by token, with keys and values kept. Collective over the tensor axis,
-// whose ranks all see the same logits and choose the same tokens, and over the pipeline axis, whose
-// last stage chooses; where parameters are sharded, every rank of a group must ask for the same.
+// Token by token generation of text with a cache of keys and values. Collective over the tensor
+// axis, whose ranks all see the same logits and choose the same tokens, and over the pipeline axis,
+// whose last stage chooses. If parameters are sharded, every rank of a group must make the same
+// calls.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,17 +13,17 @@
 
 namespace choir {
 
-/// A prompt (not empty), and how its continuation is chosen.
+/// A prompt (not empty), and the options by which its continuation is chosen.
 struct Question {
   std::vector<std::int32_t> prompt;
   TokenChoice choice;
 };
 
-/// What was spent on reading prompts, and on going on token by token.
+/// Time spent on reading prompts, and on generating token by token.
 struct GenerationTimes {
   std::int64_t prompt_tokens = 0, tokens = 0;
   double prompt_seconds = 0, seconds = 0;
-  std::int64_t replayed = 0;  ///< passes of a recorded graph, one for a token of each text
+  std::int64_t replayed = 0;  ///< passes of a recorded graph, one per token of each text
   /// "prompt: 512 tokens in 1.20 s, 427 a second; then 128 in 2.31 s, 55.4 a second"
   std::string to_string() const;
 };
@@ -30,29 +31,30 @@ struct GenerationTimes {
 class Generator {
  public:
   explicit Generator(ModelInstance& instance);
-  /// What all that was generated so far took.
+  /// The times of everything that was generated so far.
   const GenerationTimes& times() const { return times_; }
 
-  /// As generate() of each question alone but for the rounding of logits, prompt and continuation.
-  /// All go through the model in one batch whatever their lengths, so that each step reads the
-  /// weights once; the shorter are padded to the longest. Who has ended leaves the batch.
-  /// `on_token` gets the number of the question, too.
+  /// Returns prompt and continuation of each question, equal to generate() of each question alone
+  /// except for the rounding of logits. All questions share one batch whatever their lengths, so
+  /// that each step reads the weights once; shorter ones are padded to the longest. Finished texts
+  /// leave the batch. `on_token` also gets the index of the question.
   std::vector<std::vector<std::int32_t>> generate_together(
       const std::vector<Question>& questions, std::int64_t count,
       const std::function<void(std::size_t, std::int32_t)>& on_token = {});
-  /// The most memory that so many questions together ever ask of the arena: on the null device.
+  /// Allocates the largest amount that this number of questions ever needs; called on the null
+  /// device.
   void plan(std::int64_t questions);
 
-  /// Appends `count` tokens, or fewer where one of `choice.stop` comes first (unseen by
-  /// `on_token`), to `prompt` (not empty) and returns prompt and continuation. `on_token` sees each
-  /// new token as it is chosen; may be empty. A context longer than the block keeps its newest
-  /// half: the model has no positions beyond.
+  /// Appends to `prompt` (not empty) `count` tokens, or fewer if one of `choice.stop` comes first,
+  /// and returns prompt and continuation. `on_token` (may be empty) sees each new token when it is
+  /// chosen, except the stop token. A context longer than the block keeps its newest half, because
+  /// the model has no further positions.
   std::vector<std::int32_t> generate(std::vector<std::int32_t> prompt, std::int64_t count,
                                      const TokenChoice& choice,
                                      const std::function<void(std::int32_t)>& on_token = {});
 
-  /// Logits [ids, vocabulary] of a prompt no longer than the block, each row from the cache of
-  /// those before it, without the columns that pad the vocabulary; empty on ranks of other stages.
+  /// Logits [ids, vocabulary] of a prompt no longer than the block, without padding of the
+  /// vocabulary. Each row uses the cache of the rows before it. Empty on ranks of other stages.
   std::vector<double> logits(const std::vector<std::int32_t>& ids);
 
  private:

@@ -12,13 +12,14 @@ namespace choir {
 class Gpt final : public Model {
  public:
   /// Describes all parameters and registers those of this rank. Buckets: token embedding, learned
-  /// positions, one a block (and one for each tile of its feed-forward layer), final norm, head
-  /// where its weight is its own. Initialisation as nanoGPT: normal(0, 0.02), residual outputs
-  /// 0.02/sqrt(2 L), norms 1, biases 0.
+  /// positions, one per block (and one for each tile of its feed-forward layer), final norm, and
+  /// the head if it has its own weight. Initialised as in nanoGPT: normal(0, 0.02), residual
+  /// outputs 0.02/sqrt(2 L), norms 1, biases 0.
   ///
-  /// Tied weights where the head is on another rank than the embedding, or separate: "head.weight"
-  /// is a copy (Parameter::tied_to) of "embedding.tokens.weight", in a bucket laid out alike. Both
-  /// gradients are parts of one, to be added after they were reduced over data ranks.
+  /// If weights are tied and the head is on another rank than the embedding, or separate, then
+  /// "head.weight" is a copy (Parameter::tied_to) of "embedding.tokens.weight" in a bucket of the
+  /// same layout. Both gradients are parts of one and are added after their reduction over data
+  /// ranks.
   Gpt(const GptConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
   const GptConfig& config() const { return decoder_.config(); }
@@ -34,15 +35,15 @@ class Gpt final : public Model {
     return {pass.share_rows(), config().n_embd};
   }
 
-  /// The inputs of the batch are read with the embedding, the targets with the head, in training
-  /// and evaluation, where losses are per token [B*T]. When generating, the logits of the last
-  /// position [B, V'], of which columns at or beyond the vocabulary are padding.
+  /// The piece with the embedding reads the inputs of the batch, and the piece with the head its
+  /// targets, in training and evaluation: losses are per token [B*T]. When generating, the result
+  /// is the logits of the last position [B, V'], where columns beyond the vocabulary are padding.
   Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
 
-  /// All pieces, where this rank has the whole model. Training and evaluation: ids and targets
+  /// Run all pieces, if this rank has the whole model. Training and evaluation: ids and targets
   /// [B*T] -> per-token losses [B*T].
   Tensor loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
               BucketHooks& hooks, const double* device_scale = nullptr);
@@ -57,17 +58,17 @@ class Gpt final : public Model {
   std::vector<std::pair<std::string, std::int64_t>> further_counts() const override {
     return {{"without positions", parameters_without_positions()}};
   }
-  /// N of the MFU formula: all parameters but the position embedding (nanoGPT's convention).
+  /// N of the MFU formula: all parameters except the position embedding (nanoGPT's convention).
   std::int64_t parameters_without_positions() const;
   /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT), where a window
-  /// leaves less than T.
+  /// reduces T.
   double flops_per_token() const;
   double flops(const BatchShape& shape) const override {
     return flops_per_token() * static_cast<double>(shape.samples * shape.tokens);
   }
-  /// FLOPs of the forward of one micro-batch of `tokens` tokens in sequences of the block size:
-  /// products of matrices, of attention the half that a causal mask leaves, additions in the
-  /// embedding; for dealing units out to stages.
+  /// FLOPs of the forward of one micro-batch of `tokens` tokens in sequences of the block size, by
+  /// which units are assigned to stages: matrix products, the half of attention that a causal mask
+  /// leaves, and additions in the embedding.
   static UnitCosts unit_costs(const GptConfig& config, std::int64_t tokens);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The shape of a decoder-only transformer. nanoGPT, GPT-2 and Llama are values of it.
+// The shape of a decoder-only transformer. nanoGPT, GPT-2 and Llama are instances of it.
 #include <cstdint>
 
 #include "choir/models/batch.hpp"
@@ -14,7 +14,7 @@
 namespace choir {
 
 enum class Position { learned, rope };
-/// Whether a part of the layers has biases: as GptConfig::bias says of all, or by itself.
+/// Biases of a group of layers: like GptConfig::bias, or set separately.
 enum class Biases { as_bias, yes, no };
 
 struct GptConfig {
@@ -38,21 +38,21 @@ struct GptConfig {
   Position position = Position::learned;
   double rope_theta = 10000;
   ops::RopeScaling rope_scaling{};
-  /// Layers n - 1, 2 n - 1, ... do not rotate; 0: all do.
+  /// Layers n - 1, 2 n - 1, ... do not rotate; 0: all layers rotate.
   std::int64_t rope_skip_interval = 0;
   bool qk_norm = false;     ///< RMSNorm of every head of queries and keys, before they are rotated
   std::int64_t window = 0;  ///< keys that a query sees, itself among them; 0: all before it
   /// Layers before this one, and layers n - 1, 2 n - 1, ... (0: none), have no window.
   std::int64_t window_first_layer = 0, window_skip_interval = 0;
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
-  bool attention_deterministic = false;   ///< its backward, also outside reproducible mode
+  bool attention_deterministic = false;  ///< deterministic backward, also outside reproducible mode
   Recompute recompute = Recompute::none;  ///< in every block, while training
   double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
   bool packed = false;                    ///< rows have several documents (add_documents)
   Lora lora{};                            ///< of every block
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : n_embd / n_head; }
-  /// H D, the width of what attention makes.
+  /// H D, the width of the attention output.
   std::int64_t attention_width() const { return n_head * head_width(); }
   bool has(Biases part) const { return part == Biases::as_bias ? bias : part == Biases::yes; }
   bool has_norm_bias() const { return norm == ops::Norm::layernorm && has(norm_bias); }
@@ -76,15 +76,15 @@ struct GptConfig {
 
 const ModelFamily& family_of(const GptConfig& config);
 
-/// A micro-batch of sequences of tokens: "inputs" and "targets", [B*T] i32; targets below 0 are
-/// ignored. Without targets, as a model that generates reads it, where `targets` is empty.
+/// A micro-batch of token sequences: "inputs" and "targets", [B*T] i32; targets below 0 are
+/// ignored. If `targets` is empty, the batch has none, as for generation.
 ModelBatch token_batch(std::int64_t samples, const TensorView& inputs,
                        const TensorView& targets = {}, std::int64_t first_sample = 0);
 
 inline constexpr std::string_view kDocumentBegins = "document_begins",
                                   kDocumentPositions = "document_positions";
-/// The documents of the rows of a packed model, [B*T] i32: where in the row the document of each
-/// position begins, and its position there.
+/// Adds the documents of the rows of a packed model, [B*T] i32: for each position the beginning of
+/// its document in the row, and the position within the document.
 void add_documents(ModelBatch& batch, const TensorView& begins, const TensorView& positions);
 
 }  // namespace choir

@@ -1,5 +1,5 @@
 #pragma once
-// What a deck says to GPTs: the keys that only they have.
+// The deck keys that only GPTs have.
 #include <string>
 #include <vector>
 
@@ -9,7 +9,8 @@
 
 namespace choir {
 
-/// A GptConfig whose zeros are derived later: vocab_size from the data, the others from the rest.
+/// A GptConfig whose zeros are derived later: vocab_size from the data, the others from its
+/// members.
 inline GptConfig undetermined_gpt() {
   GptConfig gpt;
   gpt.vocab_size = gpt.n_kv_head = gpt.ffn_width = 0;
@@ -35,21 +36,22 @@ inline const GptConfig& gpt_of(const Deck& deck) {
   return gpt_settings(deck).model;
 }
 
-/// The keys of a decoder, without their section ("model" of a Gpt); what its zeros stand for; and
-/// every complaint about how ranks of the context axis share its sequences, in the words of a Gpt.
+/// The keys of a decoder, without their section ("model" of a Gpt); the derivation of values that
+/// are 0; and the problems of dividing its sequences among ranks of the context axis, in the words
+/// of a Gpt.
 const KeyTable<GptConfig>& decoder_keys();
 void derive_decoder(Deck& deck, GptConfig& gpt, const std::string& section);
 std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt);
 
-/// F where none is given: 4 C, for swiglu 8/3 C rounded up to a multiple of 64.
+/// The default of ffn_width: 4 C, or for swiglu 8/3 C rounded up to a multiple of 64.
 std::int64_t default_ffn_width(const GptConfig& gpt);
 
-/// Every complaint about a model: what does not divide, with the nearest legal values. n_kv_head
-/// may still be 0.
+/// Returns the problems of a model, for example sizes that do not divide, with the nearest legal
+/// values. n_kv_head may still be 0.
 std::vector<KeyProblem> check_model(const GptConfig& gpt);
 
-/// Every complaint about a model divided among `ranks` of the tensor axis, and about its tiles
-/// then.
+/// Returns the problems of a model divided among `ranks` of the tensor axis, and those of its
+/// tiles.
 std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t ranks);
 
 }  // namespace choir

@@ -12,7 +12,8 @@ namespace choir {
 /// Weights that take part in matrix products, the head included.
 std::int64_t matmul_weights(const GptConfig& config);
 
-/// `sequences` of `config.block_size` tokens on this rank; `parameters` updated by it.
+/// The work of a step on `sequences` of `config.block_size` tokens on this rank, which updates
+/// `parameters` parameters.
 StepWork step_work(const GptConfig& config, const Precision& precision, std::int64_t sequences,
                    std::int64_t parameters);
 

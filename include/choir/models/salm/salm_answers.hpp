@@ -1,5 +1,5 @@
 #pragma once
-// One prompt with clips from files to a trained model that hears, and what it answers.
+// One prompt with audio clips from files, and the answer of a trained model.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace choir {
 
-/// A user's turn as the model reads it, rendered as the conversations that it was trained on.
+/// A user's turn in the form of the conversations that the model was trained on.
 class HeardPrompt {
  public:
-  /// The shape of a micro-batch that holds it, to plan memory for.
+  /// The shape of a micro-batch that holds the prompt, by which memory is planned.
   BatchShape shape() const;
   std::int64_t rows() const { return rows_; }
-  /// As SalmGenerator::answer: of the ranks of one data rank. `on_piece` sees what each token adds
-  /// to the text. Returns the answer without white space around it.
+  /// Collective like SalmGenerator::answer over the ranks of one data rank. `on_piece` receives the
+  /// text that each token adds. Returns the answer without surrounding white space.
   std::string answer(ModelInstance& instance, std::int64_t tokens, const TokenChoice& choice,
                      const std::function<void(const std::string&)>& on_piece = {}) const;
 
@@ -27,16 +27,17 @@ class HeardPrompt {
   friend HeardPrompt read_prompt(const ModelConfig&, const std::string&, const std::string&,
                                  const std::string&, const std::vector<std::string>&);
   std::shared_ptr<ChatTokenizer> tokenizer_;
-  std::int32_t end_ = -1;  ///< of an answer
+  std::int32_t end_ = -1;  ///< token that ends an answer
   std::vector<std::int32_t> ids_;
   std::vector<std::vector<std::uint16_t>> clips_;
   std::int64_t rows_ = 0, longest_ = 0;
 };
 
-/// Local. `text`: with kAudioTag once for each of `clips`, which are sound files of any rate, with
-/// their channels averaged. `vocabulary`: of the checkpoint `source`
-/// (TrainingData::vocabulary_json). Throws DataError: no tokenizer, files that are no audio or
-/// shorter than one frame of the encoder; DeckError: a prompt longer than the model's positions.
+/// Local. `text` contains kAudioTag once for each of `clips`, which are sound files of any rate,
+/// whose channels are averaged. `vocabulary`: that of the checkpoint `source`
+/// (TrainingData::vocabulary_json). Throws DataError for a missing tokenizer and for files that are
+/// not audio or shorter than one frame of the encoder, DeckError for a prompt longer than the
+/// model's positions.
 HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
                         const std::string& source, const std::string& text,
                         const std::vector<std::string>& clips);

@@ -1,7 +1,7 @@
 #pragma once
-// A language model that hears (SALM, Chen et al. 2023, arXiv 2310.09424): a FastConformer encodes
-// clips of audio, a projector turns its frames into rows of the width of a decoder, and they stand
-// in a conversation where it has a placeholder for the clip.
+// A language model with audio input (SALM, Chen et al. 2023, arXiv 2310.09424): a FastConformer
+// encodes clips of audio, a projector converts its frames to rows of the decoder's width, and these
+// rows replace the placeholders of the clips in a conversation.
 #include <cstdint>
 
 #include "choir/models/batch.hpp"
@@ -11,37 +11,37 @@
 
 namespace choir {
 
-/// What stands between the encoder and the projector, to be trained where both towers are frozen.
+/// The layers between encoder and projector, which are trained when both towers are frozen.
 struct SalmAdapter {
   std::int64_t layers = 0;  ///< blocks like those of the encoder
-  std::int64_t stack = 1;   ///< frames side by side that the projector turns into one row
+  std::int64_t stack = 1;   ///< adjacent frames that the projector converts to one row
 };
 
-/// What ranks of the tensor axis share of the work before the junction: the layers of each block,
-/// or the clips of a micro-batch, of which each encodes some with whole layers.
+/// The division of the work before the junction among ranks of the tensor axis: each layer, or the
+/// clips of a micro-batch, of which each rank encodes some with whole layers.
 enum class EncoderShare : std::uint8_t { layers, clips };
 
 struct SalmConfig {
-  FastConformerConfig encoder;  ///< its vocabulary means nothing: there is no CTC head
+  FastConformerConfig encoder;  ///< its vocabulary is unused: there is no CTC head
   SalmAdapter adapter;
   GptConfig lm;
 
-  // ModelConfig asks for these of the whole model.
-  std::int64_t n_layer = 0;  ///< encoder's, adapter's, the junction, decoder's: complete() counts
+  // ModelConfig reads these of the whole model.
+  std::int64_t n_layer = 0;                 ///< all blocks and the junction; set by complete()
   std::int64_t n_embd = 0, vocab_size = 0;  ///< of the decoder
-  Recompute recompute = Recompute::none;    ///< in the blocks of both
+  Recompute recompute = Recompute::none;    ///< in the blocks of both towers
   EncoderShare encoder_share = EncoderShare::layers;
   bool shares_clips() const { return encoder_share == EncoderShare::clips; }
 
-  /// Sets what follows from the parts.
+  /// Sets the members that follow from the parts.
   void complete() {
     n_layer = junction() + lm.n_layer;
     n_embd = lm.n_embd;
     vocab_size = lm.vocab_size;
   }
-  /// The unit that projects frames, embeds tokens, and puts the one among the other.
+  /// The unit that projects frames, embeds tokens, and puts the frames between the tokens.
   int junction() const { return static_cast<int>(encoder.n_layer + adapter.layers) + 1; }
-  /// How many rows a clip takes: SpeechFrames::rows.
+  /// Converts samples of a clip to rows: SpeechFrames::rows.
   SpeechFrames clip_rows() const {
     SpeechFrames frames = encoder.speech_frames();
     frames.stack = adapter.stack;
@@ -51,13 +51,12 @@ struct SalmConfig {
 
 const ModelFamily& family_of(const SalmConfig& config);
 
-/// The fields of a micro-batch of conversations [B, T] with clips [N, S]: what an encoder reads
-/// (speech_fields), without labels, and
+/// The fields of a micro-batch of conversations [B, T] with clips [N, S], without memory: the
+/// inputs of the encoder (speech_fields) without labels, and
 ///   "index"        [B*T] i32: the id of a token, or -1-r for row r of the rows [N*T'] of all
-///   clips (SalmConfig::clip_rows); each at most once; padding 0
-///   "targets"      [B*T] i32: the next token where it counts, else -1
-///   "conversation_ids" [B] i64, what random numbers of a row are functions of, beside the seed
-/// Without memory.
+///                  clips (SalmConfig::clip_rows), each at most once; padding 0
+///   "targets"      [B*T] i32: the next token, or -1 where it is masked
+///   "conversation_ids" [B] i64; random numbers of a row depend on it and on the seed
 ModelBatch salm_fields(int stages, const BatchShape& shape);
 
 }  // namespace choir

@@ -1,5 +1,5 @@
 #pragma once
-// What a deck says to language models that hear: the keys that only they have.
+// The deck keys that only language models with audio input have.
 #include <string>
 
 #include "choir/deck/deck.hpp"
@@ -15,15 +15,15 @@ inline SalmConfig undetermined_salm() {
   return config;
 }
 
-/// What data.* and eval.* say of conversations with clips alone.
+/// Keys of data.* and eval.* that only conversations with clips have.
 struct SalmSection : BlendSection {
   std::int64_t batch_tokens = 2048;    ///< rows of a micro-batch, padding included
-  std::int64_t max_tokens = 0;         ///< longer conversations are left out; 0: block_size
-  std::int64_t max_conversations = 0;  ///< of a micro-batch; 0: any number
+  std::int64_t max_tokens = 0;         ///< longer conversations are skipped; 0: block_size
+  std::int64_t max_conversations = 0;  ///< in a micro-batch; 0: any number
   std::int64_t buckets = 8;
-  std::int64_t window = 4096;       ///< conversations
-  std::int64_t answers = 0;         ///< of each set that are generated and scored; 0: all, -1: none
-  std::int64_t answer_tokens = 64;  ///< of an answer at most
+  std::int64_t window = 4096;       ///< conversations drawn together
+  std::int64_t answers = 0;         ///< per set, generated and scored; 0: all, -1: none
+  std::int64_t answer_tokens = 64;  ///< upper bound per answer
 };
 
 struct SalmSettings {

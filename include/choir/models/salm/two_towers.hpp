@@ -1,5 +1,5 @@
 #pragma once
-// What models of an encoder before a decoder share.
+// Common base of models with an encoder before a decoder.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,15 +16,15 @@
 
 namespace choir {
 
-/// A model of an encoder of frames and a decoder of rows, which join in one unit. A pass has two
-/// sequences: the rows, and the frames of audio, where the batch has any. The derived class
-/// registers the parts.
+/// A model with an encoder of frames and a decoder of rows, which join in one unit. A pass has two
+/// sequences: the rows, and the frames of audio if the batch has any. The derived class registers
+/// the parts.
 class TwoTowers : public Model {
  public:
   std::size_t table_bytes(const Precision& precision) const override;
   void prepare(Pass& pass, void* memory) override;
   bool divides_rows() const override { return clips_alone_; }
-  /// The frames of the audio, where the batch has any.
+  /// Adds the frames of the audio, if the batch has any.
   void add_sequences(Pass& pass, const ModelBatch& batch) const override;
   Shape boundary_shape(const Pass& pass, int unit) const override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
@@ -33,23 +33,24 @@ class TwoTowers : public Model {
   std::vector<std::pair<std::string, std::int64_t>> further_counts() const override;
 
  protected:
-  static constexpr int kFrames = 1;  ///< the number of the second sequence
+  static constexpr int kFrames = 1;  ///< index of the second sequence
 
   struct Parts {
     const FastConformerConfig& encoder;
     const GptConfig& lm;
-    Recompute recompute;              ///< in the blocks of both
+    Recompute recompute;              ///< in the blocks of both towers
     std::int64_t adapter_layers = 0;  ///< see EncoderTower
-    /// Each rank of the tensor axis encodes clips of its own: the derived class registers what
-    /// reads frames within a ParameterSet::Alone.
+    /// Each rank of the tensor axis encodes its own clips: the derived class then registers the
+    /// parts that read frames within a ParameterSet::Alone.
     bool clips_alone = false;
   };
-  /// The derived class puts into `options` what only it knows.
+  /// The derived class sets in `options` what only it can decide.
   TwoTowers(const Parts& parts, ParameterSet& parameters, const ModelCut& cut,
             const DecoderTower::Options& options);
 
   int junction() const { return encoder_.last_unit() + 1; }
-  /// From the frames, where the piece has the junction, or from what it got.
+  /// Continues after the encoder: from the frames if the piece has the junction, else from the
+  /// input of the piece.
   Tensor forward_behind_encoder(Pass& pass, const ModelPieces::Piece& here, Tensor stream,
                                 const ModelBatch& batch, BucketHooks& hooks);
 
@@ -59,27 +60,27 @@ class TwoTowers : public Model {
 
  private:
   bool clips_alone_;
-  /// The rows that the decoder's blocks read.
+  /// Returns the rows that the decoder's blocks read.
   virtual Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
                       BucketHooks& hooks) = 0;
-  /// The gradient of all rows of the embedding -> that of the frames.
+  /// Returns the gradient of the frames, given that of all rows of the embedding.
   virtual Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
                                BucketHooks& hooks) = 0;
   Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
                            BucketHooks& hooks);
 };
 
-/// How many numbers the parameters have whose names begin so.
+/// The number of elements in the parameters whose names begin with `prefix`.
 std::int64_t parameters_of(const ParameterSet& parameters, std::string_view prefix);
 
-/// FLOPs of the forward of one micro-batch with so many clips of audio, for each unit: features and
-/// subsampling, the blocks of encoder and adapter, the junction with its projector, the decoder's
-/// blocks, head.
+/// FLOPs of the forward of one micro-batch with this number of audio clips, for each unit: features
+/// and subsampling, the blocks of encoder and adapter, the junction with its projector, the
+/// decoder's blocks, the head.
 UnitCosts two_tower_costs(const FastConformerConfig& encoder, const GptConfig& lm,
                           const BatchShape& shape, std::int64_t clips,
                           std::int64_t adapter_layers = 0);
 
-/// What a tower alone would say of itself ("model.n_head = 3 ..."), in the words of the section
+/// Moves the problems that a tower reports about itself ("model.n_head = 3 ...") to the section
 /// that it is in.
 std::vector<KeyProblem> within(const std::string& section, std::vector<KeyProblem> problems);
 

@@ -106,7 +106,7 @@ class NemoImport {
  private:
   void prepare() {
     if (!request_.adapter.empty())
-      throw DeckError("--adapter is for language models", "leave it out");
+      throw DeckError("--adapter is supported only for language models", "leave it out");
     archive_ = std::make_unique<NemoArchive>(request_.path);
     weights_ = archive_->open_weights();
     const std::string source = request_.path + "/" + kDescription;
@@ -126,7 +126,8 @@ class NemoImport {
     if (world_.rank() == 0) require_free_folder(request_.out);
   }
 
-  /// Running statistics point at the parameters, which point at nothing of the model.
+  /// The described model and its parameters. Running statistics point to the parameters, which do
+  /// not point to the model.
   std::pair<std::unique_ptr<FastConformer>, std::unique_ptr<ParameterSet>> described() const {
     auto set = std::make_unique<ParameterSet>();
     auto model = std::make_unique<FastConformer>(model_.config, *set, ModelCut{});
@@ -165,19 +166,19 @@ class NemoImport {
     };
     complain("of another shape or type", different, false,
              "the description is of another model, or the file is damaged");
-    complain("missing", missing_, request_.allow_missing, "--allow-missing begins them anew");
-    complain("unused", unused_, request_.allow_unused, "--allow-unused leaves them out");
+    complain("missing", missing_, request_.allow_missing, "--allow-missing initialises them");
+    complain("unused", unused_, request_.allow_unused, "--allow-unused ignores them");
     if (!text.empty())
       throw StorageError(fmt::format("'{}' does not fit:{}", request_.path, text), hint);
   }
 
-  /// Tables that follow from the description, and counters.
+  /// True for tables that follow from the description, and for counters.
   static bool is_no_weight(const std::string& name) {
     return name == "preprocessor.featurizer.window" || name == "preprocessor.featurizer.fb" ||
            name.ends_with(".num_batches_tracked") || name.ends_with("pos_enc.pe");
   }
 
-  /// This rank's rows of every parameter, and its share of running statistics.
+  /// Reads this rank's rows of every parameter, and its share of running statistics.
   void read() {
     const Precision precision = precision_of(deck_);
     for (const Parameter* p : parameters_->all()) {
@@ -186,7 +187,7 @@ class NemoImport {
       const std::int64_t columns = p->shape.count() / p->shape[0];
       values_.rows.emplace_back(static_cast<std::size_t>(share.rows * columns) * size_of(dtype));
       const TensorView rows{values_.rows.back().data(), dtype, {share.rows, columns}};
-      // A parameter that NeMo has none of stays zero; one that lacks a part begins anew there.
+      // A parameter that NeMo does not have stays zero; one that lacks a part is initialised there.
       const bool lacking = std::any_of(parts_.begin(), parts_.end(), [&](const NemoPart& part) {
         return part.own == p->name && weights_->find(part.name) == nullptr;
       });
@@ -244,7 +245,7 @@ class NemoImport {
                             .pieces = {{share.first, share.rows, to}}});
   }
 
-  /// Makes the folder: nothing can be refused any more.
+  /// Creates the run folder, after all checks have passed, and stores the tokenizer in it.
   void keep_tokenizer() {
     make_run_folder(request_.out);
     if (model_.tokenizer.empty()) {

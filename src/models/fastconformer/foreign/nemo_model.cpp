@@ -25,15 +25,15 @@ void read_context(KeyReader& keys, FastConformerConfig& c) {
   if (style == "chunked_limited")
     c.context_style = ContextStyle::chunked;
   else if (style != "regular")
-    keys.problem("att_context_style", "regular and chunked_limited are known");
+    keys.problem("att_context_style", "only regular and chunked_limited are supported");
   keys.harmless({"att_context_probs"});
   const nlohmann::json* size = keys.value("att_context_size");
   if (size == nullptr) return;
-  // Several were trained in turn; the first is what NeMo itself takes.
+  // Several contexts were trained in turn; NeMo itself uses the first.
   if (size->is_array() && !size->empty() && size->front().is_array()) size = &size->front();
   const auto whole = [](const nlohmann::json& n) { return n.is_number_integer() && n >= -1; };
   if (!size->is_array() || size->size() != 2 || !whole((*size)[0]) || !whole((*size)[1]))
-    return keys.problem("att_context_size", "two numbers of frames from -1 on are expected");
+    return keys.problem("att_context_size", "two numbers of frames of at least -1 are expected");
   c.left_context = (*size)[0].get<std::int64_t>();
   c.right_context = (*size)[1].get<std::int64_t>();
 }
@@ -44,14 +44,15 @@ void read_convolution(KeyReader& keys, FastConformerConfig& c) {
   if (norm == "batch_norm" || norm == "layer_norm")
     c.conv_norm = norm == "batch_norm" ? ConvNorm::batchnorm : ConvNorm::layernorm;
   else
-    keys.problem("conv_norm_type", "batch_norm and layer_norm are known");
+    keys.problem("conv_norm_type", "only batch_norm and layer_norm are supported");
   c.causal = keys.flag("causal_downsampling", false);
   const nlohmann::json* context = keys.value("conv_context_size");
   const bool causal = context != nullptr && *context == "causal";
-  if (context != nullptr && !causal) keys.problem("conv_context_size", "null and causal are known");
+  if (context != nullptr && !causal)
+    keys.problem("conv_context_size", "only null and causal are supported");
   if (causal != c.causal)
     keys.problem("conv_context_size",
-                 "a convolution that is causal wants causal_downsampling = true, and the reverse");
+                 "causal convolutions require causal_downsampling = true, and the reverse");
 }
 
 void read_encoder(NemoModel& model, KeyReader& keys) {
@@ -67,7 +68,7 @@ void read_encoder(NemoModel& model, KeyReader& keys) {
   c.n_head = keys.whole("n_heads", 4);
   c.ffn_width = c.n_embd * keys.whole("ff_expansion_factor", 4);
   c.subsampling = keys.whole("subsampling_factor", 4);
-  // NeMo writes -1 for d_model.
+  // In NeMo -1 means d_model.
   const nlohmann::json* channels = keys.value("subsampling_conv_channels");
   const bool as_model = channels == nullptr || *channels == -1;
   c.subsampling_channels = as_model ? c.n_embd : keys.whole("subsampling_conv_channels", c.n_embd);
@@ -95,7 +96,7 @@ void read_features(NemoModel& model, KeyReader& keys) {
   };
   mel.window = samples("window_size", "n_window_size", 0.02);
   mel.hop = samples("window_stride", "n_window_stride", 0.01);
-  // Where only one spelling is given the other is null.
+  // If only one spelling is given, the other is null.
   keys.harmless({"window_size", "window_stride", "n_window_size", "n_window_stride"});
   mel.fft = keys.whole("n_fft", 0);
   for (std::int64_t two = 1; mel.fft == 0 && two < 65536; two *= 2)
@@ -112,7 +113,7 @@ void read_features(NemoModel& model, KeyReader& keys) {
   const nlohmann::json* normalize = keys.value("normalize");
   const bool none = normalize == nullptr || *normalize == "NA" || *normalize == "None";
   if (!none && *normalize != "per_feature")
-    keys.problem("normalize", "per_feature and null are known");
+    keys.problem("normalize", "only per_feature and null are supported");
   model.config.normalise = !none;
   keys.only("window", "hann", "spectra have another window");
   keys.only("frame_splicing", 1, "frames are stacked");
@@ -123,11 +124,11 @@ void read_features(NemoModel& model, KeyReader& keys) {
   keys.only("log_zero_guard_type", "add", "small powers are cut off");
   const nlohmann::json* guard = keys.value("log_zero_guard_value");
   if (guard != nullptr && (!guard->is_number() || *guard != 0x1p-24))
-    keys.problem("log_zero_guard_value", "2^-24 is known");
+    keys.problem("log_zero_guard_value", "only 2^-24 is supported");
 }
 
 void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::string>& problems) {
-  // A hybrid has its CTC head beside the transducer.
+  // A hybrid model has its CTC head beside the transducer.
   const nlohmann::json& beside = section_of(section_of(yaml, "aux_ctc"), "decoder");
   const bool hybrid = !beside.empty();
   const nlohmann::json& decoder = hybrid ? beside : section_of(yaml, "decoder");
@@ -140,14 +141,15 @@ void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::st
     model.config.vocab_size = std::ssize(words);
   else
     problems.emplace_back(
-        "decoder.num_classes is no number of symbols: transducers have no CTC head to import");
+        "decoder.num_classes is not a number of symbols: transducers have no CTC head to import");
   const nlohmann::json path = section_of(yaml, "tokenizer").value("model_path", nlohmann::json());
   constexpr std::string_view kInside = "nemo:";
   if (path.is_string() && path.get<std::string>().starts_with(kInside))
     model.tokenizer = path.get<std::string>().substr(kInside.size());
 }
 
-/// What follows "encoder.layers.N." there and "encoder.blocks.N." here, without ".weight" and
+/// Names after "encoder.blocks.N." here and after "encoder.layers.N." in NeMo, without ".weight"
+/// and
 /// ".bias".
 constexpr std::array<std::pair<const char*, const char*>, 15> kBlock{{
     {"feed_forward_1_norm", "norm_feed_forward1"},
@@ -175,7 +177,7 @@ struct BlockName {
     constexpr std::string_view kBegin = "encoder.blocks.";
     const std::size_t dot = name.find('.', kBegin.size());
     std::size_t end = name.rfind('.');
-    // Biases of heads are names of their own.
+    // The biases of heads are names of their own.
     if (name.ends_with("query_bias") || name.ends_with("position_bias")) end = name.size();
     return {name.substr(kBegin.size(), dot - kBegin.size()), name.substr(dot + 1, end - dot - 1),
             name.substr(end)};
@@ -190,7 +192,7 @@ std::string name_in_layer(const std::string& layer) {
   CHOIR_CHECK(false, "a layer {} of a FastConformer", layer);
 }
 
-/// Layers that have a bias of their own, whatever use_bias says: norms.
+/// True for layers that have a bias whatever use_bias is: norms.
 bool always_has_bias(const std::string& layer) {
   return layer.ends_with("norm");
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A recogniser of NeMo, as its model_config.yaml describes it: FastConformers with a CTC head, also
-// beside a transducer.
+// A NeMo recogniser as described by its model_config.yaml: a FastConformer with a CTC head,
+// possibly beside a transducer.
 #include <string>
 #include <vector>
 
@@ -12,29 +12,30 @@ namespace choir {
 
 struct NemoModel {
   FastConformerConfig config;
-  bool biases = true;     ///< of the layers of blocks; choir's then stay zero
-  std::string head;       ///< what its tensors begin with: "decoder." or "ctc_decoder."
-  std::string tokenizer;  ///< the member of the archive that is its SentencePiece model, or ""
+  bool biases = true;     ///< biases of the layers in blocks; if false, choir's stay zero
+  std::string head;       ///< prefix of its tensors: "decoder." or "ctc_decoder."
+  std::string tokenizer;  ///< member of the archive with its SentencePiece model, or ""
 };
 
-/// From read_yaml(). DeckError that lists every key of the encoder and of its features whose value
-/// is not supported or not known, by its name.
+/// Converts the result of read_yaml(). DeckError that lists every key of the encoder and of its
+/// features whose value is unsupported or unknown, by its name.
 NemoModel nemo_model_of(const nlohmann::json& yaml, const std::string& source, bool allow_unknown);
 
-/// A tensor of NeMo, and the rows of ours that are its.
+/// A tensor of NeMo, and the rows of our tensor that it corresponds to.
 struct NemoPart {
   std::string own, name;
   std::int64_t first_row = 0, rows = 0;
-  Shape shape;                ///< there, without dims of 1
-  std::int64_t channels = 0;  ///< > 0: rows are [channels, frequencies] there, and the reverse here
+  Shape shape;  ///< in NeMo, without dims of 1
+  std::int64_t channels =
+      0;  ///< > 0: rows are [channels, frequencies] in NeMo, and transposed here
 };
-/// All tensors of the model but running statistics, in the order of the parameters.
+/// All tensors of the model except running statistics, in the order of the parameters.
 std::vector<NemoPart> nemo_parts(const NemoModel& model, const ParameterSet& parameters);
-/// A matrix and a convolution of width 1 hold the same.
+/// The shape without dims of 1: a matrix and a convolution of width 1 have the same elements.
 Shape without_ones(const Shape& shape);
-/// What NeMo calls the mean or the variance of a norm of ours.
+/// NeMo's name of the mean or the variance of our norm.
 std::string nemo_statistic(const std::string& norm, bool mean);
-/// Parameters of ours that NeMo's model does not have, as patterns, for train.freeze.
+/// Patterns of our parameters that NeMo's model does not have, for train.freeze.
 std::vector<std::string> nemo_zeros(const NemoModel& model, const ParameterSet& parameters);
 
 }  // namespace choir

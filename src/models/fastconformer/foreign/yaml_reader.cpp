@@ -16,7 +16,7 @@ constexpr std::size_t kMostMib = 16, kMostValues = std::size_t{1} << 18;
 
 struct Line {
   std::size_t number = 0, indent = 0;
-  std::string_view text;  ///< without indentation and blanks at the end
+  std::string_view text;  ///< without indentation and trailing blanks
 };
 
 void append_code_point(std::string& to, char32_t c) {
@@ -47,11 +47,11 @@ nlohmann::json plain(std::string_view word) {
   return std::string(word);
 }
 
-/// Tells whether a scalar goes on in the next line, by its lines one after the other: each
-/// character is looked at once.
+/// Determines from the lines of a scalar, taken in order, if it continues in the next line. Each
+/// character is read once.
 class ScalarEnd {
  public:
-  /// True where the line ends with the backslash that joins the next line without a blank.
+  /// Takes a line. True if it ends with a backslash, which joins the next line without a blank.
   bool take(std::string_view part) {
     if (empty_) first_ = part.empty() ? '\0' : part[0];
     empty_ = false;
@@ -95,14 +95,14 @@ class YamlReader {
     if (done()) return nullptr;
     nlohmann::json value = block(line().indent, 0);
     skip_empty();
-    if (!done()) refuse(line().number, "text that belongs to nothing");
+    if (!done()) refuse(line().number, "text that belongs to no value");
     return value;
   }
 
  private:
   [[noreturn]] void refuse(std::size_t number, const std::string& what) const {
     throw StorageError(fmt::format("'{}', line {}: {} is not understood", source_, number, what),
-                       "save the configuration again as NeMo does");
+                       "save the configuration again with NeMo");
   }
   bool done() const { return done_; }
   const Line& line() const { return line_; }
@@ -110,7 +110,7 @@ class YamlReader {
     while (!done() && line().text.empty()) advance();
   }
 
-  /// To the next line that is no comment.
+  /// Moves to the next line that is not a comment.
   void advance() {
     for (; !rest_.empty();) {
       const std::size_t end = std::min(rest_.find('\n'), rest_.size());
@@ -129,7 +129,7 @@ class YamlReader {
     done_ = true;
   }
 
-  /// Each value takes memory that has nothing to do with the length of its text.
+  /// Limits the number of values, whose memory is independent of the length of their text.
   void count_value(std::size_t number) {
     if (++values_ > kMostValues)
       refuse(number, fmt::format("a text of more than {} values", kMostValues));
@@ -137,7 +137,7 @@ class YamlReader {
 
   static bool is_item(std::string_view text) { return text == "-" || text.starts_with("- "); }
 
-  /// Where the key of a "key: value" ends; npos: the text is none.
+  /// End of the key of a "key: value"; npos if the text is not one.
   std::size_t key_end(std::string_view text) const {
     if (text.starts_with('"') || text.starts_with('\'')) {
       const std::size_t close = quoted_end(text);
@@ -150,7 +150,7 @@ class YamlReader {
     return std::string_view::npos;
   }
 
-  /// The place of the quote that closes the first one.
+  /// Position of the quote that closes the first one.
   static std::size_t quoted_end(std::string_view text) {
     const char quote = text.front();
     for (std::size_t at = 1; at < text.size(); ++at) {
@@ -184,7 +184,7 @@ class YamlReader {
         items.push_back(nested(indent + 1, depth));
         continue;
       }
-      // What follows the dash is a block that begins here.
+      // The text after the dash is a block that begins here.
       line_.indent = indent + 1 + blanks;
       line_.text = rest.substr(blanks);
       items.push_back(item(indent, depth));
@@ -219,11 +219,12 @@ class YamlReader {
         object[key] = scalar(joined(rest, indent), number, depth);
       }
     }
-    if (!done() && line().indent > indent) refuse(line().number, "indentation that fits nothing");
+    if (!done() && line().indent > indent)
+      refuse(line().number, "indentation that matches no level");
     return object;
   }
 
-  /// A list may stand as far to the left as its key.
+  /// A list may have the same indentation as its key.
   nlohmann::json value_below(std::size_t indent, int depth) {
     skip_empty();
     if (!done() && line().indent == indent && is_item(line().text)) return list(indent, depth + 1);
@@ -239,9 +240,8 @@ class YamlReader {
     return block(line().indent, depth + 1);
   }
 
-  /// The text of a scalar from here on, with the lines that go on with it: those further to the
-  /// right than `indent`, or until a quote or bracket is closed. An empty line stands for a
-  /// newline.
+  /// The text of a scalar from here on, including continuation lines: those indented further than
+  /// `indent`, or all until a quote or bracket is closed. An empty line represents a newline.
   std::string joined(std::string_view first, std::size_t indent) {
     std::string text(first);
     ScalarEnd end;
@@ -278,7 +278,7 @@ class YamlReader {
     return value;
   }
 
-  /// One value, which is taken from `rest`; inside of brackets plain words end at their marks.
+  /// Takes one value from the beginning of `rest`; inside brackets plain words end at punctuation.
   nlohmann::json flow(std::string_view& rest, std::size_t number, int depth, bool inside) {
     count_value(number);
     if (depth > kDeepest) refuse(number, "nesting deeper than 32");
@@ -342,7 +342,7 @@ class YamlReader {
     rest.remove_prefix(end + 1);
     std::string text;
     for (std::size_t at = 0; at < inner.size(); ++at) {
-      if (!escapes && inner[at] == '\'') ++at;  // it stands twice for itself
+      if (!escapes && inner[at] == '\'') ++at;  // a quote is written twice
       if (escapes && inner[at] == '\\')
         append_escape(text, inner, at, number);
       else
@@ -351,7 +351,7 @@ class YamlReader {
     return text;
   }
 
-  /// `at` goes from the backslash to the last letter of the escape.
+  /// `at` moves from the backslash to the last letter of the escape.
   void append_escape(std::string& to, std::string_view inner, std::size_t& at,
                      std::size_t number) const {
     static constexpr std::string_view kLetters = "0abtnvfre \"/\\_N";
@@ -380,7 +380,7 @@ class YamlReader {
   }
 
   std::string source_;
-  std::string_view rest_;  // behind the line
+  std::string_view rest_;  // text after the current line
   Line line_;
   std::size_t number_ = 0, values_ = 0;
   bool begun_ = false, done_ = false;
@@ -391,7 +391,7 @@ class YamlReader {
 nlohmann::json read_yaml(const std::string& text, const std::string& source) {
   if (text.size() > kMostMib << 20)
     throw StorageError(fmt::format("'{}' has more than {} MiB", source, kMostMib),
-                       "a configuration of NeMo has a few hundred kB: is this one?");
+                       "configurations of NeMo have a few hundred kB: is this really one?");
   return YamlReader(text, source).document();
 }
 

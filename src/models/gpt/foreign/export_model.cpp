@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A rank has at most this much of a tensor in memory, or one row.
+// Limit of a tensor's bytes in the memory of a rank, or one row if that is larger.
 constexpr std::int64_t kSlabBytes = std::int64_t{32} << 20;
 
 struct TypeName {
@@ -94,18 +94,19 @@ class Export {
     if (world_.rank() == 0 && fs::exists(request_.out, ignored) &&
         !(is_folder() && fs::is_directory(request_.out, ignored) &&
           fs::is_empty(request_.out, ignored)))
-      throw DeckError(fmt::format("'{}' is there already", request_.out),
-                      "name another place with --out");
+      throw DeckError(fmt::format("'{}' exists already", request_.out),
+                      "choose another path with --out");
     make_writer();
   }
 
   void check_adapters() {
     const bool adapted = config_.lora.rank > 0, alone = request_.format == "peft";
     if (adapted && !alone && !request_.merge)
-      throw DeckError(fmt::format("--format {} has no adapters, but the model has: model.lora.rank "
-                                  "= {}",
-                                  request_.format, config_.lora.rank),
-                      "--merge adds them to the weights; --format peft writes them alone");
+      throw DeckError(
+          fmt::format("--format {} has no adapters, but the model does: model.lora.rank "
+                      "= {}",
+                      request_.format, config_.lora.rank),
+          "--merge adds them to the weights; --format peft writes only the adapters");
     if (!adapted && (alone || request_.merge))
       throw DeckError(fmt::format("{} is for models with adapters, and this one has none",
                                   alone ? "--format peft" : "--merge"),
@@ -116,15 +117,17 @@ class Export {
     if (request_.merge) there_.lora = {};
   }
 
-  /// The factors are what is written.
+  /// Selects the factors of adapters instead of the weights.
   void take_factors() {
     factors_ = factor_parts(there_, parameters_, dialect_);
     parts_.clear();
     std::unordered_set<std::string> seen;
     for (const FactorPart& factor : factors_) {
       if (!seen.insert(factor.name).second)
-        throw DeckError("PEFT adapts q, k and v of GPT-2 together (c_attn), and this model apart",
-                        "--format hf --merge writes a model with the adapters in it");
+        throw DeckError(
+            "PEFT adapts q, k and v of GPT-2 together (c_attn), but this model adapts them "
+            "separately",
+            "--format hf --merge writes a model with the adapters in it");
       parts_.push_back({.own = factor.own,
                         .rows = factor.shape[0],
                         .columns = factor.shape[1],
@@ -133,7 +136,7 @@ class Export {
     }
   }
 
-  /// Refuses what the format does not have.
+  /// Refuses features that the format does not have.
   void choose_dialect() {
     const std::string& format = request_.format;
     const Encoding type = type_->encoding;
@@ -141,8 +144,9 @@ class Export {
                       : format == "llmc" ? type == Encoding::f32 || type == Encoding::bf16
                                          : !type_->hf.empty();
     if (!fits)
-      throw DeckError(fmt::format("--type {} is none of --format {}", request_.type, format),
-                      "f32 and bf16 are types of all formats; q8_0 is one of gguf");
+      throw DeckError(
+          fmt::format("--type {} is not supported by --format {}", request_.type, format),
+          "all formats support f32 and bf16; only gguf supports q8_0");
     if (format == "hf" || format == "peft") {
       dialect_ = hf_dialect_of(config_);
     } else if (format == "gguf") {
@@ -154,7 +158,7 @@ class Export {
       require_llmc(config_);
       dialect_ = Dialect::llmc;
     }
-    // A bias that is zero computes the same as none.
+    // A bias of zeros computes the same as no bias.
     if (there_.bias) there_.qkv_bias = Biases::as_bias;
     if (format != "peft" && (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::gguf_gpt2 ||
                              dialect_ == Dialect::llmc))
@@ -210,11 +214,11 @@ class Export {
     if (failed)
       throw StorageError(
           fmt::format("cannot make the folder '{}': {}", folder.string(), failed.message()),
-          "choose another place with --out");
+          "choose another path with --out");
     writer_->lay_out();
   }
 
-  /// Collective. Slab after slab of a tensor, of which each rank has some rows.
+  /// Collective. Writes a tensor slab by slab; each rank has some rows of a slab.
   void write(const Parameter& parameter) {
     const std::string name = "parameters/" + parameter.name;
     const TensorRecord* record = checkpoint_.manifest.find(name);
@@ -250,7 +254,7 @@ class Export {
               fmt::format(
                   "the weights of {} are not finite (NaN or infinity): {}, first at element {}",
                   checkpoint_.path, name, bad.first),
-              "no program computes anything with them: export another checkpoint");
+              "they are useless to any program: export another checkpoint");
         for (const TensorPart& part : parts_)
           if (part.own == parameter.name) write_part(*writer_, part, slab);
       });
@@ -263,7 +267,7 @@ class Export {
     return fs::exists(path, ignored) ? read_text_file(path) : "";
   }
 
-  /// What stands beside the weights.
+  /// Writes the files beside the weights.
   void write_rest() {
     if (!is_folder()) {
       report_.files.push_back(request_.out);
@@ -322,7 +326,7 @@ class Export {
   const GptConfig& config_;
   const ExportRequest& request_;
   const TypeName* type_ = nullptr;
-  GptConfig there_;  ///< the model as the other program has it
+  GptConfig there_;  ///< the model in the other program's terms
   Dialect dialect_ = Dialect::hf_llama;
   ParameterSet parameters_;
   std::vector<TensorPart> parts_;

@@ -6,8 +6,8 @@
 
 namespace choir {
 
-/// As parse_deck() reads it: the model, a batch of one sequence a rank, and a rate for fine-tuning.
-/// The data are left to the user: data.train names a file that is not there.
+/// A deck for parse_deck(): the model, a batch of one sequence per rank, and a learning rate for
+/// fine-tuning. The user adds the data: data.train names a file that does not exist.
 std::string foreign_deck(const GptConfig& config, const std::string& run_directory);
 
 }  // namespace choir

@@ -49,7 +49,7 @@ ForeignModel model_from_nanogpt(const nlohmann::json& args, const std::string& s
   return model;
 }
 
-/// Numbers and flags of a dict of Python.
+/// Numbers and flags of a Python dict.
 nlohmann::json json_of(const PickleDict& dict) {
   nlohmann::json object = nlohmann::json::object();
   for (const auto& [key, value] : dict.entries) {
@@ -69,7 +69,7 @@ nlohmann::json json_of(const PickleDict& dict) {
   return object;
 }
 
-/// model_args of a checkpoint of nanoGPT, nullptr where it is another one.
+/// model_args of a checkpoint of nanoGPT; nullptr for other checkpoints.
 const PickleDict* model_args(const TorchCheckpoint& checkpoint) {
   const auto* root = checkpoint.root().as<PickleDict>();
   const PickleValue* args = root == nullptr ? nullptr : root->find("model_args");
@@ -86,7 +86,7 @@ ForeignModel described_beside(const std::string& folder, const std::string& weig
   const std::string config = (fs::path(folder) / "config.json").string();
   if (!fs::exists(config))
     throw DeckError(fmt::format("there is no config.json beside '{}'", weights),
-                    "it says what the weights are; put that of the model there");
+                    "it describes the weights; copy the model's config.json there");
   return model_from_hf(read_deck_text(config), config, allow_unknown);
 }
 
@@ -103,11 +103,11 @@ ForeignModel described(const TensorReader& weights, const std::string& folder, b
 
 void refuse_model(const std::string& who, const std::vector<std::string>& problems) {
   if (problems.empty()) return;
-  throw DeckError(fmt::format("{} has no model like this one: {}", who, join(problems, "; ")),
-                  "export --format hf has more of them");
+  throw DeckError(fmt::format("{} does not support this model: {}", who, join(problems, "; ")),
+                  "export --format hf supports more models");
 }
 
-/// What nanoGPT and llm.c have in common.
+/// Problems that nanoGPT and llm.c have in common.
 std::vector<std::string> against_plain_gpt2(const GptConfig& c) {
   std::vector<std::string> problems;
   if (c.norm != ops::Norm::layernorm) problems.emplace_back("model.norm is not layernorm");

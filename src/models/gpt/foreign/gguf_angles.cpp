@@ -7,10 +7,10 @@
 namespace choir {
 namespace {
 
-/// Divisors are f32, and their differences lose some digits.
+/// Tolerance of comparisons: divisors are f32, and their differences lose some digits.
 constexpr double kSame = 1e-5;
 
-/// The round number that was meant.
+/// The multiple of `grid` that `value` was rounded from, or `value` if none is near.
 double meant(double value, double grid) {
   const double round = std::round(value / grid) * grid;
   return std::fabs(round - value) <= 1e-3 * grid + kSame * std::fabs(value) ? round : value;
@@ -28,8 +28,8 @@ std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling,
   return divisors;
 }
 
-// Between the wavelengths 1 / divisor = (1 - s) / factor + s, where s is linear in the frequency:
-// s = original / (high - low) / wavelength - low / (high - low).
+// Between the two wavelengths 1 / divisor = (1 - s) / factor + s, where s is linear in the
+// frequency: s = original / (high - low) / wavelength - low / (high - low).
 std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<const float> divisors) {
   const auto head_width = 2 * static_cast<std::int64_t>(divisors.size());
   if (divisors.empty()) return {};

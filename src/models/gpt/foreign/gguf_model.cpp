@@ -21,10 +21,10 @@ namespace {
 constexpr std::string_view kTokenizer = "tokenizer.";
 // Types of tokens in llama.cpp.
 constexpr std::int32_t kNormal = 1, kUnused = 5, kByte = 6;
-// llama.cpp's smollm3 leaves out the rotary positions of every so many-th layer, by its code.
+// llama.cpp's code for smollm3 omits rotary positions in every fourth layer.
 constexpr std::int64_t kSmolLm3Bare = 4;
 
-/// A float as the decimal number that was meant: 1e-5, not 9.99999974737875e-06.
+/// A float as the decimal number that it was rounded from: 1e-5, not 9.99999974737875e-06.
 nlohmann::json meant(float value) {
   return std::stod(fmt::format("{}", value));
 }
@@ -43,7 +43,7 @@ nlohmann::json as_json(const GgufValue& value) {
       value);
 }
 
-/// The pairs of an architecture, without its name before the keys.
+/// The key-value pairs of an architecture, without its prefix.
 nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) {
   nlohmann::json keys = nlohmann::json::object();
   for (const auto& [key, value] : metadata.pairs())
@@ -51,22 +51,22 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
   return keys;
 }
 
-/// YaRN as llama.cpp computes it where no key says otherwise: its ramp and what it multiplies by
-/// are those of the paper, and lengths are whole.
+/// True for YaRN as llama.cpp computes it without further keys: the ramp and the attention factor
+/// of the paper, and whole lengths.
 bool is_plain_yarn(const ops::RopeScaling& s) {
   const ops::RopeScaling plain;
   return s.beta_fast == plain.beta_fast && s.beta_slow == plain.beta_slow && s.truncate &&
          s.attention_factor == 0 && s.original == std::trunc(s.original);
 }
 
-/// Angles that llama.cpp scales by keys.
+/// Reads the scaling of rotary angles that llama.cpp describes by keys.
 void read_gguf_scaling(KeyReader& keys, GptConfig& c) {
   ops::RopeScaling& s = c.rope_scaling;
   const std::string type = keys.text("rope.scaling.type", "none");
   if (type == "none") return;
   if (type != "linear" && type != "yarn") {
     keys.problem("rope.scaling.type",
-                 "of keys that scale rotary angles linear and yarn are supported");
+                 "only linear and yarn scaling of rotary angles are supported");
     return;
   }
   s.factor = keys.real("rope.scaling.factor", 1);
@@ -169,8 +169,8 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
     if (scaling)
       c.rope_scaling = *scaling;
     else
-      problems.push_back(
-          fmt::format("{}: no scaling of rotary angles as Llama 3's", kGgufDivisors));
+      problems.push_back(fmt::format("{}: the divisors are not a Llama 3 scaling of rotary angles",
+                                     kGgufDivisors));
   }
   refuse_problems(reader.path(), problems);
   return model;
@@ -178,25 +178,25 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
 
 namespace {
 
-/// What llama.cpp calls a model of rotary positions.
+/// llama.cpp's name for the architecture of a model with rotary positions.
 std::string gguf_architecture(const GptConfig& c) {
   using Kind = ops::RopeScaling::Kind;
   if (c.window > 0)
     throw DeckError(
         "llama.cpp has no window in these models, and would see more than "
         "model.attention_window",
-        "export --format hf has");
+        "export --format hf supports it");
   if (c.rope_scaling.kind == Kind::yarn && !is_plain_yarn(c.rope_scaling))
     throw DeckError(
         "llama.cpp has no model.rope_beta_fast, rope_beta_slow, rope_truncate or "
-        "rope_attention_factor of its own in these models, and a whole rope_original",
-        "export --format hf has");
+        "rope_attention_factor for these models, and only a whole rope_original",
+        "export --format hf supports it");
   if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
   if (c.rope_skip_interval != kSmolLm3Bare)
     throw DeckError(fmt::format("llama.cpp leaves rotary positions out of every {}th layer, not "
                                 "model.rope_skip_interval = {}",
                                 kSmolLm3Bare, c.rope_skip_interval),
-                    "export --format hf has it");
+                    "export --format hf supports it");
   return "smollm3";
 }
 
@@ -207,12 +207,13 @@ Dialect gguf_dialect_of(const GptConfig& c) {
   if (dialect == Dialect::hf_gpt2) {
     if (c.activation != ops::Activation::gelu_tanh)
       throw DeckError("llama.cpp runs GPT-2 with model.activation = \"gelu_tanh\" only",
-                      "export --format hf has a key for the activation");
+                      "export --format hf supports other activations");
     return Dialect::gguf_gpt2;
   }
   if (c.bias)
-    throw DeckError("llama.cpp has no Llama with model.bias = true", "export --format hf has");
-  gguf_architecture(c);  // refuses
+    throw DeckError("llama.cpp has no Llama with model.bias = true",
+                    "export --format hf supports it");
+  gguf_architecture(c);  // refuses unsupported models
   return c.qk_norm || c.has(c.qkv_bias) ? Dialect::gguf_qwen : Dialect::gguf_llama;
 }
 
@@ -280,7 +281,7 @@ GgufMetadata tokenizer_of(const GgufMetadata& metadata) {
 
 namespace {
 
-/// By what name llama.cpp knows how text is cut.
+/// llama.cpp's name of the rule by which the tokenizer splits text.
 std::string pre_tokenizer_name(const nlohmann::json& file) {
   std::vector<nlohmann::json> steps{file.value("pre_tokenizer", nlohmann::json())};
   if (steps[0].is_object() && steps[0].contains("pretokenizers"))
@@ -299,7 +300,7 @@ std::string pre_tokenizer_name(const nlohmann::json& file) {
   if (splitter == Splitter::gpt2) return digits ? "smollm" : "gpt-2";
   if (splitter == Splitter::llama3 && !digits) return "llama-bpe";
   if (splitter == Splitter::qwen2 && !digits) return "qwen2";
-  throw DeckError("llama.cpp has no name for how this tokenizer cuts text",
+  throw DeckError("llama.cpp does not support how this tokenizer splits text",
                   "--format hf keeps its tokenizer.json");
 }
 
@@ -325,7 +326,7 @@ GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_s
                          ? merge.get<std::string>()
                          : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
   if (merges.empty())
-    throw DeckError("llama.cpp reads no tokenizer without merges",
+    throw DeckError("llama.cpp cannot read a tokenizer without merges",
                     "--format hf keeps its tokenizer.json");
   GgufMetadata m;
   m.add("tokenizer.ggml.model", std::string("gpt2"));
@@ -336,7 +337,7 @@ GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_s
   return m;
 }
 
-/// Which tokens begin and end a text.
+/// Adds the tokens that begin and end a text.
 void add_text_ends(const Vocabulary& vocabulary, GgufMetadata& m) {
   const auto start = vocabulary.text_start();
   if (!start.empty())

@@ -22,7 +22,7 @@ using PieceKind = SentencePieceFile::Kind;
 constexpr const char* kModelKey = "tokenizer.ggml.model";
 constexpr const char* kPreKey = "tokenizer.ggml.pre";
 
-/// The tables of a file, of which each that is there is as long as the others.
+/// The tables of a tokenizer. All tables that exist have the same length.
 class GgufTables {
  public:
   GgufTables(const GgufMetadata& metadata, const std::string& source)
@@ -35,8 +35,9 @@ class GgufTables {
   }
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError(fmt::format("the tokenizer in '{}' {}", source_, what),
-                    "byte pairs of GPT-2, Llama 3, Qwen2 and SmolLM are read, and SentencePiece's");
+    throw DataError(
+        fmt::format("the tokenizer in '{}' {}", source_, what),
+        "supported are SentencePiece and byte pairs of GPT-2, Llama 3, Qwen2 and SmolLM");
   }
   std::size_t size() const { return tokens_->size(); }
   const std::string& token(std::size_t id) const { return (*tokens_)[id]; }
@@ -49,7 +50,7 @@ class GgufTables {
   }
   const std::string& text(const char* key) const {
     const auto* value = metadata_.get<std::string>(key);
-    if (value == nullptr) refuse(fmt::format("does not say '{}'", key));
+    if (value == nullptr) refuse(fmt::format("does not have the key '{}'", key));
     return *value;
   }
   /// The text as a JSON string.
@@ -62,7 +63,7 @@ class GgufTables {
     const bool* value = metadata_.get<bool>(key);
     return value == nullptr ? absent : *value;
   }
-  /// The id of a token that exists, if the file names one.
+  /// The id under this key, if the file has it; the token must exist.
   std::optional<std::uint32_t> id(const char* key) const {
     const auto* value = metadata_.get<std::uint32_t>(key);
     if (value == nullptr) return std::nullopt;
@@ -78,7 +79,7 @@ class GgufTables {
   const std::vector<std::int32_t>* types_;
 };
 
-/// How text is cut under a name of llama.cpp.
+/// The rule of splitting text under a name of llama.cpp.
 struct PreTokenizerName {
   const char* name;
   Splitter splitter;
@@ -95,7 +96,7 @@ const PreTokenizerName& pre_tokenizer_of(const GgufTables& tables) {
   const std::string& name = tables.text(kPreKey);
   for (const PreTokenizerName& known : kPreTokenizers)
     if (name == known.name) return known;
-  tables.refuse(fmt::format("cuts text as '{}', which is unknown here", name));
+  tables.refuse(fmt::format("splits text as '{}', which is not supported", name));
 }
 
 Json byte_level(bool use_regex) {
@@ -117,7 +118,7 @@ Json pre_tokenizer_json(const PreTokenizerName& pre) {
           {"pretokenizers", Json::array({first, byte_level(pre.splitter == Splitter::gpt2)})}};
 }
 
-/// `start` before every text.
+/// Adds the token `start` before every text.
 Json post_processor_json(const std::string& start, std::uint32_t id) {
   return {{"type", "TemplateProcessing"},
           {"single", Json::array({Json{{"SpecialToken", {{"id", start}, {"type_id", 0}}}},
@@ -130,7 +131,7 @@ std::string tokenizer_json_of_gguf(const GgufTables& tables) {
   const PreTokenizerName& pre = pre_tokenizer_of(tables);
   const auto* merges = tables.metadata().get_array<std::string>("tokenizer.ggml.merges");
   if (merges == nullptr) tables.refuse("has no merges");
-  // Written as text at once: a document of it would need many times its memory.
+  // Written directly as text: a JSON document of it would need many times the memory.
   std::vector<std::string_view> names;
   std::string vocabulary;
   Json added = Json::array();
@@ -144,7 +145,7 @@ std::string tokenizer_json_of_gguf(const GgufTables& tables) {
       vocabulary += fmt::format("{}{}:{}", vocabulary.empty() ? "" : ",", tables.quoted(token), id);
       continue;
     }
-    (void)tables.quoted(token);  // refuses what is not UTF-8
+    (void)tables.quoted(token);  // refuses text that is not UTF-8
     added.push_back({{"id", id},
                      {"content", token},
                      {"single_word", false},
@@ -197,7 +198,7 @@ std::string vocabulary_of_gguf(const GgufMetadata& metadata, const std::string& 
   const std::string& kind = tables.text(kModelKey);
   if (kind == "gpt2") return tokenizer_json_of_gguf(tables);
   if (kind == "llama") return sentencepiece_of_gguf(tables);
-  tables.refuse(fmt::format("is of the kind '{}', which is unknown here", kind));
+  tables.refuse(fmt::format("is of the kind '{}', which is not supported", kind));
 }
 
 GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vocab_size) {
@@ -205,8 +206,8 @@ GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vo
       SentencePieceFile::parse(sentencepiece_bytes(vocabulary.to_json()), "the checkpoint");
   if (file.model != SentencePieceFile::Model::bpe || !file.charsmap.empty() || file.squeezes_blanks)
     throw DeckError(
-        "llama.cpp has SentencePiece models of byte pairs that take text as it is, and "
-        "this one is another",
+        "llama.cpp supports only SentencePiece models of byte pairs without normalisation of text, "
+        "and this model is another one",
         "--format hf keeps its tokenizer.model");
   std::vector<std::string> tokens;
   std::vector<float> scores;

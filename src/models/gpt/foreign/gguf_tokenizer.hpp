@@ -1,5 +1,5 @@
 #pragma once
-// The tokenizers of GGUF files as vocabularies, and SentencePiece models as llama.cpp stores them.
+// Conversion of the tokenizers of GGUF files to vocabularies, and of SentencePiece models to GGUF.
 #include <cstdint>
 #include <string>
 
@@ -8,13 +8,13 @@
 
 namespace choir {
 
-/// What Vocabulary::from_json() reads: a tokenizer.json of kind "gpt2", a SentencePiece model of
-/// kind "llama". DataError with `source` for other kinds, for ways of cutting text that are unknown
-/// here, and for tables that contradict one another.
+/// Returns text for Vocabulary::from_json(): a tokenizer.json for kind "gpt2", a SentencePiece
+/// model for kind "llama". DataError with `source` for other kinds, for unknown rules of splitting
+/// text, and for tables that contradict one another.
 std::string vocabulary_of_gguf(const GgufMetadata& metadata, const std::string& source);
 
-/// What llama.cpp reads, without the tokens that begin and end a text. DeckError for models that
-/// are not of byte pairs.
+/// Returns llama.cpp's metadata, without the tokens that begin and end a text. DeckError for models
+/// that do not use byte pairs.
 GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vocab_size);
 
 }  // namespace choir

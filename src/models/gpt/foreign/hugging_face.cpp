@@ -47,8 +47,8 @@ constexpr std::array<ActivationName, 5> kActivationNames{{
 
 constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id", "pad_token_id"};
 
-/// Keys that say nothing about what a forward pass computes. Dropout is none of a model that is
-/// used, and fine-tuning has a key for it.
+/// Accepts keys that do not affect a forward pass. Dropout is not used in inference, and
+/// fine-tuning has its own key for it.
 void pass_over(KeyReader& keys) {
   keys.harmless({"architectures",
                  "model_type",
@@ -201,7 +201,7 @@ nlohmann::ordered_json scaling_json(const ops::RopeScaling& s) {
   return json;
 }
 
-/// The class of transformers that computes what this model does, whose other keys are at hand.
+/// The model_type of transformers whose class computes the same as this model.
 std::string_view llama_type(const GptConfig& c) {
   const bool qkv_alone = !c.bias && c.has(c.qkv_bias), bare = c.rope_skip_interval > 0;
   const auto refuse = [](const char* what) -> std::string_view {
@@ -312,14 +312,15 @@ Dialect hf_dialect_of(const GptConfig& c) {
       c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0)
     return Dialect::hf_gpt2;
   if (c.position == Position::rope && c.norm == ops::Norm::rmsnorm && gated) {
-    llama_type(c);  // refuses
+    llama_type(c);  // refuses unsupported models
     return Dialect::hf_llama;
   }
   throw DeckError(
       "no model of other programs has this model.norm, model.position, model.activation and "
       "model.n_kv_head together",
-      "GPT-2 is layernorm, learned, no swiglu and n_kv_head = n_head, without a window, norms and "
-      "a width of heads; Llama rmsnorm, rope and swiglu");
+      "GPT-2 has layernorm, learned positions, n_kv_head = n_head and no swiglu, window, qk_norm "
+      "or "
+      "head_width; Llama has rmsnorm, rope and swiglu");
 }
 
 std::string hf_config(const GptConfig& config, const std::string& dtype,

@@ -8,13 +8,14 @@
 namespace choir {
 namespace {
 
-/// A number that the scaling cannot do without.
+/// A number that the scaling requires.
 double needed_real(KeyReader& keys, const std::string& key) {
   if (!keys.has(key)) keys.problem(key, "this scaling of rotary angles needs it");
   return keys.real(key, 1);
 }
 
-/// What multiplies rotated queries and keys: given, by two numbers of DeepSeek, or by the formula.
+/// The factor of rotated queries and keys: a given one, one from two numbers of DeepSeek, or 0 for
+/// that of the formula.
 double read_attention_factor(KeyReader& keys, double factor) {
   const double given = keys.real("attention_factor", 0);
   const auto grown = [&](double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; };
@@ -69,10 +70,10 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
       c.rope_scaling = read_scaling(rope, type, c.block_size);
     else if (type != "default")
       rope.problem(rope.has("rope_type") ? "rope_type" : "type",
-                   "of scaled rotary angles linear, llama3 and yarn are supported");
+                   "only linear, llama3 and yarn scaling of rotary angles are supported");
     rope.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
     c.rope_theta = rope.real("rope_theta", c.rope_theta);
-    // Where the scaling is refused, its other keys need no words.
+    // If the scaling itself is refused, unknown keys of it are not reported.
     const auto more = rope.problems(type != "default" && !known);
     problems.insert(problems.end(), more.begin(), more.end());
   }
@@ -80,7 +81,7 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
 
 namespace {
 
-/// The last of every so many layers is another one than the rest, or none is (0).
+/// The interval n if the first layer that differs is layer n; 0 if none differs.
 std::int64_t interval_of(const std::vector<bool>& another) {
   const auto first = std::find(another.begin(), another.end(), true);
   return first == another.end() ? 0 : first - another.begin() + 1;
@@ -114,7 +115,7 @@ void read_bare_layers(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
 
 namespace {
 
-/// Which layers have the window, from a list of their types.
+/// Finds the layers that have the window from a list of layer types.
 void read_layer_types(KeyReader& keys, const nlohmann::json& types, GptConfig& c) {
   std::vector<bool> full;
   bool known = types.is_array() && static_cast<std::int64_t>(types.size()) == c.n_layer;
@@ -136,8 +137,8 @@ void read_layer_types(KeyReader& keys, const nlohmann::json& types, GptConfig& c
   }
   if (!known)
     keys.problem("layer_types",
-                 "of full_attention and sliding_attention full can be the first layers, or every "
-                 "n-th");
+                 "full_attention is supported only in the first layers or in every n-th layer of "
+                 "sliding_attention");
   else if (c.window == 0)
     keys.problem("sliding_window", "layer_types names layers with a window");
 }
@@ -161,7 +162,7 @@ void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
   } else if (c.window > 0 && !always) {
     c.window_first_layer = first;
   }
-  // A window that hides nothing is none.
+  // A window that hides nothing is equivalent to none.
   if (c.window >= c.block_size || c.window_first_layer >= c.n_layer) c.window = 0;
   if (c.window == 0) c.window_first_layer = c.window_skip_interval = 0;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What keys of config.json say about layers: how positions are rotated, and what they see.
+// Reading of the keys of config.json that describe layers: rotary positions and windows.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace choir {
 
-/// What a class of transformers assumes where the file is silent.
+/// Defaults of a class of transformers for keys that the file does not have.
 struct LlamaLike {
   std::string_view type;
   bool tied = false;
@@ -20,18 +20,18 @@ struct LlamaLike {
   bool qk_norm = false;
   std::int64_t head_width = 0;      ///< 0: hidden_size / num_attention_heads
   std::int64_t window = 0;          ///< 0: none, unless use_sliding_window
-  std::int64_t unwindowed = 0;      ///< layers at the start that then have none
-  bool windows_where_bare = false;  ///< then those alone that have no rotary positions
-  std::int64_t bare_layer = 0;      ///< every so many-th layer has no rotary positions; 0: none
+  std::int64_t unwindowed = 0;      ///< first layers that then have no window
+  bool windows_where_bare = false;  ///< then only layers without rotary positions have one
+  std::int64_t bare_layer = 0;      ///< interval of layers without rotary positions; 0: none
   double rope_theta = 10000;
 };
-/// The angles: version 5 has an object for them, version 4 two keys. Problems of keys inside the
-/// object are appended.
+/// Reads the rotary angles: version 5 has an object for them, version 4 two keys. Appends problems
+/// of keys inside the object.
 void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
                std::vector<std::string>& problems);
-/// Which layers have no rotary positions; n_layer is known.
+/// Reads which layers have no rotary positions; n_layer is known.
 void read_bare_layers(KeyReader& keys, const LlamaLike& like, GptConfig& c);
-/// Which layers have a window, and how long it is; n_layer and block_size are known.
+/// Reads which layers have a window, and its length; n_layer and block_size are known.
 void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c);
 
 }  // namespace choir

@@ -31,8 +31,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What transformers and its tokenizers put beside weights; config.json has the ids of special
-// tokens.
+// Files that transformers and its tokenizers store beside weights; config.json has the ids of
+// special tokens.
 constexpr std::array<const char*, 10> kKept{"tokenizer.json",
                                             "tokenizer_config.json",
                                             "special_tokens_map.json",
@@ -44,9 +44,9 @@ constexpr std::array<const char*, 10> kKept{"tokenizer.json",
                                             "generation_config.json",
                                             "config.json"};
 
-/// Which tensor of the file each part is, and what does not fit.
+/// Maps each part to its tensor in the file, and lists those that do not match.
 struct Fit {
-  std::unordered_map<std::string, std::string> names;  // in the table -> in the file
+  std::unordered_map<std::string, std::string> names;  // name in the table -> name in the file
   std::vector<std::string> missing, unused, different;
   std::int64_t taken = 0, fresh = 0;  // parameters that are in the file, and that are not
 
@@ -93,8 +93,8 @@ struct Fit {
     };
     add("of another shape or type", different, false,
         "the description is of another model, or the file is damaged");
-    add("missing", missing, request.allow_missing, "--allow-missing begins them anew");
-    add("unused", unused, request.allow_unused, "--allow-unused leaves them out");
+    add("missing", missing, request.allow_missing, "--allow-missing initialises them");
+    add("unused", unused, request.allow_unused, "--allow-unused ignores them");
     if (!text.empty()) throw StorageError(fmt::format("'{}' does not fit:{}", path, text), hint);
   }
 };
@@ -143,7 +143,7 @@ class Import {
     require_free_folder(request_.out);
   }
 
-  /// What writes conversations for this model, as others tell; "" where they do not.
+  /// The chat template (a Jinja program) of the model's tokenizer; "" if it has none.
   std::string chat_program() const {
     if (const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get())) {
       const auto* program = gguf->metadata().get<std::string>("tokenizer.chat_template");
@@ -161,7 +161,8 @@ class Import {
     return program.is_string() ? program.get<std::string>() : "";
   }
 
-  /// The control pieces of a SentencePiece model do not tell the template, as other tokenizers' do.
+  /// Stores the vocabulary. The control pieces of a SentencePiece model, unlike those of other
+  /// tokenizers, do not identify the chat template, so that it is stored as well.
   void remember(const Vocabulary& vocabulary) {
     vocabulary_ = values_.vocabulary = vocabulary.to_json();
     if (vocabulary.kind() != VocabularyKind::sentencepiece) return;
@@ -172,7 +173,7 @@ class Import {
               .to_json();
   }
 
-  /// The file of a tokenizer that cannot be used here is kept all the same.
+  /// Reads the tokenizer. The file of an unsupported tokenizer is kept nevertheless.
   void read_tokenizer() {
     std::string fault;
     const auto use = [&](const Vocabulary& vocabulary) {
@@ -186,7 +187,7 @@ class Import {
     } catch (const DataError& error) {
       fault = error.what();
     }
-    // The second file beside the weights is for models that the reader of the first one refuses.
+    // The second file beside the weights is for models whose first file the reader refuses.
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
       const fs::path path = fs::path(file_.folder) / name;
       std::error_code ignored;
@@ -202,7 +203,7 @@ class Import {
       kept_.push_back(fmt::format("(text cannot be generated: {})", fault));
   }
 
-  /// This rank's rows of every parameter.
+  /// Reads this rank's rows of every parameter.
   void read() {
     const Precision precision = precision_of(deck_);
     for (const Parameter* p : parameters_.all()) {
@@ -226,7 +227,7 @@ class Import {
     }
   }
 
-  /// From the adapter, or as fresh ones are.
+  /// Reads a factor from the adapter, or initialises it as for fresh adapters.
   void read_factor(const Parameter& p, const RowSlab& slab, std::int64_t columns) {
     for (const FactorPart& part : factors_) {
       if (part.own != p.name) continue;
@@ -249,7 +250,7 @@ class Import {
       elements_ += read_part(*file_.weights, *name, part, slab, check_);
       return;
     }
-    // In parts: a second copy of the embedding need not be in memory.
+    // Read in parts, so that no second copy of the embedding is in memory.
     constexpr std::int64_t kElements = 1 << 20;
     const std::int64_t rows = std::max<std::int64_t>(1, kElements / columns);
     const std::size_t width = size_of(slab.dtype);
@@ -283,7 +284,7 @@ class Import {
       writer.commit(0);
       kept_.emplace_back("tokenizer.gguf");
     }
-    // As other commands read it: `choir prepare chat --tokenizer`.
+    // In the form that other commands read: `choir prepare chat --tokenizer`.
     if (gguf != nullptr && !vocabulary_.empty()) {
       write_text_file((to / "tokenizer.json").string(), vocabulary_);
       kept_.emplace_back("tokenizer.json");
@@ -338,10 +339,10 @@ class Import {
   std::unique_ptr<Fit> fit_;
   PeftAdapter adapter_;
   std::vector<FactorPart> factors_;
-  std::vector<const FactorPart*> lacking_;  // of factors_, not in the adapter
+  std::vector<const FactorPart*> lacking_;  // elements of factors_ that the adapter lacks
   FiniteCheck check_, adapter_check_;
   ImportedValues values_;
-  std::string vocabulary_;  // of values_, without a template around it
+  std::string vocabulary_;  // vocabulary of values_, without a template around it
   SaveResult result_;
   std::int64_t elements_ = 0;
   std::vector<std::string> kept_;

@@ -5,7 +5,7 @@
 namespace choir {
 namespace {
 
-/// Elements `stride` apart in a slab against elements that are neighbours.
+/// Copies between elements `stride` apart in a slab and adjacent elements.
 template <class Copy>
 void over_strided(const PartRun& run, std::byte* slab, std::byte* packed, std::size_t width,
                   const Copy& copy) {

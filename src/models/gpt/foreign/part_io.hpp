@@ -1,5 +1,5 @@
 #pragma once
-// Rows of our tensors from files of other programs and into them. All of it is local.
+// Reading and writing of rows of our tensors in files of other programs. All functions are local.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -19,8 +19,8 @@ struct RowSlab {
   DType dtype = DType::f32;
 };
 
-/// Reads the rows of the part that are in the slab from the tensor `name`; `check` looks at them.
-/// Returns the elements read.
+/// Reads the rows of the part that are in the slab from the tensor `name`; `check` examines them.
+/// Returns the number of elements read.
 std::int64_t read_part(const TensorReader& from, const std::string& name, const TensorPart& part,
                        const RowSlab& to, FiniteCheck& check);
 void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from);

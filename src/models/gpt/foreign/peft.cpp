@@ -23,15 +23,15 @@ namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-/// What a module of transformers is called, and what it is here.
+/// Names of modules in transformers, and their names here.
 constexpr std::pair<std::string_view, std::string_view> kModules[] = {
     {"q_proj", "q"},       {"k_proj", "k"},   {"v_proj", "v"},      {"o_proj", "o"},
     {"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"}};
-// GPT-2 alone has two modules of one block that share a name.
+// Only GPT-2 has two modules of one block with the same name.
 constexpr std::pair<std::string_view, std::string_view> kGpt2Modules[] = {
     {"attn.c_attn", "qkv"}, {"attn.c_proj", "o"}, {"mlp.c_fc", "up"}, {"mlp.c_proj", "down"}};
 
-/// The targets of a module, by the name of one of its tensors; none: it is not one of a block.
+/// The targets of a module, by the name of one of its tensors; empty if it is not one of a block.
 std::vector<std::string> targets_of(const std::string& module) {
   for (const auto& [there, own] : kModules)
     if (module.ends_with("." + std::string(there))) return {std::string(own)};
@@ -91,7 +91,7 @@ void read_keys(KeyReader& keys, Lora& lora) {
     keys.only(key, none, "not supported");
   for (const char* key : {"rank_pattern", "alpha_pattern", "loftq_config"})
     keys.only(key, nlohmann::json::object(), "not supported: all layers are adapted alike");
-  // Which modules have adapters is what the weights say.
+  // The weights show which modules have adapters.
   keys.harmless({"target_modules", "exclude_modules", "layers_pattern", "fan_in_fan_out",
                  "auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights",
                  "megatron_core", "peft_version", "revision", "task_type", "qalora_group_size",
@@ -156,10 +156,10 @@ PeftAdapter open_peft(const std::string& folder, bool allow_unknown) {
     found.insert(targets.begin(), targets.end());
   }
   if (!strange.empty() && !allow_unknown)
-    throw StorageError(fmt::format("'{}' has tensors that are no factors of q, k, v, o, gate, up "
+    throw StorageError(fmt::format("'{}' has tensors that are not factors of q, k, v, o, gate, up "
                                    "or down: {}",
                                    adapter.weights->path(), join(strange, ", ")),
-                       "--allow-unused leaves them out");
+                       "--allow-unused ignores them");
   if (found.empty())
     throw StorageError(fmt::format("'{}' has no adapters", adapter.weights->path()),
                        "name the folder that save_pretrained() of PEFT wrote");
@@ -200,8 +200,8 @@ std::vector<const FactorPart*> require_fit(const PeftAdapter& adapter,
     hint += hint.empty() ? flag : fmt::format("; {}", flag);
   };
   add("of another shape", different, false, "the adapter is of another model");
-  add("missing", missing, allow_missing, "--allow-missing begins them anew");
-  add("unused", unused, allow_unused, "--allow-unused leaves them out");
+  add("missing", missing, allow_missing, "--allow-missing initialises them");
+  add("unused", unused, allow_unused, "--allow-unused ignores them");
   if (!text.empty())
     throw StorageError(fmt::format("'{}' does not fit:{}", adapter.weights->path(), text), hint);
   return lacking;
@@ -212,7 +212,7 @@ std::string peft_config(const Lora& lora, const std::vector<FactorPart>& parts, 
   for (const FactorPart& part : parts) {
     const std::string module = part.name.substr(0, part.name.rfind(".lora_"));
     std::size_t dot = module.rfind('.');
-    // Two modules of GPT-2 share their last name.
+    // Two modules of GPT-2 share the last part of their names.
     if (dialect == Dialect::hf_gpt2) dot = module.rfind('.', dot - 1);
     modules.insert(module.substr(dot + 1));
   }
@@ -278,8 +278,8 @@ AdapterSum::AdapterSum(const Checkpoint& checkpoint, const GptConfig& config, Co
     pairs_.back().b = std::move(values);
   }
   if (!moved)
-    throw DeckError(checkpoint.path + ": every adapter is as it began, with B = 0",
-                    "nothing was trained; export the run that it began from");
+    throw DeckError(checkpoint.path + ": no adapter was trained: every B is 0",
+                    "export the run that training started from");
 }
 
 void AdapterSum::add_to(const std::string& parameter, const RowSlab& slab) const {

@@ -24,8 +24,9 @@ constexpr There interleaved(std::string_view name) {
   return {name, Form::interleaved};
 }
 
-/// N is the layer. Several names there are q, k and v, or gate and up, which are one tensor here.
-/// Biases are called as the weights are, and have their form unless they cannot be transposed.
+/// Our name of a tensor and its names in the other program; N is the layer. Several names are q, k
+/// and v, or gate and up, which are one tensor here. Biases have the names of the weights, and
+/// their form unless it is transposed.
 struct Row {
   std::string_view own;
   std::vector<There> there;
@@ -83,7 +84,7 @@ const Table kNanoGpt{.rows{
                      },
                      .repeats_head = true};
 
-// A name without a layer where ours has one: the tensor there has all layers.
+// A name without a layer, where ours has one, is a tensor of all layers.
 const Table kLlmc{.rows{
                       {"embedding.tokens", {{"wte"}}},
                       {"embedding.positions", {{"wpe"}}},
@@ -175,14 +176,14 @@ struct OwnName {
   }
 };
 
-/// N becomes the layer.
+/// Replaces N by the layer.
 std::string with_layer(std::string_view name, std::int64_t layer) {
   const std::size_t at = name.find(".N.");
   if (at == std::string_view::npos) return std::string(name);
   return fmt::format("{}.{}.{}", name.substr(0, at), layer, name.substr(at + 3));
 }
 
-/// Rows of ours for each name there.
+/// Our rows for each name in the other program.
 std::vector<std::int64_t> rows_for(const GptConfig& c, std::size_t names, std::int64_t all) {
   const std::int64_t kv = c.n_kv_head * c.head_width();
   if (names == 3) return {c.n_head * c.head_width(), kv, kv};
@@ -197,7 +198,7 @@ TensorPart part_of(const GptConfig& config, const Parameter& parameter, const Ow
   part.columns = columns_of(parameter.shape);
   part.transposed = there.form == Form::transposed && !name.bias;
   part.interleaved = there.form == Form::interleaved ? config.head_width() : 0;
-  // The tables of llm.c have names of their own, without a suffix.
+  // The embedding tables of llm.c have names without a suffix.
   const bool bare = table.weight == "w" && name.stem.starts_with("embedding.");
   part.name = with_layer(there.name, name.layer) +
               std::string(bare ? "" : (name.bias ? table.bias : table.weight));

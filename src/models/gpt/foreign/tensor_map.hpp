@@ -1,6 +1,6 @@
 #pragma once
-// Which tensors of other programs those of a GPT are: a table of names for each dialect, and what
-// follows from it for a model. Pure.
+// Mapping of a GPT's tensors to those of other programs: a table of names for each dialect, and the
+// parts of tensors that follow from it for a model. Pure.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,57 +11,59 @@
 
 namespace choir {
 
-/// A way to name and lay out the weights.
+/// Names and layout of the weights in another program.
 enum class Dialect : std::uint8_t {
   hf_gpt2,     ///< transformers' GPT-2, whose linear weights are [in, out]
   hf_llama,    ///< transformers' Llama, Mistral, Qwen and SmolLM3
   nanogpt,     ///< GPT-2's names, but weights are [out, in]
   llmc,        ///< llm.c's GPT-2: one tensor has all layers
   gguf_gpt2,   ///< llama.cpp's GPT-2
-  gguf_llama,  ///< llama.cpp's Llama: the rows of q and k are in pairs that are rotated together
-  gguf_qwen,   ///< llama.cpp's Qwen2 and Qwen3: the same names, rows as they are
+  gguf_llama,  ///< llama.cpp's Llama: rows of q and k are ordered in rotated pairs
+  gguf_qwen,   ///< llama.cpp's Qwen2 and Qwen3: the same names, rows in our order
 };
 
-/// Rows of a tensor of ours that are a tensor there, or a part of one. A vector is a column.
+/// Rows of our tensor that are a tensor of the other program, or a part of one. A vector is a
+/// column.
 struct TensorPart {
   std::string own;
-  std::int64_t first_row = 0, rows = 0, columns = 0;  ///< of ours
-  std::string name;                                   ///< there
-  Shape shape;                                        ///< there, of all of it
-  std::int64_t first = 0;   ///< element there that it begins with, where all layers are one tensor
-  bool transposed = false;  ///< [columns, rows] there
-  /// Not 0: of every so many rows, those of a head, the two halves alternate there.
+  std::int64_t first_row = 0, rows = 0, columns = 0;  ///< in our tensor
+  std::string name;                                   ///< in the other program
+  Shape shape;                                        ///< of the other program's whole tensor
+  std::int64_t first = 0;   ///< first element in its tensor, if all layers are one tensor
+  bool transposed = false;  ///< [columns, rows] in the other program
+  /// Not 0: rows of a head, whose two halves alternate in the other program's tensor.
   std::int64_t interleaved = 0;
-  /// The same values as those of another part: a tied head that is stored nevertheless.
+  /// True for the head of a tied model that is stored nevertheless; it has the values of another
+  /// part.
   bool repeated = false;
 };
 
-/// The parameters as one rank would hold them; they have no memory.
+/// The parameters as one rank would hold them, without memory.
 ParameterSet described_parameters(const GptConfig& config);
 
-/// The parts of all parameters but adapters, in the order of the model. The model must be one that
-/// the dialect has names for.
+/// The parts of all parameters except adapters, in the order of the model. The dialect must have
+/// names for all parameters of the model.
 std::vector<TensorPart> tensor_parts(const GptConfig& config, const ParameterSet& parameters,
                                      Dialect dialect);
 
-/// Whether files of the dialect have the head of a tied model as well.
+/// True if files of the dialect also have the head of a tied model.
 bool repeats_head(Dialect dialect);
 
-/// What a tensor of a file is called in the table: without the prefixes that some programs put
-/// before names, and with those that others leave out.
+/// The name of a file's tensor in the table: without the prefixes that some programs add, and with
+/// those that others omit.
 std::string name_in_table(std::string_view name, Dialect dialect);
 
-/// A tensor that is no weight: a mask, a table of angles, what an optimizer keeps.
+/// True for a tensor that is not a weight: a mask, a table of angles, optimizer state.
 bool is_no_weight(std::string_view name_in_table, Dialect dialect);
 
-/// Consecutive elements there, which lie `stride` apart in a slab of ours.
+/// Consecutive elements in the other program's tensor, which are `stride` apart in a slab of ours.
 struct PartRun {
   std::int64_t there = 0, slab = 0, count = 0, stride = 1;
 };
-/// Which rows of a slab, [first, first + rows) of our tensor, belong to the part.
+/// The runs of the part within rows [first, first + rows) of our tensor.
 std::vector<PartRun> runs_of(const TensorPart& part, std::int64_t first, std::int64_t rows);
 
-/// Elements of a row of ours: of a vector 1.
+/// Elements of a row of our tensor; 1 for a vector.
 std::int64_t columns_of(const Shape& shape);
 
 }  // namespace choir

@@ -115,7 +115,7 @@ TEST(SpeechDeck, Blends) {
   data_says({R"(data.input_cfg=[{"folder": "a", "weight": 2}, "b"])"}, "have a weight");
   data_says({R"(data.input_cfg={"inputs": ["a"], "heat": 1})"}, "data.input_cfg.heat");
   data_says({"data.train=a", "data.temperature=0.5"}, "data.input_cfg, which is not given");
-  data_says({"data.train=a", R"(data.input_cfg=["b"])"}, "both say what to train on");
+  data_says({"data.train=a", R"(data.input_cfg=["b"])"}, "both name the training data");
 }
 
 TEST(SpeechDeck, ValidationSets) {

@@ -56,7 +56,7 @@ TEST(GgufTokenizer, RefusesWhatLiesOrIsUnknown) {
   EXPECT_NO_THROW(vocabulary_of_gguf(changed("none"), "a.gguf"));
   expect_refused(changed("tokens"), "has no tokens");
   expect_refused(changed("merges"), "has no merges");
-  expect_refused(changed("pre"), "does not say 'tokenizer.ggml.pre'");
+  expect_refused(changed("pre"), "does not have the key 'tokenizer.ggml.pre'");
   const auto with = [](const char* key, GgufValue value) {
     return [key, value](GgufMetadata& m) { m.add(std::string("tokenizer.ggml.") + key, value); };
   };
