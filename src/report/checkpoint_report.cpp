@@ -1,4 +1,4 @@
-// What is in a checkpoint, as text and JSON. Pure.
+// The contents of a checkpoint as text and JSON. Pure.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ ordered_json json_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
 }
 
-/// Parameters alone: moments and counters are not the model.
+/// The number of parameters only: moments and counters do not belong to the model.
 std::int64_t parameter_count(const Manifest& manifest) {
   std::int64_t count = 0;
   for (const TensorRecord& t : manifest.tensors)
@@ -35,7 +35,7 @@ std::string compact(const ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : dumped(value);
 }
 
-/// "key=value key=value" of a JSON object, wrapped by the caller's indentation.
+/// "key=value key=value" of a JSON object; `separator` is between the members.
 std::string members(const ordered_json& object, const char* separator) {
   std::string text;
   for (const auto& [key, value] : object.items())
@@ -45,7 +45,7 @@ std::string members(const ordered_json& object, const char* separator) {
   return text;
 }
 
-/// The model section with the values that the program computed in place of the zeros it was given.
+/// The model section, with the derived values in place of the given zeros.
 ordered_json model_of(const ordered_json& deck) {
   if (!deck.contains("model")) return {{"model", "not in the deck"}};
   ordered_json model = deck["model"];
@@ -65,7 +65,7 @@ std::string vocabulary_line(const InspectedCheckpoint& c) {
                      vocabulary.hash());
 }
 
-/// "" for a checkpoint of a version without branches.
+/// Returns "" for a checkpoint of a version without branches.
 std::string branch_line(const Branch& branch) {
   if (branch.id.empty()) return {};
   if (branch.forks.empty()) return fmt::format("  branch         {}\n", branch.id);
@@ -140,8 +140,7 @@ std::string to_text(const InspectedCheckpoint& c) {
                                               : "not measured");
   text += fmt::format("tensors        {}\n", m.tensors.size()) + tensor_table(c);
   if (!c.verification) return text + "checksums not compared; --verify reads every byte";
-  return text + (c.damaged() ? "DAMAGED: " + c.verification->damage
-                             : "every byte is as it was written: ok");
+  return text + (c.damaged() ? "DAMAGED: " + c.verification->damage : "ok: all checksums match");
 }
 
 std::string to_json(const InspectedCheckpoint& c) {

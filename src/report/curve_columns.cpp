@@ -1,4 +1,4 @@
-// Numbers for charts: ticks, their texts, and curves cut down to what a screen can show.
+// Numbers for charts: ticks, their texts, and curves reduced to the resolution of a screen.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Curves of all runs over each other.
+// The curves of all runs, overlaid.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -9,7 +9,7 @@
 namespace choir::report {
 namespace {
 
-/// Where runs began again or stopped, of a page with one run.
+/// Marks of restarts and failed saves, if the page has one run.
 std::vector<ChartMark> marks_of(const std::vector<ReportedRun>& runs) {
   std::vector<ChartMark> marks;
   if (runs.size() != 1) return marks;
@@ -26,7 +26,7 @@ struct Subject {
   Chart::Shown shown = Chart::Shown::last;
 };
 
-/// Values over more than two powers of ten are drawn on a logarithmic axis.
+/// True if the values span more than a factor of 20: they are drawn on a logarithmic axis.
 bool wants_logarithm(const Chart& chart) {
   double low = INFINITY, high = 0;
   for (const ChartSeries& s : chart.series)
@@ -57,9 +57,9 @@ Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
                                     [](double y) { return !std::isfinite(y); });
     if (lost > 0)
       chart.note += (chart.note.empty() ? "" : " ") + s.label + ": " + std::to_string(lost) +
-                    " values are not finite and left out.";
+                    " values are not finite and not shown.";
     if (s.curve.x.size() > kColumns && chart.note.empty())
-      chart.note = "Lines are means of neighbouring steps; the shade spans their extremes.";
+      chart.note = "Lines are means of neighbouring steps; the shaded area spans their extremes.";
     else if (s.noisy && s.curve.x.size() >= kSmoothed && chart.note.empty())
       chart.note = "Pale: as logged. Bold: running mean.";
   }
@@ -71,7 +71,7 @@ struct ValidationSubject {
   double factor = 1;
 };
 
-/// "val_wer/voices" -> "voices"; "val_wer" -> "". What is no curve of `key` is left out.
+/// The sets of a metric: "val_wer/voices" -> "voices"; "val_wer" -> "". Other curves are ignored.
 std::set<std::string> sets_of(const char* key, const std::vector<ReportedRun>& runs) {
   std::set<std::string> sets;
   const std::string prefix = std::string(key) + "/";
@@ -128,9 +128,9 @@ std::string validation(const ValidationSubject& subject, const std::vector<Repor
     if (runs.size() > 1) out += finished(std::move(chart), subject);
   }
   if (runs.size() > 1) return out;
-  // How the loss of training went between evaluations tells overfitting.
+  // The training loss between evaluations shows overfitting.
   if (std::string(subject.key) == "val_loss" && !runs[0].curve("train_loss").x.empty())
-    together.series.push_back({.label = "training, mean since the evaluation before",
+    together.series.push_back({.label = "training, mean since the previous evaluation",
                                .colour = 7,
                                .curve = runs[0].curve("train_loss"),
                                .dashed = true});
@@ -160,9 +160,9 @@ std::string curves_section(const std::vector<ReportedRun>& runs) {
        {Subject{"lr", "Learning rate", "", true},
         Subject{"grad_norm", "Gradient norm", "before clipping", false, true, true},
         Subject{"tps", "Throughput",
-                speech ? "labels a second, all ranks" : "tokens a second, all ranks", true, false,
-                true, Chart::Shown::median},
-        Subject{"rtfx", "Throughput", "seconds of audio a second, all ranks", true, false, true,
+                speech ? "labels per second, all ranks" : "tokens per second, all ranks", true,
+                false, true, Chart::Shown::median},
+        Subject{"rtfx", "Throughput", "seconds of audio per second, all ranks", true, false, true,
                 Chart::Shown::median},
         Subject{"mfu", "Model FLOPs utilisation", "% of the peak in the log", true, false, true,
                 Chart::Shown::median},

@@ -1,4 +1,4 @@
-// Decks: what was set, all keys, and where several differ.
+// Decks: the given keys, all keys, and the differences between decks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace choir::report {
 namespace {
 
-/// `chosen`: without defaults and what follows from other keys.
+/// `chosen`: without defaults and derived values.
 std::string deck_rows(const ReportedRun& run, bool chosen) {
   std::string rows;
   for (const auto& [key, entry] : run.deck) {
@@ -25,7 +25,7 @@ std::string deck_rows(const ReportedRun& run, bool chosen) {
 std::string differences(const std::vector<ReportedRun>& runs) {
   const std::vector<std::string> keys = differing_keys(runs);
   if (keys.empty())
-    return "<p class=note>The decks have the same value in every key but run.dir and "
+    return "<p class=note>The decks have the same values in all keys except run.dir and "
            "run.name.</p>";
   std::string out =
       "<div class=\"card deck wide\"><h3>Keys that differ</h3><table><tr><th>key</th>";
@@ -37,7 +37,7 @@ std::string differences(const std::vector<ReportedRun>& runs) {
     out += "<tr><td>" + escape_html(key) + "</td>";
     for (const ReportedRun& run : runs) {
       const auto found = run.deck.find(key);
-      out += "<td>" + (found == run.deck.end() ? "not there" : escape_html(found->second.value)) +
+      out += "<td>" + (found == run.deck.end() ? "absent" : escape_html(found->second.value)) +
              "</td>";
     }
     out += "</tr>";
@@ -82,19 +82,18 @@ std::vector<std::string> comparison_cautions(const std::vector<ReportedRun>& run
   std::vector<std::string> cautions;
   if (const std::string names = differing({"model.type"}); !names.empty())
     cautions.push_back(
-        "The runs are of different kinds of models (model.type): their losses, "
-        "rates and error rates are not comparable.");
+        "The runs train different kinds of models (model.type): their losses, rates and error "
+        "rates are not comparable.");
   if (const std::string names =
           differing({"data.train", "data.val", "data.validation", "data.val_fraction"});
       !names.empty())
-    cautions.push_back(fmt::format(
-        "The runs do not see the same data ({}): compare how their losses and error rates develop, "
-        "not the values.",
-        names));
+    cautions.push_back(
+        fmt::format("The runs use different data ({}): compare the trends of their losses and "
+                    "error rates, not the values.",
+                    names));
   if (const std::string names = differing({"data.tokenizer", "data.labels"}); !names.empty())
     cautions.push_back(fmt::format(
-        "The runs have different units of text ({}): a loss per token is not the same thing.",
-        names));
+        "The runs have different units of text ({}): losses per token are not comparable.", names));
   return cautions;
 }
 
@@ -104,9 +103,9 @@ std::string deck_section(const std::vector<ReportedRun>& runs) {
   for (const ReportedRun& run : runs) {
     if (run.deck.empty()) continue;
     if (runs.size() == 1)
-      body += "<div class=card><h3>What was set</h3>" + deck_rows(run, true) + "</div>";
+      body += "<div class=card><h3>Given values</h3>" + deck_rows(run, true) + "</div>";
     body += fmt::format(
-        "<details><summary>{}: all {} keys, and where each value is from</summary><div "
+        "<details><summary>{}: all {} keys and the sources of their values</summary><div "
         "class=card>{}</div></details>",
         escape_html(run.name), run.deck.size(), deck_rows(run, false));
   }

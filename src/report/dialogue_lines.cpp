@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A day of frames of 10 ms: more is no dialogue to look at.
+/// A day of frames of 10 ms; longer dialogues are refused.
 constexpr std::size_t kMostFrames = 8'640'000;
 
-/// Where a file is that a line names: as it stands, or beside the lines.
+/// The path of a file named in a line: as given, or relative to the file of the lines.
 std::string found_from(const std::string& path, const std::string& lines) {
   if (fs::exists(path)) return path;
   const fs::path beside = fs::path(lines).parent_path() / path;
@@ -32,7 +32,7 @@ void read_head(const nlohmann::json& head, RecordedDialogue& dialogue) {
   dialogue.sample_rate = head.at("sample_rate").get<int>();
   dialogue.frame_samples = head.at("frame_samples").get<std::int64_t>();
   if (dialogue.sample_rate <= 0 || dialogue.frame_samples <= 0)
-    throw DataError("a clock that stands still");
+    throw DataError("the frame length or sample rate is not positive");
 }
 
 void read_frame(const nlohmann::json& line, RecordedDialogue& dialogue) {
@@ -45,7 +45,7 @@ void read_frame(const nlohmann::json& line, RecordedDialogue& dialogue) {
   frame.ms = line.at("ms").get<double>();
   if (frame.frame != std::ssize(dialogue.frames) - 1)
     throw DataError(
-        fmt::format("frame {} where {} should be", frame.frame, dialogue.frames.size() - 1));
+        fmt::format("found frame {}, expected {}", frame.frame, dialogue.frames.size() - 1));
   if (dialogue.frames.size() > kMostFrames) throw DataError("too many frames");
 }
 
@@ -94,7 +94,7 @@ RecordedDialogue read_dialogue(const std::string& path) {
       throw;
     } catch (const std::exception& fault) {
       throw DataError(
-          fmt::format("{}:{}: no line of a dialogue: {}", path, number, plain_cause(fault)),
+          fmt::format("{}:{}: not a line of a dialogue: {}", path, number, plain_cause(fault)),
           "`choir talk RUN a.wav --out b.wav --json > dialogue.jsonl` writes them");
     }
   }

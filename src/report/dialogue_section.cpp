@@ -1,5 +1,5 @@
-// The time line of a dialogue: two waveforms, what each says above it, and players that move a line
-// over them.
+// The time line of a dialogue: two waveforms, the text of each voice above it, and players that
+// move a line over them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace choir::report {
 namespace {
 
-/// The page holds the sound itself, four bytes of text for three: 10 minutes of two voices are
-/// 50 MB, which a browser still opens at once.
+/// The page contains the sound, four bytes of text for three: 10 minutes of two voices are 50 MB,
+/// which a browser still opens at once.
 constexpr double kMostSeconds = 600;
 
 constexpr double kWidth = 1160, kLeft = 54, kLane = 76, kTurns = 40, kTime = 22;
@@ -63,7 +63,7 @@ int loudest(const Samples& samples) {
   return most;
 }
 
-/// From the quietest to the loudest sample of each column, as one area around the middle.
+/// The waveform as one area: from the lowest to the highest sample of each column.
 std::string waveform(const Samples& samples, double from, double to, double middle, double height,
                      int colour) {
   std::string above, below;
@@ -80,13 +80,13 @@ std::string waveform(const Samples& samples, double from, double to, double midd
   return fmt::format("<path class=f{} d=\"{}{}Z\"/>", colour, above, below);
 }
 
-/// Where a time is in the picture.
+/// The horizontal position of a time in the picture.
 struct TimeLine {
   double seconds = 0;
   double at(double time) const { return kLeft + (kWidth - kLeft) * time / seconds; }
 };
 
-/// A lane of turns from `top` on, and the waveform below them.
+/// The turns of one voice: a lane at `top` over its waveform.
 std::string turn_marks(const std::vector<VoiceTurn>& turns, double frame, const TimeLine& line,
                        double top, int colour) {
   std::string out;
@@ -139,8 +139,8 @@ std::string players(const RecordedDialogue& dialogue, std::size_t index, const S
   if (static_cast<double>(std::max(user.size(), agent.size())) >
       kMostSeconds * static_cast<double>(dialogue.sample_rate))
     return fmt::format(
-        "<p class=note>More than {:.0f} minutes: the page does not hold the sound. {} and {} "
-        "are the files.</p>",
+        "<p class=note>The dialogue is longer than {:.0f} minutes, so the page does not contain "
+        "the sound. The files are {} and {}.</p>",
         kMostSeconds / 60, escape_html(dialogue.user), escape_html(dialogue.agent));
   const auto player = [&](const char* id, const Samples& samples) {
     return fmt::format(
@@ -149,7 +149,7 @@ std::string players(const RecordedDialogue& dialogue, std::size_t index, const S
         "preload=auto src=\"{2}\"></audio></label> ",
         id, index, sound_of(samples, dialogue.sample_rate));
   };
-  // Both play from one button, and the line follows whichever plays.
+  // One button plays both, and the line follows the one that is playing.
   constexpr const char* kScript = R"js(<script>
 (n=>{const $=id=>document.getElementById(id+n),voices=[$("user"),$("agent")],line=$("timeline"),
 head=$("playhead"),{seconds,left,width}=line.dataset,place=t=>head.setAttribute("transform",
@@ -166,7 +166,7 @@ seek(g?+g.dataset.time:
 Math.max(0,((e.clientX-box.left)/box.width*width-left)/(width-left)*seconds))}
 }))js";
   return "<p style=\"display:flex;flex-wrap:wrap;align-items:center;gap:10px 18px\">" +
-         fmt::format("<button id=both{}>play both, or pause</button> ", index) +
+         fmt::format("<button id=both{}>play or pause both</button> ", index) +
          player("user", user) + player("agent", agent) + "</p>" +
          fmt::format("{}({})</script>", kScript, index);
 }

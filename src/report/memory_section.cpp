@@ -1,4 +1,4 @@
-// Memory of rank 0: what was planned, what it is for, and what was taken.
+// Memory of rank 0: the plan, its entries, and the measured use.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,27 +31,28 @@ Curve mebibytes(Curve curve) {
   return curve;
 }
 
-/// The same amount over the steps of `like`.
+/// A constant over the steps of `like`.
 Curve level(double bytes, const Curve& like) {
   return {.x = {like.x.front(), like.x.back()}, .y = {bytes / kMiB, bytes / kMiB}};
 }
 
-/// What the engine took of its device, by its own count. (Runs of before have no such curve.)
+/// The memory that the engine allocated on its device, by its own count. (Runs of older versions
+/// have no such curve.)
 std::string allocated_chart(const ReportedRun& run, double planned) {
   const Curve& allocated = run.curve("allocated");
   if (allocated.x.empty()) return {};
   const bool cpu = run.start.device.starts_with("cpu");
   const double most = *std::max_element(allocated.y.begin(), allocated.y.end());
-  Chart chart{.title = "Taken by the model and its training",
+  Chart chart{.title = "Allocated by the model and its training",
               .unit = "MiB, rank 0",
               .from_zero = true,
               .shown = Chart::Shown::last};
-  chart.series.push_back({.label = "taken", .colour = 0, .curve = mebibytes(allocated)});
+  chart.series.push_back({.label = "allocated", .colour = 0, .curve = mebibytes(allocated)});
   chart.series.push_back(
       {.label = "planned", .colour = 1, .curve = level(planned, allocated), .dashed = true});
   chart.note = fmt::format(
       "Parameters, gradients, moments, and activations at their peak{}: {:.4g} % of the plan.",
-      cpu ? "" : " on the GPU, without what its libraries keep for themselves",
+      cpu ? "" : " on the GPU, without the memory of its libraries",
       planned > 0 ? 100 * most / planned : 0);
   return to_html(chart);
 }
@@ -71,8 +72,8 @@ std::string resident_chart(const ReportedRun& run) {
                             .curve = level(before, resident),
                             .dashed = true});
   chart.note =
-      "All that the system counts for the process: also libraries, buffers of MPI and the pages of "
-      "data files that were read, which it takes back when others need them.";
+      "All memory that the system counts for the process, including libraries, buffers of MPI and "
+      "the pages of data files that were read, which it reclaims when needed.";
   return to_html(chart);
 }
 
@@ -84,7 +85,7 @@ std::string plan_card(const ReportedRun& run, const Planned& planned, bool named
   double rest = 0;
   for (const PlannedMemory& entry : entries) {
     const std::string name = entry.name + (entry.place == "device" ? "" : " (" + entry.place + ")");
-    if (entry.bytes < 0.002 * planned.all) {  // no bar to see
+    if (entry.bytes < 0.002 * planned.all) {  // the bar would be invisible
       small += (small.empty() ? "" : ", ") + name;
       rest += entry.bytes;
       continue;
@@ -92,7 +93,7 @@ std::string plan_card(const ReportedRun& run, const Planned& planned, bool named
     rows += bar(name, format_bytes(entry.bytes), {{name, 0, entry.bytes}}, entries[0].bytes);
   }
   if (!small.empty())
-    rows += fmt::format("<p class=note>And {} together for {}.</p>", format_bytes(rest),
+    rows += fmt::format("<p class=note>Another {} in total for {}.</p>", format_bytes(rest),
                         escape_html(small));
   return fmt::format(
       "<div class=card style=align-self:start><h3>{}Planned for rank 0: {} on the "

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// The largest number up to which a double holds all whole numbers.
+/// The largest number up to which a double represents all integers.
 constexpr double kMostSteps = 9007199254740992.0;
 
 /// True for a step that a run can have.
@@ -24,7 +24,8 @@ bool is_step(double step) {
   return step >= 0 && step <= kMostSteps && step == std::floor(step);
 }
 
-/// A number, null, true or false at the front of `text`. The library's "inf" and "nan" are no JSON.
+/// Parses a number, null, true or false at the front of `text`. The library's "inf" and "nan" are
+/// not JSON.
 bool take_value(std::string_view& text, double& value) {
   if (take_prefix(text, "null")) return value = kNaN, true;
   if (take_prefix(text, "true")) return value = 1, true;
@@ -37,7 +38,7 @@ bool take_value(std::string_view& text, double& value) {
   return true;
 }
 
-/// Ascending x; of points at one x the last.
+/// Sorts by x; of points at the same x the last one remains.
 void sort_curve(Curve& curve) {
   std::vector<std::size_t> order(curve.x.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -90,8 +91,8 @@ Curve& MetricLines::curve(std::string_view key, std::size_t at) {
   return found->second;
 }
 
-// A flat object of numbers. Written by hand because a document for each line takes ten times as
-// long.
+// Parses a flat object of numbers. Written by hand, because a JSON document per line takes ten
+// times as long.
 bool MetricLines::add_numbers(std::string_view line) {
   fields_.clear();
   double step = kNaN;
@@ -125,7 +126,7 @@ bool MetricLines::add_numbers(std::string_view line) {
 void MetricLines::add(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   if (line.empty()) return;
-  if (cut_) ++broken_;  // it was not the last one
+  if (cut_) ++broken_;  // it was not the last line
   cut_ = false;
   if (line.size() > kLongest) {
     ++broken_;
@@ -148,7 +149,8 @@ bool MetricLines::read(const std::string& path) {
     throw DataError(fmt::format("'{}' {}", path, excess), "is it the metrics.jsonl of a run?");
   std::ifstream file(path, std::ios::binary);
   if (!file) return false;
-  std::string line;  // the part of it that was read, or one byte too many of a longer one
+  // The part that was read so far; one byte more than kLongest if the line is longer.
+  std::string line;
   std::vector<char> buffer(std::size_t{1} << 20);
   while (file) {
     file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));

@@ -1,5 +1,5 @@
-// The style of the page: light and dark as the reader's system is, one column where it is narrow.
-// Colours of data after M. Okabe and K. Ito, who chose them to be told apart with any kind of
+// The style of the page: light or dark like the reader's system, one column on narrow screens.
+// Colours of data after M. Okabe and K. Ito, who chose them to be distinguishable with any kind of
 // colour vision; darker on white, lighter on black.
 #include "choir/report/report_page.hpp"
 

@@ -79,7 +79,7 @@ std::string badge(const ReportedRun& run) {
                      kColour[static_cast<std::size_t>(run.fate)], name_of(run.fate));
 }
 
-/// What is to be known before the numbers are believed.
+/// Warnings to read before the numbers.
 std::string warnings(const ReportedRun& run) {
   std::string out;
   if (!run.state.empty()) out += "<p class=warn>" + escape_html(run.state) + "</p>";
@@ -107,7 +107,7 @@ std::string head_of(const std::vector<ReportedRun>& runs, const std::string& tit
                      escape_html(title), badge(runs[0]), timestamp(), escape_html(where));
 }
 
-/// Links to the sections that are there.
+/// Links to the existing sections.
 std::string contents(const std::string& body) {
   std::string out;
   constexpr std::string_view kBefore = "<h2 id=";
@@ -122,7 +122,7 @@ std::string contents(const std::string& body) {
   return sections < 3 ? "" : "<nav>" + out + "</nav>\n";
 }
 
-/// "digits" twice: the names of their directories, else the paths tell them apart.
+/// Makes names distinct: if "digits" occurs twice, by the directory names, else by the paths.
 std::vector<ReportedRun> with_distinct_names(std::vector<ReportedRun> runs) {
   const auto distinct = [&] {
     std::set<std::string> names;

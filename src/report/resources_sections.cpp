@@ -1,4 +1,4 @@
-// Where a run was: time by phases, ranks on the mesh.
+// Resources of a run: time by phases, ranks on the mesh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ double mean_of(const Curve& curve) {
   return count > 0 ? sum / count : 0;
 }
 
-/// The first line of a run is that of one step, which warms up: where it takes twice as long as the
-/// mean it would squeeze all others.
+/// The first line of a run covers one step, which warms up. If it takes twice as long as the mean,
+/// it is omitted, because it would compress all others.
 Chart phase_chart(const ReportedRun& run) {
   Chart chart{.title = "Phases of a step",
               .unit = "milliseconds, stacked",
@@ -42,7 +42,8 @@ Chart phase_chart(const ReportedRun& run) {
   const Curve& dt = run.curve("dt");
   const bool slow_start = dt.x.size() > 2 && dt.y[0] > 2 * (dt.y[1] + dt.y[2]) / 2;
   if (slow_start)
-    chart.note = fmt::format("Without step {:.0f}, which took {:.4g} ms.", dt.x[0], 1e3 * dt.y[0]);
+    chart.note =
+        fmt::format("Step {:.0f} took {:.4g} ms and is not shown.", dt.x[0], 1e3 * dt.y[0]);
   for (const PhaseColumn& phase : kPhaseColumns) {
     Curve curve = run.curve(phase.key);
     if (slow_start && !curve.x.empty()) {
@@ -57,7 +58,7 @@ Chart phase_chart(const ReportedRun& run) {
 
 constexpr double kCell = 46, kHigh = 26, kGap = 14, kLabels = 52;
 
-/// One stage: rows are data-parallel ranks, columns those of the tensor and context axes.
+/// One stage: rows are data-parallel ranks, columns are ranks of the tensor and context axes.
 std::string stage_cells(const Layout& layout, const RunStart& start, int stage, int rows,
                         int columns, double left) {
   const int tensor = layout.size(Axis::tensor);
@@ -172,7 +173,7 @@ std::string phases_section(const std::vector<ReportedRun>& runs) {
   }
   body += "</tr></table></div></div>";
   if (runs.size() == 1) body += to_html(phase_chart(runs[0]));
-  return section("Where the time goes", "<div class=grid>" + body + "</div>");
+  return section("Time per step", "<div class=grid>" + body + "</div>");
 }
 
 std::string layout_section(const std::vector<ReportedRun>& runs) {

@@ -1,5 +1,6 @@
-// Whether a run whose log has no end still runs. Facts: who holds the lock of its log (RunDirectory
-// keeps it while it trains), on which host it was, when it last wrote, and how often it used to.
+// Judgement of a run whose log has no end. The facts are: the holder of the lock of its log
+// (RunDirectory keeps it while it trains), its host, the time of its last line, and the usual time
+// between lines.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
@@ -26,12 +27,12 @@ Lock lock_of(const std::string& path) {
   const bool free = flock(file, LOCK_SH | LOCK_NB) == 0;
   const Lock lock = free                   ? Lock::free
                     : errno == EWOULDBLOCK ? Lock::held
-                                           : Lock::unknown;  // a file system without locks
+                                           : Lock::unknown;  // the file system has no locks
   close(file);
   return lock;
 }
 
-/// Seconds since the epoch of "2026-11-22 04:20:07", local time; NaN of anything else.
+/// Seconds since the epoch of "2026-11-22 04:20:07", local time; NaN for other texts.
 double seconds_of(const std::string& time) {
   std::tm local{};
   if (strptime(time.c_str(), "%Y-%m-%d %H:%M:%S", &local) == nullptr) return NAN;
@@ -39,13 +40,13 @@ double seconds_of(const std::string& time) {
   return static_cast<double>(std::mktime(&local));
 }
 
-/// Seconds from line to line of the metrics, in the mean; 0 where that is not known.
+/// Mean seconds between lines of the metrics; 0 if unknown.
 double usual_gap(const ReportedRun& run) {
   const std::size_t lines = run.curve("dt").x.size();
   return lines == 0 ? 0 : run.stepping_seconds() / static_cast<double>(lines);
 }
 
-/// The watchdog leaves the last calls of all ranks when it has to end a run.
+/// The watchdog writes the last calls of all ranks when it ends a run.
 std::string flight_of(const std::string& log) {
   const std::filesystem::path folder = std::filesystem::path(log).parent_path() / "flight";
   std::error_code failed;
@@ -59,26 +60,27 @@ std::string flight_of(const std::string& log) {
 void judge_open_end(const std::string& log, const std::string& now, ReportedRun& run) {
   const Lock lock = lock_of(log);
   const double age = seconds_of(now) - seconds_of(run.last_line), gap = usual_gap(run);
-  // Evaluations, samples and saves lie between some lines.
+  // There are evaluations, samples and saves between some lines.
   const double patience = 60 + 10 * gap;
   const std::string host = run.start.ranks.empty() ? "" : run.start.ranks[0].host;
-  const std::string last = fmt::format("its last line is of {}", run.last_line);
+  const std::string last = fmt::format("its last line was written at {}", run.last_line);
   if (lock == Lock::held) {
     run.fate = Fate::running;
-    run.state = fmt::format("A process holds its log; {}", last);
+    run.state = fmt::format("A process has its log open; {}", last);
     run.state +=
-        age > patience ? fmt::format(", {} ago: does it hang?", format_duration(age)) : ".";
+        age > patience ? fmt::format(", {} ago: it may be hanging.", format_duration(age)) : ".";
   } else if (lock == Lock::free && host == host_name()) {
     run.fate = Fate::silent;
-    run.state = fmt::format("No end in its log, and no process holds it: killed or crashed; {}.{}",
-                            last, flight_of(log));
+    run.state =
+        fmt::format("The log has no end and no process has it open: killed or crashed; {}.{}", last,
+                    flight_of(log));
   } else if (age <= patience) {
     run.fate = Fate::running;
-    run.state = fmt::format("Seen from here it probably runs{}: no end in its log, and {}.",
+    run.state = fmt::format("It is probably running{}: the log has no end, and {}.",
                             host.empty() ? "" : " on " + host, last);
   } else {
     run.fate = Fate::silent;
-    run.state = fmt::format("No end in its log, which is silent since {}: killed or crashed.{}",
+    run.state = fmt::format("The log has no end and no lines since {}: killed or crashed.{}",
                             run.last_line, flight_of(log));
   }
 }

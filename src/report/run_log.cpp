@@ -1,4 +1,4 @@
-// What the log of a run tells about its fate.
+// Reader of the log of a run: events, summary and fate.
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kStamp = 26;  // "[2026-11-22 04:20:07.850][" and then a letter and "] "
 
-/// The number behind the last `before` in `text`; -1 without one.
+/// The number after the last `before` in `text`; -1 if there is none.
 std::int64_t number_behind(std::string_view text, std::string_view before) {
   const std::size_t at = text.rfind(before);
   if (at == std::string_view::npos || at + before.size() >= text.size()) return -1;
@@ -46,7 +46,7 @@ class LogReader {
       run_.fate = Fate::failed;
       run_.state = failure_ + ". The same command continues it from its last checkpoint.";
     } else if (!started_) {
-      run_.state = "Its log ends before its first step.";
+      run_.state = "The log ends before the first step.";
     } else if (run_.summary.empty()) {
       run_.fate = Fate::silent;
     } else {
@@ -96,7 +96,7 @@ class LogReader {
   void summary() {
     in_summary_ = true;
     run_.summary.clear();
-    run_.events.push_back({EventKind::end, time_, step_, stopped_ ? "left off" : "the end"});
+    run_.events.push_back({EventKind::end, time_, step_, stopped_ ? "stopped" : "end"});
   }
 
   ReportedRun& run_;
@@ -115,8 +115,8 @@ const char* name_of(EventKind kind) {
 }
 
 const char* name_of(Fate fate) {
-  constexpr const char* kNames[] = {"fate not known", "finished", "stopped",
-                                    "failed",         "running",  "no end in its log"};
+  constexpr const char* kNames[] = {"state unknown", "finished", "stopped",
+                                    "failed",        "running",  "no end in its log"};
   return kNames[static_cast<int>(fate)];
 }
 

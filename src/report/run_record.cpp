@@ -20,14 +20,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// At most `most_mib` MiB of a file.
+/// Reads at most `most_mib` MiB of a file.
 CappedText record_text(const fs::path& path, std::size_t most_mib) {
   require_regular(path);
   std::ifstream file(path, std::ios::binary);
   return read_capped(file, most_mib);
 }
 
-/// A number of an object, which fits into an int. Throws nlohmann's exception for another type.
+/// A number of an object, clamped to the range of int. Throws nlohmann's exception for another
+/// type.
 int small_integer(const json& object, const char* key, int absent) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
   const auto whole = clamped_integer(object.value(key, static_cast<double>(absent)));
@@ -70,12 +71,12 @@ RunStart start_of(const json& record) {
   return start;
 }
 
-/// Empty for a start whose ranks fill a layout; else what is wrong with it.
+/// Returns the fault of a start record; empty if its ranks fill a layout.
 std::string fault_of(const RunStart& start) {
   const auto ranks = static_cast<int>(start.ranks.size());
   try {
     if (Layout(start.tp, start.cp, start.dp, start.pp, start.order).ranks() != ranks)
-      return fmt::format("it names {} ranks, and its layout has another number", ranks);
+      return fmt::format("it lists {} ranks, but its layout has another number", ranks);
   } catch (const Error& error) {
     return error.what();
   }
@@ -90,7 +91,7 @@ void read_metrics(const std::string& path, ReportedRun& run) {
   std::error_code absent;
   if (const auto bytes = fs::file_size(path, absent); !absent && bytes > kMostGib << 30) {
     run.notes.push_back(
-        fmt::format("metrics.jsonl has more than {} GiB and is not read", kMostGib));
+        fmt::format("metrics.jsonl has more than {} GiB and was not read", kMostGib));
     return;
   }
   MetricLines lines;
@@ -100,16 +101,15 @@ void read_metrics(const std::string& path, ReportedRun& run) {
   }
   run.curves = lines.take_curves();
   if (lines.lines() == 0)
-    run.notes.emplace_back(
-        "metrics.jsonl has no line of a step: the run ended before its first one");
+    run.notes.emplace_back("metrics.jsonl has no step: the run ended before its first step");
   if (lines.cut())
-    run.notes.push_back(fmt::format("the last line of metrics.jsonl is cut off: used up to step {}",
+    run.notes.push_back(fmt::format("the last line of metrics.jsonl is cut off; used up to step {}",
                                     clamped_integer(run.last_step())));
   if (lines.broken() > 0)
     run.notes.push_back(
-        fmt::format("{} lines of metrics.jsonl are damaged and left out", lines.broken()));
+        fmt::format("{} lines of metrics.jsonl are damaged and were skipped", lines.broken()));
   if (lines.repeated())
-    run.notes.emplace_back("some steps are in metrics.jsonl twice: the later lines count");
+    run.notes.emplace_back("some steps occur twice in metrics.jsonl; the later lines were used");
   for (const std::string& line : lines.records()) {
     const json record = document_of(line);
     if (record["event"] != "start") continue;
@@ -118,18 +118,18 @@ void read_metrics(const std::string& path, ReportedRun& run) {
       run.starts.back() = {clamped_integer(record.value("step", 0.0)), record.value("time", "")};
       run.start = start_of(record);
     } catch (const json::exception&) {
-      run.notes.emplace_back("a start record of metrics.jsonl is damaged and left out");
+      run.notes.emplace_back("a start record of metrics.jsonl is damaged and was skipped");
       continue;
     }
     const std::string fault = fault_of(run.start);
     run.start.known = fault.empty();
     if (!fault.empty())
       run.notes.push_back(
-          fmt::format("a start record of metrics.jsonl is damaged and left out: {}", fault));
+          fmt::format("a start record of metrics.jsonl is damaged and was skipped: {}", fault));
   }
   if (!run.start.known)
     run.notes.emplace_back(
-        "metrics.jsonl has no start record: layout, memory plan and provenance are not known");
+        "metrics.jsonl has no start record: layout, memory plan and provenance are unknown");
 }
 
 }  // namespace
@@ -152,7 +152,7 @@ double ReportedRun::last_step() const {
   return loss.x.empty() ? 0 : loss.x.back();
 }
 
-// dt is the mean since the line before.
+// dt is the mean since the previous line.
 double ReportedRun::stepping_seconds() const {
   const Curve& dt = curve("dt");
   double seconds = 0, before = 0;
@@ -172,7 +172,7 @@ void read_deck(const std::string& path, ReportedRun& run) {
   const CappedText read = record_text(path, kMostMib);
   const json deck = document_of(read.text);
   if (!read.fault.empty() || !deck.is_object()) {
-    run.notes.push_back(read.fault.empty() ? "deck.json is no JSON object: damaged"
+    run.notes.push_back(read.fault.empty() ? "deck.json is damaged: not a JSON object"
                                            : fmt::format("deck.json {}", read.fault));
     return;
   }
@@ -206,7 +206,7 @@ void read_samples(const std::string& folder, ReportedRun& run) {
     const auto& [step, path] = files[shown == 1 ? 0 : i * (files.size() - 1) / (shown - 1)];
     std::string text = record_text(path, 1).text;
     if (text.size() > kLength) {
-      std::size_t end = kLength;  // not inside a character of several bytes
+      std::size_t end = kLength;  // not inside a multi-byte character
       while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
       text = text.substr(0, end) + " ...";
     }
@@ -221,12 +221,13 @@ ReportedRun read_run(const std::string& path) {
   const fs::path folder(run.path);
   if (!fs::is_directory(folder))
     throw DataError(fmt::format("no such directory: {}", path),
-                    "name run directories (run.dir of a deck), or CSV files of choir bench");
+                    "give run directories (run.dir of a deck) or CSV files of choir bench");
   const auto has = [&](const char* name) { return fs::exists(folder / name); };
   if (!has("metrics.jsonl") && !has("deck.json") && !has("log.txt"))
     throw DataError(
-        fmt::format("'{}' is no run directory: it has no metrics.jsonl, deck.json, log.txt", path),
-        "name the run.dir of a training run");
+        fmt::format("'{}' is not a run directory: it has no metrics.jsonl, deck.json or log.txt",
+                    path),
+        "give the run.dir of a training run");
   read_metrics((folder / "metrics.jsonl").string(), run);
   read_deck((folder / "deck.json").string(), run);
   const std::string log = (folder / "log.txt").string();

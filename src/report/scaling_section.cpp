@@ -23,8 +23,8 @@ std::string short_text(const ScalingRow& row, const char* column) {
   return text;
 }
 
-/// The columns that tell series of measurements apart: what all rows share belongs into a title,
-/// the rest into the names of the lines.
+/// The columns that distinguish series of measurements: values that all rows share go into a title,
+/// the others into the names of the lines.
 struct Naming {
   std::string shared;
   std::vector<const char*> varying;
@@ -71,7 +71,8 @@ std::string row_name(const ScalingRow& row, const Naming& naming) {
 constexpr std::array<std::pair<const char*, int>, 6> kParts{
     {{"data", 4}, {"forward", 0}, {"backward", 5}, {"comm", 1}, {"optimizer", 2}, {"other", 7}}};
 
-/// Shares, because steps of one sweep can differ by powers of ten; the times stand beside them.
+/// Bars of shares, because step times of one sweep can differ by powers of ten; the times are
+/// printed beside them.
 std::string step_bars(const ScalingRows& rows, const Naming& naming) {
   std::string bars, keys;
   bool crowded = false;
@@ -111,7 +112,7 @@ std::string all_rows(const ScalingTable& table) {
   return out + "</table></div></details>";
 }
 
-/// Rate, efficiency and communication over ranks (of batch sweeps over batches).
+/// Charts of rate, efficiency and communication over ranks (in batch sweeps over batches).
 struct SweepCharts {
   Chart rate, efficiency, exposed;
   std::set<double> at;
@@ -131,10 +132,10 @@ struct SweepCharts {
                .x_label = label,
                .from_zero = true};
   }
-  /// `base`: rate of one rank.
+  /// `base`: the rate of one rank.
   void add(const std::string& name, const ScalingRows& rows, double base) {
     ChartSeries line{.label = name, .curve = {}, .dots = true};
-    take_turn(line, lines++, kColours - 1);  // the last colour is that of the ideal
+    take_turn(line, lines++, kColours - 1);  // the last colour is for the ideal
     ChartSeries share = line, comm = line;
     for (const auto& [place, row] : best_by(rows, x)) {
       at.insert(place);
@@ -151,7 +152,7 @@ struct SweepCharts {
     efficiency.series.push_back(std::move(share));
     if (!comm.curve.x.empty()) exposed.series.push_back(std::move(comm));
   }
-  /// As many times `base` as there are ranks: bent on a logarithmic axis.
+  /// `base` times the number of ranks: a curve on a logarithmic axis.
   void add_ideal(const std::string& name, int of, double base) {
     ChartSeries ideal{.label = name, .colour = of, .curve = {}, .dashed = true};
     for (const double ranks : at) {
@@ -160,7 +161,7 @@ struct SweepCharts {
     }
     rate.series.push_back(std::move(ideal));
   }
-  /// `base` > 0: one ideal for all lines.
+  /// `base` > 0: one ideal line for all series.
   std::string html(double base) {
     if (at.size() < 2) return {};
     if (x == "ranks" && base > 0) add_ideal("ideal", kColours - 1, base);
@@ -176,7 +177,7 @@ struct SweepCharts {
   }
 };
 
-/// The best rate for each rank on the fewest ranks.
+/// The best rate per rank on the fewest ranks.
 double rate_of_one(const ScalingRows& rows) {
   double fewest = INFINITY, rate = 0;
   for (const ScalingRow* row : rows) fewest = std::min(fewest, row->ranks);
@@ -190,7 +191,7 @@ std::string one_sweep(const std::string& sweep, const ScalingRows& rows, const s
   std::map<std::string, ScalingRows> lines;
   for (const ScalingRow* row : rows) lines[naming.line(*row)].push_back(row);
   SweepCharts charts(sweep, unit);
-  const bool alike = naming.varying.empty();  // else each line has an ideal of its own
+  const bool alike = naming.varying.empty();  // else each line has its own ideal
   const double base = rate_of_one(rows);
   for (const auto& [name, of] : lines) charts.add(name, of, alike ? base : rate_of_one(of));
   if (!alike && charts.x == "ranks") {
@@ -207,13 +208,13 @@ std::string one_sweep(const std::string& sweep, const ScalingRows& rows, const s
          "</div>";
 }
 
-/// The processors and GPUs of the rows, in words; "" where the table does not say.
+/// The processors and GPUs of the rows as text; "" if the table does not have them.
 std::string measured_on(const ScalingTable& table) {
   std::set<std::string> all;
   for (const ScalingRow& row : table.rows) {
     std::string here;
     for (const char* column : {"cpus", "cpu_clocks", "gpus"}) {
-      std::string text = row.text(column);  // of the first and the last a JSON list
+      std::string text = row.text(column);  // the first and the last are JSON lists
       std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == '"'; });
       if (!text.empty()) here += (here.empty() ? "" : ", ") + text;
     }
@@ -232,12 +233,12 @@ std::string scaling_section(const ScalingTable& table) {
     if (row.valid) sweeps[row.text("sweep")].push_back(&row);
   std::string body = measured_on(table);
   if (table.invalid > 0)
-    body += fmt::format("<p class=warn>{} of {} rows are not VALID and are not drawn.</p>",
+    body += fmt::format("<p class=warn>{} of {} rows are not VALID and not shown.</p>",
                         table.invalid, table.rows.size());
   if (table.damaged > 0)
-    body += fmt::format("<p class=warn>{} {} (cut off?) and left out.</p>",
+    body += fmt::format("<p class=warn>{} {} (cut off?); not shown.</p>",
                         counted(table.damaged, "line"),
-                        table.damaged == 1 ? "is no row" : "are no rows");
+                        table.damaged == 1 ? "is not a row" : "are not rows");
   for (const auto& [name, rows] : sweeps) body += one_sweep(name, rows, table.unit);
   return section("Benchmark " + table.path, body + all_rows(table));
 }

@@ -50,8 +50,7 @@ bool has(const std::vector<std::string>& cells, const std::string& cell) {
   return std::find(cells.begin(), cells.end(), cell) != cells.end();
 }
 
-/// Each of several tables in one file has a header, which an older program wrote with fewer
-/// columns.
+/// True for a header. A file may have several tables; headers of older programs have fewer columns.
 bool is_header(const std::vector<std::string>& cells) {
   return std::all_of(kNeeded.begin(), kNeeded.end(),
                      [&](const char* needed) { return has(cells, needed); });
@@ -63,7 +62,7 @@ ScalingTable parse_scaling(const std::string& text, const std::string& path) {
   ScalingTable table;
   table.path = path;
   std::istringstream lines(text);
-  std::vector<std::string> columns;  // of the header above
+  std::vector<std::string> columns;  // of the last header
   bool speech = false;
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.starts_with('#')) continue;
@@ -72,7 +71,7 @@ ScalingTable parse_scaling(const std::string& text, const std::string& path) {
       for (const char* needed : kNeeded)
         if (!has(cells, needed))
           throw DataError(fmt::format("{} has no column '{}' in its first line", path, needed),
-                          "name files of `choir bench step --csv` or of bench/scaling.sh");
+                          "give files of `choir bench step --csv` or bench/scaling.sh");
     if (is_header(cells)) {
       columns = std::move(cells);
       for (const std::string& column : columns)
@@ -93,13 +92,13 @@ ScalingTable parse_scaling(const std::string& text, const std::string& path) {
     table.rows.push_back(std::move(row));
   }
   if (table.columns.empty())
-    throw DataError(path + " is empty", "an interrupted sweep: run it again");
+    throw DataError(path + " is empty", "the sweep may have been interrupted: run it again");
   if (table.invalid == table.rows.size())
-    throw DataError(fmt::format("{}: none of its {} rows is VALID: there is nothing to draw", path,
-                                table.rows.size()),
-                    "the output of the benchmark says why a row is INVALID; run the sweep again");
+    throw DataError(
+        fmt::format("{}: none of its {} rows is VALID", path, table.rows.size()),
+        "the output of the benchmark explains why a row is INVALID; run the sweep again");
   for (ScalingRow& row : table.rows) row.rate = row.number(speech ? "real_time" : "tok_s");
-  table.unit = speech ? "seconds of audio a second" : "tokens a second";
+  table.unit = speech ? "seconds of audio per second" : "tokens per second";
   return table;
 }
 
@@ -107,7 +106,7 @@ ScalingTable read_scaling(const std::string& path) {
   constexpr std::size_t kMostMiB = 256;
   const auto [text, fault] = read_capped_file(path, kMostMiB, Pipes::read);
   if (!fault.empty())
-    throw DataError(fmt::format("'{}' {}", path, fault), "is it there, and readable?");
+    throw DataError(fmt::format("'{}' {}", path, fault), "check the path and its permissions");
   return parse_scaling(text, path);
 }
 

@@ -10,12 +10,12 @@
 namespace choir::report {
 namespace {
 
-// Units of the picture; the page scales it to its column.
+// Sizes in units of the picture, which the page scales to its column.
 constexpr double kWidth = 480, kHeight = 250, kLeft = 60, kRight = 20, kTop = 12, kBottom = 42;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 static_assert(kPlotWidth == kColumns);
 
-/// Where numbers lie on the picture.
+/// The mapping of values to positions in the picture.
 class Plane {
  public:
   explicit Plane(const Chart& chart) : log_(chart.logarithmic) {
@@ -89,7 +89,7 @@ std::string x_axis(const Chart& chart, const Plane& plane) {
       fmt::format("<path class=a d=\"M{} {}H{}\"/>", kLeft, kHeight - kBottom, kWidth - kRight);
   std::vector<double> ticks =
       chart.x_ticks.empty() ? round_ticks(plane.left(), plane.right(), 5) : chart.x_ticks;
-  // Steps and ranks are whole numbers.
+  // Steps and ranks are integers.
   std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
   const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : 1;
   for (const double tick : ticks)
@@ -99,7 +99,7 @@ std::string x_axis(const Chart& chart, const Plane& plane) {
                            escape_html(chart.x_label));
 }
 
-/// A dot, square, triangle or diamond by the round.
+/// A dot, square, triangle or diamond, depending on the round.
 std::string mark(const ChartSeries& series, double x, double y) {
   if (series.round == 0)
     return fmt::format("<circle class=f{} cx={:.1f} cy={:.1f} r=3 />", series.colour, x, y);
@@ -109,7 +109,7 @@ std::string mark(const ChartSeries& series, double x, double y) {
   return fmt::format("<path class=f{} d=\"M{:.1f} {:.1f}{}\"/>", series.colour, x, y, shape);
 }
 
-/// Classes of the path of a series.
+/// The classes of the path of a series.
 std::string line_class(const ChartSeries& series) {
   std::string text = fmt::format("l s{}", series.colour);
   if (series.dashed) return text + " d";
@@ -145,7 +145,7 @@ std::string line(const ChartSeries& series, const Plane& plane) {
   return out + points;
 }
 
-/// The series of a stack as sums from below: areas between neighbours.
+/// The series of a stack as areas between neighbouring sums.
 std::string areas(const Chart& chart, const Plane& plane) {
   std::string out;
   for (std::size_t s = chart.series.size(); s-- > 0;) {
@@ -160,7 +160,7 @@ std::string areas(const Chart& chart, const Plane& plane) {
   return out;
 }
 
-/// Each series with those before it added; where one has no value it counts 0.
+/// Adds to each series the ones before it; missing values count as 0.
 Chart summed(Chart chart) {
   for (std::size_t s = 1; s < chart.series.size(); ++s) {
     Curve& curve = chart.series[s].curve;
@@ -210,7 +210,7 @@ void take_turn(ChartSeries& series, std::size_t index, int colours) {
 
 namespace {
 
-/// As legend_key(); from the second round on with a piece of the line and its mark.
+/// Like legend_key(); from the second round on with a piece of the line and its mark.
 std::string series_key(const ChartSeries& series) {
   if (series.round == 0 || series.dashed)
     return legend_key(series.colour, series.label, series.dashed);

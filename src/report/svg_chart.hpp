@@ -12,21 +12,21 @@ std::string escape_html(std::string_view text);
 
 /// At most about n round numbers inside [low, high].
 std::vector<double> round_ticks(double low, double high, int n);
-/// "0.05", "1,500", "20k", "1.5M": with the digits that steps of `step` need.
+/// Formats a tick: "0.05", "1,500", "20k", "1.5M", with the digits needed for steps of `step`.
 std::string tick_text(double value, double step);
 
-/// A value as one reads it: "0.1769", "24,322", "1.2e-05".
+/// Formats a value for reading: "0.1769", "24,322", "1.2e-05".
 std::string number_text(double value);
 
-/// What one column of pixels shows of a curve: of its finite values.
+/// One column of pixels of a curve: mean and extremes of its finite values.
 struct CurveColumn {
   double x = 0, mean = 0, low = 0, high = 0;
 };
-/// A curve with ascending x as at most `columns` columns; those without a finite value are left
-/// out.
+/// Reduces a curve with ascending x to at most `columns` columns; columns without a finite value
+/// are omitted.
 std::vector<CurveColumn> decimate(const Curve& curve, double from, double to, int columns);
 
-/// Means over each point with its neighbours, ever fewer of them towards both ends.
+/// Means over each point and its neighbours, with fewer neighbours towards both ends.
 std::vector<CurveColumn> running_mean(const std::vector<CurveColumn>& columns);
 
 struct ChartSeries {
@@ -35,23 +35,24 @@ struct ChartSeries {
   Curve curve;
   bool dots = false;    ///< a point at each value
   bool dashed = false;  ///< a limit or an ideal, not a measurement
-  /// 0 solid with round dots; 1, 2, 3: other dashes and marks, where the colours come again.
+  /// 0: solid with round dots; 1, 2, 3: other dashes and marks, when the colours repeat.
   int round = 0;
-  bool noisy = false;  ///< from kSmoothed values on pale, with its running mean in front
+  bool noisy = false;  ///< from kSmoothed values on: pale, with its running mean in front
 };
 
 inline constexpr int kRounds = 4;
-/// Colour and round of the index-th of several lines, where `colours` are taken in turn. From
+/// Sets colour and round of the index-th of several lines, which use `colours` in turn. From
 /// colours * kRounds on they repeat.
 void take_turn(ChartSeries& series, std::size_t index, int colours);
 
-/// Fewer values than that are seen as they are; more than a picture has columns are means already.
+/// Curves with fewer than kSmoothed values are shown as they are. A picture has kColumns columns;
+/// curves with more values are already means.
 inline constexpr std::size_t kSmoothed = 60, kColumns = 400;
 
 /// A vertical line at x.
 struct ChartMark {
   double x = 0;
-  std::string text;  ///< shown when pointed at
+  std::string text;  ///< tooltip
 };
 
 struct Chart {
@@ -60,19 +61,19 @@ struct Chart {
   std::vector<ChartMark> marks;
   bool from_zero = false;  ///< the y axis begins at 0
   bool logarithmic = false;
-  bool stacked = false;           ///< areas on each other; the series have the same x
-  std::vector<double> x_ticks{};  ///< instead of round ones
-  std::string note{};             ///< below
-  enum class Shown { none, last, median } shown = Shown::none;  ///< value beside each name
+  bool stacked = false;           ///< stacked areas; the series have the same x
+  std::vector<double> x_ticks{};  ///< in place of round ones
+  std::string note{};             ///< text below the chart
+  enum class Shown { none, last, median } shown = Shown::none;  ///< value shown beside each name
 };
 
-/// <figure> with title, legend and picture; "" where no series has a finite value.
+/// Returns a <figure> with title, legend and picture; "" if no series has a finite value.
 std::string to_html(const Chart& chart);
 
 /// A swatch and its name.
 std::string legend_key(int colour, const std::string& label, bool dashed = false);
 
-/// A horizontal bar in parts: {label, colour, value}. `full`: the value of the whole width.
+/// A part of a horizontal bar.
 struct BarPart {
   std::string label;
   int colour = 0;

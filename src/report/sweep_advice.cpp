@@ -1,4 +1,4 @@
-// What a sweep says about the batch. Pure but for target_of_run().
+// Advice about the batch from a sweep. Pure, except for target_of_run().
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace {
 
 using nlohmann::json;
 
-/// The share of the best throughput from which on more samples a step stop paying.
+/// The share of the best throughput above which more samples per step do not pay.
 constexpr double kKnee = 0.9;
-/// The efficiency below which further ranks cost more than they bring.
+/// The efficiency below which more ranks cost more than they gain.
 constexpr double kPays = 0.7;
 
 std::vector<const SweepRow*> valid_rows(const Sweep& sweep, const char* kind) {
@@ -34,7 +34,7 @@ std::vector<const SweepRow*> valid_rows(const Sweep& sweep, const char* kind) {
 
 using Series = std::vector<const SweepRow*>;
 
-/// The batch sweep as one series for each number of ranks and layout, by batch.
+/// The batch sweep as one series, ordered by batch, for each number of ranks and layout.
 std::vector<Series> batch_series(const Sweep& sweep) {
   std::map<std::pair<std::int64_t, std::string>, Series> series;
   for (const SweepRow* row : valid_rows(sweep, "batch"))
@@ -58,15 +58,15 @@ std::string ranks_text(std::int64_t ranks) {
 }
 
 std::string knee(const Series& series) {
-  if (series.size() == 1) return "One batch names no knee: sweep several (--micro).\n";
+  if (series.size() == 1) return "A knee needs several batches (--micro).\n";
   const SweepRow& best = fastest_of(series);
   std::size_t k = 0;
   while (k + 1 < series.size() && series[k]->rate() < kKnee * best.rate()) ++k;
   const SweepRow& at = *series[k];
   if (k + 1 == series.size())
     return fmt::format(
-        "There is no knee up to a batch of {}: throughput still rose by {:.0f} % to {:.0f} {}, so "
-        "sweep larger batches.\n",
+        "No knee up to a batch of {}: throughput still rose by {:.0f} % to {:.0f} {}; sweep larger "
+        "batches.\n",
         at.point.global, k > 0 ? 100 * (at.rate() / series[k - 1]->rate() - 1) : 0.0, at.rate(),
         unit(at));
   return fmt::format(
@@ -94,7 +94,7 @@ std::string ranks_that_pay(const Sweep& sweep, const char* kind) {
   return fmt::format("{} scaling pays up to {} ({}): efficiency {:.0f} %, {:.0f} {}{}.\n", kind,
                      ranks_text(most->point.ranks), most->point.layout, 100 * *most->efficiency,
                      most->rate(), unit(*most),
-                     oversubscribed ? "; oversubscribed rows say nothing about it" : "");
+                     oversubscribed ? "; oversubscribed rows are ignored" : "");
 }
 
 std::string bubbles(const Sweep& sweep) {
@@ -111,19 +111,20 @@ std::string bubbles(const Sweep& sweep) {
   return text;
 }
 
-/// Steps of batch b that learn as much as one of the batch at which `noise` is.
+/// The number of steps of `batch` that learn as much as one step of an infinite batch, at a noise
+/// scale of `noise`.
 double steps_of(double batch, double noise) {
   return 1 + noise / batch;
 }
 
-/// Steps of the row's batch to the target.
+/// The number of steps of the row's batch to the target.
 double steps_to(const Target& target, const SweepRow& row, double noise) {
   return static_cast<double>(target.steps) *
          steps_of(static_cast<double>(row.point.global), noise) /
          steps_of(static_cast<double>(target.batch), noise);
 }
 
-/// `first`: the batch to which the learning rates refer.
+/// `first`: the reference batch of the learning rates.
 std::string batch_table(const Series& series, std::int64_t first, double noise,
                         const std::optional<Target>& target) {
   std::string text = fmt::format("  {:>7} {:>10} {:>11} {:>9} {:>9}", "batch", "step ms",
@@ -137,7 +138,7 @@ std::string batch_table(const Series& series, std::int64_t first, double noise,
     const double times = batch / static_cast<double>(first);
     text += fmt::format("  {:>7} {:>10.3f} {:>11.0f} {:>8.3f}x {:>8.3f}x", row->point.global,
                         1e3 * row->median, row->rate(), std::sqrt(times), times);
-    // The share of what one sample teaches in a small batch; 50 % at the noise scale.
+    // The effect of a sample relative to a small batch; 50 % at the noise scale.
     if (noise > 0) text += fmt::format(" {:>10.0f} %", 100 / (1 + batch / noise));
     if (noise > 0 && target) {
       const double steps = steps_to(*target, *row, noise);
@@ -149,8 +150,8 @@ std::string batch_table(const Series& series, std::int64_t first, double noise,
   return text;
 }
 
-/// Which of several series to take: the fastest row, and the one whose work costs least. Rows with
-/// more threads than cores count only where there are no others.
+/// Names the best of several series: the fastest row, and the row that costs least. Rows with more
+/// threads than cores count only if there are no others.
 std::string choice(const std::vector<Series>& all, double noise,
                    const std::optional<Target>& target) {
   Series rows, crowded;
@@ -168,7 +169,7 @@ std::string choice(const std::vector<Series>& all, double noise,
   };
   const SweepRow& fast = fastest_of(rows);
   const SweepRow& cheap = *least([](const SweepRow& row) { return row.cost(); });
-  std::string text = fmt::format("Of these {} series the fastest is {} ({:.0f} {})", all.size(),
+  std::string text = fmt::format("The fastest of these {} series is {} ({:.0f} {})", all.size(),
                                  named(fast), fast.rate(), unit(fast));
   text += &fast == &cheap ? ", and no other row costs less"
                           : fmt::format("; {} costs {:.0f} % of that for the same work",
@@ -178,10 +179,10 @@ std::string choice(const std::vector<Series>& all, double noise,
       return steps_to(*target, row, noise) * row.median;
     };
     const SweepRow& soon = *least(seconds);
-    text += fmt::format("; {} is first at the target, in {:.1f} s", named(soon), seconds(soon));
+    text += fmt::format("; {} reaches the target first, in {:.1f} s", named(soon), seconds(soon));
   }
   const bool left_out = !crowded.empty() && rows != crowded;
-  return text + (left_out ? ". Oversubscribed rows do not count.\n" : ".\n");
+  return text + (left_out ? ". Oversubscribed rows are ignored.\n" : ".\n");
 }
 
 /// Tables and knees of all series of the batch sweep.
@@ -200,16 +201,15 @@ std::string batches(const Sweep& sweep, double noise, const std::optional<Target
                         series[0]->point.layout);
     if (&series == &all[0])
       text += fmt::format(
-          " lr: how many times the learning rate tuned for a batch of {}; with Adam and its kin "
-          "try the square root first, with SGD the linear rule.",
+          " lr: factor for the learning rate tuned at a batch of {}; try the square root first "
+          "with Adam and similar rules, the linear rule with SGD.",
           first);
     text += "\n" + batch_table(series, first, noise, target) + knee(series);
   }
   if (all.size() > 1) text += choice(all, noise, target);
   if (noise > 0 && noise < static_cast<double>(largest))
     text += fmt::format(
-        "Beyond {:.3g} sequences, the noise scale at that moment, larger batches "
-        "mostly repeat what the smaller ones teach.\n",
+        "Beyond {:.3g} sequences, the noise scale at that time, larger batches gain little.\n",
         noise);
   return text;
 }
@@ -226,7 +226,7 @@ Target target_of_run(const std::string& run_directory, double loss) {
     throw DataError(fmt::format("'{}/metrics.jsonl' {}", run_directory, excess));
   if (!metrics || !deck.fault.empty())
     throw DataError(fmt::format("'{}' has no metrics.jsonl or no deck.json", run_directory),
-                    "name the directory of a training run");
+                    "give the directory of a training run");
   Target target{.loss = loss};
   double best = std::numeric_limits<double>::infinity();
   try {
@@ -258,17 +258,16 @@ std::string advice(const Sweep& sweep, const std::optional<Target>& target) {
     text +=
         noise > 0
             ? fmt::format(
-                  "The gradient noise scale after {} steps is {:.3g} +- {:.1g} sequences: at that "
-                  "batch half of what each further sequence could teach is lost. It grows as the "
-                  "loss falls.\n",
+                  "The gradient noise scale after {} steps is {:.3g} +- {:.1g} sequences: at this "
+                  "batch each further sequence has half its effect. It grows as the loss falls.\n",
                   n.at("after_steps").get<int>(), noise, n.at("error").get<double>())
-            : "The gradient noise scale is lost in the noise; measure more pairs (--noise).\n";
+            : "The gradient noise scale could not be measured; use more pairs (--noise).\n";
   }
   const auto noisy = std::count_if(sweep.rows.begin(), sweep.rows.end(),
                                    [](const SweepRow& row) { return row.valid() && !row.quiet(); });
   if (noisy > 0)
     text += fmt::format(
-        "{} of {} rows are NOISY and give no advice: measure them again on quiet cores, or longer "
+        "{} of {} rows are NOISY and ignored: measure them again on idle cores, or longer "
         "(--seconds, --repeats).\n",
         noisy, sweep.rows.size());
   text += bubbles(sweep);

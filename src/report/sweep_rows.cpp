@@ -1,4 +1,4 @@
-// A sweep is read from its folder, and its runs become rows.
+// Reading of a sweep from its folder, and conversion of its runs to rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Linear between neighbours. `part` 0 to 1.
+/// The quantile at `part`, 0 to 1, linear between neighbours.
 double interpolated_quantile(std::vector<double> values, double part) {
   if (values.empty()) return std::nan("");
   std::sort(values.begin(), values.end());
@@ -112,12 +112,12 @@ class RowCollection {
 
   static std::string noise_of(const SweepRow& row, const std::vector<double>& medians,
                               std::size_t steps) {
-    // In a normal distribution p10 and p90 are 2.563 deviations apart, and the median of n has
-    // 1.2533 / sqrt(n) of one. Steps of speech differ by what they read.
+    // In a normal distribution p10 and p90 are 2.563 deviations apart, and the median of n has a
+    // deviation of 1.2533 / sqrt(n) of one. Steps with speech differ by their data.
     const double deviation = row.measures_audio() ? 0 : (row.p90 - row.p10) / 2.563;
     const double of_steps = 1.2533 * deviation / std::sqrt(static_cast<double>(steps)) / row.median;
     if (of_steps > kQuiet)
-      return fmt::format("by its steps the median is known to {:.0f} %", 100 * of_steps);
+      return fmt::format("its steps give the median only to {:.0f} %", 100 * of_steps);
     const auto [low, high] = std::minmax_element(medians.begin(), medians.end());
     const double of_repeats = (*high - *low) / 2 / row.median;
     if (of_repeats > kQuiet) return fmt::format("repeats differ by +-{:.0f} %", 100 * of_repeats);
@@ -133,7 +133,7 @@ class RowCollection {
     return median_of(values);
   }
 
-  /// Adds what speaks against a repeat, each reason once.
+  /// Adds the objections against a repeat, each reason once.
   void judge(SweepRow& row, const json& run) const {
     std::vector<std::string> found = run.at("complaints");
     const std::int64_t global = run.at("global_batch");
@@ -143,8 +143,8 @@ class RowCollection {
       found.push_back(fmt::format("no reference run of the global batch {}", global));
     } else if (moved == moved_.end()) {
       found.push_back(
-          fmt::format("no reference with moved weights of the global batch {}: how "
-                      "much rounding may change is not known",
+          fmt::format("no reference with moved weights of the global batch {}: the effect of "
+                      "rounding is unknown",
                       global));
     } else {
       row.departure = worst_of(row.departure, departure_of(run, reference->second));
@@ -176,13 +176,13 @@ class RowCollection {
       return;
     }
     const double n = static_cast<double>(row.point.ranks) / static_cast<double>(base->point.ranks);
-    row.speedup = row.rate() / base->rate();  // at one global batch t(N0) / t(N)
+    row.speedup = row.rate() / base->rate();  // at one global batch: t(N0) / t(N)
     row.efficiency = *row.speedup / n;
     if (n > 1) row.serial_fraction = (1 / *row.speedup - 1 / n) / (1 - 1 / n);
   }
 
   std::map<std::int64_t, json> references_;
-  std::map<std::int64_t, std::vector<json>> moved_;  // references with other last places
+  std::map<std::int64_t, std::vector<json>> moved_;  // references with moved weights
   std::map<SweepPoint, std::vector<double>> silent_;
   std::map<SweepPoint, std::vector<json>> runs_;
   std::optional<json> noise_;
@@ -205,7 +205,8 @@ SweepRow refusal_of(const std::filesystem::path& path) {
   text >> row.point.ranks >> row.point.micro >> row.point.global >> std::ws;
   std::getline(text, why);
   if (why.empty())
-    throw DataError(fmt::format("'{}' is cut", path.string()), "remove it and run the sweep again");
+    throw DataError(fmt::format("'{}' is truncated", path.string()),
+                    "remove it and run the sweep again");
   row.complaints.push_back("refused: " + why);
   return row;
 }
@@ -262,7 +263,7 @@ Sweep read_sweep(const std::string& folder) {
     paths.push_back(entry.path());
   if (error)
     throw DataError(fmt::format("cannot read the folder '{}': {}", folder, error.message()),
-                    "name the folder of a sweep; bench/scaling.sh prints it");
+                    "give the folder of a sweep; bench/scaling.sh prints it");
   std::sort(paths.begin(), paths.end());
   std::vector<json> runs;
   std::vector<SweepRow> refused;
@@ -282,14 +283,14 @@ Sweep read_sweep(const std::string& folder) {
     }
   }
   if (runs.empty() && refused.empty())
-    throw DataError(fmt::format("'{}' holds no run of a sweep", folder),
-                    "bench/scaling.sh makes them");
+    throw DataError(fmt::format("'{}' contains no run of a sweep", folder),
+                    "create runs with bench/scaling.sh");
   try {
     return make_sweep(runs, std::move(refused));
-  } catch (const json::exception& problem) {  // a field that is missing, or has another type
-    throw DataError(
-        fmt::format("'{}' holds what is no run of a sweep: {}", folder, plain_cause(problem)),
-        "begin again with bench/scaling.sh --fresh");
+  } catch (const json::exception& problem) {  // a field is missing or has another type
+    throw DataError(fmt::format("'{}' contains a file that is not a run of a sweep: {}", folder,
+                                plain_cause(problem)),
+                    "start again with bench/scaling.sh --fresh");
   }
 }
 

@@ -1,4 +1,4 @@
-// A sweep as a table, CSV and JSON lines. Pure.
+// Formats of a sweep: table, CSV and JSON lines. Pure.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,12 +33,12 @@ std::string cell(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? fmt::format("{:.4f}", *value) : "";
 }
 
-/// Without ceilings measured there is none.
+/// The MFU; nullopt if no ceilings were measured.
 std::optional<double> known(double mfu) {
   return mfu > 0 ? std::optional(mfu) : std::nullopt;
 }
 
-/// A text of the provenance; lists and objects as JSON.
+/// A field of the provenance as text; lists and objects as JSON.
 std::string origin(const SweepRow& row, const char* name) {
   if (row.refused()) return "";
   const json& from = row.run.at("provenance");
@@ -56,15 +56,15 @@ const char* cost_unit(const SweepRow& row) {
   return row.gpu() ? "GPU-s/Mtoken" : "core-s/Mtoken";
 }
 
-/// "AMD EPYC 9654; NVIDIA H200": what the rows were measured on; "" where they do not say, as those
-/// of older programs.
+/// The hardware of the rows, "AMD EPYC 9654; NVIDIA H200"; "" if they do not record it, as in older
+/// programs.
 std::string machines(const Sweep& sweep) {
   std::vector<std::string> names;
   for (const SweepRow& row : sweep.rows)
     for (const char* kind : {"cpus", "gpus"}) {
       if (row.refused() || !row.run.at("provenance").contains(kind)) continue;
       for (std::string name : row.run["provenance"][kind]) {
-        // Each GPU has a number of its own.
+        // The name of a GPU ends with its UUID, which is removed.
         if (std::string_view(kind) == "gpus") name.resize(std::min(name.size(), name.rfind(' ')));
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
       }
@@ -159,7 +159,7 @@ std::string to_json_lines(const Sweep& sweep) {
       add("karp_flatt", row.serial_fraction);
       add("communication", row.communication);
       const auto off_and_allowed = [](double off, double allowed) {
-        return json{{"off", off}, {"allowed", allowed}};  // what is not finite becomes null
+        return json{{"off", off}, {"allowed", allowed}};  // non-finite values become null
       };
       line["loss_from_one_rank"] = off_and_allowed(row.departure.loss, row.allowed.loss);
       line["norm_from_one_rank"] = off_and_allowed(row.departure.norm, row.allowed.norm);

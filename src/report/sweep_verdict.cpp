@@ -1,4 +1,4 @@
-// Whether a layout computed what one rank computes.
+// Verdict: a layout must compute the same as one rank.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ void compare_tensors(const json& mine, const json& reference, double& worst, std
   }
   for (const auto& [name, norm] : mine.items())
     if (!reference.contains(name))
-      worst = std::numeric_limits<double>::infinity(), at = name + ", which one rank does not have";
+      worst = std::numeric_limits<double>::infinity(), at = name + ": absent with one rank";
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ std::vector<std::string> complaints_about(const Departure& departure, const Depa
   const auto see = [&](double off, double most, const std::string& at) {
     if (off > most) list.push_back(fmt::format("{} ({:.1e} off, allowed {:.1e})", at, off, most));
   };
-  // Where the reference itself is not finite nothing can be allowed.
+  // If the reference is not finite, nothing is allowed.
   const auto bound = [](double most) { return std::isfinite(most) ? most : 0; };
   see(departure.loss, bound(allowed.loss), departure.loss_at);
   see(departure.norm, bound(allowed.norm), departure.norm_at);

@@ -1,4 +1,4 @@
-// Events, samples and provenance.
+// The sections of events, samples and provenance.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::string step_text(std::int64_t step) {
   return step < 0 ? "" : fmt::format("{}", step);
 }
 
-/// Lanes over the steps: a tick for each event, one for each kind that occurs.
+/// Lanes over the steps: one lane for each kind of event that occurs, with a tick for each event.
 std::string event_lanes(const ReportedRun& run) {
   constexpr double kLanesWidth = 480, kLanesLeft = 96, kLanesRight = 24, kLane = 22;
   struct Lane {
@@ -26,7 +26,7 @@ std::string event_lanes(const ReportedRun& run) {
     int colour = 0;
     std::set<std::int64_t> at;
   };
-  std::map<int, Lane> lanes;  // in the order in which a run meets them
+  std::map<int, Lane> lanes;  // in the order in which they occur in a run
   const double last = std::max(run.last_step(), 1.0);
   const auto place = [&](double step) {
     return clamped_integer(std::round(
@@ -69,7 +69,7 @@ std::string event_lanes(const ReportedRun& run) {
 std::string event_rows(const ReportedRun& run) {
   constexpr std::size_t kShown = 60;
   std::string rows;
-  // The first and the last of a long list; what went wrong is there in any case.
+  // A long list shows its first and last saves; other events are always shown.
   std::size_t left_out = 0;
   for (std::size_t i = 0; i < run.events.size(); ++i) {
     const RunEvent& event = run.events[i];
@@ -94,7 +94,7 @@ std::string event_rows(const ReportedRun& run) {
       "<div class=wide><table><tr><th>time</th><th class=n>step</th><th>event</th>"
       "<th>log</th></tr>" +
       rows + "</table></div>";
-  if (left_out > 0) out += fmt::format("<p class=note>{} more are left out.</p>", left_out);
+  if (left_out > 0) out += fmt::format("<p class=note>{} more are not shown.</p>", left_out);
   return out;
 }
 
@@ -128,14 +128,14 @@ std::string samples_section(const std::vector<ReportedRun>& runs) {
     if (runs.size() > 1)
       body += "<h3 style=\"margin:14px 0 8px\">" + escape_html(run.name) + "</h3>";
     body += "<div class=\"grid gallery\">";
-    // Where several runs stand side by side, their ends are enough.
+    // With several runs only the last sample of each is shown.
     for (std::size_t i = runs.size() > 1 ? run.samples.size() - 1 : 0; i < run.samples.size(); ++i)
       body += fmt::format("<div class=card><h3>after step {}</h3><pre>{}</pre></div>",
                           format_count(run.samples[i].step), escape_html(run.samples[i].text));
     body += "</div>";
     const std::size_t shown = runs.size() > 1 ? 1 : run.samples.size();
     if (run.sample_count > shown)
-      body += fmt::format("<p class=note>{} of {}; all are in {}/samples.</p>", shown,
+      body += fmt::format("<p class=note>{} of {} are shown; all are in {}/samples.</p>", shown,
                           run.sample_count, escape_html(run.path));
   }
   return body.empty() ? "" : section("Samples and transcripts", body);

@@ -15,20 +15,21 @@
 namespace choir {
 namespace {
 
-/// Edit distances need memory of one text times the other.
+/// True if the texts can be compared: edit distances need memory proportional to the product of
+/// their lengths.
 bool comparable(const std::string& a, const std::string& b) {
   constexpr std::size_t kMostPairs = std::size_t{1} << 30;
   return (a.size() + 1) * (b.size() + 1) <= kMostPairs;
 }
 
-/// Columns of a line on a terminal: what is longer would not be written over.
+/// The columns of a line on a terminal; longer text could not be overwritten.
 constexpr std::size_t kColumns = 78;
 
 double milliseconds(const FastConformerConfig& config, std::int64_t samples) {
   return 1e3 * static_cast<double>(samples) / static_cast<double>(config.mel.sample_rate);
 }
 
-/// The value that a part of all is not above; nearest rank.
+/// The quantile at `part` by nearest rank.
 double nearest_quantile(std::vector<double>& values, double part) {
   const auto rank = static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5);
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(rank);
@@ -36,7 +37,7 @@ double nearest_quantile(std::vector<double>& values, double part) {
   return *at;
 }
 
-/// The end of a UTF-8 text, from the beginning of a character on.
+/// The end of a UTF-8 text, starting at a character.
 std::string last_columns(const std::string& text, std::size_t columns) {
   if (text.size() <= columns) return text;
   std::size_t at = text.size() - columns;
@@ -52,7 +53,7 @@ void write_transcripts(const std::string& path, const std::vector<TranscriptRequ
   for (std::size_t i = 0; i < requests.size(); ++i)
     file << transcript_line(requests[i], transcripts[i]) << '\n';
   file.close();
-  if (!file) throw StorageError(fmt::format("cannot write '{}'", path), "name another --out");
+  if (!file) throw StorageError(fmt::format("cannot write '{}'", path), "choose another --out");
 }
 
 std::string error_rates(const std::vector<TranscriptRequest>& requests,
@@ -72,7 +73,7 @@ std::string error_rates(const std::vector<TranscriptRequest>& requests,
   if (words.utterances > 0)
     text = fmt::format("WER {}\nCER {}\n", to_string(words, "words"),
                        to_string(letters, "characters"));
-  if (too_long > 0) text += fmt::format("{} texts are too long to be compared\n", too_long);
+  if (too_long > 0) text += fmt::format("{} texts are too long to compare\n", too_long);
   return text;
 }
 
@@ -97,13 +98,13 @@ std::string speed_of(const std::vector<Transcript>& transcripts, double seconds)
       "transcribed {} recording{}, {:.1f} s of audio in {:.2f} s: {:.1f} times real time "
       "(real-time factor {:.5f}){}\n",
       good, plural(good), audio, seconds, audio / seconds, audio > 0 ? seconds / audio : 0.0,
-      bad > 0 ? fmt::format("; {} left out", bad) : "");
+      bad > 0 ? fmt::format("; {} skipped", bad) : "");
 }
 
 PartialText::PartialText(std::vector<std::string> names, bool shows, bool lines)
     : names_(std::move(names)),
       lines_(shows && lines),
-      // Launchers give ranks a terminal of their own to write to, but none to read from.
+      // Launchers give ranks a terminal for output, but none for input.
       in_place_(shows && !lines && isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1) {}
 
 PartialText::~PartialText() {
@@ -138,8 +139,8 @@ std::string stream_summary(const FastConformerConfig& config,
   const SpeechChunks chunks(config);
   const std::int64_t chunk = chunks.frames * chunks.frame_samples;
   std::string text = fmt::format(
-      "stream: chunks of {:.0f} ms that see {:.0f} ms before them; algorithmic latency {:.0f} ms, "
-      "from the place of a frame to the end of its chunk's audio, at most\n",
+      "stream: chunks of {:.0f} ms with {:.0f} ms of left context; algorithmic latency at most "
+      "{:.0f} ms, from a frame to the end of its chunk's audio\n",
       milliseconds(config, chunk), milliseconds(config, chunks.past * chunks.frame_samples),
       milliseconds(config, chunks.latency_samples()));
   std::vector<double> took;
@@ -153,8 +154,8 @@ std::string stream_summary(const FastConformerConfig& config,
   const double most = *std::max_element(took.begin(), took.end());
   const double median = nearest_quantile(took, 0.5), tail = nearest_quantile(took, 0.9);
   return text + fmt::format(
-                    "stream: {} chunks, {:.2f} ms each in the median, 90 % within {:.2f} ms, at "
-                    "most {:.2f} ms; real-time factor {:.5f}\n",
+                    "stream: {} chunks, median {:.2f} ms, 90 % within {:.2f} ms, at most {:.2f} "
+                    "ms; real-time factor {:.5f}\n",
                     took.size(), 1e3 * median, 1e3 * tail, 1e3 * most, all / audio);
 }
 

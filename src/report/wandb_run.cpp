@@ -34,12 +34,12 @@ std::uint32_t zlib_crc32(std::string_view bytes, std::uint32_t crc = 0) {
   return ~crc;
 }
 
-/// Records in blocks of 32 KiB, as LevelDB writes its logs.
+/// Records in blocks of 32 KiB, in the format of LevelDB's logs.
 class RecordLog {
  public:
   RecordLog() : bytes_(":W&B\xe1\xbe\0", 7) {}
 
-  /// The body of the next Record, without its number.
+  /// Adds the body of the next Record, without its number.
   void add(std::string_view body) {
     std::string record;
     put_integer(record, 1, ++records_);
@@ -71,11 +71,11 @@ class RecordLog {
   std::uint64_t records_ = 0;
 };
 
-// Numbers of fields in wandb_internal.proto.
+// Field numbers of wandb_internal.proto.
 constexpr unsigned kHistory = 2, kSummary = 3, kRun = 17, kExit = 18, kHeaderRecord = 21;
 constexpr unsigned kItem = 1, kKey = 1, kNestedKey = 2, kStepOfHistory = 2, kValueJson = 16;
 
-/// JSON as wandb writes it: what is not finite is a text.
+/// JSON in wandb's form: non-finite values are texts.
 std::string value_json(double value) {
   if (std::isfinite(value)) return fmt::format("{}", value);
   return std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
@@ -96,7 +96,7 @@ std::optional<double> seconds_of(const std::string& time) {
   return static_cast<double>(std::mktime(&local));
 }
 
-/// FNV-1a of what a run keeps for all its jobs.
+/// FNV-1a of the properties that all jobs of a run share.
 std::string id_of(const ReportedRun& run) {
   const std::string text = run.name + "\n" + (run.starts.empty() ? "" : run.starts.front().time);
   std::uint64_t hash = 0xcbf29ce484222325ull;
@@ -110,13 +110,13 @@ std::string id_of(const ReportedRun& run) {
 std::string header_body() {
   std::string version, header, body;
   put_bytes(version, 1, "choir");
-  put_bytes(version, 2, "0.70.0");  // the oldest client that reads it
+  put_bytes(version, 2, "0.70.0");  // the oldest client that can read it
   put_bytes(header, 1, version);
   put_bytes(body, kHeaderRecord, header);
   return body;
 }
 
-/// The deck, a key for each section.
+/// The deck with one key per section.
 std::string config_of(const ReportedRun& run) {
   nlohmann::ordered_json sections;
   for (const auto& [key, entry] : run.deck) {
@@ -152,7 +152,7 @@ std::string run_body(const ReportedRun& run, const std::string& id, std::optiona
   return body;
 }
 
-/// When each step was done: the time of the job's start, and the seconds of its steps since.
+/// The time at which each step was done: the start of the job plus the seconds of its steps since.
 class StepTimes {
  public:
   explicit StepTimes(const ReportedRun& run) : dt_(run.curve("dt")) {
@@ -165,7 +165,7 @@ class StepTimes {
     if (jobs_.empty()) return std::nullopt;
     return jobs_.front().second;
   }
-  /// Steps in ascending order.
+  /// Steps must be requested in ascending order.
   double at(double step) {
     for (; job_ < jobs_.size() && static_cast<double>(jobs_[job_].first) < step; ++job_) {
       now_ = std::max(now_, jobs_[job_].second);

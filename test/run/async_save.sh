@@ -72,7 +72,7 @@ expect "an unknown word" 2 "checkpoint.async" "auto" "true" "false"
 
 # choir bench checkpoint
 run 2 bench checkpoint --bytes 3000000 --rounds 2 --folder . --json bench.json
-expect "bench checkpoint" 0 "VALID: 6 accesses, 0 elements wrong" "bar: stall of an asynchronous save, of its whole time" \
+expect "bench checkpoint" 0 "VALID: 6 accesses, 0 wrong elements" "bar: stall of an asynchronous save, share of its whole time" \
   "of a step: not judged" "every write includes its fsync" "asked to forget the file"
 check "... has its rows" test 6 = "$(grep -o '"access":"[a-z]*","ranks":2,"bytes":3000000' bench.json | wc -l)"
 check "... leaves nothing" eval '! ls -d choir_bench_checkpoint_* 2>/dev/null'

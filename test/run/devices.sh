@@ -42,7 +42,7 @@ run 2 bench collectives device=cuda
 expect "two ranks on one GPU" 2 "2 ranks for 1 GPU(s): ranks 0, 1 on GPU-00000000-0000-0000-0000-000000000001" \
   "parallel.share_device=true"
 run 2 bench collectives device=cuda parallel.share_device=true --max-bytes 16384 --repeats 2
-expect "... who may share it" 0 "host execution" "staged because ranks share a GPU" "all_reduce along dp (2 ranks) by staged" "VALID"
+expect "... who may share it" 0 "host execution" "transfers are staged: ranks share a GPU" "all_reduce along dp (2 ranks) by staged" "VALID"
 run 2 bench collectives device=cuda parallel.share_device=true parallel.transport=nccl
 expect "... but not with NCCL" 2 "ranks share a GPU"
 run 1 doctor --folder .

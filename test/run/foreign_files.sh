@@ -112,7 +112,7 @@ enormous "tokenizer.json" tokenizer.json 3 "128 MiB" prepare text text.txt --tok
 enormous "tokenizer_config.json" model/tokenizer_config.json 6 "256 MiB" import model --out made
 enormous "generation_config.json" model/generation_config.json 6 "256 MiB" import model --out made
 enormous "prompts" prompts.jsonl 3 "256 MiB" generate run --prompts prompts.jsonl --tokens 1
-excess="has " enormous "metrics.jsonl" run/metrics.jsonl 3 "4 GiB and is not read" report run --out made
+excess="has " enormous "metrics.jsonl" run/metrics.jsonl 3 "4 GiB and was not read" report run --out made
 enormous "the manifest of a checkpoint" "$checkpoint/manifest.json" 6 "256 MiB" inspect "$checkpoint"
 enormous "a run of a sweep" sweep/a.json 3 "16 MiB" bench scaling sweep
 cp tokens/meta.json good_meta

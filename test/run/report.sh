@@ -9,7 +9,7 @@ expect "a run with a stop" 0 "resumed from"
 run 0 report a
 expect "a report into the run directory" 0 "a/report.html"
 page=a/report.html
-for words in "Training loss" "Validation loss" "Learning rate" "Throughput" "Where the time goes" \
+for words in "Training loss" "Validation loss" "Learning rate" "Throughput" "Time per step" \
   "Memory: plan and use" ">planned " "dp 2 x tp 1 x pp 1 x cp 1" "rank 1: dp 1" "Events" "stopping after step 7" \
   "resumed from" ">restart<" "Samples and transcripts" "optimizer.learning_rate" "Provenance" "revision"; do
   check "... has $words" grep -q -- "$words" $page
@@ -43,7 +43,7 @@ expect "a run beside itself, into the current directory" 0 "report.html"
 train 2 crashed fault.enable=true fault.kill_rank=1 fault.kill_step=13 checkpoint.interval=5
 run 0 report crashed
 expect "a run that was killed" 0 "crashed/report.html"
-check "... its end is told" has crashed/report.html "No end in its log, and no process holds it: killed or crashed"
+check "... its end is told" has crashed/report.html "The log has no end and no process has it open: killed or crashed"
 train 1 diverged optimizer.learning_rate=1e9
 expect "a run that diverged" 4 "the loss is"
 run 0 report diverged
@@ -51,29 +51,29 @@ expect "... its report" 0 "diverged: failed: Ended with exit code 4: step " ": t
 cp -r a cut
 truncate -s -40 cut/metrics.jsonl
 run 0 report cut
-expect "a last line that is cut" 0 "the last line of metrics.jsonl is cut off: used up to step 20"
+expect "a last line that is cut" 0 "the last line of metrics.jsonl is cut off; used up to step 20"
 cp -r a damaged
 printf '%s\n' '{"step":1e300,"loss":1}' '{"step":100000000000000016,"loss":1}' '{"step":18446744073709551616,"loss":1}' \
   '{"event":"start","layout":{"tp":-1,"cp":-1,"dp":2,"pp":1},"ranks":[{"node":-1},{"node":2147483647}]}' >>damaged/metrics.jsonl
 run 0 report damaged
-expect "steps that no run has, and a layout that cannot be" 0 "3 lines of metrics.jsonl are damaged and left out" \
-  "a start record of metrics.jsonl is damaged and left out" "damaged/report.html"
+expect "steps that no run has, and a layout that cannot be" 0 "3 lines of metrics.jsonl are damaged and were skipped" \
+  "a start record of metrics.jsonl is damaged and was skipped" "damaged/report.html"
 run 0 report damaged --wandb
 expect "... as a run of W&B" 0 "damaged/wandb/offline-run-"
 truncate -s 5G huge.jsonl && mkdir huge && mv huge.jsonl huge/metrics.jsonl
 run 0 report huge
-expect "metrics of 5 GiB are not read" 3 "metrics.jsonl has more than 4 GiB and is not read"
+expect "metrics of 5 GiB are not read" 3 "metrics.jsonl has more than 4 GiB and was not read"
 mkdir empty
 : >empty/metrics.jsonl
 run 0 report empty
-expect "no line of metrics" 3 "metrics.jsonl has no line of a step" "nothing to report: no run has a line of metrics"
+expect "no line of metrics" 3 "metrics.jsonl has no step" "nothing to report: no run has a line of metrics"
 run 0 report a empty --out some.html
-expect "one run of two without metrics" 0 "empty: metrics.jsonl has no line of a step" "some.html"
+expect "one run of two without metrics" 0 "empty: metrics.jsonl has no step" "some.html"
 run 0 report nowhere
 expect "no directory" 3 "no such directory: nowhere"
 mkdir other
 run 0 report other
-expect "no run directory" 3 "'other' is no run directory"
+expect "no run directory" 3 "'other' is not a run directory"
 run 0 report
 expect "nothing named" 2 "paths"
 run 0 report a --out nowhere/page.html

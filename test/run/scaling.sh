@@ -33,7 +33,7 @@ expect "no deck" 2 "'nowhere.json' cannot be read"
 sweep --strong --layouts ep2 "${deck[@]}"
 expect "an unknown layout" 2 "unknown layout 'ep2'"
 run 0 bench scaling runs
-expect "a folder without a sweep" 3 "'runs' holds no run of a sweep"
+expect "a folder without a sweep" 3 "'runs' contains no run of a sweep"
 
 sweep --strong --ranks 1 --layouts tp2 --name few "${deck[@]}"
 expect "a layout of more ranks than there are" 2 "no layout of 'tp2' fits the ranks (1)"
@@ -48,7 +48,7 @@ expect "a run that is cut" 3 "'cut/x.json' is no run of a sweep" "remove it"
 mkdir older && sed 's/"first_gradients"/"other"/' runs/a/reference.g8.json >older/r.json
 cp runs/a/strong.dp.n2.*.1.json runs/a/last_place.g8.*.json older
 run 0 bench scaling older
-expect "runs without what is compared" 3 "'older' holds what is no run of a sweep" "--fresh"
+expect "runs without what is compared" 3 "'older' contains a file that is not a run of a sweep" "--fresh"
 
 # Runs of a program that did not know its processor: empty cells, and a report of both tables in one file.
 mkdir unnamed && cp runs/a/*.json unnamed && sed -i -E 's/"cpus":\[[^]]*\],//; s/"cpu_clocks":"[^"]*",//' unnamed/*.json
@@ -60,7 +60,7 @@ check "... and say nothing of it" lacks out "measured on"
 run 0 report both.csv --out both.html
 expect "a table with a newer and an older header" 0 "both.html"
 check "... the older row is there" has both.html ">older<"
-check "... nothing is damaged" lacks both.html "no row"
+check "... nothing is damaged" lacks both.html "not a row"
 [ -z "$model" ] || check "... the processor is named" has both.html "Measured on $model"
 
 # Negative controls, in both precisions: what one rank computes with another batch, without its second micro-batch, with a
@@ -130,9 +130,9 @@ expect "... that is not there" 2 "nowhere.json"
 run 1 bench reader --bytes 1048576 --rounds 2 --baseline base.json
 expect "... of another bench" 2 "the file is of bench step, and this is reader"
 run 2 bench step "${deck[@]}" --no-comm --gradient-noise 2
-expect "noise without communication" 2 "--no-comm leaves the ranks alone"
+expect "noise without communication" 2 "--no-comm disables communication"
 run 1 bench step "${deck[@]}" train.grad_accum=1 train.global_batch_size=2 --gradient-noise 2
-expect "noise of one micro-batch" 2 "one micro-batch only" "train.grad_accum"
+expect "noise of one micro-batch" 2 "only one micro-batch" "train.grad_accum"
 run 2 bench collectives parallel.tensor=2 --max-bytes 4096 --repeats 2
 expect "collectives along tensor ranks" 0 "all_to_all along tp (2 ranks) by node" "by mpi" "#wrong" "VALID: 36 of 36"
 run 2 bench reader --bytes 1048576 --rounds 2

@@ -37,8 +37,8 @@ texts >whole
 check "... something was heard" matches whole '^long.wav: .{40}'
 # shellcheck disable=SC2086
 run 0 transcribe run $names long.wav other.wav --stream
-expect "chunk by chunk" 0 "chunks of 400 ms that see 800 ms before them; algorithmic latency 376 ms" \
-  "ms each in the median" "at most" "real-time factor"
+expect "chunk by chunk" 0 "chunks of 400 ms with 800 ms of left context; algorithmic latency at most 376 ms" \
+  " chunks, median " "at most" "real-time factor"
 check "... is the whole" eval 'texts | diff whole -'
 check "... and shows no parts in a file" eval '[ "$(grep -c "wav" stdout)" -eq 5 ]'
 # shellcheck disable=SC2086

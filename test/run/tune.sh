@@ -83,7 +83,7 @@ expect "memory below the parameters" 2 "the parameters alone, " "above the limit
 run 0 tune digits.json --memory 1MiB
 expect "memory below one utterance" 2 "one utterance of the bucket of " "above the limit of 1.0 MiB"
 run 0 tune digits.json --memory 6GB
-expect "memory in other words" 2 "--memory 6GB is no amount of memory"
+expect "memory in other words" 2 "--memory 6GB is not an amount of memory"
 run 0 tune digits.json --out digits.json
 expect "the deck itself" 2 "would replace 'digits.json'"
 run 0 tune digits.json --memory 8MiB --out nowhere/deck.json
@@ -92,7 +92,7 @@ mkfifo pipe.json
 run 0 tune digits.json --memory 8MiB --out pipe.json
 expect "a pipe to write to" 6 "'pipe.json' is a pipe, not a file"
 run 2 tune digits.json --ranks 2
-expect "ranks twice" 2 "leave them out"
+expect "ranks twice" 2 "omit them"
 run 0 tune digits.json data.format=synthetic
 expect "nothing to bucket" 2 "has no buckets to tune"
 run 0 tune

@@ -42,12 +42,12 @@ expect "LARS on gradients that consist of rounding errors" 0 "VALID: 6 layouts"
 
 # A key of another precision is set aside, and does not keep a deck from being verified.
 run 2 verify "$deck" train.precision=bf16-mixed train.freeze='["*.0.*"]' train.frozen_precision=bf16 --layouts "dp=2,tp=2"
-expect "a deck of another precision" 0 "train.frozen_precision is left out: the runs are in fp64" "VALID: 2 layouts"
+expect "a deck of another precision" 0 "train.frozen_precision is ignored: the runs are in fp64" "VALID: 2 layouts"
 run 2 verify "$deck" train.precision=bf16-mixed train.freeze='["*.0.*"]' train.frozen_precision=bf16 --layouts "dp=2,tp=2" \
   --precision bf16-mixed
 expect "... in its own" 0 "VALID: 2 layouts"
 run 2 verify "$deck" device=cuda train.precision=fp16-mixed train.loss_scale=128 parallel.transport=nccl --layouts dp=2
-expect "a deck of another device" 0 "parallel.transport is left out: the runs are in fp64 on the CPU" "VALID: 1 layout"
+expect "a deck of another device" 0 "parallel.transport is ignored: the runs are in fp64 on the CPU" "VALID: 1 layout"
 
 run 2 verify "$debug" model.n_layer=1 parallel.tensor=2 --layouts quick --steps 1
 expect "any deck, its own layout set aside, its data not read" 0 "97 stands in" "VALID:"

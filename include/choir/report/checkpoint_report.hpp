@@ -1,5 +1,5 @@
 #pragma once
-// What `choir inspect` prints, from what was read. Pure.
+// Output of `choir inspect`, from data that was read before. Pure.
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,17 +20,17 @@ struct InspectedCheckpoint {
 std::string to_text(const InspectedCheckpoint& inspected);
 std::string to_json(const InspectedCheckpoint& inspected);
 
-/// One line of a run directory.
+/// One checkpoint in the list of a run directory.
 struct CheckpointSummary {
   std::string path;
   std::int64_t step = 0;
-  std::string saved_at;  ///< "" where the manifest cannot be read
+  std::string saved_at;  ///< "" if the manifest cannot be read
   std::optional<double> val_loss;
   std::int64_t bytes = 0;
-  std::string problem;  ///< "" when all is well
+  std::string problem;  ///< "" if the checkpoint is valid
   bool latest = false;  ///< `latest` points to it
 };
-/// `verified`: every byte was read, not only the manifest and the sizes.
+/// `verified`: every byte was read, not only the manifests and the sizes.
 std::string to_text(const std::string& folder, const std::vector<CheckpointSummary>& list,
                     bool verified);
 std::string to_json(const std::string& folder, const std::vector<CheckpointSummary>& list,

@@ -1,27 +1,27 @@
 #pragma once
-// A dialogue as `choir talk --json` writes it, and its page: both voices on one time line with what
-// they say, as far as that is known, and players. Local; no MPI, no model.
+// A dialogue as written by `choir talk --json`, and its page: both voices on one time line with
+// their known text, and players. Local; no MPI, no model.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace choir::report {
 
-/// What the agent does in one frame of the clock.
+/// The state of a dialogue in one frame of the clock.
 struct DialogueFrame {
   std::int64_t frame = 0;
-  std::string text;       ///< said to begin in it: one piece of text, or none
-  bool speaking = false;  ///< a turn of the agent holds it
-  std::string heard;      ///< of the user's words, what became known with it
+  std::string text;       ///< text of the agent that begins in this frame: one piece or none
+  bool speaking = false;  ///< true if the agent has the turn
+  std::string heard;      ///< words of the user that were recognised with this frame
   double user_db = 0;     ///< loudness of the user, 0 for full scale
-  double ms = 0;          ///< that the frame took to compute
+  double ms = 0;          ///< computing time of the frame
 };
 
 struct RecordedDialogue {
-  std::string path;         ///< of the lines
+  std::string path;         ///< path of the lines
   std::string user, agent;  ///< sound files
   int sample_rate = 0;
-  std::int64_t frame_samples = 0;  ///< of a frame at that rate
+  std::int64_t frame_samples = 0;  ///< samples of a frame at that rate
   std::vector<DialogueFrame> frames;
 
   double seconds_per_frame() const {
@@ -29,24 +29,25 @@ struct RecordedDialogue {
   }
 };
 
-/// The first line, and one for each frame; without an end.
+/// The first line of the file, and the line of a frame; without line ends.
 std::string dialogue_head_line(const RecordedDialogue& dialogue);
 std::string dialogue_frame_line(const RecordedDialogue& dialogue, const DialogueFrame& frame);
-/// Sound files are found from where the lines are. DataError for anything else than such lines.
+/// Reads a dialogue. Paths of sound files may be relative to the file. Throws DataError for other
+/// content.
 RecordedDialogue read_dialogue(const std::string& path);
 
-/// The agent or the user speaks in frames [first, end).
+/// A turn: the agent or the user speaks in frames [first, end).
 struct VoiceTurn {
   std::int64_t first = 0, end = 0;
   std::string text;
 };
 std::vector<VoiceTurn> agent_turns(const RecordedDialogue& dialogue);
-/// By a recogniser's words alone: they are known a moment after they were said. A second without
-/// any ends a turn.
+/// The turns of the user, only from the words of a recogniser, which come a moment after they were
+/// spoken. A second without words ends a turn.
 std::vector<VoiceTurn> user_turns(const RecordedDialogue& dialogue);
 
-/// Reads both sound files: AudioError where one is missing. The page holds their sound. `index`:
-/// among the dialogues of the page.
+/// Returns the section of a dialogue with the sound of both files; throws AudioError if one is
+/// missing. `index` is the position among the dialogues of the page.
 std::string dialogue_section(const RecordedDialogue& dialogue, std::size_t index);
 
 }  // namespace choir::report

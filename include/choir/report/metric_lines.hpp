@@ -1,5 +1,5 @@
 #pragma once
-// The lines of metrics.jsonl, fast: a run of 100,000 steps has 60 MB of them.
+// A fast reader of metrics.jsonl: a run of 100,000 steps has 60 MB of lines.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,34 +11,34 @@
 
 namespace choir::report {
 
-/// The whole number next to a value from a file, towards zero. Numbers outside of the range become
-/// its nearest end, and NaN becomes 0: all casts of such values are made here.
+/// Truncates a value from a file to an integer. Numbers outside the range become its nearest end,
+/// and NaN becomes 0: all casts of such values are made here.
 std::int64_t clamped_integer(double value);
 
-/// The document of a text from a file of a run. Discarded for a text that is no JSON, and for one
-/// that is nested deeper than 64, because documents are copied and printed by recursion.
+/// Parses a text from a file of a run. The result is discarded if the text is not JSON, or is
+/// nested deeper than 64, because documents are copied and printed by recursion.
 nlohmann::json document_of(std::string_view text);
 
-/// A number over steps; NaN where it was not finite.
+/// A number over steps; NaN if it was not finite.
 struct Curve {
   std::vector<double> x, y;
 };
 
 class MetricLines {
  public:
-  /// One line without its end. Objects with "event" are kept as text, and other JSON without
-  /// "step" is passed over. Lines that are no JSON or longer than kLongest, and steps that are no
-  /// whole number from 0 to 2^53, are counted as damaged.
+  /// Adds one line without its end. Objects with "event" are kept as text, and other JSON without
+  /// "step" is ignored. Lines that are not JSON or longer than kLongest, and steps that are not
+  /// integers from 0 to 2^53, are counted as damaged.
   void add(std::string_view line);
-  /// A file, of which a line at a time is in memory. False where it cannot be read.
+  /// Adds a file, of which only a line at a time is in memory. Returns false if it cannot be read.
   bool read(const std::string& path);
 
   std::map<std::string, Curve> take_curves();
   const std::vector<std::string>& records() const { return records_; }
-  std::size_t lines() const { return lines_; }    ///< with a step
-  std::size_t broken() const { return broken_; }  ///< damaged, except a last line that is cut
-  bool cut() const { return cut_; }               ///< the last line is no JSON
-  bool repeated() const { return repeated_; }     ///< steps that came twice: the later line counts
+  std::size_t lines() const { return lines_; }    ///< lines with a step
+  std::size_t broken() const { return broken_; }  ///< damaged lines, except a last line that is cut
+  bool cut() const { return cut_; }               ///< the last line is not JSON
+  bool repeated() const { return repeated_; }     ///< some steps occur twice: the later line counts
 
   static constexpr std::size_t kLongest = std::size_t{64} << 20;  ///< bytes of a line
 
@@ -47,7 +47,7 @@ class MetricLines {
   Curve& curve(std::string_view key, std::size_t at);
 
   std::map<std::string, Curve, std::less<>> curves_;
-  std::vector<std::pair<std::string, Curve*>> order_;  // as in the line before
+  std::vector<std::pair<std::string, Curve*>> order_;  // as in the previous line
   std::vector<std::pair<std::string_view, double>> fields_;
   std::vector<std::string> records_;
   std::size_t lines_ = 0, broken_ = 0;

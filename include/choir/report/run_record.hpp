@@ -1,6 +1,6 @@
 #pragma once
-// A run as its directory tells it, for reports: curves, events, samples, deck, where it ran. Reads
-// what is there and says what is missing. Local; no MPI, no model.
+// A run as reconstructed from its directory, for reports: curves, events, samples, deck and
+// hardware. Missing files are noted. Local; no MPI, no model.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,7 +18,7 @@ const char* name_of(EventKind kind);
 struct RunEvent {
   EventKind kind = EventKind::start;
   std::string time;        ///< as in the log
-  std::int64_t step = -1;  ///< -1: not known
+  std::int64_t step = -1;  ///< -1: unknown
   std::string text;
 };
 
@@ -29,7 +29,7 @@ struct DeckEntry {
 struct RankPlace {
   int node = 0, threads = 1;
   std::string host;
-  double planned = 0;  ///< bytes on its device
+  double planned = 0;  ///< planned bytes on its device
 };
 
 struct PlannedMemory {
@@ -48,13 +48,13 @@ struct RunStart {
   std::vector<std::pair<std::string, std::string>> provenance;
 };
 
-/// A job of the chain that the run is.
+/// One job of a run, which may be a chain of jobs.
 struct JobStart {
-  std::int64_t step = 0;  ///< done before it
-  std::string time;       ///< local, as in the log
+  std::int64_t step = 0;  ///< steps done before the job
+  std::string time;       ///< local time as in the log
 };
 
-/// What is known of how a run stands. `silent`: its log has no end, and nothing shows that it runs.
+/// The state of a run. `silent`: its log has no end, and nothing shows that it is running.
 enum class Fate { unknown, finished, stopped, failed, running, silent };
 const char* name_of(Fate fate);
 
@@ -66,8 +66,8 @@ struct SampleText {
 struct ReportedRun {
   std::string path, name;
   Fate fate = Fate::unknown;
-  std::string state;      ///< why it is thought so, in a sentence; empty where it finished
-  std::string last_line;  ///< time of the last line of the log with one
+  std::string state;      ///< the reason in a sentence; empty if the run finished
+  std::string last_line;  ///< time of the last log line that has one
   std::map<std::string, Curve> curves;
   std::vector<RunEvent> events;
   std::vector<std::string> summary;  ///< lines of the last summary in the log
@@ -76,24 +76,25 @@ struct ReportedRun {
   std::map<std::string, DeckEntry> deck;
   RunStart start;
   std::vector<JobStart> starts;    ///< in the order of the lines
-  std::vector<std::string> notes;  ///< what was cut, missing or not understood
+  std::vector<std::string> notes;  ///< problems: truncated, missing or unknown data
 
-  /// Empty where the run has no such curve.
+  /// Returns an empty curve if the run has none with this key.
   const Curve& curve(const std::string& key) const;
-  std::string deck_value(const std::string& key) const;  ///< "" where there is none
+  std::string deck_value(const std::string& key) const;  ///< "" if there is none
   bool empty() const { return curve("loss").x.empty(); }
   double last_step() const;
   double stepping_seconds() const;  ///< over all lines, without evaluations and saves
 };
 
-/// Throws DataError where `path` is no run directory. A run without one line of metrics is empty().
+/// Reads a run. Throws DataError if `path` is not a run directory. A run without metrics is
+/// empty().
 ReportedRun read_run(const std::string& path);
 
-// The parts of it.
-/// Events, the summary and the fate as log.txt tells them. False where there is no log.
+// The parts of read_run():
+/// Reads events, the summary and the fate from log.txt. Returns false if there is no log.
 bool read_log(const std::string& path, ReportedRun& run);
-/// Where a log has no end: whether a process holds the lock of the log (see RunDirectory),
-/// and how old its last line is. `now` as timestamp() writes it.
+/// Judges a run whose log has no end by the lock of the log (see RunDirectory) and the age of its
+/// last line. `now` has the format of timestamp().
 void judge_open_end(const std::string& log, const std::string& now, ReportedRun& run);
 void read_deck(const std::string& path, ReportedRun& run);
 void read_samples(const std::string& folder, ReportedRun& run);

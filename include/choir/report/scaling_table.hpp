@@ -1,5 +1,5 @@
 #pragma once
-// Rows of benchmarks, as `choir bench step --csv` and bench/scaling.sh write them.
+// Tables of benchmark rows, as written by `choir bench step --csv` and bench/scaling.sh.
 #include <cstddef>
 #include <map>
 #include <string>
@@ -11,24 +11,25 @@ struct ScalingRow {
   std::map<std::string, std::string> cells;
   bool valid = false;
   double ranks = 0;
-  double rate = 0;  ///< tokens a second; of speech seconds of audio a second
+  double rate = 0;  ///< tokens per second; with speech, seconds of audio per second
 
-  std::string text(const std::string& column) const;  ///< "" without such a column
-  double number(const std::string& column) const;     ///< 0 without
+  std::string text(const std::string& column) const;  ///< "" if there is no such column
+  double number(const std::string& column) const;     ///< 0 if there is no such column
 };
 
 struct ScalingTable {
   std::string path;
-  std::vector<std::string> columns;  ///< of all its headers
+  std::vector<std::string> columns;  ///< the columns of all headers
   std::vector<ScalingRow> rows;
-  std::size_t invalid = 0;  ///< of them
-  std::size_t damaged = 0;  ///< lines that were no rows
-  std::string unit;         ///< of rate
+  std::size_t invalid = 0;  ///< number of invalid rows
+  std::size_t damaged = 0;  ///< lines that are not rows
+  std::string unit;         ///< unit of `rate`
 };
 
-/// Cells of a line; quotes as in RFC 4180.
+/// Splits a line into cells; quotes as in RFC 4180.
 std::vector<std::string> split_csv(const std::string& line);
-/// Throws DataError: no file, no header with ranks, tok_s and valid, no VALID row.
+/// Reads a table. Throws DataError if there is no file, no header with ranks, tok_s and valid, or
+/// no VALID row.
 ScalingTable read_scaling(const std::string& path);
 ScalingTable parse_scaling(const std::string& text, const std::string& path);
 

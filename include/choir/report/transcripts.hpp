@@ -1,6 +1,6 @@
 #pragma once
-// What the user sees of transcripts: lines of a manifest, error rates where there is a reference,
-// speed, and of streams the text as it grows.
+// Output of transcription: lines of a manifest, error rates if there is a reference, speed, and the
+// growing text of streams.
 #include <string>
 #include <vector>
 
@@ -9,30 +9,31 @@
 
 namespace choir {
 
-/// Local. The lines of a manifest again, with what was heard. StorageError where it cannot be
-/// written.
+/// Writes the lines of a manifest with the recognised text. Local. Throws StorageError if the file
+/// cannot be written.
 void write_transcripts(const std::string& path, const std::vector<TranscriptRequest>& requests,
                        const std::vector<Transcript>& transcripts);
 
-/// DataError where recordings were given and none could be read: what opens may still fail later.
+/// Throws DataError if recordings were given and none could be read: a recording that opens may
+/// still fail later.
 void require_any(const std::vector<TranscriptRequest>& requests,
                  const std::vector<Transcript>& transcripts);
 
-/// WER and CER as counts over all that has a reference; "" where nothing has.
+/// WER and CER as counts over all recordings with a reference; "" if there are none.
 std::string error_rates(const std::vector<TranscriptRequest>& requests,
                         const std::vector<Transcript>& transcripts);
 
-/// Seconds of audio in seconds of time.
+/// The speed: seconds of audio in seconds of time.
 std::string speed_of(const std::vector<Transcript>& transcripts, double seconds);
 
-/// Shows text as it grows: on a terminal in place, elsewhere, with `lines`, a line a chunk.
+/// Shows text as it grows: in place on a terminal or, with `lines`, one line per chunk.
 class PartialText {
  public:
-  /// `names` of the sources; `shows`: this process writes on stdout.
+  /// `names` of the sources; `shows`: this process writes to stdout.
   PartialText(std::vector<std::string> names, bool shows, bool lines);
   ~PartialText();
   PartialText(const PartialText&) = delete;
-  /// Empty where nothing is shown.
+  /// The callback for new text; empty if nothing is shown.
   StreamTranscriber::Heard heard();
 
  private:
@@ -41,8 +42,8 @@ class PartialText {
   bool lines_, in_place_, written_ = false;
 };
 
-/// "chunks of 640 ms; a frame waits at most 576 ms for its chunk to be complete ..." and the median
-/// and the tail of the time that chunks took.
+/// Formats "chunks of 640 ms; a frame waits at most 576 ms for its chunk to be complete ..." and
+/// the median and the tail of the chunks' times.
 std::string stream_summary(const FastConformerConfig& config,
                            const std::vector<Transcript>& transcripts);
 

@@ -1,6 +1,6 @@
 #pragma once
-// A run as an offline run of Weights & Biases, which `wandb sync FOLDER` sends: all jobs of a chain
-// are one run there. Pure.
+// Conversion of a run to an offline run of Weights & Biases, which `wandb sync FOLDER` uploads. All
+// jobs of a chain become one run. Pure.
 #include <string>
 
 #include "choir/report/run_record.hpp"
@@ -8,15 +8,16 @@
 namespace choir::report {
 
 struct WandbRun {
-  std::string folder;  ///< "offline-run-20261124_120000-ID", of the first job's start
-  std::string file;    ///< "run-ID.wandb" in it
-  std::string bytes;   ///< of the file
+  std::string folder;  ///< "offline-run-20261124_120000-ID", with the start of the first job
+  std::string file;    ///< "run-ID.wandb", the file in the folder
+  std::string bytes;   ///< content of the file
 };
 
-/// A step of the history for every line of metrics, whose times follow from those of the jobs'
-/// starts and the seconds a step; the deck as configuration, section by section; the last value of
-/// every curve as summary. The same run has the same ID whenever it is written, so that a longer
-/// one replaces it. Source of the format: wandb's wandb_internal.proto and datastore.py.
+/// Converts a run. Each line of metrics becomes a step of the history, whose time follows from the
+/// starts of the jobs and the seconds per step; the deck becomes the configuration, section by
+/// section; the last value of every curve becomes the summary. The same run always has the same ID,
+/// so that a longer one replaces it. Source of the format: wandb's wandb_internal.proto and
+/// datastore.py.
 WandbRun wandb_run(const ReportedRun& run);
 
 }  // namespace choir::report

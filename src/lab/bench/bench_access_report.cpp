@@ -16,7 +16,7 @@ namespace {
 constexpr double kKiB = 1 << 10, kMiB = 1 << 20;
 constexpr double kStallShare = 0.05, kOfPlain = 0.8;
 
-/// Highest, lowest, mean and standard deviation.
+/// Returns highest, lowest, mean and standard deviation as columns.
 std::string spread_text(const std::vector<double>& rates) {
   double low = 1e300, high = 0, sum = 0, squares = 0;
   for (const double rate : rates) {
@@ -41,8 +41,8 @@ CheckpointBar bar(const std::string& name, const std::string& text, std::vector<
   return made;
 }
 
-/// The columns of transfers are those of a plain access; the others move the same bytes in pieces
-/// of their own.
+/// The block and transfer size columns describe a plain access; the other accesses move the same
+/// bytes in pieces of other sizes.
 std::string row_text(const CheckpointReport& report, const AccessSpeed& row,
                      const AccessRound& round, std::size_t i) {
   const CheckpointBench& bench = report.run.access;
@@ -68,8 +68,8 @@ std::string summary(const ReaderReport& report, const ReaderSpeed& r) {
 
 std::string bar_text(const CheckpointBar& bar) {
   if (!bar.judged)
-    return fmt::format("# bar: {}: not judged, name a deck or --step-seconds\n", bar.text);
-  return fmt::format("# bar: {}: {:.1f} % ({:.1f} to {:.1f}), wanted {} {:.0f} %: {}\n", bar.text,
+    return fmt::format("# bar: {}: not judged (needs a deck or --step-seconds)\n", bar.text);
+  return fmt::format("# bar: {}: {:.1f} % ({:.1f} to {:.1f}), limit: {} {:.0f} %: {}\n", bar.text,
                      100 * bar.value, 100 * bar.low, 100 * bar.high,
                      bar.at_least ? "at least" : "under", 100 * bar.limit,
                      bar.met() ? "met" : "NOT met");
@@ -83,22 +83,21 @@ std::int64_t wrong_of(const CheckpointBench& bench) {
 
 std::string heading(const CheckpointReport& report) {
   const CheckpointBench& bench = report.run.access;
-  return fmt::format("# {}: {} in {}, {}{}, at most {} a rank, on {}, into {}\n", report.what,
-                     format_bytes(static_cast<double>(bench.bytes)),
+  return fmt::format("# {}: {} in {}, {}{}, at most {} per rank, on {}, written to {}\n",
+                     report.what, format_bytes(static_cast<double>(bench.bytes)),
                      counted(bench.tensors, "tensor"), counted(bench.ranks, "rank"),
                      report.layout.empty() ? "" : " (" + report.layout + ")",
                      format_bytes(static_cast<double>(bench.most_of_a_rank)), report.device,
                      report.folder) +
-         "# write, read: plain, one file, disjoint parts; save, load: with layout, checksums and "
-         "manifest; async: by a thread (with a deck, training goes on),\n"
-         "# stall: what training waits for: at its beginning (open) and before the first update, "
-         "for the copy (wr/rd). Times are those of the slowest rank; every "
-         "write includes its fsync.\n" +
+         "# write, read: plain access to disjoint parts of one file; save, load: with layout, "
+         "checksums and manifest; async: save by a thread (a deck keeps training)\n# stall: time "
+         "that training waits at the start of an async save (open) and for the copy before the "
+         "first update (wr/rd). Times are those of the slowest rank; every write includes its "
+         "fsync.\n" +
          fmt::format(
-             "# reads: after fsync the system was asked to forget the file: {:.0f} % of it "
-             "was still in this node's memory;\n"
-             "# what the storage itself keeps is not known. A load reads twice: open(s) is "
-             "its verification, wr/rd(s) the second time.\n",
+             "# reads: after fsync the system was asked to forget the file; {:.0f} % of it was "
+             "still in this node's memory;\n# caching by the storage itself is unknown. A load "
+             "reads the file twice: open(s) is the verification, wr/rd(s) the second read.\n",
              100 * bench.cached);
 }
 
@@ -110,14 +109,14 @@ std::vector<CheckpointBar> bars_of(const SaveBench& run) {
   for (const AccessRound& round : bench.row("stall").rounds)
     of_step.push_back(run.step_seconds > 0 ? round.total / run.step_seconds : 0);
   std::vector<CheckpointBar> bars{
-      bar("stall of total", "stall of an asynchronous save, of its whole time",
+      bar("stall of total", "stall of an asynchronous save, share of its whole time",
           bench.ratios("stall", "async"), kStallShare, false),
       bar("stall of step",
-          run.step_seconds > 0 ? fmt::format("stall of an asynchronous save, of a step of {}",
+          run.step_seconds > 0 ? fmt::format("stall of an asynchronous save, share of a step of {}",
                                              format_duration(run.step_seconds))
-                               : "stall of an asynchronous save, of a step",
+                               : "stall of an asynchronous save, share of a step",
           of_step, 1, false),
-      bar("save of write", "write rate of a save, of that of a plain write",
+      bar("save of write", "write rate of a save, relative to a plain write",
           bench.ratios("write", "save"), kOfPlain, true)};
   bars[1].judged = run.step_seconds > 0;
   return bars;
@@ -135,19 +134,19 @@ std::string to_string(const CheckpointReport& report) {
   text += fmt::format("# {:<8} {:>11} {:>11} {:>11} {:>11} {:>10}\n", "access", "Max(MiB)",
                       "Min(MiB)", "Mean(MiB)", "StdDev", "median(s)");
   for (const AccessSpeed& row : bench.rows) text += summary(report, row);
-  text +=
-      fmt::format("# floor of the stall: {} read and written at the {:.1f} GB/s of a copy: {}\n",
-                  format_bytes(static_cast<double>(bench.most_of_a_rank)), bench.copy_rate / 1e9,
-                  format_duration(bench.stall_floor()));
+  text += fmt::format("# lower bound of the stall: copying {} at {:.1f} GB/s takes {}\n",
+                      format_bytes(static_cast<double>(bench.most_of_a_rank)),
+                      bench.copy_rate / 1e9, format_duration(bench.stall_floor()));
   if (!bench.steps.empty())
     text +=
         fmt::format("# steps while a save is in flight: {} (median of {}), alone {}\n",
                     format_duration(median_of(bench.steps)), bench.steps.size(),
                     format_duration(report.run.step_seconds)) +
-        fmt::format("# of these the first, beside the copy, without its wait: {} (median of {})\n",
-                    format_duration(median_of(bench.first_steps)), bench.first_steps.size());
+        fmt::format(
+            "# the first of these steps, beside the copy and without its wait: {} (median of {})\n",
+            format_duration(median_of(bench.first_steps)), bench.first_steps.size());
   for (const CheckpointBar& bar : bars_of(report.run)) text += bar_text(bar);
-  return text + fmt::format("{}: {} accesses, {} elements wrong\n",
+  return text + fmt::format("{}: {} accesses, {} wrong elements\n",
                             bench.valid() ? "VALID" : "INVALID", bench.rows.size(),
                             wrong_of(bench));
 }
@@ -258,8 +257,8 @@ std::string to_csv(const ReaderReport& report) {
 
 std::string to_string(const ReaderReport& report) {
   std::string text = fmt::format(
-      "# {} in the page cache, {}, each its own part of one file; the reads of the round "
-      "before were checked\n# {:<12} {:>11} {:>10} {:>11} {:>11} {:>11} {:>10} {:>5}\n",
+      "# {} in the page cache, {}, each reads its own part of one file; the reads of the previous "
+      "round were checked\n# {:<12} {:>11} {:>10} {:>11} {:>11} {:>11} {:>10} {:>5}\n",
       format_bytes(static_cast<double>(report.bytes)), counted(report.ranks, "rank"), "access",
       "bw(MiB/s)", "IOPS", "Latency(s)", "block(KiB)", "xfer(KiB)", "total(s)", "iter");
   for (const ReaderSpeed& r : report.rows)

@@ -17,7 +17,7 @@ using Problem = ops::AttentionProblem;
 
 using ops::AttentionImplementation;
 
-/// The implementations to compare, by name: those of the device, or the one that is asked for.
+/// The implementations to compare, by name: those of the device, or the requested one.
 std::vector<std::pair<std::string, Problem>> ways_of(Problem problem, DeviceKind kind,
                                                      AttentionImplementation which) {
   std::vector<std::pair<std::string, Problem>> ways;
@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, Problem>> ways_of(Problem problem, DeviceKind
   return ways;
 }
 
-/// Operands of one shape. One packed projection per token, as in the model: [q | k | v].
+/// Operands of one shape. Each token has one packed projection, as in the model: [q | k | v].
 struct Tensors {
   Tensors(ops::BenchOperands& data, const AttentionShape& s, DType t)
       : width((s.heads + 2 * s.kv_heads) * s.head_width),
@@ -95,7 +95,7 @@ std::vector<Window> windows_of(std::int64_t tokens) {
   return {{0, kCount}, {tokens / 2, kCount}, {tokens - kCount, kCount}};
 }
 
-/// The query heads that share the last K/V head of the last sample, in fp64.
+/// The fp64 results of the query heads that share the last K/V head of the last sample.
 class Reference {
  public:
   Reference(const AttentionShape& shape, const Tensors& x)
@@ -119,7 +119,7 @@ class Reference {
                          group_ * s_.head_width),
                     results_[w].out, allowed(t, 2));
   }
-  /// The backward pass is that of some_d_out: d_out in the windows and zero elsewhere.
+  /// The backward pass is the one of some_d_out: d_out in the windows and zero elsewhere.
   void judge_backward(const ops::BenchOperands& data, const Tensors& x,
                       ops::Agreement& agreement) const {
     const DType t = x.qkv.dtype();
@@ -146,8 +146,8 @@ class Reference {
     std::vector<double> out, d_q, d_k, d_v;
   };
 
-  /// `roundings` to the compute type lie on the way: forward the probabilities and the result;
-  /// backward also the output in the row sums and the score gradients.
+  /// The result contains `roundings` roundings to the compute type: forward the probabilities and
+  /// the result; backward also the output in the row sums and the score gradients.
   double allowed(DType t, int roundings) const {
     return (roundings - 1) * ops::allowed_product_error(t, t, static_cast<double>(s_.head_width)) +
            ops::allowed_product_error(t, t, static_cast<double>(s_.tokens)) +
@@ -216,7 +216,7 @@ class Reference {
   std::vector<Result> results_;
 };
 
-/// d_out in the windows of the last sample, zero elsewhere.
+/// Fills some_d_out: d_out in the windows of the last sample, zero elsewhere.
 void fill_some(const Stream& stream, const Tensors& x, const AttentionShape& s,
                const std::vector<Window>& windows) {
   const TensorView to = x.some_d_out[0], from = x.d_out[0];
@@ -238,7 +238,7 @@ struct Setting {
   double ceiling, seconds;
 };
 
-/// Forward and backward of one implementation.
+/// Times forward and backward of one implementation.
 std::vector<ops::BenchRow> rows_of(const Setting& s, const Problem& problem,
                                    const std::string& variant) {
   const auto scratch = [&](bool backward) {
@@ -321,7 +321,7 @@ AttentionBench bench_attention(Device& device, const std::vector<AttentionShape>
       try {
         for (ops::BenchRow& row : rows_of(setting, way, name)) bench.rows.push_back(std::move(row));
       } catch (const Error& error) {
-        if (name == "own") throw;  // ours takes every shape
+        if (name == "own") throw;  // our implementation supports every shape
         bench.remarks.push_back(fmt::format("{} at T {} D {} {}: {}", name, shape.tokens,
                                             shape.head_width, name_of(dtype), error.what()));
       }

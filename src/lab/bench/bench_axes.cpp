@@ -1,4 +1,4 @@
-// For choir bench collectives: each collective along each axis, in memory of the device, checked.
+// Each collective along each axis, in device memory and checked, for `choir bench collectives`.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -13,7 +13,7 @@
 namespace choir {
 namespace {
 
-/// Small whole numbers: sums of them are exact in f32 whatever their order.
+/// Small integers: their sums are exact in f32 in any order.
 float value_of(int rank, std::size_t i) {
   return static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 13) % 61);
 }
@@ -28,12 +28,12 @@ struct Way {
   const char* name;
   const char* redop;
   int root;
-  double factor;  // of busbw
+  double factor;  // of the bus bandwidth
   std::function<void()> call;
-  /// What element i of the result should be; negative where it is not defined.
+  /// The expected value of element i of the result; negative where it is not defined.
   std::function<float(std::size_t)> expected;
   bool separate = false;  // the result is in the second block
-  int turns = 1;          // one after the other in a call
+  int turns = 1;          // rounds of messages in a call, one after the other
 };
 
 class AxisBench {
@@ -165,7 +165,7 @@ class AxisBench {
 
   CollectiveRow measure(const Way& way) {
     const std::size_t bytes = count_ * sizeof(float);
-    // Small ones are repeated within one measurement, or the clock would be measured.
+    // Small ones are repeated within one measurement, because of the resolution of the clock.
     const int inner = bytes <= (64 << 10) ? 20 : bytes <= (1 << 20) ? 4 : 1;
     std::vector<double> all;
     std::int64_t mistakes = 0;

@@ -58,10 +58,10 @@ class SyntheticBenchBatches final : public BenchBatches {
   std::int64_t first_ = 0, stride_ = 1;
 };
 
-/// What the deck trains on.
+/// The training data of the deck.
 class TrainingBenchBatches final : public BenchBatches {
  public:
-  /// The deck may leave its vocabulary to the data.
+  /// The deck may leave the vocabulary size to the data.
   TrainingBenchBatches(Deck deck, const BatchSizes& batch, Mesh& mesh, Logger& log)
       : data_(deck.family().open_data(deck, batch, mesh, log)),
         of_rank_(batch.accum),
@@ -69,12 +69,13 @@ class TrainingBenchBatches final : public BenchBatches {
     if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = vocab_size();
     model_ = deck.family().make(model_of(deck), parameters_, {});
     freeze_parameters(parameters_, engine_options(deck, batch).freezing, model_of(deck));
-    model_->lowest_trained_unit();  // from here on it knows what backward leaves out
+    model_->lowest_trained_unit();  // from here on the model knows which layers the backward pass
+                                    // skips
   }
 
   std::int64_t vocab_size() const override { return data_->vocab_size(); }
   std::vector<BatchShape> shapes() const override { return data_->shapes(); }
-  /// Looks some steps ahead for the mean, and begins again.
+  /// Reads some steps ahead for the mean FLOPs, then starts the data again.
   void start(const Sharding& sharding) override {
     data_->start_training(sharding, of_rank_, {});
     mean_flops_ = 0;
@@ -100,7 +101,7 @@ class TrainingBenchBatches final : public BenchBatches {
 
   std::unique_ptr<TrainingData> data_;
   ParameterSet parameters_;
-  std::unique_ptr<Model> model_;    // without memory: for what it says of FLOPs
+  std::unique_ptr<Model> model_;    // without memory: only for its FLOPs
   std::int64_t of_rank_, of_step_;  // micro-batches
   double mean_flops_ = 0;           // of a step
 };

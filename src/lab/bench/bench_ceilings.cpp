@@ -10,8 +10,9 @@
 namespace choir {
 namespace {
 
-/// Bytes/s (read + written) of changing `bytes` of host memory in place, the best of a few. A copy
-/// also reads the lines it overwrites; an optimizer, which has them already, does not pay for that.
+/// Bytes/s (read + written) of updating `bytes` of host memory in place, the best of a few rounds.
+/// A copy also reads the lines it overwrites; an optimizer has already read them and does not pay
+/// for that.
 double measure_update(Device& device, std::size_t bytes = std::size_t{512} << 20) {
   const Buffer memory(device, bytes);
   auto* values = static_cast<float*>(memory.data());
@@ -28,7 +29,7 @@ double measure_update(Device& device, std::size_t bytes = std::size_t{512} << 20
   return 2.0 * static_cast<double>(bytes) / best;
 }
 
-/// What the makers say the cards of a node's ranks reach together, by rank; 0 when they do not.
+/// The manufacturer's figure for the GPUs of a node, per rank; 0 if unknown.
 double nominal_rate(const Device& device, DType compute, int ranks_of_node) {
   if (device.kind() != DeviceKind::cuda || size_of(compute) != 2) return 0;
   const cuda::Availability seen = cuda::availability();
@@ -63,7 +64,7 @@ void measure_memory(Mesh& mesh, Device& device, StepBench& bench) {
   world.barrier();
   bench.copy_rate = -max_over(world, -ops::measure_copy(Stream(device)));
   world.barrier();
-  // On a GPU a store does not read its line first: a copy costs what an update does.
+  // On a GPU a store does not read its line first: a copy costs as much as an update.
   bench.update_rate =
       device.host_visible() ? -max_over(world, -measure_update(device)) : bench.copy_rate;
   bench.rates.bytes_per_second = std::max(bench.copy_rate, bench.update_rate);

@@ -23,8 +23,8 @@ void fill_random(void* data, std::size_t count, int rank) {
   }
 }
 
-// Times each way once per round, so that a slow moment of the machine hits all of them, and gives
-// the medians of the times of the slowest rank.
+// Times each algorithm once per round, so that a slow moment of the machine affects all of them,
+// and returns the medians of the slowest rank's times.
 class SideBySide {
  public:
   SideBySide(Communicator& control, int repeats) : control_(control), repeats_(repeats) {}
@@ -73,7 +73,7 @@ AllReduceComparison compare(Communicator& mpi, Communicator& node,
   const auto plain = mpi.allocate(options.max_bytes), other = mpi.allocate(options.max_bytes);
   const MPI_Comm comm = mpi_handle(mpi);
   SideBySide ways(mpi, options.repeats);
-  // Values must not grow from round to round, hence fresh ones before each.
+  // Fresh values before each round, because sums must not grow from round to round.
   const auto fresh = [&](const CommBuffer& buffer) {
     return [&] { fill_random(buffer.data(), count, mpi.rank()); };
   };
@@ -114,7 +114,7 @@ void add_rows(CollectiveBench& bench, Communicator& mpi, Communicator& node, std
   const std::size_t count = bytes / sizeof(float),
                     share = count / static_cast<std::size_t>(mpi.size());
   const auto window = node.allocate(bytes), plain = mpi.allocate(bytes);
-  // Small ones are repeated within one measurement, or the clock would be measured.
+  // Small ones are repeated within one measurement, because of the resolution of the clock.
   const int inner = bytes <= (64 << 10) ? 20 : bytes <= (1 << 20) ? 4 : 1;
   SideBySide ways(mpi, repeats);
   for (const bool shared : {false, true}) {

@@ -17,7 +17,7 @@ std::string to_text(const AllReduceComparison& c) {
     return fmt::format("  {:<44} {:>9.2f} ms   {:>6.2f} x the window\n", what, 1e3 * seconds,
                        seconds / c.window);
   };
-  return fmt::format("# all-reduce of {} on a node, ways in turn:\n",
+  return fmt::format("# all-reduce of {} on a node, algorithms in turn:\n",
                      format_bytes(static_cast<double>(c.bytes))) +
          line("node-shared window", c.window) +
          line(fmt::format("MPI_Allreduce in place, pieces of {}",
@@ -33,7 +33,7 @@ std::string group_of(const CollectiveRow& r) {
                      r.transport);
 }
 
-/// Measured were all collectives of one size, then the next size; printed is one table each.
+/// Rows are measured size by size; this sorts them into one table per collective.
 std::vector<CollectiveRow> by_group(const std::vector<CollectiveRow>& rows) {
   std::vector<std::string> groups;
   for (const CollectiveRow& r : rows)
@@ -100,9 +100,9 @@ std::string to_csv(const CollectivesReport& report) {
 }
 
 std::string to_string(const CollectivesReport& report) {
-  std::string text = fmt::format("# {}, {}, median of the slowest rank\n",
+  std::string text = fmt::format("# {}, {}, median over the rounds of the slowest rank's time\n",
                                  counted(report.ranks, "rank"), report.device);
-  if (!report.note.empty()) text += "# staged because " + report.note + "\n";
+  if (!report.note.empty()) text += "# transfers are staged: " + report.note + "\n";
   std::string heading;
   double sum = 0;
   for (const CollectiveRow& r : by_group(report.rows)) {
@@ -117,7 +117,7 @@ std::string to_string(const CollectivesReport& report) {
   }
   if (report.comparison) text += to_text(*report.comparison);
   return text +
-         fmt::format("# avg bus bandwidth: {:.4f} GB/s\n{}: {} of {} rows, {} values wrong\n",
+         fmt::format("# avg bus bandwidth: {:.4f} GB/s\n{}: {} of {} rows, {} wrong values\n",
                      sum / static_cast<double>(report.rows.size()),
                      report.valid() ? "VALID" : "INVALID", report.rows.size(), report.rows.size(),
                      report.wrong());

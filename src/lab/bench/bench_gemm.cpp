@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-/// At most 24 of n, spread from the first to the last.
+/// At most 24 of n indices, spread from the first to the last.
 std::vector<std::int64_t> some_of(std::int64_t n) {
   const std::int64_t count = std::min<std::int64_t>(n, 24);
   std::vector<std::int64_t> list;
@@ -21,8 +21,8 @@ std::vector<std::int64_t> some_of(std::int64_t n) {
   return list;
 }
 
-/// Vectors of length k of a matrix that holds `extent` of them, as rows or as columns; of several
-/// matrices the last.
+/// Vectors of length k from a matrix that holds `extent` of them, as rows or as columns; in a
+/// batch, from the last matrix.
 std::vector<double> vectors_of(const ops::Operand& matrix, const std::vector<std::int64_t>& which,
                                std::int64_t extent, std::int64_t k, bool columns) {
   const std::int64_t begin = matrix[0].count() - extent * k;

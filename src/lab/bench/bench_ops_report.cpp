@@ -19,7 +19,7 @@ nlohmann::ordered_json ops_provenance(const BenchReport& report) {
   return json;
 }
 
-/// What a micro-batch of the deck spends in these rows; "" when none belongs to one.
+/// The time that a micro-batch of the deck spends in these rows; "" if no row belongs to one.
 std::string sum_line(const BenchReport& report) {
   double total = 0, floor = 0;
   for (const ops::BenchRow& r : report.rows) {
@@ -29,11 +29,11 @@ std::string sum_line(const BenchReport& report) {
   }
   if (total == 0) return "";
   return fmt::format(
-      "  a micro-batch makes these calls in {:.3f} ms; at the ceiling {:.3f} ms ({:.0f} %)\n",
+      "  a micro-batch makes these calls in {:.3f} ms; {:.3f} ms at the ceiling ({:.0f} %)\n",
       1e3 * total, 1e3 * floor, 100 * floor / total);
 }
 
-/// Implementations of one shape side by side.
+/// Compares the implementations of one shape.
 std::string ratio_lines(const BenchReport& report) {
   std::string text;
   for (const ops::BenchRow& other : report.rows) {

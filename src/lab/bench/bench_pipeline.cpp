@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kCostWords = sizeof(ChunkCost) / sizeof(double);
 
-/// The step whose makespan is the median (the shorter of two).
+/// The step with the median makespan (the shorter of the two in the middle).
 std::size_t median_step(const std::vector<double>& makespans) {
   std::vector<std::size_t> order(makespans.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -19,7 +19,7 @@ std::size_t median_step(const std::vector<double>& makespans) {
   return order[(order.size() - 1) / 2];
 }
 
-/// [stages][chunks] as ranks hold them, in the order of virtual stages.
+/// Reorders [stages][chunks], as ranks hold them, by virtual stage.
 std::vector<ChunkCost> by_virtual_stage(const PipelineShape& shape,
                                         const std::vector<ChunkCost>& by_rank) {
   std::vector<ChunkCost> costs(by_rank.size());
@@ -54,8 +54,8 @@ std::string to_string(const PipelineBench& b) {
   std::string text = fmt::format(
       "pipeline {}, {} stages x {} pieces, {} micro-batches, {} exchange; time stamps of the "
       "median step of rank 0's pipeline\n"
-      "  stage     busy ms  bubble ms exposed ms   of {:.3f} ms; {:.3f} simulated with the "
-      "measured costs and free messages\n",
+      "  stage     busy ms  bubble ms exposed ms   makespan {:.3f} ms; {:.3f} ms simulated with "
+      "the measured costs and free messages\n",
       b.schedule, b.shape.stages, b.shape.chunks, b.shape.micro_batches, b.exchange,
       1e3 * b.makespan, 1e3 * b.simulated);
   for (std::size_t s = 0; s < b.stages.size(); ++s)

@@ -1,4 +1,4 @@
-// Where and with what a bench ran.
+// Provenance of a bench: machine, software and settings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ extern char** environ;
 namespace choir {
 namespace {
 
-/// Settings of libraries; not what launchers tell each process about itself.
+/// Settings of libraries, without the variables that launchers set per process.
 constexpr std::array<std::string_view, 22> kSettings{
     "OMP_",           "GOMP_",          "OPENBLAS_",       "DNNL_",
     "ONEDNN_",        "NCCL_",          "CUDA_",           "FI_",
@@ -47,7 +47,7 @@ nlohmann::ordered_json settings() {
   return json;
 }
 
-/// Each once, in the order of the ranks.
+/// The distinct texts, in the order of the ranks.
 std::vector<std::string> distinct(const std::vector<std::string>& all) {
   std::vector<std::string> list;
   for (const std::string& text : all)
@@ -56,7 +56,7 @@ std::vector<std::string> distinct(const std::vector<std::string>& all) {
   return list;
 }
 
-/// Processors of all hosts; one rank of each host looks. Collective, the result at rank 0.
+/// Returns the processors of all hosts on rank 0; one rank of each host reads them. Collective.
 std::vector<CpuModel> gather_cpus(Mesh& mesh) {
   std::string mine;
   if (mesh.node().rank() == 0) {

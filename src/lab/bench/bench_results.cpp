@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Numbers that say what was measured; of words all do, but for these.
+/// The integers that belong to the key of a row. All texts belong to it, except kTextFields.
 constexpr std::array kNumbers{"bytes",       "count", "ranks",       "threads",
                               "micro_batch", "accum", "global_batch"};
 constexpr std::array kTextFields{"device_description", "unit"};
@@ -44,7 +44,7 @@ std::string key_of(const json& row) {
   return join(words, ", ");
 }
 
-/// Seconds by key.
+/// Seconds by the key of the row.
 std::map<std::string, double> times_of(const json& run) {
   std::map<std::string, double> times;
   if (run.contains("median_seconds"))
@@ -54,7 +54,7 @@ std::map<std::string, double> times_of(const json& run) {
   return times;
 }
 
-/// A field of the provenance, for a sentence.
+/// A field of the provenance; "?" if absent.
 std::string word(const json& run, const char* name) {
   const auto found = run.find("provenance");
   return found == run.end() ? "?" : found->value(name, "?");
@@ -62,7 +62,7 @@ std::string word(const json& run, const char* name) {
 
 [[noreturn]] void refuse(const std::string& path) {
   throw StorageError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)),
-                     "name a file in a folder that exists and may be written");
+                     "give a file in an existing, writable folder");
 }
 
 void write_to(const std::string& path, const std::string& text) {
@@ -85,10 +85,10 @@ std::vector<BaselineRow> BaselineComparison::regressions() const {
 
 BaselineComparison compare_with_baseline(const json& baseline, const json& run, double tolerance) {
   const auto refuse = [](const std::string& what) {
-    throw DeckError("--baseline: " + what, "name a file that --json of the same bench has written");
+    throw DeckError("--baseline: " + what, "give a file that --json of the same bench has written");
   };
   if (!baseline.is_object() || !baseline.contains("bench") || !baseline["bench"].is_string())
-    refuse("the file holds no run of a bench");
+    refuse("the file contains no run of a bench");
   if (baseline["bench"] != run.at("bench"))
     refuse(fmt::format("the file is of bench {}, and this is {}",
                        baseline["bench"].get<std::string>(), run["bench"].get<std::string>()));
@@ -118,7 +118,7 @@ std::string to_string(const BaselineComparison& c) {
   std::string text =
       fmt::format("against the baseline {}: {} rows in both", c.origin, c.rows.size());
   if (c.only_now > 0) text += fmt::format(", {} only now", c.only_now);
-  if (c.only_then > 0) text += fmt::format(", {} only then", c.only_then);
+  if (c.only_then > 0) text += fmt::format(", {} only in the baseline", c.only_then);
   text += "\n";
   if (c.rows.empty()) return text + "INVALID: nothing was measured in both runs\n";
   const std::vector<BaselineRow> slower = c.regressions();
@@ -129,14 +129,12 @@ std::string to_string(const BaselineComparison& c) {
       std::max_element(c.rows.begin(), c.rows.end(),
                        [](const auto& a, const auto& b) { return a.ratio() < b.ratio(); });
   if (slower.empty())
-    return text + fmt::format(
-                      "VALID: no regression, at most {:.2f} x its time of then (allowed "
-                      "{:.2f} x)\n",
-                      worst->ratio(), 1 + c.tolerance);
-  return text + fmt::format(
-                    "INVALID: regression, {} of {} rows take more than {:.2f} x their "
-                    "time of then\n",
-                    slower.size(), c.rows.size(), 1 + c.tolerance);
+    return text +
+           fmt::format("VALID: no regression, at most {:.2f} x the baseline (allowed {:.2f} x)\n",
+                       worst->ratio(), 1 + c.tolerance);
+  return text +
+         fmt::format("INVALID: regression, {} of {} rows take more than {:.2f} x the baseline\n",
+                     slower.size(), c.rows.size(), 1 + c.tolerance);
 }
 
 void BenchFiles::require_writable() const {
@@ -155,7 +153,7 @@ void BenchFiles::write(const std::string& csv_text, const std::string& json_text
 int BenchFiles::finish(const std::string& csv_text, const std::string& json_text,
                        bool valid) const {
   constexpr int kFailed = static_cast<int>(ExitCode::other);
-  // Read before it is written over.
+  // The baseline is read first, because the results may overwrite it.
   const std::string then = baseline.empty() ? "" : read_deck_text(baseline);
   write(csv_text, json_text);
   if (baseline.empty()) return valid ? 0 : kFailed;

@@ -30,7 +30,7 @@ void move(const TensorView& values, PhiloxKey key, int digits) {
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < n; ++i) {
     const bool up = (philox_at(key, static_cast<std::uint64_t>(i))[0] & 1u) != 0;
-    if constexpr (sizeof(T) == 2) {  // floats have room for one place more
+    if constexpr (sizeof(T) == 2) {  // a float can hold one place more
       const double value = static_cast<float>(list[i]);
       list[i] = T(static_cast<float>(moved_last_place(value, up, digits)));
     } else {

@@ -1,6 +1,6 @@
 #pragma once
-// What tells mistakes from rounding: the gradient of each tensor, and, as a yardstick, how far a
-// run moves when its weights are not quite what they were.
+// Tools to tell mistakes from rounding: the gradient norm of each tensor and, as a yardstick, runs
+// with slightly perturbed weights.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace choir {
 
-/// After ModelInstance::initialise(), on one rank alone. Moves every weight by one unit in the last
-/// place of the type that the matrix products read, up or down by a coin of `seed` and the element;
-/// zeros stay.
+/// Moves every weight by one unit in the last place of the type that the matrix products read, up
+/// or down at random by `seed` and the element; zeros stay. Called after
+/// ModelInstance::initialise(), with a single rank.
 void move_last_places(ModelInstance& instance, std::uint64_t seed);
 
 /// `value` moved away from zero (`up`) or towards it by 2^(e + 1 - digits), 2^e <= |value| <
 /// 2^(e+1).
 double moved_last_place(double value, bool up, int digits);
 
-/// Collective over the mesh, with nothing in flight: by name, the norm of the gradient of the step
-/// last finished, of the whole logical tensor. The same in every layout, but for
-/// rounding: a gradient that is lost, or is a part of a sum, shows here even where its tensor adds
-/// next to nothing to the norm of all.
+/// Returns the gradient norm of each tensor in the last finished step, by name and over the whole
+/// logical tensor. Collective over the mesh, with no step in flight. The norms are the same in
+/// every layout except for rounding: a gradient that is lost, or is only a part of a sum, shows up
+/// here even if its tensor adds next to nothing to the total norm.
 std::map<std::string, double> gradient_norms(Engine& engine);
 
 }  // namespace choir

@@ -19,10 +19,10 @@ namespace choir {
 namespace {
 
 constexpr int kSteps = 5;                        // timed, after kWarmupSteps others
-constexpr std::int64_t kTensorBytes = 64 << 20;  // of states that no deck describes
+constexpr std::int64_t kTensorBytes = 64 << 20;  // of states without a deck
 constexpr std::int64_t kWidth = sizeof(float);
 
-/// The state of a deck where training has it.
+/// The state of a deck in an engine, as in training.
 class DeckState {
  public:
   DeckState(Deck deck, Mesh& mesh, Device& device, Logger& log)
@@ -49,7 +49,7 @@ class DeckState {
     engine_->instance().initialise(options.seed);
   }
 
-  /// Collective. `wait`: before the update; may be empty.
+  /// Runs one step. Collective. `wait`, which may be empty, is called before the update.
   void step(const std::function<void()>& wait = {}) {
     if (wait) engine_->before_update([&wait](const Stream&) { wait(); });
     engine_->step(
@@ -58,7 +58,7 @@ class DeckState {
     engine_->finish(clock_);
     ++step_;
   }
-  /// Collective. Median of the slowest rank's.
+  /// Returns the median time of the slowest rank. Collective.
   double measure_step() {
     std::vector<double> seconds;
     for (int i = 0; i < kWarmupSteps + kSteps; ++i) {
@@ -76,7 +76,7 @@ class DeckState {
     return {.saved = tensors_to_save(*engine_, progress_),
             .held = tensors_to_load(*engine_, progress_),
             .device = &device_,
-            // As Checkpointer::save() does.
+            // The same check as in Checkpointer::save().
             .check =
                 [this] {
                   if (reads_weights_aside(*engine_)) return weight_check_of_save(*engine_);
@@ -99,7 +99,7 @@ class DeckState {
   std::int64_t step_ = 0;
 };
 
-/// Tensors of one size, each cut into one piece a rank.
+/// Tensors of one size, each divided into one piece per rank.
 std::vector<StoredTensor> cut_evenly(std::int64_t bytes, const Communicator& world,
                                      const Buffer& memory, Device& device) {
   std::vector<StoredTensor> tensors;
@@ -124,9 +124,9 @@ void require_host_memory(std::int64_t bytes, Mesh& mesh) {
   together(mesh.world(), [&] {
     if (wants > node_memory())
       throw DeckError(
-          fmt::format("--bytes {}: {} rank(s) on this node need {} of memory, it has {}", bytes,
-                      mesh.node().size(), format_bytes(wants), format_bytes(node_memory())),
-          "measure less, or on more nodes");
+          fmt::format("--bytes {}: {} rank(s) on this node need {} of memory; the node has {}",
+                      bytes, mesh.node().size(), format_bytes(wants), format_bytes(node_memory())),
+          "use fewer bytes or more nodes");
   });
 }
 

@@ -23,14 +23,15 @@
 namespace choir {
 namespace {
 
-/// One moment instead of AdamW's two, which are read and written; and the norms of the weights.
+/// Adapts the work to LARS: one moment instead of AdamW's two, which are read and written, and
+/// additionally the norms of the weights.
 void count_lars(const Precision& precision, std::int64_t parameters, StepWork& work) {
   const auto count = static_cast<double>(parameters);
   work.optimizer_bytes -= 2 * count * static_cast<double>(size_of(precision.gradient));
   work.norm_bytes += count * static_cast<double>(size_of(precision.master));
 }
 
-/// Resident bytes where a page shared by n processes counts 1/n: windows are not counted twice.
+/// Resident bytes. A page shared by n processes counts 1/n, so that windows are not counted twice.
 std::int64_t own_bytes() {
   std::ifstream file("/proc/self/smaps_rollup");
   std::string word;
@@ -45,7 +46,7 @@ std::int64_t heap_bytes() {
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
 }
 
-/// The value of the rank where it is largest in absolute terms.
+/// The value with the largest magnitude over the ranks.
 std::int64_t furthest(Communicator& comm, std::int64_t value) {
   std::array<std::int64_t, 2> extremes{value, -value};
   comm.all_reduce(extremes.data(), 2, DType::i64, ReduceOp::max);
@@ -60,7 +61,7 @@ Spread spread_over(Communicator& comm, double value) {
   return {*low, median_of(all), *high};
 }
 
-/// A run without its directory: everything between the deck and the numbers.
+/// A run without a run directory, from the deck to the numbers.
 class Bench {
  public:
   Bench(Deck deck, Mesh& mesh, Device& device, Logger& log, const StepBenchOptions& options)
@@ -68,7 +69,8 @@ class Bench {
 
   StepBench run() {
     prepare();
-    // Before the steps, which also starts the threads and warms the libraries, and after them.
+    // Measured before the steps, which also starts the threads and warms up the libraries, and
+    // after them.
     if (options_.ceilings) measure_products(mesh_, device_, result_);
     if (options_.ceilings) measure_memory(mesh_, device_, result_);
     build();
@@ -92,7 +94,7 @@ class Bench {
   void finish_step();
   double timed_step();
   void probe_noise();
-  /// What the engine runs on.
+  /// The mesh that the engine uses.
   Mesh& step_mesh() { return silent_ ? *silent_ : mesh_; }
 
   Deck deck_;
@@ -124,7 +126,7 @@ void Bench::prepare() {
   if (unknown && data_->vocab_size() > 0)
     family.vocab_size(deck_) = 0;
   else if (unknown)
-    log_.info("{} is not given, and synthetic content has no symbols of its own: {}",
+    log_.info("{} is not given and synthetic content has no vocabulary of its own: using {}",
               family.vocab_size_key(), usual);
   resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
   result_.deck = deck_.source;
@@ -149,8 +151,8 @@ void Bench::prepare() {
   result_.first_norms.reserve(kFirstSteps);
   if (options_.noise_probes > 0) require_probes(deck_, batch_, options_.communicate);
   if (options_.last_place_seed > 0 && result_.ranks > 1)
-    throw DeckError("--last-place moves the weights of one rank, and here are several",
-                    "start it without a launcher");
+    throw DeckError("--last-place moves the weights of one rank, but there are several",
+                    "start the bench without a launcher");
   if (options_.communicate) return;
   silent_ = Mesh::planned(mesh_.layout(), mesh_.rank(), mesh_.node().size());
   silent_->attach(device_);
@@ -159,7 +161,7 @@ void Bench::prepare() {
 void Bench::build() {
   EngineOptions options = engine_options(deck_, batch_);
   options.shapes = data_->shapes();
-  // Inside a recorded graph events have no time.
+  // Events inside a recorded graph have no time.
   options.time_actions = options_.communicate && mesh_.layout().size(Axis::pipeline) > 1 &&
                          (device_.host_visible() || !options.cuda_graph);
   together(world(), [&] {
@@ -167,7 +169,7 @@ void Bench::build() {
   });
   if (deck_.train.time_products)
     log_.info("{}", time_products(mesh_, device_, plan_.products, "").report);
-  // Past its end the schedule stands still: there the probes are made.
+  // The learning rate is 0 after the end of the schedule; the probes run there.
   if (options_.noise_probes > 0) options.schedule = standing_after(options.schedule);
   data_->start(Sharding(mesh_, options.zero));
   world().barrier();
@@ -178,7 +180,7 @@ void Bench::build() {
   engine_->instance().initialise(options.seed);
   if (options_.last_place_seed > 0) move_last_places(engine_->instance(), options_.last_place_seed);
   result_.parameters = engine_->instance().parameters().count();
-  // The axes that part the work on a micro-batch, evenly if they can.
+  // The axes that share a micro-batch divide its work evenly.
   const double parts = world().size() / mesh_.along(Axis::data).size();
   result_.work = data_->work(options, engine_->instance(), parts);
   if (options.optimizer.rule == UpdateRule::lars)
@@ -202,7 +204,8 @@ void Bench::finish_step() {
   }
 }
 
-/// From the end of a step to the end of the next; what was queued before runs meanwhile.
+/// The time from the end of a step to the end of the next. Steps that were queued before run in the
+/// meantime.
 double Bench::timed_step() {
   clock_.begin();
   queue_step();
@@ -215,7 +218,7 @@ void Bench::warm_up() {
   double spent = 0;
   while (step_ < kWarmupSteps || (step_ < 10 && spent < options_.warmup_seconds)) {
     spent += timed_step();
-    // With communicators that send nothing there are no sums to look at.
+    // With communicators that send nothing there are no sums to compare.
     if (step_ == 1 && options_.communicate) result_.first_gradients = gradient_norms(*engine_);
   }
   result_.warmup_steps = step_;
@@ -235,7 +238,7 @@ void Bench::measure() {
   heap_ = heap_bytes();
   double spent = 0, targets = 0;
   std::size_t done = 0;
-  // As in a training, the host prepares the next step while the device is at this one.
+  // As in training, the host prepares the next step while the device runs this one.
   if (!recorder_)
     while (engine_->in_flight() < engine_->lag()) queue_step();
   const auto enough = [&] {
@@ -277,7 +280,7 @@ void Bench::gather() {
   for (std::size_t p = 0; p < kPhases; ++p)
     result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
   const double rate = result_.step_flops / result_.median_seconds;
-  // No step is faster than its products: somebody else had the cores while those were timed.
+  // No step can be faster than its products: another process used the cores while those were timed.
   for (int again = 0; options_.ceilings && again < 3 && rate > result_.peak_flops; ++again)
     measure_products(mesh_, device_, result_);
   if (options_.ceilings) result_.floor_seconds = floor_seconds(result_.work, result_.rates);

@@ -1,4 +1,4 @@
-// StepBench: the verdict, and what it looks like as text, JSON and CSV. Pure.
+// Verdict of a StepBench, and its formats: text, JSON and CSV. Pure.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ double mean(const double* first, std::size_t n) {
   return std::accumulate(first, first + n, 0.0) / static_cast<double>(n);
 }
 
-/// Falling, or unchanged within the noise of single batches: the mean of the last third against
-/// that of the first, with three standard errors of their difference.
+/// True if the loss rose by more than the noise of single batches: the mean of the last third is
+/// compared with that of the first, with three standard errors of their difference.
 bool rose(const std::vector<double>& losses) {
   const std::size_t n = losses.size() / 3;
   if (n == 0) return false;
@@ -160,15 +160,15 @@ std::vector<std::string> complaints_of(const StepBench& b) {
   else if (b.communicated && rose(b.losses))
     list.push_back(
         fmt::format("the loss rose from {:.4f} to {:.4f}", b.losses.front(), b.losses.back()));
-  // Where shapes differ a rank need not meet its largest.
+  // If shapes differ, a rank need not see its largest one.
   if (b.fixed_shape ? b.peak_arena != b.planned_arena : b.peak_arena > b.planned_arena)
-    list.push_back(fmt::format("the arena peaked at {} bytes, planned were {}", b.peak_arena,
+    list.push_back(fmt::format("the arena peaked at {} bytes, {} were planned", b.peak_arena,
                                b.planned_arena));
-  // Memory of a GPU is not the process's: there the arena alone can be held against its plan.
+  // GPU memory does not belong to the process: there only the arena can be compared with its plan.
   const auto difference = static_cast<double>(std::abs(b.grown_memory - b.planned_memory));
   if (b.host_visible && b.communicated &&
       difference > std::max(0.05 * static_cast<double>(b.planned_memory), 64 * kMiB))
-    list.push_back(fmt::format("resident memory grew by {:.1f} MiB, planned were {:.1f}",
+    list.push_back(fmt::format("resident memory grew by {:.1f} MiB, {:.1f} MiB were planned",
                                static_cast<double>(b.grown_memory) / kMiB,
                                static_cast<double>(b.planned_memory) / kMiB));
   return list;
@@ -184,8 +184,7 @@ std::string to_string(const StepBench& b) {
       b.step_seconds.size(), b.warmup_steps, 1e3 * b.median_seconds, 1e3 * *fastest,
       1e3 * *slowest);
   if (!b.communicated)
-    text +=
-        "--no-comm: nothing was sent, so the numbers computed are wrong, and the times are not\n";
+    text += "--no-comm: nothing was sent; the losses are wrong, the times are valid\n";
   if (b.oversubscribed)
     text += fmt::format("oversubscribed: {} x {} share {}\n", counted(b.ranks / b.nodes, "rank"),
                         counted(b.threads, "thread"), counted(b.cores, "processor"));
@@ -200,9 +199,9 @@ std::string to_string(const StepBench& b) {
   text += to_string(b.pipeline);
   if (b.floor_seconds > 0) text += floor_table(b);
   text += fmt::format(
-      "memory of a rank: {:.1f} MiB planned on the {}, of it the arena, peak {} bytes, planned {}; "
-      "the process grew by {:.1f} MiB, its heap by {} bytes in the timed steps\n"
-      "loss {:.4f} -> {:.4f}\n",
+      "memory of a rank: {:.1f} MiB planned on the {}; arena peak {} bytes, planned {}; resident "
+      "memory grew by {:.1f} MiB; heap growth during the timed steps: {} bytes\nloss {:.4f} -> "
+      "{:.4f}\n",
       static_cast<double>(b.planned_memory) / kMiB, b.device, b.peak_arena, b.planned_arena,
       static_cast<double>(b.grown_memory) / kMiB, b.heap_growth, b.losses.front(), b.losses.back());
   if (b.peak_flops > 0) text += mfu_line(b);

@@ -16,8 +16,8 @@
 namespace choir {
 namespace {
 
-/// Weights by their extents, under one name for all layers: "blocks.*.attention.qkv"; "+2" where
-/// two others have the same.
+/// Weights by their extents, with one name for all layers: "blocks.*.attention.qkv"; "+2" if two
+/// others have the same extents.
 class WeightNames {
  public:
   explicit WeightNames(const ModelConfig& model) {
@@ -25,7 +25,7 @@ class WeightNames {
     const std::unique_ptr<Model> described = model.family().make(model, parameters, {});
     for (const Parameter* p : parameters.all())
       if (p->shape.rank() >= 2) {
-        const Shape held = local_shape(p->shape, p->shard, p->split);  // with what pads it
+        const Shape held = local_shape(p->shape, p->shard, p->split);  // padding included
         std::vector<std::string>& names = names_[{held[0], held.count() / held[0]}];
         if (std::string name = of_all_layers(p->name);
             std::find(names.begin(), names.end(), name) == names.end())
@@ -99,7 +99,7 @@ void take_attention(const WorkRecord& record, DeckWork& work) {
 DeckWork work_of(Deck deck, std::int64_t symbols, Mesh& mesh, const Device& device, Logger& log) {
   const ModelFamily& family = deck.family();
   deck.parallel = {};
-  // How large a micro-batch is that a deck names does not depend on who shares the global batch.
+  // A micro-batch size given in the deck does not depend on the ranks that share the global batch.
   const std::int64_t named = deck.train.micro_batch_size;
   BatchSizes batch = family.fixed_shape() && named > 0
                          ? BatchSizes{.micro = named, .accum = 1, .global = named}

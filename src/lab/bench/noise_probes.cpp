@@ -9,11 +9,12 @@
 namespace choir {
 namespace {
 
-// Norm of the gradient of one micro-batch: every place of the step gets the same one.
+// The gradient norm of one micro-batch: all micro-batches of the step are this one.
 double small_batch_norm(const NoiseProbes& p, std::int64_t step) {
   std::array<std::vector<std::byte>, ModelBatch::kMostFields> kept;
   ModelBatch one;
-  for (std::int64_t j = 0; j < p.batch.accum; ++j) {  // all are taken, so that ranks stay abreast
+  for (std::int64_t j = 0; j < p.batch.accum;
+       ++j) {  // all are consumed, so that the ranks stay in step
     const ModelBatch batch = p.data.micro_batch(step, j);
     if (j > 0) continue;
     one = batch;
@@ -33,15 +34,15 @@ double small_batch_norm(const NoiseProbes& p, std::int64_t step) {
 }  // namespace
 
 void require_probes(const Deck& deck, const BatchSizes& batch, bool communicate) {
-  const char* flag = "--gradient-noise compares a micro-batch with the global batch, and ";
+  const char* flag = "--gradient-noise compares a micro-batch with the global batch, but ";
   if (!deck.family().fixed_shape())
-    throw DeckError(std::string(flag) + "the bench of a speech deck has synthetic utterances",
-                    "measure it on a token deck");
+    throw DeckError(std::string(flag) + "the bench of a speech deck uses synthetic utterances",
+                    "use a token deck");
   if (!communicate)
-    throw DeckError(std::string(flag) + "--no-comm leaves the ranks alone",
-                    "leave one of the two out");
+    throw DeckError(std::string(flag) + "--no-comm disables communication",
+                    "omit one of the two options");
   if (batch.global == batch.micro)
-    throw DeckError(std::string(flag) + "this step has one micro-batch only",
+    throw DeckError(std::string(flag) + "this step has only one micro-batch",
                     "set train.grad_accum to 2 or more, or start more ranks");
 }
 

@@ -8,15 +8,15 @@
 
 namespace choir {
 
-/// Throws DeckError where there is nothing to compare.
+/// Throws DeckError if there is nothing to compare.
 void require_probes(const Deck& deck, const BatchSizes& batch, bool communicate);
 
-/// As `schedule` while it decays, and zero from decay_steps on: there the probes are made, so that
-/// the parameters of all pairs are the same.
+/// Returns `schedule` up to decay_steps and zero afterwards. The probes run there, so that all
+/// pairs have the same parameters.
 LrSchedule standing_after(LrSchedule schedule);
 
 struct NoiseProbes {
-  Engine& engine;  ///< its schedule from standing_after()
+  Engine& engine;  ///< its lr_schedule comes from standing_after()
   BenchBatches& data;
   Mesh& mesh;
   PhaseClock& clock;
@@ -24,7 +24,7 @@ struct NoiseProbes {
   std::int64_t steps_before = 0;
   int pairs = 0;
 };
-/// Collective.
+/// Measures the pairs and estimates the noise scale. Collective.
 GradientNoise probe_gradient_noise(const NoiseProbes& probes);
 
 }  // namespace choir

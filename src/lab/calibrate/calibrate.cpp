@@ -20,10 +20,10 @@
 namespace choir {
 namespace {
 
-/// Products of more FLOPs than this take too long, and are as fast as those a little smaller.
+/// Products with more FLOPs take too long, and run at the rate of slightly smaller ones.
 constexpr double kMostFlops = 1.2e9;
 
-/// Y = X W^T, dX = dY W, dW += dY^T X, for all combinations of these extents.
+/// Products of the forms Y = X W^T, dX = dY W, dW += dY^T X, for all combinations of these extents.
 std::vector<StepGemm> product_grid(bool brief) {
   const std::vector<std::int64_t> extents =
       brief ? std::vector<std::int64_t>{32, 256}
@@ -47,10 +47,10 @@ std::vector<StepGemm> product_grid(bool brief) {
 
 void require_right(const ops::BenchRow& row) {
   if (!row.valid())
-    throw NumericError(fmt::format("{} of {} is wrong: error {:.2e}, {:.2e} is what rounding "
-                                   "explains",
-                                   row.name, row.shape, row.error, row.allowed),
-                       "`choir bench gemm` and `choir bench attention` tell more");
+    throw NumericError(
+        fmt::format("{} of {} is wrong: error {:.2e}, rounding explains at most {:.2e}", row.name,
+                    row.shape, row.error, row.allowed),
+        "run `choir bench gemm` and `choir bench attention` for details");
 }
 
 std::string rate_of(const Calibration& c, DType dtype) {
@@ -89,7 +89,7 @@ std::string waits_of(const Calibration& c, const std::string& precision) {
   for (const WaitFactor& wait : c.waits)
     if (wait.precision == precision)
       factors.push_back(fmt::format("{:.2f} x along {}", wait.factor, short_name(wait.axis)));
-  return factors.empty() ? "" : "; where ranks wait for each other " + join(factors, ", ");
+  return factors.empty() ? "" : "; factor while ranks wait for each other: " + join(factors, ", ");
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string
   const std::vector<StepGemm> grid = product_grid(brief);
   const Precision types = precision_of(precision);
   mesh.world().barrier();
-  std::vector<std::vector<double>> seconds(grid.size());  // of the rounds
+  std::vector<std::vector<double>> seconds(grid.size());  // by round
   for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round) {
     const std::vector<ops::BenchRow> rows = bench_gemms(device, grid, types, 1, 0.001);
     for (std::size_t i = 0; i < grid.size(); ++i) {
@@ -138,7 +138,7 @@ void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::strin
     const AttentionShape& shape = shapes[i / 2];
     const bool backward = i % 2 == 1;
     require_right(bench.rows[i]);
-    // The rows count half a square; a causal query sees itself, too.
+    // The rows count half of the square, but a causal query also sees itself.
     const auto tokens = static_cast<double>(shape.tokens);
     const double flops = shape.flops(backward) * (tokens + 1) / tokens;
     to.attention.push_back({dtype, backward, true, shape.tokens, shape.head_width,
@@ -148,9 +148,9 @@ void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::strin
 
 Layout calibration_layout(int ranks, int nodes) {
   if (ranks % nodes != 0)
-    throw DeckError(
-        fmt::format("{} ranks on {} nodes: some nodes have more than others", ranks, nodes),
-        "start as many on each");
+    throw DeckError(fmt::format("{} ranks on {} nodes: the nodes have different numbers of ranks",
+                                ranks, nodes),
+                    "start the same number of ranks on each node");
   return {ranks / nodes, 1, nodes, 1};
 }
 
@@ -188,8 +188,8 @@ std::string to_string(const Calibration& c) {
     text += rate_of(c, dtype);
   for (const StreamTimes& s : c.streams)
     text += fmt::format(
-        "  {}: products among other ops {:.2f} x as long; other ops {:.1f} GB/s, "
-        "{:.1f} GFLOP/s; whole steps fitted to {:.1f} %{}\n",
+        "  {}: products among other ops take {:.2f} x as long; other ops {:.1f} GB/s, {:.1f} "
+        "GFLOP/s; error of the fit to whole steps {:.1f} %{}\n",
         s.precision, s.product_factor, s.per_byte > 0 ? 1e-9 / s.per_byte : 0,
         s.per_flop > 0 ? 1e-9 / s.per_flop : 0, 100 * s.fit_error, waits_of(c, s.precision));
   for (const UpdateTime& u : c.updates)

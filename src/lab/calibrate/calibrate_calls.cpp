@@ -1,4 +1,4 @@
-// Calls of communicators by kind, size and place, and how far computation hides them.
+// Times of communicator calls by kind, size and network, and the share that computation hides.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -21,10 +21,10 @@ constexpr std::array<std::pair<std::string_view, CallKind>, 5> kKinds{{
     {"sendrecv", CallKind::message},
 }};
 
-/// Between calls of an engine, which moves them on, there is about a layer.
+/// The engine polls a started call about once per layer.
 constexpr int kPolls = 4;
 
-/// The time of an all-reduce, of products, and of both at once.
+/// Measures an all-reduce, products, and both at once.
 class OverlapBench {
  public:
   OverlapBench(Mesh& mesh, Communicator& comm, Device& device)
@@ -55,7 +55,7 @@ class OverlapBench {
   static constexpr std::size_t kBytes = std::size_t{4} << 20;
   static constexpr std::int64_t kExtent = 192;
 
-  /// Seconds of the slowest rank.
+  /// Returns the seconds of the slowest rank.
   double measure(bool call, bool products) {
     world_.barrier();
     const double start = now_seconds();
@@ -88,7 +88,7 @@ class OverlapBench {
 
 void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief) {
   CollectiveBenchOptions options;
-  // What crosses a slow network takes long; larger ones are as fast.
+  // Messages take long over a slow network; larger ones have the same rate.
   options.max_bytes = brief ? 64 << 10 : mesh.nodes() > 1 ? 4 << 20 : 16 << 20;
   options.repeats = brief ? 1 : 5;
   options.as_engine = true;

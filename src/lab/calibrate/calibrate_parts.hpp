@@ -1,5 +1,6 @@
 #pragma once
-// Private to calibrate: the parts of a calibration, each collective over the world of the mesh.
+// The parts of a calibration, private to calibrate(). Each is collective over the world of the
+// mesh.
 #include <vector>
 
 #include "choir/lab/bench/bench_step.hpp"
@@ -7,9 +8,9 @@
 
 namespace choir {
 
-/// Everything is measured so often, and medians count, as in `bench step`: a neighbour's seconds of
-/// work would make all slow that is measured in them, and the quietest moments are not what steps
-/// have.
+/// Number of rounds of each measurement, of which the median counts, as in `choir bench step`. A
+/// neighbour's work for some seconds would slow down everything measured then, and the fastest
+/// moments are not typical of steps.
 inline constexpr int kCalibrationRounds = 3;
 
 /// The mean over all ranks.
@@ -19,17 +20,17 @@ void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string
                   bool brief);
 void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
                    bool brief);
-/// Small models whose steps are measured.
+/// The small models whose steps are measured.
 std::vector<Deck> probe_decks(const std::string& precision, const std::string& device, bool brief);
-/// How each is measured.
+/// The options of these measurements.
 StepBenchOptions probe_options(bool brief);
-/// Wants products and attention of the precision.
+/// Needs products and attention of the precision in `to`.
 void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
                const std::string& precision, bool brief);
 void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief);
-/// Wants calls.
+/// Needs calls in `to`.
 void add_overlaps(Calibration& to, Mesh& mesh, Device& device);
-/// Wants all of the others; collective over the world.
+/// Needs all other parts in `to`. Collective over the world.
 void add_waits(Calibration& to, Device& device, Logger& log, bool brief);
 
 }  // namespace choir

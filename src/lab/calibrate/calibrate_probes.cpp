@@ -1,5 +1,5 @@
 // The small models whose steps are measured, and their steps on ranks that share them along each
-// axis: what ranks lose that wait for each other.
+// axis, which show the time that ranks lose by waiting for each other.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace choir {
 namespace {
 
-/// None of them is a model that anybody trains: predictions are for others.
+/// Nobody trains these models: predictions are made for others.
 struct ProbeModel {
   int layers, heads, width, tokens, batch, vocabulary;
   bool modern;
@@ -29,7 +29,7 @@ constexpr std::array<ProbeModel, 6> kProbes{{
     {1, 4, 256, 64, 4, 8192, false},
 }};
 
-/// `axes`: keys of the layout, and of the micro-batches.
+/// `axes` are overrides for the layout and the micro-batches.
 Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::string& device,
              const std::vector<std::string>& axes = {}) {
   const char* style = probe.modern ? R"("norm": "rmsnorm", "activation": "swiglu",
@@ -45,7 +45,7 @@ Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::s
       "choir calibrate", axes);
 }
 
-/// The probes that ranks can share along an axis: all of them along data, else two by two.
+/// The probes that ranks can share along an axis: all ranks along data, else pairs of ranks.
 std::vector<Deck> shared_decks(Axis axis, int ranks, const std::string& precision,
                                const std::string& device, bool brief) {
   const int sharing = axis == Axis::data ? ranks : 2;
@@ -60,7 +60,7 @@ std::vector<Deck> shared_decks(Axis axis, int ranks, const std::string& precisio
     const int shared = axis == Axis::data       ? sharing
                        : axis == Axis::pipeline ? probe.layers
                                                 : probe.heads;
-    // A step of one that is wide takes as long as those of all others.
+    // A step of a wide model takes as long as the steps of all others together.
     if (shared % sharing == 0 && probe.width <= 256 && !(brief && !decks.empty()))
       decks.push_back(deck_of(probe, precision, device, keys));
   }
@@ -104,7 +104,7 @@ void add_waits(Calibration& to, Device& device, Logger& log, bool brief) {
       std::vector<double> factors;
       for (const Deck& deck : decks) {
         const StepTime alone = predicted(to, deck, device.kind());
-        // What is mostly messages would tell how well those are predicted.
+        // A step that is mostly messages would measure the prediction of messages.
         if (alone.exposed_seconds() > 0.25 * alone.seconds) continue;
         std::vector<double> seconds;
         for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round)

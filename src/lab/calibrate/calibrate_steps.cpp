@@ -1,5 +1,5 @@
-// What is neither a product nor attention, from whole steps of small models: ops between products
-// find their operands in caches, or not, as in training.
+// Times of work that is neither a product nor attention, from whole steps of small models: the
+// operands of operations between products are in caches or not, as in training.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace choir {
 namespace {
 
-/// The places of a record that belong to a phase, as one.
+/// The sum of a record's places that belong to one phase.
 PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, WorkPart part) {
   PlaceTime sum;
   for (const auto& [place, work] : record.places) {
@@ -27,7 +27,7 @@ PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, Wo
 
 using PhaseSeconds = std::array<double, kPhases>;
 
-/// The phases of a step of each deck, on every rank by itself, the mean over the ranks.
+/// The phases of a step of each deck, on every rank by itself; the mean over the ranks.
 std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, Device& device,
                                     Logger& log, bool brief) {
   const auto silent = Mesh::planned(Layout(), 0, 1);
@@ -47,9 +47,9 @@ std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, 
 }
 
 constexpr int kUnknowns = 3;
-using Row = std::array<double, kUnknowns + 1>;  // coefficients, and what they should add up to
+using Row = std::array<double, kUnknowns + 1>;  // coefficients, and their sum
 
-/// Least squares without negative values, by descent along one coordinate after the other.
+/// Solves least squares without negative values by descent along one coordinate after the other.
 std::array<double, kUnknowns> solve(const std::vector<Row>& rows) {
   std::array<double, kUnknowns> x{1, 0, 0};
   for (int round = 0; round < 2000; ++round)
@@ -63,7 +63,7 @@ std::array<double, kUnknowns> solve(const std::vector<Row>& rows) {
         const double mine = row[static_cast<std::size_t>(u)];
         up += mine * rest, down += mine * mine;
       }
-      // Products are never free, whatever noise says.
+      // Products always cost time, even if noise suggests otherwise.
       const double least = u == 0 ? 0.5 : 0;
       if (down > 0) x[static_cast<std::size_t>(u)] = std::max(least, up / down);
     }
@@ -73,7 +73,8 @@ std::array<double, kUnknowns> solve(const std::vector<Row>& rows) {
 }  // namespace
 
 StreamTimes fit_streams(const std::vector<FittedPhase>& phases) {
-  // Bytes and FLOPs in units of their largest, or descent would crawl.
+  // Bytes and FLOPs are scaled by their largest values, because descent would converge slowly
+  // otherwise.
   double bytes = 1, flops = 1;
   for (const FittedPhase& p : phases)
     bytes = std::max(bytes, p.parts.bytes), flops = std::max(flops, p.parts.flops);

@@ -1,5 +1,5 @@
-// What is there before anything runs: libraries, GPUs, the processor, the batch system (by the
-// signs that jobs/lib/place.sh goes by), and where the ranks are.
+// Examination of the installation: libraries, GPUs, the processor, the batch system (by the signs
+// that jobs/lib/place.sh uses), and the cores of the ranks.
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <omp.h>
@@ -43,7 +43,7 @@ std::string compiled_mpi() {
 }
 
 Finding examine_blas() {
-  // By name: another CBLAS has no such functions.
+  // These functions are looked up by name, because another CBLAS does not have them.
   const auto parallel = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_parallel"));
   const auto config = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
   if (!parallel || !config) return judge_blas(std::nullopt, "", false);
@@ -85,7 +85,7 @@ int nvidia_devices() {
   return devices;
 }
 
-/// A library that tells its version as one number, major * `unit` + minor * 100 (cuDNN 9 and
+/// A library that reports its version as one number, major * `unit` + minor * 100 (cuDNN 9 and
 /// cuBLAS).
 GpuLibrary numbered(const std::string& name, std::initializer_list<const char*> sonames,
                     const char* function, std::size_t unit, const std::string& without) {
@@ -110,7 +110,7 @@ std::vector<GpuLibrary> find_libraries() {
           {.name = "NCCL",
            .version = nccl.version,
            .reason = nccl.reason,
-           .without = "GPUs talk through host memory"}};
+           .without = "GPUs communicate through host memory"}};
 }
 
 std::string environment(const char* name) {
@@ -127,7 +127,7 @@ bool on_path(const std::string& program) {
 
 std::vector<Finding> examine_gpus() {
   const cuda::Availability found = cuda::availability();
-  // A build without CUDA has no use for them.
+  // A build without CUDA does not use them.
   const bool built = !found.toolkit.empty();
   return judge_gpus(found, nvidia_devices(), built ? find_libraries() : std::vector<GpuLibrary>{});
 }

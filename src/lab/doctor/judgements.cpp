@@ -1,4 +1,4 @@
-// The doctor's judgements, from facts to findings, and how these are written. Pure.
+// Judgements of `choir doctor`: findings from facts, and their text. Pure.
 #include "choir/lab/doctor/doctor.hpp"
 
 #include <fmt/format.h>
@@ -27,8 +27,8 @@ std::map<int, std::vector<const RankFacts*>> by_node(const std::vector<RankFacts
   return nodes;
 }
 
-/// Ranks of a host that are connected by cores they have in common, as the cores and threads of
-/// all.
+/// Ranks of a host that share cores, directly or through other ranks; with the cores and threads of
+/// all of them.
 struct Sharing {
   std::set<int> cores;
   std::vector<const RankFacts*> ranks;
@@ -85,7 +85,7 @@ Finding judge_sharing(const Sharing& group) {
                               : "")};
   if (group.ranks.size() > 1)
     return {Health::warning, "binding",
-            fmt::format("{}: share {} ({}) for {}, enough cores, not pinned", who,
+            fmt::format("{}: {} ({}) shared by {}: enough cores, not pinned", who,
                         counted(available, "core"), cores, counted(group.threads, "thread")),
             "bind each rank to its own cores (mpiexec --bind-to core --map-by slot:PE=N, srun "
             "--cpu-bind=cores): the OS may run both on one core"};
@@ -159,18 +159,18 @@ Finding judge_blas(std::optional<int> flavour, const std::string& config, bool a
   constexpr const char* kNames[]{"serial", "pthread", "OpenMP"};
   const std::string text =
       fmt::format("{}, {} flavour", config, kNames[std::clamp(*flavour, 0, 2)]);
-  // What OpenBLAS takes for a processor that it does not know.
+  // OpenBLAS assumes one of these for a processor that it does not know.
   for (const char* old : {"Prescott", "Core2", "Nehalem", "Sandybridge", "Generic"})
     if (avx2 && *flavour != 1 && config.find(old) != std::string::npos)
       return {
           Health::warning, "BLAS",
-          fmt::format("{}: computes as on a {}, which has no AVX2; fp64 is several times slower",
+          fmt::format("{}: uses kernels for {}, which has no AVX2; fp64 is several times slower",
                       text, old),
           "OPENBLAS_CORETYPE=SkylakeX (AVX-512), Zen or Haswell (AVX2) in the environment, or a "
           "newer OpenBLAS"};
   if (*flavour != 1) return {Health::ok, "BLAS", text, ""};
   return {Health::warning, "BLAS",
-          text + ": its threads fight those of OpenMP (3 to 17 times slower)",
+          text + ": its threads compete with those of OpenMP (3 to 17 times slower)",
           "install libopenblas-openmp-dev (or -serial), or `make BLAS_DIR=...`; until then "
           "OPENBLAS_NUM_THREADS=1"};
 }
@@ -185,7 +185,7 @@ std::vector<Finding> judge_gpus(const cuda::Availability& found, int device_file
     const std::string text = fmt::format("none: {}{}", found.reason, versions);
     if (device_files > 0)
       findings.push_back({Health::warning, "GPUs",
-                          fmt::format("{} NVIDIA devices that cannot be used: {}{}", device_files,
+                          fmt::format("{} NVIDIA devices cannot be used: {}{}", device_files,
                                       found.reason, versions),
                           found.hint});
     else
@@ -208,7 +208,7 @@ std::vector<Finding> judge_gpus(const cuda::Availability& found, int device_file
     if (!library.version.empty())
       findings.push_back({Health::ok, library.name, library.version, ""});
     else if (found.cards.empty())
-      findings.push_back({Health::ok, library.name, "not found; no GPU misses it", ""});
+      findings.push_back({Health::ok, library.name, "not found (not needed without a GPU)", ""});
     else
       findings.push_back({Health::warning, library.name,
                           fmt::format("{}: {}", library.reason, library.without),
@@ -222,13 +222,13 @@ Finding judge_file_system(const std::string& folder, const std::string& type, do
   const std::string text = fmt::format("{}: {}, {} free, fsync of a small file {:.2f} ms", folder,
                                        type, format_bytes(free_bytes), 1e3 * fsync_seconds);
   if (free_bytes < 1e9)
-    return {Health::warning, "file system", text, "checkpoints need room: choose another run.dir"};
+    return {Health::warning, "file system", text, "checkpoints need space: choose another run.dir"};
   if (type == "tmpfs" || type == "ramfs")
     return {Health::warning, "file system", text + "; in memory, lost at a reboot",
             "choose another run.dir"};
   if (type == "nfs")
     return {Health::warning, "file system", text,
-            "HDF5_USE_FILE_LOCKING=FALSE where locks fail; a parallel file system is faster"};
+            "set HDF5_USE_FILE_LOCKING=FALSE if locks fail; a parallel file system is faster"};
   if (fsync_seconds > 0.5)
     return {Health::warning, "file system", text + ": slow",
             "save less often (checkpoint.interval)"};
@@ -237,8 +237,8 @@ Finding judge_file_system(const std::string& folder, const std::string& type, do
 
 Finding judge_shared_memory(const std::vector<std::string>& segments,
                             const std::vector<std::string>& mapped, double bytes_of_dead) {
-  // A job's files differ in their last part, the rank. While one of its ranks lives, nothing is
-  // known of the others.
+  // The files of a job differ in the last part of their names, the rank. While one of its ranks
+  // lives, nothing is known about the others.
   const auto job_of = [](const std::string& path) { return path.substr(0, path.rfind('.')); };
   std::set<std::string> alive, dead;
   for (const std::string& path : mapped) alive.insert(job_of(path));
@@ -256,7 +256,7 @@ Finding judge_shared_memory(const std::vector<std::string>& segments,
     if (patterns.size() < kShown) patterns.push_back(job + ".*");
   return {
       Health::warning, "shared memory",
-      fmt::format("{} of Open MPI with {} left by ranks that were killed", counted(left, "segment"),
+      fmt::format("{} of Open MPI with {} left over from killed ranks", counted(left, "segment"),
                   format_bytes(bytes_of_dead)),
       fmt::format(
           "rm {}{}", join(patterns, " "),
@@ -270,10 +270,10 @@ Finding judge_clocks(const std::vector<double>& ahead) {
     if (std::abs(ahead[r]) > std::abs(worst)) worst = ahead[r], rank = r;
   const std::string text =
       fmt::format("within {:.6f} s of rank 0 (rank {}: {:.6f} s)", std::abs(worst), rank, worst);
-  if (ahead.size() == 1) return {Health::ok, "clocks", "one rank", ""};
+  if (ahead.size() == 1) return {Health::ok, "clocks", "single rank", ""};
   if (std::abs(worst) < 1) return {Health::ok, "clocks", text, ""};
   return {Health::warning, "clocks", text,
-          "dates in logs and traces will not agree: start NTP on that host"};
+          "times in logs and traces will differ: start NTP on that host"};
 }
 
 Finding judge_training(const std::vector<double>& losses, const std::vector<std::uint64_t>& digests,
@@ -284,25 +284,25 @@ Finding judge_training(const std::vector<double>& losses, const std::vector<std:
   for (std::size_t r = 0; r < digests.size(); ++r)
     if (digests[r] != digests[0]) different.push_back(static_cast<int>(r));
   if (!different.empty())
-    return {Health::error, "training",
-            fmt::format("{}; ranks {} have other weights than rank 0", text, core_list(different)),
-            "do not train here: memory, network or MPI corrupts data. Test those hosts alone"};
-  // On a machine that is well it falls to a sixth. NaN fails the comparison.
+    return {
+        Health::error, "training",
+        fmt::format("{}; the weights of ranks {} differ from rank 0", text, core_list(different)),
+        "do not train here: memory, network or MPI corrupts data. Test these hosts one by one"};
+  // On a good machine the loss falls to a sixth. NaN fails the comparison.
   if (!(losses.back() < 0.7 * losses.front()))
-    return {Health::error, "training", text + ": it does not learn",
-            "`make test` tells what computes wrongly"};
+    return {Health::error, "training", text + ": the loss does not fall",
+            "run `make test` to find the wrong computation"};
   return {Health::ok, "training", text + (digests.size() > 1 ? ", all ranks agree" : ""), ""};
 }
 
 Finding judge_batch_system(const BatchFacts& facts) {
   const auto fits = [](const std::string& system, const std::string& file,
                        const std::string& submit) {
-    return Finding{
-        Health::ok, "batch system",
-        fmt::format("{}: jobs/{} fits; several jobs, one after the other: jobs/chain.sh -n 8 "
-                    "jobs/{} DECK; one now: {} jobs/{}",
-                    system, file, file, submit, file),
-        ""};
+    return Finding{Health::ok, "batch system",
+                   fmt::format("{}: use jobs/{}; for a chain of jobs: jobs/chain.sh -n 8 jobs/{} "
+                               "DECK; for one job: {} jobs/{}",
+                               system, file, file, submit, file),
+                   ""};
   };
   if (facts.nersc_host == "perlmutter")
     return fits("SLURM on Perlmutter", "perlmutter.slurm", "sbatch");
@@ -310,8 +310,8 @@ Finding judge_batch_system(const BatchFacts& facts) {
     return fits("PBS on Polaris", "polaris.pbs", "qsub");
   if (facts.slurm) return fits("SLURM", "generic.slurm", "sbatch");
   if (facts.pbs) return fits("PBS", "generic.pbs", "qsub");
-  return {Health::ok, "batch system", "none: jobs/local.sh DECK, or jobs/launch -n RANKS PROGRAM",
-          ""};
+  return {Health::ok, "batch system",
+          "none: use jobs/local.sh DECK, or jobs/launch -n RANKS PROGRAM", ""};
 }
 
 std::string to_text(const std::vector<Finding>& findings) {

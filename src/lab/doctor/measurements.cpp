@@ -1,4 +1,4 @@
-// What the doctor tries out: speed, clocks, the file system.
+// Measurements of `choir doctor`: speed, clocks, the file system.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <omp.h>
@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::size_t kReduceBytes = std::size_t{16} << 20;
 
-/// Bytes/s of the fastest network of this node; 0 where the system does not tell.
+/// Bytes/s of the fastest network of this node; 0 if the system does not report it.
 double link_rate() {
   namespace fs = std::filesystem;
   double bits = 0;
@@ -45,14 +45,14 @@ double link_rate() {
       if (std::ifstream(port.path() / "rate") >> gbit) bits = std::max(bits, 1e9 * gbit);
     }
   for (const auto& card : fs::directory_iterator("/sys/class/net", ignored)) {
-    double mbit = 0;  // -1: not known
+    double mbit = 0;  // -1: unknown
     if (fs::exists(card.path() / "device", ignored) && std::ifstream(card.path() / "speed") >> mbit)
       bits = std::max(bits, 1e6 * mbit);
   }
   return bits / 8;
 }
 
-/// Hz of the fastest core now; 0 where the system does not tell.
+/// The current frequency of the fastest core in Hz; 0 if the system does not report it.
 double clock_rate() {
   double fastest = 0;
   std::ifstream file("/proc/cpuinfo");
@@ -62,7 +62,7 @@ double clock_rate() {
   return fastest;
 }
 
-/// Cores with arithmetic units of their own that the threads of this rank can be at work on.
+/// The number of cores with arithmetic units of their own that the threads of this rank can use.
 int cores_at_work() {
   std::set<std::string> groups;
   const cpu_set_t own = team_cores();
@@ -79,7 +79,7 @@ int cores_at_work() {
 
 Finding examine_all_reduce(Mesh& mesh, double copy, double busy) {
   Communicator& world = mesh.world();
-  if (world.size() == 1) return {Health::ok, "all-reduce", "one rank: nothing to reduce", ""};
+  if (world.size() == 1) return {Health::ok, "all-reduce", "single rank, no communication", ""};
   const auto buffer = world.allocate(kReduceBytes);
   const std::size_t count = kReduceBytes / sizeof(float);
   auto* values = static_cast<float*>(buffer->data());
@@ -108,9 +108,9 @@ Finding examine_all_reduce(Mesh& mesh, double copy, double busy) {
         mesh, {.min_bytes = kReduceBytes, .max_bytes = kReduceBytes, .repeats = 3});
     for (const CollectiveRow& row : bench.rows)
       if (row.name == "all_reduce" && row.transport == "node")
-        finding.text += fmt::format("; {:.2f} GB/s in node-shared windows, {} ranks of a node",
+        finding.text += fmt::format("; {:.2f} GB/s in node-shared windows, {} ranks per node",
                                     row.bus_gb_per_s, bench.ranks);
-  } catch (const CommError& error) {  // all ranks have seen that there is no room
+  } catch (const CommError& error) {  // all ranks know that there is no room
     if (error.agreed_ranks() != mesh.node().size()) throw;
     return {Health::warning, finding.name, finding.text + "; " + error.what(), error.hint()};
   }
@@ -127,13 +127,13 @@ std::string file_system_name(long type) {
   return at == kNames.end() ? fmt::format("type 0x{:x}", type) : at->second;
 }
 
-/// Median seconds to make 4 KB durable. StorageError.
+/// The median seconds to make 4 KB durable. Throws StorageError.
 double fsync_latency(const std::string& folder) {
   std::string path = folder + "/.choir_doctor_XXXXXX";
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0)
     throw StorageError(fmt::format("cannot write in '{}': {}", folder, std::strerror(errno)),
-                       "choose a run.dir where you may write");
+                       "choose a writable run.dir");
   const std::array<char, 4096> page{};
   std::vector<double> times;
   bool good = true;
@@ -154,7 +154,7 @@ double fsync_latency(const std::string& folder) {
 
 Finding examine_folder(const std::string& folder) {
   namespace fs = std::filesystem;
-  // Where the folder is not there yet, its parents tell.
+  // If the folder does not exist yet, its nearest existing parent is examined.
   fs::path existing = fs::absolute(folder);
   while (!fs::exists(existing)) existing = existing.parent_path();
   try {
@@ -162,7 +162,7 @@ Finding examine_folder(const std::string& folder) {
     struct statvfs room;
     if (statfs(existing.c_str(), &kind) != 0 || statvfs(existing.c_str(), &room) != 0)
       throw StorageError(
-          fmt::format("cannot look at '{}': {}", existing.string(), std::strerror(errno)));
+          fmt::format("cannot read '{}': {}", existing.string(), std::strerror(errno)));
     const double latency = fsync_latency(existing.string());
     return judge_file_system(
         folder, file_system_name(static_cast<long>(kind.f_type)),
@@ -178,7 +178,7 @@ bool is_segment(const std::string& path) {
          path.find("/sm_segment.") != std::string::npos;
 }
 
-/// What processes have mapped, of those that this user may look at.
+/// The segments mapped by processes that this user may inspect.
 std::vector<std::string> mapped_segments() {
   namespace fs = std::filesystem;
   std::vector<std::string> found;
@@ -240,7 +240,7 @@ Finding examine_clocks(Communicator& world) {
         world.send(&start, sizeof start, rank, 0);
         world.receive(&theirs, sizeof theirs, rank, 0);
         const double end = wall_seconds();
-        // The quickest exchange bounds the error by half its time (Cristian 1989).
+        // The fastest exchange bounds the error by half of its time (Cristian 1989).
         if (end - start >= best) continue;
         best = end - start;
         ahead[static_cast<std::size_t>(rank)] = theirs - (start + end) / 2;
@@ -256,7 +256,7 @@ Finding examine_clocks(Communicator& world) {
 
 Finding examine_shared_memory() {
   namespace fs = std::filesystem;
-  // Files first, then who has mapped them: what a job makes in between is in neither list.
+  // The files are listed first, then their mappings: a file created in between is in neither list.
   std::vector<std::string> segments;
   std::map<std::string, double> bytes_of;
   std::error_code ignored;

@@ -1,5 +1,5 @@
-// A machine that nobody could measure: what the makers' figures for its cards promise, less what
-// programs usually reach of it.
+// The calibration of a machine that was not measured: the manufacturers' figures for its GPUs, less
+// the part that programs usually do not reach.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -11,10 +11,10 @@
 namespace choir {
 namespace {
 
-/// Bytes a second: of the card's memory; of its links inside a node and of its network card in one
-/// direction. Makers' figures.
+/// Bytes per second of the GPU's memory, of its links inside a node, and of its network card in one
+/// direction, by the manufacturers.
 struct CardLinks {
-  const char* name;  ///< how PlanTarget::name begins
+  const char* name;  ///< the beginning of PlanTarget::name
   double memory, node, network;
 };
 constexpr std::array<CardLinks, 4> kLinks{{
@@ -25,9 +25,10 @@ constexpr std::array<CardLinks, 4> kLinks{{
 }};
 
 constexpr double kProductShare = 0.7, kAttentionShare = 0.35, kStreamShare = 0.8, kLinkShare = 0.8;
-/// Extents at which a product reaches half of its share: tiles that are not full, and waves.
+/// A product with these extents reaches half of its share, because of partly filled tiles and
+/// waves.
 constexpr double kHalfExtent = 96;
-constexpr double kLaunch = 4e-6;  ///< seconds of a kernel that does nothing
+constexpr double kLaunch = 4e-6;  ///< seconds of an empty kernel
 constexpr double kNodeLatency = 15e-6, kNetworkLatency = 30e-6;
 
 void add_products(Calibration& c, DType dtype, double peak) {
@@ -69,12 +70,12 @@ Calibration assumed_calibration(const PlanTarget& target) {
     return target.name.starts_with(l.name);
   });
   if (links == kLinks.end() || target.peak_flops == 0)
-    throw DeckError(fmt::format("nothing is assumed of the times of {}", target.name),
-                    "measure them there: choir calibrate");
+    throw DeckError(fmt::format("there are no assumed times for {}", target.name),
+                    "measure them on such a machine: choir calibrate");
   Calibration c{.name = target.name,
                 .assumed = true,
                 .device = "cuda",
-                .description = "makers' figures",
+                .description = "manufacturers' figures",
                 .ranks = 2 * target.ranks_per_node,
                 .ranks_per_node = target.ranks_per_node};
   // True f32 runs beside the tensor cores, at about a sixteenth of their rate.

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "choir calibration";
 constexpr std::array kCallNames{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                 "message"};
-constexpr std::array kAxisNames{"tp", "cp", "dp", "pp"};  // as short_name() says
+constexpr std::array kAxisNames{"tp", "cp", "dp", "pp"};  // the names of short_name()
 
 std::string checksum_of(const Json& json) {
   const std::string text = dumped(json);
@@ -66,7 +66,7 @@ Json json_of(const WaitFactor& row) {
   return {{"precision", row.precision}, {"axis", short_name(row.axis)}, {"factor", row.factor}};
 }
 
-/// Numbers of a file, each of which is named when it cannot be.
+/// Reads fields of a file; an error names the field.
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
@@ -101,7 +101,7 @@ class Reader {
     if (!at(key).is_string()) refuse(key, "a text");
     return at(key).get<std::string>();
   }
-  /// The index of a text in a list.
+  /// The index of the text in a list.
   template <class List>
   std::size_t choice(const char* key, const List& list) const {
     const std::string word = text(key);
@@ -116,14 +116,14 @@ class Reader {
   bool across() const { return choice("place", std::array{"node", "network"}) == 1; }
   const Json& at(const char* key) const {
     const auto found = json_.find(key);
-    if (found == json_.end()) refuse(key, "there");
+    if (found == json_.end()) refuse(key, "present");
     return *found;
   }
 
  private:
   [[noreturn]] void refuse(const char* key, const std::string& wanted) const {
     throw DeckError(fmt::format("{}: \"{}\" is not {}", where_, key, wanted),
-                    "let choir calibrate make the file");
+                    "create the file with choir calibrate");
   }
   const Json& json_;
   std::string where_;
@@ -135,8 +135,8 @@ std::vector<Row> rows_of(const Json& json, const char* name, const std::string& 
   std::vector<Row> rows;
   const Json& list = Reader(json, source).at(name);
   if (!list.is_array())
-    throw DeckError(fmt::format("{}: \"{}\" is no list", source, name),
-                    "let choir calibrate make the file");
+    throw DeckError(fmt::format("{}: \"{}\" is not a list", source, name),
+                    "create the file with choir calibrate");
   for (std::size_t i = 0; i < list.size(); ++i)
     rows.push_back(read(Reader(list[i], fmt::format("{}: {}[{}]", source, name, i))));
   return rows;
@@ -151,18 +151,19 @@ Json list_of(const Rows& rows) {
 
 void require_whole(const Json& json, const std::string& source) {
   if (!json.is_object() || json.value("format", Json()) != kFormat)
-    throw DeckError(fmt::format("{} is no calibration", source),
-                    "choir calibrate --out FILE.json makes one");
+    throw DeckError(fmt::format("{} is not a calibration", source),
+                    "create one with choir calibrate --out FILE.json");
   if (json.value("version", Json()) != kCalibrationVersion)
-    throw DeckError(fmt::format("{} is a calibration of version {}, this program reads version {}",
-                                source, dumped(json.value("version", Json())), kCalibrationVersion),
-                    "measure again: choir calibrate");
+    throw DeckError(
+        fmt::format("{} is a calibration of version {}, but this program reads version {}", source,
+                    dumped(json.value("version", Json())), kCalibrationVersion),
+        "measure again: choir calibrate");
   Json without = json;
   without.erase("crc32c");
   if (json.value("crc32c", Json()) != checksum_of(without))
     throw DeckError(
-        fmt::format("{} is not as choir calibrate wrote it: its checksum differs", source),
-        "measure again; what is in it is not for editing");
+        fmt::format("{} was changed after choir calibrate wrote it: its checksum differs", source),
+        "measure again; calibration files must not be edited");
 }
 
 void read_head(Calibration& c, const Reader& head) {
@@ -205,7 +206,7 @@ Calibration calibration_of_json(std::string_view text, const std::string& source
   try {
     json = read_ordered_json(text, source);
   } catch (const JsonError& error) {
-    throw DeckError(error.what(), "choir calibrate --out FILE.json makes a calibration");
+    throw DeckError(error.what(), "create a calibration with choir calibrate --out FILE.json");
   }
   require_whole(json, source);
   Calibration c;
@@ -253,8 +254,9 @@ Calibration read_calibration(const std::string& path) {
 
 void scale_network(Calibration& c, double speed) {
   if (!(speed > 0) || !std::isfinite(speed))
-    throw DeckError(fmt::format("--network {} is not above 0", speed),
-                    "--network 0.5 is for links that are half as fast as those calibrated");
+    throw DeckError(
+        fmt::format("--network {} is not above 0", speed),
+        "for example --network 0.5 for links that are half as fast as the calibrated ones");
   std::map<std::tuple<CallKind, bool, int>, double> least;
   for (const CallTime& call : c.calls) {
     if (!call.across) continue;
@@ -275,7 +277,7 @@ void scale_network(Calibration& c, double speed) {
 void require_use(const Calibration& c, const PlanTarget& target, const Deck& deck, int ranks,
                  int ranks_per_node) {
   if (c.device != name_of(target.kind))
-    throw DeckError(fmt::format("the calibration is of {} ({}), the plan for {} ({})", c.name,
+    throw DeckError(fmt::format("the calibration is for {} ({}), but the plan for {} ({})", c.name,
                                 c.device, target.name, name_of(target.kind)),
                     "calibrate on such a machine, or plan with another --target");
   const std::string& precision = deck.train.precision;
@@ -283,7 +285,7 @@ void require_use(const Calibration& c, const PlanTarget& target, const Deck& dec
                                  [&](const StreamTimes& s) { return s.precision == precision; });
   if (!known)
     throw DeckError(
-        fmt::format("the calibration does not know train.precision = \"{}\"", precision),
+        fmt::format("the calibration does not contain train.precision = \"{}\"", precision),
         "choir calibrate --precision " + precision);
   const auto has_calls = [&](bool across) {
     return std::any_of(c.calls.begin(), c.calls.end(),
@@ -293,10 +295,11 @@ void require_use(const Calibration& c, const PlanTarget& target, const Deck& dec
     throw DeckError("the calibration has no times of messages inside a node",
                     "calibrate with several ranks: mpiexec -n 2 choir calibrate");
   if (ranks > ranks_per_node && !has_calls(true))
-    throw DeckError(fmt::format("{} ranks are on {} nodes, and the calibration has no times of "
-                                "messages between nodes",
-                                ranks, (ranks + ranks_per_node - 1) / ranks_per_node),
-                    "calibrate with ranks on two nodes; or plan for one, --gpus-per-node");
+    throw DeckError(
+        fmt::format(
+            "{} ranks are on {} nodes, but the calibration has no times of messages between nodes",
+            ranks, (ranks + ranks_per_node - 1) / ranks_per_node),
+        "calibrate with ranks on two nodes, or plan for one node with --gpus-per-node");
 }
 
 }  // namespace choir

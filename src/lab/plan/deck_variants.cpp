@@ -45,7 +45,7 @@ std::string written_deck(const std::string& text, const Deck& deck) {
     const Json* from = &resolved;
     Json* to = &root;
     for (const std::string& part : split(key, '.')) {
-      // A map with names of its own is written as a whole.
+      // A map with user-defined names is written as a whole.
       if (!from->is_object() || !from->contains(part)) break;
       from = &from->at(part);
       if (!to->is_object()) *to = Json::object();

@@ -19,7 +19,7 @@
 namespace choir {
 namespace {
 
-/// Along an axis of `size` ranks: all, or the two ends and the middle.
+/// Coordinates along an axis of `size` ranks: all, or the two ends and the middle.
 std::vector<int> places(int size, Detail detail) {
   std::vector<int> all;
   if (detail == Detail::exact) {
@@ -37,7 +37,7 @@ bool alike(const RolePlan& a, const RolePlan& b) {
 
 /// Plans the tensor ranks of the stage and context rank `at` by `plan_of(coordinates)`. Shares of
 /// weights and of the vocabulary only get smaller from rank to rank, and the first rank may have
-/// more to do: where the second and the last do the same, so do those between.
+/// more work: if the second and the last have equal plans, so have those between.
 template <class PlanOf>
 void add_tensor_ranks(std::vector<RolePlan>& roles, const Layout& layout, Coordinates at,
                       Detail detail, const PlanOf& plan_of) {
@@ -60,13 +60,14 @@ void add_tensor_ranks(std::vector<RolePlan>& roles, const Layout& layout, Coordi
 
 /// Memory does not grow with the micro-batches of a step once the pipeline is full.
 std::int64_t few_micro_batches(const Deck& deck, const BatchSizes& batch) {
-  if (deck.train.reproducible) return batch.accum;  // its tree of sums grows with their number
+  if (deck.train.reproducible) return batch.accum;  // the tree of sums grows with their number
   const std::int64_t in_flight =
       std::int64_t{deck.parallel.pipeline} * std::max(1, deck.parallel.virtual_stages);
   return std::min(batch.accum, 2 * in_flight);
 }
 
-/// For the busiest rank of each; a stage that was not planned works like the one before it.
+/// FLOPs of the busiest rank of each stage; a stage that was not planned has the FLOPs of the one
+/// before it.
 std::vector<double> flops_of_stages(const LayoutPlan& plan) {
   std::vector<double> flops(static_cast<std::size_t>(plan.layout.size(Axis::pipeline)));
   for (const RolePlan& role : plan.roles) {
@@ -78,8 +79,8 @@ std::vector<double> flops_of_stages(const LayoutPlan& plan) {
   return flops;
 }
 
-// What a rank stores hangs on more than its role (replicas are stored once, by one of them): each
-// role gets the most of all, so that ranks that do the same work have one plan.
+// The data that a rank stores depends on more than its role (replicas are stored once, by one of
+// them). Each role gets the largest amount, so that ranks that do the same work have one plan.
 void add_snapshots(LayoutPlan& plan) {
   std::size_t most = 0;
   for (const RolePlan& role : plan.roles) most = std::max(most, role.plan.snapshot_bytes);
@@ -89,7 +90,7 @@ void add_snapshots(LayoutPlan& plan) {
     role.plan.snapshot_bytes = most;
     add_snapshot(role.plan.memory, role.plan);
   }
-  // As train does: where only the copies have no room there are none, unless they were asked for.
+  // As in training: if only the copies do not fit, there are none, unless the deck requires them.
   if (!fitted || plan.fits() || plan.deck.checkpoint.async == "true") return;
   plan.roles = std::move(without);
   plan.waits_for_saves = true;
@@ -157,7 +158,7 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
   const NullDevice device(request.target.kind);
   const bool samples = options.model.family().writes_samples(plan.deck);
-  // In outline only where the copies must have room.
+  // In outline the copies are planned only if the deck requires them.
   const std::string& async = plan.deck.checkpoint.async;
   const bool saves = plan.deck.checkpoint.on_the_way() &&
                      (detail == Detail::exact ? async != "false" : async == "true");
@@ -204,8 +205,7 @@ double bubble_fraction(const Deck& deck, std::int64_t micro_batches,
 
 void require_nodes(int ranks, int ranks_per_node) {
   if (ranks_per_node < 1)
-    throw DeckError(fmt::format("--gpus-per-node {} is below 1", ranks_per_node),
-                    "the smallest node has 1");
+    throw DeckError(fmt::format("--gpus-per-node {} is below 1", ranks_per_node), "use 1 or more");
   if (ranks <= ranks_per_node || ranks % ranks_per_node == 0) return;
   int below = ranks_per_node, above = ranks_per_node;
   while (ranks % below != 0) --below;
@@ -219,7 +219,7 @@ void require_nodes(int ranks, int ranks_per_node) {
 
 int ranks_asked(const std::optional<int>& asked, const Deck& deck) {
   if (asked && *asked < 1)
-    throw DeckError(fmt::format("--ranks {} is below 1", *asked), "the least is 1 rank");
+    throw DeckError(fmt::format("--ranks {} is below 1", *asked), "use 1 or more");
   const ParallelSection& p = deck.parallel;
   return asked.value_or(std::max(1, p.data) * p.tensor * p.context * p.pipeline);
 }

@@ -16,17 +16,17 @@
 namespace choir {
 namespace {
 
-/// How positions of different ranks meet in attention.
+/// Describes how ranks exchange positions in attention.
 std::string meeting(const Deck& deck) {
   const ContextWay way = context_way_of(deck);
   if (way.group > 1)
-    return fmt::format("exchange heads, {} by {}, and hand keys and values round", way.group,
+    return fmt::format("exchange heads {} by {} and pass keys and values around", way.group,
                        way.group);
   switch (way.mode) {
     case ContextMode::gather:
       return "gather keys and values";
     case ContextMode::ring:
-      return "hand keys and values round";
+      return "pass keys and values around";
     default:
       return "exchange heads";
   }
@@ -39,8 +39,8 @@ std::string division(const LayoutPlan& plan) {
     const bool far = groups_across_nodes(layout, Axis::tensor,
                                          nodes_of_ranks(layout.ranks(), plan.ranks_per_node)) > 0;
     parts.push_back(fmt::format("layers divided among {} ranks {}", t,
-                                far ? "of several nodes, so every layer waits for the network"
-                                    : "of one node, which talk in every layer"));
+                                far ? "of several nodes (every layer waits for the network)"
+                                    : "of one node (they communicate in every layer)"));
   }
   if (const int c = layout.size(Axis::context); c > 1)
     parts.push_back(
@@ -50,7 +50,7 @@ std::string division(const LayoutPlan& plan) {
         fmt::format("layers in {} stages, idle {:.1f} % of the time", p, 100 * plan.bubble));
   if (!parts.empty()) return join(parts, "; ");
   if (layout.ranks() == 1) return "one rank holds everything";
-  return plan.deck.parallel.zero == 0 ? "every rank holds everything, only gradients travel" : "";
+  return plan.deck.parallel.zero == 0 ? "every rank holds everything, only gradients are sent" : "";
 }
 
 std::string sharing(const LayoutPlan& plan) {
@@ -58,7 +58,7 @@ std::string sharing(const LayoutPlan& plan) {
   const std::int64_t passes = plan.batch.accum;
   switch (plan.deck.parallel.zero) {
     case 1:
-      return fmt::format("moments spread over {} ranks, for the bytes of plain data parallelism",
+      return fmt::format("moments spread over {} ranks, same traffic as plain data parallelism",
                          ranks);
     case 2:
       return fmt::format("moments and gradients spread over {} ranks, gradients sent {}", ranks,
@@ -74,7 +74,7 @@ std::string sharing(const LayoutPlan& plan) {
 }
 
 std::string need_of(const LayoutPlan& plan, const LayoutPlan& too_large) {
-  std::string what = "less of it";
+  std::string what = "a smaller saving";
   if (too_large.deck.parallel.zero != plan.deck.parallel.zero)
     what = fmt::format("zero={}", too_large.deck.parallel.zero);
   if (too_large.deck.train.recompute != plan.deck.train.recompute)
@@ -82,8 +82,8 @@ std::string need_of(const LayoutPlan& plan, const LayoutPlan& too_large) {
   return fmt::format("{} needs {}", what, format_bytes(too_large.needs()));
 }
 
-/// One sentence: how the layout divides the model, what that costs, and what it saves against
-/// `too_large`, the last thing that was tried on the same ranks.
+/// One sentence: the division of the model, its cost, and the saving against `too_large`, the last
+/// attempt on the same ranks.
 std::string ladder_reason(const LayoutPlan& plan, const std::optional<LayoutPlan>& too_large) {
   std::vector<std::string> parts;
   const auto add = [&](std::string part) {
@@ -92,12 +92,13 @@ std::string ladder_reason(const LayoutPlan& plan, const std::optional<LayoutPlan
   add(division(plan));
   add(sharing(plan));
   if (plan.deck.train.recompute != "none")
-    add(fmt::format("activations computed again ({})", plan.deck.train.recompute));
+    add(fmt::format("activations recomputed ({})", plan.deck.train.recompute));
   if (too_large) add(need_of(plan, *too_large));
   return join(parts, "; ");
 }
 
-/// The part of a step in which one layout gains most on another, for the same number of targets.
+/// Names the part of a step in which one layout gains most over another, for the same number of
+/// targets.
 std::string why_faster(const LayoutPlan& fast, const LayoutPlan& slow) {
   const double scale = fast.units / slow.units;
   double gain = 0;
@@ -109,10 +110,10 @@ std::string why_faster(const LayoutPlan& fast, const LayoutPlan& slow) {
   const StepTime &a = *fast.time, &b = *slow.time;
   compare(a.compute, b.compute, "less time in forward and backward");
   compare(a.update, b.update, "a shorter update");
-  compare(a.idle, b.idle, "stages idle less");
+  compare(a.idle, b.idle, "less idle stages");
   for (std::size_t i = 0; i < kAxes; ++i)
     compare(a.exposed[i], b.exposed[i],
-            fmt::format("less waiting for {} (there above all {})",
+            fmt::format("less waiting for {} (the next: mostly {})",
                         short_name(static_cast<Axis>(i)), b.calls_most));
   return fmt::format("{:.1f} % faster than the next: {}, {:.1f} % of its step",
                      100 * (fast.units_per_second() / slow.units_per_second() - 1), part,
@@ -121,15 +122,15 @@ std::string why_faster(const LayoutPlan& fast, const LayoutPlan& slow) {
 
 using Changes = std::vector<std::string>;
 
-/// A micro-batch may take this share of the memory: room for what is not planned (the context of
-/// the driver, buffers of libraries).
+/// A micro-batch may use this share of the memory. The rest is for memory that is not planned (the
+/// context of the driver, buffers of libraries).
 constexpr double kFull = 0.9;
-/// With fewer micro-batches a pipeline idles more than it need.
+/// With fewer micro-batches a pipeline is idle more than necessary.
 constexpr std::int64_t kMicroBatchesPerStage = 4;
-/// The fastest are chosen of so many; what the ladder offers later is not looked at.
+/// The number of layouts among which the fastest are chosen; later ones of the ladder are ignored.
 constexpr std::size_t kMostTimed = 40;
 
-/// Data parallelism takes the ranks that remain.
+/// Data parallelism gets the remaining ranks.
 Changes changes_to(const AxisSizes& sizes) {
   return {"parallel.data=auto", fmt::format("parallel.tensor={}", sizes.tensor),
           fmt::format("parallel.context={}", sizes.context),
@@ -175,7 +176,7 @@ class Search {
   }
 
  private:
-  /// The first of these that is legal, if any.
+  /// The first legal variant of the shape, if any.
   std::optional<Changes> legal_shape(const AxisSizes& shape) {
     Changes changes = changes_to(shape);
     Changes divided = joined(changes, {"parallel.sequence=true"});
@@ -185,7 +186,7 @@ class Search {
     return std::nullopt;
   }
 
-  /// By the deck's checks, and those of layout and batch.
+  /// True if the checks of the deck, the layout and the batch accept it.
   bool legal(const Changes& changes) {
     try {
       Deck deck = variants_.with(changes);
@@ -197,7 +198,7 @@ class Search {
     }
   }
 
-  /// Legal ways to save memory, the cheapest first, from what the deck says on.
+  /// Legal options to save memory, the cheapest first, starting from the deck's own value.
   std::vector<Changes> savings(const AxisSizes& shape, const Changes& base) {
     constexpr std::array<const char*, 3> kRecompute{"none", "selective", "full"};
     const auto* first =
@@ -218,7 +219,7 @@ class Search {
     try {
       request.deck = variants_.with(changes);
       return plan_layout(request, Detail::outline);
-    } catch (const DeckError&) {  // what only the engine knows to be impossible
+    } catch (const DeckError&) {  // refused only by the engine
       return std::nullopt;
     }
   }
@@ -271,7 +272,7 @@ class Search {
       return;
     }
     const std::vector<int> micros = micro_batches(shape);
-    // What saves most decides whether it is worth looking at the others.
+    // If the option that saves most is too large, the others are too.
     const std::optional<LayoutPlan> smallest = plan(with_micro(ways.back(), micros.front()));
     if (!smallest) return;
     if (!smallest->fits()) return keep_closest(*smallest, with_micro(ways.back(), micros.front()));
@@ -295,7 +296,7 @@ class Search {
       choice.reason = ladder_reason(choice.plan, too_large);
       found_.fitting.push_back(std::move(choice));
       found = true;
-      // The stages of ZeRO are steps of the ladder only while nothing else divides the model.
+      // The ZeRO stages are steps of the ladder only while nothing else divides the model.
       if ((shape.data < request_.ranks && !request_.calibration) || recomputes) break;
     }
   }
@@ -311,7 +312,7 @@ class Search {
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(wanted_), all.end());
   }
 
-  /// Without those that say what the deck says already.
+  /// Removes changes that repeat the deck's own values.
   void shorten(Changes& changes) {
     const std::string wanted = deck_digest(variants_.with(changes));
     for (std::size_t i = changes.size(); i-- > 0;) {
@@ -330,7 +331,7 @@ class Search {
 
   const PlanCase& request_;
   const DeckVariants& variants_;
-  std::size_t wanted_, most_;  // to be returned, to be planned
+  std::size_t wanted_, most_;  // number to return, number to plan
   LayoutSearch found_;
 };
 

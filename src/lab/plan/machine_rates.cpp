@@ -68,7 +68,7 @@ template class LogGrid<3>;
 
 namespace {
 
-/// What a ring of n ranks sends of a buffer.
+/// The share of a buffer that a rank in a ring of n ranks sends.
 double ring_factor(CallKind kind, int n) {
   if (kind == CallKind::message) return 1;
   return (kind == CallKind::all_reduce ? 2.0 : 1.0) * (n - 1) / n;
@@ -82,7 +82,7 @@ int form(bool first, bool second) {
   return (first ? 2 : 0) + (second ? 1 : 0);
 }
 
-/// The grid of this form, else that of the form which differs in the second word, else any.
+/// The grid of this form, else of the form that differs in the second flag, else of any form.
 template <class Grids>
 const typename Grids::mapped_type& like(const Grids& grids, DType dtype, int wanted) {
   for (const int other : {wanted, wanted ^ 1, wanted ^ 2, wanted ^ 3})
@@ -138,7 +138,7 @@ double MachineRates::call_inside(bool across, bool window, CallKind kind, int ra
   if (rows.empty()) collect(!window);
   CHOIR_CHECK(!rows.empty(), "{} has no times of {} {}", calibration_.name,
               across ? "network" : "node", static_cast<int>(kind));
-  // Those of the number of ranks that is nearest, by size.
+  // The rows of the nearest number of ranks, by size.
   const auto distance = [&](const CallTime* row) {
     return std::abs(std::log(static_cast<double>(row->ranks) / ranks));
   };

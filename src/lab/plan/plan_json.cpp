@@ -1,4 +1,4 @@
-// Plans as JSON.
+// Conversion of plans to JSON.
 #include "choir/core/json_value.hpp"
 
 #include <array>
@@ -47,7 +47,7 @@ Json time_json(const LayoutPlan& plan) {
           {"longest_calls", time.calls_most}};
 }
 
-/// Every message of a step as count and size.
+/// The messages of a step by count and size.
 Json calls_json(const WorkRecord& work) {
   constexpr std::array kNames{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                               "message"};
@@ -64,7 +64,7 @@ Json calls_json(const WorkRecord& work) {
   return json;
 }
 
-/// What a plan in outline knows too.
+/// The fields that a plan in outline also has.
 Json head_json(const LayoutPlan& plan) {
   const Layout& layout = plan.layout;
   const ParallelSection& parallel = plan.deck.parallel;

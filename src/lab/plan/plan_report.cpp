@@ -26,7 +26,7 @@ std::string share_text(const LayoutPlan& plan) {
                      format_bytes(plan.memory_limit), 100 * total_of(plan) / plan.memory_limit);
 }
 
-/// What a plan needs of host memory beside a card.
+/// The host memory that a plan needs in addition to a GPU's.
 std::string host_text(const LayoutPlan& plan) {
   const double needs = plan.host_needs();
   if (plan.on_host || needs == 0) return "";
@@ -46,11 +46,10 @@ std::string rate_text(const LayoutPlan& plan) {
                 : fmt::format("{:.2f} micro-batches/s", plan.units_per_second());
 }
 
-/// Where the predictions come from.
+/// The source of the predictions.
 std::string clock_text(const Calibration& calibration) {
-  return calibration.assumed
-             ? fmt::format("an ASSUMPTION for {}, which nobody measured", calibration.name)
-             : fmt::format("the calibration of {}", calibration.name);
+  return calibration.assumed ? fmt::format("an ASSUMPTION for {}, not measured", calibration.name)
+                             : fmt::format("the calibration of {}", calibration.name);
 }
 
 std::string prediction_text(const LayoutPlan& plan) {
@@ -59,13 +58,12 @@ std::string prediction_text(const LayoutPlan& plan) {
   std::string text = fmt::format(
       "predicted step: {}, {} ({:.1f} % exposed messages, bubble {:.1f} %)\n", to_string(time),
       rate_text(plan), 100 * time.exposed_seconds() / time.seconds, 100 * plan.bubble);
-  if (!time.calls_most.empty())
-    text += fmt::format("  of the messages {} take longest\n", time.calls_most);
+  if (!time.calls_most.empty()) text += fmt::format("  longest messages: {}\n", time.calls_most);
   return text;
 }
 
 constexpr const char* kWaits =
-    "  without room for a copy of the state: training will wait for its saves (checkpoint.async)\n";
+    "  no room for a copy of the state: training will wait for its saves (checkpoint.async)\n";
 
 std::string batch_text(const LayoutPlan& plan) {
   if (!plan.deck.family().fixed_shape())
@@ -87,7 +85,7 @@ std::string axes_text(const LayoutPlan& plan) {
       most = std::max(most, role.plan.traffic[a].bytes);
     }
     text += fmt::format(
-        "  {}: {} a rank and step, {} of all ranks\n", short_name(axis),
+        "  {}: {} per rank and step, {} for all ranks\n", short_name(axis),
         least == most ? format_bytes(most) : format_bytes(least) + " to " + format_bytes(most),
         format_bytes(all[a].bytes));
   }
@@ -127,8 +125,8 @@ std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
     return fmt::format("no layout of {} is legal\n", counted(request.ranks, "rank"));
   const LayoutPlan& plan = search.closest->plan;
   return fmt::format(
-      "no layout of {} fits: {} were too large. Closest is {} with zero={}, recompute={},\n"
-      "micro-batches of {}: {} ({})\n",
+      "no layout of {} fits: {} were too large. The closest is {} with zero={}, "
+      "recompute={},\nmicro-batches of {}: {} ({})\n",
       counted(request.ranks, "rank"), search.too_large, plan.layout.to_string(),
       plan.deck.parallel.zero, plan.deck.train.recompute, plan.batch.micro, share_text(plan),
       join(search.closest->changes, " "));
@@ -216,7 +214,7 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
   text += fmt::format("  {} more are legal, not shown; {} were too large\n", search.further,
                       search.too_large);
   if (!request.calibration)
-    text += "  the order is not by time: for that, --calibration FILE (choir calibrate)\n";
+    text += "  to order by predicted time: --calibration FILE (from choir calibrate)\n";
   const std::vector<std::string>& changes = search.fitting.front().changes;
   return text + "  use: " + (changes.empty() ? "the deck as it is" : join(changes, " ")) + "\n";
 }

@@ -8,7 +8,7 @@
 namespace choir {
 namespace {
 
-/// The sizes come from the config.json that its makers published. 50,257 tokens means GPT-2.
+/// The sizes come from the published config.json. A vocabulary of 50,257 tokens means GPT-2.
 struct Preset {
   const char* name;
   int layers, heads, kv_heads, width, ffn, block, vocabulary;

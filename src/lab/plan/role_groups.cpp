@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// Coordinates of the group along an axis.
+/// The coordinates of the group along an axis.
 std::set<int> places_of(const RoleGroup& group, Axis axis) {
   std::set<int> places;
   for (const RolePlan* role : group.roles) places.insert(role->at[axis]);
@@ -88,7 +88,7 @@ std::string describe(const RoleGroup& group, const LayoutPlan& plan) {
       parts.push_back(fmt::format("{} {} of {}", name, list_text(places), size));
     }
   if (product == group.roles.size()) return fmt::format("{} ({} ranks)", join(parts, ", "), ranks);
-  std::set<int> first;  // no product of places
+  std::set<int> first;  // the roles are not a product of coordinates
   for (const RolePlan* role : group.roles) first.insert(role->rank);
   return fmt::format("the roles of ranks {} ({} ranks)", list_text(first), ranks);
 }

@@ -16,14 +16,15 @@
 namespace choir {
 namespace {
 
-/// What models of a kind have in common. `slim` and `stout`: width over layers, between those of
-/// the published models (GPT-2 33 to 64, GPT-3 128; Llama 102 to 130, Qwen2.5 37 to 128).
+/// Properties that models of a kind share. `slim` and `stout` limit the ratio of width to layers;
+/// published models lie between them (GPT-2 33 to 64, GPT-3 128; Llama 102 to 130, Qwen2.5 37 to
+/// 128).
 struct Style {
   const char* name;
   double slim, stout;
   double ffn;             // widths
-  int matrices;           // of the feed-forward layer
-  std::int64_t kv_heads;  // at most; 0: as many as heads
+  int matrices;           // matrices of the feed-forward layer
+  std::int64_t kv_heads;  // maximum; 0: the number of heads
   const char* keys;
 };
 constexpr Style kStyles[] = {
@@ -39,12 +40,12 @@ const Style& style_of(const std::string& like) {
   const auto* found = std::find_if(std::begin(kStyles), std::end(kStyles),
                                    [&](const Style& style) { return style.name == like; });
   if (found == std::end(kStyles))
-    throw DeckError(fmt::format("--like {} is not known", like),
-                    "legal: " + join(model_likes(), ", "));
+    throw DeckError(fmt::format("unknown --like {}", like), "legal: " + join(model_likes(), ", "));
   return *found;
 }
 
-/// Heads of 128 from 4096 on, of 64 below; eight tensor ranks divide them from 512 on.
+/// Widths up to 32768: heads are 64 wide below 4096, then 128; from 512 on, eight tensor ranks
+/// divide them.
 std::vector<std::int64_t> widths() {
   std::vector<std::int64_t> all{128, 192, 256, 320, 384, 448};
   for (std::int64_t width = 512; width < 4096; width += 512) all.push_back(width);
@@ -80,8 +81,8 @@ void refuse_sizes(const std::vector<std::string>& overrides) {
   for (const std::string& word : overrides) {
     const std::string key = word.substr(0, word.find('='));
     if (std::ranges::find(kChosen, key) != std::end(kChosen))
-      throw DeckError(fmt::format("--fill chooses {}, and the command line sets it", key),
-                      "leave it out, or plan that model without --fill");
+      throw DeckError(fmt::format("--fill chooses {}, but the command line sets it", key),
+                      "omit it, or plan that model without --fill");
   }
 }
 
@@ -91,7 +92,7 @@ class SizeSearch {
       : request_(request),
         sizes_(legal_sizes(request.like, request.overrides)),
         place_(request.place) {
-    // What fits into this much of the memory is not above the upper end.
+    // A model that fits into this part of the memory does not exceed the upper end of the range.
     place_.target.memory *= request.fill.high;
   }
 
@@ -109,7 +110,7 @@ class SizeSearch {
     return {sized_deck(request_.like, sizes_[at]), "--fill", request_.overrides};
   }
 
-  /// The simplest layout of a size that fits, in outline, as changes to its deck.
+  /// The simplest fitting layout of a size, planned in outline, as changes to its deck.
   std::optional<std::vector<std::string>> choose(std::size_t at) const {
     const DeckVariants decks = variants(at);
     PlanCase one = place_;
@@ -133,7 +134,8 @@ class SizeSearch {
     return plan_layout(one);
   }
 
-  /// Where weights, master copies and moments of AdamW alone, spread over all ranks, fill them.
+  /// The size at which weights, master copies and AdamW's moments alone, spread over all ranks,
+  /// fill the memory.
   std::size_t likely() const {
     constexpr double kBytesOfWeight = 18;
     const int on_node = std::min(place_.ranks, place_.ranks_per_node);
@@ -145,15 +147,15 @@ class SizeSearch {
   std::size_t below(std::size_t at) {
     while (at > 0)
       if (fits(--at)) return at;
-    throw DeckError(
-        fmt::format("even {} does not fit into {:.0f} % of the memory of {} of {}",
-                    text_of(sizes_.front()), 100 * request_.fill.high,
-                    counted(place_.ranks, "rank"), request_.place.target.name),
-        "more ranks or memory; or shorter sequences (model.block_size=...) and fewer tokens "
-        "(model.vocab_size=...)");
+    throw DeckError(fmt::format("even {} does not fit into {:.0f} % of the memory of {} of {}",
+                                text_of(sizes_.front()), 100 * request_.fill.high,
+                                counted(place_.ranks, "rank"), request_.place.target.name),
+                    "use more ranks or memory, or shorter sequences (model.block_size=...) and a "
+                    "smaller vocabulary (model.vocab_size=...)");
   }
 
-  /// Doubled steps from the likely size until one fits and one does not, then halves.
+  /// The largest size that fits: doubles the step from the likely size until one fits and one does
+  /// not, then bisects.
   std::size_t largest() {
     std::size_t fit = likely(), over = sizes_.size();
     for (std::size_t step = 1; !fits(fit); step *= 2) {
@@ -169,7 +171,7 @@ class SizeSearch {
       const std::size_t at = (fit + over) / 2;
       (fits(at) ? fit : over) = at;
     }
-    // Another number of layers or heads may divide otherwise: some larger ones may fit again.
+    // Another number of layers or heads may divide differently: some larger sizes may fit again.
     constexpr std::size_t kBeyond = 4;
     for (std::size_t at = over + 1; at < std::min(over + kBeyond, sizes_.size()); ++at)
       if (fits(at)) fit = at;
@@ -191,7 +193,7 @@ class SizeSearch {
 
   const SizeRequest& request_;
   std::vector<ModelSize> sizes_;
-  PlanCase place_;  // with the memory that may be filled
+  PlanCase place_;  // with the memory that may be used
   std::map<std::size_t, std::optional<std::vector<std::string>>> choices_;
 };
 
@@ -236,7 +238,8 @@ std::vector<ModelSize> legal_sizes(const std::string& like,
       return true;
     }
   };
-  // What is legal with few layers is with more: at most too few for a pipeline are refused.
+  // A width that is legal with few layers is legal with more: at most the sizes with too few layers
+  // for a pipeline are refused.
   std::vector<ModelSize> legal;
   for (const auto& [width, sizes] : of_width) {
     auto first = sizes.begin();
@@ -270,8 +273,8 @@ FillRange fill_range(const std::string& words) {
     const FillRange range{share_of(all.substr(0, colon)), share_of(all.substr(colon + 1))};
     if (range.low > 0 && range.low < range.high && range.high <= 1) return range;
   }
-  throw DeckError(fmt::format("--fill {} is no range of shares of memory", words),
-                  "two numbers above 0 and at most 1, the smaller first: --fill 0.85:0.90");
+  throw DeckError(fmt::format("--fill {} is not a range of memory shares", words),
+                  "give two numbers above 0 and at most 1, the smaller first: --fill 0.85:0.90");
 }
 
 SizedModel search_size(const SizeRequest& request) {
@@ -295,10 +298,10 @@ std::string to_string(const SizedModel& found, const SizeRequest& request) {
       plan.batch.micro, plan.batch.accum);
   text += fmt::format("  memory   {} of {}, {:.1f} %{}\n", format_bytes(plan.needs()),
                       format_bytes(plan.memory_limit), 100 * found.share,
-                      found.share < request.fill.low ? ", less than asked for" : "");
+                      found.share < request.fill.low ? ", below the requested range" : "");
   return text + (found.next ? fmt::format("  larger   {} is too large ({} sizes planned)\n",
                                           text_of(*found.next), found.planned)
-                            : "  larger   none is known here\n");
+                            : "  larger   none\n");
 }
 
 }  // namespace choir

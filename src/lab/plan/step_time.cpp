@@ -16,7 +16,7 @@
 namespace choir {
 namespace {
 
-/// One visit to a place.
+/// Times of one visit to a place.
 struct Visit {
   double compute = 0, hidden = 0;
   std::array<double, kAxes> exposed{};
@@ -31,7 +31,7 @@ bool gathers_ahead(WorkPart part, const CallWork& call) {
   return part == WorkPart::forward && call.kind == CallKind::all_gather;
 }
 
-/// The part of what a place computes that may hide its calls along an axis.
+/// The share of a place's computation that may hide its calls along an axis.
 double cover(WorkPart part, bool data_axis, const CallWork& call) {
   if (!call.started) return 0;
   const bool back = part == WorkPart::backward || part == WorkPart::backward_input ||
@@ -113,7 +113,7 @@ class Predictor {
                       visits;
     }
     visit.compute *= waiting_;
-    double covered = 0;  // of what is computed, by calls
+    double covered = 0;  // computation that already covers calls
     for (const auto& [call, count] : work.calls) {
       const CallGroup& group = record.groups[static_cast<std::size_t>(call.group)];
       const std::size_t axis = axis_of(group);
@@ -129,8 +129,8 @@ class Predictor {
     return visit;
   }
 
-  /// A visit of the role of this stage that takes longest there; zeros where none has the place. Of
-  /// one that only the last micro-batch has, that.
+  /// The longest visit of a place among the roles of this stage; zeros if none has the place. A
+  /// place that only the last micro-batch has is taken from there.
   Visit worst(int stage, const WorkPlace& place) const {
     Visit most;
     for (std::size_t r = 0; r < roles_.size(); ++r) {
@@ -143,7 +143,7 @@ class Predictor {
     return most;
   }
 
-  /// The stage whose roles stand for it: itself, or the one before it that has any.
+  /// The planned stage that represents this one: itself, or the nearest one before it.
   int nearest_stage(int stage) const {
     int best = -1;
     for (const RoleWork& role : roles_)
@@ -162,7 +162,7 @@ class Predictor {
   static constexpr std::array kParts{WorkPart::forward, WorkPart::backward,
                                      WorkPart::backward_input, WorkPart::backward_weight};
 
-  /// By how much the last micro-batch takes longer than the others: it completes the gradients.
+  /// The additional time of the last micro-batch, which completes the gradients.
   double remainder(int stage) const {
     double more = 0;
     for (int chunk = 0; chunk < schedule_->shape.chunks; ++chunk)
@@ -220,7 +220,7 @@ class Predictor {
     book(gradients, 1);
   }
 
-  /// What all ranks do when every stage has its gradients.
+  /// The work of all ranks after every stage has its gradients.
   double finish() {
     double longest = 0;
     Visit most;

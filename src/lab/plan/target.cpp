@@ -17,12 +17,12 @@ namespace {
 struct KnownCard {
   const char* key;
   const char* name;
-  double memory;  ///< bytes, as the driver reports them
+  double memory;  ///< bytes as reported by the driver
   double peak_flops;
   int on_node;
 };
 
-// Memory: totalGlobalMem of the cards themselves, but for the smaller A100. Rates: the makers'
+// Memory: totalGlobalMem of the GPUs, except for the smaller A100. Rates: the manufacturers'
 // figures for dense products of 16-bit numbers.
 constexpr std::array<KnownCard, 4> kCards{{
     {"a100", "A100 80 GB", 85029158912.0, 312e12, 8},
@@ -67,7 +67,7 @@ PlanTarget here(const Deck& deck) {
   if (!found.cards.empty()) return own_cards(found);
   if (deck.device == "auto") return processor();
   throw DeckError(fmt::format("device = \"cuda\", but {}", found.reason),
-                  "name the card to plan for: --target h200 (or " + join(target_keys(), ", ") +
+                  "choose the GPU to plan for: --target h200 (or " + join(target_keys(), ", ") +
                       "), or set device = \"cpu\"");
 }
 
@@ -82,7 +82,7 @@ std::vector<std::string> target_keys() {
 
 namespace {
 
-/// As people write cards: "A100-40GB", "H100_80GB", "nvidia-h200".
+/// Normalises the usual spellings of GPUs: "A100-40GB", "H100_80GB", "nvidia-h200".
 std::string card_key(const std::string& written) {
   std::string key = fold_name(written);
   std::replace(key.begin(), key.end(), '_', '-');
@@ -102,11 +102,11 @@ PlanTarget find_target(const std::string& written, const Deck& deck) {
   const auto* card =
       std::find_if(kCards.begin(), kCards.end(), [&](const auto& c) { return c.key == key; });
   if (card == kCards.end())
-    throw DeckError(fmt::format("--target {} is not known", written),
+    throw DeckError(fmt::format("unknown --target {}", written),
                     "legal: " + join(target_keys(), ", "));
   if (deck.train.precision == "fp64")
     throw DeckError(fmt::format("--target {} does not compute in train.precision = \"fp64\"", key),
-                    "choose another precision, or --target cpu");
+                    "choose another precision or --target cpu");
   return card_target(*card);
 }
 

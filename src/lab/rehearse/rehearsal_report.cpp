@@ -67,7 +67,7 @@ std::string table_of(const RehearsedRank& rank) {
          text;
 }
 
-/// "dp of 2,500 ranks: 14 calls, 3.2 MiB"
+/// Formats groups: "dp of 2,500 ranks: 14 calls, 3.2 MiB".
 std::string groups_of(const RehearsedPhase& phase) {
   std::vector<std::string> texts;
   for (const RehearsedGroup& group : phase.groups)
@@ -114,7 +114,7 @@ std::string to_string(const RehearsalCase& rehearsed, const std::vector<Rehearse
       "bytes", "file calls", "file bytes");
   for (const RehearsedRank& rank : ranks) text += table_of(rank);
   for (const RehearsedRank& rank : ranks) {
-    text += fmt::format("rank {} makes {} files\n", rank.rank, format_count(rank.files));
+    text += fmt::format("rank {} creates {} files\n", rank.rank, format_count(rank.files));
     for (const RehearsedPhase& phase : rank.phases)
       if (phase.name == "step")
         text += fmt::format("rank {} in a step: {}\n", rank.rank, groups_of(phase));

@@ -13,7 +13,8 @@ namespace choir {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-/// With fewer micro-batches a pipeline idles more than it need (as `choir plan` has it).
+/// With fewer micro-batches a pipeline is idle more than necessary (the same number as in `choir
+/// plan`).
 constexpr std::int64_t kMicroBatchesPerStage = 4;
 
 bool given(const Deck& deck, const char* key) {
@@ -39,14 +40,15 @@ DeckError too_large(const LayoutPlan& plan, std::int64_t micro) {
   const MemoryPlan& memory = plan.fullest().plan.memory;
   const double parameters = parameter_bytes(memory);
   const bool alone = parameters > plan.memory_limit;
-  return DeckError(fmt::format("{}a micro-batch of {} needs {} a rank ({}), above the limit of {}",
-                               alone ? fmt::format("the parameters alone are {} a rank; ",
-                                                   format_bytes(parameters))
-                                     : "",
-                               micro, format_bytes(static_cast<double>(memory.total())),
-                               memory_text(memory), format_bytes(plan.memory_limit)),
-                   "more memory a rank; train.recompute=full; parallel.zero, parallel.tensor or "
-                   "parallel.pipeline on more ranks; `choir plan` lists what fits");
+  return DeckError(
+      fmt::format(
+          "{}a micro-batch of {} needs {} a rank ({}), above the limit of {}",
+          alone ? fmt::format("the parameters alone are {} a rank; ", format_bytes(parameters))
+                : "",
+          micro, format_bytes(static_cast<double>(memory.total())), memory_text(memory),
+          format_bytes(plan.memory_limit)),
+      "use more memory per rank; train.recompute=full; or parallel.zero, parallel.tensor or "
+      "parallel.pipeline on more ranks; `choir plan` lists the layouts that fit");
 }
 
 }  // namespace
@@ -60,9 +62,9 @@ const std::vector<std::string>& TunedMicroBatch::changes() const {
 TunedMicroBatch tune_micro_batch(const PlanCase& request, const DeckVariants& variants) {
   if (request.deck.train.reproducible)
     throw DeckError(
-        "train.reproducible = true: sums of gradients go by micro-batches, so that another "
-        "train.micro_batch_size is another result",
-        "tune with train.reproducible=false, and set it again if that result may be another");
+        "train.reproducible = true: gradients are summed by micro-batches, so another "
+        "train.micro_batch_size changes the result",
+        "tune with train.reproducible=false, and set it again if the result may change");
   TunedMicroBatch tuned;
   Deck deck = request.deck;
   const int data = layout_of(deck, request.ranks).size(Axis::data);
@@ -75,7 +77,7 @@ TunedMicroBatch tune_micro_batch(const PlanCase& request, const DeckVariants& va
     if (share % micro != 0) continue;
     const std::int64_t accum = share / micro;
     if (found && stages > 1 && accum < kMicroBatchesPerStage * stages) {
-      tuned.limited_by = fmt::format("parallel.pipeline: {} stages want {} micro-batches", stages,
+      tuned.limited_by = fmt::format("parallel.pipeline: {} stages need {} micro-batches", stages,
                                      kMicroBatchesPerStage * stages);
       break;
     }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
-/// The number in a file of a control group; infinite where there is none ("max", or no file).
+/// The number in a file of a control group; infinite if there is none ("max", or no file).
 double number_in(const std::string& path) {
   std::ifstream file(path);
   double bytes = 0;
@@ -36,7 +36,7 @@ double left_of_system(const std::string& root) {
   return kUnlimited;
 }
 
-/// The group and those above it may each have a limit. What is cached can be given back.
+/// The group and its parents may each have a limit. Cached memory can be reclaimed.
 double left_of_group(const std::string& folder, std::string path, const char* limit,
                      const char* used) {
   double left = kUnlimited;
@@ -74,17 +74,18 @@ double left_of_groups(const std::string& root) {
   return left;
 }
 
-/// Where a processor computes the system promises more than it has, and kills who takes it: so it
-/// is asked before.
+/// On the CPU the system promises more memory than it has and kills processes that use it, so the
+/// available memory is checked before.
 void require_left(double wanted_on_node) {
   const double left = memory_left();
   if (left > 0 && wanted_on_node > left)
-    throw DeckError(fmt::format("out of memory: the ranks of this node want {}, {} are left",
-                                format_bytes(wanted_on_node), format_bytes(left)),
-                    "end what else runs here, or ask the batch system for more memory");
+    throw DeckError(
+        fmt::format("out of memory: the ranks of this node need {}, but {} are available",
+                    format_bytes(wanted_on_node), format_bytes(left)),
+        "stop other programs here, or request more memory from the batch system");
 }
 
-/// Bytes in use that grow with what this process takes.
+/// Used bytes, which grow with the memory that this process takes.
 double in_use(const Device& device) {
   const cuda::Card* card = cuda::card_of(device);
   return card == nullptr
@@ -150,7 +151,7 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
   mesh.node().all_reduce(&on_node, 1, DType::f64, ReduceOp::sum);
   try {
     together(world, [&] {
-      require_memory(plan, mesh.node().size(), device);  // as training does
+      require_memory(plan, mesh.node().size(), device);  // as in training
       require_left(on_node);
       const Buffer trial(device, plan.memory.total());
     });

@@ -14,19 +14,19 @@
 namespace choir {
 namespace {
 
-/// The share of a node without cards: the rest is for the system, the program, its readers and
-/// buffers.
+/// The usable share of a node without GPUs. The rest is for the system, the program, its readers
+/// and buffers.
 constexpr double kUsableOfNode = 0.8;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-/// Those of this job, or of the one that is asked for.
+/// Sets the ranks to those of this job, or of the requested one.
 void take_ranks(const TunePlace& place, Mesh& mesh, PlanCase& to) {
   Communicator& world = mesh.world();
   const int here = world.size();
   together(world, [&] {
     if (here > 1 && (place.ranks || place.ranks_per_node))
       throw DeckError("--ranks and --gpus-per-node are for tuning on one process",
-                      "leave them out: under mpiexec the ranks are those that were started");
+                      "omit them: under mpiexec the started ranks are used");
     to.ranks = here > 1 ? here : ranks_asked(place.ranks, to.deck);
     to.target = find_target(place.target, to.deck);
     if (here == 1)
@@ -42,7 +42,7 @@ void take_ranks(const TunePlace& place, Mesh& mesh, PlanCase& to) {
   if (here == 1) take_threads_of(to);
 }
 
-/// Ranks on one card of this machine, where they may share it.
+/// The number of ranks on one GPU of this machine, if they may share it.
 int sharing_a_card(const TunePlace& place, const PlanCase& to) {
   const bool here = place.target.empty() || place.target == "here";
   if (!here || !to.deck.parallel.share_device) return 1;
@@ -50,7 +50,7 @@ int sharing_a_card(const TunePlace& place, const PlanCase& to) {
   return (std::min(to.ranks, to.ranks_per_node) + cards - 1) / cards;
 }
 
-/// The least of what any rank may use.
+/// Sets the least memory that any rank may use.
 std::string take_memory(const TunePlace& place, Mesh& mesh, PlanCase& to) {
   std::string limit;
   const PlanTarget& target = to.target;
@@ -82,8 +82,9 @@ double memory_of_word(const std::string& word) {
   const auto [stop, problem] = std::from_chars(word.data(), end, number);
   const auto unit = kUnits.find(std::string(trim(std::string_view(stop, end))));
   if (problem != std::errc() || unit == kUnits.end() || !(number > 0) || !std::isfinite(number))
-    throw DeckError(fmt::format("--memory {} is no amount of memory", word),
-                    "what one rank may use: a number of GiB, or 512MiB, 6GiB, 6442450944B");
+    throw DeckError(
+        fmt::format("--memory {} is not an amount of memory", word),
+        "give the memory that one rank may use: a number of GiB, or 512MiB, 6GiB, 6442450944B");
   return number * unit->second;
 }
 

@@ -50,16 +50,16 @@ StepResult LaidOutRun::step(std::int64_t step) {
   return engine_.finish(clock_);
 }
 
-// How many places a step has on all ranks, those without work included.
+// The number of micro-batches of a step on all ranks, including those without work.
 std::int64_t LaidOutRun::places() const {
   return options_.micro_batches * data_ranks_;
 }
-// That count.
+// The number of micro-batches of a step that have work.
 std::int64_t LaidOutRun::micro_batches() const {
   return micro_batches_ > 0 ? micro_batches_ : places();
 }
 
-// The index of this rank's j-th micro-batch; -1: none is left for it.
+// The index of this rank's j-th micro-batch; -1 if there is none left for it.
 std::int64_t LaidOutRun::index_of(std::int64_t step, std::int64_t j) const {
   const std::int64_t place = engine_.micro_batch_index(0, j);
   return place < micro_batches() ? step * micro_batches() + place : -1;
@@ -70,7 +70,7 @@ ModelBatch LaidOutRun::micro_batch(std::int64_t step, std::int64_t j) {
   return index < 0 ? batches_->padding() : batches_->micro_batch(index);
 }
 
-// How many targets the global batch has.
+// The number of targets of the global batch.
 ByTerm LaidOutRun::targets(std::int64_t step) const {
   return batches_->targets(step * micro_batches(), micro_batches());
 }

@@ -1,6 +1,5 @@
 #pragma once
-// The steps of one layout of `choir verify` on this rank: an engine on a mesh that is there, and
-// its data.
+// A run of one layout of `choir verify` on this rank: an engine on an existing mesh, and its data.
 #include <memory>
 
 #include "choir/lab/verify/verify_layout.hpp"
@@ -11,12 +10,12 @@
 
 namespace choir {
 
-/// The deck in that layout. Local. Throws DeckError.
+/// Returns the deck in that layout. Local. Throws DeckError.
 Deck laid_out(const Deck& deck, const VerifyLayout& layout);
 
 class LaidOutRun {
  public:
-  /// Collective over the mesh of `place`, which it borrows, as are all functions; `deck` from
+  /// All functions are collective over the mesh of `place`, which is borrowed. `deck` comes from
   /// laid_out().
   LaidOutRun(const Deck& deck, Workplace& place);
   Engine& engine() { return engine_; }
@@ -30,7 +29,7 @@ class LaidOutRun {
   ByTerm targets(std::int64_t step) const;
 
   int data_ranks_;
-  std::int64_t micro_batches_;  // 0: what the layout makes of them
+  std::int64_t micro_batches_;  // 0: as many as the layout has
   EngineOptions options_;
   std::unique_ptr<SyntheticBatches> batches_;
   StepPlan plan_;

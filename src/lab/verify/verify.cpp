@@ -16,13 +16,13 @@
 namespace choir {
 namespace {
 
-/// What a place is made for.
+/// The layout and device that a Place is made for.
 std::string key_of(const VerifyLayout& layout, const Deck& deck) {
   const Layout ranks = layout_of(deck, layout.ranks());
   return fmt::format("{} {} {}", ranks.to_string(), ranks.order(), deck.device);
 }
 
-/// A row is a line.
+/// Joins lines, because a row is one line.
 std::string one_line(const std::string& text) {
   std::string line;
   for (const std::string& part : split(text, '\n')) {
@@ -32,7 +32,7 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
-/// By the largest of each quantity.
+/// The largest distance of each quantity.
 ByQuantity<double> largest(const RunRecord& reference, const RunDistance& distance) {
   ByQuantity<double> most{};
   for (const double d : distance.losses) most[Quantity::loss] = std::max(most[Quantity::loss], d);
@@ -66,11 +66,11 @@ Verifier::~Verifier() = default;
 
 Communicator* Verifier::leading(int ranks) {
   auto& group = leading_[static_cast<std::size_t>(ranks)];
-  if (!group) group = make_leading_group(*world_, ranks);  // nullptr where this rank is not in it
+  if (!group) group = make_leading_group(*world_, ranks);  // nullptr if this rank is not in it
   return group->get();
 }
 
-// A place is left by all its ranks together, also by those that the next one does without.
+// All ranks of a place leave it together, including those that the next layout does not use.
 void Verifier::leave_place(const VerifyLayout& layout, const Deck& deck) {
   if (place_ && place_->key != key_of(layout, deck)) place_.reset();
 }
@@ -86,7 +86,7 @@ Workplace& Verifier::place_for(const VerifyLayout& layout, const Deck& deck) {
   return place_->work;
 }
 
-// Only rank 0 works, and the others must not spin meanwhile.
+// Only rank 0 works, and the others must not spin in the meantime.
 RunRecord Verifier::record(const Deck& deck, std::uint64_t last_places) {
   RunRecord record;
   const Deck laid = laid_out(deck, VerifyLayout());
@@ -120,10 +120,10 @@ RunRecord Verifier::record(const Deck& deck, std::uint64_t last_places) {
   return record;
 }
 
-// A layout and the run of one rank both lie about as far from the run in fp64 as runs of one rank
-// do, so they may be twice that apart; and twice this, as both are maxima of few samples. One run
-// can be near by chance, so there are more, from weights that differ in their last places; and
-// nothing is held to less than the rounding of one number.
+// A layout and the run of one rank are both about as far from the run in fp64 as runs of one rank
+// are, so their distance may be twice that; and twice again, because both are maxima of few
+// samples. One run can be close by chance, so there are further runs from weights perturbed in
+// their last places. No tolerance is below the rounding of one number.
 void Verifier::run_reference() {
   reference_ = record(deck_);
   const DType compute = precision_of(deck_.train.precision).compute;
@@ -135,7 +135,7 @@ void Verifier::run_reference() {
     place_.reset();
     const bool leads = world_->rank() == 0;
     if (leads) tolerances_ = largest(truth, distance_of(truth, reference_));
-    // In 16 bits a last place is as much as everything that is rounded in a run.
+    // In 16 bits one unit in the last place is as large as all the rounding of a run.
     const std::uint64_t further_runs = compute == DType::f32 ? 3 : 0;
     for (std::uint64_t seed = 1; seed <= further_runs; ++seed) {
       const RunRecord other = record(deck_, seed);
@@ -164,7 +164,8 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
   std::string failure;
   const double start = now_seconds();
   {
-    std::unique_ptr<LaidOutRun> run;  // lives until all are here: it ends collectively
+    // Lives until all ranks are here, because its destructor is collective.
+    std::unique_ptr<LaidOutRun> run;
     try {
       if (works) {
         const std::string name = layout.to_string();
@@ -185,7 +186,7 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
   int failed = failure.empty() ? 0 : 1;
   world_->all_reduce(&failed, 1, DType::i32, ReduceOp::max);
   if (failed != 0) {
-    place_.reset();  // of a broken communicator nothing may be used again
+    place_.reset();  // a broken communicator must not be used again
     for (const std::string& text : gather_texts(*world_, failure))
       if (row.failure.empty() && !text.empty()) row.failure = text;
     return row;
@@ -195,8 +196,8 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
   return row;
 }
 
-// Where all ranks failed, all come here. One that failed alone has left the others in the middle of
-// something: it gives them a moment, and ends the job with the cause.
+// If all ranks failed, all arrive here. A rank that failed alone has left the others in the middle
+// of a step: it waits for them a moment, then ends the job with the cause.
 void Verifier::wait_for_all(const VerifyLayout& layout, const std::string& failure) {
   const double moment = std::min(10.0, deck_.parallel.timeout);
   watchdog_.rest();

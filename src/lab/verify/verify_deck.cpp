@@ -1,18 +1,19 @@
-// A deck as `choir verify` runs it.
+// Preparation of a deck for `choir verify`.
 #include "choir/lab/verify/verify.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
 
 namespace choir {
 namespace {
 
-/// Where the vocabulary would come from the data: a prime, so that it divides among no ranks.
+/// The vocabulary size of decks that take it from the data: a prime, so that it does not divide
+/// evenly among ranks.
 constexpr int kStandInVocabulary = 97;
 
-/// A key that a deck may have in another precision or on another device only, and the value that
-/// stands for "not". None of them changes a number but by rounding.
+/// A key that is legal only in another precision or on another device, and the value that means
+/// "not". None of them changes results except by rounding.
 struct OfOtherRuns {
   const char *key, *plain;
-  bool precision;  ///< of another precision; else of another device
+  bool precision;  ///< the key belongs to another precision; false: to another device
 };
 constexpr OfOtherRuns kOfOtherRuns[] = {
     {"train.loss_scale", "dynamic", true},      {"train.loss_scale_window", "2000", true},
@@ -29,7 +30,7 @@ void leave_out(const Deck& deck, const std::string& precision, std::vector<std::
       continue;
     if (key == "parallel.transport" && transport != "nccl" && transport != "staged") continue;
     changes.push_back(fmt::format("{}={}", key, each.plain));
-    notes.push_back(fmt::format("{} is left out: the runs are in {}{}", key, precision,
+    notes.push_back(fmt::format("{} is ignored: the runs are in {}{}", key, precision,
                                 each.precision ? "" : " on the CPU"));
   }
 }
@@ -45,20 +46,20 @@ Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std
   throw_problems(problems, deck.source);
   if (result.optimizer.scale_lr != "none") {
     notes.push_back(
-        fmt::format("optimizer.scale_lr = \"{}\" is left out: learning rates that "
-                    "depend on the layout cannot train the same",
+        fmt::format("optimizer.scale_lr = \"{}\" is ignored: with learning rates that depend on "
+                    "the layout, layouts train differently",
                     result.optimizer.scale_lr));
     result.optimizer.scale_lr = "none";
   }
   const ModelFamily& family = result.family();
   if (std::int64_t& size = family.vocab_size(result); size == 0) {
-    notes.push_back(fmt::format("model.vocab_size would come from the data; {} stands in for it",
-                                kStandInVocabulary));
+    notes.push_back(
+        fmt::format("model.vocab_size would come from the data; {} is used", kStandInVocabulary));
     size = kStandInVocabulary;
   }
   TrainSection& train = result.train;
   if (!family.fixed_shape()) {
-    laid_out(result, VerifyLayout());  // what one rank cannot do is refused now
+    laid_out(result, VerifyLayout());  // refuses what one rank cannot do
     return result;
   }
   const BatchSizes batch =
@@ -68,7 +69,7 @@ Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std
   train.grad_accum = 0;
   for (const char* key : {"train.micro_batch_size", "train.global_batch_size", "train.grad_accum"})
     result.origins.erase(key);
-  laid_out(result, VerifyLayout());  // what one rank cannot do is refused now
+  laid_out(result, VerifyLayout());  // refuses what one rank cannot do
   return result;
 }
 

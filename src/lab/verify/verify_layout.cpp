@@ -25,7 +25,7 @@ constexpr std::array<LayoutAxisName, kLayoutAxes> kNames{{
     {"tile", "model.tile", "1"},
 }};
 
-constexpr int kSizes = 4;  // the first axes
+constexpr int kSizes = 4;  // the first four axes
 
 [[noreturn]] void refuse(const std::string& what, const std::string& layout) {
   std::vector<std::string> words;
@@ -53,7 +53,7 @@ VerifyLayout parse_layout(const std::string& text) {
     const bool number = value.size() < 7 && value.front() != '0' &&
                         value.find_first_not_of("0123456789") == std::string::npos;
     if (at < kSizes && !number)
-      refuse(fmt::format("'{}' is no number of ranks of '{}'", value, name), text);
+      refuse(fmt::format("'{}' is not a number of ranks for '{}'", value, name), text);
     layout[static_cast<LayoutAxis>(at)] = value;
   }
   return layout;
@@ -97,10 +97,10 @@ std::string VerifyLayout::to_string() const {
 std::vector<VerifyLayout> parse_layouts(const std::string& text) {
   std::vector<VerifyLayout> layouts;
   for (const std::string& part : split(text, ',')) {
-    if (trim(part).empty()) refuse("nothing between two commas", text);
+    if (trim(part).empty()) refuse("an empty layout between two commas", text);
     layouts.push_back(parse_layout(part));
   }
-  if (layouts.empty()) refuse("no layout", text);
+  if (layouts.empty()) refuse("no layout given", text);
   return layouts;
 }
 
@@ -114,14 +114,14 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
   for (std::size_t a = 0; a < kNames.size(); ++a) {
     const std::string& value = layout[static_cast<LayoutAxis>(a)];
     const bool plain = value == kNames[a].plain;
-    // Not every family has tiles.
+    // Some families have no tiles.
     if (static_cast<LayoutAxis>(a) == LayoutAxis::tile && plain &&
         deck.family().keys().find(kNames[a].key) == nullptr)
       continue;
     if (!plain || knows[a])
       if (!value.empty()) overrides.push_back(fmt::format("{}={}", kNames[a].key, value));
   }
-  Deck base = deck;  // what one step is made of stays: accumulation follows
+  Deck base = deck;  // the batch of a step stays; the accumulation follows from it
   base.train.grad_accum = 0;
   base.origins.erase("train.grad_accum");
   if (layout[LayoutAxis::offload] != "file") {

@@ -22,7 +22,7 @@ double element(const std::byte* data, DType type, std::int64_t i) {
   return static_cast<float>(reinterpret_cast<const bf16*>(data)[i]);
 }
 
-/// Calls visit(element of the logical tensor, its value).
+/// Calls visit(index in the logical tensor, value) for each element.
 template <class Visit>
 void for_each(const StoredTensor& tensor, const Visit& visit) {
   std::vector<std::byte> copy;
@@ -47,7 +47,7 @@ std::vector<StoredTensor> with_gradients(std::vector<StoredTensor> tensors,
   return tensors;
 }
 
-/// A word of 64 bits for each boundary between elements.
+/// A random 64-bit word for each boundary between elements.
 std::uint64_t boundary(std::int64_t at) {
   const PhiloxBlock words = philox_at({0x7e57u, 0x711eu}, static_cast<std::uint64_t>(at));
   return (std::uint64_t{words[1]} << 32) | words[0];
@@ -108,7 +108,7 @@ void RunRecord::take(Engine& engine) {
     });
     largest.push_back(most);
   }
-  // The two moments have scales of their own.
+  // The two moments have separate scales.
   const auto kind = [](const Tensor& t) {
     return t.name.substr(0, t.name.starts_with("optimizer/") ? 12 : 5);
   };
@@ -182,12 +182,12 @@ void RunDistance::add_tensors(const RunRecord& reference, const std::vector<Stor
 void RunDistance::combine(Communicator& ranks) {
   for (std::vector<double>* list : {&losses, &norms, &tensors})
     ranks.all_reduce(list->data(), list->size(), DType::f64, ReduceOp::max);
-  // Sums wrap around, as they should.
+  // The sums wrap around intentionally.
   ranks.all_reduce(tiling.data(), tiling.size(), DType::i64, ReduceOp::sum);
 }
 
-// Pieces are intervals; each adds one where it begins and takes one away where it ends. If all that
-// is left is the beginning and the end of the tensor, every element is in one piece exactly.
+// Pieces are intervals. Each adds its first boundary and subtracts its last. If only the first and
+// last boundaries of the tensor remain in the sum, every element is in exactly one piece.
 std::vector<std::string> RunDistance::badly_tiled(const RunRecord& reference) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < tiling.size(); ++i)

@@ -26,13 +26,13 @@ std::string describe_tolerances(const Deck& deck, const ByQuantity<double>& tole
     text += fmt::format("{}{} {:.2g}", q == 0 ? "" : ", ", name_of(quantity), tolerances[quantity]);
   }
   const std::string measure =
-      "max|a-b| relative to max(1, max|a|); of gradients and moments to max|a|, but to no less "
-      "than 1/1000 of the largest of their kind";
+      "max|a-b| relative to max(1, max|a|); for gradients and moments relative to max|a|, but at "
+      "least 1/1000 of the largest of their kind";
   if (deck.train.precision == "fp64") return text + "\n           " + measure;
   return text + "\n           " + measure +
          fmt::format(
-             "\n           4 x the distance of one rank in {} from one rank in fp64, and "
-             "no less than the rounding of one number",
+             "\n           4 x the distance of one rank in {} from one rank in fp64, at least the "
+             "rounding of one number",
              deck.train.precision);
 }
 
@@ -68,7 +68,7 @@ std::string to_json(const VerifyRow& row) {
   nlohmann::ordered_json json;
   json["layout"] = row.layout.to_string();
   json["ranks"] = row.layout.ranks();
-  // JSON knows no infinity.
+  // JSON has no infinity.
   json["error"] = std::isfinite(row.error) ? nlohmann::ordered_json(row.error) : nullptr;
   json["tolerance"] = row.tolerance;
   json["where"] = row.where;

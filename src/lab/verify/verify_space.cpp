@@ -12,7 +12,8 @@
 namespace choir {
 namespace {
 
-/// Values of the axes that do not divide ranks, plain ones first. Micro-batches are added.
+/// The values of the axes that do not divide ranks, plain ones first. Micro-batches are added
+/// elsewhere.
 std::vector<std::string> candidates(LayoutAxis axis) {
   switch (axis) {
     case LayoutAxis::context_mode:
@@ -40,7 +41,7 @@ std::vector<std::string> candidates(LayoutAxis axis) {
   }
 }
 
-/// Sizes of micro-batches: the deck's (plain), then the other smallest ones that divide the batch.
+/// Micro-batch sizes: the deck's (plain), then the smallest other ones that divide the batch.
 std::vector<std::string> micro_batches(const Deck& deck) {
   constexpr std::size_t kMost = 4;
   const int global = deck.train.global_batch_size, own = deck.train.micro_batch_size;
@@ -50,7 +51,7 @@ std::vector<std::string> micro_batches(const Deck& deck) {
   return sizes;
 }
 
-/// The order of axes matters where two of them divide ranks.
+/// The axes that divide ranks, in order. Their order matters only if there are at least two.
 std::string visible_order(const VerifyLayout& layout) {
   std::string visible;
   const std::string& order = layout[LayoutAxis::order];
@@ -62,7 +63,7 @@ std::string visible_order(const VerifyLayout& layout) {
   return visible;
 }
 
-/// Every value that is not plain does something.
+/// True if the value of this axis is plain or changes something.
 bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
   const auto plain = [&](LayoutAxis of) { return layout[of] == name_of(of).plain; };
   if (plain(axis)) return true;
@@ -82,7 +83,7 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
     case LayoutAxis::virtual_stages:
       return layout[LayoutAxis::schedule] == "interleaved";
     case LayoutAxis::order: {
-      // Where several look the same, the first stands for them.
+      // Of several equivalent orders only the first is used.
       VerifyLayout other = layout;
       for (const std::string& order : candidates(axis)) {
         if (order == layout[axis]) return true;
@@ -96,7 +97,7 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
   }
 }
 
-/// Choices of the axes behind the sizes, one after another; `emit` gets every layout.
+/// Enumerates the values of the axes after the sizes; `emit` gets every layout.
 template <class Emit>
 void choose(VerifyLayout& layout, int axis, const std::vector<std::vector<std::string>>& values,
             const Emit& emit) {
@@ -109,7 +110,7 @@ void choose(VerifyLayout& layout, int axis, const std::vector<std::vector<std::s
   layout[at] = name_of(at).plain;
 }
 
-/// All sizes of up to so many ranks, pipelines slowest, then context, tensor and data.
+/// All sizes of up to `ranks` ranks: pipelines vary slowest, then context, tensor and data.
 std::vector<AxisSizes> sizes_up_to(int ranks) {
   std::vector<AxisSizes> all;
   for (int n = 1; n <= ranks; ++n)
@@ -126,7 +127,7 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-/// Layouts as numbers of values, and the set of pairs each contains.
+/// Layouts as numbers of values, and the pairs of values in each.
 class Pairs {
  public:
   explicit Pairs(const std::vector<VerifyLayout>& layouts) {
@@ -153,7 +154,7 @@ class Pairs {
     pair_seen_.resize(pair_numbers.size());
   }
 
-  /// New values count most, then new pairs, then pairs seen seldom.
+  /// New values count most, then new pairs, then rare pairs.
   double gain(std::size_t layout) const {
     double sum = 0;
     for (const int value : values_[layout])
@@ -189,10 +190,10 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
     std::vector<std::string> all = candidates(axis);
     if (axis == LayoutAxis::micro_batch) all = micro_batches(deck);
     if (axis == LayoutAxis::offload && deck.device == "cpu")
-      all.resize(2);  // its memory is host memory
+      all.resize(2);  // the CPU's memory is host memory
     if (all.empty())
       for (int n = 1; n <= ranks; ++n) all.push_back(std::to_string(n));
-    // A key that is not there yet, or not for this model, can only be plain.
+    // A key that does not exist, or not for this model, can only be plain.
     const bool fixed = (axis == LayoutAxis::context && !deck.family().shares_positions()) ||
                        (axis == LayoutAxis::tile && deck.family().keys().find(name.key) == nullptr);
     for (const std::string& value : all)
@@ -214,7 +215,7 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
     choose(layout, kFirstOther, values, [&](const VerifyLayout& complete) {
       problems.clear();
       const Deck laid_out = lay_out(deck, complete, problems);
-      // Another mode stands for a product of which one factor is 1.
+      // If one factor is 1, the product is the same as another mode.
       const bool product = complete[LayoutAxis::context_mode] == "ring-ulysses";
       if (problems.empty() && (!product || context_way_of(laid_out).group > 1))
         legal.push_back(complete);
@@ -251,14 +252,14 @@ void require_legal(const Deck& deck, int ranks, const VerifyLayout& layout) {
   lay_out(deck, layout, problems);
   if (!problems.empty())
     throw DeckError(fmt::format("--layouts: {}: {}", layout.to_string(), problems.front().text),
-                    "`--layouts exhaustive` runs every layout that is legal");
+                    "`--layouts exhaustive` runs every legal layout");
   if (layout.ranks() > ranks)
     throw DeckError(fmt::format("--layouts: {} has {} ranks, but {} were started",
                                 layout.to_string(), layout.ranks(), ranks),
                     fmt::format("start with mpiexec -n {}", layout.ranks()));
 }
 
-/// "exhaustive" or "exhaustive:N"; N goes to `sample`.
+/// True for "exhaustive" or "exhaustive:N"; `sample` gets N.
 bool wants_exhaustive(const std::string& wish, std::size_t& sample) {
   constexpr std::string_view kWord = "exhaustive";
   if (wish.rfind(kWord, 0) != 0) return false;
@@ -267,8 +268,8 @@ bool wants_exhaustive(const std::string& wish, std::size_t& sample) {
   const bool number = !count.empty() && count.size() < 10 && count.front() != '0' &&
                       count.find_first_not_of("0123456789") == std::string::npos;
   if (wish[kWord.size()] != ':' || !number)
-    throw DeckError(fmt::format("--layouts: '{}' is no number of layouts", wish),
-                    "for example exhaustive:500");
+    throw DeckError(fmt::format("--layouts: '{}' does not end in a number of layouts", wish),
+                    "use for example exhaustive:500");
   sample = std::stoul(count);
   return true;
 }
@@ -283,7 +284,7 @@ LayoutSelection choose_layouts(const Deck& deck, int ranks, const std::string& w
   if (all || quick || wants_exhaustive(wish, sample)) {
     choice.layouts = legal_layouts(deck, ranks);
     const std::size_t legal = choice.layouts.size();
-    choice.about = fmt::format("every legal one, {}", legal);
+    choice.about = fmt::format("all {} legal ones", legal);
     if (all || quick) {
       Covering covering = covering_order(choice.layouts, kAll);
       if (quick)
@@ -292,7 +293,7 @@ LayoutSelection choose_layouts(const Deck& deck, int ranks, const std::string& w
       const bool pairs = covering.layouts.size() >= covering.pairs_at;
       choice.about = fmt::format("{} of {} legal ones, with every value of every axis{}",
                                  covering.layouts.size(), legal,
-                                 pairs ? " and every two values that go together" : "");
+                                 pairs ? " and every pair of values that can be combined" : "");
       choice.layouts = std::move(covering.layouts);
     }
   } else {

@@ -87,7 +87,7 @@ check "srun --mpi=pmi2 does not start Open MPI (exit code $code), hence PMIx" te
 # As a program of any other job: all ranks of the allocation.
 command="salloc jobs/launch" code=0
 (cd "$root" && timeout 60 salloc -n 2 jobs/launch "$choir" doctor --folder "$work") >out 2>&1 || code=$?
-expect "jobs/launch in an allocation" 0 "\$ srun -n 2" "2 processes, one world" "jobs/generic.slurm fits"
+expect "jobs/launch in an allocation" 0 "\$ srun -n 2" "2 processes, one world" "use jobs/generic.slurm"
 
 # A sweep as a job: each of its runs is a step of the one allocation.
 command="sbatch jobs/scaling.slurm" code=0

@@ -5,10 +5,10 @@ deck=$root/inputs/verify_gpt.json
 limit=1800
 
 run 8 verify "$deck" --layouts all --steps 20
-expect "all layouts after 20 steps" 0 "VALID: 150 layouts" "and every two values that go together"
+expect "all layouts after 20 steps" 0 "VALID: 150 layouts" "and every pair of values that can be combined"
 tail -n 1 stdout
 run 8 verify "$deck" --layouts exhaustive
-expect "every legal layout" 0 "VALID:" "every legal one"
+expect "every legal layout" 0 "VALID:" "legal ones"
 tail -n 1 stdout
 for precision in fp32 bf16-mixed; do
   run 8 verify "$deck" --layouts all --precision "$precision"
@@ -19,7 +19,7 @@ done
 # Speech.
 speech=$root/inputs/verify_asr.json
 run 8 verify "$speech" --layouts all
-expect "all layouts of a speech model" 0 "VALID:" "and every two values that go together"
+expect "all layouts of a speech model" 0 "VALID:" "and every pair of values that can be combined"
 tail -n 1 stdout
 run 8 verify "$speech" --layouts quick --steps 20
 expect "... after 20 steps" 0 "VALID:"

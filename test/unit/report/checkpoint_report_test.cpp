@@ -63,7 +63,7 @@ TEST(Inspect, AllBytesGoodIsSaid) {
   InspectedCheckpoint c = sample();
   c.verification = Verification{{true, true}, ""};
   EXPECT_FALSE(c.damaged());
-  EXPECT_TRUE(to_text(c).ends_with("every byte is as it was written: ok"));
+  EXPECT_TRUE(to_text(c).ends_with("ok: all checksums match"));
 }
 
 TEST(Inspect, ListsRunsWithTheReasonOfWhatIsNotValid) {

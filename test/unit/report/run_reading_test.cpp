@@ -110,20 +110,20 @@ TEST_F(RunReading, OpenEndsByLockHostAndAge) {
   // Lines come every 10 s: 160 s of silence are not yet much.
   judge_open_end(log, "2026-11-22 04:02:30", run);
   EXPECT_EQ(run.fate, Fate::running);
-  EXPECT_NE(run.state.find("probably runs"), std::string::npos) << run.state;
+  EXPECT_NE(run.state.find("probably running"), std::string::npos) << run.state;
   judge_open_end(log, "2026-11-22 04:02:50", run);
   EXPECT_EQ(run.fate, Fate::silent);
   run.start.ranks.push_back({.host = host_name()});  // here nobody holds its log
   judge_open_end(log, "2026-11-22 04:00:01", run);
   EXPECT_EQ(run.fate, Fate::silent);
-  EXPECT_NE(run.state.find("no process holds it"), std::string::npos) << run.state;
+  EXPECT_NE(run.state.find("no process has it open"), std::string::npos) << run.state;
   const int held = ::open(log.c_str(), O_WRONLY | O_APPEND);
   ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
   judge_open_end(log, "2026-11-22 04:00:01", run);
   EXPECT_EQ(run.fate, Fate::running);
-  EXPECT_EQ(run.state.find("hang"), std::string::npos) << run.state;
+  EXPECT_EQ(run.state.find("hanging"), std::string::npos) << run.state;
   judge_open_end(log, "2026-11-22 05:00:00", run);
-  EXPECT_NE(run.state.find("1h 00m ago: does it hang?"), std::string::npos) << run.state;
+  EXPECT_NE(run.state.find("1h 00m ago: it may be hanging"), std::string::npos) << run.state;
   ::close(held);
 }
 
@@ -148,7 +148,7 @@ TEST_F(RunReading, WhatIsNotFiniteIsCountedAndLeftOut) {
   put("metrics.jsonl",
       "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":null}\n{\"step\":3,\"loss\":1e999}\n");
   const std::string page = report_page({read_run(folder_.string())}, {});
-  EXPECT_NE(page.find("values are not finite and left out"), std::string::npos);
+  EXPECT_NE(page.find("values are not finite and not shown"), std::string::npos);
   for (const char* word : {"nan ", "inf ", "nan,", "inf,"})
     EXPECT_EQ(page.find(word), std::string::npos) << word;
 }
@@ -157,8 +157,8 @@ TEST_F(RunReading, DamageIsSaid) {
   put("metrics.jsonl", "{\"step\":1,\"loss\":3}\n{\"step\":2,\"lo");
   put("deck.json", "{ cut");
   const ReportedRun run = read_run(folder_.string());
-  EXPECT_TRUE(noted(run, "the last line of metrics.jsonl is cut off: used up to step 1"));
-  EXPECT_TRUE(noted(run, "deck.json is no JSON object"));
+  EXPECT_TRUE(noted(run, "the last line of metrics.jsonl is cut off; used up to step 1"));
+  EXPECT_TRUE(noted(run, "deck.json is damaged: not a JSON object"));
   EXPECT_TRUE(noted(run, "log.txt is missing"));
   EXPECT_TRUE(noted(run, "no start record"));
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Where the stages of a pipeline spend a step, by the executor's time stamps, beside what the
-// simulator says of the same schedule with the measured costs.
+// How the stages of a pipeline spend a step, from the executor's time stamps, compared with the
+// simulation of the same schedule with the measured costs.
 #include <string>
 #include <vector>
 
@@ -14,34 +14,34 @@ struct PipelineBench {
   std::string schedule, exchange;
   PipelineShape shape;
   double makespan = 0;   ///< seconds from the start of the first action to the end of the last
-  double simulated = 0;  ///< the same if messages took no time
+  double simulated = 0;  ///< the makespan if messages took no time
   std::vector<StageLoss> stages;
-  std::vector<ChunkCost> chunks;  ///< [virtual stages]: means, seconds
+  std::vector<ChunkCost> chunks;  ///< mean costs in seconds, by virtual stage
 
   bool empty() const { return stages.empty(); }
-  /// Share of all stages' time in which they do not compute: measured; simulated; and that of equal
-  /// stages, (p - 1) / (m v + p - 1).
+  /// The share of all stages' time in which they do not compute: as measured, as simulated, and for
+  /// equal stages, (p - 1) / (m v + p - 1).
   double idle() const;
   double bubble() const;
   double even_bubble() const;
 };
 
-/// Text of several lines; "" of an empty one.
+/// Several lines of text; "" if `bench` is empty.
 std::string to_string(const PipelineBench& bench);
 
-/// Takes the time stamps of one step after another.
+/// Collects the time stamps of one step after another.
 class PipelineRecorder {
  public:
-  /// Local. For at most `steps` steps of an engine with time_actions.
+  /// Local. Records at most `steps` steps of an engine with time_actions.
   PipelineRecorder(Engine& engine, std::size_t steps);
-  /// Local: the last finished step. Keeps nothing that it did not reserve.
+  /// Records the last finished step. Local; uses only memory that was reserved.
   void record();
-  /// Collective over the mesh; equal on every rank.
+  /// Collective over the mesh; the result is equal on every rank.
   PipelineBench gather(Mesh& mesh) const;
 
  private:
   Engine& engine_;
-  std::vector<double> makespans_;  // [steps], of this stage
+  std::vector<double> makespans_;  // of this stage, by step
   std::vector<ChunkCost> costs_;   // [steps, chunks of this stage]
 };
 

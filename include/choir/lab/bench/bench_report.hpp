@@ -1,7 +1,8 @@
 #pragma once
-// The reports of the benches. Each says whether it is valid, and is written as a table by
-// to_string(), as CSV with a header, and as one JSON object with rows and provenance. Pure; a
-// BenchReport adds the threads, and the build where it has no provenance.
+// The reports of the benches. Each knows if it is valid, and can be written as a table by
+// to_string(), as CSV with a header, and as one JSON object with rows and provenance. The functions
+// are pure, except that a BenchReport adds the number of threads, and the build if it has no
+// provenance.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,14 +15,14 @@
 
 namespace choir {
 
-/// For ops, matrix products and attention.
+/// The report of operations, matrix products or attention.
 struct BenchReport {
   std::string bench;                  ///< "ops"
   std::string device;                 ///< description
-  std::vector<std::string> ceilings;  ///< "copy 3.9 TB/s", what rows are held against
+  std::vector<std::string> ceilings;  ///< the rates that rows are compared with: "copy 3.9 TB/s"
   std::vector<ops::BenchRow> rows;
   std::vector<std::string> remarks;
-  std::string provenance;  ///< a JSON object; "": that of the build
+  std::string provenance;  ///< a JSON object; "": the provenance of the build
 
   bool valid() const;
 };
@@ -33,7 +34,7 @@ struct CollectivesReport {
   std::string device, note, provenance;
   int ranks = 1;
   std::vector<CollectiveRow> rows;
-  /// In host memory, with several ranks on a node.
+  /// Measured only in host memory, with several ranks on a node.
   std::optional<AllReduceComparison> comparison;
 
   std::int64_t wrong() const;
@@ -49,7 +50,7 @@ struct ReaderReport {
   std::string folder, provenance;
   std::vector<ReaderSpeed> rows;
 
-  std::int64_t wrong() const;  ///< blocks
+  std::int64_t wrong() const;  ///< number of wrong blocks
   bool valid() const { return wrong() == 0; }
 };
 std::string to_string(const ReaderReport& report);
@@ -65,13 +66,14 @@ struct CheckpointReport {
   bool valid() const { return run.access.valid(); }
 };
 
-/// What saves are held against: the median over the rounds, judged in the same round.
+/// A limit that saves must meet. The value is the median over the rounds; both sides of a ratio
+/// come from the same round.
 struct CheckpointBar {
   std::string name;  ///< "stall of total"
   std::string text;
   double value = 0, low = 0, high = 0, limit = 0;
-  bool at_least = false;  ///< the value must not be below the limit; else it must be below
-  bool judged = true;     ///< false: what it is held against is not known
+  bool at_least = false;  ///< true: the value must be at least the limit; false: it must be below
+  bool judged = true;     ///< false: there is no reference value to judge against
   bool met() const { return at_least ? value >= limit : value < limit; }
 };
 std::vector<CheckpointBar> bars_of(const SaveBench& run);

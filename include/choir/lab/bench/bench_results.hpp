@@ -1,6 +1,6 @@
 #pragma once
-// What becomes of the rows of a bench: they are written to files, with where and with what it ran,
-// and held against those of an earlier run, matched by what was measured.
+// Output of the rows of a bench: they are written to files together with their provenance, and
+// compared with the rows of an earlier run that measured the same.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -11,48 +11,52 @@
 namespace choir {
 
 struct BaselineRow {
-  std::string what;          ///< the fields that name the row, "all_reduce dp node 1024"
+  std::string what;          ///< the fields that identify the row, "all_reduce dp node 1024"
   double then = 0, now = 0;  ///< seconds
   double ratio() const { return now / then; }
 };
 
 struct BaselineComparison {
   std::string origin;             ///< "c918bde on host, 2026-11-22 ..."
-  std::vector<BaselineRow> rows;  ///< in both runs
+  std::vector<BaselineRow> rows;  ///< the rows that both runs have
   int only_then = 0, only_now = 0;
   double tolerance = 0.1;
-  /// Rows that take more than 1 + tolerance of the time they took.
+  /// The rows that take more than 1 + tolerance times as long as before.
   std::vector<BaselineRow> regressions() const;
   bool holds() const { return !rows.empty() && regressions().empty(); }
 };
 
-/// Pure. The objects that --json writes: "rows" with "seconds" each, or a whole run with
-/// "median_seconds". Throws DeckError when the baseline is of another bench or no such object.
+/// Compares two objects that --json wrote: "rows" with "seconds" each, or a whole run with
+/// "median_seconds". Pure. Throws DeckError if the baseline belongs to another bench or is no such
+/// object.
 BaselineComparison compare_with_baseline(const nlohmann::json& baseline, const nlohmann::json& run,
                                          double tolerance);
-/// Ends in a line with VALID or INVALID.
+/// The text ends with a VALID or INVALID line.
 std::string to_string(const BaselineComparison& comparison);
 
-/// Files beside the table, by --csv and --json. "-" is standard output, in place of the table.
+/// Output files besides the table, given by --csv and --json. "-" is standard output, in place of
+/// the table.
 struct BenchFiles {
   std::string csv, json;
-  std::string baseline;    ///< a file that --json wrote earlier
-  double tolerance = 0.1;  ///< a row may take so much more of its time of then
+  std::string baseline;  ///< a file that --json wrote earlier
+  /// Allowed growth of a row's time, as a fraction of the time in the baseline.
+  double tolerance = 0.1;
 
   bool table() const { return csv != "-" && json != "-"; }
-  /// While nothing has been measured yet: throws StorageError when results cannot be written,
-  /// DeckError when the baseline cannot be read.
+  /// Checks the files before anything is measured. Throws StorageError if the results cannot be
+  /// written, DeckError if the baseline cannot be read.
   void require_writable() const;
   /// Throws StorageError.
   void write(const std::string& csv_text, const std::string& json_text) const;
-  /// For rank 0. Writes; compares with the baseline, and prints what comes of it (where the table
-  /// would be, else to standard error). The exit code of the bench. Throws StorageError, DeckError.
+  /// Writes the results, compares them with the baseline and prints the comparison (to standard
+  /// output if the table is printed there, else to standard error). Called on rank 0. Returns the
+  /// exit code of the bench. Throws StorageError, DeckError.
   int finish(const std::string& csv_text, const std::string& json_text, bool valid) const;
 };
 
-/// Collective over the world. At rank 0 a JSON object: build, deck ("" none), hosts, processors
-/// and their clocks, GPUs, libraries, batch job, and what of the environment can change a result.
-/// Elsewhere "".
+/// Collective over the world. Returns a JSON object on rank 0: build, deck (absent if `deck_text`
+/// is empty), hosts, processors and their clocks, GPUs, libraries, batch job, and the environment
+/// variables that can change a result. Returns "" on the other ranks.
 std::string bench_provenance(Mesh& mesh, const Device& device, const std::string& deck_text,
                              const std::vector<std::string>& overrides);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What saves cost a deck on its ranks: the state of its real engine, saved and read back.
+// The cost of saves of a deck on its ranks: the state of its real engine is saved and read back.
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
@@ -11,19 +11,20 @@ struct SaveBenchOptions {
   std::string folder = ".";
   int rounds = 5;
   std::int64_t transfer_bytes = 1 << 20;
-  double step_seconds = 0;  ///< of a training step; 0: to be measured
+  double step_seconds = 0;  ///< duration of a training step; 0: it is measured
 };
 
 struct SaveBench {
   CheckpointBench access;
-  double step_seconds = 0;  ///< 0: not known
+  double step_seconds = 0;  ///< 0: unknown
 };
 
-/// Collective over the mesh. Throws DeckError, DataError, StorageError.
+/// Measures the saves of the deck's engine. Collective over the mesh. Throws DeckError, DataError,
+/// StorageError.
 SaveBench bench_save(Deck deck, Mesh& mesh, Device& device, Logger& log,
                      const SaveBenchOptions& options);
 
-/// The same with `bytes` of state in all, that every rank has an equal share of.
+/// Measures saves of a state of `bytes` in total, of which every rank has an equal share.
 SaveBench bench_save(std::int64_t bytes, Mesh& mesh, Device& device,
                      const SaveBenchOptions& options);
 

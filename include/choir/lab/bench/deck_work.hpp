@@ -1,6 +1,6 @@
 #pragma once
-// The products and the attention of one micro-batch of a deck, whatever its family: its step is run
-// on a null device, which writes down what it was asked for.
+// The products and the attention calls of one micro-batch of a deck, for any family: the step runs
+// on a null device, which records the requested work.
 #include <map>
 #include <vector>
 
@@ -15,16 +15,18 @@ namespace choir {
 
 struct DeckWork {
   ModelConfig model;
-  BatchShape shape;  ///< the largest by bytes; products and attention are of the one of most FLOPs
-  /// By the type of their factors; most FLOPs first. Forward and both backward products.
+  /// The largest by bytes; products and attention belong to the shape of most FLOPs.
+  BatchShape shape;
+  /// Products by the type of their factors, most FLOPs first: forward and both backward products.
   std::map<DType, std::vector<StepGemm>> gemms;
-  std::vector<AttentionShape> attention;  ///< that of the attention op; a shape once
+  std::vector<AttentionShape> attention;  ///< calls of the attention operation; each shape once
 };
 
-/// Collective over the mesh, whose ranks all get the same. As one rank has it, however the deck
-/// divides its model, on a device as `device`. A deck that leaves its vocabulary open gets
-/// `symbols`, or that of its data where these are opened: families whose micro-batches differ read
-/// them (synthetic content where `choir bench step` has it). Throws as opening data does.
+/// Returns the work of one rank that holds the whole model, however the deck divides it, on a
+/// device like `device`. Collective over the mesh; all ranks get the same result. A deck without a
+/// vocabulary size gets `symbols`, or the size of its data if these are opened: families whose
+/// micro-batches differ in shape open them (synthetic content where `choir bench step` uses it).
+/// Throws the errors of opening data.
 DeckWork work_of(Deck deck, std::int64_t symbols, Mesh& mesh, const Device& device, Logger& log);
 
 }  // namespace choir

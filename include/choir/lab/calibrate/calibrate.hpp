@@ -1,9 +1,9 @@
 #pragma once
-// Measures what this machine does, for predictions (choir/lab/plan/step_time.hpp): products and
-// attention by shape, calls by kind and size inside a node and between nodes, how far they hide,
-// whole steps of small models, to which the rest is fitted, and such steps shared along each axis,
-// which show what ranks lose that wait for each other. Every rank works at the same time, as in
-// training; times are medians of rounds on each rank, and the mean over the ranks.
+// Measures this machine for predictions (choir/lab/plan/step_time.hpp): products and attention by
+// shape; calls by kind and size inside a node and between nodes, and how much of them computation
+// hides; whole steps of small models, to which the rest is fitted; and such steps shared along each
+// axis, which show the time that ranks lose by waiting for each other. All ranks work at the same
+// time, as in training; times are medians of rounds on each rank, and the mean over the ranks.
 #include <string>
 #include <vector>
 
@@ -16,29 +16,30 @@ namespace choir {
 
 struct CalibrateOptions {
   std::vector<std::string> precisions{"fp32"};
-  bool brief = false;  ///< a few seconds, for tests: fewer shapes and sizes, far less accurate
+  /// Takes a few seconds, for tests: fewer shapes and sizes, far less accurate.
+  bool brief = false;
 };
 
-/// Local, pure: how the ranks of a calibration are laid out: tensor ranks inside nodes, data ranks
-/// across them.
+/// Returns the layout of a calibration: tensor ranks inside nodes, data ranks across them. Local,
+/// pure.
 Layout calibration_layout(int ranks, int nodes);
 
-/// Collective over the world of `mesh`, which has that layout. Equal on every rank. NumericError
-/// for a machine that multiplies wrongly.
+/// Runs the calibration. Collective over the world of `mesh`, which has that layout; equal on every
+/// rank. Throws NumericError if the machine computes wrong products.
 Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOptions& options);
 
-/// What was measured, in a few lines.
+/// A summary of the measurements in a few lines.
 std::string to_string(const Calibration& calibration);
 
-// For tests. Pure.
+// The rest is for tests. Pure.
 
-/// One phase of a step: what its parts should take, and what it took.
+/// One phase of a step: the predicted times of its parts, and its measured time.
 struct FittedPhase {
   PlaceTime parts;
   double seconds = 0;
 };
-/// The times of streams for which (products x factor + attention + bytes x per_byte + FLOPs x
-/// per_flop) / seconds is nearest to 1 in the mean square, none of them negative.
+/// The StreamTimes for which (products x factor + attention + bytes x per_byte + FLOPs x per_flop)
+/// / seconds is nearest to 1 in the mean square. No value is negative.
 StreamTimes fit_streams(const std::vector<FittedPhase>& phases);
 
 }  // namespace choir

@@ -1,12 +1,12 @@
 #pragma once
-// How long products, attention, updates and calls take by a calibration: its rows, ready to be
-// asked for often. Pure.
+// The times of products, attention, updates and calls by a calibration, whose rows are prepared for
+// fast lookup. Pure.
 //
 //   product     interpolated efficiency: FLOP/s over the logarithms of m, n, k, in the grid of the
-//               same form; beyond the grid as at its border
-//   attention   FLOPs / rate(length, head width), the same way
-//   call        T(S, n), interpolated over log S between the measured sizes; for another number of
-//               ranks n than the measured n0, with the ring's factor f (all-reduce 2 (n-1)/n;
+//               same form; constant beyond the border of the grid
+//   attention   FLOPs / rate(length, head width), interpolated in the same way
+//   call        T(S, n), interpolated over log S between the measured sizes. For a number of ranks
+//               n other than the measured n0, with the ring's factor f (all-reduce 2 (n-1)/n;
 //               reduce-scatter, all-gather, all-to-all (n-1)/n; message 1) and L = T(smallest, n0):
 //                 T = L log2(n) / log2(n0) + (T(S, n0) - L) f(n) / f(n0)
 //   group on N nodes with l ranks each, l > 1:
@@ -22,15 +22,15 @@
 
 namespace choir {
 
-/// A value over the logarithms of `N` extents: its logarithm multilinear between the points that
-/// were added, as at the border beyond them. A corner without a point counts as the nearest that
-/// has one.
+/// A value over the logarithms of `N` extents: its logarithm is multilinear between the points that
+/// were added, and constant beyond the border. A corner without a point takes the value of the
+/// nearest point.
 template <std::size_t N>
 class LogGrid {
  public:
   using Point = std::array<double, N>;
   void add(const Point& extents, double value);
-  void finish();  ///< before at()
+  void finish();  ///< must be called before at()
   double at(const Point& extents) const;
 
  private:
@@ -43,7 +43,7 @@ class LogGrid {
   std::vector<Known> points_;
 };
 
-/// Sums over some work. What ops beside products and attention do stays bytes and FLOPs.
+/// Sums over some work. Operations other than products and attention are kept as bytes and FLOPs.
 struct PlaceTime {
   double products = 0, attention = 0;  ///< seconds
   double bytes = 0, flops = 0;
@@ -54,22 +54,22 @@ class MachineRates {
   /// `calibration` is borrowed.
   explicit MachineRates(const Calibration& calibration);
 
-  // Seconds.
+  // All return seconds.
   double product(const ProductWork& work) const;
   double attention(const AttentionWork& work) const;
   double update(const std::string& precision, double bytes) const;
-  /// Were nothing hidden.
+  /// The time of a call if nothing hides it.
   double call(const CallGroup& group, const CallWork& call) const;
-  /// A call among the ranks of a node, or of one rank on each of several nodes.
+  /// The time of a call among the ranks of a node, or of one rank on each of several nodes.
   double call_inside(bool across, bool window, CallKind kind, int ranks, double bytes) const;
 
-  /// See Overlap; 0 where nothing was measured.
+  /// See Overlap; 0 if nothing was measured.
   double hidden_share(bool across) const;
   const StreamTimes& streams(const std::string& precision) const;
-  /// The largest factor of the axes along which the layout has several ranks; 1 of what was not
-  /// measured.
+  /// The largest WaitFactor of the axes along which the layout has several ranks; 1 for axes that
+  /// were not measured.
   double waiting(const std::string& precision, const Layout& layout) const;
-  /// The work of all visits.
+  /// The times of the work of all visits.
   PlaceTime parts(const PlaceWork& work) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Plans as text and as JSON. Pure.
+// Formats of plans: text and JSON. Pure.
 #include <cstdint>
 #include <string>
 
@@ -8,23 +8,23 @@
 
 namespace choir {
 
-/// Axes and groups, the memory of every role (roles with equal plans stand together) in the words
-/// of train, totals, bytes of each axis, FLOPs, bubble, and whether it fits. An exact plan.
+/// An exact plan: axes and groups, the memory of every role (roles with equal plans are grouped) in
+/// the words of `choir train`, totals, bytes along each axis, FLOPs, bubble, and the verdict.
 std::string to_string(const LayoutPlan& plan, const PlanTarget& target);
 
-/// What was asked: whether it fits, the deck's own layout and the simplest that fits, and what to
-/// type. `command`: the deck and the overrides that were given. Nothing: see plan_json().
+/// The answer in short: the verdict, the deck's own layout, the simplest that fits, and the command
+/// to type. `command`: the given deck and overrides. Pointers may be nullptr as in plan_json().
 std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request,
                    const std::string& command);
 
-/// The table of layouts that fit, or what comes closest.
+/// A table of the layouts that fit, or else the closest one.
 std::string to_string(const LayoutSearch& search, const PlanCase& request);
 
-/// How many the whole model of a deck has.
+/// The number of parameters of a deck's whole model.
 std::int64_t parameters_of(const Deck& deck);
 
-/// One object: "target", "layout" (an exact plan) and "choices" where there was a search (nullptr:
-/// there was none).
+/// Returns one object: "target", "layout" (an exact plan) and, if there was a search, "choices". A
+/// nullptr means that there is no plan or no search.
 std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request);
 
 }  // namespace choir

@@ -1,5 +1,5 @@
 #pragma once
-// What a plan is made for: a card by its name, or what this machine has.
+// The hardware that a plan is made for: a GPU by its name, or this machine.
 #include <string>
 #include <vector>
 
@@ -10,25 +10,26 @@ namespace choir {
 
 struct PlanTarget {
   std::string name;                   ///< "H200", "the processor of this machine"
-  DeviceKind kind = DeviceKind::cpu;  ///< whose workspaces are planned
-  double memory = 0;                  ///< bytes, of one card or of the node
+  DeviceKind kind = DeviceKind::cpu;  ///< the kind of device whose workspaces are planned
+  double memory = 0;                  ///< bytes of one GPU or of the node
   bool node_memory = false;           ///< the ranks of a node share `memory`
   double peak_flops = 0;              ///< dense 16-bit products of one card; 0: unknown
-  double host_memory = 0;             ///< of a node with cards; 0: not known
-  int ranks_per_node = 1;             ///< usual, where nobody says
-  /// What one rank may use.
+  double host_memory = 0;             ///< of a node with GPUs; 0: unknown
+  int ranks_per_node = 1;             ///< the usual number, used by default
+  /// The memory that one rank may use.
   double memory_of_rank(int ranks_on_node) const {
     return node_memory ? memory / ranks_on_node : memory;
   }
 };
 
-/// "a100", "a100-40", "h100", "h200", "cpu", "here".
+/// The legal keys: "a100", "a100-40", "h100", "h200", "cpu", "here".
 std::vector<std::string> target_keys();
 
-/// Local. `key` "" is what the deck would take on this machine: its GPUs where it has some and the
-/// deck allows them, else its processor. Cards count with the part of their memory that train
-/// takes. Throws DeckError for an unknown key (with the legal ones), for a GPU that cannot compute
-/// in the deck's precision, and for device = "cuda" on a machine that has none.
+/// Finds a target. Local. `key` "" means the device that the deck would use on this machine: its
+/// GPUs if it has some and the deck allows them, else its processor. GPUs count with the part of
+/// their memory that training uses. Throws DeckError for an unknown key (with the legal ones), for
+/// a GPU that cannot compute in the deck's precision, and for device = "cuda" on a machine without
+/// GPU.
 PlanTarget find_target(const std::string& key, const Deck& deck);
 
 }  // namespace choir

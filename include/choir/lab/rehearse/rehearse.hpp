@@ -1,6 +1,6 @@
 #pragma once
-// What a job of many ranks costs each of them, found by playing a few on one process: the code of
-// training itself, from its start over one step to its save and its summary, on communicators
+// Rehearsal of a job of many ranks: the cost of a few of them, played on one process. The code of
+// training itself runs, from its start over one step to its save and its summary, on communicators
 // without other ranks (comm/rehearsal.hpp).
 #include <cstdint>
 #include <string>
@@ -16,40 +16,41 @@ struct RehearsalCase {
   Deck deck;
   Layout layout;
   int ranks_per_node = 1;
-  std::string folder;  ///< the rehearsal's own, which exists
+  std::string folder;  ///< the rehearsal's own folder, which exists
 };
 
 struct RehearsedRank {
   int rank = 0;
   double seconds = 0;
-  std::int64_t peak = 0;   ///< bytes that were resident at most
-  std::int64_t files = 0;  ///< that it made and left
+  std::int64_t peak = 0;   ///< most resident bytes
+  std::int64_t files = 0;  ///< files that it created and kept
   std::vector<RehearsedPhase> phases{};
 };
 
-/// Local. The deck of `text` for so many ranks, on the CPU, with a run directory in `folder`, which
-/// stops after its first step. DeckError as train has it.
+/// Parses the deck of `text` for this number of ranks, on the CPU, with a run directory in
+/// `folder`; the run stops after its first step. Local. Throws DeckError as training does.
 RehearsalCase rehearsal_case(const std::string& text, const std::string& path,
                              const std::vector<std::string>& overrides, int ranks,
                              int ranks_per_node, const std::string& folder);
 
-/// One of each role: the first rank, one in the middle of all axes, and the last. Rank 0 comes
+/// The ranks to play: the first rank, one in the middle of all axes, and the last. Rank 0 comes
 /// first.
 std::vector<int> ranks_to_play(const Layout& layout);
 
-/// Local, in a process with MPI and without other ranks; rank 0 first. Times, calls and bytes of
-/// the phases; `peak` is left to who sees the process end. Throws what train throws, and an Error
-/// where it ends with another exit code than that of a stop.
+/// Plays one rank and returns times, calls and bytes of the phases; `peak` is filled in by the
+/// process that waits for this one. Local, in a process with MPI and without other ranks; rank 0
+/// must be played first. Throws the errors of training, and an Error if training ends with an exit
+/// code other than that of a stop.
 RehearsedRank play_rank(const RehearsalCase& rehearsed, int rank);
 
-/// Local, after a rank was played: the checkpoint becomes one that is being written again, for the
-/// next rank to add to it.
+/// Marks the checkpoint as unfinished after a rank was played, so that the next rank adds to it.
+/// Local.
 void reopen_checkpoint(const RehearsalCase& rehearsed);
 
 std::string rank_json(const RehearsedRank& rank);
 RehearsedRank rank_of_json(const std::string& text);
 
-/// A table for people, and one document for programs.
+/// A table for people, and one JSON document for programs.
 std::string to_string(const RehearsalCase& rehearsed, const std::vector<RehearsedRank>& ranks);
 std::string to_json(const RehearsalCase& rehearsed, const std::vector<RehearsedRank>& ranks);
 

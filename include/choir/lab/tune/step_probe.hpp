@@ -1,7 +1,7 @@
 #pragma once
-// What the memory plan allows, really tried: the engine of a deck and steps of its largest
-// micro-batches on the device on which training would run. The plan knows what the program
-// allocates; what the driver, libraries and other processes take shows here alone.
+// A real trial of a memory plan: the engine of a deck runs steps of its largest micro-batches on
+// the training device. The plan only counts the allocations of the program; only a trial shows the
+// memory used by the driver, libraries and other processes.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,27 +13,30 @@ namespace choir {
 
 struct StepProbe {
   bool ran = false;
-  std::string why;     ///< it did not
-  double planned = 0;  ///< bytes of the fullest rank
-  /// Bytes by which the rank that took most grew: on a GPU of its card, else of resident memory.
+  std::string why;     ///< reason if it did not run
+  double planned = 0;  ///< planned bytes of the fullest rank
+  /// Memory growth of the rank that grew most: on a GPU the used memory of its GPU, else resident
+  /// memory.
   double taken = 0;
-  double seconds = 0;              ///< of the last step, on the slowest rank
-  std::int64_t micro_batches = 0;  ///< of that step, a rank
+  double seconds = 0;              ///< duration of the last step on the slowest rank
+  std::int64_t micro_batches = 0;  ///< micro-batches of that step per rank
 };
 
-/// Collective over the mesh of `place`, whose device is open. `deck` knows its vocabulary. Two
-/// steps of full micro-batches of each shape (none: of the family's one), of silence or token 0,
-/// and no more of them than a pipeline keeps in flight. Memory that is not there is met by all
-/// ranks together and told. What fails later is told where there is one rank; of several the
-/// failing one throws, and the program ends.
+/// Runs two steps of full micro-batches of each shape (no shapes: the family's only one) with
+/// silence or token 0, and with no more micro-batches than a pipeline has in flight. The vocabulary
+/// size of `deck` is known, and the device of `place` is open. If memory is missing at the start,
+/// all ranks agree on it and the result has the reason. A later failure is in the result if there
+/// is one rank; with several, the failing rank throws and the program ends. Collective over the
+/// mesh of `place`.
 StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
                      const std::vector<BatchShape>& evaluation_shapes, Workplace& place);
 
-/// "ran, 12 ms a step of 2 micro-batches; planned 1.0 MiB a rank, taken 1.2 MiB".
+/// Formats a probe: "ran, 12 ms a step of 2 micro-batches; planned 1.0 MiB a rank, taken 1.2 MiB".
 std::string to_string(const StepProbe& probe);
 
-/// Bytes of host memory that processes can still get here: of the system, and within the limit of
-/// the control group, as that of a SLURM job. `root` is prepended to /proc and /sys. 0: not known.
+/// Returns the bytes of host memory that processes can still get: of the system, and within the
+/// limit of the control group, for example of a SLURM job. `root` is prepended to /proc and /sys.
+/// 0: unknown.
 double memory_left(const std::string& root = "");
 
 }  // namespace choir

@@ -1,5 +1,5 @@
 #pragma once
-// Where a tuned deck is to run: ranks, nodes, devices and their memory.
+// The hardware that a deck is tuned for: ranks, nodes, devices and their memory.
 #include <optional>
 #include <string>
 
@@ -8,19 +8,20 @@
 
 namespace choir {
 
-/// As on the command line; what is empty is found out.
+/// Options of the command line; empty ones are determined automatically.
 struct TunePlace {
-  std::string memory;  ///< of one rank, see memory_of_word()
+  std::string memory;  ///< of one rank; see memory_of_word()
   std::string target;
   std::optional<int> ranks, ranks_per_node;
 };
 
-/// Bytes: "6" and "6GiB" are GiB; B, KiB, MiB and TiB are themselves. Throws DeckError.
+/// Parses an amount of memory into bytes: "6" and "6GiB" are GiB; B, KiB, MiB and TiB are also
+/// accepted. Throws DeckError.
 double memory_of_word(const std::string& word);
 
-/// Collective over the world. Sets ranks and target of a case whose deck is known: under mpiexec
-/// those of this job, with the least memory that any rank has; threads are set as in training.
-/// Returns where the limit of memory comes from. DeckError.
+/// Sets ranks and target of a case with a known deck: under mpiexec those of this job, with the
+/// least memory of any rank. Threads are set as in training. Returns the source of the memory
+/// limit. Collective over the world. Throws DeckError.
 std::string take_place(const TunePlace& place, Mesh& mesh, PlanCase& to);
 
 }  // namespace choir

@@ -1,7 +1,7 @@
 #pragma once
-// Whether a deck trains the same in every layout: a run of one rank, then runs of up to all ranks
-// of the job, compared in every loss, norm, parameter, gradient and moment. A layout works on the
-// first ranks while the others sleep.
+// Verification that a deck trains the same in every layout: a run of one rank is compared with runs
+// of up to all ranks of the job in every loss, norm, parameter, gradient and moment. A layout uses
+// the first ranks while the others sleep.
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,9 +14,9 @@
 
 namespace choir {
 
-/// The deck as verify runs it: one precision (fp64 on the CPU), learning rates that do not depend
-/// on the data-parallel size, a vocabulary where only the data would know it, and the batch of a
-/// step fixed. `notes` says what was changed. Local. Throws DeckError.
+/// Returns the deck in the form that verify runs: one precision (fp64 on the CPU), learning rates
+/// that do not depend on the data-parallel size, a vocabulary size if only the data would define
+/// it, and a fixed batch. `notes` lists the changes. Local. Throws DeckError.
 Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std::string>& notes);
 
 struct VerifyOptions {
@@ -25,28 +25,29 @@ struct VerifyOptions {
 
 struct VerifyRow {
   VerifyLayout layout;
-  double error = 0;      ///< the largest, in units of the scale of its quantity
-  double tolerance = 0;  ///< of that quantity; the worst error is the one that uses most of it
+  double error = 0;      ///< the largest error relative to the scale of its quantity
+  double tolerance = 0;  ///< tolerance of that quantity; the worst error is the one that uses the
+                         ///< largest share of it
   std::string where;     ///< "gradients/blocks.0.attention.qkv.weight", "loss of step 3"
-  std::string failure;   ///< other reasons to fail; empty: none
+  std::string failure;   ///< another reason to fail; empty: none
   double seconds = 0;
   bool ok() const { return failure.empty() && error <= tolerance; }
 };
 
 class Verifier {
  public:
-  /// Collective over `world` (mpi), which must outlive this object, as are all functions. `deck`
+  /// All functions are collective over `world` (MPI), which must outlive this object. `deck` comes
   /// from verify_deck().
   Verifier(const Deck& deck, const VerifyOptions& options, Communicator& world);
 
   ~Verifier();
 
-  /// Runs one rank, and what the tolerances need.
+  /// Runs one rank, and the further runs that the tolerances need.
   void run_reference();
   const ByQuantity<double>& tolerances() const { return tolerances_; }
   const RunRecord& reference() const { return reference_; }
-  /// The row is complete on rank 0. A layout that throws on all its ranks fails; one rank alone
-  /// ends the job.
+  /// Runs a layout; the row is complete on rank 0. A layout that throws on all its ranks fails; an
+  /// error on one rank alone ends the job.
   VerifyRow run(const VerifyLayout& layout);
 
  private:
@@ -54,7 +55,7 @@ class Verifier {
   Communicator* leading(int ranks);
   void leave_place(const VerifyLayout& layout, const Deck& deck);
   Workplace& place_for(const VerifyLayout& layout, const Deck& deck);
-  /// `last_places` > 0: from weights moved in their last places, by this seed.
+  /// `last_places` > 0: the weights are perturbed in their last places with this seed.
   RunRecord record(const Deck& deck, std::uint64_t last_places = 0);
   void judge(const RunDistance& distance, VerifyRow& row) const;
   void wait_for_all(const VerifyLayout& layout, const std::string& failure);
@@ -63,7 +64,7 @@ class Verifier {
   VerifyOptions options_;
   Communicator* world_;
   std::vector<std::optional<std::unique_ptr<Communicator>>> leading_;  // by number of ranks
-  std::unique_ptr<Place> place_;                                       // kept from layout to layout
+  std::unique_ptr<Place> place_;                                       // kept between layouts
   RunRecord reference_;
   ByQuantity<double> tolerances_{};
   Watchdog watchdog_;

@@ -1,6 +1,6 @@
 #pragma once
-// A layout as a value: how one deck is spread over ranks, in words of the deck. What may be varied
-// stands in one table; whether a layout is legal is asked of the deck.
+// A layout as a value: the distribution of one deck over ranks, in the words of the deck. One table
+// lists the properties that can vary; the deck decides if a layout is legal.
 #include <array>
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace choir {
 
-/// What of a run can be laid out in several ways, in the order in which it is printed.
+/// The properties of a run that can vary, in the order in which they are printed.
 enum class LayoutAxis {
   data,
   tensor,
@@ -30,8 +30,8 @@ enum class LayoutAxis {
 };
 inline constexpr int kLayoutAxes = 15;
 
-/// How users write an axis ("dp"), which key of the deck it is, and the value that means "not".
-/// The size of a micro-batch has none: it is a property of the deck.
+/// The user's word for an axis ("dp"), the key of the deck, and the value that means "not". The
+/// size of a micro-batch has no such value: it is a property of the deck.
 struct LayoutAxisName {
   const char* word;
   const char* key;
@@ -39,19 +39,20 @@ struct LayoutAxisName {
 };
 const LayoutAxisName& name_of(LayoutAxis axis);
 
-/// The values as words of a deck. By default one rank with nothing switched on.
+/// The values as words of a deck. The default is one rank with nothing switched on.
 class VerifyLayout {
  public:
   VerifyLayout();
 
   const std::string& operator[](LayoutAxis axis) const { return values_[index(axis)]; }
   std::string& operator[](LayoutAxis axis) { return values_[index(axis)]; }
-  /// The size of one of the four axes that divide ranks; a number for certain.
+  /// The size of one of the four axes that divide ranks; it is always a number.
   int size(LayoutAxis axis) const;
   int ranks() const;
   friend bool operator==(const VerifyLayout&, const VerifyLayout&) = default;
 
-  /// "dp=2 tp=2 pp=1 cp=1 sequence=true zero=1": the sizes, and what else is not plain.
+  /// Formats the sizes and all other values that are not plain: "dp=2 tp=2 pp=1 cp=1 sequence=true
+  /// zero=1".
   std::string to_string() const;
 
  private:
@@ -59,13 +60,13 @@ class VerifyLayout {
   std::array<std::string, kLayoutAxes> values_;
 };
 
-/// "dp=2 tp=2, dp=4 zero=3": layouts parted by commas, words by blanks; what is not named is plain.
-/// Throws DeckError with the legal words.
+/// Parses "dp=2 tp=2, dp=4 zero=3": layouts separated by commas, words by blanks; axes that are not
+/// listed are plain. Throws DeckError with the legal words.
 std::vector<VerifyLayout> parse_layouts(const std::string& text);
 
-/// The deck laid out so: a copy with every axis set, also those that the deck itself sets. Appends
-/// everything that the deck's table and checks and the batch rule complain about to `problems`.
-/// An axis whose key the deck does not know may only be plain.
+/// Returns a copy of the deck in this layout, with every axis set, including those that the deck
+/// itself sets. Appends all complaints of the deck's table, its checks and the batch rule to
+/// `problems`. An axis whose key the deck does not have may only be plain.
 Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProblem>& problems);
 
 }  // namespace choir

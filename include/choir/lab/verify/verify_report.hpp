@@ -1,5 +1,5 @@
 #pragma once
-// What `choir verify` prints: what was run and how it is judged, a row a layout, the verdict.
+// Output of `choir verify`: the header, one row per layout, the verdict.
 #include <string>
 #include <vector>
 
@@ -7,15 +7,15 @@
 
 namespace choir {
 
-/// Deck, model, batch, steps, precision, and what counts as equal.
+/// Deck, model, batch, steps, precision and tolerances.
 std::string verify_header(const Deck& deck, const VerifyOptions& options, int ranks,
                           const std::string& layouts, const std::vector<std::string>& notes,
                           const ByQuantity<double>& tolerances);
 
-/// "dp=2 tp=2 pp=1 cp=1   2.2e-16 of 1e-12 at loss of step 3   0.31 s   ok"; `width`: of the first
-/// column.
+/// Formats a row: "dp=2 tp=2 pp=1 cp=1 2.2e-16 of 1e-12 at loss of step 3 0.31 s ok". `width` is
+/// that of the first column.
 std::string to_string(const VerifyRow& row, std::size_t width);
-/// One JSON object, without an end of line.
+/// One JSON object without a line end.
 std::string to_json(const VerifyRow& row);
 
 /// "VALID: 32 layouts ..." or "INVALID: 2 of 32 layouts ...".

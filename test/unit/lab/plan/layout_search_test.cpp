@@ -77,7 +77,7 @@ TEST(LayoutSearch, ListsLegalLayoutsUpTheLadder) {
   EXPECT_EQ(first.plan.layout.size(Axis::data), 16);
   EXPECT_EQ(first.plan.batch.micro, 12);
   EXPECT_EQ(first.changes, std::vector<std::string>{"train.micro_batch_size=12"});
-  EXPECT_EQ(first.reason, "every rank holds everything, only gradients travel");
+  EXPECT_EQ(first.reason, "every rank holds everything, only gradients are sent");
 }
 
 TEST(LayoutSearch, TensorRanksOfSeveralNodesComeLast) {

@@ -293,7 +293,7 @@ TEST(Calibration, RefusesWhatItIsNot) {
   };
   const std::string good = to_json(*plain_machine(1e9, 1e8));
   refused("not JSON", "not valid JSON");
-  refused(R"({"bench": "step"})", "no calibration");
+  refused(R"({"bench": "step"})", "not a calibration");
   refused(good.substr(0, good.size() / 2), "not valid JSON");
   const auto changed = [&](const std::function<void(nlohmann::ordered_json&)>& change) {
     auto json = parsed_ordered_json(good);

@@ -82,7 +82,7 @@ TEST(VerifyLayout, WordsNobodyKnowsAreRefusedWithTheLegalOnes) {
               std::string::npos)
         << wrong << ": " << message;
   }
-  EXPECT_NE(message_of("dp=two").find("'two' is no number of ranks"), std::string::npos);
+  EXPECT_NE(message_of("dp=two").find("'two' is not a number of ranks"), std::string::npos);
   EXPECT_NE(message_of("dp=0").find("'0'"), std::string::npos);
   EXPECT_NE(message_of("dp=2 dp=4").find("given twice"), std::string::npos);
   EXPECT_NE(message_of("dp=2,,tp=2").find("between two commas"), std::string::npos);
