@@ -1,6 +1,6 @@
 #pragma once
-// The kinds of `choir bench`; each parses its own arguments and returns the exit code. And what
-// they share: words of the command line, decks, devices, and the end of each.
+// The kinds of `choir bench`; each parses its own arguments and returns the exit code. Also their
+// shared helpers: words of the command line, decks, devices, and the end of a bench.
 #include <fmt/core.h>
 
 #include <functional>
@@ -26,35 +26,37 @@ int bench_scaling_command(const Arguments& arguments);
 
 const std::vector<Command>& bench_kinds();
 
-/// --json; where the bench has rows, which can be written as CSV and compared, also --csv,
+/// Adds --json, and for benches with rows, which can be written as CSV and compared, also --csv,
 /// --baseline and --tolerance.
 void add_file_options(CommandLine& app, BenchFiles& files, bool rows = true);
 
-/// [DECK.json] key.path=value ...: the words of a command line that are no options.
+/// The words of a command line that are not options: [DECK.json] key.path=value ...
 struct BenchWords {
-  std::string deck;     ///< "" when none is named
+  std::string deck;     ///< "" if none is given
   Arguments overrides;  ///< without `device`
-  std::string device;   ///< of device=...; "" when not given
+  std::string device;   ///< the value of device=...; "" if not given
 };
-/// Throws DeckError for a second deck.
+/// Throws DeckError if there are two decks.
 BenchWords sort_words(const Arguments& words);
 
-/// For benches whose ranks do not talk: as choose_device(), and ranks may share a GPU. Collective
-/// over the world. Throws DeckError for an unknown name and where the device cannot be used.
+/// Opens the device of a bench whose ranks do not communicate, as choose_device() does, but ranks
+/// may share a GPU. Throws DeckError for an unknown name and for a device that cannot be used.
+/// Collective over the world.
 std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh);
 
 struct BenchDeck {
-  std::string text;  ///< as it was read
+  std::string text;  ///< the text that was read
   Deck deck;
   Workplace place;
 };
 
-/// Collective over the world. `also`: what every rank checks beside, before anything is opened; may
-/// throw. Throws DeckError, StorageError, CommError, the same on every rank.
+/// Opens the deck of a bench. `also` is a further check on every rank before anything is opened; it
+/// may throw. Throws DeckError, StorageError, CommError, the same on every rank. Collective over
+/// the world.
 BenchDeck open_bench_deck(MpiSession& session, const BenchWords& words,
                           const std::function<void()>& also);
 
-/// What rank 0 prints and writes of a report. The exit code of this rank.
+/// Prints and writes a report on rank 0. Returns the exit code of this rank.
 template <class Report>
 int finish_bench(const MpiSession& session, const BenchFiles& files, const Report& report) {
   if (session.rank() != 0) return report.valid() ? 0 : static_cast<int>(ExitCode::other);

@@ -36,7 +36,7 @@ int run_bytes(MpiSession& session, const BenchCheckpointRequest& request, const 
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   together(mesh->world(), [&] {
     if (!words.overrides.empty())
-      throw DeckError(fmt::format("'{}' is for a deck, and none is named", words.overrides[0]),
+      throw DeckError(fmt::format("'{}' is for a deck, but no deck is given", words.overrides[0]),
                       "choir bench checkpoint DECK.json key.path=value, or --bytes N alone");
     if (session.rank() == 0) request.files.require_writable();
   });
@@ -54,12 +54,12 @@ int run_bytes(MpiSession& session, const BenchCheckpointRequest& request, const 
 
 int run_bench_checkpoint(MpiSession& session, const BenchCheckpointRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
-    throw CommError(*wrong, "`choir doctor` tells more");
+    throw CommError(*wrong, "`choir doctor` shows details");
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty()) return run_bytes(session, request, words);
   if (request.named_bytes)
-    throw DeckError("a deck is named, and --bytes",
-                    "the state of a deck has as many bytes as it has: leave one of the two out");
+    throw DeckError("a deck and --bytes are both given",
+                    "the deck determines the size of the state: leave one of the two out");
   return run_deck(session, request, words);
 }
 
@@ -67,27 +67,28 @@ int run_bench_checkpoint(MpiSession& session, const BenchCheckpointRequest& requ
 
 int bench_checkpoint_command(const Arguments& arguments) {
   CommandLine app(
-      "Saves, waited for and asynchronous, and loads, against plain reads and writes of the same "
-      "bytes in the same run; as IOR prints.",
+      "Times synchronous and asynchronous saves and loads against plain reads and writes of the "
+      "same bytes in the same run; output as in IOR.",
       "choir bench checkpoint");
   BenchCheckpointRequest request;
-  app.add_option("words", request.words,
-                 "a deck, whose state is saved, and key.path=value (device=auto|cpu|cuda)");
+  app.add_option(
+      "words", request.words,
+      "deck whose state is saved, and any number of key.path=value (device=auto|cpu|cuda)");
   const auto bytes =
-      app.add_option("--bytes", request.bytes, "without a deck: of state, of all ranks")
+      app.add_option("--bytes", request.bytes, "bytes of state on all ranks, without a deck")
           .within(std::int64_t{1} << 16, std::int64_t{1} << 50)
           .shows_default();
-  app.add_option("--rounds", request.options.rounds, "measurements of each")
+  app.add_option("--rounds", request.options.rounds, "measurements per row")
       .within(1, 1000)
       .shows_default();
-  app.add_option("--transfer", request.options.transfer_bytes, "bytes of one plain read or write")
+  app.add_option("--transfer", request.options.transfer_bytes, "bytes per plain read or write")
       .within(std::int64_t{1} << 10, std::int64_t{1} << 30)
       .shows_default();
   app.add_option("--folder", request.options.folder,
-                 "where is written: a directory in it is made and removed again")
+                 "folder in which a temporary directory is created")
       .shows_default();
   app.add_option("--step-seconds", request.options.step_seconds,
-                 "what a training step takes, in place of measuring it with the deck")
+                 "seconds of a training step, instead of measuring it with the deck")
       .within(1e-6, 1e6);
   add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// `words`: device=..., and what of parallel.* belongs to it.
+/// `words`: device=... and the keys of parallel.* that describe the layout.
 int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options,
                       const Arguments& words, const BenchFiles& files) {
   Deck deck;
@@ -19,7 +19,7 @@ int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options
   {
     const auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
     together(world->world(), [&] {
-      // Heads and layers enough for any layout of so many ranks.
+      // The model has enough heads and layers for any layout of this many ranks.
       const int n = session.size();
       deck = parse_deck(fmt::format(R"({{"device": "cpu", "data": {{"format": "synthetic"}},
                            "model": {{"vocab_size": 256, "n_layer": {0}, "n_head": {0},
@@ -28,7 +28,7 @@ int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options
                                     n, 32 * n),
                         "choir bench collectives", words);
       if (n == 1)
-        throw DeckError("with one rank there is nothing to communicate",
+        throw DeckError("a single rank has nothing to communicate",
                         "mpiexec -n 2 choir bench collectives");
       layout = layout_of(deck, n);
       if (session.rank() == 0) files.require_writable();
@@ -51,26 +51,27 @@ int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options
 
 int bench_collectives_command(const Arguments& arguments) {
   CommandLine app(
-      "Every collective along every axis by every backend, as nccl-tests counts; checked.",
+      "Times and checks every collective along every axis by every backend; bandwidths as in "
+      "nccl-tests.",
       "choir bench collectives");
   CollectiveBenchOptions options;
   BenchFiles files;
   Arguments words;
   app.add_option("words", words,
-                 "device=cuda: in the memory of GPUs; parallel.tensor=2 ...: the axes, without "
-                 "them all ranks are along data")
+                 "device=cuda: use GPU memory; parallel.tensor=2 ...: sizes of the axes (default: "
+                 "all ranks along data)")
       .checked([](const std::string& word) -> std::string {
         for (const char* known : {"device=", "parallel."})
           if (word.starts_with(known)) return "";
         return "expected device= or parallel.KEY=, not '" + word + "'";
       });
   app.add_option("--min-bytes", options.min_bytes, "smallest buffer").within(1024, 1 << 30);
-  app.add_option("--max-bytes", options.max_bytes, "largest buffer, and that of the comparison")
+  app.add_option("--max-bytes", options.max_bytes, "largest buffer, which the comparison also uses")
       .within(1024, 1 << 30);
-  app.add_option("--repeats", options.repeats, "measurements of each").within(1, 1000);
+  app.add_option("--repeats", options.repeats, "measurements per row").within(1, 1000);
   app.add_flag("--as-engine", options.as_engine,
-               "along the axes as in training: sums and all-gathers are started and then waited "
-               "for, and messages go one way at a time");
+               "run collectives along the axes as in training: reductions and all-gathers are "
+               "asynchronous, and messages go in one direction at a time");
   add_file_options(app, files);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi(

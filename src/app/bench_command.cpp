@@ -24,18 +24,18 @@ std::string kinds_table() {
 
 const std::vector<Command>& bench_kinds() {
   static const std::vector<Command> table{
-      {"step", "the training step of a deck: phases, tokens/s, ratio to the floor",
+      {"step", "time the training step of a deck: phases, tokens/s, ratio to the floor",
        bench_step_command},
-      {"collectives", "every collective along every axis by every backend, checked",
+      {"collectives", "time every collective along every axis by every backend, checked",
        bench_collectives_command},
-      {"reader", "the token readers against plain pread, checked", bench_reader_command},
-      {"checkpoint", "saves and loads against plain reads and writes, checked",
+      {"reader", "time the token readers against plain pread, checked", bench_reader_command},
+      {"checkpoint", "time saves and loads against plain reads and writes, checked",
        bench_checkpoint_command},
-      {"ops", "the bandwidth-bound ops against the copy rate, checked", bench_ops_command},
-      {"gemm", "the matrix products of a deck, and squares, checked", bench_gemm_command},
-      {"attention", "attention of a deck, or a series of lengths, checked",
+      {"ops", "time the bandwidth-bound ops against the copy rate, checked", bench_ops_command},
+      {"gemm", "time the matrix products of a deck, and square ones, checked", bench_gemm_command},
+      {"attention", "time attention of a deck, or for a series of lengths, checked",
        bench_attention_command},
-      {"scaling", "a sweep of bench/scaling.sh as tables, with advice on the batch",
+      {"scaling", "summarise a sweep of bench/scaling.sh, with advice on the batch",
        bench_scaling_command},
   };
   return table;
@@ -51,7 +51,7 @@ int bench_command(const Arguments& arguments) {
   return without_mpi([&]() -> int {
     std::vector<std::string> names;
     for (const Command& kind : bench_kinds()) names.emplace_back(kind.name);
-    throw DeckError(fmt::format("there is no bench '{}'", arguments[0]),
+    throw DeckError(fmt::format("unknown bench '{}'", arguments[0]),
                     "the kinds are " + join(names, ", "));
   });
 }
@@ -63,9 +63,9 @@ void add_file_options(CommandLine& app, BenchFiles& files, bool rows) {
   app.add_option("--csv", files.csv,
                  "also write header and rows to this file; -: print them instead");
   app.add_option("--baseline", files.baseline,
-                 "a file of --json of an earlier run: exit code 1 where a row has become slower");
+                 "--json file of an earlier run; exit code 1 if a row has become slower");
   app.add_option("--tolerance", files.tolerance,
-                 "how much slower a row may be, as a share of its time then")
+                 "largest slowdown of a row, as a fraction of its earlier time")
       .within(0.0, 100.0)
       .shows_default();
 }
@@ -80,8 +80,8 @@ BenchWords sort_words(const Arguments& words) {
     } else if (sorted.deck.empty()) {
       sorted.deck = word;
     } else {
-      throw DeckError(fmt::format("two decks are named, '{}' and '{}'", sorted.deck, word),
-                      "one deck, and key.path=value behind it");
+      throw DeckError(fmt::format("two decks are given, '{}' and '{}'", sorted.deck, word),
+                      "give one deck, then any number of key.path=value");
     }
   }
   return sorted;
@@ -90,7 +90,7 @@ BenchWords sort_words(const Arguments& words) {
 std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh) {
   together(mesh.world(), [&] {
     if (wanted != "auto" && wanted != "cpu" && wanted != "cuda")
-      throw DeckError(fmt::format("device '{}' is not known", wanted), "auto, cpu or cuda");
+      throw DeckError(fmt::format("unknown device '{}'", wanted), "legal: auto, cpu or cuda");
   });
   const DeviceChoice choice = choose_device(mesh, {.device = wanted, .share = true});
   std::unique_ptr<Device> device;

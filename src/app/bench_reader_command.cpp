@@ -32,13 +32,13 @@ int run_bench_reader(MpiSession& session, const BenchReaderRequest& request) {
 
 int bench_reader_command(const Arguments& arguments) {
   CommandLine app(
-      "The token readers on a file in the page cache, against plain pread; as IOR prints.",
+      "Compares the token readers with plain pread on a file in the page cache; output as in IOR.",
       "choir bench reader");
   BenchReaderRequest request;
   app.add_option("--bytes", request.bytes, "size of the file")
       .within(std::int64_t{1} << 20, std::int64_t{1} << 40);
-  app.add_option("--rounds", request.rounds, "measurements of each").within(1, 1000);
-  app.add_option("--folder", request.folder, "where the file is written, and removed again");
+  app.add_option("--rounds", request.rounds, "measurements per reader").within(1, 1000);
+  app.add_option("--folder", request.folder, "folder in which a temporary file is written");
   add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return run_bench_reader(session, request); });

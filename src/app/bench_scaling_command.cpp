@@ -18,7 +18,7 @@ struct BenchScalingRequest {
 
 int report_scaling(const BenchScalingRequest& request) {
   if (request.run.empty() != (request.loss == 0))
-    throw DeckError("--run and --target-loss belong together",
+    throw DeckError("--run and --target-loss must be given together",
                     "--run RUN_DIRECTORY --target-loss 2.0");
   std::optional<Target> target;
   if (!request.run.empty()) target = target_of_run(request.run, request.loss);
@@ -39,15 +39,20 @@ int report_scaling(const BenchScalingRequest& request) {
 }  // namespace
 
 int bench_scaling_command(const Arguments& arguments) {
-  CommandLine app("A sweep of bench/scaling.sh as a table, CSV and JSON lines, with advice.",
-                  "choir bench scaling");
+  CommandLine app(
+      "Summarises a sweep of bench/scaling.sh as a table, CSV or JSON lines, with advice on the "
+      "batch.",
+      "choir bench scaling");
   BenchScalingRequest request;
-  app.add_option("folder", request.folder, "where bench/scaling.sh left its runs").required();
-  app.add_option("--csv", request.csv, "header and rows to this file; -: print them instead");
+  app.add_option("folder", request.folder, "folder with the runs of bench/scaling.sh").required();
+  app.add_option("--csv", request.csv,
+                 "write header and rows to this file; -: print them instead of the table");
   app.add_option("--jsonl", request.jsonl,
-                 "a row a line, with the times of all steps; -: print them instead");
-  app.add_option("--run", request.run, "a training run, for time and cost to --target-loss");
-  app.add_option("--target-loss", request.loss, "a validation loss that this run reached");
+                 "write one JSON line per row, with the times of all steps, to this file; -: print "
+                 "them instead of the table");
+  app.add_option("--run", request.run,
+                 "training run from which time and cost to --target-loss are computed");
+  app.add_option("--target-loss", request.loss, "validation loss that this run reached");
   if (const auto code = parse(app, arguments)) return *code;
   return without_mpi([&] { return report_scaling(request); });
 }

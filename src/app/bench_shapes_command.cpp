@@ -1,5 +1,5 @@
-// choir bench ops|gemm|attention [DECK.json] [key.path=value ...]: the parts of a deck's step, or
-// the shapes of a preset.
+// choir bench ops|gemm|attention [DECK.json] [key.path=value ...]: measures the parts of a deck's
+// step, or the shapes of a preset.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace choir {
 namespace {
 
-/// Where the vocabulary comes from the data, benches of shapes take that of the character decks.
+/// Vocabulary for decks whose data would determine it: that of the character decks.
 constexpr std::int64_t kCharacters = 65;
 
 const std::vector<DType> kTypes{DType::f32, DType::bf16, DType::f16};
@@ -31,22 +31,23 @@ struct BenchShapesRequest {
 std::optional<int> parse_request(CommandLine& app, const Arguments& arguments,
                                  BenchShapesRequest& request) {
   app.add_option("words", request.words,
-                 "the deck whose shapes are measured, and key.path=value (device=auto|cpu|cuda "
-                 "also without a deck)");
+                 "deck whose shapes are measured, and any number of key.path=value "
+                 "(device=auto|cpu|cuda also without a deck)");
   app.add_option("--preset", request.preset,
                  "shapes without a deck: cpu (a small model) or gpu (tensors of 100 MB and more); "
-                 "default: as the device")
+                 "default: the preset of the device")
       .one_of({"cpu", "gpu"});
-  app.add_option("--type", request.type, "of elements; default: each that the device has")
+  app.add_option("--type", request.type,
+                 "element type; default: all types that the device supports")
       .one_of({"f32", "bf16", "f16"});
-  app.add_option("--seconds", request.seconds, "of calls a row")
+  app.add_option("--seconds", request.seconds, "seconds of calls per row")
       .within(0.001, 60.0)
       .shows_default();
   add_file_options(app, request.files);
   return parse(app, arguments);
 }
 
-/// What is measured: a deck's micro-batch or a preset.
+/// The subject of a measurement: a deck's micro-batch or a preset.
 struct Subject {
   std::optional<Deck> deck;
   std::string preset, device;
@@ -56,12 +57,12 @@ Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
   const BenchWords words = sort_words(request.words);
   Subject subject{.preset = request.preset, .device = words.device};
   if (words.deck.empty() && !words.overrides.empty())
-    throw DeckError(fmt::format("'{}' changes a deck, and none is named", words.overrides[0]),
+    throw DeckError(fmt::format("'{}' changes a deck, but no deck is given", words.overrides[0]),
                     "without a deck only device=auto|cpu|cuda can be given");
   if (!words.deck.empty() && !request.preset.empty())
-    throw DeckError("--preset replaces a deck, and one is named", "leave one of them out");
+    throw DeckError("--preset replaces a deck, but a deck is given", "leave one of them out");
   if (!words.deck.empty() && !request.type.empty())
-    throw DeckError("--type chooses for a preset, and a deck is named", "leave one of them out");
+    throw DeckError("--type is for presets, but a deck is given", "leave one of them out");
   if (!words.deck.empty()) {
     const std::string text = read_everywhere(world, words.deck);
     together(world, [&] { subject.deck = parse_deck(text, words.deck, words.overrides); });
@@ -71,19 +72,19 @@ Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
   return subject;
 }
 
-/// What a bench needs to fill its report.
+/// Inputs of a bench, and the report that it fills.
 struct Bench {
   Device& device;
   Stream stream{device};
-  std::optional<DeckWork> deck;  ///< what is measured: a deck's micro-batch
-  Precision precision;           ///< ... computed so
-  std::string preset;            ///< ... or this
+  std::optional<DeckWork> deck;  ///< the deck's micro-batch, if a deck is measured
+  Precision precision;           ///< of the deck
+  std::string preset;            ///< the preset, if no deck is given
   double seconds = 0;
-  std::vector<DType> types;  ///< that are asked for
+  std::vector<DType> types;  ///< the requested types
   BenchReport report;
 
   bool large() const { return preset == "gpu"; }
-  /// Those of `candidates` that are asked for and that the device has.
+  /// Returns the candidates that the user requested and the device supports.
   std::vector<DType> offered(const std::vector<DType>& candidates) {
     std::vector<DType> list;
     for (const DType t : candidates) {
@@ -91,11 +92,11 @@ struct Bench {
       if (ops::supports(device, t))
         list.push_back(t);
       else
-        report.remarks.push_back(fmt::format("{}: not on this device", name_of(t)));
+        report.remarks.push_back(fmt::format("{}: not supported by this device", name_of(t)));
     }
     return list;
   }
-  /// The precisions of products: the deck's, or of the types that are offered.
+  /// Precisions of the products: the deck's, or one for each offered type.
   std::vector<Precision> precisions(const std::vector<DType>& candidates) {
     if (deck) return {precision};
     std::vector<Precision> list;
@@ -124,15 +125,16 @@ void measure_ops(Bench& b) {
     const ModelFamily& family = b.deck->model.family();
     shape = family.op_shape(b.deck->model, b.deck->shape);
     if (shape.rows == 0)
-      throw DeckError(fmt::format("the ops of model.type = \"{}\" are not measured", family.name()),
-                      "`choir bench gemm` and `choir bench step` take its decks");
+      throw DeckError(
+          fmt::format("choir bench ops does not support model.type = \"{}\"", family.name()),
+          "use `choir bench gemm` or `choir bench step` with this deck");
     ParameterSet parameters;
     family.make(b.deck->model, parameters, {});
     shape.parameters = parameters.count();
   }
   const double ceiling = ops::measure_copy(b.stream);
   b.report.ceilings.push_back(
-      fmt::format("{:.1f} GB/s, a copy beyond every cache (read + written)", ceiling / 1e9));
+      fmt::format("{:.1f} GB/s, a copy larger than all caches (read + written)", ceiling / 1e9));
   b.take(ops::bench_ops(b.device, shape, b.offered(kTypes), b.seconds, ceiling));
 }
 
@@ -159,8 +161,8 @@ void measure_attention(Bench& b) {
   if (shapes.empty())
     throw DeckError(
         fmt::format("model.type = \"{}\" has no attention", b.deck->model.family().name()),
-        "`choir bench gemm` and `choir bench step` take its decks");
-  // On the GPU f16 takes the same kernels, at the same rate, as bf16.
+        "use `choir bench gemm` or `choir bench step` with this deck");
+  // On the GPU f16 uses the same kernels as bf16, at the same rate.
   std::vector<DType> types{DType::bf16};
   if (b.device.kind() == DeviceKind::cpu) types.insert(types.begin(), DType::f32);
   for (const Precision& p : b.precisions(types)) {
@@ -190,7 +192,8 @@ int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, con
     work = work_of(*subject.deck, kCharacters, *mesh, *device, log);
     precision = precision_of(subject.deck->train.precision);
   }
-  mesh->world().barrier();  // ranks share the memory and the clock of the machine: all measure
+  mesh->world()
+      .barrier();  // ranks share memory and clocks of the machine, so all measure at the same time
   Bench bench{.device = *device,
               .deck = std::move(work),
               .precision = precision,
@@ -200,7 +203,7 @@ int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, con
               .report = {.bench = name, .device = device->description()}};
   measure(bench);
   if (bench.report.rows.empty())
-    throw DeckError(fmt::format("nothing here is measured in {}", request.type));
+    throw DeckError(fmt::format("this bench has no rows in {}", request.type));
   bench.report.provenance = bench_provenance(*mesh, *device, "", request.words);
   return finish_bench(session, request.files, bench.report);
 }
@@ -218,18 +221,21 @@ int command(const char* name, const char* title, const Arguments& arguments, dou
 
 int bench_gemm_command(const Arguments& arguments) {
   return command("gemm",
-                 "Every matrix product of a deck's micro-batch, and squares; against a large one.",
+                 "Times every matrix product of a deck's micro-batch, and square ones, against a "
+                 "large product.",
                  arguments, 0.2, measure_gemms);
 }
 
 int bench_attention_command(const Arguments& arguments) {
-  return command("attention", "Attention of a deck's micro-batch, or a series of lengths.",
-                 arguments, 0.2, measure_attention);
+  return command("attention",
+                 "Times attention of a deck's micro-batch, or for a series of lengths.", arguments,
+                 0.2, measure_attention);
 }
 
 int bench_ops_command(const Arguments& arguments) {
   return command("ops",
-                 "The bandwidth-bound ops in every type the device has, against the copy rate.",
+                 "Times the bandwidth-bound ops in every type that the device supports, against "
+                 "the copy rate.",
                  arguments, 0.1, measure_ops);
 }
 

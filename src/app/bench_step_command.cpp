@@ -26,7 +26,7 @@ struct BenchStepRequest {
 
 int run_bench_step(MpiSession& session, const BenchStepRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
-    throw CommError(*wrong, "`choir doctor` tells more");
+    throw CommError(*wrong, "`choir doctor` shows details");
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty()) throw DeckError("no deck given", "choir bench step inputs/bench_a.json");
   StepBenchOptions options = request.options;
@@ -51,45 +51,48 @@ int run_bench_step(MpiSession& session, const BenchStepRequest& request) {
 
 int bench_step_command(const Arguments& arguments) {
   CommandLine app(
-      "Times the training step of a deck: the real engine and data (of speech models: synthetic "
-      "utterances), no evaluation, no checkpoints.",
+      "Times the training step of a deck with the real engine and data (speech models: synthetic "
+      "utterances), without evaluation and checkpoints.",
       "choir bench step");
   BenchStepRequest request;
-  app.add_option("words", request.words, "the deck, and key.path=value (device=auto|cpu|cuda)");
-  app.add_option("--seconds", request.options.max_seconds, "most seconds of timed steps")
+  app.add_option("words", request.words,
+                 "deck, and any number of key.path=value (device=auto|cpu|cuda)");
+  app.add_option("--seconds", request.options.max_seconds,
+                 "time limit of the timed steps in seconds")
       .within(0.1, 1e6)
       .shows_default();
-  app.add_option("--warmup", request.options.warmup_seconds,
-                 "seconds of warm-up, at least 2 steps and at most 10")
+  app.add_option("--warmup", request.options.warmup_seconds, "seconds of warm-up (2 to 10 steps)")
       .within(0.0, 1e6)
       .shows_default();
-  app.add_option("--steps", request.options.steps, "number of timed steps, whatever they take")
+  app.add_option("--steps", request.options.steps, "number of timed steps, regardless of --seconds")
       .within(1, 1 << 16);
   app.add_flag("!--no-comm", request.options.communicate,
-               "nothing is sent: the difference to a run without it is what communication costs");
+               "skip all communication; the difference to a run without this flag is the cost of "
+               "communication");
   app.add_flag("!--no-ceilings", request.options.ceilings,
-               "do not measure products and copies: no MFU and no floor");
-  app.add_option(
-         "--gradient-noise", request.options.noise_probes,
-         "then compare the gradients of this many pairs of a micro-batch and a global batch: "
-         "the gradient noise scale")
+               "do not measure products and copies; the report then has no MFU and no floor");
+  app.add_option("--gradient-noise", request.options.noise_probes,
+                 "afterwards measure the gradient noise scale from this many pairs of a "
+                 "micro-batch and a global batch")
       .within(2, 10000);
   app.add_option("--last-place", request.options.last_place_seed,
-                 "move every initial weight by one unit in its last place, up or down as this seed "
-                 "says: how much rounding may change")
+                 "move every initial weight by one unit in its last place, up or down by this "
+                 "seed, to show how much rounding may change")
       .positive();
-  app.add_option("--note", request.notes, "NAME=TEXT, kept in the JSON object; may be repeated")
+  app.add_option("--note", request.notes, "NAME=TEXT to store in the JSON object; may be repeated")
       .checked([](const std::string& note) -> std::string {
         return note.find('=') == std::string::npos ? "expected NAME=TEXT, not '" + note + "'" : "";
       });
   BenchAudio& audio = request.options.audio;
-  app.add_option("--batch-duration", audio.batch_duration, "speech: seconds of a micro-batch")
+  app.add_option("--batch-duration", audio.batch_duration,
+                 "seconds of audio per micro-batch (speech models)")
       .shows_default();
-  app.add_option("--shortest", audio.shortest, "speech: seconds of the shortest utterance")
+  app.add_option("--shortest", audio.shortest, "seconds of the shortest utterance (speech models)")
       .shows_default();
-  app.add_option("--longest", audio.longest, "speech: seconds of the longest utterance")
+  app.add_option("--longest", audio.longest, "seconds of the longest utterance (speech models)")
       .shows_default();
-  app.add_option("--labels", audio.labels_per_second, "speech: labels a second").shows_default();
+  app.add_option("--labels", audio.labels_per_second, "labels per second (speech models)")
+      .shows_default();
   add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;
   request.options.min_seconds = std::min(request.options.min_seconds, request.options.max_seconds);

@@ -20,7 +20,7 @@ struct CalibrateRequest {
 
 int run_calibrate(MpiSession& session, const CalibrateRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
-    throw CommError(*wrong, "`choir doctor` tells more");
+    throw CommError(*wrong, "`choir doctor` shows details");
   Workplace place;
   const Layout flat(1, 1, session.size(), 1);
   place.mesh = Mesh::over_world(flat, Transport::mpi);
@@ -47,17 +47,16 @@ int run_calibrate(MpiSession& session, const CalibrateRequest& request) {
 
 int calibrate_command(const Arguments& arguments) {
   CommandLine app(
-      "Measures what the processors of this machine do, in a minute or two, with as many ranks as "
-      "train will have on a node: products, attention, other ops, messages. `choir plan "
-      "--calibration FILE` predicts steps from it. Of cards that are not here `choir plan "
-      "--calibration assumed` has the makers' figures.",
+      "Measures the processors of this machine in a minute or two: products, attention, other ops, "
+      "messages. Start it with as many ranks as training will use per node. `choir plan "
+      "--calibration FILE` predicts step times from the result. For cards that are not at hand, "
+      "`choir plan --calibration assumed` uses the vendor's figures.",
       "choir calibrate");
   CalibrateRequest request;
   Arguments precisions;
-  app.add_option("--out", request.out, "where it is written; -: to standard output")
-      .shows_default();
+  app.add_option("--out", request.out, "file to write; -: standard output").shows_default();
   app.add_option("--precision", precisions,
-                 "of decks that are to be planned, as train.precision; may be repeated (fp32)")
+                 "train.precision of decks to be planned; may be repeated (default: fp32)")
       .checked([](const std::string& word) -> std::string {
         try {
           precision_of(word);
@@ -66,8 +65,9 @@ int calibrate_command(const Arguments& arguments) {
           return error.what();
         }
       });
-  app.add_flag("--brief", request.options.brief,
-               "a few seconds: fewer shapes and sizes, and far less accurate predictions");
+  app.add_flag(
+      "--brief", request.options.brief,
+      "measure for only a few seconds: fewer shapes and sizes, far less accurate predictions");
   if (const auto code = parse(app, arguments)) return *code;
   if (!precisions.empty()) request.options.precisions = precisions;
   return with_mpi([&](MpiSession& session) { return run_calibrate(session, request); });

@@ -6,8 +6,7 @@
 namespace choir {
 
 void add_codec_run(CommandLine& app, CodecRunRequest& request) {
-  app.add_option("codec", request.checkpoint, "run directory of a codec, or a checkpoint of one")
-      .required();
+  app.add_option("codec", request.checkpoint, "run directory or checkpoint of a codec").required();
   app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision, "fp32 or fp64; default: as trained");
 }
@@ -15,7 +14,7 @@ void add_codec_run(CommandLine& app, CodecRunRequest& request) {
 CodecRun::CodecRun(MpiSession& session, const CodecRunRequest& request) {
   place_.mesh = inference_mesh(session, 1);
   choose_threads(place_.mesh->node());
-  // The layout it was trained in is not that it is used in.
+  // The layout of the training does not apply to inference.
   loaded_ = open_model(request.checkpoint, request.precision, *place_.mesh,
                        {"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",
                         "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.context=1",

@@ -1,5 +1,5 @@
 #pragma once
-// A trained codec, as commands use it that make codes or sound: whole on every rank.
+// A trained codec for commands that create codes or sound; every rank holds it whole.
 #include <memory>
 #include <string>
 
@@ -11,12 +11,12 @@ namespace choir {
 struct CodecRunRequest {
   std::string checkpoint, precision, device = "auto";
 };
-/// The positional argument and its options.
+/// Adds the positional argument and its options.
 void add_codec_run(CommandLine& app, CodecRunRequest& request);
 
 class CodecRun {
  public:
-  /// Collective. DeckError for a checkpoint of another family.
+  /// Throws DeckError for a checkpoint of another family. Collective.
   CodecRun(MpiSession& session, const CodecRunRequest& request);
 
   Communicator& world() { return place_.mesh->world(); }

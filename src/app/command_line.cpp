@@ -24,7 +24,7 @@
 namespace choir {
 namespace {
 
-/// NaN passes all that CLI11 compares it with.
+/// Returns a message unless the value is finite: NaN passes all comparisons of CLI11.
 std::string refusal_unless_finite(const std::string& value) {
   return std::isfinite(std::strtod(value.c_str(), nullptr))
              ? ""
@@ -40,17 +40,18 @@ void print_error(const std::string& text) {
   std::fflush(stderr);
 }
 
-/// How long the others wait for the one that speaks.
+/// Time that the other processes wait for the one that prints the error.
 constexpr std::chrono::seconds kTimeToSpeak{1};
 
-/// Before MPI is up all ranks meet the same error: the launcher's first process speaks for them.
+/// True if this process prints errors. Before MPI is initialised all ranks meet the same error, so
+/// only the launcher's first process prints it.
 bool speaks() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
   return true;
 }
 
-/// OpenMP cuts what is too large for it and starts with the rest, or with none.
+/// Refuses thread counts that OpenMP would silently reduce or ignore.
 void require_sane_threads() {
   constexpr int kMost = 4096;
   const char* const given = std::getenv("OMP_NUM_THREADS");
@@ -60,10 +61,9 @@ void require_sane_threads() {
     int threads = 0;
     const auto [stop, error] = std::from_chars(word.begin(), word.end(), threads);
     if (error == std::errc() && stop == word.end() && threads >= 1 && threads <= kMost) continue;
-    throw DeckError(fmt::format("the environment has OMP_NUM_THREADS={}", shown_as_text(given)),
-                    fmt::format("legal: 1 to {} threads a rank, of which each should have a core; "
-                                "or unset it",
-                                kMost));
+    throw DeckError(
+        fmt::format("the environment has OMP_NUM_THREADS={}", shown_as_text(given)),
+        fmt::format("legal: 1 to {} threads per rank, each with its own core; or unset it", kMost));
   }
 }
 
@@ -183,7 +183,7 @@ void CommandLine::require_subcommand() {
   app_->require_subcommand(1);
 }
 
-// It belongs to the one that it was added to, which lives as long.
+// The subcommand is owned by its parent, which lives as long.
 CommandLine CommandLine::add_subcommand(const std::string& name, const std::string& description) {
   return CommandLine(std::shared_ptr<CLI::App>(app_, app_->add_subcommand(name, description)));
 }
@@ -194,8 +194,8 @@ void CommandLine::callback(std::function<void()> action) {
 
 namespace {
 
-/// What to do about arguments that the command does not have. Who writes `--batch_size=12` means a
-/// key of the deck.
+/// A hint about arguments that the command does not have. A user who writes `--batch_size=12` means
+/// a key of the deck.
 std::string hint_on_arguments(const std::string& command, const Arguments& arguments) {
   for (const std::string& word : arguments) {
     if (!word.starts_with("--") || word.size() < 4) continue;
@@ -204,7 +204,7 @@ std::string hint_on_arguments(const std::string& command, const Arguments& argum
     const std::string advice = foreign_advice(name);
     if (advice.empty()) continue;
     if (advice.find(' ') != std::string::npos) return fmt::format("{}: {}", name, advice);
-    return fmt::format("keys of the deck follow it without dashes: {}={}", advice,
+    return fmt::format("deck keys follow the deck without dashes: {}={}", advice,
                        equals == std::string::npos ? "VALUE" : word.substr(equals + 1));
   }
   return fmt::format("`{} --help` lists the arguments", command);
@@ -213,7 +213,7 @@ std::string hint_on_arguments(const std::string& command, const Arguments& argum
 }  // namespace
 
 std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
-  Arguments reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  Arguments reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects
   try {
     app.app_->parse(reversed);
   } catch (const CLI::ParseError& error) {
@@ -238,12 +238,12 @@ int finished(const std::function<int()>& command) {
   try {
     const SignalThread signals;
     code = command();
-  } catch (const std::exception& error) {  // --describe and its like print without any guard
+  } catch (const std::exception& error) {  // --describe and similar options print without a guard
     print_error(describe(error));
     code = static_cast<int>(code_of(error));
   }
   const std::string lost = flush_stdout();
-  // A failure that is told already, and what a launcher is to do (75), say more.
+  // An error that is already printed, and exit code 75 for the launcher, take precedence.
   if (!lost.empty() && code == 0) {
     print_error(lost);
     code = static_cast<int>(ExitCode::storage);
@@ -258,7 +258,7 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
       return body(session);
     } catch (const std::exception& error) {
       const auto* own = dynamic_cast<const Error*>(&error);
-      // In a rehearsal more agree than there are: the others are played.
+      // In a rehearsal more ranks agree than exist, because the others are simulated.
       const bool everywhere = (own ? own->agreed_ranks() : 1) >= session.size();
       if (everywhere && session.rank() == 0) print_error(describe(error));
       if (everywhere) return static_cast<int>(code_of(error));

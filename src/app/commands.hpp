@@ -1,5 +1,5 @@
 #pragma once
-// One function a subcommand; each parses its own arguments, and returns the exit code.
+// One function per subcommand; each parses its own arguments and returns the exit code.
 #include <string>
 #include <vector>
 

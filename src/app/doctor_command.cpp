@@ -1,4 +1,4 @@
-// choir doctor: is this machine, with this launcher, all right?
+// choir doctor: checks this machine with this launcher.
 #include <fmt/core.h>
 
 #include "choir/core/plural.hpp"
@@ -19,18 +19,19 @@ void print_findings(const std::vector<Finding>& findings, const std::vector<Rank
   print_safely("{}\n", json ? to_json(findings, ranks) : to_text(findings));
 }
 
-/// What is measured now, for those who wait; beside the report, which may be JSON.
+/// Prints the present measurement to standard error; standard output has the report, which may be
+/// JSON.
 void tell(const MpiSession& session, const std::string& what) {
   if (session.rank() == 0) print_safely(stderr, "doctor: {} ...\n", what);
 }
 
 int examine(MpiSession& session, const std::string& folder, bool json) {
   std::vector<Finding> findings;
-  // Every process is alone here: measuring would only have them disturb each other.
+  // Without a common world, measurements of the processes would disturb each other.
   if (const auto wrong = wrong_launcher(session.size())) {
-    findings.push_back({Health::error, "launcher", *wrong,
-                        "ldd on this program shows the MPI it wants; "
-                        "start it with the mpiexec of the same MPI"});
+    findings.push_back(
+        {Health::error, "launcher", *wrong,
+         "ldd shows the MPI of this program; start it with the mpiexec of the same MPI"});
     append(findings, examine_software(session));
     print_findings(findings, {}, json);
     return static_cast<int>(ExitCode::communication);
@@ -50,14 +51,14 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
   append(findings, examine_software(session));
   append(findings, examine_processor());
   const int ranks_here = session.size();
-  tell(session, fmt::format("speed of {} rank{}: products of matrices, copies, all-reduce",
+  tell(session, fmt::format("measuring speed of {} rank{}: matrix products, copies, all-reduce",
                             ranks_here, plural(ranks_here)));
   append(findings, examine_speed(*mesh));
-  tell(session, fmt::format("clocks, and how soon '{}' has a write on disk", folder));
+  tell(session, fmt::format("measuring clocks and write latency of '{}'", folder));
   findings.push_back(examine_clocks(mesh->world()));
   findings.push_back(examine_file_system(mesh->world(), folder));
   if (session.rank() == 0) findings.push_back(examine_shared_memory());
-  tell(session, "training of a tiny model, 20 steps");
+  tell(session, "training a tiny model, 20 steps");
   try {
     const TinyTraining trained = train_tiny_gpt(*mesh);
     findings.push_back(judge_training(trained.losses, trained.digests, trained.seconds));
@@ -75,13 +76,13 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
 
 int doctor_command(const Arguments& arguments) {
   CommandLine app(
-      "Examines ranks, hosts, cores, libraries, speed, storage, and trains a tiny model. Under "
-      "mpiexec it examines all of its ranks.",
+      "Checks ranks, hosts, cores, libraries, speed and storage, and trains a tiny model. Under "
+      "mpiexec it checks all ranks.",
       "choir doctor");
   std::string folder = "runs";
   bool json = false;
-  app.add_option("--folder", folder, "where runs will be written").shows_default();
-  app.add_flag("--json", json, "one JSON object");
+  app.add_option("--folder", folder, "folder for runs, whose storage is checked").shows_default();
+  app.add_flag("--json", json, "print one JSON object");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return examine(session, folder, json); });
 }

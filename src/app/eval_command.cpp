@@ -37,16 +37,15 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
 
 int eval_command(const Arguments& arguments) {
   CommandLine app(
-      "Mean loss of a checkpoint on its validation data, or on other data; of speech models also "
-      "the "
-      "error rates of words and characters.",
+      "Evaluates a checkpoint on its validation data, or on other data: the mean loss, and for "
+      "speech models the word and character error rates.",
       "choir eval");
   std::string checkpoint, precision;
   Arguments overrides;
   int tensor = 1;
   app.add_option("checkpoint", checkpoint, "checkpoint or run directory").required();
   app.add_option("overrides", overrides,
-                 "key.path=value of the deck, for example data.val='[\"x.tok\"]'");
+                 "overrides of the deck, for example data.val='[\"x.tok\"]'");
   app.add_option("--precision", precision, "fp32, bf16-mixed, fp16-mixed; default: as trained");
   add_tensor_option(app, tensor);
   if (const auto code = parse(app, arguments)) return *code;

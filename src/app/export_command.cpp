@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The run directory that a checkpoint is in, or the folder itself.
+/// The run directory that contains a checkpoint, or the folder itself.
 fs::path run_of(const std::string& path) {
   const fs::path whole = fs::path(path).lexically_normal();
   for (fs::path folder = whole; !folder.empty(); folder = folder.parent_path()) {
@@ -30,7 +30,7 @@ int export_checkpoint(MpiSession& session, const std::string& path, ExportReques
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   const LoadedModel loaded = open_model(path, "", *mesh);
   together(mesh->world(), [&] {
-    require_ability(loaded, loaded.deck.family().generates(), "is not exported", "gpt");
+    require_ability(loaded, loaded.deck.family().generates(), "cannot be exported", "gpt");
   });
   const fs::path run = run_of(path);
   request.tokenizer_folder = (run / kTokenizerFolder).string();
@@ -42,8 +42,7 @@ int export_checkpoint(MpiSession& session, const std::string& path, ExportReques
   for (const std::string& file : report.files) print_safely("{}\n", printable_name(file));
   print_safely("format={} type={} bytes={}\n", request.format, request.type, report.bytes);
   if (report.zero_tensors > 0)
-    print_safely("{} biases that this model does not have were written as zeros\n",
-                 report.zero_tensors);
+    print_safely("{} biases that this model lacks were written as zeros\n", report.zero_tensors);
   return 0;
 }
 
@@ -59,20 +58,20 @@ int export_command(const Arguments& arguments) {
   app.add_option("checkpoint", path, "checkpoint or run directory").required();
   app.add_option(
          "--format", request.format,
-         "hf: a folder for transformers; gguf: a file for llama.cpp; nanogpt: a folder with "
-         "nanoGPT's names in safetensors; llmc: a file for llm.c; peft: a folder with the adapters "
-         "alone")
+         "hf: folder for transformers; gguf: file for llama.cpp; nanogpt: folder of safetensors "
+         "with nanoGPT's names; llmc: file for llm.c; peft: folder with only the adapters")
       .required()
       .one_of({"hf", "gguf", "nanogpt", "llmc", "peft"});
-  app.add_flag("--merge", request.merge,
-               "add the adapters of model.lora to the weights that they are beside");
-  app.add_option("--out", request.out, "the folder or file that is made").required();
-  app.add_option("--type", request.type, "of the weights: f32, f16, bf16, f64 (hf), q8_0 (gguf)")
+  app.add_flag("--merge", request.merge, "merge the adapters of model.lora into the weights");
+  app.add_option("--out", request.out, "folder or file to write").required();
+  app.add_option("--type", request.type,
+                 "type of the weights: f32, f16, bf16, f64 (hf), q8_0 (gguf)")
       .shows_default()
       .one_of({"f32", "f16", "bf16", "f64", "q8_0"});
-  app.add_option("--shard-bytes", request.shard_bytes, "of a safetensors file, at most")
+  app.add_option("--shard-bytes", request.shard_bytes,
+                 "largest size of a safetensors file in bytes")
       .within(std::int64_t{1}, std::int64_t{1} << 50);
-  app.add_option("--name", request.name, "of the model, in GGUF; default: the run's");
+  app.add_option("--name", request.name, "name of the model in GGUF; default: the run's name");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return export_checkpoint(session, path, request); });
 }

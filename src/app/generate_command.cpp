@@ -30,18 +30,18 @@ namespace {
 
 struct GenerateRequest {
   std::string checkpoint, prompt = "\n", precision, device = "auto";
-  std::string ids;      ///< instead of a text
-  std::string prompts;  ///< instead, a file of them, or "-"
+  std::string ids;      ///< token ids instead of a text
+  std::string prompts;  ///< a file of prompts, or "-", instead of one prompt
   std::string chat_template, system;
   bool chat = false, json = false, timings = false;
-  std::int64_t batch = 8;  ///< texts that go on together
-  bool talks = false;      ///< turns of a conversation come on the standard input
+  std::int64_t batch = 8;  ///< texts that are generated together
+  bool talks = false;      ///< the standard input has the turns of a conversation
   std::int64_t samples = 1;
-  std::string logits;  ///< the file that gets those of the prompt
+  std::string logits;  ///< file for the logits of the prompt
   std::int64_t tokens = 200;
   TokenChoice choice{.temperature = 0.8};
   int tensor = 1;
-  std::string audio;  ///< sound files, comma-separated: a model that hears answers
+  std::string audio;  ///< sound files, comma-separated, for a model with audio input
 };
 
 HearRequest heard(const GenerateRequest& r) {
@@ -60,18 +60,18 @@ void show_times(const Generator& generator, const GenerateRequest& request, bool
   if (request.timings && writes) print_safely(stderr, "{}\n", generator.times().to_string());
 }
 
-/// What a model is asked, in its tokens, and what it says.
+/// A prompt in tokens and the model's answer.
 struct Exchange {
   const Prompt* prompt = nullptr;
   std::int64_t number = 1, sample = 0;
   std::vector<std::int32_t> ids;
   std::string text;
-  std::vector<std::int32_t> answer;  ///< the ids and those that follow
+  std::vector<std::int32_t> answer;  ///< the ids of the prompt and those that follow
 };
 
-/// Writes what a model says to texts and conversations; all ranks that run the model go through the
-/// same, and one of them writes. What is said to a prompt depends on it, on its sample and on the
-/// seed alone, not on the others.
+/// Writes the model's answers to texts and conversations. All ranks that run the model execute the
+/// same calls, and one of them writes. An answer depends only on its prompt, its sample number and
+/// the seed, not on the other prompts.
 class TextWriter {
  public:
   TextWriter(const LoadedModel& loaded, const GenerateRequest& request, bool writes)
@@ -84,7 +84,7 @@ class TextWriter {
     choice_.stop.push_back(end_of_turn(chat_.chat, *chat_.tokenizer));
   }
 
-  /// Every prompt, with all its samples. Nothing is written where one of them cannot be read.
+  /// Answers every prompt with all its samples. Nothing is written if one of them cannot be read.
   void write_all(const std::vector<Prompt>& prompts) {
     std::vector<Exchange> exchanges;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -104,7 +104,7 @@ class TextWriter {
       answer(all.subspan(at, std::min(together, all.size() - at)));
   }
 
-  /// One more turn of a person, and the answer to it.
+  /// Adds one turn of the user and answers it.
   void converse(const std::string& line) {
     if (said_.turns.empty() && !request_.system.empty())
       said_.turns.push_back({.role = "system", .text = request_.system});
@@ -121,7 +121,7 @@ class TextWriter {
     if (loaded.vocabulary.empty())
       throw DataError(
           "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
-          "text can be generated only from models with a tokenizer; --ids takes token ids");
+          "a model without a tokenizer cannot generate text; use --ids with token ids");
     return Vocabulary::from_json(loaded.vocabulary, loaded.checkpoint.path);
   }
 
@@ -134,7 +134,7 @@ class TextWriter {
           .ids;
     }
     if (!prompt.turns.empty())
-      throw DataError(prompt.place + ": a conversation", "--chat answers conversations");
+      throw DataError(prompt.place + ": this is a conversation", "use --chat for conversations");
     std::vector<std::int32_t> ids = vocabulary_.text_start();
     const auto text = vocabulary_.encode(prompt.text, prompt.place);
     ids.insert(ids.end(), text.begin(), text.end());
@@ -143,19 +143,19 @@ class TextWriter {
     return ids;
   }
 
-  /// The ids of a prompt that the model can take in at once.
+  /// Returns the ids of a prompt; throws DataError if the model cannot take them in at once.
   std::vector<std::int32_t> fitting(const Prompt& prompt) {
     std::vector<std::int32_t> ids = encode(prompt);
     const std::int64_t block = loaded_.instance->as<Gpt>().config().block_size;
     if (std::ssize(ids) > block)
       throw DataError(fmt::format("{}: a prompt of {} tokens, but the model has {} positions",
                                   prompt.place, ids.size(), block),
-                      "shorten it: its beginning would not be seen");
+                      "shorten the prompt");
     return ids;
   }
 
-  /// Answers all of them in one batch. Characters of the first come out when they are whole, and
-  /// the others and JSON when all is said.
+  /// Answers all of them in one batch. The first text is shown as its characters complete; the
+  /// others, and JSON, when all are finished.
   void answer(std::span<Exchange> exchanges) {
     std::vector<Question> questions;
     for (const Exchange& exchange : exchanges) {
@@ -171,7 +171,7 @@ class TextWriter {
     Generator generator(*loaded_.instance);
     auto answers = generator.generate_together(
         questions, request_.tokens, [&](std::size_t i, std::int32_t token) {
-          // A table of embeddings may have more rows than there are tokens.
+          // A table of embeddings may have more rows than the vocabulary has tokens.
           if (vocabulary_.has(token)) add(i, characters[i].push(vocabulary_.piece(token)));
         });
     for (std::size_t i = 0; i < exchanges.size(); ++i) {
@@ -185,7 +185,7 @@ class TextWriter {
     show_times(generator, request_, writes_);
   }
 
-  /// What stands before an answer.
+  /// Text printed before an answer.
   std::string heading(const Exchange& exchange) const {
     std::string heading;
     if (several_)
@@ -218,12 +218,13 @@ class TextWriter {
   Vocabulary vocabulary_;
   TokenChoice choice_;
   OpenedTokenizer chat_;
-  bool several_ = false;  ///< answers, each with a heading
+  bool several_ = false;  ///< there are several answers, each with a heading
   Prompt said_;
   std::int64_t turn_ = 1;
 };
 
-/// Ids of tokens, on one line; or the logits of the prompt, into a file.
+/// Generates from token ids and prints ids on one line, or writes the logits of the prompt to a
+/// file.
 void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool writes) {
   const auto& config = loaded.instance->as<Gpt>().config();
   const std::vector<std::int32_t> prompt = parse_ids(request.ids, config, "--ids");
@@ -241,7 +242,7 @@ void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool w
   show_times(generator, request, writes);
 }
 
-/// Collective. What --prompt or --prompts says.
+/// Reads the prompts of --prompt or --prompts. Collective.
 std::vector<Prompt> prompts_of(const GenerateRequest& request, Communicator& world) {
   if (request.prompts.empty())
     return {{.place = "--prompt", .id = "", .text = request.prompt, .turns = {}}};
@@ -255,7 +256,7 @@ std::vector<Prompt> prompts_of(const GenerateRequest& request, Communicator& wor
                             : read_capped_file(request.prompts, kMostMib, Pipes::read);
     if (!read.fault.empty())
       throw DataError(fmt::format("--prompts: {} {}", source, read.fault),
-                      "a file of prompts, one a line; - is the standard input");
+                      "expected a file with one prompt per line, or - for the standard input");
     text = std::move(read.text);
   });
   broadcast_text(world, text);
@@ -264,13 +265,13 @@ std::vector<Prompt> prompts_of(const GenerateRequest& request, Communicator& wor
   return prompts;
 }
 
-/// Collective. Lines of the standard input are turns of a person until it ends.
+/// Treats the lines of the standard input as turns of a user until it ends. Collective.
 void talk(const LoadedModel& loaded, const GenerateRequest& request, Communicator& world,
           bool writes) {
   std::optional<TextWriter> writer;
   together(world, [&] { writer.emplace(loaded, request, writes); });
   for (;;) {
-    std::string line;  // with a mark in front; empty: there is no further one
+    std::string line;  // with a mark in front; empty at the end of the input
     if (world.rank() == 0) {
       if (isatty(STDIN_FILENO) != 0) print_safely(stderr, "> ");
       if (std::getline(std::cin, line)) line.insert(line.begin(), '>');
@@ -297,8 +298,8 @@ int generate(MpiSession& session, const GenerateRequest& request) {
     talk(loaded, request, world, writes);
     return 0;
   }
-  // Ranks other than those of the first layers helped to verify the checkpoint; text is written by
-  // one. Where parameters are sharded, all walk through the model with it and fail alike.
+  // One data-parallel rank generates; the others only helped to verify the checkpoint. If the
+  // parameters are sharded, all ranks run the model with it and fail alike.
   const bool all_walk = loaded.instance->storage().sharding().values_sharded();
   together(world, [&] {
     if (place.mesh->coordinates()[Axis::data] != 0 && !all_walk) return;
@@ -314,73 +315,74 @@ int generate(MpiSession& session, const GenerateRequest& request) {
 
 int generate_command(const Arguments& arguments) {
   CommandLine app(
-      "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest). A file or "
-      "a pipe gets the bytes of the text; on a terminal control characters are shown as escapes.",
+      "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest). Files and "
+      "pipes receive the bytes of the text; a terminal shows control characters as escapes.",
       "choir generate");
   GenerateRequest request;
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
-  const auto prompt = app.add_option("--prompt", request.prompt, "the text to continue");
+  const auto prompt = app.add_option("--prompt", request.prompt, "text to continue");
   const auto ids =
       app.add_option("--ids", request.ids,
-                     "token ids to continue, 3,17,5, of models without a tokenizer too")
+                     "token ids to continue (3,17,5), also for models without a tokenizer")
           .checked([](const std::string& text) -> std::string {
-            return text.empty() ? "at least one id is needed" : "";
+            return text.empty() ? "expected at least one id" : "";
           })
           .excludes(prompt);
-  const auto prompts =
-      app.add_option("--prompts", request.prompts,
-                     "a file of prompts, one a line or JSON lines with prompt or messages; - is "
-                     "the standard input")
-          .excludes(prompt)
-          .excludes(ids);
+  const auto prompts = app.add_option("--prompts", request.prompts,
+                                      "file of prompts, one per line, or JSON lines with prompt or "
+                                      "messages; - is the standard input")
+                           .excludes(prompt)
+                           .excludes(ids);
   const auto samples =
-      app.add_option("--samples", request.samples,
-                     "continuations of each prompt; the first has the seed --seed, each further "
-                     "one the next")
+      app.add_option(
+             "--samples", request.samples,
+             "continuations of each prompt; the first uses --seed, each further one the next seed")
           .within(1, 1 << 20)
           .excludes(ids);
   const auto batch =
       app.add_option("--batch", request.batch,
-                     "prompts and samples that are answered together, of any lengths: more take "
-                     "more memory and less time; but for rounding, the answers are the same")
+                     "prompts and samples that are answered together, of any lengths; more take "
+                     "more memory and less time, and the answers change only by rounding")
           .shows_default()
           .within(1, 1 << 16)
           .excludes(ids);
-  app.add_flag("--json", request.json, "one JSON object a line for each sample").excludes(ids);
+  app.add_flag("--json", request.json, "print one JSON line per sample").excludes(ids);
   const auto chat =
       app.add_flag("--chat", request.chat,
                    "answer as the assistant of a conversation, in the template of the model; "
-                   "without a prompt to lines of the standard input, turn by turn")
+                   "without a prompt, each line of the standard input is a turn")
           .excludes(ids);
-  app.add_option("--template", request.chat_template,
-                 "plain, llama2, llama3, chatml or mistral; default: what the tokenizer says, or "
-                 "plain")
+  app.add_option(
+         "--template", request.chat_template,
+         "plain, llama2, llama3, chatml or mistral; default: that of the tokenizer, else plain")
       .needs(chat);
-  app.add_option("--system", request.system, "what the system says before a conversation")
-      .needs(chat);
+  app.add_option("--system", request.system, "system prompt of a conversation").needs(chat);
   const auto logits =
       app.add_option("--logits", request.logits,
-                     "write the logits [ids, vocabulary] of the prompt in NumPy's format instead")
+                     "write the logits [ids, vocabulary] of the prompt to this .npy file instead")
           .needs(ids);
   const auto timings =
       app.add_flag("--timings", request.timings,
-                   "tell on the standard error how many tokens a second were read and written")
+                   "print the tokens per second read and written to standard error")
           .excludes(logits);
-  const auto audio = app.add_option("--audio", request.audio,
-                                    "sound files, a.wav,b.flac: models that hear answer; --prompt "
-                                    "has <|audio|> where each is heard, or they come first")
-                         .excludes(ids)
-                         .excludes(prompts)
-                         .excludes(samples)
-                         .excludes(batch)
-                         .excludes(chat)
-                         .excludes(timings);
-  app.add_option("--tokens", request.tokens, "how many tokens to add").within(1, 1 << 30);
+  const auto audio =
+      app.add_option("--audio", request.audio,
+                     "sound files (a.wav,b.flac) for models with audio input; --prompt has "
+                     "<|audio|> once for each file, or the files come first")
+          .excludes(ids)
+          .excludes(prompts)
+          .excludes(samples)
+          .excludes(batch)
+          .excludes(chat)
+          .excludes(timings);
+  app.add_option("--tokens", request.tokens, "number of tokens to generate").within(1, 1 << 30);
   const auto temperature =
-      app.add_option("--temperature", request.choice.temperature,
-                     "0: always the most likely token, as answers to --audio are without it")
+      app.add_option(
+             "--temperature", request.choice.temperature,
+             "sampling temperature; 0: always the most likely token (the default with --audio)")
           .within(0.0, 100.0);
-  app.add_option("--top-k", request.choice.top_k, "sample from the top k tokens; 0: from all")
+  app.add_option("--top-k", request.choice.top_k,
+                 "sample from the top k tokens; 0: from all tokens")
       .within(0, 1 << 30);
   app.add_option("--top-p", request.choice.top_p, "nucleus sampling: total probability p")
       .within(0.0, 1.0);
@@ -395,7 +397,7 @@ int generate_command(const Arguments& arguments) {
   request.talks = request.chat && !prompt.given() && !prompts.given();
   return with_mpi([&](MpiSession& session) {
     if (request.talks && samples.given()) {
-      DeckError error("--samples is for prompts, but a conversation goes on with one answer",
+      DeckError error("--samples is for prompts; a conversation has one answer per turn",
                       "give --prompt or --prompts");
       error.set_agreed_ranks(session.size());
       throw error;

@@ -15,7 +15,7 @@
 namespace choir {
 namespace {
 
-/// The prompt as a user's turn with a tag for each clip.
+/// Returns the prompt as a user's turn with a tag for each clip.
 std::string tagged_prompt(const HearRequest& request) {
   const std::string_view tag = kAudioTag;
   std::int64_t tags = 0;
@@ -27,7 +27,7 @@ std::string tagged_prompt(const HearRequest& request) {
   if (tags > 0)
     throw DeckError(
         fmt::format("--prompt has {}, --audio {}", counted(tags, "tag"), counted(clips, "file")),
-        fmt::format("write {} where each clip is heard, or nowhere", tag));
+        fmt::format("write {} once for each clip, or not at all", tag));
   std::string text;
   for (std::int64_t i = 0; i < clips; ++i) text += fmt::format("{} ", tag);
   return text + request.prompt;
@@ -44,7 +44,7 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
       open_model(request.checkpoint, request.precision, *place.mesh, {"device=" + request.device});
   HeardPrompt prompt;
   together(world, [&] {
-    require_ability(loaded, loaded.deck.family().hears(), "does not answer about sound", "salm");
+    require_ability(loaded, loaded.deck.family().hears(), "has no audio input", "salm");
     prompt = read_prompt(model_of(loaded.deck), loaded.vocabulary, loaded.checkpoint.path,
                          tagged_prompt(request), request.clips);
   });
@@ -61,7 +61,7 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
                            });
   };
   if (all_walk)
-    work();  // ranks walk together, and agree on the way
+    work();  // the ranks run in lockstep and agree on errors themselves
   else
     together(world, work);
   if (streams) print_generated(characters.finish() + "\n");

@@ -1,5 +1,5 @@
 #pragma once
-// choir generate RUN --audio FILE,... --prompt TEXT: what a model that hears answers.
+// choir generate RUN --audio FILE,... --prompt TEXT: answers of a model with audio input.
 #include <string>
 
 #include "choir/infer/token_choice.hpp"
@@ -16,9 +16,9 @@ struct HearRequest {
   bool json = false;
 };
 
-/// Collective. DeckError for a checkpoint that does not hear, and for clips that do not fit the
-/// tags <|audio|> of the prompt; a prompt without tags gets them in front. DataError for files that
-/// are no audio.
+/// Throws DeckError for a checkpoint without audio input, and if the clips do not match the tags
+/// <|audio|> of the prompt (a prompt without tags gets them in front); DataError for files that are
+/// not audio. Collective.
 int generate_from_audio(MpiSession& session, const HearRequest& request);
 
 }  // namespace choir

@@ -25,7 +25,7 @@ void print_import(const ImportReport& report, const ImportArguments& request, in
                report.largest_share, report.bytes);
   if (!report.missing.empty())
     print_safely(
-        "begun anew: {}\n{} of {} parameters have their initial values, not those of a file\n",
+        "initialised: {}\n{} of {} parameters have initial values instead of imported ones\n",
         printable_name(join(report.missing, ", ")), report.fresh, report.parameters);
   if (!report.unused.empty())
     print_safely("left out: {}\n", printable_name(join(report.unused, ", ")));
@@ -35,7 +35,7 @@ void print_import(const ImportReport& report, const ImportArguments& request, in
   print_safely("{}\n", printable_name(report.checkpoint));
 }
 
-/// One forward pass of the new run against given vectors.
+/// Compares one forward pass of the new run with given logits.
 int compare_logits(MpiSession& session, const ImportArguments& request) {
   Workplace place;
   place.mesh = inference_mesh(session, 1);
@@ -49,12 +49,12 @@ int compare_logits(MpiSession& session, const ImportArguments& request) {
     difference = compare_logits(config, ours, read_npy(request.check_logits), request.tolerance,
                                 request.check_logits);
     if (difference.good()) return;
-    throw NumericError(
-        fmt::format("the logits of {} differ by {:.3e} from those of '{}' (row {}, token {}), and "
-                    "rounding explains {:.3e}",
-                    request.import.out, difference.largest, request.check_logits, difference.row,
-                    difference.column, difference.tolerance),
-        "the model computes something else than the one that the vectors are of");
+    throw NumericError(fmt::format("the logits of {} differ by {:.3e} from those of '{}' (row {}, "
+                                   "token {}), more than rounding explains ({:.3e})",
+                                   request.import.out, difference.largest, request.check_logits,
+                                   difference.row, difference.column, difference.tolerance),
+                       "the imported model does not compute the same function as the model that "
+                       "produced the logits");
   });
   if (session.rank() == 0)
     print_safely("check: logits agree to {:.3e} (tolerance {:.3e})\n", difference.largest,
@@ -68,7 +68,7 @@ int import(MpiSession& session, const ImportArguments& request) {
   together(mesh->world(), [&] {
     nemo = is_nemo(request.import.path);
     if (nemo && !request.check_ids.empty())
-      throw DeckError("--check-ids is for language models, not for recognisers of NeMo",
+      throw DeckError("--check-ids is for language models, not for NeMo recognisers",
                       "leave it out");
   });
   const ImportReport report = (nemo ? import_nemo : import_model)(mesh->world(), request.import);
@@ -80,30 +80,30 @@ int import(MpiSession& session, const ImportArguments& request) {
 
 int import_command(const Arguments& arguments) {
   CommandLine app(
-      "Makes a run of a model of another program: GPT-2, Llama, Mistral and SmolLM of transformers "
-      "(a folder with config.json and safetensors), GGUF of llama.cpp, ckpt.pt of nanoGPT, .bin of "
-      "llm.c, FastConformers of NeMo (.nemo). Every rank reads its share.",
+      "Creates a run from a model of another program: GPT-2, Llama, Mistral and SmolLM of "
+      "transformers (a folder with config.json and safetensors), GGUF of llama.cpp, ckpt.pt of "
+      "nanoGPT, .bin of llm.c, FastConformers of NeMo (.nemo). Every rank reads its share.",
       "choir import");
   ImportArguments request;
-  app.add_option("path", request.import.path, "the folder or file").required();
+  app.add_option("path", request.import.path, "folder or file of the model").required();
   app.add_option("overrides", request.import.overrides,
-                 "key.path=value of the run's deck, as many as needed");
-  app.add_option("--out", request.import.out, "the run directory that is made").required();
+                 "any number of key.path=value of the run's deck");
+  app.add_option("--out", request.import.out, "run directory to create").required();
   app.add_option("--adapter", request.import.adapter,
-                 "a folder with a LoRA adapter of PEFT for this model, which the run then trains");
+                 "folder with a PEFT LoRA adapter for this model, which the run then trains");
   app.add_flag("--allow-missing", request.import.allow_missing,
-               "tensors that are not in the file begin as in a fresh model, and are listed; one at "
-               "least must be there");
+               "initialise tensors that are not in the file as in a new model, and list them; at "
+               "least one must be in the file");
   app.add_flag("--allow-unused", request.import.allow_unused,
-               "leave out tensors, and keys of the description, that are not known");
+               "ignore unknown tensors and unknown keys of the description");
   auto ids = app.add_option("--check-ids", request.check_ids,
-                            "afterwards run these token ids, an .npy file of one dimension");
+                            "run the new model on these token ids (.npy, one dimension)");
   auto logits = app.add_option("--check-logits", request.check_logits,
-                               "... and compare with these logits [ids, vocabulary], .npy");
+                               "compare its logits with these (.npy, [ids, vocabulary])");
   ids.needs(logits);
   logits.needs(ids);
   app.add_option("--tolerance", request.tolerance,
-                 "largest difference that is accepted; default: what rounding explains")
+                 "largest accepted difference; default: what rounding explains")
       .positive()
       .needs(ids);
   if (const auto code = parse(app, arguments)) return *code;

@@ -20,7 +20,7 @@ struct InspectRequest {
   bool verify = false, json = false;
 };
 
-/// The progress tensors, by themselves.
+/// Reads only the progress tensors.
 Progress read_progress(const Checkpoint& checkpoint, Communicator& world) {
   Progress progress;
   std::vector<StoredTensor> tensors;
@@ -50,7 +50,7 @@ int inspect_checkpoint(Communicator& world, const InspectRequest& request) {
   return static_cast<int>(inspected.damaged() ? ExitCode::storage : ExitCode::done);
 }
 
-/// Collective. What is wrong with a checkpoint is part of its line, not an error.
+/// Damage of a checkpoint becomes part of its line and is not an error. Collective.
 CheckpointSummary summary_of(const std::string& path, Communicator& world, bool verify) {
   CheckpointSummary summary{.path = path, .step = step_of(fs::path(path).filename().string())};
   try {
@@ -59,8 +59,8 @@ CheckpointSummary summary_of(const std::string& path, Communicator& world, bool 
     summary.val_loss = manifest.metric;
     summary.bytes = manifest.state_bytes;
     if (manifest.step != summary.step)
-      summary.problem =
-          fmt::format("its manifest is of step {}: it was copied or renamed", manifest.step);
+      summary.problem = fmt::format(
+          "its manifest belongs to step {}: the checkpoint was copied or renamed", manifest.step);
     else if (verify)
       summary.problem = verify_checkpoint(path, manifest, world).damage;
   } catch (const StorageError& error) {
@@ -69,7 +69,8 @@ CheckpointSummary summary_of(const std::string& path, Communicator& world, bool 
   return summary;
 }
 
-/// Collective. A run that goes on retires old checkpoints while somebody looks.
+/// True if the checkpoint has disappeared: a run in progress may delete old checkpoints meanwhile.
+/// Collective.
 bool is_gone(const std::string& path, Communicator& world) {
   std::int32_t gone = world.rank() == 0 && !fs::exists(path) ? 1 : 0;
   world.broadcast(&gone, sizeof gone, 0);
@@ -95,7 +96,7 @@ int inspect_run(Communicator& world, const std::string& folder, const InspectReq
   if (list.empty()) {
     StorageError error("no checkpoint in " + folder,
                        "a run saves one every checkpoint.interval steps");
-    error.set_agreed_ranks(world.size());  // all have seen the same
+    error.set_agreed_ranks(world.size());  // all ranks have the same result
     throw error;
   }
   const bool good =
@@ -106,7 +107,8 @@ int inspect_run(Communicator& world, const std::string& folder, const InspectReq
   return static_cast<int>(good ? ExitCode::done : ExitCode::storage);
 }
 
-/// The folder of checkpoints that `path` is or has; "" where it is itself a checkpoint.
+/// The checkpoint folder of a run or `path` itself if it holds checkpoints; "" if `path` is a
+/// checkpoint.
 std::string folder_of(const fs::path& path) {
   if (fs::is_directory(path / "checkpoints")) return (path / "checkpoints").string();
   const bool one = fs::exists(path / kManifestName) || fs::exists(path / kStateName) ||
@@ -117,12 +119,13 @@ std::string folder_of(const fs::path& path) {
 }  // namespace
 
 int inspect_command(const Arguments& arguments) {
-  CommandLine app("What is in a checkpoint; of a run directory, which checkpoints there are.",
-                  "choir inspect");
+  CommandLine app(
+      "Shows the contents of a checkpoint, or lists the checkpoints of a run directory.",
+      "choir inspect");
   InspectRequest request;
   app.add_option("path", request.path, "checkpoint or run directory").required();
-  app.add_flag("--verify", request.verify, "read every byte and compare the checksums");
-  app.add_flag("--json", request.json, "one JSON object");
+  app.add_flag("--verify", request.verify, "read every byte and check the checksums");
+  app.add_flag("--json", request.json, "print one JSON object");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) {
     const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);

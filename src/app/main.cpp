@@ -1,4 +1,4 @@
-// choir SUBCOMMAND ...: the table of contents.
+// Entry point: choir SUBCOMMAND ...
 #include <fmt/core.h>
 
 #include <string>
@@ -19,19 +19,20 @@ void print_usage() {
   choir::print_safely("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
   for (const choir::Command& command : choir::commands())
     choir::print_safely("  {:<10} {}\n", command.name, command.summary);
-  choir::print_safely("\nseveral ranks: mpiexec -n N choir train DECK.json [key.path=value ...]\n");
+  choir::print_safely(
+      "\non several ranks: mpiexec -n N choir train DECK.json [key.path=value ...]\n");
 }
 
-// With MPI, whose end waits for all ranks: a launcher ends the others as soon as one exits with an
-// error, perhaps before it was printed.
+// Refuses an unknown subcommand under MPI, whose end waits for all ranks: a launcher ends the
+// others as soon as one exits with an error, perhaps before the message was printed.
 int unknown(const std::string& name) {
   return choir::with_mpi([&](choir::MpiSession& session) -> int {
     std::vector<std::string> names;
     for (const choir::Command& command : choir::commands()) names.emplace_back(command.name);
     const std::string nearest = choir::nearest_name(name, names);
-    choir::DeckError error(fmt::format("there is no subcommand '{}'", name),
+    choir::DeckError error(fmt::format("unknown subcommand '{}'", name),
                            (nearest.empty() ? "" : "did you mean '" + nearest + "'? ") +
-                               std::string("`choir --help` lists them all"));
+                               std::string("`choir --help` lists all subcommands"));
     error.set_agreed_ranks(session.size());
     throw error;
   });

@@ -48,7 +48,7 @@ PlanTarget target_of(const PlanRequest& request, const Deck& deck) {
   return target;
 }
 
-/// --gpus is how many a node has, or which card.
+/// --gpus is either the number of GPUs per node or the name of a card.
 void take_gpus(PlanRequest& request) {
   if (request.gpus.empty()) return;
   int number = 0;
@@ -60,7 +60,7 @@ void take_gpus(PlanRequest& request) {
     request.target = request.gpus;
 }
 
-/// --calibration: a file, or the table of what is assumed of the target.
+/// --calibration: a file, or "assumed" for the table of assumptions about the target.
 std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
                                                   const PlanCase& wanted) {
   if (request.calibration.empty()) return nullptr;
@@ -72,7 +72,7 @@ std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
   return calibration;
 }
 
-/// --nodes, each of them full; or --ranks.
+/// The ranks of --nodes full nodes, or of --ranks.
 int ranks_of(const PlanRequest& request, const Deck& deck, const PlanTarget& target) {
   if (!request.nodes) return ranks_asked(request.ranks, deck);
   const std::int64_t ranks =
@@ -80,7 +80,7 @@ int ranks_of(const PlanRequest& request, const Deck& deck, const PlanTarget& tar
   return ranks_asked(static_cast<int>(std::min<std::int64_t>(ranks, 1 << 30)), deck);
 }
 
-/// The text of the deck, or of a model that is known by its name.
+/// Returns the text of the deck or of a model preset.
 std::string deck_text(const std::string& deck) {
   const std::string preset = preset_deck(deck);
   std::error_code ignored;
@@ -89,11 +89,13 @@ std::string deck_text(const std::string& deck) {
     return read_deck_text(deck);
   } catch (const DeckError& error) {
     if (std::filesystem::exists(deck, ignored)) throw;
-    throw DeckError(error.what(), error.hint() + "; known by name: " + join(preset_names(), ", "));
+    throw DeckError(error.what(),
+                    error.hint() + "; models known by name: " + join(preset_names(), ", "));
   }
 }
 
-/// As one would type them; for a model that is known by its name a deck has to be written first.
+/// The words as one would type them. A model preset is replaced by DECK, because its deck must be
+/// written first.
 std::string typed(const Arguments& words) {
   std::string text;
   for (const std::string& word : words) {
@@ -111,23 +113,23 @@ Deck parse_words(const BenchWords& words) {
   return parse_deck(deck_text(words.deck), words.deck, words.overrides);
 }
 
-/// What train would take from the data.
+/// Facts that training would take from the data.
 struct DataFacts {
   std::int64_t vocabulary = 0;
-  std::vector<BatchShape> shapes, evaluation_shapes;  // where they differ
+  std::vector<BatchShape> shapes, evaluation_shapes;  // of evaluation, if they differ
 };
 
 DataFacts facts_of(Deck deck, MpiSession& session) {
   if (session.size() > 1) {
-    DeckError error("choir plan works alone, on one process",
-                    "leave mpiexec out, and say --ranks N");
+    DeckError error("choir plan runs on a single process",
+                    "start it without mpiexec, and give --ranks N");
     error.set_agreed_ranks(session.size());
     throw error;
   }
   const auto mesh = Mesh::over_world(Layout(), Transport::mpi);
   Logger quiet(false);
   const ModelFamily& family = deck.family();
-  deck.parallel.data = 0;  // utterances are the same on any number of ranks
+  deck.parallel.data = 0;  // the shapes do not depend on the number of ranks
   BatchSizes batch{.micro = 1, .accum = 1, .global = 1};
   if (family.fixed_shape())
     deck.train.global_batch_size = 1;
@@ -142,7 +144,8 @@ LayoutPlan planned(PlanCase request, const LayoutChoice& choice, const DeckVaria
   return plan_layout(request);
 }
 
-/// The deck's own layout; nothing, and why in `obstacle`, where it is not one of these ranks.
+/// Plans the deck's own layout. Returns nothing, with the reason in `obstacle`, if it does not fit
+/// the number of ranks.
 std::optional<LayoutPlan> own_plan(const PlanCase& request, bool searching, std::string& obstacle) {
   try {
     return plan_layout(request);
@@ -162,20 +165,19 @@ void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* sear
       search && search->closest ? &search->closest->plan : (plan ? &*plan : nullptr);
   if (closest == nullptr)
     throw DeckError(fmt::format("no layout of {} ranks is legal for this deck", request.ranks),
-                    "another number of ranks, or a global batch that they divide");
+                    "use another number of ranks, or a global batch that they divide");
   if (closest->needs() <= closest->memory_limit)
-    throw DeckError(fmt::format("nothing fits: {} needs {} of host memory a rank, a node has {} "
-                                "for each",
-                                closest->layout.to_string(), format_bytes(closest->host_needs()),
-                                format_bytes(closest->host_limit)),
-                    "set checkpoint.async to \"auto\" or false, parallel.offload to \"file\", or "
-                    "use fewer ranks a node");
-  throw DeckError(
-      fmt::format("nothing fits: {} needs {} a rank, {} has {}", closest->layout.to_string(),
-                  format_bytes(closest->needs()), request.target.name,
-                  format_bytes(closest->memory_limit)),
-      "more ranks or more memory a rank; or lower train.micro_batch_size, model.block_size or the "
-      "size of the model");
+    throw DeckError(
+        fmt::format("nothing fits: {} needs {} of host memory per rank, and a node has {} for each",
+                    closest->layout.to_string(), format_bytes(closest->host_needs()),
+                    format_bytes(closest->host_limit)),
+        "set checkpoint.async to \"auto\" or false, parallel.offload to \"file\", or use fewer "
+        "ranks per node");
+  throw DeckError(fmt::format("nothing fits: {} needs {} per rank, and {} has {}",
+                              closest->layout.to_string(), format_bytes(closest->needs()),
+                              request.target.name, format_bytes(closest->memory_limit)),
+                  "use more ranks or more memory per rank, or a smaller train.micro_batch_size, "
+                  "model.block_size or model");
 }
 
 int run_plan(const PlanRequest& request, const DataFacts& data) {
@@ -202,11 +204,10 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   std::optional<LayoutSearch> search;
   if (searching) {
     search = search_layouts(wanted, variants);
-    if (!search->fitting.empty() && !obstacle.empty())
-      obstacle += "  laid out otherwise it does:\n";
+    if (!search->fitting.empty() && !obstacle.empty()) obstacle += "  other layouts are legal:\n";
     details += fmt::format("{}\n{}", obstacle, to_string(*search, wanted));
     if (!(plan && plan->fits())) {
-      // The table is an outline: what it offers first is planned rank by rank.
+      // The table is an estimate: its first entries are planned rank by rank until one fits.
       for (const LayoutChoice& choice : search->fitting) {
         plan = planned(wanted, choice, variants);
         if (plan->fits()) break;
@@ -226,14 +227,14 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   return 0;
 }
 
-/// A model to fill the ranks, instead of ranks for a model.
+/// Searches a model that fills the ranks, instead of ranks for a model.
 int run_fill(const PlanRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (!words.deck.empty())
-    throw DeckError(fmt::format("--fill chooses a model, and '{}' is one", words.deck),
+    throw DeckError(fmt::format("--fill chooses the model, but '{}' is given", words.deck),
                     "leave out the deck, or --fill");
   if (!request.ranks && !request.nodes)
-    throw DeckError("--fill wants to know what is to be filled",
+    throw DeckError("--fill needs the number of ranks or nodes",
                     "--nodes N --gpus H100-80GB, or --ranks N --target h100");
   request.files.require_writable();
   require_regular(request.out);
@@ -258,18 +259,19 @@ int run_fill(const PlanRequest& request) {
       throw StorageError(fmt::format("cannot write '{}'", request.out), "name another --out");
   }
   if (request.files.table())
-    print_safely("{}  type     jobs/launch -n {} build/choir train {}\n{}:\n{}",
-                 to_string(found, wanted), place.ranks, file,
-                 request.out.empty() ? "the deck, to be saved" : "written to " + request.out,
-                 found.deck);
+    print_safely(
+        "{}  type     jobs/launch -n {} build/choir train {}\n{}:\n{}", to_string(found, wanted),
+        place.ranks, file,
+        request.out.empty() ? "deck (not written; use --out)" : "written to " + request.out,
+        found.deck);
   request.files.write("", plan_json(&found.plan, nullptr, place));
   if (found.share >= wanted.fill.low) return 0;
   throw DeckError(fmt::format("the largest model that fits fills {:.1f} %", 100 * found.share),
-                  "a wider range of --fill, or more sequences at a time "
+                  "give --fill a wider range, or use more sequences per micro-batch "
                   "(train.micro_batch_size=2)");
 }
 
-/// Whether the data are to be asked: for their vocabulary, how long utterances are.
+/// True if the plan needs the data: for the vocabulary, or for the lengths of utterances.
 bool asks_data(const PlanRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
@@ -283,39 +285,41 @@ bool asks_data(const PlanRequest& request) {
 
 int plan_command(const Arguments& arguments) {
   CommandLine app(
-      "Plans memory, messages and work of any layout on one process: what `train` would allocate. "
-      "With parallel.data = \"auto\" also lists the layouts that fit.",
+      "Predicts memory, messages and work of any layout on one process: exactly what `train` would "
+      "allocate. With parallel.data = \"auto\" it also lists the layouts that fit.",
       "choir plan");
   PlanRequest request;
   app.add_option("words", request.words,
-                 "the deck, or a model by its name (" + join(preset_names(), ", ") +
-                     "), and key.path=value, as many as needed");
+                 "deck, or the name of a model (" + join(preset_names(), ", ") +
+                     "), and any number of key.path=value");
   const CommandOption ranks = app.add_option(
-      "--ranks", request.ranks, "of the job; without: the product of the deck's sizes");
-  app.add_option("--nodes", request.nodes, "of the job, each with all its GPUs; instead of --ranks")
+      "--ranks", request.ranks, "ranks of the job; default: the product of the deck's axis sizes");
+  app.add_option("--nodes", request.nodes, "full nodes of the job, instead of --ranks")
       .excludes(ranks);
-  app.add_option("--gpus-per-node", request.ranks_per_node, "ranks of one node");
-  app.add_option("--gpus", request.gpus,
-                 "a number: as --gpus-per-node; a card: as --target, also written A100-40GB");
-  app.add_option("--memory", request.memory_gib, "GiB that one rank may use");
+  app.add_option("--gpus-per-node", request.ranks_per_node, "ranks per node");
+  app.add_option(
+      "--gpus", request.gpus,
+      "a number: the same as --gpus-per-node; a card: the same as --target, also as A100-40GB");
+  app.add_option("--memory", request.memory_gib, "memory of one rank in GiB");
   app.add_option("--target", request.target,
-                 "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
-  CommandOption calibration = app.add_option(
-      "--calibration", request.calibration,
-      "what choir calibrate wrote: steps are predicted, and layouts ordered by their "
-      "speed; assumed: by what the makers say of the --target");
+                 "a100, a100-40, h100, h200, cpu, or here for this machine (the default)");
+  CommandOption calibration =
+      app.add_option("--calibration", request.calibration,
+                     "file of choir calibrate, from which step times are predicted and layouts "
+                     "sorted by speed; assumed: use the vendor's figures for --target");
   app.add_option("--network", request.network,
-                 "as if links between nodes were so many times as fast as calibrated: 0.5")
+                 "factor on the calibrated speed of links between nodes, for example 0.5")
       .needs(calibration);
-  const CommandOption fill = app.add_option(
-      "--fill", request.fill,
-      "LOW:HIGH, instead of a deck: the largest model that fills such a share of every rank's "
-      "memory, and its deck");
+  const CommandOption fill =
+      app.add_option("--fill", request.fill,
+                     "LOW:HIGH, instead of a deck: find the largest model that fills this fraction "
+                     "of every rank's memory, and print its deck");
   calibration.excludes(fill);
-  app.add_option("--like", request.like, "what that model is like: " + join(model_likes(), ", "))
+  app.add_option("--like", request.like,
+                 "family of models for --fill: " + join(model_likes(), ", "))
       .needs(fill)
       .shows_default();
-  app.add_option("--out", request.out, "also write that deck to this file").needs(fill);
+  app.add_option("--out", request.out, "also write the deck of --fill to this file").needs(fill);
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, arguments)) return *code;
   take_gpus(request);

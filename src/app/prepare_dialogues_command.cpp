@@ -21,7 +21,7 @@ struct DialoguesRequest {
   PrepareDialoguesOptions options;
 };
 
-/// A corpus becomes a folder for each of its manifests, all with the units of the first.
+/// Prepares a corpus: a folder for each of its manifests, all with the units of the first.
 void make_corpus_of_dialogues(Communicator& world, Logger& log, const std::string& corpus,
                               const std::string& folder, PrepareDialoguesOptions options) {
   std::string list;
@@ -54,7 +54,7 @@ int make_dialogues(MpiSession& session, const DialoguesRequest& request) {
     for (const std::string& path : request.paths) {
       if (!std::filesystem::is_directory(path) || is_shar(path)) continue;
       if (++corpora > 1 || request.paths.size() > 1 || manifests_of_corpus(path).empty())
-        throw DataError(fmt::format("'{}' is a folder", path),
+        throw DataError(fmt::format("'{}' is a folder, not a manifest", path),
                         "name manifests, folders of Lhotse Shar, or one folder of `choir prepare "
                         "corpus spoken-dialogues`");
     }
@@ -76,37 +76,38 @@ int make_dialogues(MpiSession& session, const DialoguesRequest& request) {
 void add_prepare_dialogues(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<DialoguesRequest>();
   CommandLine app = prepare.add_subcommand(
-      "dialogues", "recordings of a user and an agent, for full-duplex models");
+      "dialogues", "prepare recordings of a user and an agent, for full-duplex models");
   app.add_option("manifests", request->paths,
-                 "cuts of Lhotse (JSON lines, .gz) with target_audio or of two channels, or lines "
-                 "with audio_filepath, target_audio_filepath and supervisions; folders of Lhotse "
-                 "Shar with such cuts; or the folder of a corpus of dialogues")
+                 "Lhotse cuts (JSON lines, .gz) with target_audio or two channels; lines with "
+                 "audio_filepath, target_audio_filepath and supervisions; Lhotse Shar folders with "
+                 "such cuts; or the folder of a corpus of dialogues")
       .required();
-  app.add_option("--out", request->out, "the folder to write; a killed run is continued")
+  app.add_option("--out", request->out, "folder to write; an interrupted run is continued")
       .required();
   app.add_option("--roles", request->roles,
-                 "who the speakers of the manifest are, user=NAME,agent=NAME (several: "
-                 "NAME|NAME); default: user, and agent or assistant");
+                 "roles of the manifest's speakers, user=NAME,agent=NAME (several: NAME|NAME); "
+                 "default: user, and agent or assistant");
   app.add_option("--units", request->options.units,
-                 "of the agent's text: char, bpe_SIZE or unigram_SIZE are made of it; or the file "
-                 "of a tokenizer")
+                 "units of the agent's text: char, bpe_SIZE or unigram_SIZE, trained on that text; "
+                 "or a tokenizer file")
       .shows_default();
   app.add_option("--pad", request->options.pad,
-                 "id of the units for silence; default: a new one behind them");
-  app.add_option("--bos", request->options.bos, "... for the beginning of a turn");
-  app.add_option("--eos", request->options.eos, "... for its end");
+                 "unit id for silence; default: a new id after the units");
+  app.add_option("--bos", request->options.bos,
+                 "unit id for the beginning of a turn; default: a new id");
+  app.add_option("--eos", request->options.eos, "unit id for the end of a turn; default: a new id");
   app.add_option("--sample-rate", request->options.sample_rate,
-                 "hertz; audio of others is resampled")
+                 "sample rate in Hz; other audio is resampled")
       .shows_default();
-  app.add_option("--shard-minutes", request->options.shard_minutes, "audio in one shard")
+  app.add_option("--shard-minutes", request->options.shard_minutes, "minutes of audio per shard")
       .shows_default();
   app.add_option("--on-bad", request->on_bad,
-                 "stop: at the first bad dialogue (exit code 3); skip: leave them out, and say "
-                 "which")
+                 "stop: end at the first bad dialogue (exit code 3); skip: leave bad dialogues out "
+                 "and list them")
       .one_of({"stop", "skip"})
       .shows_default();
   app.add_option("--bad-cap", request->options.bad_cap,
-                 "share of dialogues that skip may leave out")
+                 "largest fraction of dialogues that skip may leave out")
       .shows_default();
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) { return make_dialogues(session, *request); });

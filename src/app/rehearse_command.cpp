@@ -24,14 +24,14 @@ struct RehearseRequest {
   BenchFiles files;
 };
 
-/// A place on the disk that goes with this object.
+/// A temporary folder that is removed with this object.
 class OwnFolder {
  public:
   OwnFolder() {
     path_ = (std::filesystem::temp_directory_path() / "choir_rehearsal_XXXXXX").string();
     if (mkdtemp(path_.data()) == nullptr)
-      throw StorageError(fmt::format("cannot make {}: {}", path_, std::strerror(errno)),
-                         "TMPDIR says where temporary files go");
+      throw StorageError(fmt::format("cannot create {}: {}", path_, std::strerror(errno)),
+                         "TMPDIR sets the directory of temporary files");
   }
   ~OwnFolder() {
     std::error_code ignored;
@@ -47,13 +47,14 @@ class OwnFolder {
 
 int play(const RehearsalCase& rehearsed, int rank, const std::string& result) {
   return with_mpi([&](MpiSession&) {
-    const SignalThread signals;  // that of the parent is not in this process
+    const SignalThread signals;  // the parent's thread does not exist in this process
     write_text_file(result, rank_json(play_rank(rehearsed, rank)));
     return 0;
   });
 }
 
-/// In a process of its own, whose memory is that of the rank alone. This one has not started MPI.
+/// Simulates a rank in a process of its own, whose memory is that of the rank alone. This process
+/// has not started MPI.
 RehearsedRank play_apart(const RehearsalCase& rehearsed, int rank) {
   const std::string result = fmt::format("{}/rank_{}.json", rehearsed.folder, rank);
   std::fflush(nullptr);
@@ -73,11 +74,11 @@ RehearsedRank play_apart(const RehearsalCase& rehearsed, int rank) {
     throw Error(
         ExitCode::other,
         fmt::format("the process of rank {} was ended by signal {}", rank, WTERMSIG(status)),
-        "memory, perhaps: a smaller deck, or fewer ranks");
+        "it may have run out of memory: use a smaller deck, or fewer ranks");
   if (WEXITSTATUS(status) != 0)
     throw Error(static_cast<ExitCode>(WEXITSTATUS(status)),
-                fmt::format("rank {} of {} ended so", rank, rehearsed.layout.ranks()),
-                "what it said stands above");
+                fmt::format("rank {} of {} failed", rank, rehearsed.layout.ranks()),
+                "its message is above");
   RehearsedRank played = rank_of_json(read_text_file(result));
   played.peak = std::int64_t{used.ru_maxrss} * 1024;
   return played;
@@ -88,7 +89,7 @@ int rehearse(const RehearseRequest& request) {
   if (words.deck.empty())
     throw DeckError("no deck given", "choir rehearse inputs/debug.json --ranks 1000");
   if (launcher_world_size().value_or(1) > 1)
-    throw DeckError("choir rehearse works alone, on one process", "leave mpiexec out");
+    throw DeckError("choir rehearse runs on a single process", "start it without mpiexec");
   if (!words.device.empty() && words.device != "cpu")
     throw DeckError("device=" + words.device + ": rehearsals compute on the CPU",
                     "leave device out");
@@ -111,14 +112,14 @@ int rehearse(const RehearseRequest& request) {
 
 int rehearse_command(const Arguments& arguments) {
   CommandLine app(
-      "Rehearses a job of any number of ranks on one process: start, one step, save and summary of "
-      "a few of its ranks, with what each would call, send, write and hold. Other ranks are taken "
-      "to hold what the one that is played does, so losses mean nothing.",
+      "Rehearses a job of any number of ranks on one process: a few of its ranks run start, one "
+      "step, save and summary, and the report shows what each would call, send, write and hold in "
+      "memory. The other ranks are assumed to hold the same data, so the losses are meaningless.",
       "choir rehearse");
   RehearseRequest request;
-  app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
-  app.add_option("--ranks", request.ranks, "of the job").required().within(1, 1 << 20);
-  app.add_option("--ranks-per-node", request.ranks_per_node, "of the job")
+  app.add_option("words", request.words, "deck, and any number of key.path=value");
+  app.add_option("--ranks", request.ranks, "ranks of the job").required().within(1, 1 << 20);
+  app.add_option("--ranks-per-node", request.ranks_per_node, "ranks per node of the job")
       .shows_default()
       .within(1, 1 << 20);
   add_file_options(app, request.files, false);

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// `cure`: where the file cannot be written.
+/// Replaces a file atomically. `cure` is the hint if it cannot be written.
 void write_whole(const std::string& path, const std::string& bytes, const std::string& cure) {
   const std::string fresh = path + ".new";
   std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
@@ -69,27 +69,26 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
   }
   if (!any)
     throw DataError("nothing to report: no run has a line of metrics",
-                    "a run writes its first line after its first step; its log.txt says how far "
-                    "it came");
+                    "a run writes its first line after its first step; see its log.txt");
   return subjects;
 }
 
-/// Offline runs of Weights & Biases, each in its run directory or in `out`.
+/// Writes offline runs of Weights & Biases, each to its run directory or to `out`.
 int export_to_wandb(const std::vector<std::string>& paths, const std::string& out) {
   for (const std::string& path : paths)
     if (fs::is_regular_file(path))
-      throw DeckError(fmt::format("--wandb is of runs, and '{}' is a file", path),
-                      "name run directories (run.dir of a deck) alone");
+      throw DeckError(fmt::format("--wandb needs run directories, but '{}' is a file", path),
+                      "give only run directories (run.dir of a deck)");
   const Subjects subjects = read_subjects(paths);
   for (const report::ReportedRun& run : subjects.runs) {
-    if (run.empty()) continue;  // was said to have no metrics
+    if (run.empty()) continue;  // already reported as a run without metrics
     const report::WandbRun made = report::wandb_run(run);
     const fs::path folder = fs::path(out.empty() ? run.path + "/wandb" : out) / made.folder;
     std::error_code failed;
     fs::create_directories(folder, failed);
     write_whole((folder / made.file).string(), made.bytes,
-                "name a folder that can be written with --out FOLDER");
-    print_safely("{} ({:.0f} kB)\nsend it: wandb sync --project NAME {}\n",
+                "give a writable folder with --out FOLDER");
+    print_safely("{} ({:.0f} kB)\nupload with: wandb sync --project NAME {}\n",
                  printable_name(folder.string()), static_cast<double>(made.bytes.size()) / 1e3,
                  printable_name(folder.string()));
   }
@@ -105,8 +104,8 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
     out = "report.html";
   const std::string page = report::report_page(subjects.runs, subjects.tables, subjects.dialogues);
   write_whole(out, page,
-              chosen ? "name another place with --out FILE.html"
-                     : "the run directory cannot be written: name a place with --out FILE.html");
+              chosen ? "give another file with --out FILE.html"
+                     : "the run directory is not writable: give a file with --out FILE.html");
   for (const std::string& caution : report::comparison_cautions(subjects.runs))
     print_safely("{}\n", caution);
   const std::vector<std::string> keys = report::differing_keys(subjects.runs);
@@ -119,23 +118,22 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
 
 int report_command(const Arguments& arguments) {
   CommandLine app(
-      "Curves, phases, memory, layout, events, samples and provenance of runs side by side, and "
-      "tables of benchmarks, and dialogues with their sound: one HTML page that needs nothing "
-      "else.",
+      "Writes one self-contained HTML page: curves, phases, memory, layout, events, samples and "
+      "provenance of runs side by side, tables of benchmarks, and dialogues with their sound.",
       "choir report");
   std::vector<std::string> paths;
   std::string out;
-  app.add_option("paths", paths,
-                 "run directories, CSV files of benchmarks, and JSON lines of dialogues (`choir "
-                 "talk --json`)")
+  app.add_option(
+         "paths", paths,
+         "run directories, CSV files of benchmarks, JSON lines of dialogues (`choir talk --json`)")
       .required();
   app.add_option("--out", out,
-                 "the page; default: report.html in the run directory, of several paths in the "
-                 "current one; with --wandb a folder, default: wandb in the run directory");
+                 "page to write; default: report.html in the run directory, or in the current one "
+                 "for several paths; with --wandb a folder, default: wandb in the run directory");
   bool wandb = false;
   app.add_flag("--wandb", wandb,
-               "no page: each run, all of its jobs together, as an offline run of Weights & "
-               "Biases, for `wandb sync`");
+               "instead of a page, write each run, with all of its jobs, as an offline run of "
+               "Weights & Biases for `wandb sync`");
   if (const auto code = parse(app, arguments)) return *code;
   return without_mpi([&] { return wandb ? export_to_wandb(paths, out) : report_on(paths, out); });
 }

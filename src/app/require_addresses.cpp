@@ -1,8 +1,8 @@
-// A limit on addresses (ulimit -v) that is too low for the libraries ends the program with a
-// message. OpenBLAS maps 128 MiB for each thread when it is loaded, which is before main(), and
-// where the system refuses it asks again for ever. The functions of .preinit_array run before those
-// of any library, so the program asks there. Sanitizers reserve addresses without end, so that
-// their programs do without this source.
+// Ends the program with a message if the limit on addresses (ulimit -v) is too low for its
+// libraries. OpenBLAS maps 128 MiB for each thread when it is loaded, which is before main(), and
+// retries for ever if the system refuses. The functions of .preinit_array run before those of any
+// library, so the check is there. Programs with sanitizers omit this source, because sanitizers
+// reserve very large address ranges.
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -16,10 +16,10 @@
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{128} << 20;
-/// Other libraries map less than this before main().
+/// All other libraries together map less than this before main().
 constexpr std::size_t kOthers = std::size_t{32} << 20;
 
-/// The C library has not set up getenv() yet.
+/// Reads a number from the environment; the C library has not set up getenv() yet.
 int number_of(char** environment, std::string_view name) {
   for (; *environment != nullptr; ++environment) {
     const std::string_view line(*environment);
@@ -29,7 +29,7 @@ int number_of(char** environment, std::string_view name) {
   return 0;
 }
 
-/// The number of threads for which OpenBLAS has buffers when it is loaded.
+/// The number of threads for which OpenBLAS allocates buffers when it is loaded.
 int first_team(char** environment) {
   cpu_set_t cores;
   const int most = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
@@ -49,9 +49,9 @@ extern "C" void require_addresses(int, char**, char** environment) {
     return;
   }
   constexpr std::string_view kWords =
-      "choir: out of memory: the system does not give the libraries of this program the "
-      "addresses that they need to start, 128 MiB for each thread\n"
-      "  -> raise the limit (ulimit -v), or use fewer threads (OMP_NUM_THREADS)\n";
+      "choir: out of memory: the limit on address space is too low for the libraries of this "
+      "program, which need 128 MiB per thread to start\n  -> raise the limit (ulimit -v), or use "
+      "fewer threads (OMP_NUM_THREADS)\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
   _exit(1);
 }

@@ -23,7 +23,7 @@ std::string read_everywhere(Communicator& world, const std::string& path) {
 }
 
 void add_tensor_option(CommandLine& app, int& tensor) {
-  app.add_option("--tensor", tensor, "ranks that share each layer; they divide the ranks started")
+  app.add_option("--tensor", tensor, "tensor-parallel ranks; must divide the number of ranks")
       .within(1, kMostTensorRanks);
 }
 
@@ -31,7 +31,7 @@ std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
   if (session.size() % tensor != 0) {
     DeckError error(fmt::format("--tensor {} does not divide {} ranks", tensor, session.size()),
                     fmt::format("start a multiple of {} ranks", tensor));
-    error.set_agreed_ranks(session.size());  // all were told the same
+    error.set_agreed_ranks(session.size());  // all ranks have the same arguments
     throw error;
   }
   return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
@@ -63,13 +63,13 @@ LoadedModel open_model(const std::string& path, const std::string& precision, Me
     const ModelConfig model = model_of(loaded.deck);
     const int ranks = mesh.layout().size(Axis::tensor);
     for (const KeyProblem& problem : model.family().check_tensor_size(model, ranks))
-      throw DeckError(problem.text, "--tensor says parallel.tensor");
+      throw DeckError(problem.text, "--tensor sets parallel.tensor");
   });
   return loaded;
 }
 
 ModelInstance::Options inference_options(const LoadedModel& loaded) {
-  // What was too large for one rank in training is shared here too.
+  // A model that was too large for one rank in training is sharded here too.
   const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
                          .prefetch = loaded.deck.parallel.zero_prefetch};
   return {.model = model_of(loaded.deck),
@@ -101,8 +101,8 @@ void require_ability(const LoadedModel& loaded, bool able, std::string_view not_
   const ModelFamily& family = loaded.deck.family();
   const std::string_view use = family.words().use;
   throw DeckError(
-      fmt::format("{} holds a model of model.type = \"{}\", which {}", loaded.checkpoint.path,
-                  family.name(), not_done),
+      fmt::format("{} has model.type = \"{}\", which {}", loaded.checkpoint.path, family.name(),
+                  not_done),
       fmt::format("use one of model.type = \"{}\"{}{}", able_ones, use.empty() ? "" : "; ", use));
 }
 

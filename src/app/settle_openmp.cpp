@@ -28,9 +28,10 @@ void settle_openmp(char** argv) {
   for (const auto& [name, value] : better) setenv(name, value.c_str(), 1);
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
-  // Without AT_BASE that is the loader, which was called with the program as its argument.
+  // Without AT_BASE this is the loader, which was called with the program as its argument.
   if (!better.empty() && !error && getauxval(AT_BASE) != 0) {
-    // libgomp has bound this thread to one place already (OMP_PROC_BIND); it will divide anew.
+    // libgomp has already bound this thread to one place (OMP_PROC_BIND); the new process binds
+    // anew.
     const cpu_set_t cores = own_cores();
     sched_setaffinity(0, sizeof cores, &cores);
     execv(self.c_str(), argv);

@@ -32,19 +32,20 @@ struct SpeakRequest {
   bool json = false, stream = false;
 };
 
-/// What became of one recording, or of codes alone.
+/// The result for one recording, or for a file of codes.
 struct Spoken {
   std::string from, to;
   double seconds = 0;  ///< of sound
   std::int64_t frames = 0;
-  MelDistance mel, sounding;  ///< of what was decoded, and of the sound
+  MelDistance mel, sounding;  ///< of the decoded features, and of the sound
   std::optional<double> stoi;
-  double worked = 0;             ///< seconds
-  std::vector<double> frame_ms;  ///< of a stream: each frame's
+  double worked = 0;             ///< seconds of computing
+  std::vector<double> frame_ms;  ///< per frame, for streams
   double delay_ms = 0;
 };
 
-/// FILE to OUT, or to OUT/FILE.wav where there are several.
+/// The output files: OUT itself, or OUT/FILE.wav for each file if OUT is a folder or there are
+/// several files.
 std::vector<std::string> targets_of(const SpeakRequest& request) {
   if (request.files.size() == 1 && !std::filesystem::is_directory(request.out))
     return {request.out};
@@ -54,8 +55,8 @@ std::vector<std::string> targets_of(const SpeakRequest& request) {
   for (const std::string& file : request.files) {
     targets.push_back(request.out + "/" + std::filesystem::path(file).stem().string() + ".wav");
     if (!taken.insert(targets.back()).second)
-      throw DeckError(fmt::format("two files would become '{}'", targets.back()),
-                      "speak them in two runs, to two folders");
+      throw DeckError(fmt::format("two files would both be written to '{}'", targets.back()),
+                      "process them separately, with two --out folders");
   }
   return targets;
 }
@@ -63,7 +64,7 @@ std::vector<std::string> targets_of(const SpeakRequest& request) {
 void refuse_overwriting(const std::string& file, const std::string& target) {
   std::error_code none;
   if (std::filesystem::equivalent(file, target, none))
-    throw DeckError(fmt::format("'{}' would be written over what it is made of", target),
+    throw DeckError(fmt::format("output '{}' would overwrite its input", target),
                     "name another file or folder with --out");
 }
 
@@ -119,7 +120,8 @@ class Speaker {
     to.insert(to.end(), more.begin(), more.end());
   }
 
-  /// A frame goes in, what is finished comes out, as with a microphone and a loudspeaker.
+  /// Feeds one frame at a time and collects the finished sound, as with a microphone and a
+  /// loudspeaker.
   void stream(std::span<const std::int16_t> audio, std::vector<std::int32_t>& codes,
               std::vector<std::int16_t>& sound, Spoken& spoken) {
     CodecCoder::Stream coding(coder_);
@@ -161,7 +163,7 @@ class Speaker {
     if (array.shape.rank() != 2 || array.shape[1] != books)
       throw DataError(
           fmt::format("'{}' is {}, not [frames, {}]", file, to_string(array.shape), books),
-          "as many codes a frame as the codec has; int32, int64 or floats are read");
+          "expected one code per codebook and frame, as int32, int64 or floats");
     std::vector<std::int32_t> codes;
     for (const double value : array.values) {
       if (!(value >= 0 && value < static_cast<double>(most)) || value != std::floor(value))
@@ -225,7 +227,7 @@ std::string line_of(const nlohmann::ordered_json& s) {
   return line + fmt::format(", {:.0f} x real time\n", number("x_real_time"));
 }
 
-/// The line about all recordings: L1 over all features, STOI over recordings.
+/// The summary of all recordings: L1 over all features, STOI over recordings.
 std::string summary_of(const std::vector<nlohmann::ordered_json>& all) {
   double sum = 0, sounding = 0, features = 0, stoi = 0, seconds = 0;
   std::int64_t judged = 0;
@@ -245,7 +247,7 @@ std::string summary_of(const std::vector<nlohmann::ordered_json>& all) {
                      judged > 0 ? stoi / static_cast<double>(judged) : 0.0);
 }
 
-/// A line of JSON for each recording, in their order, on rank 0.
+/// Returns one JSON line per recording, in their order, on rank 0.
 std::vector<std::string> gather_spoken(Communicator& world,
                                        const std::vector<std::pair<std::size_t, Spoken>>& mine) {
   std::string lines;
@@ -286,35 +288,35 @@ int speak(MpiSession& session, const SpeakRequest& request) {
 
 void add_speak_options(CommandLine& app, SpeakRequest& r) {
   add_codec_run(app, r.run);
-  app.add_option("files", r.files, "sound files: WAV, FLAC, OGG, of any rate and length");
+  app.add_option("files", r.files, "sound files (WAV, FLAC, OGG) of any sample rate and length");
   app.add_option("--out", r.out,
-                 "the WAV file to write; of several recordings the folder for FILE.wav of each")
+                 "WAV file to write; for several recordings, folder that gets a FILE.wav for each")
       .required();
   app.add_option("--codes", r.codes,
-                 "speak these codes instead: an array of NumPy, [frames, codebooks]");
+                 "decode these codes instead: a NumPy array [frames, codebooks]");
   app.add_flag("--stream", r.stream,
-               "frame by frame, as from a microphone to a loudspeaker: says how long a frame takes "
-               "and how late it is heard");
+               "process frame by frame, as from a microphone to a loudspeaker; prints the time per "
+               "frame and the delay");
   app.add_flag("--json", r.json,
-               "a JSON line a recording: L1 in dB of the features decoded (l1_db) and of the sound "
-               "(sound_l1_db), STOI, x real time");
-  app.add_option("--channel", r.channel, "of recordings with several: average, or a number from 0");
+               "one JSON line per recording: L1 in dB of the features decoded (l1_db) and of the "
+               "sound (sound_l1_db), STOI, x real time");
+  app.add_option("--channel", r.channel,
+                 "channel of recordings with several: average, or a number from 0");
 }
 
 }  // namespace
 
 int speak_command(const Arguments& arguments) {
   CommandLine app(
-      "What a codec (a run of model.type = \"codec\", or a checkpoint) makes of recordings: to "
-      "codes, and from codes to sound again. Recordings are shared by the ranks.",
+      "Encodes recordings with a codec (a run of model.type = \"codec\", or a checkpoint) and "
+      "decodes the codes to sound again. The recordings are divided among the ranks.",
       "choir speak");
   SpeakRequest request;
   add_speak_options(app, request);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) {
     if (request.files.empty() == request.codes.empty()) {
-      DeckError error("give sound files or --codes, one of the two",
-                      "choir speak RUN a.wav --out b.wav");
+      DeckError error("give either sound files or --codes", "choir speak RUN a.wav --out b.wav");
       error.set_agreed_ranks(session.size());
       throw error;
     }

@@ -33,7 +33,7 @@ struct TalkRequest {
   bool json = false, stream = false, live = false;
 };
 
-/// What the tokens of the agent add to the text of its turn.
+/// Turns the tokens of the agent into the text of its turn.
 class AgentText {
  public:
   AgentText(const DialogueMeaning& meaning, const Vocabulary& units)
@@ -63,7 +63,8 @@ double decibels(std::span<const std::int16_t> samples) {
   return std::max(-120.0, 10 * std::log10(power / (32768.0 * 32768.0) + 1e-12));
 }
 
-/// A turn, or with --stream every frame, as it comes; with --json lines for `choir report`.
+/// Prints every turn as it comes, or with --stream every frame; with --json lines for `choir
+/// report`.
 class TalkPrinter {
  public:
   TalkPrinter(const TalkRequest& request, const report::RecordedDialogue& dialogue)
@@ -100,7 +101,8 @@ class TalkPrinter {
   double at(std::int64_t frame) const {
     return static_cast<double>(frame) * dialogue_.seconds_per_frame();
   }
-  /// The words of the user stand above the answer to them, and below one that they break into.
+  /// The words of the user are printed above the answer to them, or below an answer that they
+  /// interrupt.
   void show_turn(const report::DialogueFrame& frame) {
     if (!frame.speaking && begun_) print_safely("  (until {:.2f} s)\n", at(frame.frame));
     if (!frame.heard.empty()) {
@@ -130,7 +132,8 @@ class TalkPrinter {
   std::int64_t heard_from_ = 0, heard_last_ = 0;
 };
 
-/// One user through the model, frame by frame. `ear`: null where nobody wants the user's words.
+/// Runs one user's sound through the model, frame by frame. `ear` is null if the user's words are
+/// not requested.
 void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const DialogueMeaning& meaning,
                    CodecCoder& coder, UserSound& user, UserEar* ear) {
   const report::RecordedDialogue dialogue{.path = {},
@@ -146,11 +149,11 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
   const std::int64_t hop = coder.frame_samples();
   std::int64_t all = user.samples(), frames = (all + hop - 1) / hop;
   std::vector<std::int16_t> in_frame;
-  std::vector<double> loudness;  // of frames that were heard
+  std::vector<double> loudness;  // of recorded frames
   std::int64_t heard = 0, answered = 0;
   std::string words;                        // of the user, not yet shown
-  std::vector<report::DialogueFrame> made;  // and not yet shown
-  // A causal encoder needs the beginning of a frame's sound only.
+  std::vector<report::DialogueFrame> made;  // not yet shown
+  // A causal encoder needs only the beginning of a frame's sound.
   const auto level_of = [&](std::int64_t frame) {
     return frame < std::ssize(loudness) ? loudness[static_cast<std::size_t>(frame)]
                                         : decibels(in_frame);
@@ -179,7 +182,7 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
     while (answered < frames && talker.ready()) {
       const double begin = now_seconds();
       std::vector<AgentFrame> chunk = talker.next();
-      // The encoder of causal chunks makes one frame more than there are of the clock.
+      // The encoder of causal chunks produces one frame more than the clock has.
       chunk.resize(
           std::min<std::size_t>(chunk.size(), static_cast<std::size_t>(frames - answered)));
       for (const AgentFrame& frame : chunk) sound.add(frame.codes);
@@ -193,7 +196,7 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
                         .ms = ms});
       answered += std::ssize(chunk);
     }
-    // The last frame waits for the last words.
+    // The last frame is shown after the last words are recognised.
     if (made.empty() || (answered == frames && heard < all)) continue;
     made.front().heard = std::exchange(words, {});
     for (const report::DialogueFrame& frame : made) printer.show(frame);
@@ -204,7 +207,7 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
   printer.finish();
 }
 
-/// A recording, or the microphone for as long as was asked for, or the model has positions.
+/// A recording, or the microphone for the requested time or until the model's positions end.
 std::unique_ptr<UserSound> user_of(const TalkRequest& request, DuplexTalker& talker,
                                    const CodecCoder& coder) {
   const int rate = coder.sample_rate();
@@ -212,7 +215,7 @@ std::unique_ptr<UserSound> user_of(const TalkRequest& request, DuplexTalker& tal
     return std::make_unique<RecordedUser>(
         RecordingSource{.path = request.file, .channel = channel_choice_of(request.channel)}, rate);
   const std::int64_t hop = coder.frame_samples();
-  // The encoder looks ahead to the end of its chunk, and that has positions, too.
+  // The encoder looks ahead to the end of its chunk, which needs positions too.
   const std::int64_t most =
       talker.most_frames() ? *talker.most_frames() - talker.chunks().frames : kForever;
   const double wished =
@@ -247,9 +250,9 @@ int talk(MpiSession& session, const TalkRequest& request) {
   together(mesh.world(), [&] {
     if (coder.hash() != meaning.codec.hash)
       throw DataError(
-          fmt::format("{} learned the codes of codec {:016x}; {} is codec {:016x}",
+          fmt::format("{} was trained on codes of codec {:016x}, but {} is codec {:016x}",
                       loaded.checkpoint.path, meaning.codec.hash, request.codec, coder.hash()),
-          "name the run whose codes `choir prepare codes` made for its training");
+          "give the codec run that `choir prepare codes` used for its training data");
     plan = plan_talk(inference_options(loaded), mesh.layout(), mesh.rank(),
                      request.memory_gib > 0 ? request.memory_gib * (1 << 30) : HUGE_VAL, nullptr);
   });
@@ -272,38 +275,41 @@ int talk(MpiSession& session, const TalkRequest& request) {
 
 int talk_command(const Arguments& arguments) {
   CommandLine app(
-      "A dialogue with a duplex checkpoint: it hears a recording, or you, frame by frame, in "
-      "constant memory, and answers with text and sound while it listens.",
+      "Holds a dialogue with a duplex checkpoint: it processes a recording, or your voice, frame "
+      "by frame in constant memory and answers with text and sound while it listens.",
       "choir talk");
   TalkRequest request;
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
   app.add_option("file", request.file,
-                 "the user: WAV, FLAC, OGG, of any rate; with --live, where the user is recorded")
+                 "sound of the user (WAV, FLAC, OGG) of any sample rate; with --live, file to "
+                 "which the user is recorded")
       .required();
-  app.add_option("--out", request.out, "the agent: a WAV file, in step with the user's").required();
+  app.add_option("--out", request.out, "WAV file for the agent's sound, in sync with the user's")
+      .required();
   app.add_option("--codec", request.codec, "run of the codec whose codes it was trained on")
       .required();
   app.add_option("--recogniser", request.recogniser,
-                 "run of a streaming recogniser: what the user says, in words, too");
+                 "run of a streaming recogniser; the words of the user are then shown too");
   app.add_flag("--stream", request.stream,
-               "a line a frame as soon as it is known, instead of one a turn");
-  app.add_flag("--json", request.json, "a JSON line a frame: `choir report` makes a page of them");
+               "print a line per frame immediately, instead of one per turn");
+  app.add_flag("--json", request.json, "print one JSON line per frame, for `choir report`");
   auto live = app.add_flag("--live", request.live,
-                           "a microphone and a loudspeaker (ALSA) instead of a recording");
-  app.add_option("--microphone", request.microphone, "device, as `arecord -L` names it")
+                           "use a microphone and a loudspeaker (ALSA) instead of a recording");
+  app.add_option("--microphone", request.microphone, "ALSA device, as listed by `arecord -L`")
       .shows_default()
       .needs(live);
-  app.add_option("--loudspeaker", request.loudspeaker, "device, as `aplay -L` names it; \"\": none")
+  app.add_option("--loudspeaker", request.loudspeaker,
+                 "ALSA device, as listed by `aplay -L`; \"\": none")
       .shows_default()
       .needs(live);
   app.add_option("--seconds", request.seconds,
-                 "how long; default: until Ctrl-C, or the end of the positions that a model "
-                 "has learnt")
+                 "length in seconds; default: until Ctrl-C, or until the learned positions of the "
+                 "model end")
       .positive()
       .needs(live);
-  app.add_option("--channel", request.channel, "of several: average, or a number from 0");
-  app.add_option("--memory", request.memory_gib, "GiB that it may take; default: what it needs")
-      .positive();
+  app.add_option("--channel", request.channel,
+                 "channel of sound with several: average, or a number from 0");
+  app.add_option("--memory", request.memory_gib, "memory limit in GiB; default: none").positive();
   app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");

@@ -11,8 +11,8 @@
 namespace choir {
 namespace {
 
-// What lies in a device before it is heard, or was heard and not yet read: the answer is late by
-// it.
+// Seconds of sound in the buffers of the devices, before it is heard or after it was recorded. The
+// answer is late by this much.
 constexpr double kMicrophoneBuffer = 0.5, kLoudspeakerBuffer = 0.25;
 
 void tell_gaps(const SoundDevice& device, const char* what) {

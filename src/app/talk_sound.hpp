@@ -1,6 +1,6 @@
 #pragma once
-// The two sides of a dialogue as sound: the user from a recording or a microphone, the agent into a
-// file and, in a live dialogue, a loudspeaker.
+// The two sides of a dialogue as sound: the user from a recording or a microphone, the agent to a
+// file and, in a live dialogue, to a loudspeaker.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,20 +15,20 @@
 
 namespace choir {
 
-/// What the user says, in order.
+/// The sound of the user, in order.
 class UserSound {
  public:
   virtual ~UserSound() = default;
-  /// There are at most so many.
+  /// The largest number of samples.
   virtual std::int64_t samples() const = 0;
-  /// Samples [first, first + count); fewer where the user ends before.
+  /// Returns samples [first, first + count), fewer at the user's end.
   virtual std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) = 0;
   virtual void finish() {}
 };
 
 class RecordedUser final : public UserSound {
  public:
-  /// DataError when the recording is empty.
+  /// Throws DataError if the recording is empty.
   RecordedUser(const RecordingSource& source, int sample_rate);
   std::int64_t samples() const override { return recording_.samples(); }
   std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) override;
@@ -37,7 +37,7 @@ class RecordedUser final : public UserSound {
   Recording recording_;
 };
 
-/// A microphone for so many samples, or until Ctrl-C; what it heard is kept in a file.
+/// A microphone, until a number of samples is recorded or Ctrl-C; the sound is kept in a file.
 class LiveUser final : public UserSound {
  public:
   LiveUser(const std::string& microphone, const std::string& path, int sample_rate,
@@ -53,10 +53,10 @@ class LiveUser final : public UserSound {
   std::int64_t samples_;
 };
 
-/// The agent's codes as sound, frame by frame. Frames of control codes are silent.
+/// Turns the agent's codes into sound, frame by frame. Frames of control codes are silent.
 class AgentSound {
  public:
-  /// `loudspeaker`: "" for a file alone.
+  /// `loudspeaker`: "" writes only the file.
   AgentSound(CodecCoder& coder, const CodecDescription& codec, const std::string& path,
              const std::string& loudspeaker);
 

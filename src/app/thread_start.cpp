@@ -1,9 +1,8 @@
-// Every thread of the program has an alternate signal stack. libgomp ends threads when a team
-// becomes smaller and starts others when one becomes larger, so the start of a thread is the only
-// time that is early enough; the program therefore defines pthread_create() and calls that of the C
-// library in it. Sanitizers define it, too, and give each thread an alternate stack themselves. A
-// library must not redefine it for its user, so this source is linked into programs alone, and not
-// into those of sanitizers.
+// Gives every thread of the program an alternate signal stack. libgomp ends threads when a team
+// shrinks and starts others when one grows, so the stack must be set when a thread starts. The
+// program therefore defines pthread_create(), which calls that of the C library. Sanitizers define
+// it too and give each thread an alternate stack themselves. A library must not redefine it for its
+// users, so this source is linked only into programs, and not into those with sanitizers.
 
 #include <dlfcn.h>
 #include <pthread.h>

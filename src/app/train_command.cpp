@@ -21,10 +21,12 @@
 namespace choir {
 namespace {
 
-/// The log of a run tells how it ended: stderr is often not kept. A full disk has other worries.
+/// Writes the end of a failed run to its log, because stderr is often not kept. Errors of writing
+/// (a full disk) are ignored.
 void write_end(const std::string& folder, const std::exception& error) {
   std::error_code unknown;
-  if (!std::filesystem::exists(folder + "/log.txt", unknown)) return;  // refused before it began
+  if (!std::filesystem::exists(folder + "/log.txt", unknown))
+    return;  // the run was refused before it began
   try {
     Logger log(false);
     log.to_file(folder + "/log.txt");
@@ -37,10 +39,9 @@ void write_end(const std::string& folder, const std::exception& error) {
 int train(MpiSession& session, const std::string& path, const Arguments& overrides) {
   const double started = now_seconds();
   if (const auto wrong = wrong_launcher(session.size()))
-    throw CommError(
-        *wrong,
-        "start with the mpiexec of the MPI this program was linked with; `choir doctor` "
-        "tells which");
+    throw CommError(*wrong,
+                    "start with the mpiexec of the MPI this program was linked with; `choir "
+                    "doctor` shows which");
   Deck deck;
   Layout layout;
   Workplace place;
@@ -55,7 +56,7 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   }
   choose_threads(place.mesh->node());
   open_device(place, deck);
-  const char* const all_ranks = std::getenv("LOG_FROM_ALL_RANKS");  // as ezpz calls it
+  const char* const all_ranks = std::getenv("LOG_FROM_ALL_RANKS");  // the same variable as in ezpz
   Logger log(session.rank() == 0 || deck.log.all_ranks ||
              (all_ranks != nullptr && std::string_view(all_ranks) == "1"));
   log.to_stdout();
@@ -70,8 +71,9 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   }
 }
 
-/// What a job has to know before it starts the ranks: where the run will be, and its time; and
-/// whether what a start opens is there. Where several processes were started, the first looks.
+/// Prints what a job must know before it starts the ranks: the run directory and the time limit;
+/// also checks that everything that a start opens exists. If several processes were started, only
+/// the first checks.
 int check_deck(MpiSession& session, const std::string& path, const Arguments& overrides) {
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   const Deck deck = read_deck(path, overrides);
@@ -89,18 +91,19 @@ int check_deck(MpiSession& session, const std::string& path, const Arguments& ov
 }  // namespace
 
 int train_command(const Arguments& arguments) {
-  CommandLine app("Trains a model from a deck, or continues where its run directory stands.",
+  CommandLine app("Trains a model from a deck, or continues the run in its run directory.",
                   "choir train");
   std::string deck;
   Arguments overrides;
   bool describe = false, schema = false, only_check = false;
-  app.add_option("deck", deck, "the deck, a JSON file (see inputs/)");
-  app.add_option("overrides", overrides, "key.path=value, as many as needed");
-  app.add_flag("--describe", describe, "print every key: type, default, unit, constraint");
-  app.add_flag("--schema", schema, "print a JSON schema of decks for editors");
-  app.add_flag("--check", only_check,
-               "print where the run will be, open what it would (data, tokenizer, checkpoint, "
-               "run.dir) and start nothing; ends with \"deck OK\", or says what is wrong");
+  app.add_option("deck", deck, "deck, a JSON file (see inputs/)");
+  app.add_option("overrides", overrides, "any number of key.path=value");
+  app.add_flag("--describe", describe, "print every key with type, default, unit and constraints");
+  app.add_flag("--schema", schema, "print a JSON schema of decks, for editors");
+  app.add_flag(
+      "--check", only_check,
+      "print the run directory, open everything that the run would open (data, tokenizer, "
+      "checkpoint, run.dir) without starting it; prints \"deck OK\" at the end, or the problem");
   if (const auto code = parse(app, arguments)) return *code;
   if (describe || schema) {
     print_safely("{}\n", describe ? describe_deck() : deck_schema());

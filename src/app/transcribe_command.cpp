@@ -19,15 +19,15 @@ namespace choir {
 namespace {
 
 struct LoadedSpeechModel : LoadedModel {
-  std::optional<Vocabulary> units;  ///< of the checkpoint, always there
+  std::optional<Vocabulary> units;  ///< of the checkpoint; always set after loading
   TranscriptionPlan plan;
-  StreamPlan stream;  ///< instead, of a stream
+  StreamPlan stream;  ///< for streams, instead of `plan`
 };
 
 struct SpeechModelRequest {
   std::string checkpoint, precision, device = "auto";
   int tensor = 1;
-  bool stream = false;  ///< chunk by chunk: refused where the model cannot
+  bool stream = false;  ///< process chunk by chunk; refused if the model cannot
   TranscriptionOptions transcription;
 };
 
@@ -40,7 +40,7 @@ struct TranscribeRequest {
   bool skips() const { return on_bad == "skip"; }
 };
 
-/// The layout it was trained in is not that it is used in.
+/// The layout of the training does not apply to inference.
 Arguments overrides_of(const SpeechModelRequest& request) {
   return {"device=" + request.device, fmt::format("parallel.tensor={}", request.tensor),
           "parallel.pipeline=1",      "parallel.virtual_stages=1",
@@ -58,23 +58,24 @@ Vocabulary vocabulary_of(const LoadedModel& loaded) {
   if (vocabulary.size() != symbols)
     throw DataError(fmt::format("{}: its model has {} units of text, its tokenizer {}", path,
                                 symbols, vocabulary.size()),
-                    "the checkpoint was put together from two");
+                    "the checkpoint mixes parts of two models");
   return vocabulary;
 }
 
-/// DeckError that names what makes the checkpoint one that hears recordings only whole.
+/// Throws DeckError with the keys that prevent the checkpoint from transcribing streams.
 void require_streaming(const FastConformerConfig& config, const std::string& checkpoint) {
   const auto keys = keys_against_streaming(config);
   if (keys.empty()) return;
   throw DeckError(
-      fmt::format("--stream: {} hears recordings only whole: {}", checkpoint, join(keys, ", ")),
+      fmt::format("--stream: {} can only transcribe whole recordings: {}", checkpoint,
+                  join(keys, ", ")),
       "leave --stream out, or train with model.causal = true, model.context_style = \"chunked\", "
       "model.left_context of 0 or more, model.normalise = false and model.conv_norm = "
       "\"layernorm\", as inputs/asr_streaming.json does");
 }
 
-/// Collective. DeckError for a checkpoint that is no speech model; DataError for one without units
-/// of text.
+/// Throws DeckError for a checkpoint that is not a speech model, and DataError for one without
+/// units of text. Collective.
 LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace& place) {
   Mesh& mesh = *place.mesh;
   LoadedSpeechModel loaded{
@@ -88,7 +89,7 @@ LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace
                         loaded.checkpoint.path);
   });
   open_device(place, loaded.deck);
-  // Every rank cuts recordings alike, whatever its machine has.
+  // Every rank must cut recordings alike, whatever the memory of its machine.
   double budget = request.transcription.memory > 0
                       ? request.transcription.memory
                       : default_transcription_memory(*place.device, mesh.node().size());
@@ -124,8 +125,8 @@ std::vector<TranscriptRequest> read_requests(const TranscribeRequest& request) {
   return list;
 }
 
-/// To stdout "FILE: TEXT" with `texts`, or a JSON line each with `json`; to stderr what was left
-/// out.
+/// Prints "FILE: TEXT" to stdout with `texts`, or JSON lines with `json`; recordings that were left
+/// out go to stderr.
 void print_texts(const std::vector<TranscriptRequest>& requests,
                  const std::vector<Transcript>& transcripts, bool json, bool texts) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -143,7 +144,7 @@ void print_texts(const std::vector<TranscriptRequest>& requests,
   }
 }
 
-/// How it went; beside JSON lines on stdout, on stderr.
+/// Prints speed and error rates: to stdout, or to stderr beside JSON lines.
 void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& model,
                    const std::vector<TranscriptRequest>& requests,
                    const std::vector<Transcript>& transcripts, double seconds) {
@@ -158,10 +159,10 @@ void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& mo
              return t.seconds > static_cast<double>(windows.frames) * frame;
            }))
     print_safely(
-        to, "long recordings in windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
+        to, "long recordings are cut into windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
         static_cast<double>(windows.frames) * frame, static_cast<double>(windows.left) * frame,
         static_cast<double>(windows.right) * frame,
-        windows.exact ? "the result is that of the whole" : "no frame sees beyond its window");
+        windows.exact ? "the result is exact" : "no frame sees beyond its window");
   print_safely(to, "{}", speed_of(transcripts, seconds));
 }
 
@@ -181,7 +182,7 @@ std::vector<Transcript> run_transcriber(const TranscribeRequest& request, Loaded
     });
   };
   if (model.instance->storage().sharding().values_sharded())
-    work();  // ranks walk together, and agree on the way
+    work();  // the ranks run in lockstep and agree on errors themselves
   else
     together(mesh.world(), work);
   return made;
@@ -227,7 +228,8 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
         fmt::format("{}: {}", requests[static_cast<std::size_t>(bad - surveys.begin())].place,
                     bad->fault),
         (bad->hint.empty() ? "" : bad->hint + "; ") +
-            (all ? "nothing remains to transcribe" : "--on-bad skip goes on with the others"));
+            (all ? "nothing remains to transcribe"
+                 : "use --on-bad skip to continue with the others"));
   });
   const auto mine =
       share_of(surveys, mesh.coordinates()[Axis::data], mesh.layout().size(Axis::data));
@@ -254,40 +256,43 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
 
 void add_options(CommandLine& app, TranscribeRequest& r) {
   app.add_option("checkpoint", r.model.checkpoint, "checkpoint or run directory").required();
-  app.add_option("files", r.files, "sound files: WAV, FLAC, OGG, of any rate and length");
+  app.add_option("files", r.files, "sound files (WAV, FLAC, OGG) of any sample rate and length");
   app.add_option("--manifest", r.manifest,
-                 "NeMo's JSON lines: audio_filepath, and where given offset, duration, text");
-  app.add_option("--out", r.out, "the lines again, with pred_text and the times of words");
-  app.add_flag("--json", r.json, "a JSON line a recording: text, words with times, duration");
+                 "NeMo JSON lines: audio_filepath, and optionally offset, duration, text");
+  app.add_option("--out", r.out,
+                 "file for the lines of the manifest with pred_text and word times");
+  app.add_flag("--json", r.json,
+               "print one JSON line per recording: text, words with times, duration");
   TranscriptionOptions& t = r.model.transcription;
-  app.add_option("--beam", t.beam, "prefixes of the beam search; without: the best of each frame")
+  app.add_option("--beam", t.beam, "prefixes of the beam search; default: greedy decoding")
       .within(1, 1024);
   const CommandOption stream =
       app.add_flag("--stream", r.model.stream,
-                   "chunk by chunk, as from a microphone (streaming checkpoints only): the text is "
-                   "the same; says how long chunks wait and take");
-  app.add_flag("--partial", r.partial,
-               "with --stream: a line a chunk with the text so far; on a terminal it is shown "
-               "without")
+                   "process chunk by chunk, as from a microphone (streaming checkpoints only); the "
+                   "text is the same, and the latency and time of chunks are printed");
+  app.add_flag(
+         "--partial", r.partial,
+         "with --stream, print a line per chunk with the text so far; a terminal always shows it")
       .needs(stream);
-  app.add_option("--batch", t.batch, "windows that go through the model together, at most")
+  app.add_option("--batch", t.batch, "largest number of windows that are processed together")
       .within(1, 4096)
       .excludes(stream)
       .shows_default();
   app.add_option("--memory", r.memory_gib,
-                 "GiB that a rank may take of its device; default: a quarter of the node for its "
-                 "ranks, half a card")
+                 "memory of a rank on its device in GiB; default: a quarter of the node divided by "
+                 "its ranks, or half a card")
       .positive();
   app.add_option("--window", t.window_seconds,
-                 "seconds: longer recordings are cut into overlapping windows, shorter ones where "
-                 "memory asks for it")
+                 "cut recordings that are longer than this, in seconds, into overlapping windows; "
+                 "memory may require shorter windows")
       .within(0.1, 1e6)
       .excludes(stream)
       .shows_default();
-  app.add_option("--channel", r.channel, "of recordings with several: average, or a number from 0");
+  app.add_option("--channel", r.channel,
+                 "channel of recordings with several: average, or a number from 0");
   app.add_option("--on-bad", r.on_bad,
-                 "stop: at the first recording that cannot be read (exit code 3); skip: leave them "
-                 "out, and say which")
+                 "stop: end at the first recording that cannot be read (exit code 3); skip: leave "
+                 "such recordings out and list them")
       .one_of({"stop", "skip"})
       .shows_default();
   app.add_option("--device", r.model.device, "auto, cpu or cuda").shows_default();
@@ -300,8 +305,8 @@ void add_options(CommandLine& app, TranscribeRequest& r) {
 
 int transcribe_command(const Arguments& arguments) {
   CommandLine app(
-      "What recordings say, by a speech checkpoint (or a run directory: its newest). Recordings "
-      "are shared by the ranks; the text of each depends on nothing but itself.",
+      "Transcribes recordings with a speech checkpoint (or the newest one of a run directory). The "
+      "recordings are divided among the ranks; the text of each is independent of the others.",
       "choir transcribe");
   TranscribeRequest request;
   add_options(app, request);
@@ -315,9 +320,9 @@ int transcribe_command(const Arguments& arguments) {
       throw error;
     };
     refuse(request.files.empty() == request.manifest.empty(),
-           "give sound files or a --manifest, one of the two", "choir transcribe RUN a.wav b.flac");
-    refuse(request.manifest.empty() != request.out.empty(), "--manifest and --out go together",
-           "--manifest in.json --out out.json");
+           "give either sound files or a --manifest", "choir transcribe RUN a.wav b.flac");
+    refuse(request.manifest.empty() != request.out.empty(),
+           "--manifest and --out must be given together", "--manifest in.json --out out.json");
     return transcribe(session, request);
   });
 }

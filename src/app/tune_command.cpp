@@ -84,11 +84,11 @@ class TuneRun {
     std::fflush(stdout);
   }
   void say_head() const {
-    say(fmt::format("tune for {}, {} rank(s): {} a rank ({})\n", case_.target.name, case_.ranks,
+    say(fmt::format("tune for {}, {} rank(s): {} per rank ({})\n", case_.target.name, case_.ranks,
                     format_bytes(case_.target.memory), limit_));
   }
 
-  /// On rank 0, for all.
+  /// Decides on rank 0 and shares the result with all ranks.
   std::vector<std::string> decided(const std::function<std::vector<std::string>()>& decide) {
     std::string text;
     together(world(), [&] {
@@ -101,7 +101,7 @@ class TuneRun {
   void write(const DeckVariants& variants, const std::vector<std::string>& changes) {
     written_ = written_deck(text_, variants.with(changes));
   }
-  /// As train would read it.
+  /// Parses the written deck as train would.
   Deck read_written() const {
     Deck deck = parse_deck(written_, out_, {});
     if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = vocabulary_;
@@ -117,7 +117,7 @@ class TuneRun {
     });
   }
 
-  /// Collective, with --probe: steps of what was written, where training would run.
+  /// Runs steps of the written deck on the device of the training (--probe). Collective.
   StepProbe probe_written(const std::vector<BatchShape>& shapes,
                           const std::vector<BatchShape>& evaluation_shapes) {
     broadcast_text(world(), written_);
@@ -130,8 +130,8 @@ class TuneRun {
     return probe_step(deck, shapes, evaluation_shapes, workplace_);
   }
   static DeckError nothing_ran(const std::string& what, const StepProbe& probe) {
-    return DeckError(fmt::format("not even {} runs: {}", what, probe.why),
-                     "`choir plan` lists layouts that need less");
+    return DeckError(fmt::format("even {} does not run: {}", what, probe.why),
+                     "`choir plan` lists layouts that need less memory");
   }
 
   void say_verdict(const LayoutPlan& plan) const {
@@ -172,7 +172,8 @@ class TuneRun {
     if (speaks_) say_verdict(*plan_);
   }
 
-  /// Ascending, and what ran is stored: a process that the system ends leaves the largest of them.
+  /// Tries the micro-batches in ascending order and stores each that ran: if the system kills the
+  /// process, the largest of them remains.
   void probe_micro_batches(const DeckVariants& variants, const TunedMicroBatch& tuned) {
     auto rows = std::ranges::count_if(tuned.rows, &TunedMicroBatch::Row::fits);
     world().broadcast(&rows, sizeof rows, 0);
@@ -205,7 +206,8 @@ class TuneRun {
     });
   }
 
-  // Models whose buckets all follow from one key: the largest value of it, within two percent.
+  // Tunes a model whose buckets all follow from one key: finds its largest value within two
+  // percent.
   void tune_whole_batches() {
     refuse_synthetic();
     const KeySet& keys = case_.deck.family().keys();
@@ -213,7 +215,8 @@ class TuneRun {
     const DeckVariants variants(text_, words_.deck, words_.overrides, 0);
     const double was = number_of_key(variants.with({}));
     say_head();
-    // The data end the search, too: a larger batch has the same shapes then.
+    // The search also ends when a larger batch has the same shapes, because the data has no larger
+    // ones.
     double fits = 0, above = 0;
     std::string text;
     for (double value = was; above == 0 || above > 1.02 * fits + 1;) {
@@ -234,13 +237,13 @@ class TuneRun {
     if (const auto same = std::max(1LL, std::llround(micro_batches * was / fits));
         same != std::llround(micro_batches))
       print_safely(
-          "a step keeps its train.micro_batches = {:.0f}; about as much as before: "
+          "train.micro_batches = {:.0f} is unchanged; for about as much data per step as before: "
           "train.micro_batches={}\n",
           micro_batches, same);
     say_verdict(*plan_);
   }
 
-  /// The largest value that ran, down from what fits; it is what is to be stored.
+  /// Lowers a value that fits until it runs. Returns that value; its deck is ready to be stored.
   double probe_whole_batches(const DeckVariants& variants, double value, double was) {
     constexpr double kLess = 0.875;
     for (;; value = std::floor(kLess * value)) {
@@ -254,20 +257,21 @@ class TuneRun {
     }
   }
 
-  static constexpr double kLeast = 64;  ///< the smallest value tried is this part of the deck's
+  static constexpr double kLeast = 64;  ///< the smallest value tried is the deck's value / kLeast
 
   DeckError too_large(double was, double least) const {
     return DeckError(
-        fmt::format("{} = {:.0f} is too large for {} a rank, and so is all down to {:.0f}", key_,
-                    was, format_bytes(case_.target.memory), least),
-        "more memory a rank, more ranks of parallel.tensor, or train.recompute");
+        fmt::format(
+            "{} = {:.0f} is too large for {} per rank, and so are all values down to {:.0f}", key_,
+            was, format_bytes(case_.target.memory), least),
+        "use more memory per rank, a larger parallel.tensor, or train.recompute");
   }
 
   struct Tried {
     bool fits = false, same_shapes = false;
-    std::string text;  ///< the data's own
+    std::string text;  ///< the data's own report
   };
-  /// Collective. Leaves the deck with this value to be stored, and its plan.
+  /// Leaves the deck with this value ready to be stored, and its plan. Collective.
   Tried try_batch(const DeckVariants& variants, double value) {
     Logger quiet(false);
     together(world(), [&] {
@@ -292,7 +296,7 @@ class TuneRun {
     tried.fits = verdict[0] != 0, tried.same_shapes = verdict[1] != 0;
     return tried;
   }
-  /// ... where batches may become too small for what is in the data.
+  /// The same for a smaller value, whose batches may be too small for the longest samples.
   Tried try_smaller(const DeckVariants& variants, double value, double was) {
     try {
       return try_batch(variants, value);
@@ -336,7 +340,7 @@ class TuneRun {
       after = reopen(variants, changes, data);
     }
     if (plan_ && !plan_->fits())
-      say("evaluation in larger batches is above the limit: it keeps those it has\n");
+      say("evaluation in larger batches exceeds the limit: its batches are unchanged\n");
     std::int64_t fits = plan_ && plan_->fits();
     world().broadcast(&fits, sizeof fits, 0);
     if (fits == 0) {
@@ -352,7 +356,8 @@ class TuneRun {
     if (speaks_) say_verdict(*plan_);
   }
 
-  /// Each bucket alone, and fewer utterances until they run; whether any has fewer now.
+  /// Tries each bucket alone and reduces its utterances until it runs. Returns true if any bucket
+  /// has fewer now.
   bool probe_buckets(std::vector<TunedBucket>& tuned) {
     std::int64_t fewer = 0;
     std::size_t buckets = tuned.size();
@@ -373,13 +378,13 @@ class TuneRun {
       }
       if (shape.samples == 1) together(world(), [&] { throw nothing_ran("one utterance", probe); });
       bucket.batch = shape.samples * 7 / 8;
-      bucket.limited_by = "memory, as tried";
+      bucket.limited_by = "memory (probed)";
       fewer = 1;
     }
     return fewer != 0;
   }
 
-  /// What train would read, and its plan.
+  /// Reopens the data of the written deck, as train would, and plans it.
   SpeechPadding reopen(const DeckVariants& variants, const std::vector<std::string>& changes,
                        SpeechData& data) {
     together(world(), [&] {
@@ -397,7 +402,7 @@ class TuneRun {
     return data.set->padding();
   }
 
-  /// Validation sets take data.batch_duration where they have none of their own.
+  /// Sets the old data.batch_duration for validation sets that have no batch_duration of their own.
   std::vector<std::string> keep_evaluation(double duration) const {
     const Deck& deck = case_.deck;
     const std::string word = fmt::format(" batch_duration={}", duration);
@@ -414,27 +419,26 @@ class TuneRun {
     return changes;
   }
   DeckError evaluation_too_large() const {
-    return DeckError(
-        fmt::format("evaluation needs {} a rank, above the limit of {}",
-                    format_bytes(plan_->needs()), format_bytes(case_.target.memory)),
-        "smaller batches: data.validation.NAME=\"FOLDER batch_duration=S\"; or max_duration=S "
-        "there");
+    return DeckError(fmt::format("evaluation needs {} per rank, above the limit of {}",
+                                 format_bytes(plan_->needs()), format_bytes(case_.target.memory)),
+                     "use smaller batches: data.validation.NAME=\"FOLDER batch_duration=S\", or "
+                     "max_duration=S there");
   }
 
   void say_batches(const SpeechPadding& before, const SpeechPadding& after, double seconds) const {
     const double was = before.mean_utterances, is = after.mean_utterances;
     say(fmt::format(
-        "a micro-batch has {:.1f} utterances, {:.1f} s of audio, in the mean (was {:.1f}, "
-        "{:.1f} s); padding {:.1f} % (was {:.1f} %)\n",
+        "mean micro-batch: {:.1f} utterances, {:.1f} s of audio (was {:.1f}, {:.1f} s); padding "
+        "{:.1f} % (was {:.1f} %)\n",
         is, is * seconds, was, was * seconds, 100 * after.bucketed, 100 * before.bucketed));
     const int micro_batches = case_.deck.train.micro_batches;
     const auto same =
         std::max<std::int64_t>(1, std::llround(static_cast<double>(micro_batches) * was / is));
     if (same != micro_batches)
-      say(fmt::format(
-          "a step keeps its train.micro_batches = {} and hears {:.1f} times as much; about as much "
-          "as before: train.micro_batches={}\n",
-          micro_batches, is / was, same));
+      say(
+          fmt::format("train.micro_batches = {} is unchanged, so a step has {:.1f} times as much "
+                      "audio; for about as much as before: train.micro_batches={}\n",
+                      micro_batches, is / was, same));
   }
 
   const TuneRequest& request_;
@@ -442,42 +446,44 @@ class TuneRun {
   std::unique_ptr<Mesh> mesh_;
   bool speaks_;
   std::string text_, out_, limit_, written_;
-  std::string key_;  ///< that all buckets follow from
+  std::string key_;  ///< the key from which all buckets follow
   std::int64_t vocabulary_ = 0;
   PlanCase case_;
   Workplace workplace_;             // with --probe
-  std::optional<LayoutPlan> plan_;  // of what was written; on rank 0
+  std::optional<LayoutPlan> plan_;  // of the written deck; on rank 0
 };
 
 }  // namespace
 
 int tune_command(const Arguments& arguments) {
   CommandLine app(
-      "Finds the largest batch of each bucket of speech, or the largest micro-batch of tokens, or "
-      "of conversations and dialogues, that the memory plan allows, and writes a deck with it. "
-      "Nothing is tried on the device, but with --probe.",
+      "Finds the largest batch of each speech bucket, or the largest micro-batch of tokens, "
+      "conversations or dialogues, that the memory plan allows, and writes a deck with it. Nothing "
+      "runs on the device unless --probe is given.",
       "choir tune");
   TuneRequest request;
-  app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
-  app.add_option("--out", request.out, "the tuned deck; without: DECK_tuned.json, here");
+  app.add_option("words", request.words, "deck, and any number of key.path=value");
+  app.add_option("--out", request.out,
+                 "file for the tuned deck; default: DECK_tuned.json in the current folder");
   app.add_option("--memory", request.place.memory,
-                 "that one rank may use: GiB, or with a unit (512MiB, 6442450944B); without: what "
-                 "the card has, or 80 % of the node for its ranks");
+                 "memory of one rank in GiB, or with a unit (512MiB, 6442450944B); default: the "
+                 "memory of the card, or 80 % of the node divided by its ranks");
   app.add_option("--ranks", request.place.ranks,
-                 "of the job, where it is tuned on one process; without: those of the deck");
-  app.add_option("--gpus-per-node", request.place.ranks_per_node, "ranks of one node, likewise");
+                 "ranks of the job, if it is tuned on one process; default: those of the deck");
+  app.add_option("--gpus-per-node", request.place.ranks_per_node,
+                 "ranks per node, if it is tuned on one process");
   app.add_option("--target", request.place.target,
-                 "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
+                 "a100, a100-40, h100, h200, cpu, or here for this machine (the default)");
   app.add_flag("--probe", request.probe,
-               "then try steps of each on the device, as training would, and write the largest "
-               "that ran");
+               "then run steps of each candidate on the device, as in training, and write the "
+               "largest that ran");
   if (const auto code = parse(app, arguments)) return *code;
   const int code = without_mpi([&] {
     if (request.probe && (request.place.ranks || request.place.ranks_per_node ||
                           !(request.place.target.empty() || request.place.target == "here")))
       throw DeckError(
-          "--probe tries what is here, and --ranks, --gpus-per-node and --target say "
-          "what is elsewhere",
+          "--probe runs on this machine, but --ranks, --gpus-per-node and --target describe "
+          "another",
           "leave them out: mpiexec -n N choir tune DECK --probe");
     if (sort_words(request.words).deck.empty())
       throw DeckError("no deck given", "choir tune inputs/asr_tutorial.json --memory 6GiB");

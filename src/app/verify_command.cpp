@@ -22,7 +22,7 @@ struct VerifyRequest {
   VerifyOptions options;
 };
 
-/// Lines of JSON, on rank 0.
+/// Writer of JSON lines, on rank 0.
 class JsonLines {
  public:
   explicit JsonLines(const std::string& path) : path_(path) {
@@ -39,13 +39,13 @@ class JsonLines {
   void check() const {
     if (path_.empty() || file_) return;
     throw StorageError(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)),
-                       "name a file in a folder that exists and may be written");
+                       "name a file in an existing, writable folder");
   }
   std::string path_;
   std::ofstream file_;
 };
 
-/// Rank 0 chooses, which may take a while; the others are told.
+/// Rank 0 chooses the layouts, which may take a while, and shares them with the others.
 LayoutSelection agree_on_layouts(Communicator& world, const Deck& deck, const std::string& wish) {
   LayoutSelection choice;
   together(world, [&] {
@@ -97,49 +97,46 @@ int verify(MpiSession& session, const VerifyRequest& request) {
   return static_cast<int>(good != 0 ? ExitCode::done : ExitCode::numeric);
 }
 
-/// What is wrong with a word behind --precision; empty: nothing.
+/// Returns the problem with a word after --precision; "" if there is none.
 std::string refusal_of_precision(const std::string& name) {
   if (name == "fp64" || name == "fp32" || name == "bf16-mixed") return {};
-  const char* alike = "; bf16-mixed shares the work out in the same way and can be verified";
+  const char* alike = "; bf16-mixed divides the work in the same way and can be verified";
   if (name == "bf16-true")
     return std::string(
-               "bf16-true lies so far from fp64 on one rank that a broken rule could hide "
-               "in its rounding") +
+               "bf16-true differs so much from fp64 on one rank that its rounding could hide a "
+               "broken rule") +
            alike;
   if (name == "fp16-mixed")
     return std::string(
-               "of fp16-mixed no tolerance is known: its gradients depend on a loss scale, "
-               "which fp64 does not have") +
+               "no tolerance is known for fp16-mixed: its gradients depend on a loss scale, which "
+               "fp64 does not have") +
            alike;
-  return "'" + name + "' is none of fp64, fp32, bf16-mixed";
+  return "'" + name + "' is not one of fp64, fp32, bf16-mixed";
 }
 
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
   CommandLine app(
-      "Trains a few steps on one rank and in every layout, and compares every loss, norm,\n"
-      "parameter, gradient and moment. No data are read: tokens or utterances are random. Exit "
-      "code\n"
-      "4 when a layout differs.",
+      "Trains a few steps on one rank and in every layout, and compares every loss, "
+      "norm,\nparameter, gradient and moment. Tokens or utterances are random;\nno data is read. "
+      "Exit code 4 if a layout differs.",
       "choir verify");
   VerifyRequest request;
-  app.add_option("deck", request.deck, "the deck, for example inputs/verify_gpt.json").required();
+  app.add_option("deck", request.deck, "deck, for example inputs/verify_gpt.json").required();
   app.add_option("overrides", request.overrides, "key.path=value, for example model.n_layer=4");
-  app.add_option(
-         "--layouts", request.layouts,
-         "all: every two values that go together, 150 or as many as that takes; quick: every "
-         "value, 32 or as many as that takes; exhaustive: every legal one; exhaustive:N: N "
-         "of them, spread evenly; or a list, \"dp=2 tp=2,dp=4 zero=1\"")
+  app.add_option("--layouts", request.layouts,
+                 "all: every legal pair of values, at least 150 layouts; quick: every value, at "
+                 "least 32 layouts; exhaustive: every legal layout; exhaustive:N: N of them, "
+                 "spread evenly; or a list, \"dp=2 tp=2,dp=4 zero=1\"")
       .shows_default();
-  app.add_option("--steps", request.options.steps, "optimizer steps of each run")
+  app.add_option("--steps", request.options.steps, "optimizer steps per run")
       .within(1, 1000)
       .shows_default();
   app.add_option("--precision", request.precision, "fp64 (on the CPU), fp32 or bf16-mixed")
       .checked(refusal_of_precision)
       .shows_default();
-  app.add_option("--json", request.json, "also write a JSON object a layout to this file");
-  // For tests: the program must notice. Not in the help.
+  app.add_option("--json", request.json, "also write one JSON object per layout to this file");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return verify(session, request); });
 }

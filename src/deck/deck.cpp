@@ -14,7 +14,7 @@
 namespace choir {
 namespace {
 
-/// The place of a family in the table; a name that is not there is refused elsewhere.
+/// Index of a family in the table. A name that is not in the table is refused elsewhere.
 std::size_t index_of(const std::string& family) {
   const auto& all = model_families();
   const auto found = std::find_if(all.begin(), all.end(),
@@ -22,14 +22,14 @@ std::size_t index_of(const std::string& family) {
   return found == all.end() ? 0 : static_cast<std::size_t>(found - all.begin());
 }
 
-/// A deck of the same family in which everything else is at its default.
+/// Returns a deck of the same family in which all other keys have their defaults.
 Deck defaults_of(const Deck& deck) {
   Deck defaults;
   defaults.model.type = deck.model.type;
   return defaults;
 }
 
-/// The deck's own table, and in each section behind its keys those that families have there.
+/// The deck's own table; in each section, the families' keys follow the deck's.
 deck::Table make_table() {
   deck::Table table;
   const auto add_those_of_families = [&](const std::string& section) {
@@ -62,23 +62,24 @@ deck::Table make_table() {
   return table;
 }
 
-/// Made once: planners parse thousands of decks.
+/// The table is built once because planners parse thousands of decks.
 const deck::Table& fixed_table() {
   static const deck::Table table = make_table();
   return table;
 }
 
-/// Members that follow from others. The run's name and directory count as defaults, not as derived:
-/// they must stay when a resolved deck is run again from another place.
+/// Sets the members that follow from others. The run's name and directory count as defaults, not as
+/// derived values, because they must not change when a resolved deck is run again from another
+/// directory.
 void derive(Deck& deck) {
   if (deck.run.name.empty()) deck.run.name = std::filesystem::path(deck.source).stem().string();
   if (deck.run.name.empty()) deck.run.name = "run";
   if (deck.run.dir.empty()) deck.run.dir = "runs/" + deck.run.name;
-  if (!is_utf8(deck.run.dir))  // of the name of the deck file
+  if (!is_utf8(deck.run.dir))  // it may come from the name of the deck file
     throw DeckError(fmt::format("run.dir = {} is not UTF-8, the encoding of all text here",
                                 shown_as_text(deck.run.dir)),
                     "set run.dir, or give the deck another name");
-  // Job files, chains and logs read it as one line.
+  // Job files, chains and logs read run.dir as one line.
   if (std::ranges::any_of(deck.run.dir, [](unsigned char c) { return c < ' ' || c == 127; }))
     throw DeckError(fmt::format("run.dir = {} has a line end or another control character",
                                 shown_as_text(deck.run.dir)),
@@ -90,7 +91,7 @@ void derive(Deck& deck) {
   }
 }
 
-/// Appends the cross checks that do not rest on a value already refused.
+/// Appends the cross checks that do not depend on a value already refused.
 void append_checks(const Deck& deck, std::vector<KeyProblem>& problems) {
   std::vector<std::string> refused;
   for (const KeyProblem& problem : problems)
@@ -199,7 +200,7 @@ std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now
 OnResume on_resume(const std::string& key) {
   const Key* found = fixed_table().find(key);
   CHOIR_CHECK(found != nullptr, "{} is not in the table", key);
-  // What a model is and what it learns from is what a run is; all else may change on the way.
+  // The model and the data define a run; all other keys may change when it continues.
   const bool of_the_run = key.starts_with("model.") || key.starts_with("data.");
   return found->on_resume.value_or(of_the_run ? OnResume::fixed : OnResume::free);
 }
@@ -213,7 +214,7 @@ bool deck::is_key(const std::string& key) {
 }
 
 std::string deck::key_by_last_name(const std::string& last) {
-  // The dropout of a model is meant before that of its adapters: the shortest path.
+  // The shortest path wins: the dropout of a model rather than that of its adapters.
   std::string found;
   std::ptrdiff_t depth = 0, alike = 0;
   for (const Key& key : fixed_table().keys()) {
@@ -228,7 +229,7 @@ std::string deck::key_by_last_name(const std::string& last) {
 }
 
 bool deck::has_adapters(const Deck& deck) {
-  Deck copy = deck;  // keys are bound to what can be changed
+  Deck copy = deck;  // keys are bound to mutable objects
   return std::ranges::any_of(fixed_table().keys(), [&](const Key& key) {
     return key.path.ends_with(".lora.rank") && std::get<std::int64_t>(key.get(key, &copy)) > 0;
   });

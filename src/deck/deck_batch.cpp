@@ -14,7 +14,7 @@
 namespace choir {
 namespace {
 
-constexpr std::int64_t kUsualMicroBatch = 8;  // sequences, where a deck gives none
+constexpr std::int64_t kUsualMicroBatch = 8;  // sequences, for decks without a micro-batch size
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
   std::vector<std::int64_t> low, high;
@@ -27,7 +27,7 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return low;
 }
 
-/// At most `most` of the legal values, those nearest to what was wished, ascending.
+/// Returns at most `most` of the legal values, those nearest to `wish`, in ascending order.
 std::string nearest(std::vector<std::int64_t> legal, std::int64_t wish, std::size_t most = 4) {
   std::stable_sort(legal.begin(), legal.end(), [wish](std::int64_t a, std::int64_t b) {
     return std::abs(a - wish) < std::abs(b - wish);
@@ -39,7 +39,7 @@ std::string nearest(std::vector<std::int64_t> legal, std::int64_t wish, std::siz
   return join(texts, ", ");
 }
 
-/// global must be a multiple of factor * ranks; `name` is the key of the factor.
+/// Throws DeckError unless global is a multiple of factor * ranks; `name` is the key of the factor.
 void require_multiple(const char* name, std::int64_t factor, std::int64_t global, int ranks) {
   const std::int64_t unit = factor * ranks;
   if (global % unit == 0) return;
@@ -85,7 +85,8 @@ std::string powers_around(std::int64_t n) {
   return fmt::format("{} or {}", below, 2 * below);
 }
 
-/// Reproducible mode takes the power of two above: then no layout changes the tree of sums.
+/// Batch of a family without a fixed shape. Reproducible mode rounds the micro-batches up to a
+/// power of two, so that no layout changes the tree of sums.
 BatchSizes uneven_batch(const TrainSection& train, int data_parallel) {
   const std::int64_t all = train.micro_batches;
   BatchSizes batch{.micro = 1,
@@ -109,7 +110,7 @@ BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int6
                                int data_parallel) {
   CHOIR_CHECK(micro >= 0 && accum >= 0 && global >= 0 && data_parallel >= 1,
               "batch {} {} {} on {} ranks", micro, accum, global, data_parallel);
-  // Who says less than two means one pass a step, and of no particular size.
+  // Fewer than two values mean one pass per step, with the default micro-batch size.
   if (micro == 0 && global == 0) micro = kUsualMicroBatch;
   if ((micro > 0) + (global > 0) == 1 && accum == 0) accum = 1;
   BatchSizes batch{micro, accum, global, data_parallel};
@@ -148,7 +149,7 @@ BatchSizes resolve_batch(Deck& deck, int data_parallel) {
   if (batch.global > std::numeric_limits<int>::max())
     throw DeckError(fmt::format("a global batch of {} sequences is too large", batch.global),
                     fmt::format("legal: up to {}", std::numeric_limits<int>::max()));
-  // A step is planned by running it; far above this a plan alone takes minutes.
+  // A plan runs a whole step; far above this limit a plan alone takes minutes.
   constexpr std::int64_t kMostPasses = 65536;
   if (batch.accum > kMostPasses)
     throw DeckError(
@@ -208,7 +209,7 @@ std::map<std::string, double> rate_factors(const TextMap& scale) {
     if (error != std::errc() || stop != end || !std::isfinite(factor) || factor <= 0)
       throw DeckError(fmt::format("the factor of '{}' is {}, not a number above 0", pattern,
                                   text.empty() ? "empty" : text),
-                      "train.freeze names what is not to learn at all");
+                      "use train.freeze for parameters that should not be trained");
     factors[pattern] = factor;
   }
   return factors;

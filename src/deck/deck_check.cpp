@@ -25,7 +25,7 @@ class Checks {
     const TrainSection& train = deck_.train;
     const std::vector<std::string> keys{"train.micro_batch_size", "train.global_batch_size",
                                         "train.grad_accum"};
-    try {  // what no number of ranks could mend
+    try {  // no number of ranks could make these legal
       if ((train.micro_batch_size > 0) + (train.grad_accum > 0) + (train.global_batch_size > 0) < 2)
         resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
       if (train.micro_batch_size > 0 && train.global_batch_size > 0)
@@ -66,7 +66,7 @@ class Checks {
     const TrainSection& train = deck_.train;
     if (train.freeze.empty() && !train.unfreeze.empty() && !deck::has_adapters(deck_))
       add({"train.unfreeze", "train.freeze"},
-          "train.unfreeze takes back from train.freeze, which is not given");
+          "train.unfreeze makes exceptions to train.freeze, which is not given");
     if (train.frozen_precision == "master") return;
     if (train.freeze.empty() && !deck::has_adapters(deck_))
       add({"train.frozen_precision", "train.freeze"},
@@ -75,24 +75,24 @@ class Checks {
                       train.frozen_precision));
     if (train.precision != "bf16-mixed" && train.precision != "bf16-true")
       add({"train.frozen_precision", "train.precision"},
-          fmt::format("train.frozen_precision = \"bf16\" is for models that compute with bf16 "
-                      "weights, and train.precision = \"{}\" has others; nearest legal: "
-                      "train.precision = \"bf16-mixed\"",
-                      train.precision));
+          fmt::format(
+              "train.frozen_precision = \"bf16\" is for models that compute with bf16 weights, not "
+              "for train.precision = \"{}\"; nearest legal: train.precision = \"bf16-mixed\"",
+              train.precision));
   }
 
   void warm_start() {
     const CheckpointSection& checkpoint = deck_.checkpoint;
     if (!checkpoint.init_map().empty() && !checkpoint.init_take.empty())
       add({"checkpoint.init_take", "checkpoint.init_from"},
-          "checkpoint.init_take chooses from one checkpoint.init_from; of several its patterns "
-          "choose, and checkpoint.init_skip");
+          "checkpoint.init_take is for a single checkpoint.init_from; with several, use their "
+          "patterns and checkpoint.init_skip");
     if (!checkpoint.init_map().empty() || !checkpoint.init_run().empty()) return;
     for (const auto& [key, patterns] : {std::pair("init_take", &checkpoint.init_take),
                                         std::pair("init_skip", &checkpoint.init_skip)})
       if (!patterns->empty())
         add({std::string("checkpoint.") + key, "checkpoint.init_from"},
-            fmt::format("checkpoint.{} chooses from checkpoint.init_from, which is not given",
+            fmt::format("checkpoint.{} selects from checkpoint.init_from, which is not given",
                         key));
   }
 
@@ -108,8 +108,8 @@ class Checks {
     const std::string& transport = deck_.parallel.transport;
     if (deck_.device == "cuda" && deck_.train.precision == "fp64")
       add({"device", "train.precision"},
-          "device = \"cuda\" does not compute in train.precision = \"fp64\", which stays on the "
-          "CPU; set device = \"cpu\", or another precision");
+          "device = \"cuda\" does not support train.precision = \"fp64\", which stays on the CPU; "
+          "set device = \"cpu\", or another precision");
     if (deck_.device == "cpu" && (transport == "nccl" || transport == "staged"))
       add({"parallel.transport", "device"},
           fmt::format("parallel.transport = \"{}\" is for memory of GPUs, not for device = "
@@ -124,8 +124,8 @@ class Checks {
           "train.time_products is for device = \"cuda\", not \"cpu\"; remove one");
     if (deck_.train.reproducible)
       add({"train.time_products", "train.reproducible"},
-          "train.time_products chooses by the clock how products are summed, and "
-          "train.reproducible = true wants the same bits of every run; remove one");
+          "train.time_products selects algorithms by timing, so the bits differ between runs, "
+          "which train.reproducible = true excludes; remove one");
   }
 
   void optimizer() {
@@ -143,14 +143,14 @@ class Checks {
     const std::string& precision = deck_.train.precision;
     if (precision == "bf16-true")
       add({"optimizer.name", "train.precision"},
-          "optimizer.name = \"lars\" wants weights of more than 16 bits, not train.precision = "
+          "optimizer.name = \"lars\" needs weights of more than 16 bits, not train.precision = "
           "\"bf16-true\"; nearest legal: \"bf16-mixed\"");
     const std::string& offload = deck_.parallel.offload;
     if (offload != "none" && (precision.ends_with("-mixed") || offload == "all"))
       add({"optimizer.name", "parallel.offload"},
           fmt::format("optimizer.name = \"lars\" needs the norms of all weights before the update, "
-                      "and parallel.offload = \"{}\" keeps the weights of train.precision = "
-                      "\"{}\" outside of the device; nearest legal: offload = \"none\"",
+                      "but parallel.offload = \"{}\" keeps the weights of train.precision = \"{}\" "
+                      "outside of the device; nearest legal: offload = \"none\"",
                       offload, precision));
   }
 

@@ -27,8 +27,8 @@ class ParallelChecks {
     const ParallelSection& parallel = deck_.parallel;
     if (parallel.zero_group != defaults.zero_group && parallel.zero == 0)
       add({"parallel.zero_group", "parallel.zero"},
-          fmt::format("parallel.zero_group = \"{}\" is for parallel.zero = 1, 2 or 3: with 0 every "
-                      "rank has everything",
+          fmt::format("parallel.zero_group = \"{}\" is for parallel.zero = 1, 2 or 3: with 0 "
+                      "nothing is sharded",
                       parallel.zero_group));
     if (parallel.zero_prefetch != defaults.zero_prefetch && parallel.zero != 3)
       add({"parallel.zero_prefetch", "parallel.zero"},
@@ -68,9 +68,9 @@ class ParallelChecks {
     const ParallelSection& parallel = deck_.parallel;
     if (parallel.offload == "all" && parallel.zero != 3)
       add({"parallel.offload", "parallel.zero"},
-          fmt::format("parallel.offload = \"all\" brings parameters in around their use, as "
-                      "parallel.zero = 3 does, not {}; nearest legal: zero = 3 (on one rank, too), "
-                      "or offload = \"optimizer\"",
+          fmt::format("parallel.offload = \"all\" needs parallel.zero = 3, which gathers "
+                      "parameters around their use, not {}; nearest legal: zero = 3 (on one rank, "
+                      "too), or offload = \"optimizer\"",
                       parallel.zero));
     if (!parallel.offload_dir.empty() && parallel.offload != "file")
       add({"parallel.offload_dir", "parallel.offload"},

@@ -1,4 +1,4 @@
-// The `fault` section: its keys, and what no single one of them can show.
+// The `fault` section: its keys and the checks that concern several of them.
 #include <fmt/core.h>
 
 #include <utility>
@@ -14,8 +14,8 @@ using Keys = decltype(std::declval<Table>().section("", &Deck::fault));
 
 void add_rank_keys(Keys& fault) {
   const auto pair = [&](const char* name, int Part::*rank, std::int64_t Part::*step,
-                        const char* does, const char* when = "... at this step. -1: off.") {
-    fault.add(fmt::format("{}_rank", name), rank, "rank", fmt::format("This rank {} ...", does))
+                        const char* does, const char* when = "Step of this fault. -1: off.") {
+    fault.add(fmt::format("{}_rank", name), rank, "rank", fmt::format("Rank that {}.", does))
         .at_least(-1);
     fault.add(fmt::format("{}_step", name), step, "step", when).at_least(-1);
   };
@@ -23,61 +23,71 @@ void add_rank_keys(Keys& fault) {
   pair("hang", &Part::hang_rank, &Part::hang_step, "sleeps for ever");
   pair("pause", &Part::pause_rank, &Part::pause_step, "gets SIGSTOP");
   pair("throw", &Part::throw_rank, &Part::throw_step, "throws an error");
-  pair("slow", &Part::slow_rank, &Part::slow_step, "sleeps for slow_ms, once a step",
-       "... from this step on. -1: off.");
-  fault.add("slow_ms", &Part::slow_ms, "milliseconds", "See slow_rank.").at_least(0);
+  pair("slow", &Part::slow_rank, &Part::slow_step, "sleeps for slow_ms in every step",
+       "First step of this fault. -1: off.");
+  fault
+      .add("slow_ms", &Part::slow_ms, "milliseconds",
+           "Time that fault.slow_rank sleeps in every step.")
+      .at_least(0);
   fault
       .add("phase", &Part::phase, "",
-           "Where in the step those five happen. start: before it; evaluation, save: in those that "
-           "follow it; else when the rank first enters that phase.")
+           "Phase of the step in which these five faults happen. start: before the step. "
+           "evaluation, save: in the evaluation or save that follows the step. Otherwise: when the "
+           "rank first enters this phase.")
       .one_of({"start", "data", "forward", "backward", "comm", "optimizer", "evaluation", "save"});
 }
 
 void add_number_keys(Keys& fault) {
   fault
       .add("nan_step", &Part::nan_step, "step",
-           "The loss of this step is NaN, or with the two keys below: a gradient. -1: off.")
+           "Step whose loss is NaN; with the two keys below, a gradient instead of the loss. -1: "
+           "off.")
       .at_least(-1);
   fault
       .add("nan_rank", &Part::nan_rank, "rank",
-           "At nan_step the NaN is in what this rank computed of the gradient of ... -1: off.")
+           "Rank whose gradient of fault.nan_parameter is NaN at fault.nan_step. -1: off.")
       .at_least(-1);
-  fault.add("nan_parameter", &Part::nan_parameter, "", "... this parameter.");
-  fault.add("flip_rank", &Part::flip_rank, "rank", "A bit of a weight of this rank is inverted ...")
+  fault.add("nan_parameter", &Part::nan_parameter, "", "Parameter whose gradient is NaN.");
+  fault.add("flip_rank", &Part::flip_rank, "rank", "Rank on which a bit of a weight is inverted.")
       .at_least(-1);
-  fault.add("flip_step", &Part::flip_step, "step", "... after this step. -1: off.").at_least(-1);
+  fault.add("flip_step", &Part::flip_step, "step", "Step after which the bit is inverted. -1: off.")
+      .at_least(-1);
   fault.add("flip_parameter", &Part::flip_parameter, "",
-            "... of this parameter. Empty: the first.");
+            "Parameter of the inverted bit. Empty: the first.");
 }
 
 void add_file_keys(Keys& fault) {
   fault
       .add("write_fail_rank", &Part::write_fail_rank, "rank",
-           "This rank cannot write its part of the save ...")
+           "Rank that cannot write its part of a save.")
       .at_least(-1);
   const auto step = [&](const char* name, std::int64_t Part::*member, const char* about) {
     fault.add(name, member, "step", about).at_least(-1);
   };
-  step("write_fail_step", &Part::write_fail_step, "... of this step. -1: off.");
+  step("write_fail_step", &Part::write_fail_step,
+       "Step of the save that fault.write_fail_rank cannot write. -1: off.");
   step("write_short_step", &Part::write_short_step,
-       "The file system loses half of what the save of this step wrote. -1: off.");
-  step("disk_full_step", &Part::disk_full_step, "The save of this step finds no space. -1: off.");
+       "Step whose save loses half of its bytes in the file system. -1: off.");
+  step("disk_full_step", &Part::disk_full_step,
+       "Step whose save finds no space on the disk. -1: off.");
   step("truncate_save_step", &Part::truncate_save_step,
-       "The checkpoint of this step loses half of its bytes after its commit. -1: off.");
+       "Step whose checkpoint loses half of its bytes after its commit. -1: off.");
   step("corrupt_save_step", &Part::corrupt_save_step,
-       "A byte of the checkpoint of this step is inverted after its commit. -1: off.");
+       "Step in whose checkpoint a byte is inverted after its commit. -1: off.");
   fault
       .add("kill_in_save", &Part::kill_in_save, "",
-           "SIGKILL not in a step but at this instant of a save, as named by the checkpoint "
-           "writer: of every rank that gets "
-           "there, or of kill_rank; in the first save, or in that of kill_step.")
+           "Instant of a save, as named by the checkpoint writer, at which SIGKILL is sent instead "
+           "of in a step: to every rank that gets there or to kill_rank, in the first save or in "
+           "that of kill_step.")
       .one_of({"", "copy", "layout", "reserve", "write", "fsync", "written", "manifest", "rename",
                "replace", "latest", "prune"});
   fault.add("truncate_data", &Part::truncate_data, "path",
-            "This file loses half of its bytes before data is opened; a copy stays beside it, as "
-            "NAME.intact.");
-  fault.add("corrupt_data", &Part::corrupt_data, "path", "The same, but a byte of it is inverted.");
-  step("stop_step", &Part::stop_step, "A stop request arrives before this step. -1: off.");
+            "File that loses half of its bytes before the data is opened; a copy remains beside it "
+            "as NAME.intact.");
+  fault.add("corrupt_data", &Part::corrupt_data, "path",
+            "File in which a byte is inverted before the data is opened; a copy remains beside it "
+            "as NAME.intact.");
+  step("stop_step", &Part::stop_step, "Step before which a stop request arrives. -1: off.");
 }
 
 }  // namespace
@@ -85,8 +95,8 @@ void add_file_keys(Keys& fault) {
 void add_fault_keys(Table& table) {
   auto fault = table.section("fault", &Deck::fault);
   fault.add("enable", &Part::enable, "",
-            "The keys below make failures on purpose, for tests and drills: they are refused "
-            "without this.");
+            "Enable the keys below, which cause failures on purpose for tests and drills. Without "
+            "it they are refused.");
   add_rank_keys(fault);
   add_number_keys(fault);
   add_file_keys(fault);
@@ -101,17 +111,17 @@ std::vector<KeyProblem> check_faults(const Deck& deck) {
     std::vector<std::string> keys;
     for (const auto& [key, origin] : deck.origins)
       if (key.starts_with("fault.") && key != "fault.enable") keys.push_back(key);
-    problems.push_back({keys, fmt::format("{}: failures are made on purpose only with "
-                                          "fault.enable = true; set that, or remove the rest",
-                                          join(keys, ", "))});
+    problems.push_back(
+        {keys, fmt::format("{}: faults need fault.enable = true; set it, or remove these keys",
+                           join(keys, ", "))});
   }
   const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
     if ((rank < 0) == (step < 0)) return;
     const std::string key = fmt::format("fault.{}", name);
-    problems.push_back(
-        {{key + "_rank", key + "_step"}, fmt::format("{0}_rank and {0}_step go together", key)});
+    problems.push_back({{key + "_rank", key + "_step"},
+                        fmt::format("{0}_rank and {0}_step must be given together", key)});
   };
-  // Either alone goes with kill_in_save.
+  // With kill_in_save, either alone is allowed.
   if (f.kill_in_save.empty()) pair("kill", f.kill_rank, f.kill_step);
   pair("hang", f.hang_rank, f.hang_step);
   pair("pause", f.pause_rank, f.pause_step);

@@ -13,13 +13,14 @@
 namespace choir {
 namespace {
 
-/// How far a legal layout is from the wish: keys that change, then by how much they do.
+/// A legal layout and its distance from the requested one: first the number of keys that change,
+/// then by how much.
 struct LegalLayout {
   AxisSizes sizes;
   double distance = 0;
 };
 
-/// Layouts of `ranks` ranks that this deck allows if its sizes are changed, the nearest first.
+/// Returns the layouts of `ranks` ranks that this deck allows with other axis sizes, nearest first.
 std::vector<LegalLayout> legal_layouts_near(const Deck& deck, int ranks) {
   std::vector<LegalLayout> legal;
   const auto farness = [](int wish, int size) {
@@ -49,7 +50,8 @@ std::vector<LegalLayout> legal_layouts_near(const Deck& deck, int ranks) {
   return legal;
 }
 
-/// The hint, and a table: what to write into the deck, a line each.
+/// An error whose hint ends with a table of legal layouts, one line each, as the user would write
+/// them into the deck.
 DeckError no_layout(const std::string& what, const std::string& hint, const Deck& deck, int ranks) {
   constexpr std::size_t kLines = 6;
   const std::vector<LegalLayout> legal = legal_layouts_near(deck, ranks);

@@ -1,5 +1,5 @@
 #pragma once
-// Private to the deck: its table, written in pieces, and the cross checks.
+// Private to the deck: its key table, which is written in parts, and the cross checks.
 #include "choir/deck/deck.hpp"
 
 namespace choir::deck {
@@ -19,25 +19,26 @@ void add_watch_keys(Table& table);
 std::vector<ForeignKey> foreign_keys();
 std::vector<ForeignKey> foreign_recipes();  // added by foreign_keys
 
-/// What no single key can show. Places are put in front by the caller.
+/// Checks that concern several keys. The caller puts the origin of a value in front of each text.
 std::vector<KeyProblem> check(const Deck& deck);
-/// All keys, each with its type and its limits.
+/// All keys with their types and limits.
 const KeySet& keys();
-/// Whether the table has it.
+/// True if the table has this key.
 bool is_key(const std::string& key);
-/// The path of the key that ends so, as "optimizer.learning_rate"; "" for none and for several.
+/// The full path of the key whose last part is `last` ("optimizer.learning_rate" for
+/// "learning_rate"); "" if there is none or several.
 std::string key_by_last_name(const std::string& last);
-/// Whether adapters are trained, and all else is frozen.
+/// True if adapters are trained and all other parameters are frozen.
 bool has_adapters(const Deck& deck);
-/// Whether runs of this family look at the key.
+/// True if runs of this family read the key.
 bool concerns(const ModelFamily& family, const std::string& key);
-/// Whether only runs on GPUs look at the key.
+/// True if only runs on GPUs read the key.
 bool is_for_cuda(const std::string& key);
-/// Complaints about keys that the deck's family does not have, but others do.
+/// Problems with keys that the deck's family does not have but other families do.
 std::vector<KeyProblem> check_family(const Deck& deck);
-/// What is wrong with fault.*.
+/// Checks of the keys fault.*.
 std::vector<KeyProblem> check_faults(const Deck& deck);
-/// The part of it about parallel.*, which the number of ranks does not decide.
+/// Checks of the keys parallel.* that do not depend on the number of ranks.
 std::vector<KeyProblem> check_parallel(const Deck& deck);
 
 }  // namespace choir::deck

@@ -15,8 +15,8 @@
 namespace choir {
 namespace {
 
-constexpr std::size_t kMostSettings = 16;  // shown of a file
-constexpr std::size_t kLongestWord = 32;   // of a value that is shown
+constexpr std::size_t kMostSettings = 16;  // shown per file
+constexpr std::size_t kLongestWord = 32;   // characters of a value that are shown
 
 struct Language {
   const char* ending;
@@ -37,8 +37,8 @@ bool is_of_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
 }
 
-/// "batch_size = 12  # of sequences", "max_steps: 3", "--num-layers 24 \": one setting of a line.
-/// Without a name or a value there is none.
+/// Parses the setting in a line: "batch_size = 12  # of sequences", "max_steps: 3", "--num-layers
+/// 24 \". Empty if the line has no name or no value.
 Setting setting_of(std::string_view line) {
   line = trim(line);
   if (line.starts_with('#')) return {};
@@ -61,7 +61,8 @@ Setting setting_of(std::string_view line) {
   return {name, line};
 }
 
-/// "     batch_size = 12            train.micro_batch_size=12", for each that is known.
+/// One line "     batch_size = 12            train.micro_batch_size=12" for each known setting of
+/// the text.
 std::string translation(std::string_view text) {
   std::string lines;
   std::set<std::string, std::less<>> seen;
@@ -96,7 +97,7 @@ void refuse_foreign_file(std::string_view text, const std::string& source) {
   const auto* language =
       std::ranges::find_if(kLanguages, [&](const Language& any) { return ending == any.ending; });
   if (language == kLanguages.end()) return;
-  // Whatever its name, an object of JSON is a deck.
+  // An object of JSON is a deck, whatever the name of its file.
   std::string_view rest = trim(text);
   while (rest.starts_with("//")) rest = trim(rest.substr(std::min(rest.find('\n'), rest.size())));
   if (rest.starts_with('{')) return;
@@ -104,9 +105,8 @@ void refuse_foreign_file(std::string_view text, const std::string& source) {
   throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, language->name),
                   known.empty()
                       ? "start from a deck of inputs/; `choir train --describe` lists every key"
-                      : "start from a deck of inputs/ and set there, or behind it on the command "
-                        "line (legal values\n"
-                        "     may differ: `choir train --describe`):" +
+                      : "start from a deck of inputs/ and set these keys in it or on the command "
+                        "line (legal values\n     may differ: `choir train --describe`):" +
                             known);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMost = std::int64_t{1} << 30;
 
-/// A value as messages show it.
+/// Formats a value for a message.
 std::string shown(const nlohmann::json& value) {
   constexpr std::size_t kMostCharacters = 60;
   std::string text = dumped_safely(value);
@@ -23,8 +23,8 @@ std::string shown(const nlohmann::json& value) {
 KeyReader::KeyReader(const nlohmann::json& object, std::string source, std::string prefix)
     : object_(object), source_(std::move(source)), prefix_(std::move(prefix)) {
   if (!object_.is_object())
-    throw DeckError(fmt::format("'{}' holds no object of keys and values", source_),
-                    "is it the description of a model?");
+    throw DeckError(fmt::format("'{}' is not a JSON object", source_),
+                    "expected the configuration of a model");
 }
 
 bool KeyReader::has(const std::string& key) const {
@@ -42,7 +42,7 @@ std::int64_t KeyReader::whole(const std::string& key, std::int64_t otherwise) {
   if (found == nullptr) return otherwise;
   if (found->is_number_integer() && *found >= 0 && *found <= kMost)
     return found->get<std::int64_t>();
-  problem(key, fmt::format("a whole number from 0 to {} is expected", kMost));
+  problem(key, fmt::format("expected a whole number from 0 to {}", kMost));
   return otherwise;
 }
 
@@ -53,7 +53,7 @@ std::int64_t KeyReader::needed(const std::string& key) {
     return 1;
   }
   const std::int64_t found = whole(key, 1);
-  if (found < 1) problem(key, "at least 1 is expected");
+  if (found < 1) problem(key, "expected at least 1");
   return found < 1 ? 1 : found;
 }
 
@@ -61,7 +61,7 @@ double KeyReader::real(const std::string& key, double otherwise) {
   const nlohmann::json* found = value(key);
   if (found == nullptr) return otherwise;
   if (found->is_number() && found->get<double>() > 0) return found->get<double>();
-  problem(key, "a number above 0 is expected");
+  problem(key, "expected a number above 0");
   return otherwise;
 }
 
@@ -69,7 +69,7 @@ bool KeyReader::flag(const std::string& key, bool otherwise) {
   const nlohmann::json* found = value(key);
   if (found == nullptr) return otherwise;
   if (found->is_boolean()) return found->get<bool>();
-  problem(key, "true or false is expected");
+  problem(key, "expected true or false");
   return otherwise;
 }
 
@@ -77,7 +77,7 @@ std::string KeyReader::text(const std::string& key, const std::string& otherwise
   const nlohmann::json* found = value(key);
   if (found == nullptr) return otherwise;
   if (found->is_string()) return found->get<std::string>();
-  problem(key, "a text is expected");
+  problem(key, "expected a string");
   return otherwise;
 }
 
@@ -101,8 +101,8 @@ std::vector<std::string> KeyReader::problems(bool allow_unknown) const {
   for (const auto& [key, held] : object_.items())
     if (!held.is_null() && !asked_.contains(key))
       all.push_back(
-          fmt::format("{}{} = {}: not a key that is known, it may change what the model "
-                      "computes (--allow-unused takes the model without it)",
+          fmt::format("{}{} = {}: unknown key, which may change what the model computes "
+                      "(--allow-unused ignores it)",
                       prefix_, key, shown(held)));
   return all;
 }

@@ -9,7 +9,7 @@
 
 namespace choir {
 
-// Greedy: after a mismatch the last '*' takes one character more.
+// Greedy: after a mismatch, the last '*' takes one more character.
 bool matches_pattern(std::string_view pattern, std::string_view name) {
   std::size_t p = 0, n = 0, star = std::string_view::npos, from = 0;
   while (n < name.size()) {
@@ -42,7 +42,7 @@ void require_matches(const std::string& key, const std::vector<std::string>& pat
       continue;
     std::vector<std::string> nearest = names;
     constexpr std::size_t kShown = 3;
-    constexpr std::size_t kCompared = 256;  // of a longer pattern no more
+    constexpr std::size_t kCompared = 256;  // a longer pattern is compared only up to here
     const std::string_view front = std::string_view(pattern).substr(0, kCompared);
     const auto farness = [&](const std::string& name) { return edit_distance(front, name); };
     std::stable_sort(nearest.begin(), nearest.end(),

@@ -91,7 +91,7 @@ check "... are whole, each prompt's for itself" same "cat alone" "cat stdout"
 check "... and some there are" grep -q $'[\xc2-\xf4][\x80-\xbf]' alone
 printf 'a\n\nbeyond all the positions\n' >texts
 run 2 generate one --prompts texts
-expect "one prompt of several is too long" 3 "texts:3: a prompt of 24 tokens, but the model has 16 positions" "shorten it"
+expect "one prompt of several is too long" 3 "texts:3: a prompt of 24 tokens, but the model has 16 positions" "shorten the prompt"
 run 0 generate one --prompts texts --batch 0
 expect "a batch of none" 2 "--batch"
 printf '{"prompt":"a"}\n{"prompt":""}\n' >empty.jsonl
@@ -101,7 +101,7 @@ printf 'say 1\n\nsay 2\n' | LAUNCH_LIMIT=60 launch 2 "$choir" generate one --cha
 code=$?
 expect "turn by turn" 0 '{"prompt":1,"sample":1,' '{"prompt":2,"sample":1,'
 run 2 generate one --prompts ask.jsonl
-expect "a conversation that nobody asked for" 3 "ask.jsonl:2: a conversation" "--chat answers"
+expect "a conversation that nobody asked for" 3 "ask.jsonl:2: a conversation" "use --chat for conversations"
 echo '{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}' >bad.jsonl
 run 2 generate one --chat --prompts bad.jsonl
 expect "nothing is asked" 3 "bad.jsonl:1: the last turn is the assistant's"

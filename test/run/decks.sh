@@ -61,7 +61,7 @@ refused "not an object" "bad.json:1" "a deck is an object"
 refused_override "misspelt override" train.max_stepz=10 "command line" "did you mean 'train.max_steps'?"
 refused_override "override without =" train.max_steps "is not of the form key.path=value"
 refused_override "key of another program" model.hidden_size=32 "unknown key 'model.hidden_size'" "model.n_embd"
-refused_override "taking back from nothing" "train.unfreeze=embedding*" "train.unfreeze takes back from train.freeze, which is not given"
+refused_override "taking back from nothing" "train.unfreeze=embedding*" "train.unfreeze makes exceptions to train.freeze, which is not given"
 refused_override "more stages than layers" parallel.pipeline=4 "parallel.pipeline = 4 is more than model.n_layer = 2" "nearest legal: pipeline = 2"
 refused_override "heads that do not divide" model.n_head=5 "model.n_embd = 32 is not a multiple of model.n_head = 5"
 refused_override "micro-batches that do not divide" train.micro_batch_size=5 \
@@ -79,7 +79,7 @@ check "nothing was started" absent never
 
 for ranks in 0 1 2; do
   run "$ranks" trian
-  expect "unknown subcommand, $ranks rank(s)" 2 "there is no subcommand 'trian'" "did you mean 'train'?"
+  expect "unknown subcommand, $ranks rank(s)" 2 "unknown subcommand 'trian'" "did you mean 'train'?"
 done
 run 0
 expect "no subcommand" 2 "usage: choir SUBCOMMAND"
@@ -90,7 +90,7 @@ expect "train without a deck" 2 "no deck given"
 run 0 train --no-such-option
 expect "unknown option" 2 "--no-such-option"
 run 2 trian
-check "... is named once, not by every rank" test "$(grep -c 'there is no subcommand' out)" = 1
+check "... is named once, not by every rank" test "$(grep -c 'unknown subcommand' out)" = 1
 run 0 generate
 expect "an argument that is missing" 2 "choir generate: checkpoint is required"
 run 0 generate x --top-p nan

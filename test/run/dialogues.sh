@@ -156,7 +156,7 @@ expect "a talker without words" 3 "has no tokenizer and no codec"
 run 1 train "$root/inputs/codec_tutorial.json" 'data.train=["packed/train/agent"]' 'data.val=[]' train.max_steps=1 \
   checkpoint.interval=1 run.dir=stranger
 run 1 talk one_rank one/audio/d000000_user.wav --codec stranger --out x.wav
-expect "another codec" 3 "learned the codes of codec"
+expect "another codec" 3 "was trained on codes of codec"
 run 1 prepare codes stranger packed/val/agent --name stranger
 run 1 eval one_rank data.codes=stranger 'data.validation={"val":"packed/val"}'
 expect "dialogues in its codes" 3 "are codes of codec" "the model learned those of"

@@ -7,7 +7,7 @@ fault=(log.interval=100 parallel.timeout=30 fault.enable=true)
 quick=("${fault[@]}" eval.interval=0 checkpoint.interval=0)
 
 train 2 off fault.hang_rank=1 fault.hang_step=5
-expect "a fault without fault.enable" 2 "fault.hang_rank, fault.hang_step: failures are made on purpose only with fault.enable = true"
+expect "a fault without fault.enable" 2 "fault.hang_rank, fault.hang_step: faults need fault.enable = true"
 check "... nothing was started" absent off
 train 2 beyond "${quick[@]}" fault.hang_rank=2 fault.hang_step=5
 expect "a fault of a rank that is not there" 2 "fault.hang_rank = 2: there are 2 ranks" "name one of 0 to 1"
@@ -29,14 +29,14 @@ expect "... is taken for an overflow where losses are scaled" 0 "step 5: overflo
 
 flip=(fault.flip_rank=1 fault.flip_step=6)
 train 2 flipped_bf16 "${quick[@]}" "${flip[@]}" watch.weights=2 train.precision=bf16-mixed
-expect "a bit of a master weight, two ranks" 4 "step 6: weights that should be the same bits differ" "rank 1 on" "none has a majority"
+expect "a bit of a master weight, two ranks" 4 "step 6: weights that should be the same bits differ" "rank 1 on" "there is no majority"
 train 2 flipped_zero1 "${quick[@]}" "${flip[@]}" watch.weights=2 parallel.zero=1
 expect "a bit of a weight, ZeRO 1" 4 "step 6: weights that should be the same bits differ" "rank 1 on"
 for async in true false; do
   name=flipped_unseen_$async
   train 2 "$name" "${fault[@]}" "${flip[@]}" eval.interval=0 checkpoint.interval=5 checkpoint.async=$async
   expect "... is found by the next save, where nobody compares before, async $async" 4 \
-    "step 10: weights that should be the same bits differ: rank 0 on" "(first in " "none has a majority"
+    "step 10: weights that should be the same bits differ: rank 0 on" "(first in " "there is no majority"
   check "... and the checkpoint before is the last" test "$(ls "$name/checkpoints")" = $'latest\nstep_00000005'
 done
 

@@ -61,12 +61,12 @@ cp goes_on/products.json kept
 refused() {  # refused NAME EXPRESSION WORDS: what sed makes of the file is of no use, and is said so; it is written anew
   sed "$2" kept >goes_on/products.json
   gpu 1 goes_on "${timed[@]}" train.max_steps=6
-  expect "$1" 0 "goes_on/products.json $3" "products are timed again" "already complete"
+  expect "$1" 0 "goes_on/products.json $3" "timing products again" "already complete"
 }
 refused "ways of another driver" 's/"driver": "13.0"/"driver": "12.0"/' "was written on host execution, driver 12.0"
 check "... are other ways" apart "ways timed" "ways goes_on"
-refused "ways of other products" 's/"product": "bf16 \[/"product": "bf16 [1/' "does not know bf16 ["
-refused "a damaged file" 's/"way": [0-9]/"way": 8/' "is damaged (way 8 is none of the"
+refused "ways of other products" 's/"product": "bf16 \[/"product": "bf16 [1/' "does not contain bf16 ["
+refused "a damaged file" 's/"way": [0-9]/"way": 8/' "is damaged (way 8 is not one of the"
 refused "a file of nothing" 'd' "is damaged"
 unset HOST_CUDA_PACE
 gpu 1 never "${timed[@]}" train.reproducible=true

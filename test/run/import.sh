@@ -184,8 +184,8 @@ run 2 import changed --out never nonsense.key=1
 expect "a key of the deck that is none" 2 "nonsense"
 sed -i 's/embeddings": true/embeddings": false/; s/"num_hidden_layers": 2/"num_hidden_layers": 3/' changed/config.json
 run 2 import changed --out larger --allow-missing
-expect "what is missing begins anew when told" 0 "begun anew: model.layers.2."
-expect "... and is counted" 0 "1952 of 6640 parameters have their initial values"
+expect "what is missing begins anew when told" 0 "initialised: model.layers.2."
+expect "... and is counted" 0 "1952 of 6640 parameters have initial values"
 all_flags=(--allow-missing --allow-unused)
 # not_finite NAME RANKS FILE BYTES WORDS...: the number that begins so many bytes before the end of the file is NaN.
 not_finite() {

@@ -38,6 +38,6 @@ if mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
   check "... before anything was trained" absent full/checkpoints/step_00000010
   train 2 small parallel.offload=file parallel.offload_dir=disk model.n_layer=1 model.n_head=1 model.n_embd=8
   expect "a disk in memory" 0 "summary:"
-  started "... is named" small "which saves nothing"
+  started "... is named" small "which saves no memory"
   umount disk && mounted=""
 else skip "a disk too small" "no tmpfs can be mounted"; fi

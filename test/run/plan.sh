@@ -104,13 +104,13 @@ expect "... whose deck is planned alike" 0 "FITS: the fullest rank is "
 share=$(sed -nE 's/^FITS: the fullest.*, ([0-9]+) %.*/\1/p' stdout)
 check "... and fills as much ($share %)" eval '[ "$share" -ge 85 ] && [ "$share" -le 90 ]'
 run 0 plan --fill 0.5:0.6 --ranks 2 --memory 0.25 --like gpt model.vocab_size=64 train.recompute=full --json fill.json
-expect "in other words, as JSON" 0 "the largest gpt-like model that fills 50 to 60 % of 2 ranks" "the deck, to be saved" '"recompute": "full"'
+expect "in other words, as JSON" 0 "the largest gpt-like model that fills 50 to 60 % of 2 ranks" "deck (not written; use --out)" '"recompute": "full"'
 check "... with its plan" has fill.json '"layout"'
 fill=(plan --fill 0.85:0.90)
 run 0 "${fill[@]}" --memory 80
 expect "ranks are not said" 2 "--nodes N --gpus"
 run 0 "${fill[@]}" --ranks 2 gpt2
-expect "a model is named" 2 "--fill chooses a model, and 'gpt2' is one"
+expect "a model is named" 2 "--fill chooses the model, but 'gpt2' is given"
 run 0 "${fill[@]}" --ranks 2 model.n_layer=3
 expect "a size is set" 2 "--fill chooses model.n_layer"
 run 0 "${fill[@]}" --ranks 2 --like lama
@@ -141,6 +141,6 @@ expect "no such deck" 2 "nowhere.json"
 run 0 plan "$debug" parallel.tenser=2
 expect "an unknown key" 2 "parallel.tenser"
 run 2 plan "${deck[@]}"
-expect "under mpiexec, where the data are asked" 2 "choir plan works alone"
+expect "under mpiexec, where the data are asked" 2 "choir plan runs on a single process"
 run 0 plan "$debug" 'data.train=["missing.txt"]'
 expect "a vocabulary that nobody knows" 3 "missing.txt"

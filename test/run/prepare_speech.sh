@@ -18,7 +18,7 @@ run 0 prepare corpus spoken-digits --out digits3 --hours 0.04 --seed 2
 expect "another seed" 0 "train"
 check "another seed says something else" bash -c '! cmp -s digits1/train.json digits3/train.json'
 run 1 prepare corpus songs --out songs
-expect "an unknown corpus" 2 "there is no corpus 'songs'" "spoken-book"
+expect "an unknown corpus" 2 "unknown corpus 'songs'" "spoken-book"
 mkdir mine && : >mine/letter.txt
 run 1 prepare corpus spoken-digits --out mine
 expect "a folder of the user's" 3 "letter.txt"

@@ -33,5 +33,5 @@ check "... told once for all ranks, without an abort" lacks stderr MPI_ABORT
 rehearse gpu 8 device=cuda
 expect "a GPU" 2 "leave device out"
 run 2 rehearse "$debug" "${small[@]}" --ranks 8
-expect "several processes" 2 "works alone"
+expect "several processes" 2 "runs on a single process"
 check "nothing stays" eval '! ls -d "$TMPDIR"/choir_rehearsal_* 2>/dev/null'

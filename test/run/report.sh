@@ -23,12 +23,12 @@ check "... with the version in front" matches "$(ls a/tensorboard/* | head -n 1)
 check "... and the losses" matches "$(ls a/tensorboard/* | tail -n 1)" "train/loss"
 
 run 0 report a --wandb
-expect "an offline run of W&B" 0 "a/wandb/offline-run-" "send it: wandb sync"
+expect "an offline run of W&B" 0 "a/wandb/offline-run-" "upload with: wandb sync"
 check "... that begins as one" eval '[ "$(head -c 4 a/wandb/offline-run-*/run-*.wandb)" = ":W&B" ]'
 check "... with every step of both jobs" eval '[ "$(grep -ao "_runtime" a/wandb/offline-run-*/run-*.wandb | wc -l)" = "$(grep -c "\"step\":.*\"loss\"" a/metrics.jsonl)" ]'
 printf 'a,b\n' >no_run.csv
 run 0 report a no_run.csv --wandb
-expect "W&B of what is no run" 2 "--wandb is of runs"
+expect "W&B of what is no run" 2 "--wandb needs run directories"
 
 # Several runs.
 train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)'
@@ -77,12 +77,12 @@ expect "no run directory" 3 "'other' is not a run directory"
 run 0 report
 expect "nothing named" 2 "paths"
 run 0 report a --out nowhere/page.html
-expect "a place that cannot be written" 6 "cannot write 'nowhere/page.html'" "name another place with --out"
+expect "a place that cannot be written" 6 "cannot write 'nowhere/page.html'" "give another file with --out"
 if mkdir ro && mount -t tmpfs tmpfs "$work/ro" 2>/dev/null; then
   mounted=$work/ro
   cp -r a ro/run && rm ro/run/report.html && mount -o remount,ro "$work/ro"
   run 0 report ro/run
-  expect "a read-only run directory" 6 "cannot write 'ro/run/report.html'" "the run directory cannot be written: name a place with --out FILE.html"
+  expect "a read-only run directory" 6 "cannot write 'ro/run/report.html'" "the run directory is not writable: give a file with --out FILE.html"
   run 0 report ro/run --out read.html
   expect "... with --out" 0 "read.html"
 else skip "a read-only run directory" "no tmpfs can be mounted"; fi

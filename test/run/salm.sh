@@ -93,7 +93,7 @@ run 1 generate one --prompt "Repeat:"
 expect "text alone" 2 "--audio"
 run 1 train "$debug" run.dir=text train.max_steps=1
 run 1 generate text --audio a.wav
-expect "a model of text" 2 'model.type = "gpt", which does not answer about sound' "salm"
+expect "a model of text" 2 'model.type = "gpt", which has no audio input' "salm"
 # A blend: by weight, of a part of a folder, with answers told apart by tags.
 inputs() { echo "data.input_cfg=[{\"folder\": \"train\", \"weight\": $1, \"tags\": {\"set\": \"a\"}}, {\"folder\": \"val\", \"weight\": 1, \"limit\": 2}]"; }
 mixed() { run "$1" train deck.json run.dir=mixed data.train=[] "$(inputs "$2")" data.shard_seed=5 train.max_steps="$3" \

@@ -33,11 +33,11 @@ check "... the same sound" cmp out.wav said/1.wav
 run 1 speak codec corpus/1.wav --out stream.wav --stream
 expect "a stream" 0 "ms a frame" "heard after"
 run 1 speak codec corpus/1.wav --out corpus/1.wav
-expect "over itself" 2 "would be written over"
+expect "over itself" 2 "would overwrite its input"
 run 1 speak codec no.wav --out x.wav
 expect "no recording" 3 "no.wav"
 run 1 speak codec --out x.wav
-expect "nothing to say" 2 "give sound files or --codes"
+expect "nothing to say" 2 "give either sound files or --codes"
 
 # A codec that makes sound itself.
 run 1 train deck.json run.dir=sounding model.head=istft

@@ -76,7 +76,7 @@ for axis in tensor pipeline; do
   check "so does the validation" close_validation straight $axis 1e-4
 done
 train_speech 2 uneven train.micro_batches=3
-expect "a rank with fewer micro-batches is told of" 0 "1 of 4 places of a step stay empty" "train.micro_batches=4" "summary:"
+expect "a rank with fewer micro-batches is told of" 0 "1 of 4 micro-batches per step are empty" "train.micro_batches=4" "summary:"
 train_speech 1 even train.micro_batches=3
 check "... one that has all of them is not" lacks out "stay empty"
 check "... changes no loss" close_losses even uneven 1e-4
@@ -143,7 +143,7 @@ rate() { grep -o "\"val_wer$1\":[^,}]*" tags1/metrics.jsonl | cut -d: -f2; }
 same_rates() { [ -n "$(rate /here)" ] && [ "$(rate /here)" = "$(rate /place=here/all)" ] && [ "$(rate /here)" = "$(rate /place=there/all)" ]; }
 check "... the same utterances, the same rates" same_rates
 train_speech 1 none "data.val=[]" train.max_steps=2
-expect "no validation data" 0 "there is no validation data"
+expect "no validation data" 0 "no validation data"
 
 run 1 generate bits1
 expect "generate of a speech model" 2 'model.type = "fastconformer", which does not continue text' '`choir transcribe`'

@@ -28,7 +28,7 @@ expect "as JSON" 0 '"text":' '"words":' '"start":' '"duration":'
 run 0 transcribe run a.wav b.wav --beam 8
 expect "by beam search" 0 "transcribed 2 recordings"
 run 0 transcribe run c.wav --window 1
-expect "in windows" 0 "long recordings in windows of" "no frame sees beyond its window"
+expect "in windows" 0 "long recordings are cut into windows of" "no frame sees beyond its window"
 
 run 0 transcribe run --manifest digits/val.json --out out.json
 expect "a manifest" 0 "WER" "CER" "insertions" "transcribed"
@@ -103,7 +103,7 @@ expect "... or no number" 2 "left"
 # many of them share a pass, and on any number of ranks.
 check "a long recording" ./convert c.wav long.wav wav 22050 1 40
 run 0 transcribe run long.wav a.wav --memory 0.008
-expect "... in little memory" 0 "long recordings in windows of" "long.wav: " "transcribed 2 recordings"
+expect "... in little memory" 0 "long recordings are cut into windows of" "long.wav: " "transcribed 2 recordings"
 texts >little
 check "... something is heard to the end" eval '[ "$(grep "^long" little | wc -w)" -gt 20 ]'
 run 0 transcribe run long.wav a.wav --memory 0.008 --batch 1
@@ -142,6 +142,6 @@ expect "a beam of nothing" 2 "--beam"
 run 1 train "$root/inputs/verify_gpt.json" run.dir=gpt train.precision=fp32 train.max_steps=1 checkpoint.interval=1
 expect "a checkpoint of a text model" 0
 run 0 transcribe gpt a.wav
-expect "a model of text" 2 "model of model.type = \"gpt\", which does not transcribe" "choir generate"
+expect "a model of text" 2 "model.type = \"gpt\", which does not transcribe" "choir generate"
 run 0 transcribe run a.wav --memory 0.000001
 expect "too little memory" 2 "out of memory" "--memory"

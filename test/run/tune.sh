@@ -33,7 +33,7 @@ one_more() {
 memory=$(awk 'BEGIN { print 8 / 1024 }')  # 8 MiB, as GiB
 
 run 0 tune digits.json --memory 8MiB
-expect "a deck of speech" 0 "tune for the processor of this machine, 1 rank(s): 8.0 MiB a rank (--memory)" "limited by" \
+expect "a deck of speech" 0 "tune for the processor of this machine, 1 rank(s): 8.0 MiB per rank (--memory)" "limited by" \
   "planned MiB" "limit 8.0 MiB a rank" "FITS: the fullest rank is 0, " "written: digits_tuned.json" "padding"
 check "... each bucket by memory" test "$(grep -c ' memory$' stdout)" = 4
 run 0 plan digits_tuned.json --ranks 1 --memory "$memory"
@@ -71,7 +71,7 @@ done >long.json
 run 1 prepare audio long.json --out long --sample-rate 16000
 run 1 prepare tokens long --tokenizer char.json --name char
 run 0 tune digits.json data.val=long model.n_head=8 --memory 24MiB --out short.json
-expect "evaluation keeps its batches where it must" 0 "evaluation in larger batches is above the limit" "FITS: "
+expect "evaluation keeps its batches where it must" 0 "evaluation in larger batches exceeds the limit" "FITS: "
 check "... by its own option" has short.json '"long": "long batch_duration=6"'
 run 0 plan short.json --ranks 1 --memory 0.0234375 parallel.data=1
 expect "... is planned to fit" 0 "FITS: "
@@ -132,7 +132,7 @@ code=$?
 cat stdout stderr >out
 expect "out of memory is met and told" 0 "micro-batch     1 ran, " "did not run: " "out of memory: " "the largest that ran: "
 run 0 tune "${text[@]}" --probe --ranks 2
-expect "a probe of what is elsewhere" 2 "--probe tries what is here" "leave them out"
+expect "a probe of what is elsewhere" 2 "--probe runs on this machine" "leave them out"
 run 0 tune "${text[@]}" train.reproducible=true
 expect "a reproducible deck" 2 "train.reproducible = true"
 run 0 tune "${text[@]}" --memory 10KiB

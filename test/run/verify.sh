@@ -63,9 +63,9 @@ expect "a layout that is not legal" 2 "model.n_head = 8 cannot be divided among 
 run 2 verify "$deck" --layouts "dp=4"
 expect "more ranks than there are" 2 "start with mpiexec -n 4"
 run 2 verify "$deck" --precision fp16
-expect "another precision" 2 "--precision" "none of fp64, fp32, bf16-mixed"
+expect "another precision" 2 "--precision" "not one of fp64, fp32, bf16-mixed"
 run 0 verify "$deck" --precision bf16-true
-expect "one whose rounding would hide what is wrong" 2 "--precision" "lies so far from fp64" "bf16-mixed"
+expect "one whose rounding would hide what is wrong" 2 "--precision" "differs so much from fp64" "bf16-mixed"
 run 0 verify "$deck" --precision fp16-mixed
 expect "one without a tolerance" 2 "--precision" "no tolerance is known" "bf16-mixed"
 run 2 verify "$deck" model.n_headz=2

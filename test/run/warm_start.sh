@@ -37,7 +37,7 @@ expect "a pattern that matches nothing" 2 "checkpoint.init_take: 'block.*' match
 train 2 nothing checkpoint.init_from=first 'checkpoint.init_skip=["*"]'
 expect "nothing is left to take" 2 "checkpoint.init_from: nothing of first"
 train 1 alone 'checkpoint.init_take=["*"]'
-expect "patterns without a checkpoint" 2 "checkpoint.init_take chooses from checkpoint.init_from"
+expect "patterns without a checkpoint" 2 "checkpoint.init_take selects from checkpoint.init_from"
 train 1 missing checkpoint.init_from=no/such/run
 expect "a checkpoint that is not there" 6 "no/such/run"
 
@@ -68,7 +68,7 @@ expect "two patterns of one parameter" 2 "'*.1.*' and 'blocks.*' both match bloc
 train 1 deeper 'checkpoint.init_from={"blocks.*": "first"}' model.n_layer=3
 expect "a part that the run does not have" 2 "blocks.2.attention" "not there"
 train 1 alone "$from" 'checkpoint.init_take=["*"]'
-expect "patterns twice" 2 "checkpoint.init_take chooses from one checkpoint.init_from"
+expect "patterns twice" 2 "checkpoint.init_take is for a single checkpoint.init_from"
 train 2 gone 'checkpoint.init_from={"blocks.*": "first", "embedding.*": "no/such/run"}'
 expect "one of several is not there" 6 "no/such/run"
 train 1 none 'optimizer.scale={"block.*": 0.1}'

@@ -1,8 +1,8 @@
 #pragma once
-// The deck: everything a run is told, as a typed struct. The initialisers below are the defaults;
-// what each key means, its unit and its limits stand in src/deck/deck_keys*.cpp and, for what only
-// one family of models has, in the room of that family. `choir train --describe` prints them all.
-// All functions here are local, and pure but for reading files.
+// The deck: all settings of a run as a typed struct. The initialisers below are the defaults. The
+// meaning, the unit and the limits of each key are in src/deck/deck_keys*.cpp; keys of a single
+// family of models are in the folder of that family. `choir train --describe` prints them all. All
+// functions here are local, and pure except for reading files.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,7 +24,7 @@ struct RunSection {
 };
 
 struct ModelSection {
-  std::string type = "gpt";  ///< a name of the table of families
+  std::string type = "gpt";  ///< a name in the table of families
 };
 
 struct DataSection {
@@ -33,21 +33,21 @@ struct DataSection {
   std::string reader = "own";   ///< own | collective | scatter | node
   TextMap hints;
   std::string preload = "none";  ///< none | host
-  int readers_every = 0;         ///< 0: one a node
+  int readers_every = 0;         ///< 0: one per node
   int prefetch = 2;
 };
 
 struct TrainSection {
   std::string precision = "fp32";  ///< see choir/nn/precision.hpp
-  std::int64_t loss_scale = 0;     ///< 0 is written "dynamic"
+  std::int64_t loss_scale = 0;     ///< 0 means "dynamic"
   std::int64_t loss_scale_window = 2000;
   bool cuda_graph = true;
   bool time_products = false;
-  int steps_in_flight = 0;  ///< 0 is written "auto"
+  int steps_in_flight = 0;  ///< 0 means "auto"
   int micro_batch_size = 0;
   int global_batch_size = 0;
   int grad_accum = 0;
-  int micro_batches = 0;  ///< of a step, on all ranks, of families without a fixed shape
+  int micro_batches = 0;  ///< per step on all ranks, for families without a fixed shape
   std::int64_t max_steps = 1000;
   bool reproducible = false;
   std::string recompute = "none";  ///< none | selective | full
@@ -70,7 +70,7 @@ struct OptimizerSection {
   double momentum = 0.9, trust_coefficient = 1e-3;  ///< lars
   double grad_clip = 1.0;                           ///< 0: no clipping
   std::string scale_lr = "none";                    ///< none | sqrt | linear
-  TextMap scale;  ///< factors on the learning rate, by patterns of parameters
+  TextMap scale;  ///< factors on the learning rate, by patterns of parameter names
 };
 
 inline constexpr int kMostTensorRanks = 8;
@@ -78,7 +78,7 @@ inline constexpr int kMostTensorRanks = 8;
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
   std::string context_mode = "auto";  ///< auto | ulysses | gather | ring | ring-ulysses
-  int data = 0;                       ///< 0 is written "auto": the ranks that remain
+  int data = 0;                       ///< 0 means "auto": the ranks that remain
   bool sequence = false;
   int zero = 0;
   std::string zero_group = "all";  ///< all | node | a number of consecutive data-parallel ranks
@@ -99,24 +99,26 @@ struct EvalSection {
 
 struct CheckpointSection {
   static constexpr std::int64_t kAutoInterval = -1;
-  std::int64_t interval = 500;  ///< steps; 0: never; kAutoInterval: by what saves cost
-  double mtbf = 0;              ///< hours between failures of the whole job; 0: from its nodes
-  std::string async = "auto";   ///< auto | true | false
+  std::int64_t interval = 500;  ///< steps; 0: never; kAutoInterval: from the cost of a save
+  double mtbf = 0;  ///< hours between failures of the whole job; 0: from the number of nodes
+  std::string async = "auto";  ///< auto | true | false
   int keep = 2;
   std::int64_t keep_every = 0;
   bool best = true;
   std::string resume = "auto";  ///< auto | none | a path
-  TextOrMap init_from;          ///< "" or a path; or paths by patterns of parameters
+  TextOrMap init_from;          ///< "" or a path; or paths by patterns of parameter names
   std::vector<std::string> init_take, init_skip;
-  std::vector<std::string> allow_changes;  ///< keys, or kAllowAll alone
+  std::vector<std::string> allow_changes;  ///< keys, or only kAllowAll
   static constexpr const char* kAllowAll = "true";
-  bool on_the_way() const { return interval != 0; }  ///< saves before the end, and there
-  /// The one path of init_from, or "".
+  bool on_the_way() const {
+    return interval != 0;
+  }  ///< true if the run saves before and at its end
+  /// The path if init_from is a single path, else "".
   std::string init_run() const {
     const auto* path = std::get_if<std::string>(&init_from);
     return path != nullptr ? *path : "";
   }
-  /// The paths of init_from by patterns; empty where it is one path or none.
+  /// The paths by patterns; empty if init_from is a single path or empty.
   TextMap init_map() const {
     const auto* map = std::get_if<TextMap>(&init_from);
     return map != nullptr ? *map : TextMap();
@@ -130,7 +132,8 @@ struct LogSection {
   bool tensorboard = false;
 };
 
-/// What is watched while a run runs. Seconds of 0: parallel.timeout; steps of 0: never.
+/// Limits and intervals of the checks during a run. Seconds of 0: parallel.timeout; steps of 0:
+/// never.
 struct WatchSection {
   double start = 0, first_step = 0, save = 0, evaluation = 0;  ///< seconds
   double still = 30;                                           ///< seconds; 0: never
@@ -139,9 +142,9 @@ struct WatchSection {
   bool calls = false;
 };
 
-/// Failures made on purpose, for tests. -1 and "" are off.
+/// Failures caused on purpose, for tests. -1 and "" mean off.
 struct FaultSection {
-  bool enable = false;  ///< without it, everything below must be as it is here
+  bool enable = false;  ///< otherwise everything below must have its default
   int kill_rank = -1, hang_rank = -1, pause_rank = -1, throw_rank = -1, slow_rank = -1;
   std::int64_t kill_step = -1, hang_step = -1, pause_step = -1, throw_step = -1, slow_step = -1;
   double slow_ms = 100;
@@ -158,20 +161,20 @@ struct FaultSection {
   friend bool operator==(const FaultSection&, const FaultSection&) = default;
 };
 
-/// The settings of every family of the table, which the families know (choir/models/family.hpp).
-/// Copies are deep.
+/// The settings of all families in the table; their types are known only to the families
+/// (choir/models/family.hpp). Copies are deep.
 class AllSettings {
  public:
-  AllSettings();  ///< at their defaults
+  AllSettings();  ///< all settings have their defaults
   AllSettings(const AllSettings& other);
   AllSettings& operator=(const AllSettings& other);
   AllSettings(AllSettings&&) = default;
   AllSettings& operator=(AllSettings&&) = default;
   ~AllSettings() = default;
 
-  /// In the order of the table.
+  /// Indexed in the order of the table of families.
   FamilySettings& operator[](std::size_t family) { return *held_[family]; }
-  /// Those of the family that has this type for them.
+  /// The settings of the family whose settings have this type.
   template <class Settings>
   const Settings& of() const {
     for (const auto& held : held_)
@@ -203,32 +206,33 @@ struct Deck {
   FaultSection fault;
   std::string device = "auto";  ///< auto | cpu | cuda
 
-  std::string source;  ///< the deck file as named
-  KeyOrigins origins;  ///< of every key that is not at its default
+  std::string source;  ///< path of the deck file as given
+  KeyOrigins origins;  ///< origins of all keys that are not at their defaults
 
   /// The family that model.type names.
   const ModelFamily& family() const { return model_family(model.type); }
-  /// Whether the value of `key` was given, not a default or derived.
+  /// True if the user gave the value of `key`: it is neither a default nor derived.
   bool given(const std::string& key) const;
-  /// Notes that the program computed the value of `key` ("model.vocab_size").
+  /// Records that the program computed the value of `key` ("model.vocab_size").
   void mark_derived(const std::string& key) { origins[key] = {KeySource::derived, ""}; }
 };
 
-/// Reads the file, then parse_deck. Throws DeckError.
+/// Reads the file and calls parse_deck. Throws DeckError.
 Deck read_deck(const std::string& path, const std::vector<std::string>& overrides);
 
-/// From text, so that one rank reads and broadcasts. `source` names the file in messages and,
-/// without its extension, the run. Throws one DeckError that lists everything wrong. Derived
-/// members are set (run.name, run.dir, model.n_kv_head, model.ffn_width, optimizer.decay_steps);
-/// the batch and model.vocab_size are left to resolve_batch and to the data.
+/// Parses a deck from text, so that one rank can read the file and broadcast it. `source` names the
+/// file in messages and, without its extension, the run. Throws one DeckError that lists all
+/// problems. Sets the derived members (run.name, run.dir, model.n_kv_head, model.ffn_width,
+/// optimizer.decay_steps) except the batch, which resolve_batch sets, and model.vocab_size, which
+/// the data determine.
 Deck parse_deck(const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides);
 
-/// What the table alone says to a value of a key, or to a key it does not know; "" when it accepts
-/// it. `word` as in an override.
+/// Returns the problem that the table alone finds with a value of a key, or with an unknown key; ""
+/// if there is none. `word` is the value as in an override.
 std::string refusal_of(const std::string& key, const std::string& word);
-/// A copy with overrides, as parse_deck would have read it. Everything wrong with it (values, cross
-/// checks) is appended to `problems`; members that follow from others stay as they are.
+/// Returns a copy with overrides applied as by parse_deck. All problems (values, cross checks) are
+/// appended to `problems`; derived members stay as they are.
 Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
                std::vector<KeyProblem>& problems);
 
@@ -240,46 +244,50 @@ std::string deck_schema();
 /// derived for each key) and "derived" (the computed values; their keys keep the default, so that
 /// the document can be run on another number of ranks).
 std::string resolved_json(const Deck& deck);
-/// For people: given and derived values line by line, defaults in a paragraph; of keys that concern
-/// neither the family nor the device (`cuda`: the run is on GPUs) only those that were given.
+/// The deck for people: given and derived values line by line, defaults in a paragraph. Keys that
+/// concern neither the family nor the device are listed only if given. `cuda`: the run uses GPUs.
 std::string deck_listing(const Deck& deck, bool cuda);
-/// Where `now` differs from a deck that resolved_json() wrote, in the order of the table. Keys of
-/// other families are passed over: the decks of early checkpoints have values derived for them.
+/// Differences between `now` and a deck that resolved_json() wrote, in the order of the table. Keys
+/// of other families are skipped because the decks of early checkpoints have derived values for
+/// them.
 std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now);
-/// What a run may do with this key when it continues.
+/// How this key may change when a run continues.
 OnResume on_resume(const std::string& key);
-/// 16 hex digits (FNV-1a) over all values; equal decks have equal digests wherever values came
-/// from.
+/// 16 hex digits (FNV-1a) over all values. Equal decks have equal digests whatever the origins of
+/// their values.
 std::string deck_digest(const Deck& deck);
 
-/// One optimizer step: global = micro * accum * data_parallel. Of families without a fixed shape
-/// `global` is the number of micro-batches of a step, `accum` the largest share of a rank, and
-/// micro 1.
+/// Batch of one optimizer step: global = micro * accum * data_parallel. For families without a
+/// fixed shape, `global` is the number of micro-batches per step, `accum` the largest share of a
+/// rank, and `micro` 1.
 struct BatchSizes {
   std::int64_t micro = 0, accum = 0, global = 0;
   int data_parallel = 1;
   std::int64_t micro_batches() const { return accum * data_parallel; }
 };
 
-/// Two of micro, accum, global (0: not given) give the third; three must agree. Of what is missing
-/// for two, accum is 1 and micro 8. Throws DeckError with the nearest legal values.
+/// Derives the third of micro, accum and global from the other two (0: not given); if all three are
+/// given they must agree. With fewer than two, accum is 1 and micro 8. Throws DeckError with the
+/// nearest legal values.
 BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int64_t global,
                                int data_parallel);
-/// The same on a deck, for a known data-parallel size: fills the members and marks the derived one;
-/// parallel.data is checked against it. With train.reproducible also require_reproducible.
+/// Does the same for a deck and a known data-parallel size: sets the members and marks the derived
+/// ones; checks parallel.data against the size. With train.reproducible it also calls
+/// require_reproducible.
 BatchSizes resolve_batch(Deck& deck, int data_parallel);
 
-/// Reproducible mode sums gradients in a binary tree: ranks and micro-batches per rank must be
-/// powers of two. Throws DeckError with the nearest legal values.
+/// Throws DeckError with the nearest legal values unless ranks and micro-batches per rank are
+/// powers of two: reproducible mode sums gradients in a binary tree.
 void require_reproducible(const BatchSizes& batch);
 
-/// "3:7" -> {3, 7}, steps counted from 1, both included; {0, 0} for "". Throws DeckError.
+/// Parses "3:7" to {3, 7}: steps are counted from 1, both ends are included. {0, 0} for "". Throws
+/// DeckError.
 struct StepRange {
   std::int64_t first = 0, last = 0;
 };
 StepRange profile_range(const std::string& text);
 
-/// optimizer.scale as numbers, finite and above 0. Throws DeckError.
+/// Parses optimizer.scale to factors, which must be finite and above 0. Throws DeckError.
 std::map<std::string, double> rate_factors(const TextMap& scale);
 
 }  // namespace choir

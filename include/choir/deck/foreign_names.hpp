@@ -1,18 +1,19 @@
 #pragma once
-// Names and files of other trainers (nanoGPT, NeMo, Megatron, Hugging Face, torchrun), for those
-// who bring them. Local and pure; nothing is ever taken over silently.
+// Names and configuration files of other trainers (nanoGPT, NeMo, Megatron, Hugging Face,
+// torchrun), for users who come from them. Local and pure; no foreign setting is ever applied
+// silently.
 #include <string>
 #include <string_view>
 
 namespace choir {
 
-/// What stands here for a name that another program uses, or for one of ours without its section:
-/// "train.micro_batch_size", or a sentence (it has a blank). "" where nothing is known of it, and
-/// where several keys could be meant.
+/// The key that corresponds to a name of another program, or to one of our keys without its
+/// section: "train.micro_batch_size", or a sentence of advice (it contains a blank). "" if the name
+/// is unknown or several keys match.
 std::string foreign_advice(std::string_view name);
 
-/// Throws DeckError where `source` is, by its ending and its text, a configuration in Python, YAML,
-/// TOML or shell and not a deck; the hint lists what its settings are called here.
+/// Throws DeckError if `source` is, by its extension and its text, a configuration in Python, YAML,
+/// TOML or shell rather than a deck; the hint lists the corresponding keys.
 void refuse_foreign_file(std::string_view text, const std::string& source);
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// The keys of a description of a model by another program. Each is asked for by name, so that what
-// nobody asks for, and may change the mathematics, is refused and not ignored.
+// Reads the keys of another program's model description. Each key is read by name, so that a key
+// nobody reads, which may change the mathematics, is refused and not ignored.
 #include <cstdint>
 #include <set>
 #include <string>
@@ -13,32 +13,32 @@ namespace choir {
 
 class KeyReader {
  public:
-  /// `object` must outlive this. `source` is the file; `prefix` stands before keys in messages.
+  /// `object` must outlive this. `source` is the file; `prefix` precedes the keys in messages.
   KeyReader(const nlohmann::json& object, std::string source, std::string prefix = {});
 
-  /// Present and not null.
+  /// True if the key is present and not null.
   bool has(const std::string& key) const;
-  /// Present, perhaps null.
+  /// True if the key is present, even if it is null.
   bool knows(const std::string& key) const { return object_.contains(key); }
-  /// What is wrong with a value becomes a problem, and the default is returned.
+  /// These return the value. An illegal value becomes a problem, and the default is returned.
   std::int64_t whole(const std::string& key, std::int64_t otherwise);
   double real(const std::string& key, double otherwise);
   bool flag(const std::string& key, bool otherwise);
   std::string text(const std::string& key, const std::string& otherwise);
-  /// A problem when it is absent; at least 1 and at most 2^30.
+  /// Returns a required number from 1 to 2^30. A missing key is a problem.
   std::int64_t needed(const std::string& key);
-  /// nullptr when absent or null.
+  /// Returns nullptr if the key is absent or null.
   const nlohmann::json* value(const std::string& key);
 
-  /// Anything but this value (or nothing) is a problem; `why` says what it would mean.
+  /// Any other value is a problem, but the key may be absent; `why` says what the value would mean.
   void only(const std::string& key, const nlohmann::json& legal, const std::string& why);
-  /// Says nothing about the mathematics.
+  /// Marks keys that do not affect the mathematics as read.
   void harmless(const std::vector<std::string>& keys);
   void problem(const std::string& key, const std::string& why);
 
-  /// Keys that nobody asked for are problems as well, unless `allow_unknown`.
+  /// Returns all problems. Keys that nobody read are problems too, unless `allow_unknown`.
   std::vector<std::string> problems(bool allow_unknown) const;
-  /// DeckError that lists them all, if there are any.
+  /// Throws DeckError with all problems, if there are any.
   void finish(bool allow_unknown) const;
 
  private:
@@ -48,7 +48,7 @@ class KeyReader {
   std::vector<std::string> problems_;
 };
 
-/// DeckError that lists the problems of `source`, if there are any.
+/// Throws DeckError with the problems of `source`, if there are any.
 void refuse_problems(const std::string& source, const std::vector<std::string>& problems);
 
 }  // namespace choir

@@ -16,11 +16,11 @@ bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Devi
   const bool short_of_memory = !snapshot_fits(plan, mesh.node().size(), device);
   const bool no_threads = mesh.world().size() > 1 && !mpi_serves_threads();
   const std::string what =
-      no_threads ? "this MPI does not serve several threads (MPI_THREAD_MULTIPLE)"
+      no_threads ? "this MPI does not support multiple threads (MPI_THREAD_MULTIPLE)"
       : short_of_memory
           ? fmt::format(
-                "{} rank(s) on this node need {} each for a copy of the state, beside what "
-                "training needs, and it has {}",
+                "{} rank(s) on this node need {} each for a copy of the state in addition to the "
+                "memory of training, but it has {}",
                 mesh.node().size(), format_bytes(static_cast<double>(plan.snapshot_bytes)),
                 format_bytes(node_memory()))
           : "";
@@ -29,7 +29,7 @@ bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Devi
       if (!what.empty())
         throw DeckError("checkpoint.async: " + what,
                         "set checkpoint.async to \"auto\" or false, spread the state over more "
-                        "ranks (parallel.zero), or use fewer ranks a node");
+                        "ranks (parallel.zero), or use fewer ranks per node");
     });
   std::int64_t without = what.empty() ? 0 : 1;
   mesh.world().all_reduce(&without, 1, DType::i64, ReduceOp::sum);

@@ -17,8 +17,9 @@ namespace choir {
 namespace {
 
 constexpr int kKeepAll = std::numeric_limits<int>::max();
-constexpr double kProbeBytes = 32 << 20;  // of a rank: what a disk takes before saves are known
-constexpr double kWorthALine = 0.05;      // seconds
+constexpr double kProbeBytes =
+    32 << 20;                         // per rank: written to measure a disk before the first save
+constexpr double kWorthALine = 0.05;  // seconds
 
 Retention retention_of(const Deck& deck) {
   return {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
@@ -26,7 +27,7 @@ Retention retention_of(const Deck& deck) {
           .keep_best = deck.checkpoint.best};
 }
 
-/// Keeps what it reads: a thread may outlive the run that gave up on it.
+/// The hook owns the step that it reads: its thread may outlive the run.
 FaultHook hook_of(const Faults& faults, const std::shared_ptr<std::int64_t>& saving) {
   const FaultHook hook = faults.in_save(*saving);
   if (!hook) return {};
@@ -38,7 +39,7 @@ StoreOptions with_progress(StoreOptions options, PhaseProgress progress) {
   return options;
 }
 
-/// Collective: rank 0 knows it. Who rehearses finds the files under the usual names.
+/// The token of rank 0. A rehearsal finds files under the usual names. Collective.
 std::string tag_of(const RunDirectory* directory, Communicator& world) {
   if (directory == nullptr || rehearsal_of(world) != nullptr) return "";
   std::string tag = directory->token();
@@ -46,7 +47,7 @@ std::string tag_of(const RunDirectory* directory, Communicator& world) {
   return tag;
 }
 
-/// What checksums do not see: counts that whoever wrote them made up.
+/// Throws StorageError for counts that checksums cannot verify, in case somebody forged them.
 void require_sound(const Progress& progress, const Checkpoint& found) {
   const std::int64_t step = found.manifest.step;
   if (progress.step == step && progress.updates >= 0 && progress.updates <= step &&
@@ -54,10 +55,10 @@ void require_sound(const Progress& progress, const Checkpoint& found) {
       progress.skipped_in_a_row <= step)
     return;
   throw StorageError(
-      fmt::format("{} is not what a run leaves: its manifest is of step {}, its state of step {} "
-                  "with {} updates and {} samples",
+      fmt::format("{} is inconsistent: its manifest is of step {}, its state of step {} with {} "
+                  "updates and {} samples",
                   found.path, step, progress.step, progress.updates, progress.consumed_samples),
-      "move it away: the run then goes on from the one before");
+      "move it away; the run then continues from the previous one");
 }
 
 }  // namespace
@@ -113,7 +114,8 @@ void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
   const double start = now_seconds();
   const std::vector<StoredTensor> tensors = tensors_to_load(engine_, progress_);
   Mesh& mesh = engine_.mesh();
-  // What a node has read once, its ranks find in memory; many nodes would ask for all of it.
+  // If one rank of a node has read a part, the others find it in memory; ranks of many nodes would
+  // all ask for all of it, so they share the reading.
   if (engine_.instance().storage().sharding().stage() == 0 && mesh.nodes() > 1)
     store_.load_shared(found, tensors, mesh.host_replicas());
   else
@@ -132,7 +134,7 @@ void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
   log_.info("resumed from {} (step {}, {}; branch {})", found.path, progress_.step,
             format_duration(now_seconds() - start), branch_.id);
   if (!stays && !parent.id.empty())
-    log_.info("branch {} begins after step {} of branch {}: later steps of that one are left",
+    log_.info("branch {} begins after step {} of branch {}: its later steps are abandoned",
               branch_.id, progress_.step, parent.id);
 }
 
@@ -159,7 +161,7 @@ void Checkpointer::begin() {
     const double rate =
         probe_write_rate(world, store_.directory().path(), static_cast<std::int64_t>(share));
     expected_ = expected_first_save(bytes_, engine_.mesh().nodes(), rate);
-    log_.info("run.walltime: the first save, of {}, is given {} (the file system took {}/s)",
+    log_.info("run.walltime: the first save, of {}, is expected to take {} (measured: {}/s)",
               format_bytes(bytes_), format_duration(expected_), format_bytes(rate));
     const std::string problem = short_walltime(expected_, deck_.run.walltime_margin, walltime);
     if (!problem.empty() && world.rank() == 0) log_.warn("{}", problem);
@@ -195,7 +197,7 @@ void Checkpointer::save(const std::string& meta_json, std::optional<double> metr
     save_here(meta, false);
   }
   seconds_ += now_seconds() - drained;
-  // A save that was waited for to be measured says nothing about what others cost.
+  // A synchronous early save does not show the cost of asynchronous ones.
   if (!saver_) say_schedule(step_seconds);
 }
 
@@ -211,7 +213,7 @@ void Checkpointer::save_aside(const CheckpointMeta& meta, double step_seconds, d
   stall_ = now_seconds() - since;
 }
 
-/// Inside the step after the save, on every rank.
+/// Called inside the step after the save, on every rank.
 void Checkpointer::before_update(const Stream& stream) {
   const double start = now_seconds();
   if (options_.enter) options_.enter("copying the state");
@@ -223,7 +225,7 @@ void Checkpointer::before_update(const Stream& stream) {
   if (!refusal.empty()) {
     last_ = true;
     report(saver_->wait());
-    check_weights(engine_, *saving_);  // knows more, and throws
+    check_weights(engine_, *saving_);  // has more details, and throws
     NumericError error(fmt::format("step {}: {}", *saving_, refusal), "continue without that node");
     error.set_agreed_ranks(engine_.mesh().world().size());
     throw error;
@@ -242,7 +244,8 @@ bool Checkpointer::save_last(const std::string& meta_json, std::optional<double>
   return saved;
 }
 
-/// Waits. By the thread that makes the others, if there is one: it alone lays files out.
+/// Saves and waits. If there is a saver thread, it also makes this save, because it alone lays
+/// files out.
 bool Checkpointer::save_here(const CheckpointMeta& meta, bool last) {
   *saving_ = meta.step;
   last_ = last;
@@ -306,7 +309,7 @@ bool Checkpointer::report(const SaveResult& result) {
 }
 
 void Checkpointer::say_schedule(double step_seconds) {
-  // A copy beside training takes from it about what it would have waited for.
+  // A copy in the background slows training by about as much as waiting for it would.
   const double cost = std::max(stall_, saver_ ? saver_->copy_seconds() : 0);
   std::array<double, 3> slowest{cost, slowest_, step_seconds};
   engine_.mesh().world().all_reduce(slowest.data(), slowest.size(), DType::f64, ReduceOp::max);

@@ -23,7 +23,8 @@ double seconds_in_queue(const std::string& path) {
   return file >> running >> waiting ? waiting * 1e-9 : 0;
 }
 
-/// The eighth number of a core's line: ticks that a hypervisor gave to others. Mean of own cores.
+/// The eighth number of a core's line: ticks that a hypervisor gave to others. Returns the mean
+/// over the cores of this process.
 double stolen_seconds(const char* path) {
   const cpu_set_t own = own_cores();
   std::ifstream file(path);

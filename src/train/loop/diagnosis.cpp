@@ -16,19 +16,19 @@ namespace {
 constexpr double kSlowData = 0.15;     // of a step
 constexpr double kSlowNetwork = 0.25;  // of a step
 constexpr double kSlowBetween = 0.15;  // of the wall time
-constexpr double kWorthNaming = 0.10;  // of a step: what a slow rank costs the others
+constexpr double kWorthNaming = 0.10;  // fraction of a step that a slow rank costs the others
 
 constexpr double kBusyCores = 0.10;  // of the time
-// Steps, the first aside, below which a mean says nothing of one rank; and how many standard errors
-// apart two means must be: with ten steps each chance does that once in 2,000 (Student's t).
+// Minimum number of steps, without the first, for a mean of one rank; and the minimum difference of
+// two means in standard errors: with ten steps each, chance exceeds it once in 2,000 (Student's t).
 constexpr std::int64_t kEnoughSteps = 10;
 constexpr double kStandardErrors = 4;
 
-/// What the slowest rank takes beyond the median of the others. Ratio 1: a single rank.
+/// The rank that exceeds the median of the others most. Ratio 1: a single rank.
 struct SlowestRank {
   std::size_t rank = 0;
   double ratio = 1, excess = 0;
-  double errors = 0;  ///< the excess in standard errors
+  double errors = 0;  ///< the excess, in standard errors
 };
 
 SlowestRank slowest_of(const std::vector<double>& own, const std::vector<double>& deviation,
@@ -51,7 +51,7 @@ SlowestRank slowest_of(const std::vector<double>& own, const std::vector<double>
           .errors = error > 0 ? excess / error : std::numeric_limits<double>::infinity()};
 }
 
-/// Without what each rank waited for a core: that is the fault of others.
+/// Own times without the time that each rank waited for a core, which other processes cause.
 std::vector<double> with_all_cores(const RunTimes& times) {
   std::vector<double> own = times.own;
   for (std::size_t r = 0; r < own.size() && r < times.cores.size(); ++r)
@@ -71,9 +71,9 @@ std::string busy_cores(const std::vector<CoreShortage>& cores,
   const auto rank = static_cast<std::size_t>(worst - cores.begin());
   const auto percent = [&](double seconds) { return 100 * seconds / worst->seconds; };
   return fmt::format(
-      "threads of rank {} on {} waited {:.0f} % of the time for a core ({:.0f} involuntary "
-      "switches), and a hypervisor took {:.0f} %: other programs run there, or more threads than "
-      "cores",
+      "rank {} (host {}): its threads waited {:.0f} % of the time for a CPU core ({:.0f} "
+      "involuntary switches), and a hypervisor took {:.0f} %; other processes are using this "
+      "machine, or there are more threads than cores",
       rank, hosts[rank], percent(worst->waiting), worst->switches, percent(worst->stolen));
 }
 

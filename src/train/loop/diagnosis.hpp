@@ -1,5 +1,5 @@
 #pragma once
-// One sentence about what a run spent its time on, for who wants it to be faster.
+// One sentence on how a run spent its time, for users who want it to be faster.
 #include <string>
 #include <vector>
 
@@ -9,23 +9,25 @@
 namespace choir {
 
 struct RunTimes {
-  PhaseTotals phases;               ///< of the rank that speaks
-  std::vector<double> own;          ///< seconds a step of each rank, without waiting for others
-  std::vector<double> outside;      ///< of it outside forward and backward
-  std::vector<double> deviation;    ///< of `own` from step to step
+  PhaseTotals phases;               ///< of the rank that prints
+  std::vector<double> own;          ///< seconds per step of each rank, without waiting for others
+  std::vector<double> outside;      ///< the part of `own` outside forward and backward
+  std::vector<double> deviation;    ///< standard deviation of `own` over the steps
   std::vector<CoreShortage> cores;  ///< of each rank, in the whole run
-  std::vector<std::string> hosts;   ///< of each rank
-  /// Share of the wall time that is neither the start nor steps, evaluations or saves.
+  std::vector<std::string> hosts;   ///< host of each rank
+  /// Fraction of the wall time outside the start, steps, evaluations and saves.
   double between_steps = 0;
 };
 
-/// Pure. The first that holds of: a slow rank, cores that others use, slow data, a slow network,
-/// time between steps, kernels. A rank is slow by more than the spread of its steps, and by more
-/// than it waited for cores. "" for a run without steps; few steps show nothing, and it says so.
+/// Returns the first applicable diagnosis of: a slow rank, cores used by other processes, slow
+/// data, a slow network, time between steps, kernels. A rank is slow if it exceeds the others by
+/// more than the spread of its steps and by more than it waited for cores. "" for a run without
+/// steps; after few steps the text says that they show nothing. Pure.
 std::string diagnosis(const RunTimes& times);
 
-/// Pure. "threads of rank 1 on n2 waited 43 % of the time for a core (812 involuntary switches),
-/// and a hypervisor took 3 %: ..."; of the rank that lacks cores most, "" where none lacks a tenth.
+/// Describes the rank that lacks CPU cores most: "rank 1 (host n2): its threads waited 43 % of the
+/// time for a CPU core (812 involuntary switches), ..."; "" if no rank lacks a tenth of its time.
+/// Pure.
 std::string busy_cores(const std::vector<CoreShortage>& cores,
                        const std::vector<std::string>& hosts);
 

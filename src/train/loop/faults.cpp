@@ -23,13 +23,14 @@ namespace {
 
 constexpr unsigned kForever = 1u << 20;
 
-/// At once and whole: the process may not live to flush anything.
+/// Prints immediately and in one piece: the process may not live to flush anything.
 void say(int rank, const std::string& what) {
   print_safely(stderr, "choir: fault: rank {} {}\n", rank, what);
   std::fflush(stderr);
 }
 
-/// Not to be seen from outside: half of the bytes are gone, or one in the middle is another.
+/// Damages a file invisibly: this removes half of the bytes, the next function inverts one in the
+/// middle.
 void truncate_file(const std::string& path) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
 }
@@ -89,12 +90,12 @@ void Faults::damage_data() const {
     if (path.empty()) return;
     const std::string intact = path + ".intact";
     try {
-      std::filesystem::copy_file(path, intact);  // an intact one of before stays
-      say(rank_, fmt::format("{} {}; what it held is in {}", does, path, intact));
+      std::filesystem::copy_file(path, intact);  // fails if an earlier .intact file exists
+      say(rank_, fmt::format("{} {}; the original is in {}", does, path, intact));
       how(path);
     } catch (const std::exception& error) {
       throw DeckError(fmt::format("fault.{} = \"{}\": {}", key, path, plain_cause(error)),
-                      "name a file that can be written; an .intact one of before is moved back");
+                      "name a writable file, and move an earlier .intact file back");
     }
   };
   damage("truncate_data", section_.truncate_data, truncate_file, "truncates");
@@ -149,7 +150,7 @@ void Faults::spoil_gradients(std::int64_t step, const Stream& stream, const Buck
 
 void Faults::flip_weight(std::int64_t step, ModelInstance& instance) const {
   if (section_.flip_rank < 0 || section_.flip_step != step) return;
-  instance.gatherer().complete_update();  // or it would take the place of the flipped bit
+  instance.gatherer().complete_update();  // otherwise it would overwrite the flipped bit
   if (section_.flip_rank != rank_) return;
   const Parameter* p = parameter_named(instance, section_.flip_parameter);
   say(rank_, fmt::format("has a bit of {} flipped after step {}", p->name, step));

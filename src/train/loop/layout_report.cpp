@@ -31,7 +31,7 @@ std::string members_text(const std::vector<int>& group, std::size_t most) {
   return join(texts, ",");
 }
 
-/// "{0-3} {4-7}", "{0,4} {1,5} ... {59,63}": as much as there is room for.
+/// The groups, shortened to the available width: "{0-3} {4-7}", "{0,4} {1,5} ... {59,63}".
 std::string groups_text(const std::vector<std::vector<int>>& groups) {
   constexpr std::size_t kWidth = 36;
   std::string text;
@@ -56,7 +56,7 @@ std::string crossing_text(const LayoutFacts& facts, Axis axis, std::size_t group
   return across == static_cast<int>(groups) ? "yes" : fmt::format("{} of them", across);
 }
 
-/// A stage has neighbours on a line; elsewhere messages go round.
+/// Stages form a line; on other axes the neighbours form a ring.
 std::string neighbours_text(const LayoutFacts& facts, Axis axis) {
   const Coordinates here = facts.layout.coordinates(facts.rank);
   const int size = facts.layout.size(axis);
@@ -75,7 +75,7 @@ int count_nodes(const std::vector<int>& node_of_rank) {
   return 1 + *std::max_element(node_of_rank.begin(), node_of_rank.end());
 }
 
-/// "4 nodes of 8", "2 nodes (8 and 4 ranks)" without more ado where they differ.
+/// "4 nodes of 8", or "2 nodes of 4 to 8" if they differ.
 std::string nodes_text(const LayoutFacts& facts) {
   std::vector<int> ranks(static_cast<std::size_t>(count_nodes(facts.node_of_rank)));
   for (const int node : facts.node_of_rank) ++ranks[static_cast<std::size_t>(node)];

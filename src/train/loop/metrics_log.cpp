@@ -19,12 +19,12 @@ double per_second(double amount, double dt) {
   return dt > 0 ? amount / dt : 0;
 }
 
-/// JSON has no NaN: null, as every reader understands.
+/// JSON has no NaN; null is understood by every reader.
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.17g}", value) : "null";
 }
 
-/// What validation tells beside val_loss: "val_wer", and of sets with a name "val_loss/NAME".
+/// Validation results other than val_loss: "val_wer", and "val_loss/NAME" for named sets.
 std::vector<std::pair<std::string, double>> more_of(const StepMetrics& m) {
   std::vector<std::pair<std::string, double>> more;
   for (const Validation& v : m.validations) {

@@ -9,7 +9,7 @@ void Observers::follow(const Engine& engine, const Progress& progress) {
                                                                  double end, Phase next) {
     trace.span(name_of(ended), start, end);
     watch.span(ended, start, end);
-    // A stage of a pipeline says more: which action of which micro-batch it is at.
+    // A pipeline stage reports more: the action and the micro-batch that it is working on.
     std::string_view doing = engine.doing();
     char text[64];
     if (doing.empty()) doing = print_into(text, "step {}: {}", progress.step + 1, name_of(next));

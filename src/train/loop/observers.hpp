@@ -1,6 +1,6 @@
 #pragma once
-// Those that look on while a run trains, and the clock that tells them what a step is doing: the
-// watchdog with its heartbeats, the trace of train.profile, and failures made on purpose.
+// Observers of a training run, and the clock that reports the phase of a step to them: the watchdog
+// with its heartbeats, the trace of train.profile, and the faults of drills.
 #include "choir/train/loop/faults.hpp"
 #include "choir/train/loop/run_directory.hpp"
 #include "choir/train/loop/run_watch.hpp"
@@ -10,24 +10,25 @@
 namespace choir {
 
 struct Observers {
-  /// Collective over the world, to create and to destroy.
+  /// Construction and destruction are collective over the world.
   Observers(const Deck& deck, Mesh& mesh, const RunDirectory& directory)
       : faults(deck, mesh.rank()),
         watch(deck, mesh, directory.path()),
         trace(profile_range(deck.train.profile).first, profile_range(deck.train.profile).last) {}
 
-  /// Local. From now on every phase that the clock enters is one of the step after `progress`.
+  /// From now on every phase that the clock enters belongs to the step after `progress`. Local.
   void follow(const Engine& engine, const Progress& progress);
-  /// Whether one of them wants the results and the weights of this step before the next is queued.
+  /// True if an observer needs the results and the weights of this step before the next one is
+  /// queued.
   bool settles(std::int64_t step) const {
     return trace.first() == step + 1 || step == trace.last() || watch.weights_due(step) ||
            faults.flips_after(step);
   }
-  /// Local, before anything of this step is queued.
+  /// Called before work of this step is queued. Local.
   void before_step(Engine& engine, std::int64_t step);
-  /// Collective, with no step in flight.
+  /// Called with no step in flight. Collective.
   void after_step(Engine& engine, std::int64_t step);
-  /// Collective. A trace that is complete becomes a file in the run's directory.
+  /// Writes a complete trace to a file in the run directory. Collective.
   void write_trace(const RunDirectory& directory, Communicator& world);
 
   Faults faults;

@@ -17,7 +17,7 @@ void RankTimes::span(Phase ended, double start, double end) {
   const double inside = seconds_in_communication();
   const double own = std::max(0.0, end - start - (inside - inside_));
   inside_ = inside;
-  // Readers agree on every block of data, so who waits for data may wait for a slow rank.
+  // Readers agree on every block of data, so a rank that waits for data may wait for a slow rank.
   if (ended == Phase::comm || ended == Phase::data) return;
   step_.all += own;
   if (ended != Phase::forward && ended != Phase::backward) step_.outside += own;

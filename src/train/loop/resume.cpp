@@ -14,7 +14,7 @@
 namespace choir {
 namespace {
 
-/// Where ranks agree on the checkpoint by themselves: rank 0 reads, and tells the others.
+/// Finds the checkpoint. The ranks agree on it: rank 0 reads, and shares the result.
 std::optional<Checkpoint> find_checkpoint(const CheckpointSection& wish, const std::string& folder,
                                           Communicator& world, Logger& log) {
   std::optional<ProgressLine> line;
@@ -45,7 +45,7 @@ bool allows(const CheckpointSection& wish, const std::string& key) {
   });
 }
 
-/// Whether some other data than before were asked for by name.
+/// True if the user allowed other data.
 bool allows_data(const CheckpointSection& wish) {
   return std::any_of(wish.allow_changes.begin(), wish.allow_changes.end(), [](const auto& word) {
     return word == CheckpointSection::kAllowAll || word.starts_with("data.");
@@ -75,10 +75,10 @@ void require_vocabulary(const ResumePoint& from, std::uint64_t vocab_hash) {
       fmt::format("the vocabulary of the training data ({:016x}) is not that of the checkpoint {} "
                   "({} entries, {:016x})",
                   vocab_hash, from.checkpoint.path, trained.size(), trained.hash()),
-      "set data.train to the data it was trained on, or start anew in another run.dir");
+      "set data.train to the data it was trained on, or start from scratch in another run.dir");
 }
 
-/// The former schedule, where this program still understands the former deck.
+/// The former schedule, if this program still understands the former deck.
 std::optional<LrSchedule> former_schedule(const ResumePoint& from, int data_parallel) {
   try {
     return schedule_of(parse_deck(from.meta.deck, from.checkpoint.path, {}), data_parallel);
@@ -123,7 +123,7 @@ std::optional<ResumePoint> find_resume_point(const Deck& deck, const std::string
   ResumePoint point{.checkpoint = *std::move(found), .meta = {}};
   together(world, [&] {
     point.meta = TrainMeta::parse(point.checkpoint.json, point.checkpoint.path);
-    // Nobody knows the vocabulary of the data yet.
+    // The vocabulary of the data is not known yet.
     Deck with_vocabulary = deck;
     std::int64_t& size = with_vocabulary.family().vocab_size(with_vocabulary);
     if (size == 0) size = point.meta.vocab_size;
@@ -146,8 +146,7 @@ void require_allowed(const ResumePoint& from, const Deck& deck) {
 void require_same_data(const ResumePoint& from, const Deck& deck, const std::string& contents,
                        std::uint64_t vocab_hash) {
   const bool known = !from.meta.contents.empty() && !contents.empty();
-  const bool trained =
-      from.checkpoint.manifest.step > 0;  // a model that was imported has seen no data
+  const bool trained = from.checkpoint.manifest.step > 0;  // an imported model has seen no data
   if (trained && !(known && from.meta.contents == contents) && !allows_data(deck.checkpoint)) {
     std::string lines;
     std::vector<std::string> keys;
@@ -156,7 +155,7 @@ void require_same_data(const ResumePoint& from, const Deck& deck, const std::str
       lines += line_of(change);
       keys.push_back(change.key);
     }
-    // What an older checkpoint does not tell of its data follows from its deck.
+    // Facts that an older checkpoint does not store about its data follow from its deck.
     const bool told_less = keys.empty() && contents.starts_with(from.meta.contents + ", ");
     const bool changed = known && !told_less;
     if (changed)

@@ -1,6 +1,6 @@
 #pragma once
-// What a run continues from, and whether it may: a deck that was changed in between is told key by
-// key, and refused where the run would not be the one that was begun.
+// The checkpoint that a run continues from, and the check whether it may: changes of the deck are
+// listed key by key, and refused if the run would no longer be the same.
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,25 +18,26 @@ struct ResumePoint {
   TrainMeta meta;
 };
 
-/// Collective. Follows checkpoint.resume; nothing where the run starts anew. The owner of the
-/// folder completes there what a killed run left. StorageError when every checkpoint is damaged, or
-/// none fits; DeckError, before any data are opened, for changes that checkpoint.allow_changes does
-/// not allow.
+/// Follows checkpoint.resume; returns nothing if the run starts from scratch. The owner of the
+/// folder first completes what a killed run left there. Throws StorageError if every checkpoint is
+/// damaged or none fits, and DeckError, before any data is opened, for changes that
+/// checkpoint.allow_changes does not allow. Collective.
 std::optional<ResumePoint> find_resume_point(const Deck& deck, const std::string& folder,
                                              Communicator& world, Logger& log);
 
-/// Local. Changes that the deck must allow: of keys that a run rests on. DeckError.
+/// Throws DeckError for changes of fixed keys that the deck does not allow. Local.
 void require_allowed(const ResumePoint& from, const Deck& deck);
 
-/// Local. The data must be those of before, wherever they are now, unless the deck allows others:
-/// DeckError. DataError when they have another vocabulary: nothing trained before would mean
-/// anything. `contents`, `vocab_hash`: of the data, "" and 0 for unknown.
+/// Throws DeckError unless the data has the same contents as before, wherever it is stored, or the
+/// deck allows other data; DataError if the data has another vocabulary, which would make the
+/// trained model meaningless. `contents` and `vocab_hash` describe the data, "" and 0 if unknown.
+/// Local.
 void require_same_data(const ResumePoint& from, const Deck& deck, const std::string& contents,
                        std::uint64_t vocab_hash);
 
-/// Local. A line for every key that has another value than in the checkpoint, "  key: old -> new";
-/// where they change the learning rate, one about it. "" where nothing is different. `step` steps
-/// are done; `schedule` is that of the steps to come.
+/// A line "  key: old -> new" for every key whose value differs from the checkpoint; if the
+/// learning rate changes, one line about it. "" if nothing differs. `step` steps are done;
+/// `schedule` applies to the following steps. Local.
 std::string changes_report(const ResumePoint& from, const Deck& deck, const LrSchedule& schedule,
                            std::int64_t step, int data_parallel);
 

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 std::string cure_of(const std::error_code& failed) {
   const std::string cure = storage_cure(failed.value());
-  return cure.empty() ? "choose another place with run.dir" : cure;
+  return cure.empty() ? "choose another folder with run.dir" : cure;
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ void RunDirectory::require_writable() const {
       throw StorageError("cannot write '" + file + "': " + std::strerror(errno),
                          storage_cure(errno));
   }
-  // The first folder that is there decides about those that are not.
+  // The first existing parent folder decides.
   std::error_code failed;
   fs::path there = fs::absolute(path_).lexically_normal();
   while (!fs::exists(there, failed) && !failed && there.has_relative_path())
@@ -46,8 +46,8 @@ void RunDirectory::require_writable() const {
   if (!failed && access(there.c_str(), W_OK | X_OK) != 0)
     failed = std::error_code(errno, std::generic_category());
   if (failed)
-    throw StorageError(fmt::format("cannot make the folder '{}' in '{}': {}", path_, there.string(),
-                                   failed.message()),
+    throw StorageError(fmt::format("cannot create the folder '{}' in '{}': {}", path_,
+                                   there.string(), failed.message()),
                        cure_of(failed));
 }
 
@@ -56,7 +56,7 @@ void RunDirectory::create(const std::function<void(const std::string&)>& say) {
   for (const std::string& folder : {path_, checkpoints(), samples()}) {
     fs::create_directories(folder, failed);
     if (failed)
-      throw StorageError("cannot make the folder '" + folder + "': " + failed.message(),
+      throw StorageError("cannot create the folder '" + folder + "': " + failed.message(),
                          cure_of(failed));
   }
   for (const std::string& file : {deck(), log(), metrics()}) require_regular(file);

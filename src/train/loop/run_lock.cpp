@@ -26,7 +26,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr std::size_t kRecordBytes = 512;  // more than any record has
+constexpr std::size_t kRecordBytes = 512;  // more than the size of any record
 
 [[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
   if (error == ELOOP)  // O_NOFOLLOW
@@ -51,7 +51,7 @@ class Descriptor {
   int file_;
 };
 
-/// The line of a record without its end; "" of a file that is empty yet.
+/// Returns the line of a record without its line end; "" for a file that is still empty.
 std::string record_in(int file, const std::string& path) {
   std::array<char, kRecordBytes> text{};
   const ssize_t bytes = pread(file, text.data(), text.size(), 0);
@@ -60,7 +60,8 @@ std::string record_in(int file, const std::string& path) {
   return all.substr(0, all.find('\n'));
 }
 
-/// Nothing where there is no file. It is opened anew each time: over NFS an open file may be old.
+/// Reads a record; nothing if there is no file. The file is opened each time, because an open file
+/// may be stale over NFS.
 std::optional<std::string> read_record(const std::string& path) {
   require_regular(path);
   const Descriptor file(path, O_RDONLY);
@@ -69,8 +70,8 @@ std::optional<std::string> read_record(const std::string& path) {
   return record_in(file.get(), path);
 }
 
-/// Seconds would not tell two processes of one number apart, so the kernel's ticks do: the start of
-/// a process since boot; "" for one that has ended.
+/// Start of a process since boot in ticks of the kernel, because seconds would not distinguish two
+/// processes with the same number; "" for a process that has ended.
 std::string start_of(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
   std::string line;
@@ -78,7 +79,7 @@ std::string start_of(const std::string& process) {
   const std::size_t name = line.rfind(')');
   if (name == std::string::npos) return {};
   std::istringstream fields(line.substr(name + 1));
-  constexpr int kStart = 19;  // of the fields behind the state
+  constexpr int kStart = 19;  // index among the fields after the state
   std::string state, field;
   fields >> state;
   if (state == "Z" || state == "X") return {};
@@ -86,7 +87,7 @@ std::string start_of(const std::string& process) {
   return field;
 }
 
-/// Process numbers mean something only in one namespace of one boot of one host.
+/// Process numbers are unique only in one namespace of one boot of one host.
 std::string process_space(const std::string& host) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -96,7 +97,7 @@ std::string process_space(const std::string& host) {
   return fmt::format("{:016x}", std::hash<std::string>()(host + boot + space.data()));
 }
 
-/// The same for a directory that was moved, and another one for its copy.
+/// An identity that a directory keeps when it is moved; a copy has another one.
 std::string identity_of(const std::string& directory) {
   struct stat status {};
   return stat(directory.c_str(), &status) == 0 ? std::to_string(status.st_ino) : "-";
@@ -108,7 +109,7 @@ std::string random_token() {
 }
 
 /// "node7 4711 81023 5f0e.. 1835 91ac.. 0000000003": host, process, its start, process space,
-/// directory, token and number. The form of older versions begins with host and process, too.
+/// directory, token and number. Records of older versions also begin with host and process.
 struct Record {
   std::string host, process, start, space, directory, token;
 
@@ -132,7 +133,7 @@ RunLock::RunLock(const std::string& directory, const std::string& log, Options o
   identity_ = fmt::format("{} {} {} {} {} {}", options_.host, self, start_of(self),
                           process_space(options_.host), identity_of(directory), token_);
   file_ = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (file_ < 0) return;  // who opens the log will say why
+  if (file_ < 0) return;  // opening the log will report the error
   try {
     acquire();
   } catch (...) {
@@ -161,7 +162,7 @@ void RunLock::acquire() {
   for (;;) {
     const std::optional<std::string> record = read_record(path_);
     const Record owner(record.value_or(""));
-    // Here the kernel says who lives, by the lock and by the process.
+    // On this host the kernel knows whether the owner is alive, by the lock and by the process.
     const bool here = !record || owner.space == space;
     const bool alive = here && !owner.start.empty() && owner.start == start_of(owner.process) &&
                        owner.directory == identity_of(directory_);
@@ -173,7 +174,7 @@ void RunLock::acquire() {
     }
     if (!here) {
       if (options_.say)
-        options_.say(fmt::format("'{}' was left in use by {}: waiting for a sign of life of it",
+        options_.say(fmt::format("'{}' was left in use by {}: waiting for a sign of life from it",
                                  directory_, owner.owner()));
       if (lives(*record)) refuse(*record);
       if (lock == Lock::held) lock = try_lock(options_.lease);
@@ -212,7 +213,7 @@ bool RunLock::claim(const std::optional<std::string>& dead) {
       if (errno == ENOENT) return false;
       fail("rename", path_, errno);
     }
-    // Between the look and the rename another run may have come, or the dead one woken up.
+    // Between the read and the rename another run may have started, or the dead one woken up.
     const bool same = read_record(aside) == dead;
     if (!same) (void)!link(aside.c_str(), path_.c_str());
     unlink(aside.c_str());
@@ -220,7 +221,7 @@ bool RunLock::claim(const std::optional<std::string>& dead) {
   }
   const Descriptor file(path_, O_WRONLY | O_CREAT | O_EXCL);
   if (file.get() < 0 && errno == EEXIST) return false;
-  if (file.get() < 0) fail("make the file", path_, errno);
+  if (file.get() < 0) fail("create", path_, errno);
   const std::string text = sign();
   if (write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) return true;
   const int why = errno;
@@ -240,10 +241,11 @@ std::string RunLock::sign() const {
   return fmt::format("{} {:010}\n", identity_, number_);
 }
 
-// One open file is read and written: where another run has put its own file under that name
-// meanwhile, what is written goes to the old one. In place, so that a full disk does not matter.
+// The file is read and written through one descriptor: if another run has meanwhile put its own
+// file under that name, the write goes to the old one. It is overwritten in place, so that a full
+// disk does not matter.
 std::optional<std::string> RunLock::renew() const {
-  constexpr int kTries = 10;  // a run that collides with others while it starts puts the file back
+  constexpr int kTries = 10;  // a run that collides with others at its start restores the file
   for (int i = 0; i < kTries; ++i) {
     const Descriptor file(path_, O_RDWR);
     if (file.get() < 0 && errno != ENOENT) fail("open", path_, errno);
@@ -268,8 +270,8 @@ void RunLock::require_owned() const {
   throw StorageError(
       fmt::format("this run does not own the run directory '{}' any more: {}", directory_,
                   successor_),
-      "it was suspended for too long, or its file in_use was removed; it saves nothing any more: "
-      "let the other run go on, or stop it and run the same command again");
+      "it was suspended for too long, or its file in_use was removed; it no longer saves: let the "
+      "other run continue, or stop it and run the same command again");
 }
 
 void RunLock::look() const {
@@ -292,7 +294,7 @@ void RunLock::give_signs() {
       if (lost_) return;
       owned = true;
     } catch (const StorageError&) {
-      owned = false;  // the file system may answer next time; a save would say what is wrong
+      owned = false;  // the file system may work next time; a save would report the error
     }
   }
   if (owned) unlink(path_.c_str());

@@ -35,7 +35,7 @@ std::string shares(const PhaseTotals& phases) {
   return text;
 }
 
-/// Collective: the numbers of each rank, on rank 0, which speaks; on the others nothing.
+/// Gathers the numbers of each rank on rank 0, which prints; empty on the others. Collective.
 template <std::size_t kNumbers>
 std::vector<std::array<double, kNumbers>> gather_numbers(Communicator& world,
                                                          const std::array<double, kNumbers>& mine) {
@@ -148,7 +148,8 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
   report_cores(m.dt);
   for (const std::string& line : data.take_warnings()) log_.warn("data: {}", line);
   watch.report_ranks(mesh_, step, log_, metrics_file_);
-  log_.info("{}", format_line(m, mesh_.world().size()));  // of rank 0, or of all as log.all_ranks
+  log_.info("{}",
+            format_line(m, mesh_.world().size()));  // of rank 0, or of all ranks with log.all_ranks
   if (mesh_.rank() != 0) return;
   record(to_json(m, mesh_.world().size()));
   if (!tensorboard_.write(m))
@@ -160,7 +161,7 @@ void RunLog::report_cores(double dt) {
       gather_shortages(mesh_.world(), cores_since_line_->look());
   if (fastest_ == 0 || dt < fastest_) fastest_ = dt;
   if (dt < kSlowLine * fastest_ || now_seconds() - cores_said_ < kProgressInterval) return;
-  // dt and clocks differ from rank to rank: only what stands above is for all of them.
+  // dt and clocks differ between ranks: only the lines above are executed by all of them.
   const std::string busy = busy_cores(cores, hosts_);
   if (busy.empty() || mesh_.rank() != 0) return;
   cores_said_ = now_seconds();

@@ -1,6 +1,6 @@
 #pragma once
-// What a run says of itself while it trains: the lines of its log, metrics.jsonl, TensorBoard, the
-// progress line of a terminal, and the summary at its end.
+// The output of a run during training: log lines, metrics.jsonl, TensorBoard, the progress line of
+// a terminal, and the summary at the end.
 #include <functional>
 #include <optional>
 #include <string>
@@ -18,37 +18,37 @@ namespace choir {
 
 class RunLog {
  public:
-  /// `started`: now_seconds() when the program began. Everything referred to must outlive this.
+  /// `started` is now_seconds() at the start of the program. All arguments must outlive this.
   RunLog(const Deck& deck, Mesh& mesh, const RunDirectory& directory, Logger& log, double started);
 
-  /// Local, on rank 0: opens the files for a run that stands after `step`.
+  /// Opens the files of a run that has done `step` steps. Local, on rank 0.
   void open_files(std::int64_t step);
-  /// Local. One object for metrics.jsonl; a disk that is full does not end training.
+  /// Writes one object to metrics.jsonl; a full disk does not end training. Local.
   void record(const std::string& json);
-  /// Local. FLOP/s of all ranks, for the MFU. `again`, collective over the world, measures them
-  /// once more when a step exceeds them, as it does when other work had the cores; empty: they are
-  /// known.
+  /// Sets the FLOP/s of all ranks, for the MFU. `again` (collective over the world) measures them
+  /// once more if a step exceeds them, which happens if other work had used the cores; empty if
+  /// they are known. Local.
   void set_peak(double flops, std::function<double()> again) {
     peak_flops_ = flops;
     measure_again_ = std::move(again);
   }
-  /// Collective over the world. Steps begin after `step`: time runs for the progress line.
+  /// Starts the clock of the progress line; steps begin after `step`. Collective over the world.
   void start_training(std::int64_t step);
 
-  /// Local. One step is done.
+  /// Adds a finished step. Local.
   void add(const StepResult& result, const StepContent& content, const PhaseClock& step);
-  /// Whether there is a line after this step: the first of this process, at the deck's interval,
+  /// True if there is a line after this step: the first of this process, at the deck's interval,
   /// and the last.
   bool due(std::int64_t step) const;
   /// Collective over the world.
   void write_line(std::int64_t step, TrainingData& data, const Engine& engine,
                   const Evaluation& evaluation, RunWatch& watch);
-  /// Local; on a terminal, and now and then.
+  /// Shows progress on a terminal, and now and then in a log. Local.
   void say_progress(std::int64_t step);
-  /// Seconds a step, of all so far.
+  /// Mean seconds per step over all steps so far.
   double mean_step() const { return all_steps_.mean(); }
 
-  /// Collective over the world. `own`: of this rank.
+  /// Collective over the world. `own` is the time of this rank.
   std::string summary(const Progress& progress, Engine& engine, std::size_t planned_arena,
                       const Checkpointer& checkpointer, const Evaluation& evaluation,
                       const TrainingData& data, RankTimes::Own own);
@@ -56,7 +56,7 @@ class RunLog {
  private:
   /// Collective over the world.
   double mfu(double flops_per_second);
-  /// Collective over the world: says so where steps became slow and cores are short.
+  /// Warns if steps became slow and cores are short. Collective over the world.
   void report_cores(double dt);
   RunTimes times_of_ranks(RankTimes::Own own, double between_steps);
 
@@ -74,13 +74,13 @@ class RunLog {
   PhaseTotals since_line_, all_steps_;
   StepContent content_since_line_, all_content_;
   double ready_ = 0;             // now_seconds() when steps began
-  std::int64_t first_step_ = 0;  // the step that this process began after
-  std::int64_t lost_lines_ = 0;  // of metrics.jsonl, that could not be written
+  std::int64_t first_step_ = 0;  // this process began after this step
+  std::int64_t lost_lines_ = 0;  // lines of metrics.jsonl that could not be written
   bool first_line_ = true;
-  std::vector<std::string> hosts_;  // of each rank; names on rank 0
+  std::vector<std::string> hosts_;  // host of each rank; names only on rank 0
   std::optional<CoreWatch> cores_, cores_since_line_;
   double fastest_ = 0;        // mean step of the fastest line so far
-  double cores_said_ = -1e9;  // now_seconds() when cores were last said to be short
+  double cores_said_ = -1e9;  // now_seconds() of the last warning about cores
 };
 
 }  // namespace choir

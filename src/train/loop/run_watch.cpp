@@ -63,11 +63,11 @@ void RunWatch::report_ranks(Mesh& mesh, std::int64_t step, Logger& log, MetricsF
   const RankTimesReport report = times_.report(mesh);
   if (mesh.rank() != 0) return;
   if (report.steady)
-    log.warn("{}; steadily slow: look at that node's clock, temperature, memory and neighbours",
+    log.warn("{}; steadily slow: check that node's clock, temperature, memory and other jobs",
              to_string(report));
   else
     log.info("{}", to_string(report));
-  metrics.write(to_json(report, step));  // the line of the step says when the disk is full
+  metrics.write(to_json(report, step));  // the log line of the step reports a full disk
 }
 
 }  // namespace choir

@@ -12,12 +12,11 @@ namespace {
 
 constexpr double kHour = 3600;
 constexpr double kNodeHours = 1000, kMostHours = 24;
-// A save must have ended before the next one begins, with room for a slow one.
+// A save must end before the next one begins, with a margin for slow ones.
 constexpr double kRoom = 2;
-// Advice is worth a line when following it would gain this much of the run, and a factor.
+// Advice is given only if it gains this fraction of the run, and this factor.
 constexpr double kWorth = 0.01, kFactor = 2;
-// A file system that is busy with others: bytes a second of a node, and what a save of nothing
-// takes there.
+// A busy file system: bytes per second per node, and seconds of an empty save.
 constexpr double kSlowRate = 200e6, kSlowStart = 0.1;
 constexpr double kEarlyShare = 0.1;  // of the walltime
 

@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-/// Nothing is known about the ranks that will come but what the deck says.
+/// The data-parallel size, as far as the deck determines it: the future ranks are unknown.
 int data_parallel_of(const Deck& deck) {
   const TrainSection& train = deck.train;
   if (deck.parallel.data > 0) return deck.parallel.data;

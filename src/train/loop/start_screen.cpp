@@ -17,7 +17,7 @@ namespace choir {
 namespace {
 
 constexpr std::size_t kColumns = 100;
-constexpr std::size_t kIndent = 13;  // of what stands behind a label
+constexpr std::size_t kIndent = 13;  // columns of the labels
 
 /// "vm", "n1, n2, n3 ... n64": each once, in the order of the ranks.
 std::string hosts_text(const std::vector<std::string>& host_of_rank) {
@@ -118,7 +118,7 @@ std::string saves_line(const Deck& deck) {
   const CheckpointSection& c = deck.checkpoint;
   const std::string saves = c.interval == 0 ? "no checkpoints"
                             : c.interval == CheckpointSection::kAutoInterval
-                                ? "checkpoints as often as pays"
+                                ? "checkpoints at the best interval"
                                 : fmt::format("a checkpoint every {} steps", c.interval);
   return saves + (deck.eval.interval == 0
                       ? ", no evaluation"
@@ -128,7 +128,7 @@ std::string saves_line(const Deck& deck) {
 std::string run_line(const RunDirectory& directory) {
   return fmt::format(
       "{} (log.txt, metrics.jsonl, deck.json, checkpoints/)\n"
-      "{}: every key, the module tree, hosts, the memory plan, what the lines below mean",
+      "{}: every key, the module tree, hosts, the memory plan, the meaning of the lines below",
       directory.path(), directory.start());
 }
 

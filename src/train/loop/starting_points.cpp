@@ -26,8 +26,8 @@ std::string first_component(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
-/// How many characters can be taken off names that this pattern matches: none, or leading
-/// components of what is before its first wildcard.
+/// Numbers of characters that can be removed from names that match this pattern: none, or leading
+/// components of the part before its first wildcard.
 std::vector<std::size_t> cuts_of(const std::string& pattern) {
   std::vector<std::size_t> cuts{0};
   const std::size_t literal = std::min(pattern.find_first_of("*?"), pattern.size());
@@ -36,8 +36,8 @@ std::vector<std::size_t> cuts_of(const std::string& pattern) {
   return cuts;
 }
 
-/// The name of a model's tensor in a checkpoint where the first `cut` characters of its name, not
-/// of its kind, are missing.
+/// The name in a checkpoint of a model's tensor, without the first `cut` characters of its name
+/// (the kind stays).
 std::string stored_name(const std::string& stored, std::size_t cut) {
   const std::size_t kind = stored.size() - name_in_model(stored).size();
   return stored.substr(0, kind) + stored.substr(kind + cut);
@@ -82,7 +82,7 @@ class PartPlanner {
     const auto found = records_.find(stored_name(tensor.name, cut));
     return found == records_.end() ? nullptr : found->second;
   }
-  /// The one under which most are found; of several the shortest.
+  /// The cut under which most tensors are found, the shortest if there are several.
   std::size_t best_cut() const {
     std::size_t best = 0;
     std::ptrdiff_t most = 0;
@@ -111,13 +111,12 @@ class PartPlanner {
     constexpr std::size_t kNamed = 4;
     const std::size_t count = names.size();
     names.resize(std::min(count, kNamed));
-    throw DeckError(
-        fmt::format("{}: {} of the {} that '{}' matches cannot be taken from {}:{}", kInitFrom,
-                    count, counted(std::ssize(matched_), "parameter"), source_.pattern,
-                    source_.path, line_list(faults)),
-        fmt::format("name a run of the same sizes and train.precision, choose others "
-                    "by the pattern, or let some begin anew: checkpoint.init_skip=[{}{}]",
-                    join(names, ","), count > kNamed ? ", ..." : ""));
+    throw DeckError(fmt::format("{}: {} of the {} that '{}' matches cannot be taken from {}:{}",
+                                kInitFrom, count, counted(std::ssize(matched_), "parameter"),
+                                source_.pattern, source_.path, line_list(faults)),
+                    fmt::format("name a run with the same sizes and train.precision, change the "
+                                "pattern, or let some begin anew: checkpoint.init_skip=[{}{}]",
+                                join(names, ","), count > kNamed ? ", ..." : ""));
   }
 
   const InitSource& source_;
@@ -125,7 +124,7 @@ class PartPlanner {
   std::map<std::string, const TensorRecord*> records_;
 };
 
-/// The tensors that each source is to give.
+/// The tensors that each source provides.
 std::vector<std::vector<const StoredTensor*>> matches_of(const std::vector<StoredTensor>& model,
                                                          const std::vector<InitSource>& sources,
                                                          const std::vector<std::string>& skip) {

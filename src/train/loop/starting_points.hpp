@@ -1,5 +1,5 @@
 #pragma once
-// A model whose parts begin with parameters of several runs: checkpoint.init_from as a map.
+// A model whose parts start from the parameters of several runs: checkpoint.init_from as a map.
 #include <map>
 #include <string>
 #include <vector>
@@ -11,8 +11,7 @@
 
 namespace choir {
 
-/// One entry of the map: parameters of the model that `pattern` matches are those of this
-/// checkpoint.
+/// One entry of the map: parameters of the model that match `pattern` come from this checkpoint.
 struct InitSource {
   std::string pattern;
   std::string path;
@@ -20,38 +19,40 @@ struct InitSource {
 };
 
 struct InitPlan {
-  /// What a source gives.
+  /// The contribution of one source.
   struct Part {
-    std::string prefix;                 ///< that the model's names have in front of the source's
-    std::vector<StoredTensor> tensors;  ///< of the model, by the names that the source has
+    std::string prefix;  ///< prefix that the model's names have before the source's names
+    std::vector<StoredTensor> tensors;  ///< tensors of the model, with their names in the source
     std::int64_t elements = 0;
   };
-  /// Tensors of the model whose names begin alike.
+  /// Tensors of the model whose names start with the same component.
   struct Group {
-    std::int64_t tensors = 0, fresh = 0;  ///< `fresh` of them keep their initial values
+    std::int64_t tensors = 0, fresh = 0;  ///< `fresh` tensors keep their initial values
     std::int64_t fresh_elements = 0;
   };
-  std::vector<Part> parts;                                 ///< in the order of the sources
-  std::map<std::string, Group> groups;                     ///< by the first component of names
-  std::map<std::string, std::vector<std::string>> unused;  ///< of each checkpoint, by its path
+  std::vector<Part> parts;              ///< in the order of the sources
+  std::map<std::string, Group> groups;  ///< by the first component of the names
+  std::map<std::string, std::vector<std::string>>
+      unused;  ///< unused tensors of each checkpoint, by its path
 
-  /// For people.
+  /// The plan, formatted for people.
   std::string report(const std::vector<InitSource>& sources) const;
 };
 
-/// Pure. `model`: what it loads, named as in checkpoints ("parameters/lm.head.weight"). Every
-/// parameter that a pattern matches and `skip` does not is taken, under its own name, or where the
-/// source does not have that, without leading components of what the pattern has before its first
-/// wildcard: for "lm.*" lm.head.weight is head.weight; the same components for a whole pattern.
-/// Only adapters may be missing. DeckError for a pattern that matches nothing, for two that match
-/// one parameter, and for parameters that are missing or of another shape or type.
+/// `model` lists the tensors that the model loads, named as in checkpoints
+/// ("parameters/lm.head.weight"). Every parameter that matches a pattern and not `skip` is taken:
+/// under its own name or, if the source does not have it, without leading components of the part of
+/// the pattern before its first wildcard. For "lm.*", lm.head.weight is then head.weight; the same
+/// components are removed for the whole pattern. Only adapters may be missing. Throws DeckError for
+/// a pattern that matches nothing, for two that match one parameter, and for parameters that are
+/// missing or have another shape or type. Pure.
 InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<InitSource>& sources,
                    const std::vector<std::string>& skip);
 
-/// Collective over the mesh, after ModelInstance::initialise(): reads what the map of
-/// checkpoint.init_from names, whatever layouts wrote it, and returns what is to be said of it.
-/// `vocabulary`: of the training data, for ModelFamily::check_start(). Throws on all ranks:
-/// DeckError as plan_init(), StorageError for a checkpoint that cannot be read.
+/// Called after ModelInstance::initialise(): reads the parameters of the checkpoint.init_from map,
+/// whatever layouts wrote them, and returns a report. `vocabulary` is that of the training data,
+/// for ModelFamily::check_start(). Throws on all ranks: DeckError as plan_init(), StorageError for
+/// a checkpoint that cannot be read. Collective over the mesh.
 std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
                              const std::string& vocabulary);
 

@@ -26,7 +26,7 @@
 namespace choir {
 namespace {
 
-/// The batch system that started us, by what it leaves in the environment.
+/// The batch system that started this job, found by its environment variables.
 std::string scheduler() {
   constexpr std::array<std::array<const char*, 2>, 4> kKnown{{{"PBS_JOBID", "PBS"},
                                                               {"SLURM_JOB_ID", "SLURM"},
@@ -37,7 +37,7 @@ std::string scheduler() {
   return "none";
 }
 
-// Enough to tell one card from another.
+// Enough text to tell one card from another.
 std::string describe(const cuda::Card& card) {
   constexpr std::size_t kTail = 12;
   const std::string tail =
@@ -61,7 +61,7 @@ double flops_of(const UnitRange& piece, const UnitCosts& costs) {
   return std::accumulate(costs.begin() + piece.first, costs.begin() + piece.end(), 0.0);
 }
 
-/// Backward is two products for each of forward, and what is computed again.
+/// Costs of a piece: backward has two products for each of forward, and the recomputation.
 ChunkCost chunk_cost(double forward, Recompute recompute) {
   const double again = recompute == Recompute::full ? forward : 0;
   return {.forward = forward,
@@ -83,7 +83,8 @@ std::string who_am_i(Mesh& mesh, const Device& device) {
 
 namespace {
 
-/// Where this is, as jobs/sites and `choir doctor` call it, or the batch system, or "local".
+/// The name of this machine: that of jobs/sites and `choir doctor`, that of the batch system, or
+/// the host.
 std::string machine_name() {
   const auto from = [](const char* name) { return std::getenv(name); };
   if (const char* site = from("SITE")) return site;
@@ -92,7 +93,7 @@ std::string machine_name() {
   return host_name();
 }
 
-/// The file with the hosts of the job, and the line that started it, as far as launchers tell.
+/// The file with the hosts of the job, or the command that started it, if the launcher sets them.
 std::string told(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const char* value = std::getenv(name); value != nullptr && *value != 0) return value;
@@ -109,7 +110,7 @@ std::string hosts_of(const std::vector<std::string>& host_of_rank) {
 
 }  // namespace
 
-// The names are those of ezpz, as far as they mean something here.
+// The names are those of ezpz, if they apply here.
 std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason) {
   Communicator& data = mesh.along(Axis::data);
   const std::string hosts = hosts_of(gather_texts(mesh.world(), host_name()));
@@ -146,7 +147,7 @@ std::string transport_report(const Mesh& mesh, const std::vector<AxisSpeed>& spe
 
 namespace {
 
-/// What a step consists of.
+/// The contents of a step.
 std::string batch_report(Engine& engine, std::int64_t ranks) {
   const EngineOptions& o = engine.options();
   const ModelFamily& family = o.model.family();
@@ -161,7 +162,7 @@ std::string batch_report(Engine& engine, std::int64_t ranks) {
       format_count(sequences * family.shape(o.model, 1).tokens));
 }
 
-/// What is said about a model of which only a part is trained.
+/// The frozen parameters of a model.
 std::string frozen_report(const ParameterSet& parameters) {
   constexpr std::size_t kNamed = 3;
   std::vector<std::string> names;
@@ -175,7 +176,7 @@ std::string frozen_report(const ParameterSet& parameters) {
                      count > kNamed ? ", ..." : "");
 }
 
-/// What is said about a model whose parts have learning rates of their own.
+/// The parameters that have their own learning rate.
 std::string rates_report(const ParameterSet& parameters, const std::vector<RateScale>& scales) {
   std::string text;
   for (const RateScale& scale : scales) {
@@ -248,7 +249,7 @@ std::string zero_report(Engine& engine) {
   const ParameterSet& all = storage.parameters();
   const auto trained = static_cast<double>(all.trained_size());
   const double gradients = trained * static_cast<double>(size_of(o.precision.gradient));
-  // Frozen values stay where they are whole.
+  // Frozen values are not gathered where they are whole.
   const auto gathered = sharding.values_sharded() ? static_cast<double>(all.flat_size()) : trained;
   const double values = gathered * static_cast<double>(size_of(o.precision.compute));
   const auto passes = static_cast<double>(o.micro_batches);
@@ -277,12 +278,12 @@ std::string offload_report(Engine& engine) {
   const bool file = state->place() == MemoryPlace::file;
   const std::string bytes = format_bytes(static_cast<double>(state->memory().bytes()));
   std::string text =
-      fmt::format("offload: {} of each rank ({}) in {}; a step fetches and writes back as much",
+      fmt::format("offload: {} of each rank ({}) in {}; every step reads and writes all of it",
                   what, bytes, file ? "a file in " + options.directory : "host memory");
   if (file && is_memory_file_system(options.directory))
     text += fmt::format(
-        "; {} is memory itself, which saves nothing: set parallel.offload_dir to a "
-        "directory of a disk",
+        "; {} is a memory file system, which saves no memory: set parallel.offload_dir to a "
+        "directory on a disk",
         options.directory);
   return text;
 }
@@ -290,7 +291,7 @@ std::string offload_report(Engine& engine) {
 std::string memory_report(const StepPlan& plan, Communicator& world) {
   const std::string repeated =
       plan.repeated_flops > 0
-          ? fmt::format(" (of it {:.2f} for train.recompute, which mfu does not count)",
+          ? fmt::format(" ({:.2f} of it for train.recompute, which mfu does not count)",
                         plan.repeated_flops / 1e9)
           : "";
   const auto mine = static_cast<double>(plan.memory.total());

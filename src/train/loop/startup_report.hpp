@@ -1,5 +1,5 @@
 #pragma once
-// What a run says before its first step.
+// Parts of the report of a run before its first step.
 #include <cstdint>
 #include <string>
 
@@ -10,45 +10,48 @@
 
 namespace choir {
 
-/// "[device='cpu'][rank=2/3][local_rank=2/3][node=0/0] host ..." of this rank, with its GPU. Local.
+/// "[device='cpu'][rank=2/3][local_rank=2/3][node=0/0] host ..." for this rank, with its GPU.
+/// Local.
 std::string who_am_i(Mesh& mesh, const Device& device);
 
 /// The dist_info block of the ALCF tutorial. Local. `device_reason`: as in Workplace.
 std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason);
 
-/// How each axis communicates, and how fast.
+/// The transport and the speed of each axis.
 std::string transport_report(const Mesh& mesh, const std::vector<AxisSpeed>& speeds);
 
 /// Parameters, tokens per iteration, module tree. Local.
 std::string model_report(Engine& engine);
-/// One line: what parallel.zero spreads over which ranks, and the bytes a rank moves in a step.
+/// One line: the state that parallel.zero shards and over which ranks, and the bytes that a rank
+/// moves per step.
 std::string zero_report(Engine& engine);
-/// One line: what parallel.offload keeps where, or that it is of no effect, and what a step moves.
+/// One line: the state that parallel.offload keeps and where, or that it is ignored, and the bytes
+/// moved per step.
 std::string offload_report(Engine& engine);
 
-/// The plan of this rank with its exact arena, and which rank has the largest. Collective over
+/// The plan of this rank with its exact arena, and the rank with the largest plan. Collective over
 /// `world`.
 std::string memory_report(const StepPlan& plan, Communicator& world);
 
-/// Which stage holds what, in which order they work, and how long they would wait for each other.
-/// Pure and local; empty for one stage. The bubble is simulated from the FLOPs of each piece, with
-/// messages that take no time.
+/// The contents of each stage, the order in which the stages work, and how long they would wait for
+/// each other. The bubble is simulated from the FLOPs of each piece, with messages that take no
+/// time. Empty for one stage. Pure and local.
 std::string pipeline_report(const EngineOptions& options, int stages);
 
-/// What the record has beside the mesh and the plan.
+/// Fields of the start record that are not in the mesh or the plan.
 struct StartFacts {
-  std::int64_t step = 0;  ///< behind the run when it starts
+  std::int64_t step = 0;  ///< steps done when the run starts
   std::string device;     ///< description
   std::int64_t parameters = 0;
-  std::int64_t resident_before = 0;  ///< bytes of this process, before the model
+  std::int64_t resident_before = 0;  ///< bytes of this process before the model is built
 };
 
-/// The first line of metrics.jsonl, and one more for every continuation, so that the directory of a
-/// run explains itself. Collective over the world of `mesh`; the record at rank 0, elsewhere "".
-/// One JSON object:
+/// The first line of metrics.jsonl, and one more for every continuation, so that the run directory
+/// explains itself. Returns the record on rank 0, "" elsewhere. Collective over the world of
+/// `mesh`. One JSON object, with the memory of rank 0:
 /// {"event":"start","step":0,"time":...,"layout":{"order":"tp-cp-dp-pp","tp":1,"cp":1,"dp":2,
 /// "pp":1},"ranks":[{"node":0,"host":"a","threads":4,"planned":BYTES}, ...],"memory":[{"name":
-/// "parameters","bytes":...,"place":"device"}, ...],"provenance":{...}, ...}; memory is rank 0's.
+/// "parameters","bytes":...,"place":"device"}, ...],"provenance":{...}, ...}
 std::string start_record(const StartFacts& facts, Mesh& mesh, const StepPlan& plan);
 
 }  // namespace choir

@@ -12,8 +12,8 @@
 namespace choir {
 namespace {
 
-// The one kind of variable that a signal handler and another thread may both touch: the handlers
-// run in the SignalThread.
+// Lock-free atomics are the only variables that a signal handler and another thread may both use;
+// the handlers run in the SignalThread.
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> pending_save{0};
 std::atomic<int> pending_terminate{0};
@@ -25,7 +25,7 @@ extern "C" void on_save(int) {
 }
 extern "C" void on_terminate(int number) {
   if (at_once != 0) {
-    constexpr std::string_view kWords = "choir: stopped while starting: nothing was to be saved\n";
+    constexpr std::string_view kWords = "choir: stopped while starting: nothing to save\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
   }
   if (pending_terminate.exchange(number) != 0 || at_once != 0) _exit(128 + number);
@@ -76,7 +76,7 @@ Stop StopRequest::poll(double expected_seconds) {
   if (deadline_ > 0 && now_seconds() + expected_seconds + margin_ > deadline_)
     return Stop::walltime;
   if (!stop_file_.empty() && access(stop_file_.c_str(), F_OK) == 0) {
-    unlink(stop_file_.c_str());  // or the next run would stop at once
+    unlink(stop_file_.c_str());  // otherwise the next run would stop immediately
     return Stop::file;
   }
   return Stop::none;

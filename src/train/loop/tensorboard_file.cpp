@@ -20,7 +20,7 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes.data(), bytes.size()), 15) + kMask;
 }
 
-/// Event: wall_time = 1 (double), step = 2 (int64, 0 is left out).
+/// An Event: wall_time = 1 (double), step = 2 (int64, omitted if 0).
 std::string event(double wall_time, std::int64_t step) {
   std::string out;
   put_double(out, 1, wall_time);
@@ -107,7 +107,7 @@ TensorboardFile::TensorboardFile(const std::string& folder, std::int64_t first_s
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   const double now = tensorboard::wall_time();
-  // Readers take files in the order of their names; two starts may fall into one second.
+  // Readers process files in the order of their names; two starts may be in the same second.
   for (auto second = static_cast<std::int64_t>(now);; ++second) {
     path_ = fmt::format("{}/events.out.tfevents.{:010d}.{}", folder, second, host_name());
     if (!std::filesystem::exists(path_)) break;
@@ -129,7 +129,7 @@ bool TensorboardFile::write(const StepMetrics& metrics) {
     good_ = file_.tellp();
     return true;
   }
-  // Half a record would hide all that come after it.
+  // Half a record would hide all later records.
   file_.close();
   std::error_code ignored;
   std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(good_), ignored);

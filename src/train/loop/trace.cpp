@@ -30,8 +30,9 @@ void Trace::span(const char* name, double start, double end) {
 
 void Trace::write(const std::string& path, Communicator& world) {
   world.barrier();
-  const double aligned = now_seconds();  // the same instant on every rank, to a barrier
-  double first = 0;                      // viewers drop spans before 0
+  const double aligned =
+      now_seconds();  // the same instant on every rank, up to the duration of a barrier
+  double first = 0;   // viewers drop spans before 0
   for (const Span& s : spans_) first = std::min(first, s.start - aligned);
   world.all_reduce(&first, 1, DType::f64, ReduceOp::min);
   std::string text = fmt::format(
@@ -50,7 +51,7 @@ void Trace::write(const std::string& path, Communicator& world) {
     std::ofstream file(path);
     file << "{\"traceEvents\":[\n";
     for (const std::string& one : texts) file << one;
-    // A comma may not be last in JSON: close with the number of spans that found no room.
+    // JSON does not allow a trailing comma, so the number of lost spans comes last.
     file << fmt::format(
         "{{\"name\":\"lost spans\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"n\":{}}}}}\n]}}\n", lost_);
     if (!file.flush()) throw StorageError("cannot write the trace '" + path + "'");

@@ -22,7 +22,7 @@
 namespace choir {
 namespace {
 
-/// Collective. What cannot work is refused before anything is started.
+/// Refuses an impossible batch, sharding or fault before anything is started. Collective.
 BatchSizes checked_batch(Deck& deck, Mesh& mesh, const Faults& faults) {
   BatchSizes batch;
   together(mesh.world(), [&] {
@@ -33,7 +33,7 @@ BatchSizes checked_batch(Deck& deck, Mesh& mesh, const Faults& faults) {
   return batch;
 }
 
-/// Collective. The run's directory with its log, and who takes part.
+/// Creates the run directory with its log, and reports the ranks. Collective.
 void open_run(RunDirectory& directory, const Workplace& place, const Faults& faults,
               StartScreen& start, Logger& log) {
   Mesh& mesh = *place.mesh;
@@ -50,7 +50,7 @@ void open_run(RunDirectory& directory, const Workplace& place, const Faults& fau
   start.add(dist_info(mesh, *place.device, place.device_reason));
 }
 
-/// Collective. The deck afterwards knows the vocabulary of its data.
+/// Opens the data; afterwards the deck has its vocabulary. Collective.
 std::unique_ptr<TrainingData> open_data(Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                         Logger& log) {
   auto data = deck.family().open_data(deck, batch, mesh, log);
@@ -59,7 +59,7 @@ std::unique_ptr<TrainingData> open_data(Deck& deck, const BatchSizes& batch, Mes
   return data;
 }
 
-/// Collective. TrainingData::contents() of rank 0.
+/// Returns TrainingData::contents() of rank 0 on all ranks. Collective.
 std::string contents_of(const TrainingData& data, Communicator& world) {
   std::string contents;
   together(world, [&] {
@@ -69,7 +69,7 @@ std::string contents_of(const TrainingData& data, Communicator& world) {
   return contents;
 }
 
-/// Collective. Afterwards the options hold what was planned.
+/// Plans the step; afterwards the options contain the planned arena requests. Collective.
 StepPlan planned(EngineOptions& options, const Deck& deck, const Workplace& place) {
   Mesh& mesh = *place.mesh;
   StepPlan plan;
@@ -82,18 +82,19 @@ StepPlan planned(EngineOptions& options, const Deck& deck, const Workplace& plac
   return plan;
 }
 
-/// What is to be said where the micro-batches of a step are no multiple of the ranks that share
-/// them; "" elsewhere. Those without one wait for the others, whose step looks like a slow network.
+/// A warning if the micro-batches of a step are not a multiple of the ranks that share them; ""
+/// otherwise. Ranks without a micro-batch wait for the others, which looks like a slow network.
 std::string empty_places(const BatchSizes& batch) {
   const std::int64_t empty = batch.micro_batches() - batch.global;
   if (empty <= 0) return "";
   return fmt::format(
-      "train.micro_batches = {} for {} data ranks: {} of {} places of a step stay empty, and ranks "
-      "wait there; none would with train.micro_batches={}",
+      "train.micro_batches = {} on {} data ranks: {} of {} micro-batches per step are empty, and "
+      "ranks wait for each other; train.micro_batches={} avoids that",
       batch.global, batch.data_parallel, empty, batch.micro_batches(), batch.micro_batches());
 }
 
-/// Collective, before any product. What is to be said of them.
+/// Times products if the deck asks for it, before any product is computed. Returns the report.
+/// Collective.
 std::string choose_products(const Deck& deck, const StepPlan& plan, const Workplace& place,
                             const RunDirectory& directory, Logger& log) {
   if (!deck.train.time_products) return {};
@@ -105,12 +106,12 @@ std::string choose_products(const Deck& deck, const StepPlan& plan, const Workpl
   return timing.report;
 }
 
-/// "offload: nothing" -> "nothing": the screen has labels of its own.
+/// "offload: nothing" -> "nothing", because the screen has its own labels.
 std::string behind_label(const std::string& report) {
   return report.substr(report.find(": ") + 2);
 }
 
-/// Collective. What there is to say of data, model and machine.
+/// Adds data, model and machine to the start screen. Collective.
 void describe_run(const Deck& deck, const TrainingData& data, Engine& engine, const StepPlan& plan,
                   const RunDirectory& directory, StartScreen& start) {
   constexpr std::size_t kDataLines = 4;
@@ -143,15 +144,15 @@ void describe_run(const Deck& deck, const TrainingData& data, Engine& engine, co
   start.add(layout_report(layout_facts(mesh, plan.traffic)));
 }
 
-/// How large a product tells the peak. A few threads show theirs with an eighth of the work: a
-/// start makes it five times, which with the large one in fp64 takes two seconds.
+/// Extent of the product that measures the peak. A few threads reach their peak with an eighth of
+/// the work: a start computes it five times, which takes two seconds for the large one in fp64.
 std::int64_t product_for(const Device& device) {
   const std::int64_t large = ops::large_product(device.kind());
   return device.kind() == DeviceKind::cpu && omp_get_max_threads() <= 8 ? large / 2 : large;
 }
 
-/// Collective. FLOP/s of all ranks at once, as they will compute, for mfu, and the legend of the
-/// lines to come.
+/// Measures the FLOP/s of all ranks at once, as in training, for the MFU, and adds the legend of
+/// the log lines. Collective.
 void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_log) {
   Communicator& world = engine.mesh().world();
   const DType compute = engine.options().precision.compute;
@@ -175,8 +176,8 @@ void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_l
       fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks", peak / 1e12, source, world.size())));
 }
 
-/// Collective. The weights of a checkpoint, of other runs, or fresh ones. Returns what is to be
-/// said of it.
+/// Loads the weights of a checkpoint or of other runs, or initialises them. Returns a report.
+/// Collective.
 std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkpointer,
                     Engine& engine, const Deck& deck, const Progress& progress,
                     const BatchSizes& batch, const std::string& vocabulary, Logger& log) {
@@ -201,7 +202,7 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
   return report;
 }
 
-/// Local, on rank 0. From here on the directory is that of a run which stands at `step`.
+/// Makes the directory that of a run which has done `step` steps. Local, on rank 0.
 void write_start(const RunDirectory& directory, const Deck& deck, const Checkpointer& checkpointer,
                  std::int64_t step, const StartScreen& start, Logger& log) {
   directory.require_owned();

@@ -26,7 +26,7 @@ ExitCode TrainingLoop::run() {
     const std::int64_t step = run_.progress.step;
     const bool last = step == run_.deck.train.max_steps;
     run_.observers.after_step(run_.engine, step);
-    // After SIGTERM there is no time for it.
+    // SIGTERM leaves no time for an evaluation.
     if (leaves_time(stop) && run_.evaluation.due(step)) evaluate();
     const bool measured = run_.evaluation.val_loss().has_value();
     if (run_.run_log.due(step) || measured)
@@ -44,7 +44,7 @@ ExitCode TrainingLoop::run() {
   return finish(stop);
 }
 
-// After these steps something reads results, parameters or the state of the run.
+// True if results, parameters or the state of the run are read after this step.
 bool TrainingLoop::settles(std::int64_t step) const {
   return run_.run_log.due(step) || run_.evaluation.due(step) || run_.checkpointer.due(step) ||
          run_.observers.settles(step);
@@ -155,7 +155,7 @@ std::string TrainingLoop::meta_json() const {
 }
 
 Stop TrainingLoop::agreed_stop() {
-  // Until the next poll: a step, and perhaps an evaluation with its sample and two saves.
+  // Time until the next poll: a step, and perhaps an evaluation with its sample and two saves.
   const double ahead = run_.observers.clock.total() + 2 * run_.checkpointer.expected_save() +
                        run_.evaluation.slowest();
   Stop mine = run_.stop.poll(ahead);
@@ -168,7 +168,7 @@ Stop TrainingLoop::agreed_stop() {
   return static_cast<Stop>(verdict.stop);
 }
 
-/// Local: the error of a run whose directory another one has taken over; nothing otherwise.
+/// Returns the error of a run whose directory another one has taken over; nullptr otherwise. Local.
 std::exception_ptr TrainingLoop::why_lost() const {
   if (!run_.directory.lost()) return nullptr;
   try {
@@ -186,11 +186,11 @@ ExitCode TrainingLoop::finish(Stop stop) {
   const bool trained = progress.step > first_step_;
   if (!done && run_.mesh.rank() == 0)
     run_.log.warn("stopping after step {}: {}", progress.step, run_.stop.reason(stop));
-  // After SIGTERM there may be a second left: save only what is known to take less.
+  // SIGTERM may leave only a second, so save only if saves are known to take less.
   const bool time_left =
       leaves_time(stop) || (checkpointer.slowest_save() > 0 && checkpointer.slowest_save() < 0.5);
-  // An interval of 0 means no checkpoints on the way and at the end; a stop is asked to be
-  // continued.
+  // An interval of 0 disables checkpoints during and at the end of the run, but a stopped run must
+  // be able to continue.
   const bool wanted = (run_.deck.checkpoint.on_the_way() || !done) && trained && time_left;
   if (done && trained) write_sample();
   run_.observers.watch.save("checkpoint");

@@ -1,6 +1,6 @@
 #pragma once
-// The loop: steps are queued, their results taken, and between two of them a run looks at its
-// model, saves, or stops.
+// The training loop: steps are queued, their results taken, and between two steps a run evaluates
+// its model, saves, or stops.
 #include <exception>
 
 #include "choir/train/loop/checkpointer.hpp"
@@ -31,7 +31,7 @@ class TrainingLoop {
   };
   explicit TrainingLoop(const Parts& parts);
 
-  /// Collective. Trains to the end or to an agreed stop.
+  /// Trains to the end, or until the ranks agree to stop. Collective.
   ExitCode run();
 
  private:

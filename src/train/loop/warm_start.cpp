@@ -31,7 +31,7 @@ std::string line_list(const std::vector<std::string>& lines) {
 
 namespace {
 
-/// Why this tensor is not taken; "" if it is.
+/// The reason why this tensor is not taken; "" if it is taken.
 std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
                      const CheckpointSection& wish) {
   const std::string name = name_in_model(tensor.name);
@@ -45,15 +45,15 @@ std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
                      to_string(record->shape), name_of(tensor.dtype), to_string(tensor.shape));
 }
 
-/// Adapters are trained on top of something: of the rest of the model all that is asked for must
-/// be there.
+/// Adapters need their base model: throws DeckError if a requested parameter of the rest of the
+/// model is missing.
 void require_base(const ModelInstance& instance, const WarmStart& result,
                   const std::vector<std::string>& lacking) {
   if (lacking.empty() || !has_adapters(instance.parameters())) return;
   throw DeckError(
       fmt::format("checkpoint.init_from: {} does not have what model.lora adapts:{}", result.path,
                   line_list(lacking)),
-      "name a run of the same model; what is to begin anew is named by checkpoint.init_skip");
+      "name a run of the same model; list parameters that begin anew in checkpoint.init_skip");
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
                                   checkpoint.path, line_list(result.fresh)),
                       "`choir inspect` lists what the checkpoint holds");
   });
-  // What is not wanted may be there.
+  // Unwanted tensors of the checkpoint are ignored.
   load_checkpoint(checkpoint, wanted, world, "nothing else");
   require_finite(wanted, checkpoint.path, world);
   instance.publish();

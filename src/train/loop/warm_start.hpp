@@ -1,5 +1,5 @@
 #pragma once
-// Beginning with parameters of another run: checkpoint.init_from as one path.
+// Initialisation from the parameters of another run: checkpoint.init_from as a single path.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,27 +9,27 @@
 
 namespace choir {
 
-/// What a checkpoint's tensor is called in the model; "": nothing that belongs to a model.
+/// The name in the model of a checkpoint's tensor; "" if the tensor does not belong to a model.
 std::string name_in_model(const std::string& stored);
-/// Lines of a message, indented; of many the first.
+/// Indented lines of a message; a long list is cut.
 std::string line_list(const std::vector<std::string>& lines);
 
 struct WarmStart {
   std::string path;                 ///< of the checkpoint
-  std::vector<std::string> taken;   ///< parameters
+  std::vector<std::string> taken;   ///< names of parameters
   std::vector<std::string> fresh;   ///< "head.weight: stored as f32 [65, 128], wanted ..."
-  std::int64_t fresh_elements = 0;  ///< parameters of `fresh`
-  std::vector<std::string> unused;  ///< of the checkpoint
+  std::int64_t fresh_elements = 0;  ///< number of parameters in `fresh`
+  std::vector<std::string> unused;  ///< tensors of the checkpoint
 
-  /// For the log.
+  /// The result, formatted for the log.
   std::string to_string() const;
 };
 
-/// Collective over the mesh, after ModelInstance::initialise(). Parameters of equal name, shape and
-/// type are read, whatever layout wrote them, if checkpoint.init_take (empty: all) matches them and
-/// checkpoint.init_skip does not; the others keep their initial values. Throws on all ranks:
-/// DeckError for a pattern that matches nothing and where nothing is left to take, StorageError for
-/// a checkpoint that cannot be read.
+/// Called after ModelInstance::initialise(). Reads parameters of equal name, shape and type,
+/// whatever layout wrote them, if they match checkpoint.init_take (empty: all) and not
+/// checkpoint.init_skip; the others keep their initial values. Throws on all ranks: DeckError for a
+/// pattern that matches nothing and if no parameter can be taken, StorageError for a checkpoint
+/// that cannot be read. Collective over the mesh.
 WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish);
 
 }  // namespace choir

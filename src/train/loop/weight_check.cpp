@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-/// A group with what its ranks hold; nothing when they agree.
+/// Appends a dispute if the digests of a group's ranks differ.
 void judge(const std::vector<int>& ranks, const std::vector<std::uint64_t>& digests,
            std::vector<WeightDispute>& list) {
   std::map<std::uint64_t, int> votes;
@@ -28,7 +28,7 @@ void judge(const std::vector<int>& ranks, const std::vector<std::uint64_t>& dige
   list.push_back(std::move(dispute));
 }
 
-/// Layout::replicas() of every rank, each group once, ordered by its first rank.
+/// Layout::replicas() of every rank; each group once, ordered by its first rank.
 std::vector<std::vector<int>> replica_groups(const Layout& layout) {
   std::vector<std::vector<int>> all;
   for (int r = 0; r < layout.ranks(); ++r) {
@@ -48,13 +48,14 @@ std::string rank_list(const std::vector<int>& ranks) {
   return join(words, ", ");
 }
 
-/// Depends on every digest, and on their order.
+/// Depends on all digests and on their order.
 std::uint64_t fold(std::uint64_t all, std::uint64_t next) {
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
   return (all ^ next) * kOdd;
 }
 
-/// `digests`: of the parameters in their order, of which some are whole on the tensor axis.
+/// `digests` are those of the parameters in their order; `whole` marks those that are whole on the
+/// tensor axis.
 WeightDigest folded(std::span<const std::uint64_t> digests, const std::vector<bool>& whole) {
   WeightDigest all;
   for (std::size_t i = 0; i < digests.size(); ++i) {
@@ -71,10 +72,10 @@ std::vector<bool> whole_on_tensor_axis(const ParameterStorage& storage) {
   return whole;
 }
 
-/// What weights are compared by, without the engine.
+/// Everything that a comparison of weights needs, without the engine.
 struct Comparison {
   Layout layout;
-  int holders = 1;  ///< consecutive replicas that hold one copy of the weights together
+  int holders = 1;  ///< consecutive replicas that together hold one copy of the weights
   std::vector<bool> whole;
 
   explicit Comparison(const Engine& engine)
@@ -84,7 +85,7 @@ struct Comparison {
     if (sharding.values_sharded()) holders = sharding.group().size();
   }
 
-  /// Collective over all ranks, which `world` has in their order.
+  /// Compares the digests of all ranks; `world` has the ranks in their order. Collective.
   std::vector<WeightDispute> judge(Communicator& world,
                                    std::span<const std::uint64_t> digests) const {
     std::vector<WeightDigest> all(static_cast<std::size_t>(world.size()));
@@ -113,21 +114,21 @@ struct Comparison {
   }
 };
 
-/// "of ranks 0, 1, 2 the others agree, not 1; ..."
+/// "among ranks 0, 1, 2 all agree except 1; ..."
 std::string to_string(const std::vector<WeightDispute>& list) {
   std::string text;
   for (const WeightDispute& dispute : list)
-    text += fmt::format("{}of ranks {}{}", text.empty() ? "" : "; ", rank_list(dispute.ranks),
+    text += fmt::format("{}among ranks {}{}", text.empty() ? "" : "; ", rank_list(dispute.ranks),
                         dispute.wrong.size() == dispute.ranks.size()
-                            ? " none has a majority"
-                            : fmt::format(" the others agree, not {}", rank_list(dispute.wrong)));
+                            ? " there is no majority"
+                            : fmt::format(" all agree except {}", rank_list(dispute.wrong)));
   return text;
 }
 
 constexpr const char* kDiffer = "weights that should be the same bits differ";
 
-/// Collective over the replicas. The first parameter in which they differ, "" when that cannot be
-/// told.
+/// The first parameter in which the replicas differ, "" if that is unknown. Collective over the
+/// replicas.
 std::string first_difference(Engine& engine) {
   const ModelInstance& instance = engine.instance();
   const ParameterStorage& storage = instance.storage();
@@ -188,7 +189,7 @@ void check_weights(Engine& engine, std::int64_t step) {
       if (!among(named, r)) named.push_back(r);
   NumericError error(
       fmt::format("step {}: {}: {}: {}", step, kDiffer, who(engine, named), to_string(list)),
-      "the memory or the arithmetic of that rank is at fault: go on without its node, from the "
+      "the memory or the arithmetic of that rank is faulty: continue without its node from the "
       "last checkpoint");
   error.set_agreed_ranks(world.size());
   throw error;

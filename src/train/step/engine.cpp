@@ -19,14 +19,15 @@
 namespace choir {
 namespace {
 
-/// Plans are made and libraries warm after them.
+/// Steps before the first recording; after them plans exist and libraries are warm.
 constexpr std::int64_t kStepsBeforeGraph = 2;
 
-/// Steps of different shapes: so many recorded ones are kept for each slot, some megabytes of
-/// device memory each, and so many shapes are known as met before.
+/// Limits for steps of different shapes: recorded graphs per slot, each some megabytes of device
+/// memory, and shapes that are remembered as met before.
 constexpr std::size_t kGraphs = 16, kShapesMet = 4096;
 
-/// What MPI does to device memory happens on the host and cannot be recorded.
+/// True if a graph can record the collectives. MPI processes device memory on the host, which
+/// cannot be recorded.
 bool recordable(Mesh& mesh) {
   for (int a = 0; a < kAxes; ++a) {
     const Communicator& ranks = mesh.along(static_cast<Axis>(a));
@@ -36,12 +37,13 @@ bool recordable(Mesh& mesh) {
   return true;
 }
 
-/// Whether every step launches the same kernels.
+/// True if every step launches the same kernels.
 bool fixed_shape(const EngineOptions& options) {
   return options.model.family().fixed_shape();
 }
 
-/// Whether the ranks that talk in a step always meet the same shapes: what one records, all do.
+/// True if all ranks that communicate in a step see the same tensor shapes. Graph capture is
+/// collective, so it is allowed only then.
 bool same_shapes(const EngineOptions& options, Mesh& mesh) {
   return fixed_shape(options) || mesh.along(Axis::data).size() == 1;
 }
@@ -59,7 +61,7 @@ int embedding_stage(const EngineOptions& options, int stages) {
                       : stage_of_unit(options.model, options.pipeline, stages, tied.front().unit);
 }
 
-/// Aborts all communication unless its own end comes first.
+/// Aborts all communication unless this object is destroyed in time.
 class Patience {
  public:
   ~Patience() {
@@ -98,16 +100,16 @@ std::vector<BatchShape> shapes_of(const EngineOptions& options) {
   const ModelFamily& family = options.model.family();
   if (family.fixed_shape()) return {family.shape(options.model, options.micro_batch_size)};
   if (options.shapes.empty())
-    throw DeckError(fmt::format("model.type = \"{}\": how large micro-batches of audio are is not "
-                                "known here",
-                                family.name()),
-                    "`choir train` takes it from its data");
+    throw DeckError(
+        fmt::format("model.type = \"{}\": the shapes of audio micro-batches are unknown",
+                    family.name()),
+        "`choir train` takes them from its data");
   return options.shapes;
 }
 
 namespace {
 
-/// Ranks have parts of micro-batches.
+/// True if ranks hold only parts of micro-batches.
 bool shares_batches(const EngineOptions& options, const BatchRanks& ranks) {
   const ModelBatch batch = options.model.family().fields(options.model, shapes_of(options).front());
   return std::ranges::any_of(batch.fields(),
@@ -178,7 +180,8 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
 }
 
-// A step has the reductions, the update, the gathers, the rest; and two phases a computation.
+// Marks of a step: the reductions, the update, the gathers, the rest, and two phases per
+// computation.
 StepSlot::Options Engine::slot_options() const {
   const ActionList& actions =
       schedule_->actions[static_cast<std::size_t>(instance_.stages().rank())];
@@ -199,14 +202,14 @@ StepSlot::Options Engine::slot_options() const {
   return slot;
 }
 
-// A step that waits for a peer which is gone, recorded or not, ends only when its communicators are
-// aborted; and they are before the graphs go, which NCCL's own end waits for.
+// A step that waits for a dead peer, recorded or not, ends only when its communicators are aborted.
+// They must be aborted before the graphs are destroyed, because NCCL waits for that.
 Engine::~Engine() {
   if (in_flight() == 0) return;
   Patience patience;
   try {
     instance_.stream().synchronize();
-  } catch (const Error&) {  // a device that failed has said so before
+  } catch (const Error&) {  // a failed device has already reported its error
   }
 }
 
@@ -231,7 +234,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targ
   const std::vector<LossTerm>& terms = instance_.loss_terms();
   CHOIR_CHECK(targets.size() == terms.size(), "targets of {} terms in a loss of {}", targets.size(),
               terms.size());
-  CHOIR_CHECK(in_flight() <= lag_, "{} steps in flight, of which none was finished", in_flight());
+  CHOIR_CHECK(in_flight() <= lag_, "{} steps in flight, none of them finished", in_flight());
   const double start = now_seconds();
   const Stream& stream = instance_.stream();
   const ProfileRange range(stream, "step");
@@ -248,7 +251,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targ
   }
   slot.host_seconds = now_seconds() - start;
   stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
-  // A recorded step cannot wait in its middle for what is not part of it.
+  // A recorded step cannot wait in its middle for something outside the graph.
   if (graphs_) settle_readers(clock);
   print_into(name_, "step {}", step + 1);
   run(slot, [&] { queue_work(slot, batch_of, clock); });
@@ -266,10 +269,10 @@ void Engine::stage(StepSlot& slot, const BatchOf& batch_of) {
   slot.data_seconds = now_seconds() - start;
 }
 
-// The kernels of a step have the same arguments in every step that uses the same slot and has the
-// same shapes: the arena hands out the same addresses, and what changes is in device memory. So
-// each slot's work is recorded once, and again when somebody else holds memory of the arena; where
-// shapes differ, when they come for the second time.
+// The kernels of a step have the same arguments in every step with the same slot and the same
+// shapes: the arena returns the same addresses, and changing values are in device memory. So each
+// slot's work is recorded once, and again if other memory of the arena is live. If shapes differ,
+// they are recorded when they come for the second time.
 template <class Work>
 void Engine::run(StepSlot& slot, const Work& work) {
   if (!graphs_) return work();
@@ -285,7 +288,7 @@ void Engine::run(StepSlot& slot, const Work& work) {
   ParameterGatherer& gatherer = instance_.gatherer();
   NativeGraph graph = slot.graphs.find(key);
   if (graph == nullptr) {
-    gatherer.forget();  // the graph gathers everything by itself
+    gatherer.forget();  // the graph gathers everything itself
     device.begin_capture(stream);
     try {
       work();
@@ -297,7 +300,7 @@ void Engine::run(StepSlot& slot, const Work& work) {
     slot.graphs.add(std::move(key), graph);
   }
   device.launch(graph, stream);
-  gatherer.forget();  // what was gathered for others between steps is gone
+  gatherer.forget();  // parameters gathered for others between steps are gone
 }
 
 void Engine::enter(StepSlot& slot, PhaseClock& clock, Phase phase) {
@@ -331,7 +334,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   settle_readers(clock);
   instance_.statistics().update(stream, control());
   ParameterGatherer& gatherer = instance_.gatherer();
-  gatherer.forget();  // nothing reads parameters while they change
+  gatherer.forget();  // nobody reads parameters while they change
   optimizer_->step(stream, control(), ratios_.get(),
                    [&](const Bucket& bucket) { gatherer.updated(bucket); });
   enter(slot, clock, Phase::comm);
@@ -356,7 +359,7 @@ void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseCloc
     const BatchOf& batch_of;
     PhaseClock& clock;
   } here{*this, slot, batch_of, clock};
-  // One pointer each: nothing is allocated for them.
+  // The lambdas capture a single pointer, so that nothing is allocated for them.
   work_->begin(
       {.batch_of =
            [&here](std::int64_t j) {
@@ -375,9 +378,9 @@ void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseCloc
   instance_.arena().end_sequence();
 }
 
-// Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact, and
-// the tree over micro-batches of a term does not know how they were distributed. Ranks of the
-// context axis share a place.
+// Every micro-batch has an element of its own, which is zero on the other ranks: the sum over ranks
+// is exact, and the tree over the micro-batches of a term is independent of their distribution.
+// Ranks of the context axis share an element.
 void Engine::reduce_losses() {
   for (Communicator* ranks : {&instance_.storage().sharding().data(), &instance_.stages()})
     if (ranks->size() > 1)
@@ -412,8 +415,8 @@ StepResult Engine::finish(PhaseClock& clock) {
           .loss_scale = c.step_loss_scale};
 }
 
-// From the end of the step before to the end of this one. What the stream waited between the two
-// it waited for the host, and the host for data, or not.
+// Reports phases from the end of the previous step to the end of this one. In the gap between them
+// the stream waited for the host, which may have waited for data.
 void Engine::report_phases(const StepSlot& slot, PhaseClock& clock) {
   const double gap =
       slot.alone ? slot.host_seconds
@@ -438,8 +441,8 @@ std::string Engine::graph_use() const {
                        kStepsBeforeGraph);
   if (graphs_)
     return fmt::format(
-        "a step whose shapes were met before is recorded and then replayed as a "
-        "whole, {} of them at most",
+        "a step is recorded when its shapes come again, and then replayed as a whole; at most {} "
+        "steps are kept",
         kGraphs);
   if (!options_.cuda_graph) return "off";
   if (!same_shapes(options_, *mesh_))

@@ -45,7 +45,7 @@ GradientNoise estimate_noise(std::span<const NoiseProbe> probes, std::int64_t sm
   if (result.signal <= 0 || result.noise <= 0) return result;
   result.scale = result.noise / result.signal;
   if (good.size() < 2) return result;
-  double mean = 0, squares = 0;  // of the scales without one pair each
+  double mean = 0, squares = 0;  // of the scales that leave out one pair each
   for (const NoiseProbe& probe : good) {
     Sums others = sums;
     others.add(probe, -1);

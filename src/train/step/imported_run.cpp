@@ -24,7 +24,7 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
   for (const Parameter* p : parameters.all())
     if (const std::size_t bytes = values.rows[i++].size(); p->trainable)
       largest = std::max(largest, bytes);
-  // Every moment is zero, and all of them lie in one piece of memory.
+  // All moments are zero and share one buffer.
   zeros.assign(largest / size_of(precision.master) * size_of(precision.gradient), std::byte{0});
   i = 0;
   for (const Parameter* p : parameters.all()) {
@@ -78,7 +78,7 @@ void require_match(std::int64_t taken, const std::string& path,
           "'{}' has no tensor that the described model has:\n  the model has {}\n  the file "
           "has {}",
           path, first_of(missing), unused.empty() ? "no weights" : first_of(unused)),
-      "the file is of another model than the description, or its names were changed");
+      "the file belongs to another model than the description, or its names were changed");
 }
 
 void require_free_folder(const std::string& out) {
@@ -91,8 +91,8 @@ void make_run_folder(const std::string& out) {
   std::error_code ignored;
   fs::create_directories(out, ignored);
   if (!fs::is_directory(out, ignored))
-    throw StorageError(fmt::format("cannot make the folder '{}'", out),
-                       "choose another place with --out");
+    throw StorageError(fmt::format("cannot create the folder '{}'", out),
+                       "choose another folder with --out");
 }
 
 SaveResult save_imported(Communicator& world, const std::string& out, const Deck& deck,
@@ -109,7 +109,7 @@ SaveResult save_imported(Communicator& world, const std::string& out, const Deck
       {.step = 0, .json = meta.to_json(), .deck_hash = deck_digest(deck), .layout = "imported"},
       imported_tensors(world, deck, parameters, values, zeros, progress));
   if (result.saved) return result;
-  StorageError error(result.reason, "free space, or choose another place with --out");
+  StorageError error(result.reason, "free space, or choose another folder with --out");
   error.set_agreed_ranks(world.size());
   throw error;
 }

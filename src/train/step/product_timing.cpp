@@ -24,10 +24,10 @@ namespace {
 using nlohmann::ordered_json;
 
 /// The first proposal is the library's own choice. Times of a few milliseconds repeat to a percent
-/// or two: what promises no more than this is left alone.
+/// or two, so smaller gains are ignored.
 constexpr double kWorthwhile = 0.97;
 
-/// Whose times they are.
+/// The device and the library whose times were measured.
 struct Maker {
   std::string card, driver, library;
   friend bool operator==(const Maker&, const Maker&) = default;
@@ -42,7 +42,7 @@ Maker maker_of(const Device& device) {
 
 struct Timed {
   int way = 0;
-  std::vector<double> seconds;  // of every proposal, infinite where it fails; empty: not timed
+  std::vector<double> seconds;  // of every proposal, infinite if it fails; empty: not timed
 };
 using Table = std::map<ops::Product, Timed>;
 
@@ -80,14 +80,15 @@ ordered_json json_of(const Table& table, const Maker& maker) {
   return json;
 }
 
-/// The table of a file, where it is of this maker and has all that is asked for; or why not.
+/// Reads the table of a file if it has the same maker and contains all products; otherwise
+/// `why_not` is set.
 std::optional<Table> kept(const std::string& file, const Maker& maker,
                           const std::set<ops::Product>& asked, std::string& why_not) {
   try {
     const ordered_json json = read_ordered_json(read_text_file(file), file);
     const Maker then{json.at("card"), json.at("driver"), json.at("library")};
     if (!(then == maker)) {
-      why_not = fmt::format("was written on {}, and this is {}", then.text(), maker.text());
+      why_not = fmt::format("was written on {}, but this is {}", then.text(), maker.text());
       return {};
     }
     std::map<std::string, Timed> by_name;
@@ -97,15 +98,15 @@ std::optional<Table> kept(const std::string& file, const Maker& maker,
         timed.seconds.push_back(time.is_null() ? std::numeric_limits<double>::infinity()
                                                : 1e-3 * time.get<double>());
       if (timed.way < 0 || timed.way >= ops::kMostProposals)
-        throw DataError(fmt::format("way {} is none of the {} that are proposed", timed.way,
-                                    ops::kMostProposals));
+        throw DataError(
+            fmt::format("way {} is not one of the {} proposals", timed.way, ops::kMostProposals));
       by_name[line.at("product")] = timed;
     }
     Table table;
     for (const ops::Product& product : asked) {
       const auto found = by_name.find(to_string(product));
       if (found == by_name.end()) {
-        why_not = fmt::format("does not know {}", to_string(product));
+        why_not = fmt::format("does not contain {}", to_string(product));
         return {};
       }
       table[product] = found->second;
@@ -133,14 +134,13 @@ std::string line_of(const ops::Product& product, const Timed& timed) {
 std::string report_of(const Table& table, const Maker& maker, const std::string& source) {
   const auto others = std::count_if(table.begin(), table.end(),
                                     [](const auto& entry) { return entry.second.way > 0; });
-  std::string text =
-      fmt::format("products: {} on {}, {}; {} take another way than the first proposed",
-                  table.size(), maker.text(), source, others);
+  std::string text = fmt::format("products: {} on {}, {}; {} do not use the first proposal",
+                                 table.size(), maker.text(), source, others);
   for (const auto& [product, timed] : table) text += line_of(product, timed);
   return text;
 }
 
-// Products travel as they lie in memory: plain data between processes of one program.
+// Products are sent as raw memory between processes of one program.
 template <class T>
 std::string bytes_of(const std::vector<T>& list) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -158,7 +158,7 @@ struct Choice {
   int way = 0;
 };
 
-/// On rank 0: of all ranks' products.
+/// The table of all ranks' products, on rank 0.
 Table table_for(Device& device, const Maker& maker, const std::set<ops::Product>& asked,
                 const std::string& file, ProductTiming& result) {
   const double start = now_seconds();
@@ -168,7 +168,7 @@ Table table_for(Device& device, const Maker& maker, const std::set<ops::Product>
       result.report = report_of(*table, maker, "as in " + file);
       return *table;
     }
-    result.warning = fmt::format("{} {}: products are timed again", file, why_not);
+    result.warning = fmt::format("{} {}: timing products again", file, why_not);
   }
   Table table = timed_here(device, asked);
   result.report = report_of(table, maker, fmt::format("timed in {:.1f} s", now_seconds() - start));

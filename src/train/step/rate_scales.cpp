@@ -28,10 +28,11 @@ std::function<double(const Parameter&)> rate_scales(const ParameterSet& paramete
                         "let one pattern match each parameter");
     }
     if (!trains)
-      throw DeckError(fmt::format("optimizer.scale: '{}' matches only what is frozen, which has no "
-                                  "learning rate",
-                                  scale.pattern),
-                      "leave the pattern out, or train what it matches (train.unfreeze)");
+      throw DeckError(
+          fmt::format(
+              "optimizer.scale: '{}' matches only frozen parameters, which have no learning rate",
+              scale.pattern),
+          "leave the pattern out, or train these parameters (train.unfreeze)");
   }
   std::map<std::string, double> factors;
   for (const auto& [name, scale] : chosen) factors[name] = scale->factor;

@@ -140,7 +140,7 @@ void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::str
   std::int64_t& size = deck.family().vocab_size(deck);
   const std::string key = deck.family().vocab_size_key();
   if (size == 0 && data_vocabulary == 0)
-    throw DeckError(key + " is 0 and the data do not say how large their vocabulary is",
+    throw DeckError(key + " is 0 and the data does not specify the size of its vocabulary",
                     fmt::format("set {} (GPT-2: 50257)", key));
   if (size == 0) {
     size = data_vocabulary;

@@ -14,7 +14,7 @@
 namespace choir {
 namespace {
 
-/// "activations 12 GiB, gradients 1 GiB, ...": the three largest, of one rank.
+/// The three largest entries of one rank: "activations 12 GiB, gradients 1 GiB, ...".
 std::string largest_entries(const MemoryPlan& plan) {
   std::vector<MemoryPlan::Entry> entries = plan.entries;
   std::erase_if(entries, [](const auto& entry) { return entry.place != MemoryPlace::device; });
@@ -47,25 +47,25 @@ void require_memory(const StepPlan& plan, int ranks_per_node, const Device& devi
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
   if (wants > has)
     throw DeckError(
-        fmt::format("out of memory: {} rank(s) on {} need {}, it has {} for them ({})", ranks,
+        fmt::format("out of memory: {} rank(s) on {} need {}, but it has {} for them ({})", ranks,
                     card ? card->name : "this node", format_bytes(wants), format_bytes(has),
                     largest_entries(plan.memory)),
-        fmt::format(
-            "`choir plan` proposes layouts that fit. In this order: lower "
-            "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 "
-            "(with 3 also model.tile=4, which cuts the largest matrices); {}; "
-            "lower model.block_size or the size of the model; or use {}",
-            card ? "parallel.offload=optimizer or file (with zero=3 all)" : "parallel.offload=file",
-            card ? "more GPUs or one with more memory" : "fewer ranks a node"));
-  // Where the two are not the same memory.
+        fmt::format("`choir plan` proposes layouts that fit. Try in this order: lower "
+                    "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 (with 3 "
+                    "also model.tile=4, which divides the largest matrices); {}; lower "
+                    "model.block_size or the size of the model; or use {}",
+                    card ? "parallel.offload=optimizer or file (with zero=3: all)"
+                         : "parallel.offload=file",
+                    card ? "more GPUs or one with more memory" : "fewer ranks per node"));
+  // The rest applies if host and device memory differ.
   const double host = static_cast<double>(plan.memory.total(MemoryPlace::host)) * ranks_per_node +
                       (card ? 0 : wants);
   if (host <= node_memory()) return;
   throw DeckError(fmt::format("out of host memory: {} rank(s) on this node need {} with "
-                              "parallel.offload, it has {}",
+                              "parallel.offload, but it has {}",
                               ranks_per_node, format_bytes(host), format_bytes(node_memory())),
                   "set parallel.offload to \"file\", spread the state over more ranks "
-                  "(parallel.zero), or use fewer ranks a node");
+                  "(parallel.zero), or use fewer ranks per node");
 }
 
 bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& device) {

@@ -24,8 +24,8 @@ void plan_evaluation(ModelInstance& instance, const std::vector<BatchShape>& sha
   }
 }
 
-/// FLOPs and bytes of one step. Nobody looks at what is in a micro-batch, but some devices are sent
-/// a copy.
+/// FLOPs and bytes of one step. The contents of micro-batches are not read, but some devices copy
+/// them.
 class PlannedSteps {
  public:
   PlannedSteps(const ModelConfig& model, const std::vector<BatchShape>& shapes) {
@@ -33,7 +33,7 @@ class PlannedSteps {
       batches_.push_back(std::make_unique<HostBatch>(model, shape));
   }
 
-  /// All micro-batches alike.
+  /// The work of a step whose micro-batches all have this shape.
   WorkCounter work(Engine& engine, std::size_t shape) const {
     PhaseClock clock;
     WorkCounter& work = engine.instance().work();
@@ -50,8 +50,8 @@ class PlannedSteps {
   std::vector<std::unique_ptr<HostBatch>> batches_;
 };
 
-/// How many nodes have ranks of a communicator: of an axis, or of those replicas that share a copy
-/// of the state, or a slice of it.
+/// Number of nodes with ranks of a communicator: an axis, or the replicas that share a copy of the
+/// state or a slice of it.
 int nodes_of(const Mesh& mesh, const Sharding& sharding, const StepCommunicator& of) {
   const Communicator* const comm = of.communicator;
   std::set<int> nodes;
@@ -68,7 +68,7 @@ int nodes_of(const Mesh& mesh, const Sharding& sharding, const StepCommunicator&
   return static_cast<int>(nodes.size());
 }
 
-/// Writes down what the engine does in a step, in a scope.
+/// Records the work of the engine in a step, within a scope.
 class Recording {
  public:
   Recording(NullDevice& device, Engine& engine, Mesh& mesh, WorkRecord* to)
@@ -135,7 +135,7 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
     Engine keeps_all(once, device, *mesh, Arena::kUnbounded);
     plan.repeated_flops = most.flops - steps.work(keeps_all, largest).flops;
   }
-  // Now with the largest size of every tensor.
+  // Runs again with the largest size of every tensor.
   if (engine.mixes_shapes())
     for (std::size_t shape = 0; shape < shapes.size(); ++shape) steps.work(engine, shape);
   for (std::size_t shape = 0; shape < shapes.size(); ++shape)

@@ -6,7 +6,7 @@
 namespace choir {
 namespace {
 
-/// The index of the first sample, where every field before the others begins.
+/// Bytes for the index of the first sample, which precedes the fields.
 constexpr std::size_t kHeader = 64;
 static_assert(sizeof(std::int64_t) <= kHeader);
 
@@ -107,7 +107,7 @@ void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& bat
     used += padded_field_bytes(to);
   }
   CHOIR_CHECK(!options_.fixed || used == stride_,
-              "a micro-batch of {} bytes where all have {}: recorded work does not know it",
+              "a micro-batch of {} bytes where all have {}: recorded work needs a fixed size",
               bytes_of_fields(batch), options_.batch_bytes);
   copies.copy_from_host(device, host, used);
 }

@@ -16,7 +16,7 @@ void SyntheticData::start_training(const Sharding& sharding, std::int64_t per_ra
   per_rank_ = per_rank, step_ = from.step, call_ = 0;
 }
 
-// Ranks may have more places than a step has micro-batches.
+// Ranks may have more positions than a step has micro-batches.
 ModelBatch SyntheticData::next() {
   const std::int64_t place = first_ + call_ * stride_, step = step_;
   if (++call_ == per_rank_) call_ = 0, ++step_;

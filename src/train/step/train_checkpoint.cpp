@@ -13,20 +13,20 @@ namespace {
 
 constexpr std::int64_t kMostSymbols = std::numeric_limits<std::int32_t>::max();
 
-/// Who moves what: the part-th of `parts` equal parts of what this rank owns of a tensor; `all`: of
-/// everything that it holds.
+/// The part of a tensor that this rank moves: the part-th of `parts` equal parts of the elements
+/// that it owns; with `all`, everything that it holds.
 struct Share {
   std::int64_t part = 0, parts = 1;
   bool all = false;
 };
 
-/// Elements of a parameter's kind that this rank has, of the device or outside of it.
+/// Elements of a tensor shaped like a parameter that this rank holds, on the device or outside.
 struct Held {
   TensorView view;
   bool outside = false;
 };
 
-/// `mine` holds the local elements of a tensor like `p` that are in this rank's slice.
+/// `held` contains the local elements of a tensor shaped like `p` that are in this rank's slice.
 StoredTensor stored(const std::string& name, const Parameter& p, const Held& held,
                     ModelInstance& instance, const Share& share) {
   const TensorView& mine = held.view;
@@ -61,14 +61,14 @@ Held master_of(ModelInstance& instance, const Parameter& p) {
   return {storage.owned_part(storage.masters(bucket), p), storage.masters_outside(bucket)};
 }
 
-/// The host will look at what is outside: what is queued must have reached it.
+/// Waits for queued work before the host reads offloaded state.
 void settle(ModelInstance& instance) {
   if (instance.storage().offloaded() != nullptr) instance.stream().synchronize();
 }
 
-/// What this rank has of a logical tensor of every parameter's kind ("parameters", "optimizer/m"):
-/// nothing where another stage holds it, pieces of all its tiles. Tied weights are stored once, and
-/// loaded into all copies.
+/// Adds this rank's elements of a logical tensor of every parameter's kind ("parameters",
+/// "optimizer/m"): none if another stage holds it, otherwise pieces of all its tiles. Tied weights
+/// are stored once and loaded into all copies.
 template <class ViewOf>
 void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const Parameter& p,
                 DType dtype, ModelInstance& instance, const Share& share, const ViewOf& view_of) {
@@ -93,12 +93,12 @@ void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const 
   const DType kept = instance.storage().precision().kept(p.trainable);
   add_stored(list, "parameters", p, kept, instance, share,
              [&](const Parameter& place) { return master_of(instance, place); });
-  // What is not updated may have been kept in a narrower type, or is to be from now on.
+  // A frozen weight may have been stored in a narrower type, or may become narrower now.
   list.back().converts = !(instance.options().training && p.trainable);
 }
 
-/// Running statistics of norms, logical tensors as the weight of the norm: what this rank has of
-/// them, on load; on save the first of the ranks that have the same.
+/// Adds running statistics of norms, as logical tensors shaped like the weight of the norm. On load
+/// every rank has pieces; on save only the first of the ranks with equal values.
 void add_statistics(std::vector<StoredTensor>& list, ModelInstance& instance, bool load) {
   const bool mine = load || instance.storage().sharding().data().rank() == 0;
   for (const RunningStatistics& norm : instance.parameters().running_statistics()) {
@@ -150,7 +150,7 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
   return list;
 }
 
-/// Ranks that hold the same elements share the writing.
+/// Ranks that hold the same elements divide the writing.
 Share share_of_writing(const Sharding& sharding) {
   return sharding.stage() == 0 ? Share{sharding.data().rank(), sharding.data().size()}
                                : Share{sharding.replica(), sharding.replica_count()};
@@ -175,7 +175,7 @@ std::vector<State> Progress::states(bool dynamic_loss_scale) {
 std::string TrainMeta::to_json() const {
   nlohmann::ordered_json json;
   json["deck"] = parsed_ordered_json(deck);
-  // Text of others is kept to the byte: as a string.
+  // A vocabulary of another program is stored as a string, to keep every byte.
   const bool own = vocabulary.find('"') == vocabulary.find("\"kind\"");
   if (!vocabulary.empty() && own) json["vocabulary"] = parsed_ordered_json(vocabulary);
   if (!own) json["vocabulary"] = vocabulary;
@@ -208,7 +208,7 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
     throw StorageError(error.what(), error.hint());
   } catch (const nlohmann::json::exception&) {
     throw StorageError(
-        "the description in '" + path + "' is no JSON with a deck, a vocabulary and a provenance",
+        "the description in '" + path + "' is not JSON with a deck, a vocabulary and a provenance",
         "was this checkpoint written by choir train?");
   }
 }
@@ -250,8 +250,8 @@ void require_equal_parameters(Engine& engine, const std::string& what) {
   engine.instance().gatherer().complete_update();
   const ParameterStorage& storage = engine.instance().storage();
   Mesh& mesh = engine.mesh();
-  // Each compares with its own groups only, so after every comparison all ranks agree: a group that
-  // has failed must not leave the next one waiting. Nobody reads what there is no other copy of.
+  // Ranks compare only within their own groups, so all ranks agree after every comparison: a group
+  // that failed must not leave the next one waiting. Parameters without another copy are not read.
   const auto compare = [&](Communicator& group, bool whole_only) {
     if (group.size() == 1) return;
     const std::uint64_t mine = storage.digest(whole_only);

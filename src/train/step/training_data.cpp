@@ -1,4 +1,4 @@
-// What a family need not say itself: how a model is evaluated whose training data can validate.
+// Defaults of a family: evaluation of a model whose training data has validation data.
 #include "choir/train/step/training_data.hpp"
 
 #include "choir/models/family.hpp"
@@ -12,7 +12,7 @@ class ValidationOf final : public EvaluationData {
   ValidationOf(std::unique_ptr<TrainingData> data, std::vector<BatchShape> fixed)
       : data_(std::move(data)), fixed_(std::move(fixed)) {
     if (!data_->has_validation())
-      throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
+      throw DataError("no validation data", "set data.val='[\"FILE\"]'");
   }
   std::vector<BatchShape> shapes() const override {
     return fixed_.empty() ? data_->validation_shapes() : fixed_;

@@ -78,7 +78,7 @@ void TrainingWork::backward_weight(int micro_batch, int chunk) {
   leave();
 }
 
-// What follows may wait for other stages.
+// Called after a computation: the stage may now wait for other stages.
 void TrainingWork::leave() {
   if (exchanges_) step_.enter(Phase::comm);
   enter_place(instance_.stream(), {.part = WorkPart::exchange});

@@ -15,10 +15,10 @@ DeviceTransport::Way way_of(const Deck& deck) {
   const std::string& transport = deck.parallel.transport;
   if (transport == "auto") return DeviceTransport::Way::automatic;
   if (transport == "nccl") return DeviceTransport::Way::nccl;
-  return DeviceTransport::Way::staged;  // by the host's transport of that name
+  return DeviceTransport::Way::staged;  // with the host transport of that name
 }
 
-/// Communicators of the replicas beside that of the axis: see Sharding.
+/// Number of communicators of replicas in addition to that of the axis: see Sharding.
 int replica_groups_of(const ParallelSection& parallel) {
   const int gathers = parallel.zero > 0 ? 1 : 0;
   return gathers + (parallel.zero_group == "all" ? 0 : 2);
@@ -35,7 +35,7 @@ void open_device(Workplace& place, const Deck& deck) {
   together(mesh.world(), [&] {
     const std::string& transport = deck.parallel.transport;
     if (choice.kind == DeviceKind::cpu && (transport == "nccl" || transport == "staged"))
-      throw DeckError(fmt::format("parallel.transport is \"{}\", for memory of GPUs, but the "
+      throw DeckError(fmt::format("parallel.transport is \"{}\", which needs GPU memory, but the "
                                   "device is the CPU ({})",
                                   transport, choice.reason),
                       "set parallel.transport to \"auto\"");

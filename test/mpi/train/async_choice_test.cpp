@@ -38,9 +38,9 @@ TEST_F(AsyncChoice, OneRankWithoutRoomMakesAllWait) {
   EXPECT_ALL_RANKS(!choose(last() ? kTooMuch : 1000));
   EXPECT_NE(why_.find("checkpoint.async: training waits for saves, because "), std::string::npos)
       << why_;
-  const char* words = last()
-                          ? "each for a copy of the state, beside what training needs, and it has "
-                          : "1 other rank(s) have to";
+  const char* words =
+      last() ? "each for a copy of the state in addition to the memory of training, but it has "
+             : "1 other rank(s) have to";
   EXPECT_NE(why_.find(words), std::string::npos) << why_;
 }
 

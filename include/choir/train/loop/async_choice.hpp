@@ -1,5 +1,5 @@
 #pragma once
-// Whether a run saves while it trains, and what that costs it in memory.
+// Decides whether a run saves in the background, and accounts for the memory of that.
 #include <string>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -8,12 +8,13 @@
 
 namespace choir {
 
-/// Collective. checkpoint.async as this run can have it: true with room for `plan.snapshot_bytes`
-/// on every node and an MPI that serves threads. Where "auto" goes without, `why` says so; "true"
-/// is then a DeckError. False without saves on the way: nothing could be overlapped.
+/// Returns true if checkpoint.async is not false, every node has room for `plan.snapshot_bytes`,
+/// and MPI supports threads. If "auto" falls back to false, `why` has the reason; if "true" is
+/// impossible, throws DeckError. Returns false for runs without saves during training, which would
+/// have nothing to overlap. Collective.
 bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Device& device,
                   std::string& why);
-/// The entry of the snapshot in a memory plan.
+/// Adds the entry of the snapshot to a memory plan.
 void add_snapshot(MemoryPlan& memory, const StepPlan& plan);
 
 }  // namespace choir

@@ -1,5 +1,6 @@
 #pragma once
-// Saving and resuming a run: the store, what goes into it, when, and what the log says about it.
+// Saving and resuming of a run: the store, its contents, the schedule, and the log lines about
+// saves.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,53 +24,53 @@ class Checkpointer {
   struct Options {
     bool async = false;
     std::size_t snapshot_bytes = 0;  ///< of this rank, with async
-    /// Gets an object for metrics.jsonl after every save.
+    /// Receives an object for metrics.jsonl after every save.
     std::function<void(const std::string& json)> record{};
-    /// Is told what a step stops for.
+    /// Called with the phase that makes a step wait.
     std::function<void(std::string_view phase)> enter{};
-    /// The owner of the folder; nullptr: nobody else writes it.
+    /// The owner of the folder; nullptr: no other run writes it.
     const RunDirectory* directory = nullptr;
   };
-  /// Collective. `folder`: <run>/checkpoints. Everything referred to must outlive this.
+  /// `folder` is <run>/checkpoints. All arguments must outlive this. Collective.
   Checkpointer(const Deck& deck, const std::string& folder, Engine& engine, Progress& progress,
                const Faults& faults, Logger& log, Options options);
-  /// Collective. Waits for the save in flight and says what came of it.
+  /// Waits for the save in flight and reports its result. Collective.
   ~Checkpointer();
 
-  /// Collective. Restores parameters, moments and progress. StorageError where the checkpoint is
-  /// not of this model.
+  /// Restores parameters, moments and progress. Throws StorageError if the checkpoint belongs to
+  /// another model. Collective.
   void restore(const Checkpoint& found, const TrainMeta& meta);
-  /// Collective. Before the first step of this process. With a walltime it measures what the file
-  /// system takes, so that there is time for the first save.
+  /// Called before the first step of this process. With a walltime it measures the file system, so
+  /// that there is time for the first save. Collective.
   void begin();
 
-  /// After this step there is a save, whatever the validation says. The same on every rank.
+  /// True if there is a save after this step, whatever the validation result. Equal on every rank.
   bool due(std::int64_t step) const { return schedule_.due(step); }
-  /// Collective, with no step in flight. A failure is logged and counted, never thrown, but
-  /// weights that are not what they should be end the run (check_weights()): nothing drifted is
-  /// committed. With async it waits for the save before, if that is in flight, and returns at once:
-  /// the state is copied, and weights are compared, until the next step wants to change them, which
-  /// waits for the rest and throws what is to be thrown. Steps must follow, and nothing else may
-  /// change the state.
-  /// `metric`: validation loss, if just measured; `step_seconds`: mean of this rank so far.
+  /// Saves with no step in flight. A failure is logged and counted, never thrown; but wrong weights
+  /// (check_weights()) end the run, so that nothing wrong is committed. With async it waits for an
+  /// earlier save in flight and returns immediately: the state is copied, and the weights are
+  /// compared, until the next step is about to change them; that step waits for the rest and throws
+  /// if needed. Steps must follow, and nothing else may change the state. `metric` is the
+  /// validation loss, if just measured; `step_seconds` is the mean of this rank so far. Collective.
   void save(const std::string& meta_json, std::optional<double> metric, double step_seconds);
-  /// Collective. The same, but nothing comes after: returns when it is done, and whether it was.
+  /// Saves as the last action of a run: returns when the save is done, true if it succeeded.
+  /// Collective.
   bool save_last(const std::string& meta_json, std::optional<double> metric);
-  /// Local. Says what came of a save that has ended meanwhile.
+  /// Reports the result of a save that has ended meanwhile. Local.
   void poll();
-  /// Local. Waits for the save in flight.
+  /// Waits for the save in flight. Local.
   void drain();
 
-  /// Local. The latest step in the folder, 0 for none.
+  /// The latest step in the folder, 0 if there is none. Local.
   std::int64_t newest_step() const;
   const std::string& last_path() const { return last_path_; }
   /// Seconds of the slowest save so far, 0 before the first has ended.
   double slowest_save() const { return slowest_; }
-  /// What a stop request must leave time for: that, or while nothing is known what is to be feared
-  /// of this file system. 0 while an early save is going to tell.
+  /// Seconds that a stop must leave for a save: the slowest so far or, before the first, a cautious
+  /// estimate for this file system. 0 while an early save is about to measure it.
   double expected_save() const;
   int failures() const { return failures_; }
-  /// Seconds in which training stood still for saves.
+  /// Seconds for which training waited for saves.
   double seconds() const { return seconds_; }
 
  private:
@@ -88,9 +89,9 @@ class Checkpointer {
   Progress& progress_;
   Logger& log_;
   Options options_;
-  /// The step of the save being made; the thread that makes it reads it.
+  /// The step of the save in progress; the thread that saves reads it.
   std::shared_ptr<std::int64_t> saving_ = std::make_shared<std::int64_t>(-1);
-  std::string tag_;  // of this start's temporary files
+  std::string tag_;  // for the names of temporary files of this start
   CheckpointStore store_;
   std::unique_ptr<BackgroundSaver> saver_;
   SaveSchedule schedule_;
@@ -98,13 +99,14 @@ class Checkpointer {
   std::optional<ProgressLine> progress_line_;
   std::string last_path_;
   Branch branch_;
-  double bytes_ = 0;              // of a save
-  double expected_ = 0;           // seconds of a save, while none has ended
-  double stall_ = 0, drain_ = 0;  // of the save last begun: for its copy, and for its end
-  double step_seconds_ = 0;       // when it was begun
+  double bytes_ = 0;     // bytes of a save
+  double expected_ = 0;  // seconds of a save, before one has ended
+  double stall_ = 0,
+         drain_ = 0;  // seconds that the last save paused training, for its copy and for its end
+  double step_seconds_ = 0;  // at the start of the last save
   double slowest_ = 0, seconds_ = 0;
   int failures_ = 0;
-  bool last_ = false;  // the save last begun is the run's last
+  bool last_ = false;  // the current save is the last of the run
 };
 
 }  // namespace choir

@@ -1,30 +1,30 @@
 #pragma once
-// Whether this process has the cores that it computes on: by Linux's accounts of the time that
-// threads which could run had none, and of what a hypervisor took. Local.
+// Measures whether this process has the cores that it computes on, by Linux's accounts of the time
+// that runnable threads waited for a core and of the time that a hypervisor took. Local.
 #include <cstdint>
 #include <vector>
 
 namespace choir {
 
-/// What happened between two looks.
+/// The shortage between two looks.
 struct CoreShortage {
-  double seconds = 0;   ///< between the looks
-  double waiting = 0;   ///< of it, that the computing thread which waited longest had no core
-  double stolen = 0;    ///< of it, given to other virtual machines: mean of the cores it may run on
-  double switches = 0;  ///< of all threads, involuntary: somebody else was put in their place
+  double seconds = 0;  ///< between the looks
+  double waiting = 0;  ///< time for which the computing thread that waited longest had no core
+  double stolen =
+      0;  ///< time given to other virtual machines: mean over the cores that this process may use
+  double switches = 0;  ///< involuntary switches of all threads
 
-  /// Share of the time, 0 to 1.
+  /// Fraction of the time that was lost, 0 to 1.
   double share() const;
 };
 
 class CoreWatch {
  public:
-  /// `tasks` and `cores`: others for tests. Where they cannot be read
-  /// nothing is ever short.
+  /// `tasks` and `cores` are replaced in tests. If they cannot be read, no shortage is reported.
   explicit CoreWatch(std::vector<int> threads, const char* tasks = "/proc/self/task",
                      const char* cores = "/proc/stat");
 
-  /// Since the look before, or since this was made.
+  /// The shortage since the last look, or since construction.
   CoreShortage look();
 
  private:
@@ -40,7 +40,7 @@ class CoreWatch {
   Account before_;
 };
 
-/// The threads of the team that computes for the thread which calls.
+/// The threads of the OpenMP team of the calling thread.
 std::vector<int> computing_threads();
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// The log line of the ALCF tutorial and metrics.jsonl: the same names in both, full precision in
-// the latter.
+// The log line in the format of the ALCF tutorial, and metrics.jsonl: the same names in both, with
+// full precision in the latter.
 #include <cstdint>
 #include <fstream>
 #include <optional>
@@ -11,28 +11,28 @@
 
 namespace choir {
 
-/// One logged step; times are means over the steps since the line before.
+/// One logged step; times are means over the steps since the previous line.
 struct StepMetrics {
   std::int64_t step = 0;  ///< from 1
   StepResult result;
-  /// The terms of this step's loss where it has several: see means_by_name().
+  /// The terms of this step's loss if it has several: see means_by_name().
   std::vector<std::pair<std::string, double>> terms;
-  double dt = 0;  ///< seconds a step, all phases
+  double dt = 0;  ///< seconds per step, all phases
   double forward = 0, backward = 0, data = 0, comm = 0, optimizer = 0, other = 0;
   double sequences = 0;        ///< of the global batch
-  double tokens = 0;           ///< targets that count
-  double audio_seconds = 0;    ///< of speech
+  double tokens = 0;           ///< number of unmasked targets
+  double audio_seconds = 0;    ///< of speech data
   double mfu = 0;              ///< fraction of `peak_flops` of all ranks; 0: peak unknown
   std::int64_t memory = 0;     ///< resident bytes of this rank, the whole process
-  std::int64_t allocated = 0;  ///< of it what the memory plan counts on the device, at its peak
+  std::int64_t allocated = 0;  ///< the part that the memory plan counts on the device, at its peak
   std::optional<double> train_loss, val_loss;  ///< of the evaluation at this step
-  std::vector<Validation> validations;         ///< all there is of it
-  bool scaled = false;                         ///< result.loss_scale is worth showing
+  std::vector<Validation> validations;         ///< all validation results
+  bool scaled = false;                         ///< the line shows result.loss_scale
 };
 
 /// "step=10 loss=3.154 dt=..." with the keys in the order of the legend.
 std::string format_line(const StepMetrics& metrics, int ranks);
-/// What each key means, a line each.
+/// The meaning of each key, one line per key.
 std::string metrics_legend(const std::string& peak_text);
 /// One JSON object.
 std::string to_json(const StepMetrics& metrics, int ranks);
@@ -41,9 +41,9 @@ std::string to_json(const StepMetrics& metrics, int ranks);
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// Drops lines of steps beyond `last_step`: a resumed run repeats them. StorageError.
+  /// Drops lines of steps beyond `last_step`, which a resumed run repeats. Throws StorageError.
   MetricsFile(const std::string& path, std::int64_t last_step);
-  /// A full disk must not end training: false when the line could not be written.
+  /// Returns false if the line could not be written: a full disk must not end training.
   bool write(const std::string& line);
 
  private:

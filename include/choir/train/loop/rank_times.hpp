@@ -1,6 +1,6 @@
 #pragma once
-// How long each rank works on a step, without what it waits for others: the ranks of a group finish
-// together, so only this shows who is slow.
+// The time that each rank works on a step without waiting for others. The ranks of a group finish
+// together, so only this shows which rank is slow.
 #include <string>
 #include <vector>
 
@@ -9,44 +9,44 @@
 
 namespace choir {
 
-/// The own time of all ranks in some steps; equal on every rank.
+/// The own times of all ranks over some steps; equal on every rank.
 struct RankTimesReport {
   std::int64_t steps = 0;
-  double p10 = 0, p50 = 0, p90 = 0, slowest = 0;  ///< seconds a step
-  double outside = 0;  ///< of the slowest rank's, outside forward and backward
+  double p10 = 0, p50 = 0, p90 = 0, slowest = 0;  ///< seconds per step
+  double outside = 0;  ///< of the slowest rank: time outside forward and backward
   int slowest_rank = 0;
   std::string slowest_host;
-  bool steady = false;  ///< the same rank was far behind kSteady reports in a row
+  bool steady = false;  ///< the same rank was slow in the last kSteady reports
 };
 
 class RankTimes {
  public:
-  /// A rank above so many times the median is slow, and steadily so after that many reports.
+  /// A rank above kSlow times the median is slow, and steadily slow after kSteady such reports.
   static constexpr double kSlow = 1.2;
   static constexpr int kSteady = 3;
 
-  /// Local: phases follow from now on, as PhaseClock::begin(). What was communicated before, at the
-  /// start or between two steps, is none of theirs.
+  /// Called with PhaseClock::begin(): phases follow from now on. Communication at the start or
+  /// between two steps is not counted. Local.
   void begin();
-  /// Local, as PhaseClock::Listener: `ended` took from `start` to `end`. Time that this thread
-  /// spent inside communicators meanwhile is left out. What a device measured by itself is taken
-  /// whole: collectives inside a computation (tensor parallelism) count there; the phase of
-  /// communication does not count.
+  /// PhaseClock::Listener: `ended` lasted from `start` to `end`. Time of this thread inside
+  /// communicators is excluded. Spans that a device measured itself are counted whole: they include
+  /// collectives inside a computation (tensor parallelism); the communication phase is not counted.
+  /// Local.
   void span(Phase ended, double start, double end);
-  /// Local: a step is over.
+  /// Ends a step. Local.
   void end_step();
   std::int64_t steps() const { return steps_; }
-  /// Collective over the world. Begins anew.
+  /// Reports and restarts the measurement. Collective over the world.
   RankTimesReport report(Mesh& mesh);
-  /// Local, the numbers of all ranks of the last report.
+  /// The times of all ranks in the last report. Local.
   const std::vector<double>& seconds() const { return all_; }
 
-  /// Seconds a step of one rank: all of its own time, and the part outside forward and backward.
+  /// Seconds per step of one rank: all of its own time, and the part outside forward and backward.
   struct Own {
     double all = 0, outside = 0;
-    double deviation = 0;  ///< of `all` from step to step: the standard deviation
+    double deviation = 0;  ///< standard deviation of `all` over the steps
   };
-  /// Local. In all steps so far but for the first, which warms up, where there are more.
+  /// Means over all steps so far, without the first (warm-up) step if there are more. Local.
   Own whole_run() const;
 
  private:
@@ -56,21 +56,21 @@ class RankTimes {
   Seconds now_;         // since the last report
   Seconds step_;        // of the step under way
   Seconds first_;       // of the first step
-  Seconds rest_;        // of the others
-  double squares_ = 0;  // of their `all`
+  Seconds rest_;        // of the other steps
+  double squares_ = 0;  // sum of the squares of their `all`
   double inside_ = 0;
   std::int64_t steps_ = 0, all_steps_ = 0;
   std::vector<double> all_;
   int suspect_ = -1, in_a_row_ = 0;
 };
 
-/// Percentile (0..1) of values, linearly between neighbours (type 7 of Hyndman and Fan 1996).
+/// Percentile (0..1) of values, with linear interpolation (type 7 of Hyndman and Fan 1996).
 double percentile(std::vector<double> values, double part);
 
 /// "own time per rank and step: p10 80.1 ms, p50 82.0 ms, p90 83.3 ms; slowest: rank 3 on n12,
 /// 1.31 times the median"
 std::string to_string(const RankTimesReport& report);
-/// One line of metrics.jsonl, without its end.
+/// One line of metrics.jsonl, without its line end.
 std::string to_json(const RankTimesReport& report, std::int64_t step);
 
 }  // namespace choir

@@ -29,34 +29,35 @@ class RunDirectory {
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string stop_file() const { return path_ + "/stop_now"; }
 
-  /// Local. Throws what create() and the files of a run would meet, as far as that shows without
-  /// making anything. StorageError.
+  /// Throws the StorageError that create() or the files of a run would cause, as far as it can be
+  /// found without creating anything. Local.
   void require_writable() const;
-  /// Local, by one rank. Makes the folders and locks them until destruction (flock on log.txt,
-  /// where the file system has locks, and signs of life in in_use). Waits for a run that is just
-  /// ending, and for one that another host left, which `say` announces. Removes the stop file of an
-  /// earlier run. StorageError.
+  /// Creates the folders and locks them until destruction (flock on log.txt, if the file system has
+  /// locks, and signs of life in in_use). Waits for a run that is about to end, and for one that
+  /// another host left, which is announced with `say`. Removes the stop file of an earlier run.
+  /// Throws StorageError. Local, by one rank.
   void create(const std::function<void(const std::string&)>& say = {});
-  /// Local. Throws StorageError where another run has taken the directory over since create(): a
-  /// start, a commit of a checkpoint and the removal of one ask this first. Does nothing on ranks
-  /// without the lock.
+  /// Throws StorageError if another run has taken over the directory since create(). A start, a
+  /// commit of a checkpoint and the removal of one check this first. Does nothing on ranks without
+  /// the lock. Local.
   void require_owned() const;
-  /// Local and cheap. True once this process has seen that the directory was taken over.
+  /// True once this process has noticed that the directory was taken over. Local and cheap.
   bool lost() const;
-  /// require_owned() for threads that may outlive this.
+  /// A version of require_owned() for threads that may outlive this.
   std::function<void()> ownership() const;
-  /// Random, and different for every start; "" on ranks without the lock.
+  /// A random token, different for every start; "" on ranks without the lock.
   std::string token() const;
-  /// Local, by one rank. Moves the checkpoints, and a copy of the metrics, to before-1/ (or -2 ...)
-  /// and returns its path: a run that starts behind its own checkpoints would otherwise leave two
-  /// histories in one place, and the next would continue the wrong one. StorageError.
+  /// Moves the checkpoints, and a copy of the metrics, to before-1/ (or -2 ...) and returns its
+  /// path. Otherwise a run that starts before its own checkpoints would leave two histories in one
+  /// directory, and the next run would continue the wrong one. Throws StorageError. Local, by one
+  /// rank.
   std::string set_aside() const;
   /// Writes by temporary file and rename. StorageError.
   void write_deck(const std::string& json) const;
-  /// start.txt, of the start that comes last. StorageError.
+  /// Writes start.txt of the latest start. Throws StorageError.
   void write_start(const std::string& text) const;
-  /// samples/step_00000100.txt. False when it could not be written: a full disk must not end
-  /// training.
+  /// Writes samples/step_00000100.txt. Returns false if it cannot be written: a full disk must not
+  /// end training.
   bool write_sample(std::int64_t step, const std::string& text) const;
 
  private:

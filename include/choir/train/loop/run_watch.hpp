@@ -1,6 +1,6 @@
 #pragma once
-// What watches a training run while it runs: heartbeats and the watchdog, each phase with its own
-// time-out; which rank is slow; whether weights are still the same on all ranks.
+// Monitoring of a training run: heartbeats and the watchdog, with a time-out for each kind of
+// phase; slow ranks; equality of weights on all ranks.
 #include <string>
 #include <string_view>
 
@@ -16,11 +16,11 @@ namespace choir {
 
 class RunWatch {
  public:
-  /// Collective over the world to create, over the node to destroy.
+  /// Construction is collective over the world, destruction over the node.
   RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_directory);
 
   Watchdog& dog() { return dog_; }
-  // Local: the phase begins, with the time-out of its kind.
+  // A phase begins, with the time-out of its kind. Local.
   void start(std::string_view phase) {
     rehearse(phase);
     dog_.beat(phase, deck_.start);
@@ -33,27 +33,27 @@ class RunWatch {
     rehearse("save");
     dog_.beat(phase, deck_.save);
   }
-  /// `doing` is of the step that `begun` more steps of this process came before.
+  /// `doing` belongs to a step before which this process has begun `begun` steps.
   void step(std::string_view doing, std::int64_t begun);
   void rest() {
     rehearse("report");
     dog_.rest();
   }
 
-  /// Local, with PhaseClock::begin().
+  /// Called with PhaseClock::begin(). Local.
   void begin_phases() { times_.begin(); }
-  /// Local, as PhaseClock::Listener.
+  /// PhaseClock::Listener. Local.
   void span(Phase ended, double start, double end) { times_.span(ended, start, end); }
   void end_step() { times_.end_step(); }
-  /// Whether weights are compared after this step.
+  /// True if weights are compared after this step.
   bool weights_due(std::int64_t step) const {
     return deck_.weights > 0 && step % deck_.weights == 0;
   }
-  /// Collective: compares weights when due.
+  /// Compares weights if due. Collective.
   void after_step(Engine& engine, std::int64_t step);
-  /// Collective, where a line is logged: who is slow, when that is due.
+  /// Reports slow ranks if due; called when a line is logged. Collective.
   void report_ranks(Mesh& mesh, std::int64_t step, Logger& log, MetricsFile& metrics);
-  /// Local: this rank's, of all steps so far.
+  /// Times of this rank over all steps so far. Local.
   RankTimes::Own own_time() const { return times_.whole_run(); }
 
  private:

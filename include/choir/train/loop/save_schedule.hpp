@@ -1,8 +1,9 @@
 #pragma once
-// When a run saves on its way: every so many steps, or as often as loses least time. With failures
-// M seconds apart in the mean, saves that cost C seconds and are W apart lose the share
-// C / W + W / (2 M) of a run: the saves, and half an interval of steps done again after each
-// failure. It is least at W = sqrt(2 C M) (J. W. Young, 1974; J. T. Daly, 2006, first order).
+// The schedule of saves during a run: at a fixed interval of steps, or at the interval that loses
+// least time. With a mean time of M seconds between failures, saves that cost C seconds and are W
+// seconds apart lose the fraction C / W + W / (2 M) of a run: the saves, and half an interval of
+// repeated steps after each failure. It is minimal at W = sqrt(2 C M) (J. W. Young, 1974; J. T.
+// Daly, 2006, first order).
 #include <cstdint>
 #include <string>
 
@@ -15,31 +16,31 @@ double best_save_interval(double cost, double mtbf);
 /// C / W + W / (2 M). Pure.
 double lost_share(double interval, double cost, double mtbf);
 
-/// checkpoint.mtbf in seconds, or what stands for it: 1000 hours a node (a node of eight GPUs:
-/// A. Kokolis et al., 2025, report 7.9 hours for jobs of 1024 GPUs), and at most 24 hours, as
-/// people and power end jobs as well.
+/// checkpoint.mtbf in seconds, or the assumption for 0: 1000 hours per node (for nodes of eight
+/// GPUs, A. Kokolis et al., 2025, report 7.9 hours for jobs of 1024 GPUs), and at most 24 hours,
+/// because people and power failures end jobs too.
 double assumed_mtbf(const CheckpointSection& section, int nodes);
 
-/// Before the first save of a run: what it may take. A busy file system takes 200 MB/s of a node;
-/// slower where `measured` (bytes/s of all ranks, 0: not measured) says so. Pure.
+/// Estimated seconds of the first save of a run. A busy file system takes 200 MB/s per node, or
+/// less if `measured` (bytes/s of all ranks, 0: not measured) is lower. Pure.
 double expected_first_save(double bytes, int nodes, double measured);
-/// Whether a save of `expected` seconds takes so much of the walltime that it is measured after the
-/// first step, before it is needed. Pure.
+/// True if a save of `expected` seconds takes so much of the walltime that it should be measured
+/// after the first step, before it is needed. Pure.
 bool measure_early(double expected, double walltime);
-/// "" where run.walltime has room for one step, and a save before and after its margin; else a line
-/// that says what to do. Pure.
+/// "" if run.walltime has room for one step and a save before and after its margin; otherwise a
+/// message with advice. Pure.
 std::string short_walltime(double expected, double margin, double walltime);
 
-/// What saves cost so far, equal on every rank: so are the decisions.
+/// The costs of saves so far. They are equal on every rank, and so are the decisions.
 struct SaveCost {
-  double stall = 0;         ///< of a save, seconds in which no step was made
-  double whole = 0;         ///< of the slowest one, from its beginning to its commit; 0: not known
-  double step_seconds = 0;  ///< of a step, mean
+  double stall = 0;         ///< seconds per save in which no step was made
+  double whole = 0;         ///< of the slowest save, from its beginning to its commit; 0: unknown
+  double step_seconds = 0;  ///< mean seconds of a step
 };
 
 class SaveSchedule {
  public:
-  /// With "auto" the first save comes after `first_step` + kFirstSteps.
+  /// With "auto" the first save follows step `first_step` + kFirstSteps.
   static constexpr std::int64_t kFirstSteps = 10;
   SaveSchedule(const CheckpointSection& section, int nodes);
 
@@ -48,8 +49,8 @@ class SaveSchedule {
   void begin(std::int64_t step, bool early);
   bool due(std::int64_t step) const;
   bool early(std::int64_t step) const { return step == early_; }
-  /// After the save of `step`. Gives a line for the log: what was worked out, or once what would be
-  /// better than a fixed interval; else "".
+  /// Called after the save of `step`. Returns a line for the log: the new interval, or once the
+  /// advice to change a fixed interval; otherwise "".
   std::string saved(std::int64_t step, const SaveCost& cost);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// What a start would find, without starting: `choir train --check`, which jobs run before they
-// start anything on their nodes.
+// Checks a start without starting: `choir train --check`, which jobs run before they start the
+// ranks.
 #include <string>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -9,9 +9,9 @@
 
 namespace choir {
 
-/// By one rank, whatever layout the deck has: `mesh` is of one rank, with MPI up. Opens the data (a
-/// text is prepared as at a start) with their vocabulary, and the checkpoint to begin with; sees
-/// whether run.dir can be written. Says what it found. Throws what training would.
+/// Checks the deck on one rank, whatever its layout: `mesh` has one rank, with MPI initialised.
+/// Opens the data (text is prepared as at a start) with its vocabulary, and the checkpoint to start
+/// from; checks that run.dir is writable. Logs the results. Throws the same errors as training.
 void check_start(Deck deck, Mesh& mesh, Logger& log);
 
 }  // namespace choir

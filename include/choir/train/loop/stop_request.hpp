@@ -1,51 +1,52 @@
 #pragma once
-// Reasons to stop early, as one rank sees them. Ranks agree on them at step boundaries (see
-// Trainer).
+// Reasons to stop early, as seen by one rank. The ranks agree on them at step boundaries (see
+// TrainingLoop).
 #include <cstdint>
 #include <string>
 
 namespace choir {
 
-/// The weaker first: the ranks of a job may see different ones at a step, and follow the greatest.
-/// All but the last two leave time for a checkpoint, and end with 75.
+/// In ascending priority: the ranks of a job may see different reasons at a step and follow the
+/// greatest. All but the last two leave time for a checkpoint, and end with exit code 75.
 enum class Stop : std::int8_t {
   none,
   drill,     ///< fault.stop_step
   file,      ///< the stop file
-  walltime,  ///< its end, less the margin, is nearer than the next step
+  walltime,  ///< the time limit, less the margin, would expire before the next step ends
   user,      ///< SIGUSR1
   interrupt,
   terminate  ///< SIGINT and SIGTERM: stop cleanly; there may be no time to save
 };
-/// There is time for an evaluation and a checkpoint; also of none.
+/// True if there is time for an evaluation and a checkpoint; also true for `none`.
 constexpr bool leaves_time(Stop stop) {
   return stop < Stop::interrupt;
 }
 
-/// For a whole process, once, as early as it can: SIGUSR1 no longer ends it. One that arrives
-/// before a StopRequest lives is kept for it; those after are ignored (launchers and batch systems
-/// repeat themselves).
+/// Called once per process, as early as possible: SIGUSR1 no longer ends the process. A signal that
+/// arrives before a StopRequest exists is kept for it; later ones are ignored, because launchers
+/// and batch systems repeat them.
 void hold_stop_requests();
 
-/// Installs handlers for SIGUSR1, SIGTERM and SIGINT while it lives (one at a time a process). A
-/// handler only sets a flag; the second SIGTERM or SIGINT ends the process at once.
+/// Installs handlers for SIGUSR1, SIGTERM and SIGINT during its lifetime; one instance at a time
+/// per process. A handler only sets a flag; the second SIGTERM or SIGINT ends the process
+/// immediately.
 class StopRequest {
  public:
-  /// `walltime` seconds from now (0: none), `margin` seconds kept for the last save. `stop_file` is
-  /// polled.
+  /// The time limit is `walltime` seconds from now (0: none), of which `margin` seconds are
+  /// reserved for the last save. `stop_file` is polled.
   StopRequest(double walltime, double margin, std::string stop_file);
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
 
   /// Until the next poll(), which may be minutes away while a run starts, SIGTERM and SIGINT end
-  /// the process at once: nothing is to be saved yet.
+  /// the process immediately, because there is nothing to save yet.
   void obey_at_once();
 
-  /// Local: the greatest reason. `expected_seconds`: how long until the next call, saving included;
-  /// walltime looks ahead by it.
+  /// Returns the greatest reason. `expected_seconds` is the time until the next call, including
+  /// saves; the walltime check looks ahead by it. Local.
   Stop poll(double expected_seconds);
-  /// "SIGUSR1", "walltime of 1h 00m", "stop file runs/x/stop_now" ...; also of what another rank
-  /// saw.
+  /// "SIGUSR1", "walltime of 1h 00m", "stop file runs/x/stop_now" ...; also for reasons that
+  /// another rank saw.
   std::string reason(Stop stop) const;
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
-// The numbers of the log lines as TensorBoard reads them. A file is a sequence of records: length
-// (8 bytes, little-endian), masked CRC-32C of these, payload, masked CRC-32C of it (TensorFlow's
-// record format). A payload is an Event in protocol buffer encoding, written here by hand.
-// Source: tensorflow/core/lib/io/record_writer.h, core/util/event.proto, core/framework/
-// summary.proto.
+// The numbers of the log lines as TensorBoard events. A file is a sequence of records in
+// TensorFlow's record format: length (8 bytes, little-endian), masked CRC-32C of the length,
+// payload, masked CRC-32C of the payload. A payload is an Event in protocol buffer encoding, which
+// is encoded here by hand. Source: tensorflow/core/lib/io/record_writer.h, core/util/event.proto,
+// core/framework/summary.proto.
 #include <cstdint>
 #include <fstream>
 #include <span>
@@ -17,37 +17,38 @@ namespace choir {
 
 namespace tensorboard {
 
-/// The record that carries `payload`.
+/// The record with this payload.
 std::string record(std::string_view payload);
 
-/// Events; `wall_time` in seconds since 1970. The first of every file:
+/// The first event of every file; `wall_time` in seconds since 1970.
 std::string version_event(double wall_time);
-/// "From here on `step` and later count anew": what a resumed run repeats replaces what was there.
+/// An event after which events from `step` on replace earlier ones, because a resumed run repeats
+/// them.
 std::string start_event(double wall_time, std::int64_t step);
-/// Tags and their values.
+/// An event with tags and their values.
 std::string scalars_event(double wall_time, std::int64_t step,
                           std::span<const std::pair<std::string, double>> scalars);
 
-/// "val/wer/NAME", "speed/tokens_per_second" ... of a log line.
+/// Tags of a log line: "val/wer/NAME", "speed/tokens_per_second" ...
 std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metrics);
 
 }  // namespace tensorboard
 
-/// Local; rank 0 owns one. A resumed run begins a file of its own, behind those that are there.
+/// Local; rank 0 owns one. A resumed run creates a new file after the existing ones.
 class TensorboardFile {
  public:
   TensorboardFile() = default;
-  /// Makes `folder`/events.out.tfevents.<time>.<host>. `first_step`: the next to be written.
-  /// StorageError.
+  /// Creates `folder`/events.out.tfevents.<time>.<host>. `first_step` is the next step to be
+  /// written. Throws StorageError.
   TensorboardFile(const std::string& folder, std::int64_t first_step);
-  /// A full disk must not end training: false when the event could not be written.
+  /// Returns false if the event could not be written: a full disk must not end training.
   bool write(const StepMetrics& metrics);
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
   std::ofstream file_;
-  std::streamoff good_ = 0;  // bytes of whole records
+  std::streamoff good_ = 0;  // bytes of complete records
 };
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// `train.profile`: spans of chosen steps as a Chrome trace (chrome://tracing, ui.perfetto.dev), one
-// track a rank.
+// `train.profile`: spans of chosen steps as a Chrome trace (chrome://tracing, ui.perfetto.dev),
+// with one track per rank.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,20 +11,21 @@ namespace choir {
 
 class Trace {
  public:
-  /// Spans of steps first..last, counted from 1, are kept; {0, 0} keeps none.
+  /// Keeps the spans of steps first..last, counted from 1; {0, 0} keeps none.
   Trace(std::int64_t first, std::int64_t last);
 
-  /// Local, never allocates: spans beyond the reserved number are counted as lost.
+  /// These never allocate: spans beyond the reserved number are counted as lost. Local.
   void begin_step(std::int64_t step) { step_ = step; }
   void span(const char* name, double start, double end);
   std::int64_t first() const { return first_; }
   std::int64_t last() const { return last_; }
   bool recording() const { return step_ >= first_ && step_ <= last_ && last_ > 0; }
-  /// The last step has been recorded and not yet written. A run resumed beyond it never gets here.
+  /// True if the last step has been recorded and not yet written. A run resumed after that step
+  /// never writes the trace.
   bool complete() const { return last_ > 0 && !written_ && step_ == last_; }
 
-  /// Collective over `world`; clocks of ranks are aligned at a barrier, the first span begins at
-  /// 0. Rank 0 writes. StorageError (agreed).
+  /// Aligns the clocks of ranks at a barrier; the first span begins at 0. Rank 0 writes. Throws
+  /// StorageError (agreed). Collective over `world`.
   void write(const std::string& path, Communicator& world);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Weights that several ranks hold must be the same bits on all of them. Where they are not, the
-// memory (or the arithmetic) of a rank lies, and averaging gradients hides it for a while.
+// Checks that weights which several ranks hold have the same bits on all of them. If they differ,
+// the memory (or the arithmetic) of a rank is faulty; averaging gradients hides that for a while.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,32 +11,32 @@
 
 namespace choir {
 
-/// Checksums of what one rank holds.
+/// Checksums of the weights of one rank.
 struct WeightDigest {
-  std::uint64_t all = 0;     ///< every parameter: equal on all replicas (data and context axes)
-  std::uint64_t shared = 0;  ///< parameters that are whole on every rank of the tensor axis
+  std::uint64_t all = 0;     ///< of every parameter: equal on all replicas (data and context axes)
+  std::uint64_t shared = 0;  ///< of parameters that are whole on every rank of the tensor axis
 };
 
-/// A group whose ranks do not agree.
+/// A group whose ranks disagree.
 struct WeightDispute {
-  std::vector<int> ranks;  ///< of the world, all of the group
-  std::vector<int> wrong;  ///< those that differ from the majority; all of them when there is none
+  std::vector<int> ranks;  ///< all ranks of the group, numbered in the world
+  std::vector<int> wrong;  ///< the ranks that differ from the majority; all if there is none
 };
-/// By the digests of all ranks of the world; a group is named once.
+/// Finds the disputes in the digests of all ranks of the world; each group is listed once.
 std::vector<WeightDispute> disputes(const Layout& layout, const std::vector<WeightDigest>& digests);
 
-/// Collective over the world, between steps or before an update. NumericError (exit code 4) on
-/// every rank when weights that should be equal are not; it names the ranks that differ from the
+/// Compares weights, between steps or before an update. If weights that should be equal differ,
+/// throws NumericError (exit code 4) on every rank; it names the ranks that differ from the
 /// majority of their group, their hosts and the first parameter. Parameters that ZeRO 3 shards are
-/// compared between groups that hold all of them. An all_gather of 16 bytes and a pass over the
-/// weights.
+/// compared between groups that hold all of them. Costs an all_gather of 16 bytes and a pass over
+/// the weights. Collective over the world.
 void check_weights(Engine& engine, std::int64_t step);
 
-/// The same for a save by a thread: it refuses what check_weights() would not let pass. Local;
-/// holds nothing of the engine but its weights. Only where reads_weights_aside(); nothing to ask on
-/// one rank.
+/// The same check for a save by a thread: it refuses a save that check_weights() would refuse. It
+/// refers only to the weights of the engine. Requires reads_weights_aside(); on one rank there is
+/// nothing to compare. Local.
 SaveCheck weight_check_of_save(Engine& engine);
-/// Weights are memory that any thread may read and that nothing but the update touches.
+/// True if weights are in memory that any thread may read and that only the update changes.
 bool reads_weights_aside(Engine& engine);
 
 }  // namespace choir

@@ -1,10 +1,10 @@
 #pragma once
-// Who built this program and with what; stored with every checkpoint and benchmark.
+// Revision, compiler and libraries of this program; stored with every checkpoint and benchmark.
 #include <string>
 
 namespace choir {
 
-/// The version of the program; the changelog and the citation in .github name it, too.
+/// The version of the program. It is also in the changelog and in the citation file in .github.
 inline constexpr const char* kVersion = "0.1.0";
 
 /// The revision of the sources, "7dca555" or "7dca555-dirty".

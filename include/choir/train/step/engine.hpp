@@ -2,9 +2,9 @@
 // One optimizer step on this rank's share of the global batch. The same class runs on every device
 // and, to plan memory and count work, on the null device with null communicators.
 //
-// A step is queued without reading anything back: what it decides (ops::StepControl) is decided
-// where the gradients are, and copied to the host when the step is done. On the cpu the work is
-// done when step() returns. Elsewhere lag() further steps may be queued before a result is read.
+// A step is queued without reading anything back: its decisions (ops::StepControl) are made where
+// the gradients are, and copied to the host when the step is done. On the CPU the work is done when
+// step() returns. On other devices lag() further steps may be queued before a result is read.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,44 +27,45 @@
 
 namespace choir {
 
-/// What is to be trained, as everybody who runs a model describes it, and how.
+/// The model to be trained, described as for everybody who runs a model, and the options of
+/// training.
 struct EngineOptions : ModelInstance::Options {
   EngineOptions() { training = true; }
   std::int64_t micro_batch_size = 1;  ///< B, sequences of tokens
-  /// How large micro-batches of speech may be: any of these; memory is planned for each.
+  /// The shapes that micro-batches of speech may have; memory is planned for each.
   std::vector<BatchShape> shapes;
-  std::vector<BatchShape> evaluation_shapes;  ///< further ones, without gradients
-  std::vector<std::size_t> arena_requests;    ///< as planned: see StepPlan and Arena::requests
+  std::vector<BatchShape> evaluation_shapes;  ///< further shapes, without gradients
+  std::vector<std::size_t> arena_requests;    ///< from the plan: see StepPlan and Arena::requests
   std::int64_t micro_batches = 1;             ///< per rank and step
   Optimizer::Options optimizer;               ///< its `scale` is set by the engine
   std::vector<RateScale> rate_scales;
   LrSchedule schedule;
   double grad_clip = 1.0;
   ops::LossScaling loss_scaling{};
-  bool cuda_graph = true;  ///< where the device records graphs
-  /// See GradientReducer::before_sums. Not for recorded steps: cuda_graph off.
+  bool cuda_graph = true;  ///< only if the device records graphs
+  /// See GradientReducer::before_sums. Recorded steps cannot call it: cuda_graph must be off.
   std::function<void(const Stream&, const Bucket&)> spoil_gradients{};
-  int lag = -1;  ///< steps queued before a result is read; -1: what suits the device
-  Watchdog* watchdog = nullptr;  ///< is told what a stage of a pipeline waits for
-  bool time_actions = false;     ///< keep when each action of the pipeline schedule happened
+  int lag = -1;                  ///< steps queued before a result is read; -1: the device's default
+  Watchdog* watchdog = nullptr;  ///< receives what a pipeline stage is waiting for
+  bool time_actions = false;     ///< record the time of each action of the pipeline schedule
 };
 
-/// Those that micro-batches may have: of token models one.
+/// The shapes that micro-batches may have; token models have one.
 std::vector<BatchShape> shapes_of(const EngineOptions& options);
 
-/// Equal on every rank: sums are global.
+/// The result of a step. It is equal on every rank, because the sums are global.
 struct StepResult {
-  double loss = 0;       ///< the weighted sum of the terms
-  ByTerm terms;          ///< of each the mean over its targets in the global batch; 0 without any
-  ByTerm targets;        ///< how many these are
+  double loss = 0;  ///< the weighted sum of the terms
+  ByTerm terms;     ///< mean of each term over its targets in the global batch; 0 without targets
+  ByTerm targets;   ///< number of these targets
   double grad_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  bool updated = true;    ///< false: loss or norm was not finite, nothing was changed
-  bool overflow = false;  ///< not updated, but a smaller loss scale may mend it
+  bool updated = true;    ///< false: loss or norm was not finite, and nothing was changed
+  bool overflow = false;  ///< not updated, but a smaller loss scale may help
   double loss_scale = 1;  ///< of this step
 };
 
-/// Where the optimizer stands between steps, beside its moments.
+/// State of the optimizer between steps, except its moments.
 struct UpdateState {
   std::int64_t updates = 0;
   double loss_scale = 1;        ///< of the next step
@@ -75,30 +76,32 @@ class Engine {
  public:
   /// Collective over the mesh. `arena_bytes` as planned; Arena::kUnbounded on the null device.
   Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes);
-  /// Waits for what is in flight: it uses memory that goes with this object.
+  /// Waits for steps in flight, because they use memory of this object.
   ~Engine();
 
-  /// j inside the rank; whole sequences in host memory that holds until the next call. Within one
-  /// of the shapes of the options; a rank without work gives a batch of padding of the smallest.
+  /// Returns micro-batch j of the rank: whole sequences in host memory that stays valid until the
+  /// next call, in one of the shapes of the options. A rank without work returns padding of the
+  /// smallest shape.
   using BatchOf = std::function<ModelBatch(std::int64_t micro_batch)>;
-  /// Collective. Queues `step` (from 0; it decides the learning rate). `targets`: how many count,
-  /// of the global batch, for each term of the loss. At most lag() steps may be in flight before.
-  /// Where work is done when the call returns, time goes to `clock`.
+  /// Queues `step` (from 0; it determines the learning rate). `targets` are the numbers of targets
+  /// in the global batch, for each term of the loss. At most lag() steps may be in flight before.
+  /// If the work is done when the call returns, its time is added to `clock`. Collective.
   void step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targets, PhaseClock& clock);
-  /// Local. The next step() calls `wait` once, before it changes anything that a checkpoint holds
-  /// (parameters, moments, statistics): to make the stream wait for somebody who reads them, or to
-  /// wait itself. On every rank alike, so that it may be collective, and throw where all do.
+  /// Registers `wait` for the next step(), which calls it once before it changes anything that a
+  /// checkpoint stores (parameters, moments, statistics). It may make the stream wait for a reader,
+  /// or wait itself. It is called on all ranks alike, so it may be collective and may throw on all
+  /// ranks. Local.
   void before_update(std::function<void(const Stream&)> wait) { before_update_ = std::move(wait); }
-  /// Local. Waits for the oldest step in flight. Where the device keeps time itself, `clock`
-  /// afterwards has the phases of that step.
+  /// Waits for the oldest step in flight. If the device measures time itself, `clock` then has the
+  /// phases of that step. Local.
   StepResult finish(PhaseClock& clock);
   int in_flight() const { return static_cast<int>(queued_ - finished_); }
   int lag() const { return lag_; }
 
-  /// After the last finished step; what resume() takes, for checkpoints.
+  /// State after the last finished step, for checkpoints; resume() takes it.
   const UpdateState& update_state() const { return state_; }
-  /// Local, with nothing in flight: goes on from there. A constant loss scale stays what the
-  /// options say.
+  /// Continues from a state, with no step in flight. A constant loss scale keeps the value of the
+  /// options. Local.
   void resume(const UpdateState& state);
 
   /// Global index of this rank's micro-batch j of `step`; see Sharding::first_micro_batch.
@@ -113,20 +116,20 @@ class Engine {
   /// Time spent per action in the last finished step; needs time_actions.
   std::span<const ActionTime> action_times() { return executor_->times(); }
   const Schedule& schedule() const { return *schedule_; }
-  /// Micro-batches of different shapes are in flight together.
+  /// True if micro-batches of different shapes are in flight together.
   bool mixes_shapes() const { return mixes_; }
 
-  /// Local. Inside step() on a stage of a pipeline: "step 12: stage 1 of 4, forward of micro-batch
-  /// 3, chunk 0"; otherwise empty.
+  /// Inside step() on a pipeline stage: "step 12: stage 1 of 4, forward of micro-batch 3, chunk 0";
+  /// otherwise empty. Local.
   std::string_view doing() const {
     return schedule_->shape.stages > 1 ? executor_->doing() : std::string_view();
   }
 
-  /// Everything allocated so far, activations at their peak.
+  /// All memory allocated so far, with activations at their peak.
   MemoryPlan memory() const;
   /// Names of parameters whose gradient was not finite in the last finished step, for messages.
   std::vector<std::string> non_finite_gradients() const;
-  /// "recorded after 2 steps, then replayed" ...: what train.cuda_graph does here.
+  /// Describes the use of CUDA graphs: "recorded after 2 steps, then replayed" ...
   std::string graph_use() const;
 
  private:
@@ -155,7 +158,7 @@ class Engine {
   Mesh* mesh_;
   ModelInstance instance_;
   std::shared_ptr<const Schedule> schedule_;
-  bool staged_;  // batches are copied to the device, which keeps its own time
+  bool staged_;  // batches are copied to the device, which measures time itself
   bool keeps_;   // batches are kept for the whole step
   bool mixes_;   // micro-batches of different shapes are in flight together
   bool graphs_;  // the work of a step is recorded and replayed
@@ -165,14 +168,15 @@ class Engine {
   std::unique_ptr<TrainingWork> work_;
   std::unique_ptr<PipelineExecutor> executor_;
   std::unique_ptr<TrainedNorm> norm_;
-  std::unique_ptr<TrustRatios> ratios_;  // LARS alone
+  std::unique_ptr<TrustRatios> ratios_;  // only for LARS
   Buffer loss_memory_, control_;
   TensorView losses_;     // [terms, micro-batches of all ranks] f64
   TensorView loss_sums_;  // [terms] f64: their sums
   std::unique_ptr<SideStream> copies_;
   std::vector<std::unique_ptr<StepSlot>> slots_;  // lag + 1
-  std::vector<std::unique_ptr<Event>> done_;      // lag + 2: one step back is still known
-  std::set<std::vector<std::int64_t>> met_;       // shapes of steps, where they differ
+  std::vector<std::unique_ptr<Event>>
+      done_;  // lag + 2, so that the event of the step before remains
+  std::set<std::vector<std::int64_t>> met_;  // shapes of earlier steps, if shapes differ
   std::vector<PhaseSpan> spans_;
   std::int64_t queued_ = 0, finished_ = 0;
   UpdateState state_;

@@ -1,5 +1,5 @@
 #pragma once
-// Where the time of a step goes: phases follow each other without gaps, so they add up to the step.
+// Time of a step by phase. Phases follow each other without gaps, so they add up to the step.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@ enum class Phase { data, forward, backward, comm, optimizer, other };
 inline constexpr int kPhases = 6;
 const char* name_of(Phase phase);
 
-/// A stretch of time that a device measured by itself.
+/// A span that a device measured itself.
 struct PhaseSpan {
   Phase phase = Phase::other;
   double seconds = 0;
@@ -21,21 +21,21 @@ struct PhaseSpan {
 
 class PhaseClock {
  public:
-  /// Called when one span ends and the next begins; for traces and the watchdog's heartbeat. May be
+  /// Called when one span ends and the next begins, for traces and the watchdog's heartbeat. May be
   /// empty.
   using Listener = std::function<void(Phase ended, double start, double end, Phase next)>;
 
   PhaseClock() { begin(); }
   void listen(Listener listener) { listener_ = std::move(listener); }
 
-  /// A new step: all phases zero, time runs on `other`.
+  /// Begins a new step: all phases are zero, and time counts as `other`.
   void begin();
-  /// From now on time belongs to `phase`.
+  /// Counts time as `phase` from now on.
   void enter(Phase phase);
   /// Moves `seconds` that were spent inside the current phase to another one.
   void transfer(double seconds, Phase to);
-  /// Puts what a device measured in place of what was counted since begin(): spans in order, the
-  /// last one ending at `end` (as now_seconds()). Nothing is counted after it until begin().
+  /// Replaces the times since begin() by those that a device measured: spans in order, the last one
+  /// ending at `end` (as now_seconds()). Nothing more is counted until begin().
   void replay(std::span<const PhaseSpan> spans, double end);
   /// Closes the step.
   void end() {
@@ -62,7 +62,7 @@ struct PhaseTotals {
   void add(const PhaseClock& step);
   double of(Phase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
   double total() const;
-  /// Seconds a step: of a phase, of all.
+  /// Mean seconds per step, of a phase and of all phases.
   double mean(Phase phase) const { return steps > 0 ? of(phase) / static_cast<double>(steps) : 0; }
   double mean() const { return steps > 0 ? total() / static_cast<double>(steps) : 0; }
 };

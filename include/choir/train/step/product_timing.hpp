@@ -1,8 +1,8 @@
 #pragma once
-// train.time_products: the ways that a library proposes for the matrix products of a step are timed
-// once on rank 0, which chooses for all ranks, so that equal products compute equal bits on them.
-// What was found is kept in a file beside the run and taken from there when it goes on. Another
-// run may choose otherwise.
+// train.time_products: times the algorithms that a library proposes for the matrix products of a
+// step, once on rank 0, which chooses for all ranks so that equal products have equal bits. The
+// result is kept in a file of the run, which a resumed run reads. Another run may choose
+// differently.
 #include <set>
 #include <string>
 
@@ -11,17 +11,17 @@
 
 namespace choir {
 
-/// On rank 0; empty on the others.
+/// Result on rank 0; empty on the others.
 struct ProductTiming {
-  /// What was timed where, and for every product the way it takes, a line each; in words why
+  /// The device and the library, and one line per product with its algorithm; or the reason why
   /// nothing was timed.
   std::string report;
-  std::string warning;  ///< why the file was of no use; or nothing
+  std::string warning;  ///< why the file could not be used, or ""
 };
 
-/// Collective over the mesh, before its devices did any product. `asked`: the planned products of
-/// this rank (StepPlan::products). `file`: "" for none; written by temporary file and rename.
-/// StorageError.
+/// Times and chooses products. Collective over the mesh, before its devices computed any product.
+/// `asked`: the planned products of this rank (StepPlan::products). `file`: "" for none; written
+/// with a temporary file and a rename. Throws StorageError.
 ProductTiming time_products(Mesh& mesh, Device& device, const std::set<ops::Product>& asked,
                             const std::string& file);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Parameters that learn faster or slower than others: optimizer.scale.
+// Factors on the learning rates of some parameters: optimizer.scale.
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,17 +8,17 @@
 
 namespace choir {
 
-/// Multiplies the learning rate of the parameters that a name pattern matches
+/// A factor on the learning rate of the parameters whose names match a pattern
 /// (choir/deck/name_patterns.hpp).
 struct RateScale {
   std::string pattern;
   double factor = 1;
 };
 
-/// Local, the same on every rank. The factor of each parameter by its name, 1 where no pattern
-/// matches; of a copy of a tied weight that of what it is a copy of. Empty for no patterns.
-/// DeckError for a pattern that matches nothing or only what is frozen, and for two that match one
-/// parameter.
+/// Returns the factor of each parameter: 1 if no pattern matches its name; a copy of a tied weight
+/// has the factor of the original. Returns an empty function if there are no patterns. Throws
+/// DeckError for a pattern that matches nothing or only frozen parameters, and if two patterns
+/// match one parameter. Local, the same on every rank.
 std::function<double(const Parameter&)> rate_scales(const ParameterSet& parameters,
                                                     const std::vector<RateScale>& scales);
 

@@ -12,10 +12,12 @@
 //
 //   floor = FLOPs / GEMM rate + bytes / memory rate
 //
-// Speech: forward FLOPs of products, convolutions and attention, three times; frames that count.
+// Speech: three times the forward FLOPs of products, convolutions and attention, for frames that
+// are not padding.
 //
-// Activations are not counted: they may stay in caches. Nor is communication: it may be hidden.
-// Kernels that skip masked work or parameters that fit a cache can pass the floor slightly.
+// Activations are not counted because they may stay in caches, nor is communication because it may
+// be hidden. Kernels that skip masked work, or parameters that fit in a cache, can beat the floor
+// slightly.
 #include <cstdint>
 
 #include "choir/nn/precision.hpp"
@@ -38,7 +40,7 @@ struct StepRates {
   double bytes_per_second = 0;  ///< of a large copy or update in place, read + written, per rank
 };
 
-/// The work of updating so many parameters, without FLOPs.
+/// The work of updating `parameters` parameters, without FLOPs.
 StepWork update_work(const Precision& precision, std::int64_t parameters);
 
 double floor_seconds(const StepWork& work, const StepRates& rates);

@@ -1,7 +1,7 @@
 #pragma once
-// What one queued step owns until its result has been read: host memory that is copied while the
-// host goes on, micro-batches in device memory, marks in time, the recorded work. There is one for
-// every step that may be in flight, used in turns.
+// Memory that one queued step owns until its result is read: host memory that is copied while the
+// host continues, micro-batches in device memory, time marks, and the recorded work. There is one
+// slot for every step that may be in flight; they are used in turns.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -12,8 +12,8 @@
 
 namespace choir {
 
-/// The work of steps, recorded, by what must be the same when it is replayed: who holds memory of
-/// the arena, and the shapes of the micro-batches. Those that were not used for longest make room.
+/// A cache of recorded steps. Its keys are what must be equal on replay: the live memory of the
+/// arena and the shapes of the micro-batches. The least recently used graphs are evicted.
 class StepGraphs {
  public:
   struct Key {
@@ -27,9 +27,9 @@ class StepGraphs {
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
-  /// nullptr if there is none.
+  /// Returns nullptr if there is none.
   NativeGraph find(const Key& key);
-  /// Takes over a graph that find() has not.
+  /// Takes ownership of a graph whose key find() does not have.
   void add(Key key, NativeGraph graph);
 
  private:
@@ -41,17 +41,17 @@ class StepGraphs {
 
   Device* device_;
   std::size_t most_;
-  std::vector<Recorded> recorded_;  // the last used first
+  std::vector<Recorded> recorded_;  // most recently used first
 };
 
-/// Points in the work of a stream where phases begin; read when the last one was reached.
+/// Marks in the work of a stream at which phases begin; they are read when the last one is reached.
 class StepMarks {
  public:
   StepMarks(Device& device, std::size_t most);
   void begin() { count_ = 0; }
   void enter(const Stream& stream, Phase phase);
   const Event& first() const { return *events_.front(); }
-  /// Appends the spans between the marks, the last one until `end`.
+  /// Appends the spans between the marks; the last span ends at `end`.
   void spans_until(const Event& end, std::vector<PhaseSpan>& spans) const;
 
  private:
@@ -64,36 +64,36 @@ class StepSlot {
  public:
   struct Options {
     std::int64_t micro_batches = 1;
-    std::size_t marks = 0;  ///< phases of a step, where the device keeps time itself
-    /// Room for each micro-batch in device memory, bytes_of_fields() of the largest; 0: none is
+    std::size_t marks = 0;  ///< phases of a step, if the device measures time itself
+    /// Device memory per micro-batch: bytes_of_fields() of the largest; 0: micro-batches are not
     /// kept.
     std::size_t batch_bytes = 0;
-    bool fixed = false;      ///< every micro-batch is as large
-    std::size_t graphs = 1;  ///< recorded steps that are kept
-    /// The ranks that share what fields say that they can.
+    bool fixed = false;      ///< all micro-batches have the same size
+    std::size_t graphs = 1;  ///< recorded steps to keep
+    /// The ranks that divide the fields which can be divided.
     BatchRanks ranks{};
   };
   StepSlot(Device& device, const Options& options);
   StepSlot(const StepSlot&) = delete;
   StepSlot& operator=(const StepSlot&) = delete;
 
-  /// Queues the copy of micro-batch j, all its fields, whole sequences, from host memory, which is
-  /// free again on return.
+  /// Queues the copy of micro-batch j with all its fields (whole sequences) from host memory, which
+  /// may be reused on return.
   void stage(const Stream& copies, std::int64_t j, const ModelBatch& batch);
-  /// After the last stage(): later work of `stream` sees the copies.
+  /// Called after the last stage(): later work of `stream` sees the copies.
   void publish(const Stream& copies, const Stream& stream);
   /// This rank's share of micro-batch j in device memory.
   const ModelBatch& staged(std::int64_t j) const { return staged_[static_cast<std::size_t>(j)]; }
 
-  /// Host memory: what the step is told, what it reports.
+  /// Host memory with the inputs and the results of the step.
   ops::StepControl& inputs() const { return *static_cast<ops::StepControl*>(inputs_.data()); }
   ops::StepControl& results() const { return *static_cast<ops::StepControl*>(results_.data()); }
   std::size_t device_bytes() const { return batches_.bytes(); }
-  /// The shapes of all that is staged.
+  /// The shapes of all staged micro-batches.
   std::vector<std::int64_t> shapes() const;
 
   StepMarks marks;
-  /// Seconds of the host between being asked for the step and queueing its first work, and of them
+  /// Host seconds from the request of the step to its first queued work, and the part of them spent
   /// waiting for data.
   double host_seconds = 0, data_seconds = 0;
   bool alone = true;  ///< nothing was in flight when the step was queued

@@ -1,6 +1,6 @@
 #pragma once
-// What one rank sends along each axis of the mesh in a step: calls and payload, as CommTraffic
-// counts them. Planned by null communicators, measured by real ones, in the same convention.
+// Calls and bytes that one rank sends along each axis of the mesh in a step, counted as in
+// CommTraffic. Null communicators plan them and real ones measure them, with the same convention.
 #include <array>
 #include <string>
 #include <vector>
@@ -10,20 +10,20 @@
 
 namespace choir {
 
-/// [axis], of Axis.
+/// Indexed by Axis.
 using StepTraffic = std::array<CommTraffic, kAxes>;
 
 struct StepCommunicator {
-  Axis axis;  ///< whose traffic it carries
+  Axis axis;  ///< the axis whose traffic it carries
   Communicator* communicator;
 };
-/// Local: every communicator that a step may use, each once: those of the axes, and on the data
-/// axis also that of all replicas and the groups of hybrid sharding.
+/// All communicators that a step may use, each once: those of the axes, and on the data axis also
+/// that of all replicas and the groups of hybrid sharding. Local.
 std::vector<StepCommunicator> step_communicators(Mesh& mesh, const Sharding& sharding);
 
-/// Local: forgets what those have counted so far.
+/// Resets the counts of these communicators. Local.
 void reset_traffic(Mesh& mesh, const Sharding& sharding);
-/// Local: what they have counted since.
+/// Their counts since the reset. Local.
 StepTraffic traffic_of(Mesh& mesh, const Sharding& sharding);
 
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// The synthetic micro-batches of a family as training data, for runs that only want the
-// mathematics: what a step holds is a function of the step alone. Nothing is read.
+// The synthetic micro-batches of a family as training data, for runs that need only the
+// mathematics: the contents of a step are a function of the step. No file is read.
 #include <memory>
 
 #include "choir/models/synthetic_batches.hpp"
@@ -8,11 +8,11 @@
 
 namespace choir {
 
-/// Local everywhere but for validate().
+/// Local except for validate().
 class SyntheticData final : public TrainingData {
  public:
-  /// `description`: what to_string() says. With `validates` there is validation data, micro-batches
-  /// that training never reaches.
+  /// `description` is the result of to_string(). With `validates` there is validation data:
+  /// micro-batches that training never reaches.
   SyntheticData(std::unique_ptr<SyntheticBatches> batches, const ModelConfig& config,
                 const BatchSizes& batch, std::string description, bool validates = false);
 
@@ -33,10 +33,10 @@ class SyntheticData final : public TrainingData {
 
  private:
   std::unique_ptr<SyntheticBatches> batches_;
-  std::int64_t vocabulary_, micro_batches_;  // of a step, all ranks
+  std::int64_t vocabulary_, micro_batches_;  // per step on all ranks
   std::string description_;
   bool validates_;
-  std::int64_t first_ = 0, stride_ = 1, per_rank_ = 1;  // places of this rank in a step
+  std::int64_t first_ = 0, stride_ = 1, per_rank_ = 1;  // positions of this rank in a step
   std::int64_t step_ = 0, call_ = 0;
 };
 

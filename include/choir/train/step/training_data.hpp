@@ -1,6 +1,6 @@
 #pragma once
-// What the trainer needs of data, whatever the model reads: micro-batches of this rank, counts of
-// whole steps, validation, samples of what the model makes.
+// The interface of training data, independent of the kind of model: micro-batches of this rank,
+// counts of whole steps, validation, and samples of the model's output.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,12 +14,12 @@
 
 namespace choir {
 
-/// All micro-batches of one step, on all ranks; the same numbers on every rank.
+/// Contents of all micro-batches of one step on all ranks; equal on every rank.
 struct StepContent {
   double samples = 0;        ///< sequences or utterances
-  ByTerm targets;            ///< that count: what the losses of each term are divided by
+  ByTerm targets;            ///< number of targets of each term, by which its losses are divided
   double audio_seconds = 0;  ///< speech
-  double flops = 0;          ///< of the model, for the MFU
+  double flops = 0;          ///< FLOPs of the model, for the MFU
   void add(const StepContent& other) {
     samples += other.samples;
     targets += other.targets;
@@ -28,31 +28,31 @@ struct StepContent {
   }
 };
 
-/// The losses of one validation set. The same on every rank.
+/// The losses of one validation set; equal on every rank.
 struct Validation {
-  std::string name;  ///< "": the only one, or all together
+  std::string name;  ///< "" for the only set, or for all sets together
   double loss = 0;
   std::vector<std::pair<std::string, double>> metrics;  ///< "wer", "cer" ...
 };
-/// Sums of each term's losses over so many targets become the loss and, of several terms, each as
-/// a metric.
+/// Divides sums of losses by the numbers of targets of each term. The result is the loss and, if
+/// there are several terms, each as a metric.
 Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
                          const ByTerm& targets);
 
-/// "val_loss=1.234567 val_wer=0.012345 val_loss/NAME=...": for one line of the log.
+/// Formats "val_loss=1.234567 val_wer=0.012345 val_loss/NAME=..." for one line of the log.
 std::string metrics_text(const std::vector<Validation>& validations);
 
-/// The validation data that a deck names, for a model that was trained before.
+/// The validation data of a deck, for a model that is already trained.
 class EvaluationData {
  public:
   virtual ~EvaluationData() = default;
-  /// How large its micro-batches may be.
+  /// The shapes that its micro-batches may have.
   virtual std::vector<BatchShape> shapes() const = 0;
   struct Result {
-    std::vector<std::string> lines;  ///< for people, what there is to say beside the metrics
+    std::vector<std::string> lines;  ///< further results, formatted for people
     std::string metrics;             ///< "val_loss=1.234567 ...", for one line of the log
   };
-  /// Collective over the mesh of the instance. The same on every rank.
+  /// Collective over the mesh of the instance. The result is equal on every rank.
   virtual Result evaluate(ModelInstance& instance, ProgressLine* progress) = 0;
 };
 
@@ -60,52 +60,55 @@ class TrainingData {
  public:
   virtual ~TrainingData() = default;
 
-  /// What model.vocab_size must reach; 0: unknown. `vocab_hash` 0: any.
+  /// The smallest legal model.vocab_size; 0: unknown. `vocab_hash` 0: any.
   virtual std::int64_t vocab_size() const = 0;
   virtual std::uint64_t vocab_hash() const = 0;
-  /// Kept in checkpoints; "" for none.
+  /// Stored in checkpoints; "" if there is none.
   virtual std::string vocabulary_json() const = 0;
-  /// For the log: a few lines.
+  /// A description for the log, of a few lines.
   virtual std::string to_string() const = 0;
-  /// Local, for rank 0, which may read. Equal for the same contents wherever they are; "": unknown.
+  /// Identifies the contents, wherever they are stored; "": unknown. Local, for rank 0, which may
+  /// read files.
   virtual std::string contents() const { return {}; }
-  /// What MPI made of data.hints.
+  /// The MPI-IO hints of data.hints that MPI adopted.
   virtual std::vector<std::pair<std::string, std::string>> hints() const = 0;
-  /// How large micro-batches may be, in training and in validation; empty where the family has a
-  /// fixed shape.
+  /// The shapes that micro-batches may have in training and in validation; empty if the family has
+  /// a fixed shape.
   virtual std::vector<BatchShape> shapes() const { return {}; }
   virtual std::vector<BatchShape> validation_shapes() const { return {}; }
 
-  /// Local. DeckError where training cannot go on after so many samples.
+  /// Throws DeckError if training cannot continue after this number of samples. Local.
   virtual void require_resumable(std::int64_t consumed_samples) const = 0;
-  /// Where a run stands in data.
+  /// A position in the data.
   struct Position {
     std::int64_t step = 0;              ///< steps done
-    std::int64_t consumed_samples = 0;  ///< in them
-    std::string more;                   ///< what position() said then; "" for nothing
+    std::int64_t consumed_samples = 0;  ///< samples in these steps
+    std::string more;                   ///< the value of position() then; "" if there is none
   };
-  /// Collective. From a position on; an engine asks for `per_rank` micro-batches a step.
+  /// Starts at a position; the engine then requests `per_rank` micro-batches per step. Collective.
   virtual void start_training(const Sharding& sharding, std::int64_t per_rank,
                               const Position& from) = 0;
-  /// Local. After `step` steps, of which the last is one that content() was asked for: JSON for
-  /// Position::more, or "".
+  /// Returns JSON for Position::more after `step` steps, or "". content() must have been called for
+  /// the last of these steps. Local.
   virtual std::string position(std::int64_t /*step*/) const { return {}; }
-  /// Collective. This rank's next micro-batch, in host memory that holds until the next call. A
-  /// rank that ran out of utterances gets one of padding.
+  /// Returns this rank's next micro-batch, in host memory that stays valid until the next call. A
+  /// rank without further utterances gets padding. Collective.
   virtual ModelBatch next() = 0;
-  /// Local. Of step `step`, from 0: each is asked for in turn, and again while it is in flight.
+  /// Returns the contents of step `step` (from 0). Steps are requested in order, and again while
+  /// they are in flight. Local.
   virtual StepContent content(std::int64_t step, const Model& model) = 0;
-  /// Local. For the log: which part each source had in the steps that content() was asked for since
-  /// the start; "" where there is one source only.
+  /// For the log: the share of each source in the steps since the start for which content() was
+  /// called; "" if there is only one source. Local.
   virtual std::string drawn() const { return {}; }
-  /// Collective over the mesh. What is to be said of the data since the last call; on rank 0.
+  /// Warnings about the data since the last call, on rank 0. Collective over the mesh.
   virtual std::vector<std::string> take_warnings() { return {}; }
 
   virtual bool has_validation() const = 0;
-  /// Collective over the mesh. The first decides what the best checkpoint is.
+  /// Evaluates the validation data. The first result decides which checkpoint is best. Collective
+  /// over the mesh.
   virtual std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) = 0;
-  /// Collective over the mesh, as far as it needs the ranks. For people: on rank 0 what the model
-  /// makes now; elsewhere, or where there is nothing to show, "".
+  /// Returns a sample of the model's output for people on rank 0; "" on other ranks, or if there is
+  /// nothing to show. Collective over the mesh, if it needs the other ranks.
   virtual std::string sample(ModelInstance& instance) = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a stage computes in a training step: its pieces of the model, forward and backward, for
-// every micro-batch of this rank. Holds the passes in flight.
+// The work of a pipeline stage in a training step: its pieces of the model, forward and backward,
+// for every micro-batch of this rank. It owns the passes in flight.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,22 +17,22 @@ class TrainingWork final : public StageWork {
  public:
   struct Options {
     std::int64_t micro_batches = 1;
-    int passes = 1;  ///< most that are in flight: promised_live() of the schedule
+    int passes = 1;  ///< largest number in flight: promised_live() of the schedule
   };
-  /// All are borrowed. Local.
+  /// All arguments are borrowed. Local.
   TrainingWork(ModelInstance& instance, GradientPath& gradients, const Options& options);
 
-  /// What differs from step to step; holds while the executor runs.
+  /// Inputs of one step; they stay valid while the executor runs.
   struct Step {
-    /// Micro-batch j, asked for before its first forward, by stages that receive also before that,
-    /// and then again; to hold until its last backward.
+    /// Returns micro-batch j. It is requested before its first forward; stages that receive
+    /// activations also request it before that. The batch stays valid until its last backward.
     std::function<ModelBatch(std::int64_t j)> batch_of;
-    /// Device scalars, one for each term of the loss: of the sum of its losses, whose gradient is
-    /// computed.
+    /// Device scalars, one for each term of the loss. Each multiplies the sum of the term's losses
+    /// whose gradient is computed.
     const double* loss_factors = nullptr;
-    /// [1] f64: where the sum of the losses of a term in micro-batch j goes.
+    /// Returns the destination ([1] f64) of the sum of a term's losses in micro-batch j.
     std::function<TensorView(std::size_t term, std::int64_t j)> loss_sum;
-    /// What the time from now on goes to.
+    /// Called when a new phase begins.
     std::function<void(Phase)> enter;
   };
   void begin(Step step) { step_ = std::move(step); }
@@ -55,10 +55,10 @@ class TrainingWork final : public StageWork {
   GradientPath& gradients_;
   Options options_;
   Step step_;
-  bool exchanges_;                  // with other stages, between the calls
-  std::unique_ptr<Pass> received_;  // begun to know sizes
+  bool exchanges_;                  // exchanges data with other stages between the calls
+  std::unique_ptr<Pass> received_;  // a pass that is begun only to determine sizes
   std::vector<std::unique_ptr<Pass>> passes_;
-  std::vector<int> free_;            // of passes_
+  std::vector<int> free_;            // free indices of passes_
   std::vector<int> pass_of_;         // [chunks, micro-batches]; -1: none
   std::vector<ModelBatch> batches_;  // [micro-batches]
 };

@@ -1,6 +1,6 @@
 #pragma once
-// A model of another run as a tool: whole on every rank and in host memory, whatever the layout and
-// the device of the run that uses it.
+// A model of another run that is used as a tool: whole on every rank and in host memory,
+// independent of the layout and the device of the run that uses it.
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -15,18 +15,18 @@ namespace choir {
 
 class WholeModel {
  public:
-  /// Collective over `world`: opens the newest checkpoint of the run `path`, or this one, and reads
-  /// all but the parameters. Throws on all ranks: StorageError, DeckError.
+  /// Opens the newest checkpoint of the run `path`, or the checkpoint `path`, and reads everything
+  /// but the parameters. Throws StorageError or DeckError on all ranks. Collective over `world`.
   WholeModel(const std::string& path, Communicator& world);
 
   const std::string& path() const { return checkpoint_.path; }
   const Deck& deck() const { return deck_; }
   /// TrainingData::vocabulary_json() of the run, or "".
   const std::string& vocabulary() const { return vocabulary_; }
-  /// In fp32, or in the type of its masters where they are others.
+  /// Options for fp32, or for the type of its masters if they are not fp32.
   ModelInstance::Options options() const;
-  /// Collective over `world`, once: the model with its parameters. Afterwards all that is done with
-  /// it is local.
+  /// Creates the model with its parameters, once. All further use is local. Collective over
+  /// `world`.
   ModelInstance& load(std::size_t arena_bytes, Communicator& world);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Where a program works: its ranks, the device of each, and how they talk.
+// The resources of a program: its ranks, the device of each, and their communication.
 #include <memory>
 #include <string>
 
@@ -12,16 +12,16 @@ namespace choir {
 struct Workplace {
   std::unique_ptr<Device> device;  ///< before the mesh, whose communicators use its memory
   std::unique_ptr<Mesh> mesh;
-  std::string device_reason;  ///< why device=auto became what it is; empty when it was not auto
+  std::string device_reason;  ///< reason for the choice of device=auto; empty otherwise
 };
 
-/// Collective over the world of `place.mesh`: chooses the device that the deck asks for (device,
-/// parallel.share_device, parallel.transport; nothing is computed in fp64 on GPUs), makes it, and
-/// attaches it to the mesh. DeckError on every rank when it cannot be had.
+/// Chooses the device that the deck requests (device, parallel.share_device, parallel.transport;
+/// GPUs do not compute in fp64), opens it, and attaches it to the mesh. Throws DeckError on every
+/// rank if it is not available. Collective over the world of `place.mesh`.
 void open_device(Workplace& place, const Deck& deck);
 
-/// Collective over the node. Without OMP_NUM_THREADS the ranks that share the same cores divide
-/// them; returns the number of threads chosen.
+/// Without OMP_NUM_THREADS, divides cores among the ranks that share them; returns the number of
+/// threads. Collective over the node.
 int choose_threads(Communicator& node);
 
 }  // namespace choir

@@ -280,7 +280,7 @@ TEST_F(NemoImportTest, WhatIsAnotherModelIsRefusedByItsName) {
   says("self_attention_model: rel_pos", "self_attention_model: abs_pos",
        "encoder.self_attention_model = \"abs_pos\"");
   says("  xscaling: true\n", "  xscaling: true\n  squeeze: 2\n",
-       "encoder.squeeze = 2: not a key that is known");
+       "encoder.squeeze = 2: unknown key");
   says("window: hann", "window: hamming", "preprocessor.window = \"hamming\"");
   says("causal_downsampling: false", "causal_downsampling: true", "conv_context_size = nothing");
   says("decoder:\n", "joint:\n", "transducers have no CTC head");

@@ -72,11 +72,10 @@ TEST(Diagnosis, CoresThatOthersUse) {
   times.own = {0.5, 0.95};
   times.cores = {{.seconds = 10, .waiting = 0.1, .stolen = 0.1, .switches = 3},
                  {.seconds = 10, .waiting = 4, .stolen = 0.5, .switches = 812}};
-  EXPECT_EQ(
-      diagnosis(times),
-      "busy cores: threads of rank 1 on b waited 40 % of the time for a core (812 involuntary "
-      "switches), and a hypervisor took 5 %: other programs run there, or more threads than "
-      "cores");
+  EXPECT_EQ(diagnosis(times),
+            "busy cores: rank 1 (host b): its threads waited 40 % of the time for a CPU core (812 "
+            "involuntary switches), and a hypervisor took 5 %; other processes are using this "
+            "machine, or there are more threads than cores");
   // A rank that is slow also without that is slow.
   times.own = {0.2, 0.95};
   EXPECT_TRUE(has(diagnosis(times), "slow rank: rank 1 on b takes 2.67 times"));
