@@ -83,7 +83,7 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
     case LayoutAxis::virtual_stages:
       return layout[LayoutAxis::schedule] == "interleaved";
     case LayoutAxis::order: {
-      // Of several equivalent orders only the first is used.
+      // Only the first of several equivalent orders is used.
       VerifyLayout other = layout;
       for (const std::string& order : candidates(axis)) {
         if (order == layout[axis]) return true;

@@ -53,7 +53,7 @@ struct StepBench {
   /// Sequences. With speech, micro-batches: 1, of a rank, of all ranks.
   std::int64_t micro = 0, accum = 0, global = 0;
   std::int64_t tokens = 0;  ///< targets of a step, all ranks; with speech, the mean over the steps
-  /// Of a step, all ranks, without padding: the mean over the steps; 0: no speech.
+  /// Seconds of speech in a step of all ranks, without padding: the mean over the steps.
   double audio_seconds = 0;
   std::int64_t parameters = 0;
   std::int64_t warmup_steps = 0;
