@@ -96,7 +96,7 @@ $(BUILD)/obj/test/%.o $(BUILD)/prelude/test.hpp.gch: OPTIMISE := $(if $(SANITIZE
 PLAIN_ROOMS := app deck lab report train/loop
 $(foreach room,$(PLAIN_ROOMS),$(BUILD)/obj/src/$(room)/%.o) $(BUILD)/prelude/plain.hpp.gch: \
   OPTIMISE := $(if $(SANITIZE),-O0,-O1 $(if $(DEBUG),-g))
-$(BUILD)/prelude/src.hpp $(BUILD)/prelude/plain.hpp $(BUILD)/prelude/kernels.hpp: include/choir/core/prelude.hpp
+$(BUILD)/prelude/src.hpp $(BUILD)/prelude/plain.hpp $(BUILD)/prelude/kernels.hpp: src/core/prelude.hpp
 $(BUILD)/prelude/test.hpp: test/support/prelude.hpp
 $(BUILD)/prelude/%.hpp:
 	@mkdir -p $(@D)

@@ -40,7 +40,7 @@ if hits=$(grep -nE '\b(T''ODO|F''IXME|X''XX|H''ACK)\b|using namespace std;' $fil
 # shellcheck disable=SC2086
 if hits=$(grep -nP '\t' $files | head -n 3); [ -n "$hits" ]; then complain "tabs:"; echo "$hits"; fi
 if hits=$(grep -rnE '<<<.*>>>' kernels src 2>/dev/null | head -n 3); [ -n "$hits" ]; then complain "bare kernel launch:"; echo "$hits"; fi
-# Names from files reach a terminal in printable form alone (include/choir/core/printable.hpp).
+# Names from files reach a terminal in printable form alone (src/core/output.hpp).
 printers=$(grep -rlE 'fmt::print\(|std::(cout|cerr|clog|printf|puts|fputs)\b|fprintf\(std' src --include='*.?pp' |
   grep -vxE 'src/(core/(log|printable)|report/transcripts|app/prepare_command|comm/watch/(watchdog|flight_exchange)|device/cuda/check)\.cpp')
 [ -z "$printers" ] || complain "prints past core/printable.hpp:" $printers

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "choir/device/device.hpp"
-#include "choir/ops/attention.hpp"
+#include "kernels/attention/attention.hpp"
 
 namespace choir::cudnn {
 

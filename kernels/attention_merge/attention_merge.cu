@@ -1,8 +1,8 @@
 // Kernel for merging of attention over sets of keys. A warp handles a row of a head: every lane
 // computes the two weights, one writes their sum.
 #include "kernels/attention_merge/attention_merge.hpp"
-#include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/access.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
 namespace {

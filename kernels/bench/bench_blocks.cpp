@@ -2,9 +2,9 @@
 // over channels of two ranks, stochastic depth, and the running statistics of a step.
 #include <algorithm>
 
-#include "kernels/bench/bench_ops.hpp"
-#include "kernels/running_statistics/running_statistics.hpp"
-#include "kernels/split_norm/split_norm.hpp"
+#include "kernels/bench/op_bench.hpp"
+#include "kernels/norm/batch_norm.hpp"
+#include "kernels/norm/split_norm.hpp"
 #include "kernels/stochastic_depth/stochastic_depth.hpp"
 
 namespace choir::ops {

@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "kernels/batch_norm/batch_norm.hpp"
-#include "kernels/bench/bench_ops.hpp"
+#include "kernels/activation/activation.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/depthwise_conv/depthwise_conv.hpp"
-#include "kernels/glu/glu.hpp"
+#include "kernels/norm/batch_norm.hpp"
 #include "kernels/strided_conv/strided_conv.hpp"
 
 namespace choir::ops {

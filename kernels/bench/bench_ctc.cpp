@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/ops/ctc.hpp"
-#include "kernels/bench/bench_ops.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/ctc/ctc.hpp"
 
 namespace choir::ops {

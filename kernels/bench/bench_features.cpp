@@ -1,13 +1,10 @@
 // Benches of speech features, against their references. Rates count the bytes that must move, as
-// everywhere; log_mel is bound by arithmetic (kernels/log_mel/log_mel.hpp), so its share of the
+// everywhere; log_mel is bound by arithmetic (kernels/features/features.hpp), so its share of the
 // ceiling is small.
 #include <algorithm>
 
-#include "choir/ops/log_mel.hpp"
-#include "kernels/bench/bench_ops.hpp"
-#include "kernels/feature_statistics/feature_statistics.hpp"
-#include "kernels/log_mel/log_mel.hpp"
-#include "kernels/spec_augment/spec_augment.hpp"
+#include "kernels/bench/op_bench.hpp"
+#include "kernels/features/features.hpp"
 
 namespace choir::ops {
 namespace {

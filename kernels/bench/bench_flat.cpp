@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/ops/copy_blocks.hpp"
-#include "kernels/adamw/adamw.hpp"
-#include "kernels/bench/bench_ops.hpp"
-#include "kernels/reduce/reduce.hpp"
+#include "kernels/bench/op_bench.hpp"
+#include "kernels/copy/copy.hpp"
+#include "kernels/sums/sums.hpp"
+#include "kernels/update/adamw.hpp"
 
 namespace choir::ops {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "choir/ops/norm.hpp"
 #include "kernels/activation/activation.hpp"
-#include "kernels/bench/bench_ops.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/norm/norm.hpp"
 
 namespace choir::ops {

@@ -1,12 +1,12 @@
-#include "choir/ops/bench_operands.hpp"
+#include "kernels/bench/bench_operands.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "choir/core/philox.hpp"
-#include "choir/ops/reduce.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir::ops {
 namespace {

@@ -4,9 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "choir/ops/attention.hpp"
 #include "kernels/attention/attention.hpp"
-#include "kernels/bench/bench_ops.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/relative_attention/relative_attention.hpp"
 
 namespace choir::ops {

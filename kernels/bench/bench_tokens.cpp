@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "kernels/bench/bench_ops.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/dropout/dropout.hpp"
 #include "kernels/embedding/embedding.hpp"

@@ -2,7 +2,6 @@
 // Philox 4x32-10 in wide vectors: as many generator calls side by side as a vector has words, with
 // their results in order. The words are the same as those of choir::philox, call by call.
 #include "choir/core/philox.hpp"
-#include "kernels/cpu/lanes.hpp"
 #include "kernels/cpu/simd.hpp"
 
 namespace choir::cpu {

@@ -1,12 +1,130 @@
 #pragma once
 // Vectors of the width for which this build is compiled, with loads and stores of every element
-// type. GCC vector extensions: the same source runs at 64, 32 or 16 bytes. Intrinsics are only used
-// if the compiler does not find the best instruction.
+// type (f16 by one instruction if the build has it, F16C or AVX-512, else lane by lane in integers,
+// rounded as f16(float) is), and permutations of their lanes: transposes of squares, and the sums
+// of many vectors at once. GCC vector extensions: the same source runs at 64, 32 or 16 bytes.
+// Intrinsics are only used if the compiler does not find the best instruction. GCC 12 treats lanes
+// that a loop fills as variables, and then assembles the permutation one by one at every use;
+// lanes_of() is a constant.
+
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "choir/core/dtype.hpp"
-#include "kernels/cpu/f16_vector.hpp"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+// Vectors are only passed between inlined functions, so the calling convention does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+namespace choir {
+
+template <class V>
+inline V load_f16(const f16* from) {
+  constexpr int kLanes = static_cast<int>(sizeof(V) / sizeof(float));
+#if defined(__AVX512F__)
+  if constexpr (kLanes == 16)
+    return (V)_mm512_maskz_cvtph_ps(0xffff,
+                                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#endif
+#if defined(__F16C__)
+  if constexpr (kLanes == 8)
+    return (V)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  if constexpr (kLanes == 4)
+    return (V)_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#endif
+  V v{};
+  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(from[i]);
+  return v;
+}
+
+template <class V>
+inline void store_f16(f16* to, V v) {
+  constexpr int kLanes = static_cast<int>(sizeof(V) / sizeof(float));
+  [[maybe_unused]] constexpr int kNearestEven = 0;
+#if defined(__AVX512F__)
+  if constexpr (kLanes == 16) {
+    const __m256i halves = _mm512_maskz_cvtps_ph(0xffff, (__m512)v, kNearestEven);
+    return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+  }
+#endif
+#if defined(__F16C__)
+  if constexpr (kLanes == 8)
+    return _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                            _mm256_cvtps_ph((__m256)v, kNearestEven));
+  if constexpr (kLanes == 4)
+    return _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_cvtps_ph((__m128)v, kNearestEven));
+#endif
+  for (int i = 0; i < kLanes; ++i) to[i] = f16(v[i]);
+}
+
+}  // namespace choir
+
+namespace choir::cpu {
+
+template <class V>
+inline constexpr int kLanesOf = sizeof(V) / sizeof(V{}[0]);
+
+/// The vector {lane(0), lane(1), ...}.
+template <class V, class Lane>
+consteval V lanes_of(Lane lane) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) {
+    return V{static_cast<decltype(V{}[0] + V{}[0])>(lane(i))...};
+  }
+  (std::make_integer_sequence<int, kLanesOf<V>>());
+}
+
+/// Lane i is lane(i) of a, or of b for indices past the last lane of a; `lane` captures nothing.
+template <class V, class Lane>
+inline V shuffled(V a, V b, Lane) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) {
+    return __builtin_shufflevector(a, b, Lane{}(i)...);
+  }
+  (std::make_integer_sequence<int, kLanesOf<V>>());
+}
+
+/// The first (0) or second (1) half of a[0], b[0], a[1], b[1] ...
+template <int kHalf, class V>
+inline V interleave(V a, V b) {
+  return shuffled(a, b,
+                  [](int i) { return i / 2 + (i % 2) * kLanesOf<V> + kHalf * kLanesOf<V> / 2; });
+}
+
+/// Exchanges v[i][j] and v[j][i], for as many vectors as they have lanes. Every step doubles the
+/// number of adjacent elements of a column.
+template <class V>
+inline void transpose_square(V* v) {
+  constexpr int kCount = kLanesOf<V>;
+#pragma GCC unroll 4
+  for (int size = 1; size < kCount; size *= 2) {
+    V next[kCount];
+#pragma GCC unroll 16
+    for (int i = 0; i < kCount / 2; ++i) {
+      next[2 * i] = interleave<0>(v[i], v[i + kCount / 2]);
+      next[2 * i + 1] = interleave<1>(v[i], v[i + kCount / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kCount; ++i) v[i] = next[i];
+  }
+}
+
+/// Lane i is the sum of the lanes of v[i], for as many vectors as they have lanes; v is
+/// overwritten. Every sum is computed in the same order.
+template <class V>
+inline V sums_of_lanes(V* v) {
+#pragma GCC unroll 4
+  for (int half = kLanesOf<V> / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i)
+      v[i] = interleave<0>(v[i], v[i + half]) + interleave<1>(v[i], v[i + half]);
+  return v[0];
+}
+
+}  // namespace choir::cpu
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif

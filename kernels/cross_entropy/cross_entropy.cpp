@@ -1,6 +1,10 @@
-#include "choir/ops/cross_entropy.hpp"
-
 #include "kernels/cross_entropy/cross_entropy.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/softmax_row.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/embedding/embedding.hpp"
 
@@ -88,3 +92,226 @@ void cross_entropy_finish(const Stream& stream, const ParallelCrossEntropy& args
 }
 
 }  // namespace choir::ops
+
+namespace choir::cpu {
+namespace {
+
+/// Constants that the gradients and losses of all rows share.
+struct Terms {
+  double scale, smoothing;  ///< e
+  double vocabulary;
+  template <class Args>
+  explicit Terms(const Args& args)
+      : scale(args.scale * (args.device_scale ? *args.device_scale : 1.0)),
+        smoothing(args.label_smoothing),
+        vocabulary(static_cast<double>(args.vocabulary)) {}
+  /// `target` and `mean` are relative to the maximum.
+  double loss(double exps, double target, double mean) const {
+    const double loss = std::log(exps) - (1 - smoothing) * target;
+    return smoothing > 0 ? loss - smoothing * mean : loss;
+  }
+  /// The constants of a row with this weight.
+  Terms times(double weight) const {
+    Terms terms = *this;
+    terms.scale *= weight;
+    return terms;
+  }
+};
+
+/// The targets and weights of the rows; rows of weight 0 have no target.
+struct RowTargets {
+  const std::int32_t* targets;
+  const float* weights;  ///< nullptr: 1 each
+  template <class Args>
+  explicit RowTargets(const Args& args)
+      : targets(static_cast<const std::int32_t*>(args.targets.data)),
+        weights(static_cast<const float*>(args.weights.data)) {}
+  double weight(std::int64_t r) const { return weights == nullptr ? 1 : weights[r]; }
+  std::int32_t target(std::int64_t r) const { return weight(r) == 0 ? -1 : targets[r]; }
+};
+
+/// Writes the gradient over `counted` of `columns` logits; `target` is one of them or negative.
+template <class T>
+void write_row(const Terms& terms, T* z, std::int64_t columns, std::int64_t counted,
+               std::int64_t target, Sum<T> max, double exps) {
+  const double smooth = terms.scale * terms.smoothing / terms.vocabulary;
+  const double shifted =
+      target < 0 ? 0
+                 : static_cast<double>(static_cast<Sum<T>>(z[target])) - static_cast<double>(max);
+  const auto factor = static_cast<Sum<T>>(terms.scale / exps);
+  if (smooth != 0)
+    write_softmax<T, true>(z, counted, max, factor, static_cast<Sum<T>>(smooth));
+  else
+    write_softmax<T, false>(z, counted, max, factor, 0);
+  if (target >= 0) {
+    const double p = std::exp(shifted) / exps;
+    z[target] =
+        static_cast<T>(static_cast<Sum<T>>((p - 1 + terms.smoothing) * terms.scale - smooth));
+  }
+  clear(z, counted, columns);
+}
+
+template <class T>
+Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, double weight, T* z,
+                  std::int64_t columns, std::int32_t target) {
+  if (target < 0) {
+    if (args.write_gradient) clear(z, 0, columns);
+    return 0;
+  }
+  const RowSum<T> row = sum_row(z, args.vocabulary, terms.smoothing > 0);
+  const auto max = static_cast<double>(row.max);
+  const double shifted = static_cast<double>(static_cast<Sum<T>>(z[target])) - max;
+  if (args.write_gradient)
+    write_row(terms.times(weight), z, columns, args.vocabulary, target, row.max, row.exps);
+  return static_cast<Sum<T>>(weight *
+                             terms.loss(row.exps, shifted, row.logits / terms.vocabulary - max));
+}
+
+/// One rank's part of the vocabulary.
+struct Columns {
+  std::int64_t all, counted, first;
+  explicit Columns(const ops::ParallelCrossEntropy& args)
+      : all(args.logits.shape.back()), first(args.first_column) {
+    const std::int64_t left = args.vocabulary - first;
+    counted = left < 0 ? 0 : left < all ? left : all;
+  }
+  /// The column of a target on this rank; negative if another rank has it.
+  std::int64_t local(std::int32_t target) const {
+    const std::int64_t c = target - first;
+    return c >= 0 && c < counted ? c : -1;
+  }
+};
+
+/// Calls f(row, target) for all rows, which the threads share.
+template <class F>
+void for_rows(const ops::ParallelCrossEntropy& args, std::int64_t work, const F& f) {
+  const RowTargets rows(args);
+  parallel_ranges(args.logits.shape.rows(), work, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) f(r, rows.target(r));
+  });
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy(const ops::CrossEntropy& args) {
+  const Terms terms(args);
+  const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
+  const RowTargets of_rows(args);
+  auto* losses = static_cast<Sum<T>*>(args.losses.data);
+  parallel_ranges(rows, columns * 4, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r)
+      losses[r] =
+          finish_row(args, terms, of_rows.weight(r),
+                     static_cast<T*>(args.logits.data) + r * columns, columns, of_rows.target(r));
+  });
+}
+
+template <class T>
+void cross_entropy_maxima(const ops::ParallelCrossEntropy& args) {
+  const Columns columns(args);
+  const std::int64_t per_row = args.sums_per_row();
+  auto* local_maxima = static_cast<Sum<T>*>(args.local_maxima.data);
+  auto* maxima = static_cast<Sum<T>*>(args.maxima.data);
+  for_rows(args, columns.all * 2, [&](std::int64_t r, std::int32_t target) {
+    const T* z = static_cast<const T*>(args.logits.data) + r * columns.all;
+    Sum<T>* sums = static_cast<Sum<T>*>(args.sums.data) + r * per_row;
+    RowSum<T> row;
+    if (target >= 0)
+      row = sum_row(z, columns.counted, per_row > 2);
+    else
+      row.max = 0;
+    const std::int64_t local = target < 0 ? -1 : columns.local(target);
+    local_maxima[r] = maxima[r] = row.max;
+    sums[0] = static_cast<Sum<T>>(row.exps);
+    sums[1] = local < 0 ? Sum<T>(0) : static_cast<Sum<T>>(z[local]);
+    if (per_row > 2) sums[2] = static_cast<Sum<T>>(row.logits);
+  });
+}
+
+template <class T>
+void cross_entropy_sums(const ops::ParallelCrossEntropy& args) {
+  const Columns columns(args);
+  const std::int64_t per_row = args.sums_per_row();
+  const auto* local_maxima = static_cast<const Sum<T>*>(args.local_maxima.data);
+  const auto* maxima = static_cast<const Sum<T>*>(args.maxima.data);
+  for_rows(args, 16, [&](std::int64_t r, std::int32_t target) {
+    if (target < 0) return;
+    Sum<T>* sums = static_cast<Sum<T>*>(args.sums.data) + r * per_row;
+    // If all logits are -inf the sum is 0, or NaN, for any scale.
+    if (!(std::isinf(local_maxima[r]) && local_maxima[r] < 0))
+      sums[0] *= std::exp(local_maxima[r] - maxima[r]);
+    if (columns.local(target) >= 0) sums[1] -= maxima[r];
+    if (per_row > 2) sums[2] -= static_cast<Sum<T>>(columns.counted) * maxima[r];
+  });
+}
+
+template <class T>
+void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
+  const Columns columns(args);
+  const Terms terms(args);
+  const RowTargets of_rows(args);
+  const std::int64_t per_row = args.sums_per_row();
+  const auto* maxima = static_cast<const Sum<T>*>(args.maxima.data);
+  auto* losses = static_cast<Sum<T>*>(args.losses.data);
+  for_rows(args, columns.all * 2, [&](std::int64_t r, std::int32_t target) {
+    T* z = static_cast<T*>(args.logits.data) + r * columns.all;
+    losses[r] = 0;
+    if (target < 0) {
+      if (args.write_gradient) clear(z, 0, columns.all);
+      return;
+    }
+    const Sum<T>* sums = static_cast<const Sum<T>*>(args.sums.data) + r * per_row;
+    const auto exps = static_cast<double>(sums[0]);
+    const double mean = per_row > 2 ? static_cast<double>(sums[2]) / terms.vocabulary : 0;
+    const double weight = of_rows.weight(r);
+    losses[r] = static_cast<Sum<T>>(weight * terms.loss(exps, static_cast<double>(sums[1]), mean));
+    if (args.write_gradient)
+      write_row(terms.times(weight), z, columns.all, columns.counted, columns.local(target),
+                maxima[r], exps);
+  });
+}
+
+#define CHOIR_INSTANTIATE(T)                                               \
+  template void cross_entropy<T>(const ops::CrossEntropy&);                \
+  template void cross_entropy_maxima<T>(const ops::ParallelCrossEntropy&); \
+  template void cross_entropy_sums<T>(const ops::ParallelCrossEntropy&);   \
+  template void cross_entropy_finish<T>(const ops::ParallelCrossEntropy&);
+CHOIR_INSTANTIATE(double)
+CHOIR_INSTANTIATE(float)
+CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
+#undef CHOIR_INSTANTIATE
+
+}  // namespace choir::cpu
+
+namespace choir::ref {
+
+void cross_entropy(const ops::CrossEntropy& args) {
+  const double scale = args.scale * (args.device_scale ? *args.device_scale : 1.0);
+  const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double* z = args.logits.as<double>() + r * columns;
+    const double weight = args.weights.empty() ? 1.0 : args.weights.as<float>()[r];
+    const std::int32_t target = weight == 0 ? -1 : args.targets.as<std::int32_t>()[r];
+    args.losses.as<double>()[r] = 0;
+    if (target < 0) {
+      if (args.write_gradient) std::fill(z, z + columns, 0.0);
+      continue;
+    }
+    const double max = *std::max_element(z, z + args.vocabulary);
+    double sum = 0;
+    for (std::int64_t c = 0; c < args.vocabulary; ++c) sum += std::exp(z[c] - max);
+    double loss = 0;
+    const auto v = static_cast<double>(args.vocabulary), e = args.label_smoothing;
+    for (std::int64_t c = 0; c < args.vocabulary; ++c) {
+      const double q = (c == target ? 1 - e : 0) + e / v;
+      if (q > 0) loss += q * (std::log(sum) + max - z[c]);
+      if (args.write_gradient) z[c] = (std::exp(z[c] - max) / sum - q) * scale * weight;
+    }
+    args.losses.as<double>()[r] = weight * loss;
+    if (args.write_gradient) std::fill(z + args.vocabulary, z + columns, 0.0);
+  }
+}
+
+}  // namespace choir::ref

@@ -1,7 +1,7 @@
 #include "kernels/cross_entropy/cross_entropy.cuh"
 
 #include "kernels/cross_entropy/cross_entropy.hpp"
-#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
 namespace {

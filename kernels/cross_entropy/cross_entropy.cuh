@@ -10,8 +10,8 @@
 // may start anywhere: a head up to the first 16-byte boundary and a tail are processed one by one.
 // exp(x) is 2^(x log2 e) by ex2.approx: relative error below 2^-22 + 2^-23 |x| for the difference x
 // = z - max <= 0, itself rounded once; results below 2^-126 count as 0.
+#include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
-#include "kernels/cuda/elementwise.cuh"
 
 namespace choir::cuda {
 

@@ -1,10 +1,90 @@
 #pragma once
-// The second stage of sums for weights of a convolution: lines of channels, one per tap and one for
-// the bias, for every block of rows. Floor: the partial sums once, mostly from the second-level
-// cache.
+// Access to two neighbouring elements per thread, or to one if they are not aligned, for kernels
+// that keep many sums of a channel in registers; with packs of 16 bytes they would need four times
+// as many registers. A warp still moves whole cache lines.
+
 #include "kernels/cuda/access.cuh"
 
 namespace choir::cuda {
+
+template <class T, bool kPaired>
+struct Pairs;
+
+template <class T>
+struct Pairs<T, false> {
+  static constexpr int kWide = 1;
+  using Raw = T;
+  __device__ static Raw zero() { return from_float<T>(0.0f); }
+  __device__ static Raw read(const T* from) { return *from; }
+  __device__ static void unpack(const Raw& raw, float (&x)[1]) { x[0] = to_float(raw); }
+  __device__ static void store(T* to, const float (&x)[1]) { *to = from_float<T>(x[0]); }
+};
+
+template <class T>
+struct Pairs<T, true> {
+  static constexpr int kWide = 2;
+  struct alignas(2 * sizeof(T)) Raw {
+    std::uint32_t word[sizeof(T) / 2];
+  };
+  __device__ static Raw zero() { return {}; }
+  __device__ static Raw read(const T* from) {
+    if constexpr (sizeof(T) == 2) {
+      return {{*reinterpret_cast<const std::uint32_t*>(from)}};
+    } else {
+      const float2 two = *reinterpret_cast<const float2*>(from);
+      return {{__float_as_uint(two.x), __float_as_uint(two.y)}};
+    }
+  }
+  __device__ static void unpack(const Raw& raw, float (&x)[2]) {
+    if constexpr (sizeof(T) == 2) {
+      x[0] = ptx::unpack_low<T>(raw.word[0]), x[1] = ptx::unpack_high<T>(raw.word[0]);
+    } else {
+      x[0] = __uint_as_float(raw.word[0]), x[1] = __uint_as_float(raw.word[1]);
+    }
+  }
+  __device__ static void store(T* to, const float (&x)[2]) {
+    if constexpr (sizeof(T) == 2)
+      *reinterpret_cast<std::uint32_t*>(to) = ptx::pack<T>(x[0], x[1]);
+    else
+      *reinterpret_cast<float2*>(to) = make_float2(x[0], x[1]);
+  }
+};
+
+/// Host: true if rows of `elements` can be read in pairs from each of these addresses.
+template <class T, class... P>
+bool can_pair(std::int64_t elements, const P*... pointers) {
+  return elements % 2 == 0 &&
+         ((reinterpret_cast<std::uintptr_t>(pointers) % (2 * sizeof(P)) == 0) && ...);
+}
+
+/// Adds the sums of a block of kWarps warps, each with kLines sums of kWide channels per lane, over
+/// the warps in order, and writes them as lines of channels, line i at to + i * stride. `shared`
+/// has kWarps * kLines * kWide * 32 floats. All threads of the block call it.
+template <int kWarps, int kLines, int kWide>
+__device__ inline void join_lines(const float (&sum)[kLines][kWide], float* shared, float* to,
+                                  std::int64_t stride, int lines, int channels) {
+  constexpr int kTile = kWarp * kWide;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+  for (int i = 0; i < kLines; ++i)
+#pragma unroll
+    for (int k = 0; k < kWide; ++k)
+      shared[(warp * kLines + i) * kTile + lane * kWide + k] = sum[i][k];
+  __syncthreads();
+  for (int at = static_cast<int>(threadIdx.x); at < lines * kTile; at += kWarps * kWarp) {
+    const int c = at % kTile;
+    if (c >= channels) continue;
+    float total = shared[at];
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) total += shared[w * kLines * kTile + at];
+    to[at / kTile * stride + c] = total;
+  }
+}
+
+// The second stage of sums for weights of a convolution: lines of channels, one per tap and one for
+// the bias, for every block of rows. Floor: the partial sums once, mostly from the second-level
+// cache.
 
 /// The total of tap i < taps is written to weight[c * taps + i], that of line `taps` to bias[c];
 /// either may be nullptr.

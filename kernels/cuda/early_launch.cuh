@@ -6,8 +6,8 @@
 // everything in registers that no earlier kernel writes. It also works in recorded graphs.
 #include <atomic>
 
-#include "choir/device/cuda.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "src/device/cuda.hpp"
 
 namespace choir::cuda {
 

@@ -2,12 +2,14 @@
 // Launches of kernels, and the CUDA keywords that have no plain C++ form. The same device code is
 // compiled by nvcc for the GPU and by the host compiler for test/host_cuda, which replaces
 // <cuda_runtime.h>. Only this header and ptx.cuh may distinguish the two.
+
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
 
 #include "choir/core/error.hpp"
+#include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 #include "src/device/cuda/check.hpp"
 
@@ -81,5 +83,27 @@ void launch(const Stream& stream, const char* name, void (*kernel)(P...), const 
 }
 
 #endif
+
+// Dispatch from the element type of a tensor to the template argument of a kernel.
+
+[[noreturn]] inline void refuse_element(DType dtype) {
+  throw Error(ExitCode::deck, fmt::format("no cuda kernel for elements of type {}", name_of(dtype)),
+              dtype == DType::f64 ? "fp64 runs on the CPU: device=cpu" : "");
+}
+
+/// f(T{}) with T the element type of activations on this device.
+template <class F>
+void with_element(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bf16{});
+    case DType::f16:
+      return f(f16{});
+    default:
+      refuse_element(dtype);
+  }
+}
 
 }  // namespace choir::cuda

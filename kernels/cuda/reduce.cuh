@@ -1,5 +1,5 @@
 #pragma once
-// Sums over flat memory and flat maps on the GPU; the formulas are in kernels/reduce/reduce.hpp.
+// Sums over flat memory and flat maps on the GPU; the formulas are in kernels/sums/sums.hpp.
 // Orders of addition, both independent of the card:
 // - sums_of_squares: a block sums a chunk, in double: 4 sums per thread over its elements
 //   4 t + 1024 j, joined as a tree. The order differs from that of the CPU.

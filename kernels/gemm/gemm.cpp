@@ -1,4 +1,7 @@
-#include "choir/ops/gemm.hpp"
+// Matrix products: checks and dispatch, products of many matrices, the keys by which a library
+// plans products, and the fp64 reference.
+
+#include "kernels/gemm/gemm.hpp"
 
 #include <fmt/format.h>
 
@@ -6,13 +9,100 @@
 #include <optional>
 #include <string>
 
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/work_journal.hpp"
 #include "choir/ops/activation.hpp"
+#include "kernels/activation/activation.hpp"
+#include "kernels/cpu/ref_element.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/gemm/gemm.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/device/null_device.hpp"
 
 namespace choir {
+
+ops::Product product_of(const GemmArgs& args) {
+  return {.m = args.m,
+          .n = args.n,
+          .k = args.k,
+          .batch = args.batch,
+          .stride_a = args.stride_a,
+          .stride_b = args.stride_b,
+          .stride_c = args.stride_c,
+          .in = args.in,
+          .out = args.out,
+          .epilogue = args.epilogue,
+          .transpose_a = args.transpose_a,
+          .transpose_b = args.transpose_b,
+          .accumulate = args.accumulate,
+          .bias = args.bias != nullptr,
+          .pre_activation = args.pre_activation != nullptr};
+}
+
+void note_product(const Stream& stream, const GemmArgs& args) {
+  if (stream.kind() == DeviceKind::null)
+    stream.device().plans().get<ops::ProductsAsked>().all.insert(product_of(args));
+}
+
+namespace ops {
+namespace {
+
+std::string stored(std::int64_t rows, std::int64_t columns, bool transposed) {
+  return transposed ? fmt::format("[{},{}]^T", columns, rows)
+                    : fmt::format("[{},{}]", rows, columns);
+}
+
+const char* name_of(GemmEpilogue epilogue) {
+  switch (epilogue) {
+    case GemmEpilogue::none:
+      return "";
+    case GemmEpilogue::gelu_tanh:
+      return ", gelu_tanh";
+    case GemmEpilogue::gelu_tanh_gradient:
+      return ", gelu_tanh_gradient";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_string(const Product& p) {
+  std::string text = fmt::format("{} {} x {}", choir::name_of(p.in),
+                                 stored(p.m, p.k, p.transpose_a), stored(p.k, p.n, p.transpose_b));
+  if (p.out != p.in) text += fmt::format(" into {}", choir::name_of(p.out));
+  if (p.batch > 1)
+    text += fmt::format(", {} times, {} {} {} apart", p.batch, p.stride_a, p.stride_b, p.stride_c);
+  if (p.accumulate) text += ", added";
+  if (p.bias) text += ", bias";
+  text += name_of(p.epilogue);
+  if (p.pre_activation) text += ", pre-activation";
+  return text;
+}
+
+double product_bytes(const Product& p) {
+  const auto bytes = [](std::int64_t rows, std::int64_t columns, DType type) {
+    return static_cast<double>(rows) * static_cast<double>(columns) *
+           static_cast<double>(size_of(type));
+  };
+  const auto matrices = [&p](std::int64_t stride) {
+    return p.batch > 1 && stride == 0 ? 1 : p.batch;
+  };
+  return bytes(matrices(p.stride_a) * p.m, p.k, p.in) +
+         bytes(matrices(p.stride_b) * p.k, p.n, p.in) +
+         bytes(p.batch * p.m, p.n, p.out) * (p.pre_activation ? 2 : 1);
+}
+
+std::vector<double> time_proposals(const Stream& stream, const Product& product) {
+  if (stream.kind() != DeviceKind::cuda) return {};
+  return time_cuda_proposals(stream, product);
+}
+
+void choose_products(Device& device, const ProductChoices& choices) {
+  if (device.kind() == DeviceKind::cuda) choose_cuda_products(device, choices);
+}
+
+std::string product_library(const Device& device) {
+  return device.kind() == DeviceKind::cuda ? cuda_product_library() : std::string();
+}
+
+}  // namespace ops
 
 void count_product(const Stream& stream, const GemmArgs& args, double bytes) {
   const double flops = 2.0 * static_cast<double>(args.batch * args.m) *
@@ -171,4 +261,96 @@ const char* gemm_library(DType dtype) {
   return onednn_offers(dtype) ? library : widened.c_str();
 }
 
+namespace {
+
+/// The matrices of one operand: rows, columns, elements between matrices.
+struct Matrices {
+  std::int64_t rows, columns, stride;
+
+  Matrices(const TensorView& x, std::int64_t batch, bool transposed)
+      : rows(x.shape[x.shape.rank() - 2]), columns(x.shape.back()), stride(rows * columns) {
+    CHOIR_CHECK(x.shape.rank() == 2 || (x.shape.rank() == 3 && x.shape[0] == batch),
+                "{} in a product of {} matrices", to_string(x.shape), batch);
+    if (x.shape.rank() == 2) stride = 0;
+    if (transposed) std::swap(rows, columns);
+  }
+};
+
+GemmArgs checked_batch(const TensorView& a, const TensorView& b, const TensorView& c,
+                       const BatchedGemmOptions& options) {
+  CHOIR_CHECK(c.shape.rank() == 3, "{} for products of matrices", to_string(c.shape));
+  const std::int64_t batch = c.shape[0];
+  const Matrices left(a, batch, options.transpose_a), right(b, batch, options.transpose_b);
+  GemmArgs args{.m = c.shape[1], .n = c.shape[2], .k = left.columns};
+  CHOIR_CHECK(left.rows == args.m && right.rows == args.k && right.columns == args.n,
+              "products of {}{} and {}{} into {}", to_string(a.shape),
+              options.transpose_a ? "^T" : "", to_string(b.shape), options.transpose_b ? "^T" : "",
+              to_string(c.shape));
+  const bool narrow = a.dtype == DType::bf16 || a.dtype == DType::f16;
+  CHOIR_CHECK(b.dtype == a.dtype && (c.dtype == a.dtype || (narrow && c.dtype == DType::f32)),
+              "products of {} and {} into {}", name_of(a.dtype), name_of(b.dtype),
+              name_of(c.dtype));
+  args.transpose_a = options.transpose_a, args.transpose_b = options.transpose_b;
+  args.accumulate = options.accumulate;
+  args.in = a.dtype, args.out = c.dtype;
+  args.a = a.data, args.b = b.data, args.c = c.data;
+  args.batch = batch;
+  args.stride_a = left.stride, args.stride_b = right.stride, args.stride_c = args.m * args.n;
+  return args;
+}
+
+}  // namespace
+
+void gemm_batched(const Stream& stream, const TensorView& a, const TensorView& b,
+                  const TensorView& c, const BatchedGemmOptions& options) {
+  CHOIR_CHECK(!a.empty() && !b.empty() && !c.empty(), "products of an empty tensor");
+  const GemmArgs args = checked_batch(a, b, c, options);
+  count_product(stream, args,
+                as_bytes(a) + as_bytes(b) + (options.accumulate ? 2 : 1) * as_bytes(c));
+  if (stream.kind() == DeviceKind::null || c.count() == 0) return;
+  CHOIR_CHECK(args.k > 0, "products over an empty inner extent");
+  if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
+  gemm_batched_cpu(stream.device().plans(), args);
+}
+
 }  // namespace choir::ops
+
+namespace choir::ref {
+namespace {
+
+double product(const GemmArgs& args, std::int64_t i, std::int64_t j) {
+  double sum = args.accumulate ? load(args.c, args.out, i * args.n + j) : 0;
+  if (args.bias) sum += load(args.bias, args.in, j);
+  for (std::int64_t p = 0; p < args.k; ++p) {
+    const std::int64_t at_a = args.transpose_a ? p * args.m + i : i * args.k + p;
+    const std::int64_t at_b = args.transpose_b ? j * args.k + p : p * args.n + j;
+    sum += load(args.a, args.in, at_a) * load(args.b, args.in, at_b);
+  }
+  return sum;
+}
+
+double through_epilogue(const GemmArgs& args, std::int64_t at, double x) {
+  constexpr auto kGelu = ops::Activation::gelu_tanh;
+  const auto view = [](double& one) { return TensorView{&one, DType::f64, {1, 1}}; };
+  double result = x;
+  if (args.epilogue == ops::GemmEpilogue::gelu_tanh) {
+    if (args.pre_activation) store(args.pre_activation, args.out, at, x);
+    activation_forward(kGelu, view(x), view(result));
+  } else if (args.epilogue == ops::GemmEpilogue::gelu_tanh_gradient) {
+    double before = load(args.pre_activation, args.out, at);
+    activation_backward(kGelu, view(before), view(x), view(result));
+  }
+  return result;
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args) {
+  for (std::int64_t i = 0; i < args.m; ++i)
+    for (std::int64_t j = 0; j < args.n; ++j) {
+      const std::int64_t at = i * args.n + j;
+      store(args.c, args.out, at, through_epilogue(args, at, product(args, i, j)));
+    }
+}
+
+}  // namespace choir::ref

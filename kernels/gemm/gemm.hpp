@@ -1,4 +1,134 @@
 #pragma once
+// Dense matrix product with the options a linear layer needs, forward and backward.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "choir/core/dtype.hpp"
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+#include "kernels/cuda_kernel.hpp"
+
+namespace choir::ops {
+
+/// Operation on the product before it is written to C.
+enum class GemmEpilogue : std::uint8_t {
+  none,
+  gelu_tanh,           ///< C = gelu_tanh(product)
+  gelu_tanh_gradient,  ///< C = product * gelu_tanh'(pre_activation)
+};
+
+struct GemmOptions {
+  bool transpose_a = false;  ///< A is stored [k, m]
+  bool transpose_b = false;  ///< B is stored [n, k]
+  bool accumulate = false;   ///< C += instead of C =; without an epilogue
+  /// For an A of few rows, as in text generation: B is read once, at the rate of the memory. The
+  /// order of the sums differs from that of products of many rows. No work queued just before may
+  /// write to B, because B may already be read then.
+  bool reads_b_once = false;
+  TensorView bias{};  ///< [n], dtype of A, added to every row; empty for none
+  GemmEpilogue epilogue = GemmEpilogue::none;
+  /// [m, n], dtype of C: product + bias, written by gelu_tanh (empty: not kept), read by its
+  /// gradient.
+  TensorView pre_activation{};
+};
+
+/// C [m, n] = op(A) [m, k] * op(B) [k, n] (+ bias), row-major and contiguous; the leading dims of a
+/// tensor of higher rank count as rows. A and B share one dtype; C has it too, or is f32 if A and B
+/// are bf16 or f16 (gradients). Sums are in f32 for these two, else in the dtype itself. Linear
+/// layer with weight W [out, in]: Y = gemm(X, W, transpose_b); dX = gemm(dY, W); dW += gemm(dY, X,
+/// transpose_a, accumulate). Deterministic for a fixed number of threads. 2*m*n*k FLOPs. Local.
+/// Epilogues are fused with the product if the device supports it; elsewhere, and for activations
+/// of f32, they are the ops of activation.hpp run after it, bit for bit. If fused, the tanh of
+/// 16-bit elements is accurate to 2^-11, as the library's may be.
+void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
+          const GemmOptions& options = {});
+
+/// The library that multiplies this dtype here: "oneDNN 2.6.3 (AMX)", "OpenBLAS", "oneDNN 2.6.3 and
+/// OpenBLAS" (for different forms of the product) or, if 16-bit types are widened, "oneDNN 2.6.3
+/// (in f32)".
+const char* gemm_library(DType dtype);
+
+/// Bytes of device memory that all products of such a device share, in addition to their operands.
+std::size_t gemm_device_bytes(DeviceKind kind);
+
+// Many products of matrices of the same shape in one call, such as those of the heads of a layer.
+
+struct BatchedGemmOptions {
+  bool transpose_a = false;  ///< matrices of A are stored [k, m]
+  bool transpose_b = false;  ///< matrices of B are stored [n, k]
+  bool accumulate = false;   ///< C += instead of C =
+};
+
+/// C[h] [m, n] = op(A[h]) [m, k] op(B[h]) [k, n] for tensors [H, rows, columns]; an A or B of rank
+/// 2 is shared by all h. Types and sums as of gemm() in kernels/gemm/gemm.hpp. 2 H m n k FLOPs.
+/// Local. One launch on a GPU; on the CPU H calls of gemm(), with the same bits.
+void gemm_batched(const Stream& stream, const TensorView& a, const TensorView& b,
+                  const TensorView& c, const BatchedGemmOptions& options = {});
+
+// A matrix product without the addresses of its operands: the key by which a library plans it. A
+// device that only counts keeps a list of the requested products; on a GPU the algorithms that its
+// library proposes for them can be timed, and one chosen for each. All local.
+
+/// Shape, types and options of a product: see GemmOptions and BatchedGemmOptions. Plain data,
+/// without pointers.
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t batch = 1;
+  std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  ///< elements between matrices
+  DType in = DType::f32, out = DType::f32;
+  GemmEpilogue epilogue = GemmEpilogue::none;
+  bool transpose_a = false, transpose_b = false, accumulate = false;
+  bool bias = false, pre_activation = false;
+  friend auto operator<=>(const Product&, const Product&) = default;
+
+  /// Bytes of one row of an operand as it is stored.
+  std::int64_t row_bytes_of_a() const { return row(transpose_a ? m : k, in); }
+  std::int64_t row_bytes_of_b() const { return row(transpose_b ? k : n, in); }
+  std::int64_t row_bytes_of_c() const { return row(n, out); }
+
+ private:
+  static std::int64_t row(std::int64_t columns, DType type) {
+    return columns * static_cast<std::int64_t>(size_of(type));
+  }
+};
+/// "bf16 [256,768] x [768,3072]^T, bias, gelu_tanh": contains every field, so that equal texts are
+/// equal products.
+std::string to_string(const Product& product);
+
+/// Products requested so far from a null device, in Device::plans(); with their epilogues if a GPU
+/// would try them in one call.
+struct ProductsAsked {
+  std::set<Product> all;
+};
+
+/// Number of a library's proposals that are considered.
+inline constexpr int kMostProposals = 8;
+/// Seconds of every proposal for a product of the main stream, on random numbers in separate
+/// memory, in the library's order; infinite if it cannot be run. Empty if the product is not
+/// computed in one call here, or this is not a GPU. Throws Error if memory is short: see
+/// product_bytes().
+std::vector<double> time_proposals(const Stream& stream, const Product& product);
+/// Bytes of device memory for its operands.
+double product_bytes(const Product& product);
+/// Number of the chosen proposal of each product, from 0.
+using ProductChoices = std::map<Product, int>;
+/// Products of a GPU that are planned from now on use these choices if their operands are aligned
+/// like the timed ones; all others use the first proposal.
+void choose_products(Device& device, const ProductChoices& choices);
+/// The library whose proposals these are, "cuBLASLt 13.1.0 (libcublasLt.so.13)"; empty on other
+/// devices.
+std::string product_library(const Device& device);
+
+}  // namespace choir::ops
+
+namespace choir {
+
 // C = op(A) op(B) (+ bias) (+ C), row-major; on the CPU, and on a GPU with the epilogues of
 // ops/gemm.hpp fused.
 //
@@ -15,16 +145,6 @@
 // converted. Products with few rows, as in text generation, have a kernel of their own: libraries
 // for large products read weights at half the memory's rate, and 16-bit weights that are converted
 // first at a fifth.
-#include <cstddef>
-#include <cstdint>
-
-#include "choir/core/dtype.hpp"
-#include "choir/device/device.hpp"
-#include "choir/ops/gemm.hpp"
-#include "choir/ops/product.hpp"
-#include "kernels/cuda_kernel.hpp"
-
-namespace choir {
 
 struct GemmArgs {
   std::int64_t m = 0, n = 0, k = 0;  ///< all positive

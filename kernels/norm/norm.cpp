@@ -1,7 +1,12 @@
-#include "choir/ops/norm.hpp"
+// LayerNorm and RMSNorm: checks, dispatch, CPU twin and fp64 reference.
 
-#include "kernels/dispatch.hpp"
 #include "kernels/norm/norm.hpp"
+
+#include <cmath>
+
+#include "choir/ops/norm.hpp"
+#include "kernels/cpu/row_blocks.hpp"
+#include "kernels/dispatch.hpp"
 
 namespace choir::ops {
 
@@ -56,3 +61,236 @@ void norm_backward(const Stream& stream, const NormBackward& args) {
 }
 
 }  // namespace choir::ops
+
+namespace choir::cpu {
+namespace {
+
+template <class T>
+struct ForwardRow {
+  const T *residual, *delta, *weight, *bias;
+  T *sum, *out;
+  std::int64_t width;
+};
+
+template <class T>
+Sum<T> mean_of(const T* x, std::int64_t width) {
+  Vec<T> total{};
+  for_vectors<T>(0, width, [&](std::int64_t c, auto access) { total += access.load(x + c); });
+  return sum_of_lanes(total) / static_cast<Sum<T>>(width);
+}
+
+template <class T>
+Sum<T> add_and_mean(const ForwardRow<T>& row) {
+  Vec<T> total{};
+  for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
+    access.store(row.sum + c, access.load(row.residual + c) + access.load(row.delta + c));
+    total += access.load(row.sum + c);  // the rounded value
+  });
+  return sum_of_lanes(total) / static_cast<Sum<T>>(row.width);
+}
+
+/// Mean of (x - mean)^2. Missing lanes are filled with the mean, so that they contribute 0.
+template <class T>
+Sum<T> mean_square(const T* x, Sum<T> mean, std::int64_t width) {
+  Vec<T> total{};
+  for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+    const Vec<T> d = access.load(x + c, mean) - mean;
+    total += d * d;
+  });
+  return sum_of_lanes(total) / static_cast<Sum<T>>(width);
+}
+
+template <class T, bool kBias>
+void normalise(const ForwardRow<T>& row, const T* x, Sum<T> mean, Sum<T> rstd) {
+  for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
+    Vec<T> y = (access.load(x + c) - mean) * rstd * access.load(row.weight + c);
+    if constexpr (kBias) y += access.load(row.bias + c);
+    access.store(row.out + c, y);
+  });
+}
+
+template <class T>
+struct BackwardRow {
+  const T *d_out, *x, *weight;
+  T* d_x;
+  Sum<T> mean, rstd;
+  std::int64_t width;
+  Sum<T>*d_weight, *d_bias;
+};
+
+template <class T, bool kLayer, bool kAccumulate, bool kBias>
+void backward_row(const BackwardRow<T>& row) {
+  using V = Vec<T>;
+  const Sum<T> mean = row.mean, rstd = row.rstd;
+  V sum_g{}, sum_gh{};
+  for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
+    const V g = access.load(row.d_out + c) * access.load(row.weight + c);
+    const V h = (access.load(row.x + c) - mean) * rstd;
+    if constexpr (kLayer) sum_g += g;
+    sum_gh += g * h;  // g is 0 in missing lanes
+  });
+  const auto n = static_cast<Sum<T>>(row.width);
+  const Sum<T> mean_g = kLayer ? sum_of_lanes(sum_g) / n : Sum<T>(0);
+  const Sum<T> mean_gh = sum_of_lanes(sum_gh) / n;
+  for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
+    const V dy = access.load(row.d_out + c);
+    const V h = (access.load(row.x + c) - mean) * rstd;
+    V dx = rstd * (dy * access.load(row.weight + c) - mean_g - h * mean_gh);
+    if constexpr (kAccumulate) dx += access.load(row.d_x + c);
+    access.store(row.d_x + c, dx);
+    access.store(row.d_weight + c, access.load(row.d_weight + c) + dy * h);
+    if constexpr (kBias) access.store(row.d_bias + c, access.load(row.d_bias + c) + dy);
+  });
+}
+
+template <class T>
+auto choose_backward(bool layer, bool accumulate, bool bias) {
+  using Row = void (*)(const BackwardRow<T>&);
+  static constexpr Row kRows[] = {
+      backward_row<T, false, false, false>, backward_row<T, false, false, true>,
+      backward_row<T, false, true, false>,  backward_row<T, false, true, true>,
+      backward_row<T, true, false, false>,  backward_row<T, true, false, true>,
+      backward_row<T, true, true, false>,   backward_row<T, true, true, true>};
+  return kRows[(layer ? 4 : 0) + (accumulate ? 2 : 0) + (bias ? 1 : 0)];
+}
+
+}  // namespace
+
+std::int64_t norm_workspace(std::int64_t rows, std::int64_t width) {
+  return RowBlocks(rows).count * 2 * RowBlocks::stride(width) *
+         static_cast<std::int64_t>(sizeof(double));
+}
+
+template <class T>
+void norm_forward(const ops::NormForward& args) {
+  const std::int64_t width = args.residual.shape.back(), rows = args.residual.shape.rows();
+  const bool layer = args.kind == ops::Norm::layernorm, adds = !args.delta.empty();
+  const bool bias = !args.bias.empty();
+  const auto* residual = static_cast<const T*>(args.residual.data);
+  auto* means = static_cast<Sum<T>*>(args.mean.data);
+  auto* rstds = static_cast<Sum<T>*>(args.rstd.data);
+  parallel_ranges(rows, width, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const std::int64_t at = r * width;
+      ForwardRow<T> row{residual + at,
+                        nullptr,
+                        static_cast<const T*>(args.weight.data),
+                        static_cast<const T*>(args.bias.data),
+                        nullptr,
+                        static_cast<T*>(args.out.data) + at,
+                        width};
+      const T* x = row.residual;
+      Sum<T> mean = 0;
+      if (adds) {
+        row.delta = static_cast<const T*>(args.delta.data) + at;
+        row.sum = static_cast<T*>(args.sum.data) + at;
+        mean = add_and_mean(row);
+        x = row.sum;
+      } else if (layer) {
+        mean = mean_of(x, width);
+      }
+      if (layer)
+        means[r] = mean;
+      else
+        mean = 0;
+      const Sum<T> rstd =
+          1 / std::sqrt(mean_square(x, mean, width) + static_cast<Sum<T>>(args.eps));
+      rstds[r] = rstd;
+      bias ? normalise<T, true>(row, x, mean, rstd) : normalise<T, false>(row, x, mean, rstd);
+    }
+  });
+}
+
+template <class T>
+void norm_backward(const ops::NormBackward& args) {
+  const std::int64_t width = args.d_out.shape.back();
+  const bool layer = args.kind == ops::Norm::layernorm, bias = !args.d_bias.empty();
+  const RowBlocks blocks(args.d_out.shape.rows());
+  const std::int64_t stride = RowBlocks::stride(width);
+  const auto run = choose_backward<T>(layer, args.accumulate, bias);
+  auto* partials = static_cast<Sum<T>*>(args.workspace.data);
+  parallel_ranges(blocks.count, blocks.rows_per_block * width,
+                  [&](std::int64_t first_block, std::int64_t last_block) {
+                    for (std::int64_t b = first_block; b < last_block; ++b) {
+                      Sum<T>* d_weight = partials + b * 2 * stride;
+                      std::memset(d_weight, 0,
+                                  static_cast<std::size_t>(2 * stride) * sizeof(Sum<T>));
+                      for (std::int64_t r = blocks.first(b); r < blocks.last(b); ++r)
+                        run({static_cast<const T*>(args.d_out.data) + r * width,
+                             static_cast<const T*>(args.sum.data) + r * width,
+                             static_cast<const T*>(args.weight.data),
+                             static_cast<T*>(args.d_sum.data) + r * width,
+                             layer ? static_cast<const Sum<T>*>(args.mean.data)[r] : Sum<T>(0),
+                             static_cast<const Sum<T>*>(args.rstd.data)[r], width, d_weight,
+                             d_weight + stride});
+                    }
+                  });
+  if (blocks.count == 0) return;
+  add_partials(partials, blocks.count, 2 * stride, width, static_cast<Sum<T>*>(args.d_weight.data));
+  if (bias)
+    add_partials(partials + stride, blocks.count, 2 * stride, width,
+                 static_cast<Sum<T>*>(args.d_bias.data));
+}
+
+template void norm_forward<double>(const ops::NormForward&);
+template void norm_forward<float>(const ops::NormForward&);
+template void norm_forward<bf16>(const ops::NormForward&);
+template void norm_forward<f16>(const ops::NormForward&);
+template void norm_backward<double>(const ops::NormBackward&);
+template void norm_backward<float>(const ops::NormBackward&);
+template void norm_backward<bf16>(const ops::NormBackward&);
+template void norm_backward<f16>(const ops::NormBackward&);
+
+}  // namespace choir::cpu
+
+namespace choir::ref {
+
+void norm_forward(const ops::NormForward& args) {
+  const std::int64_t width = args.residual.shape.back(), rows = args.residual.shape.rows();
+  const bool layer = args.kind == ops::Norm::layernorm;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const double* x = args.residual.as<double>() + r * width;
+    if (!args.delta.empty()) {
+      double* sum = args.sum.as<double>() + r * width;
+      for (std::int64_t c = 0; c < width; ++c)
+        sum[c] = x[c] + args.delta.as<double>()[r * width + c];
+      x = sum;
+    }
+    double mean = 0, variance = 0;
+    for (std::int64_t c = 0; layer && c < width; ++c) mean += x[c] / static_cast<double>(width);
+    for (std::int64_t c = 0; c < width; ++c)
+      variance += (x[c] - mean) * (x[c] - mean) / static_cast<double>(width);
+    const double rstd = 1 / std::sqrt(variance + args.eps);
+    if (layer) args.mean.as<double>()[r] = mean;
+    args.rstd.as<double>()[r] = rstd;
+    for (std::int64_t c = 0; c < width; ++c)
+      args.out.as<double>()[r * width + c] = (x[c] - mean) * rstd * args.weight.as<double>()[c] +
+                                             (args.bias.empty() ? 0 : args.bias.as<double>()[c]);
+  }
+}
+
+void norm_backward(const ops::NormBackward& args) {
+  const std::int64_t width = args.d_out.shape.back(), rows = args.d_out.shape.rows();
+  const bool layer = args.kind == ops::Norm::layernorm;
+  const double* weight = args.weight.as<double>();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const double* dy = args.d_out.as<double>() + r * width;
+    const double* x = args.sum.as<double>() + r * width;
+    double* dx = args.d_sum.as<double>() + r * width;
+    const double mean = layer ? args.mean.as<double>()[r] : 0, rstd = args.rstd.as<double>()[r];
+    double mean_g = 0, mean_gh = 0;
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double h = (x[c] - mean) * rstd;
+      if (layer) mean_g += dy[c] * weight[c] / static_cast<double>(width);
+      mean_gh += dy[c] * weight[c] * h / static_cast<double>(width);
+    }
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double h = (x[c] - mean) * rstd;
+      dx[c] = (args.accumulate ? dx[c] : 0) + rstd * (dy[c] * weight[c] - mean_g - h * mean_gh);
+      args.d_weight.as<double>()[c] += dy[c] * h;
+      if (!args.d_bias.empty()) args.d_bias.as<double>()[c] += dy[c];
+    }
+  }
+}
+
+}  // namespace choir::ref

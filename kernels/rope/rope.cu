@@ -1,12 +1,121 @@
-#include "kernels/rope/rope.cuh"
+// Rotary positions in place, x [rows, row_width] with table [positions, D] = cos | sin in f32; the
+// rotation is in kernels/rope/rope.hpp. Floor: q and k read and written once, 4 bytes per 16-bit
+// element; the table (8 bytes per pair) is shared by the heads of a row and stays in cache; 3 FLOP.
+// A thread rotates one pack of first features with its pack of second features (half_split), or the
+// pairs inside one pack (interleaved); neighbouring threads walk through the heads of one row.
+
+#include "kernels/rope/rope.hpp"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cuda/types.cuh"
-#include "kernels/rope/rope.hpp"
+#include "kernels/cuda/access.cuh"
+#include "kernels/cuda/early_launch.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
+
+template <class T>
+struct RopeArguments {
+  T* x;                         ///< first row
+  const float* table;           ///< row of first_position
+  const std::int32_t* further;  ///< rows to skip from there, or nullptr
+  std::uint32_t last_row;       ///< last row of the table, counted from there; padding reads it
+  std::int64_t row_width;       ///< elements between rows
+  int width;                    ///< D
+  float sign;                   ///< -1: rotate back
+  std::uint32_t items;          ///< rows * heads * units
+  Divisor units;                ///< threads per head
+  Divisor heads, tokens;        ///< heads rotated per row; positions repeat after `tokens` rows
+};
+
+/// The features of one thread.
+template <class T>
+struct RopePlace {
+  T* head;
+  const float *cosines, *sines;
+  int unit;
+  __device__ RopePlace(const RopeArguments<T>& a, const float* table, std::uint32_t item) {
+    const std::uint32_t in_order = a.units.quotient(item), row = a.heads.quotient(in_order);
+    unit = static_cast<int>(a.units.remainder(item));
+    head = a.x + row * a.row_width + std::int64_t{a.heads.remainder(in_order)} * a.width;
+    const std::uint32_t position = a.tokens.remainder(row);
+    cosines = table + std::int64_t{position < a.last_row ? position : a.last_row} * a.width;
+    sines = cosines + a.width / 2;
+  }
+};
+
+/// The row of the table for the first position.
+template <class T>
+__device__ inline const float* first_angles(const RopeArguments<T>& a) {
+  return a.further == nullptr ? a.table : a.table + std::int64_t{*a.further} * a.width;
+}
+
+template <int kWide>
+__device__ inline void load_angles(const float* from, float* to) {
+  if constexpr (kWide % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWide; i += 4) Access<float, true>::load(from + i, to + i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) to[i] = from[i];
+  }
+}
+
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kElementwiseThreads) rope_halves_kernel(RopeArguments<T> a) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
+  let_next_begin();
+  wait_for_earlier();
+  const float* const table = first_angles(a);
+  for (std::int64_t item = global_thread(); item < a.items; item += global_threads()) {
+    const RopePlace<T> at(a, table, static_cast<std::uint32_t>(item));
+    const int i0 = at.unit * kWide;
+    T *const first = at.head + i0, *const second = first + a.width / 2;
+    const typename Wide::Raw raw_first = Wide::read(first), raw_second = Wide::read(second);
+    float c[kWide], s[kWide], x[kWide], y[kWide];
+    load_angles<kWide>(at.cosines + i0, c), load_angles<kWide>(at.sines + i0, s);
+    Wide::unpack(raw_first, x), Wide::unpack(raw_second, y);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) {
+      const float turned = x[i] * c[i] - y[i] * (a.sign * s[i]);
+      y[i] = y[i] * c[i] + x[i] * (a.sign * s[i]);
+      x[i] = turned;
+    }
+    Wide::store(first, x), Wide::store(second, y);
+  }
+}
+
+/// Pairs are adjacent: a pack holds kWide / 2 of them; without packs, two elements.
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kElementwiseThreads) rope_neighbours_kernel(RopeArguments<T> a) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kPairs = kPacked ? Wide::kWide / 2 : 1, kParts = 2 * kPairs / Wide::kWide;
+  let_next_begin();
+  wait_for_earlier();
+  const float* const table = first_angles(a);
+  for (std::int64_t item = global_thread(); item < a.items; item += global_threads()) {
+    const RopePlace<T> at(a, table, static_cast<std::uint32_t>(item));
+    const int i0 = at.unit * kPairs;
+    T* const from = at.head + 2 * i0;
+    float c[kPairs], s[kPairs], x[2 * kPairs];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      Wide::load(from + part * Wide::kWide, x + part * Wide::kWide);
+    load_angles<kPairs>(at.cosines + i0, c), load_angles<kPairs>(at.sines + i0, s);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const float turned = x[2 * i] * c[i] - x[2 * i + 1] * (a.sign * s[i]);
+      x[2 * i + 1] = x[2 * i + 1] * c[i] + x[2 * i] * (a.sign * s[i]);
+      x[2 * i] = turned;
+    }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      Wide::store(from + part * Wide::kWide, x + part * Wide::kWide);
+  }
+}
+
 namespace {
 
 /// True if heads, rows and the table split into packs; for half_split the halves too.

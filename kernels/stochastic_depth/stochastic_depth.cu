@@ -3,7 +3,7 @@
 #include "kernels/stochastic_depth/stochastic_depth.hpp"
 
 #include "kernels/cuda/access.cuh"
-#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
 namespace {

@@ -1,10 +1,334 @@
-#include "kernels/strided_conv/strided_conv.cuh"
+// The strided convolution on the GPU. Forward: a block has a tile of channels and a few output
+// frames, with the taps in shared memory as lines of channels. A thread sums kStridedRun
+// neighbouring frequencies of a pack of channels, whose inputs it shares with its neighbours
+// through the L1 cache. d_x: a thread gathers a square of 2 x 2 inputs from the 2 x 2 outputs that
+// read it, and uses every tap once. Gradients of the weight: a thread has two channels, keeps the
+// sums of all taps in registers and moves along the frequencies, where neighbouring outputs share a
+// column of inputs. Floors are in kernels/strided_conv/strided_conv.hpp. Gradient of the weight,
+// per output element of bf16: 4 loads (d_y, y and 6 inputs for two channels) and 16 bytes from the
+// L1 cache; with one warp per tap 29 loads of 16 bytes for 8 channels, 58 bytes.
 
-#include "kernels/cuda/channel_sums.cuh"
-#include "kernels/cuda/types.cuh"
 #include "kernels/strided_conv/strided_conv.hpp"
 
+#include "kernels/cpu/frames.hpp"
+#include "kernels/cuda/access.cuh"
+#include "kernels/cuda/channel_sums.cuh"
+#include "kernels/cuda/collective.cuh"
+#include "kernels/cuda/launch.cuh"
+
 namespace choir::cuda {
+
+constexpr int kStridedWarps = 4, kStridedThreads = kStridedWarps * kWarp;
+constexpr int kStridedRun = 4, kStridedRows = 4;
+constexpr int kStridedLines = 10;  ///< lines of sums for the gradients: 9 taps and the bias
+
+template <class T, bool kPacked>
+constexpr int kStridedTile = kWarp* Access<T, kPacked>::kWide;
+
+template <class T>
+struct StridedArguments {
+  const T *x, *weight, *bias, *d_y;  ///< forward: no d_y; backward: no bias
+  T *y, *d_x;                        ///< backward: y only with relu
+  const std::int32_t *in_lengths, *out_lengths;
+  std::int64_t frames, out_rows;
+  int frequencies, out_frequencies, channels;  ///< elements of a frame fit into 32 bits
+  Divisor out_frames{1};                       ///< divisor of rows
+  std::int64_t rows_per_block, stride;         ///< for the sums
+  float* partials;                             ///< [blocks][kStridedLines][stride]
+  int pad;
+  bool narrow, relu;  ///< x has one channel
+
+  __device__ std::int64_t sample(std::int64_t out_row) const {
+    return out_frames.quotient(static_cast<std::uint32_t>(out_row));
+  }
+};
+
+/// The taps of a tile of channels as 9 lines.
+template <class T, int kTile>
+__device__ inline void fill_taps(const StridedArguments<T>& a, int tile, float* lines) {
+  for (int i = static_cast<int>(threadIdx.x); i < 9 * kTile; i += static_cast<int>(blockDim.x))
+    if (tile + i / 9 < a.channels) lines[i % 9 * kTile + i / 9] = to_float(a.weight[tile * 9 + i]);
+  __syncthreads();
+}
+
+template <class T, bool kPacked, bool kNarrow>
+__global__ void __launch_bounds__(kStridedThreads) strided_conv_kernel(StridedArguments<T> a) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide, kTile = kStridedTile<T, kPacked>, kRun = kStridedRun;
+  CHOIR_SHARED_ARRAY(float, lines, 9 * kTile);
+  const int tile = static_cast<int>(blockIdx.y) * kTile;
+  fill_taps<T, kTile>(a, tile, lines);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int c = tile + lane * kWide, width = kNarrow ? 1 : a.channels;
+  if (c >= a.channels) return;
+  float bias[kWide];
+  Wide::load(a.bias + c, bias);
+  for (std::int64_t n = 0; n < kStridedRows; ++n) {
+    const std::int64_t r = std::int64_t{blockIdx.x} * kStridedRows + n;
+    if (r >= a.out_rows) return;
+    const std::int64_t b = a.sample(r), t = r - b * a.out_frames.divisor;
+    const bool counts = t < frames_of(a.out_lengths, b, a.out_frames.divisor);
+    const std::int64_t valid = frames_of(a.in_lengths, b, a.frames);
+    for (int f = warp * kRun; f < a.out_frequencies; f += kStridedWarps * kRun) {
+      float sum[kRun][kWide];
+#pragma unroll
+      for (int q = 0; q < kRun; ++q)
+#pragma unroll
+        for (int k = 0; k < kWide; ++k) sum[q][k] = counts ? bias[k] : 0.0f;
+#pragma unroll 1
+      for (int i = 0; counts && i < 3; ++i) {
+        const std::int64_t row = 2 * t + i - a.pad;
+        if (row < 0 || row >= valid) continue;
+        const T* const from = a.x + (b * a.frames + row) * a.frequencies * width;
+#pragma unroll
+        for (int j = 0; j < 3; ++j) {
+          const float* const w = lines + (3 * i + j) * kTile + lane * kWide;
+          typename Wide::Raw raw[kRun] = {};
+          float scalar[kRun] = {};
+#pragma unroll
+          for (int q = 0; q < kRun; ++q) {
+            const int column = 2 * (f + q) + j - a.pad;
+            if (column < 0 || column >= a.frequencies) continue;
+            if constexpr (kNarrow)
+              scalar[q] = to_float(from[column]);
+            else
+              raw[q] = Wide::read(from + column * width + c);
+          }
+#pragma unroll
+          for (int q = 0; q < kRun; ++q) {
+            float v[kWide];
+            if constexpr (!kNarrow) Wide::unpack(raw[q], v);
+#pragma unroll
+            for (int k = 0; k < kWide; ++k) sum[q][k] += w[k] * (kNarrow ? scalar[q] : v[k]);
+          }
+        }
+      }
+#pragma unroll
+      for (int q = 0; q < kRun; ++q) {
+        if (f + q >= a.out_frequencies) break;
+        if (a.relu) {
+#pragma unroll
+          for (int k = 0; k < kWide; ++k) sum[q][k] = sum[q][k] < 0.0f ? 0.0f : sum[q][k];
+        }
+        Wide::store(a.y + (r * a.out_frequencies + f + q) * a.channels + c, sum[q]);
+      }
+    }
+  }
+}
+
+/// The gradient before the relu at output (b, t, f), channels from c on; 0 outside and at invalid
+/// frames.
+template <class T, bool kPacked>
+__device__ inline void strided_gradient(const StridedArguments<T>& a, std::int64_t b,
+                                        std::int64_t t, std::int64_t valid, int f, int c,
+                                        float* g) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) g[k] = 0;
+  if (t >= valid || f >= a.out_frequencies) return;
+  const std::int64_t at = ((b * a.out_frames.divisor + t) * a.out_frequencies + f) * a.channels + c;
+  Wide::load(a.d_y + at, g);
+  if (!a.relu) return;
+  float y[kWide];
+  Wide::load(a.y + at, y);
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) g[k] = y[k] > 0.0f ? g[k] : 0.0f;
+}
+
+/// Computes inputs (2 t + u, 2 k + v) of d_x from outputs t, t + 1 and k, k + 1. Along each dim one
+/// of the two inputs is read by the middle tap of output t (padding 1) or t + 1 (padding 2), the
+/// other by tap 0 of t + 1 and tap 2 of t.
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kStridedThreads)
+    strided_conv_input_kernel(StridedArguments<T> a) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide, kTile = kStridedTile<T, kPacked>;
+  CHOIR_SHARED_ARRAY(float, lines, 9 * kTile);
+  const int tile = static_cast<int>(blockIdx.y) * kTile;
+  fill_taps<T, kTile>(a, tile, lines);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int c = tile + lane * kWide;
+  if (c >= a.channels) return;
+  const int single = a.pad == 1 ? 0 : 1;  // index in the pair, and the output that reads it
+  for (std::int64_t n = 0; n < kStridedRows; ++n) {
+    const std::int64_t r = std::int64_t{blockIdx.x} * kStridedRows + n;
+    if (r >= a.out_rows) return;
+    const std::int64_t b = a.sample(r), t = r - b * a.out_frames.divisor;
+    const std::int64_t valid = frames_of(a.in_lengths, b, a.frames);
+    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames.divisor);
+    for (int k = warp; k < a.out_frequencies; k += kStridedWarps) {
+      float g[2][2][kWide];
+#pragma unroll
+      for (int u = 0; u < 2; ++u)
+#pragma unroll
+        for (int v = 0; v < 2; ++v)
+          strided_gradient<T, kPacked>(a, b, t + u, out_valid, k + v, c, g[u][v]);
+#pragma unroll
+      for (int u = 0; u < 2; ++u)
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+          const std::int64_t row = 2 * t + u;
+          const int column = 2 * k + v;
+          if (row >= a.frames || column >= a.frequencies) continue;
+          float sum[kWide] = {};
+          if (row < valid) {
+#pragma unroll
+            for (int p = 0; p < 2; ++p)
+#pragma unroll
+              for (int q = 0; q < 2; ++q) {
+                // Tap with which output t + p reads the row and k + q the column; skipped if there
+                // is none.
+                if ((u == single && p != single) || (v == single && q != single)) continue;
+                const int i = u == single ? 1 : 2 - 2 * p, j = v == single ? 1 : 2 - 2 * q;
+                const float* const w = lines + (3 * i + j) * kTile + lane * kWide;
+#pragma unroll
+                for (int e = 0; e < kWide; ++e) sum[e] += w[e] * g[p][q][e];
+              }
+          }
+          Wide::store(a.d_x + ((b * a.frames + row) * a.frequencies + column) * a.channels + c,
+                      sum);
+        }
+    }
+  }
+}
+
+/// d_x of the layer with one input channel: one warp per input; its lanes share the channels.
+template <class T>
+__global__ void __launch_bounds__(kStridedThreads)
+    strided_conv_narrow_input_kernel(std::uint32_t inputs, Divisor frequencies, Divisor frames,
+                                     StridedArguments<T> a) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::uint32_t step = gridDim.x * (blockDim.x / kWarp);
+  for (auto n = static_cast<std::uint32_t>(global_thread() / kWarp); n < inputs; n += step) {
+    const std::uint32_t frame = frequencies.quotient(n), b = frames.quotient(frame);
+    const int f = static_cast<int>(frequencies.remainder(n));
+    const auto row = static_cast<int>(frames.remainder(frame));
+    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames.divisor);
+    float sum = 0;
+    if (row < frames_of(a.in_lengths, b, a.frames)) {
+      for (int i = 0; i < 3; ++i)
+        for (int j = 0; j < 3; ++j) {
+          const int t = row + a.pad - i, k = f + a.pad - j;
+          if (t % 2 != 0 || k % 2 != 0 || t < 0 || k < 0) continue;
+          for (int c = lane; c < a.channels; c += kWarp) {
+            float g;
+            strided_gradient<T, false>(a, b, t / 2, out_valid, k / 2, c, &g);
+            sum += g * to_float(a.weight[9 * c + 3 * i + j]);
+          }
+        }
+    }
+    sum = warp_reduce<Sum>(sum);
+    if (lane == 0) a.d_x[n] = from_float<T>(sum);
+  }
+}
+
+/// The gradients of neighbouring outputs that a thread reads, and the inputs under their taps.
+template <class T, bool kPaired, bool kNarrow>
+struct StridedWindow {
+  using Pair = Pairs<T, kPaired>;
+  using Input = Pairs<T, kPaired && !kNarrow>;  // one input channel serves all
+  static constexpr int kRun = 2;                // outputs read at a time; four are slower (H100)
+  typename Pair::Raw d_y[kRun], y[kRun];
+  typename Input::Raw x[3][2 * kRun];
+
+  /// Reads outputs f, f + 1 ... of row r and the inputs that output f - 1 did not read. `x` of
+  /// input row i begins at rows[i]; nullptr: the row is invalid.
+  __device__ void read(const StridedArguments<T>& a, std::int64_t r, int f, int c,
+                       const T* const (&rows)[3]) {
+    const int width = kNarrow ? 1 : a.channels, channel = kNarrow ? 0 : c;
+#pragma unroll
+    for (int q = 0; q < kRun; ++q) {
+      const std::int64_t at = (r * a.out_frequencies + f + q) * a.channels + c;
+      const bool there = f + q < a.out_frequencies;
+      d_y[q] = there ? Pair::read(a.d_y + at) : Pair::zero();
+      y[q] = there && a.relu ? Pair::read(a.y + at) : Pair::zero();
+    }
+#pragma unroll
+    for (int i = 0; i < 3; ++i)
+#pragma unroll
+      for (int n = 0; n < 2 * kRun; ++n) {
+        const int column = 2 * f + 1 + n - a.pad;
+        const bool there = rows[i] != nullptr && column >= 0 && column < a.frequencies;
+        x[i][n] = there ? Input::read(rows[i] + column * width + channel) : Input::zero();
+      }
+  }
+};
+
+/// Adds a row of outputs to the sums of 9 taps and of the bias. Neighbouring outputs share a column
+/// of inputs, which stays in registers.
+template <class T, bool kPaired, bool kNarrow>
+__device__ inline void add_strided_row(const StridedArguments<T>& a, std::int64_t r, int c,
+                                       const T* const (&rows)[3],
+                                       float (&sum)[kStridedLines][Pairs<T, kPaired>::kWide]) {
+  using Window = StridedWindow<T, kPaired, kNarrow>;
+  using Input = typename Window::Input;
+  constexpr int kWide = Pairs<T, kPaired>::kWide, kInputs = Input::kWide;
+  float left[3][kInputs] = {};  // inputs under tap 0 of the next output; padding for the first one
+  for (int f = 0; f < a.out_frequencies; f += Window::kRun) {
+    Window at;
+    at.read(a, r, f, c, rows);
+#pragma unroll
+    for (int q = 0; q < Window::kRun; ++q) {
+      float g[kWide], y[kWide];
+      Pairs<T, kPaired>::unpack(at.d_y[q], g), Pairs<T, kPaired>::unpack(at.y[q], y);
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) {
+        g[k] = a.relu && !(y[k] > 0.0f) ? 0.0f : g[k];
+        sum[9][k] += g[k];
+      }
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        float middle[kInputs], right[kInputs];
+        Input::unpack(at.x[i][2 * q], middle), Input::unpack(at.x[i][2 * q + 1], right);
+#pragma unroll
+        for (int k = 0; k < kWide; ++k) {
+          const int n = kInputs == 1 ? 0 : k;
+          sum[3 * i][k] += g[k] * left[i][n];
+          sum[3 * i + 1][k] += g[k] * middle[n];
+          sum[3 * i + 2][k] += g[k] * right[n];
+        }
+#pragma unroll
+        for (int n = 0; n < kInputs; ++n) left[i][n] = right[n];
+      }
+    }
+  }
+}
+
+/// Partial sums of a block of output frames, which its warps take in turn.
+template <class T, bool kPaired, bool kNarrow>
+__global__ void __launch_bounds__(kStridedThreads)
+    strided_conv_weight_kernel(StridedArguments<T> a) {
+  constexpr int kWide = Pairs<T, kPaired>::kWide, kTile = kWarp * kWide;
+  CHOIR_SHARED_ARRAY(float, shared, kStridedWarps* kStridedLines* kTile);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int tile = static_cast<int>(blockIdx.y) * kTile, c = tile + lane * kWide;
+  const int width = kNarrow ? 1 : a.channels;
+  const std::int64_t first = blockIdx.x * a.rows_per_block;
+  const std::int64_t last = min(first + a.rows_per_block, a.out_rows);
+  float sum[kStridedLines][kWide] = {};
+  for (std::int64_t r = first + warp; r < last && c < a.channels; r += kStridedWarps) {
+    const std::int64_t b = a.sample(r), t = r - b * a.out_frames.divisor;
+    if (t >= frames_of(a.out_lengths, b, a.out_frames.divisor)) continue;
+    const std::int64_t valid = frames_of(a.in_lengths, b, a.frames);
+    const T* rows[3];
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const std::int64_t row = 2 * t + i - a.pad;
+      rows[i] =
+          row < 0 || row >= valid ? nullptr : a.x + (b * a.frames + row) * a.frequencies * width;
+    }
+    add_strided_row<T, kPaired, kNarrow>(a, r, c, rows, sum);
+  }
+  const int channels = min(kTile, a.channels - tile);
+  join_lines<kStridedWarps, kStridedLines, kWide>(
+      sum, shared, a.partials + blockIdx.x * std::int64_t{kStridedLines} * a.stride + tile,
+      a.stride, kStridedLines, channels);
+}
+
 namespace {
 
 template <class T>

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "choir/core/printable.hpp"
-#include "choir/lab/bench/bench_report.hpp"
-#include "choir/lab/bench/bench_results.hpp"
 #include "src/app/session.hpp"
+#include "src/core/output.hpp"
+#include "src/lab/bench/bench_report.hpp"
+#include "src/lab/bench/bench_results.hpp"
 
 namespace choir {
 

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/lab/bench/bench_shapes.hpp"
-#include "choir/lab/bench/deck_work.hpp"
 #include "choir/models/family.hpp"
-#include "choir/ops/bench_operands.hpp"
-#include "choir/ops/bench_ops.hpp"
-#include "choir/ops/ceiling.hpp"
+#include "kernels/bench/bench_operands.hpp"
+#include "kernels/bench/bench_table.hpp"
+#include "kernels/bench/stopwatch.hpp"
 #include "src/app/bench.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/lab/bench/bench_shapes.hpp"
 
 namespace choir {
 namespace {

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/lab/calibrate/calibrate.hpp"
 #include "choir/nn/precision.hpp"
-#include "choir/store/directory.hpp"
 #include "src/app/bench.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/output.hpp"
+#include "src/lab/calibrate/calibrate.hpp"
+#include "src/store/directory.hpp"
 
 namespace choir {
 namespace {

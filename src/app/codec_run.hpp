@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "choir/models/codec/codec_coder.hpp"
 #include "src/app/session.hpp"
+#include "src/models/codec/codec_coder.hpp"
 
 namespace choir {
 

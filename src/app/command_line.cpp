@@ -1,27 +1,65 @@
+// The table of subcommands, the parsing of their arguments, and the start and end of the process.
+
 #include "src/app/command_line.hpp"
 
 #include <fmt/core.h>
+#include <omp.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "choir/core/error.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/signals.hpp"
-#include "choir/core/standard_streams.hpp"
-#include "choir/core/text.hpp"
-#include "choir/core/utf8_text.hpp"
-#include "choir/deck/foreign_names.hpp"
-#include "choir/device/cpu_device.hpp"
+#include "src/core/output.hpp"
+#include "src/core/process.hpp"
+#include "src/core/signals.hpp"
+#include "src/core/text.hpp"
+#include "src/deck/foreign_names.hpp"
+#include "src/device/cpu_device.hpp"
 
 namespace choir {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table{
+      {"train", "train a model from a deck, or resume a run", train_command},
+      {"eval", "evaluate a checkpoint on its validation data", eval_command},
+      {"generate", "generate text with a checkpoint", generate_command},
+      {"import",
+       "create a run from a model of another program: transformers, llama.cpp, nanoGPT, llm.c",
+       import_command},
+      {"export", "write a checkpoint as a model for another program", export_command},
+      {"transcribe", "transcribe sound files with a speech checkpoint", transcribe_command},
+      {"speak", "encode and decode sound files, or decode codes, with a codec", speak_command},
+      {"talk", "hold a dialogue with a duplex checkpoint: text and sound while it listens",
+       talk_command},
+      {"prepare", "prepare text or audio for training; create corpora", prepare_command},
+      {"verify", "check that a deck trains the same in every layout", verify_command},
+      {"plan", "predict memory, messages and work of any layout; list the layouts that fit",
+       plan_command},
+      {"calibrate", "measure this machine, so that plan predicts the time of a step",
+       calibrate_command},
+      {"rehearse", "simulate start, step and save of thousands of ranks on one process",
+       rehearse_command},
+      {"tune", "find the largest batches that fit into memory, and write a deck", tune_command},
+      {"inspect", "show the contents of a checkpoint", inspect_command},
+      {"report", "write an HTML page about runs or benchmarks", report_command},
+      {"doctor", "check this machine: ranks, hosts, cores, versions, bandwidth", doctor_command},
+      {"bench", "measure a step, ops, communication, readers; summarise a sweep", bench_command},
+  };
+  return table;
+}
+
 namespace {
 
 /// Returns a message unless the value is finite: NaN passes all comparisons of CLI11.
@@ -267,6 +305,32 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
     }
   };
   return guarded(all, true);
+}
+
+void settle_openmp(char** argv) {
+  const auto given = [](const char* name) { return std::getenv(name) != nullptr; };
+  const int threads = std::min(omp_get_max_threads(), omp_get_thread_limit());
+  std::vector<std::pair<const char*, std::string>> better;
+  if (omp_get_dynamic() != 0) better.emplace_back("OMP_DYNAMIC", "false");
+  if (omp_get_max_active_levels() < 1) better.emplace_back("OMP_MAX_ACTIVE_LEVELS", "1");
+  if (threads < omp_get_max_threads() && given("OMP_NUM_THREADS"))
+    better.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
+  if (threads > 1 && !given("GOMP_SPINCOUNT") && !given("OMP_WAIT_POLICY"))
+    better.emplace_back("GOMP_SPINCOUNT", "1000");
+  for (const auto& [name, value] : better) setenv(name, value.c_str(), 1);
+  std::error_code error;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
+  // Without AT_BASE this is the loader, which was called with the program as its argument.
+  if (!better.empty() && !error && getauxval(AT_BASE) != 0) {
+    // libgomp has already bound this thread to one place (OMP_PROC_BIND); the new process binds
+    // anew.
+    const cpu_set_t cores = own_cores();
+    sched_setaffinity(0, sizeof cores, &cores);
+    execv(self.c_str(), argv);
+  }
+  omp_set_dynamic(0);
+  omp_set_max_active_levels(std::max(1, omp_get_max_active_levels()));
+  omp_set_num_threads(threads);
 }
 
 }  // namespace choir

@@ -1,7 +1,9 @@
 #pragma once
-// Start and end of a subcommand. Arguments are parsed through a layer over CLI11 that hides it,
-// because its header takes longer to compile than a command does. Errors become messages and exit
-// codes here; this is the only file that decides to end a process.
+// Subcommands: their table, the parsing of their arguments, and the start and end of the process.
+// Arguments are parsed through a layer over CLI11 that hides it, because its header takes longer to
+// compile than a command does. Errors become messages and exit codes here; this is the only file
+// that decides to end a process.
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,8 +11,39 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/mpi/mpi_session.hpp"
-#include "src/app/commands.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+
+namespace choir {
+
+using Arguments = std::vector<std::string>;
+
+int train_command(const Arguments& arguments);
+int eval_command(const Arguments& arguments);
+int generate_command(const Arguments& arguments);
+int import_command(const Arguments& arguments);
+int export_command(const Arguments& arguments);
+int transcribe_command(const Arguments& arguments);
+int speak_command(const Arguments& arguments);
+int talk_command(const Arguments& arguments);
+int prepare_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
+int rehearse_command(const Arguments& arguments);
+int calibrate_command(const Arguments& arguments);
+int tune_command(const Arguments& arguments);
+int inspect_command(const Arguments& arguments);
+int verify_command(const Arguments& arguments);
+int doctor_command(const Arguments& arguments);
+int bench_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+};
+const std::vector<Command>& commands();
+
+}  // namespace choir
 
 namespace CLI {
 class App;
@@ -92,5 +125,16 @@ int finished(const std::function<int()>& command);
 /// The same as with_mpi() for commands of one process that need no MPI. Under a launcher only the
 /// first process prints an error, because all would print the same.
 int without_mpi(const std::function<int()>& body);
+
+/// Corrects the environment variables that libgomp reads before main(); if one must change, the
+/// program executes itself again as the same process.
+///
+/// Threads that wait for others poll for some microseconds and then sleep. libgomp's default of 3
+/// ms keeps a core from other work: with one of two cores busy, a FastConformer trained at two
+/// thirds of the speed (bench/results/2026-11-26-busy-cores.txt).
+///
+/// Teams must have the requested size: in a smaller one (OMP_DYNAMIC, OMP_THREAD_LIMIT,
+/// OMP_MAX_ACTIVE_LEVELS=0) oneDNN silently skips the products of the missing threads.
+void settle_openmp(char** argv);
 
 }  // namespace choir

@@ -1,11 +1,11 @@
 // choir doctor: checks this machine with this launcher.
 #include <fmt/core.h>
 
-#include "choir/core/plural.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/lab/doctor/doctor.hpp"
-#include "choir/models/gpt/tiny_training.hpp"
 #include "src/app/session.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/lab/doctor/doctor.hpp"
+#include "src/models/gpt/tiny_training.hpp"
 
 namespace choir {
 namespace {

@@ -1,9 +1,9 @@
 // choir eval CHECKPOINT [key.path=value ...]
 #include <fmt/core.h>
 
-#include "choir/core/clock.hpp"
 #include "choir/train/step/training_data.hpp"
 #include "src/app/session.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

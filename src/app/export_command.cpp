@@ -3,12 +3,11 @@
 
 #include <filesystem>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/models/gpt/foreign/export_model.hpp"
-#include "choir/models/gpt/foreign/import_model.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/output.hpp"
+#include "src/models/gpt/family.hpp"
+#include "src/models/gpt/foreign/conversion.hpp"
 
 namespace choir {
 namespace {

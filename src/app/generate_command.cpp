@@ -1,31 +1,111 @@
-// choir generate CHECKPOINT --prompt TEXT ...
+// choir generate CHECKPOINT --prompt TEXT ...: text from prompts, conversations and sound files.
+
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <span>
+#include <string>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/capped_text.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/conversations/chat_template.hpp"
-#include "choir/data/conversations/prompts.hpp"
-#include "choir/data/vocabulary/utf8_stream.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "choir/models/gpt/foreign/logit_check.hpp"
-#include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/train/step/run_setup.hpp"
-#include "src/app/generate_from_audio.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/data/chat/chat_template.hpp"
+#include "src/data/chat/conversation.hpp"
+#include "src/data/vocabulary/utf8.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/infer/token_choice.hpp"
+#include "src/models/gpt/foreign/logit_check.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/models/salm/generator.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
+
+struct HearRequest {
+  std::string checkpoint, prompt, precision, device = "auto";
+  Arguments clips;  ///< sound files, in the order of their tags
+  std::int64_t tokens = 200;
+  TokenChoice choice;
+  int tensor = 1;
+  bool json = false;
+};
+
+/// Throws DeckError for a checkpoint without audio input, and if the clips do not match the tags
+/// <|audio|> of the prompt (a prompt without tags gets them in front); DataError for files that are
+/// not audio. Collective.
+int generate_from_audio(MpiSession& session, const HearRequest& request);
+
+namespace {
+
+/// Returns the prompt as a user's turn with a tag for each clip.
+std::string tagged_prompt(const HearRequest& request) {
+  const std::string_view tag = kAudioTag;
+  std::int64_t tags = 0;
+  for (auto at = request.prompt.find(tag); at != std::string::npos;
+       at = request.prompt.find(tag, at + tag.size()))
+    ++tags;
+  const std::int64_t clips = std::ssize(request.clips);
+  if (tags == clips) return request.prompt;
+  if (tags > 0)
+    throw DeckError(
+        fmt::format("--prompt has {}, --audio {}", counted(tags, "tag"), counted(clips, "file")),
+        fmt::format("write {} once for each clip, or not at all", tag));
+  std::string text;
+  for (std::int64_t i = 0; i < clips; ++i) text += fmt::format("{} ", tag);
+  return text + request.prompt;
+}
+
+}  // namespace
+
+int generate_from_audio(MpiSession& session, const HearRequest& request) {
+  Workplace place;
+  place.mesh = inference_mesh(session, request.tensor);
+  Communicator& world = place.mesh->world();
+  choose_threads(place.mesh->node());
+  LoadedModel loaded =
+      open_model(request.checkpoint, request.precision, *place.mesh, {"device=" + request.device});
+  HeardPrompt prompt;
+  together(world, [&] {
+    require_ability(loaded, loaded.deck.family().hears(), "has no audio input", "salm");
+    prompt = read_prompt(model_of(loaded.deck), loaded.vocabulary, loaded.checkpoint.path,
+                         tagged_prompt(request), request.clips);
+  });
+  load_instance(loaded, {prompt.shape()}, place);
+  const bool writes = session.rank() == 0, streams = writes && !request.json;
+  const bool all_walk = loaded.instance->storage().sharding().values_sharded();
+  Utf8Stream characters;
+  std::string answer;
+  const auto work = [&] {
+    if (place.mesh->coordinates()[Axis::data] != 0 && !all_walk) return;
+    answer = prompt.answer(*loaded.instance, request.tokens, request.choice,
+                           [&](const std::string& piece) {
+                             if (streams) print_generated(characters.push(piece));
+                           });
+  };
+  if (all_walk)
+    work();  // the ranks run in lockstep and agree on errors themselves
+  else
+    together(world, work);
+  if (streams) print_generated(characters.finish() + "\n");
+  if (writes && request.json) {
+    nlohmann::ordered_json json;
+    json["prompt"] = request.prompt;
+    json["audio"] = request.clips;
+    json["answer"] = answer;
+    print_safely("{}\n", dumped_safely(json));
+  }
+  return 0;
+}
+
 namespace {
 
 struct GenerateRequest {

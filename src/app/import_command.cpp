@@ -1,14 +1,14 @@
 // choir import DIR|FILE --out RUN ...
 #include <fmt/core.h>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/text.hpp"
-#include "choir/models/fastconformer/import_nemo.hpp"
-#include "choir/models/gpt/foreign/import_model.hpp"
-#include "choir/models/gpt/foreign/logit_check.hpp"
-#include "choir/models/gpt/gpt.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/output.hpp"
+#include "src/core/text.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
+#include "src/models/gpt/foreign/conversion.hpp"
+#include "src/models/gpt/foreign/logit_check.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 namespace choir {
 namespace {

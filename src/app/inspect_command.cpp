@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/report/checkpoint_report.hpp"
-#include "choir/store/directory.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/output.hpp"
+#include "src/report/checkpoint_report.hpp"
+#include "src/store/directory.hpp"
 
 namespace choir {
 namespace {

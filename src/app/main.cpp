@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/text.hpp"
-#include "choir/train/step/build_info.hpp"
 #include "src/app/command_line.hpp"
-#include "src/app/settle_openmp.hpp"
+#include "src/core/output.hpp"
+#include "src/core/text.hpp"
+#include "src/train/step/build_info.hpp"
 
 namespace {
 

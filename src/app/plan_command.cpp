@@ -11,18 +11,17 @@
 #include <optional>
 #include <string_view>
 
-#include "choir/core/json.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/regular_file.hpp"
-#include "choir/core/text.hpp"
-#include "choir/lab/plan/plan_report.hpp"
-#include "choir/lab/plan/presets.hpp"
-#include "choir/lab/plan/size_search.hpp"
 #include "choir/models/family.hpp"
-#include "choir/models/gpt/token_data.hpp"
 #include "choir/train/step/training_data.hpp"
 #include "src/app/bench.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_document.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/lab/plan/model_sizes.hpp"
+#include "src/lab/plan/plan_report.hpp"
+#include "src/models/gpt/token_data.hpp"
 
 namespace choir {
 namespace {

@@ -6,17 +6,17 @@
 #include <filesystem>
 #include <memory>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/audio/prepare_audio.hpp"
-#include "choir/data/conversations/prepare_chat.hpp"
-#include "choir/data/corpora/corpus_labels.hpp"
-#include "choir/data/tokens/prepare_text.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
 #include "src/app/prepare_command.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/data/audio/prepare_audio.hpp"
+#include "src/data/chat/prepare_chat.hpp"
+#include "src/data/corpora/corpus_preparation.hpp"
+#include "src/data/text/prepare_text.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 namespace {

@@ -8,12 +8,12 @@
 #include <cstring>
 #include <filesystem>
 
-#include "choir/core/json.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/signals.hpp"
-#include "choir/lab/rehearse/rehearse.hpp"
-#include "choir/store/directory.hpp"
 #include "src/app/bench.hpp"
+#include "src/core/json_document.hpp"
+#include "src/core/output.hpp"
+#include "src/core/signals.hpp"
+#include "src/lab/rehearse/rehearse.hpp"
+#include "src/store/directory.hpp"
 
 namespace choir {
 namespace {

@@ -7,11 +7,11 @@
 #include <fstream>
 
 #include "choir/core/error.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/text.hpp"
-#include "choir/report/report_page.hpp"
-#include "choir/report/wandb_run.hpp"
 #include "src/app/session.hpp"
+#include "src/core/output.hpp"
+#include "src/core/text.hpp"
+#include "src/report/report_page.hpp"
+#include "src/report/wandb_run.hpp"
 
 namespace choir {
 namespace {

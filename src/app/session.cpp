@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/json.hpp"
-#include "choir/models/gpt/generator.hpp"
-#include "choir/store/finite.hpp"
-#include "choir/train/step/run_setup.hpp"
-#include "choir/train/step/step_planner.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/json_document.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/store/finite.hpp"
+#include "src/train/step/run_setup.hpp"
+#include "src/train/step/step_planner.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

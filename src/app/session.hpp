@@ -5,14 +5,14 @@
 #include <string>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/comm/mpi/mpi_session.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/store/store.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
-#include "choir/train/step/workplace.hpp"
 #include "src/app/command_line.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/store/store.hpp"
+#include "src/train/step/train_checkpoint.hpp"
+#include "src/train/step/workplace.hpp"
 
 namespace choir {
 

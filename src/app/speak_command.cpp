@@ -8,19 +8,18 @@
 #include <map>
 #include <set>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/audio/recording.hpp"
-#include "choir/data/audio/wav_writer.hpp"
-#include "choir/data/sound/intelligibility.hpp"
-#include "choir/models/codec/codec_voice.hpp"
-#include "choir/store/npy.hpp"
-#include "choir/train/step/run_setup.hpp"
 #include "src/app/codec_run.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/data/audio/audio_decoder.hpp"
+#include "src/data/audio/waveform.hpp"
+#include "src/data/metrics/intelligibility.hpp"
+#include "src/models/codec/codec_coder.hpp"
+#include "src/store/npy.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

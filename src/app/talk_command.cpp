@@ -7,19 +7,19 @@
 #include <optional>
 #include <utility>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/data/dialogues/dialogue_form.hpp"
-#include "choir/data/vocabulary/utf8_stream.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "choir/models/codec/codec_voice.hpp"
-#include "choir/models/duplex/duplex_talker.hpp"
-#include "choir/models/duplex/user_ear.hpp"
-#include "choir/report/dialogue.hpp"
-#include "choir/train/step/run_setup.hpp"
 #include "src/app/codec_run.hpp"
 #include "src/app/talk_sound.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/data/dialogues/dialogue_form.hpp"
+#include "src/data/vocabulary/utf8.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/codec/codec_coder.hpp"
+#include "src/models/duplex/dialogue_transcription.hpp"
+#include "src/models/duplex/talker.hpp"
+#include "src/report/dialogue.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

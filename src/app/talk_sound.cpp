@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "choir/core/error.hpp"
-#include "choir/core/printable.hpp"
+#include "src/core/output.hpp"
 
 namespace choir {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/audio/live_sound.hpp"
-#include "choir/data/audio/recording.hpp"
-#include "choir/data/audio/wav_writer.hpp"
-#include "choir/models/codec/codec_voice.hpp"
-#include "choir/train/loop/stop_request.hpp"
+#include "src/data/audio/audio_decoder.hpp"
+#include "src/data/audio/live_sound.hpp"
+#include "src/data/audio/waveform.hpp"
+#include "src/models/codec/codec_coder.hpp"
+#include "src/train/loop/stop_request.hpp"
 
 namespace choir {
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "choir/core/signals.hpp"
+#include "src/core/signals.hpp"
 
 namespace {
 

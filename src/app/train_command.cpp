@@ -5,18 +5,17 @@
 #include <filesystem>
 #include <string_view>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/failure.hpp"
+#include "choir/core/error.hpp"
 #include "choir/core/log.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/deck/deck_layout.hpp"
-#include "choir/train/loop/start_check.hpp"
-#include "choir/train/loop/stop_request.hpp"
-#include "choir/train/loop/train.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "choir/deck/deck.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/train/loop/stop_request.hpp"
+#include "src/train/loop/train.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -4,16 +4,16 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/progress_line.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/audio/recording_survey.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "choir/report/transcripts.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "choir/core/log.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/data/audio/transcripts.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/report/transcripts.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

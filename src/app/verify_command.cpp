@@ -6,12 +6,12 @@
 #include <cstring>
 #include <fstream>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/text.hpp"
-#include "choir/lab/verify/verify_report.hpp"
-#include "choir/lab/verify/verify_space.hpp"
-#include "choir/store/collectives.hpp"
 #include "src/app/session.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/text.hpp"
+#include "src/lab/verify/verify.hpp"
+#include "src/lab/verify/verify_layout.hpp"
+#include "src/store/collectives.hpp"
 
 namespace choir {
 namespace {

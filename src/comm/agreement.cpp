@@ -1,12 +1,12 @@
-#include "choir/comm/agreement.hpp"
+#include "src/comm/agreement.hpp"
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <vector>
 
-#include "choir/core/failure.hpp"
-#include "choir/core/process.hpp"
+#include "choir/core/error.hpp"
+#include "src/core/process.hpp"
 
 namespace choir {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "choir/comm/flight_log.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "src/comm/call_check.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

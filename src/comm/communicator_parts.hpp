@@ -1,11 +1,43 @@
 #pragma once
-// Parts that several kinds of communicators share.
+// Parts that several kinds of communicators share: blocks of host and of device memory, the count
+// of calls and bytes, and the base of communicators for device memory.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
 #include "choir/comm/communicator.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/device/device.hpp"
+#include "src/comm/chunks.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
+
+struct FreeMemory {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using AlignedMemory = std::unique_ptr<std::byte, FreeMemory>;
+
+/// A block aligned to 64 bytes, in huge pages if it is large. Throws CommError if there is no
+/// memory. Local.
+inline AlignedMemory aligned_memory(std::size_t bytes) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+  const std::size_t padded = std::max<std::size_t>(1, chunk_count(bytes, 64)) * 64;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, padded) != 0)
+    throw CommError(
+        "no memory for a communication buffer of " + format_bytes(static_cast<double>(bytes)),
+        "use fewer ranks per node or a smaller model");
+  if (alignment == kHugePage) madvise(memory, padded, MADV_HUGEPAGE);
+  std::memset(memory, 0, padded);
+  return AlignedMemory(static_cast<std::byte*>(memory));
+}
 
 /// Counts one blocking call: its bytes at once, its time at the end of the scope.
 class TrafficTimer {

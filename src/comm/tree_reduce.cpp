@@ -1,4 +1,4 @@
-#include "choir/comm/tree_reduce.hpp"
+#include "src/comm/tree_reduce.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +9,8 @@
 #include <immintrin.h>
 #endif
 
-#include "choir/comm/chunks.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/chunks.hpp"
 
 namespace choir {
 namespace {

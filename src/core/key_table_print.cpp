@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
 #include "choir/core/key_table.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/core/protobuf.hpp"
+#include "src/core/protobuf.hpp"
 
 #include <bit>
 

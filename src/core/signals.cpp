@@ -1,4 +1,4 @@
-#include "choir/core/signals.hpp"
+#include "src/core/signals.hpp"
 
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,9 +1,11 @@
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
+
+#include "src/core/json_value.hpp"
 
 namespace choir {
 
@@ -101,6 +103,19 @@ std::string_view print_into(std::span<char> to, fmt::string_view format, fmt::fo
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t h) {
   for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return h;
+}
+
+bool is_utf8(const std::string& bytes) {
+  try {
+    dumped(nlohmann::json(bytes));
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
+std::string shown_as_text(const std::string& bytes) {
+  return dumped_safely(nlohmann::json(bytes));
 }
 
 }  // namespace choir

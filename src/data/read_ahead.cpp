@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "choir/core/json.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/utf8_text.hpp"
-#include "choir/deck/foreign_names.hpp"
-#include "deck_tables.hpp"
+#include "src/core/json_document.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
+#include "src/deck/deck_tables.hpp"
+#include "src/deck/foreign_names.hpp"
 
 namespace choir {
 namespace {

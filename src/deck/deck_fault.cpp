@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "choir/core/text.hpp"
-#include "deck_tables.hpp"
+#include "src/core/text.hpp"
+#include "src/deck/deck_tables.hpp"
 
 namespace choir::deck {
 namespace {

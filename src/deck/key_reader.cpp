@@ -1,9 +1,9 @@
-#include "choir/deck/key_reader.hpp"
+#include "src/deck/key_reader.hpp"
 
 #include <fmt/core.h>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

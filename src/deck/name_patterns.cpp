@@ -1,11 +1,11 @@
-#include "choir/deck/name_patterns.hpp"
+#include "src/deck/name_patterns.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 

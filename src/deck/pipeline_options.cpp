@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "choir/models/family.hpp"
-#include "choir/parallel/pipeline/layer_partition.hpp"
-#include "choir/parallel/pipeline/pipeline_executor.hpp"
+#include "src/parallel/pipeline/layer_partition.hpp"
+#include "src/parallel/pipeline/pipeline_executor.hpp"
 
 namespace choir {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "choir/core/clock.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

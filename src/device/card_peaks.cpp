@@ -2,7 +2,7 @@
 #include <array>
 #include <string_view>
 
-#include "choir/device/cuda.hpp"
+#include "src/device/cuda.hpp"
 
 namespace choir::cuda {
 namespace {

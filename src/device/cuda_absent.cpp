@@ -1,6 +1,6 @@
 // The functions of cuda.hpp in a build without CUDA.
 #include "choir/core/error.hpp"
-#include "choir/device/cuda.hpp"
+#include "src/device/cuda.hpp"
 
 namespace choir::cuda {
 

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <utility>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/cuda.hpp"
-#include "choir/device/null_device.hpp"
+#include "src/core/quantities.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/device/cuda.hpp"
+#include "src/device/null_device.hpp"
 
 namespace choir {
 

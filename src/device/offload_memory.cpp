@@ -15,8 +15,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

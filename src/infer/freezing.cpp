@@ -6,9 +6,9 @@
 #include <set>
 
 #include "choir/core/error.hpp"
-#include "choir/deck/name_patterns.hpp"
 #include "choir/models/family.hpp"
-#include "choir/nn/layers/lora.hpp"
+#include "choir/nn/layers/linear.hpp"
+#include "src/deck/name_patterns.hpp"
 
 namespace choir {
 namespace {

@@ -1,8 +1,8 @@
 #include "choir/infer/model_instance.hpp"
 
-#include "choir/ops/gemm.hpp"
-#include "choir/ops/reduce.hpp"
-#include "src/infer/stage_chain.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/infer/inference_pass.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/infer/token_choice.hpp"
+#include "src/infer/token_choice.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "choir/models/blend_section.hpp"
+#include "src/models/blend_section.hpp"
 
 #include <fmt/core.h>
 

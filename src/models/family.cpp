@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "choir/core/error.hpp"
-#include "choir/ops/bench_ops.hpp"
+#include "kernels/bench/bench_table.hpp"
 
 namespace choir {
 

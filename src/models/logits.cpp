@@ -1,8 +1,8 @@
-#include "src/models/logits.hpp"
+#include "choir/models/logits.hpp"
 
 #include "choir/ops/copy_rows.hpp"
-#include "choir/ops/cross_entropy.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 namespace {

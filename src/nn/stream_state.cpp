@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 

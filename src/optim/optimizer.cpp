@@ -1,13 +1,13 @@
-#include "choir/optim/optimizer.hpp"
+#include "src/optim/optimizer.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "choir/device/profile_range.hpp"
+#include "choir/device/device.hpp"
 #include "choir/nn/parameter.hpp"
-#include "choir/ops/adamw.hpp"
-#include "choir/ops/lars.hpp"
+#include "kernels/update/adamw.hpp"
+#include "kernels/update/lars.hpp"
 
 namespace choir {
 namespace {

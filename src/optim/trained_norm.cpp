@@ -1,10 +1,10 @@
-#include "choir/optim/trained_norm.hpp"
+#include "src/optim/trained_norm.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 #include "choir/nn/parameter.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 namespace {

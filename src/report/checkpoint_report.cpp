@@ -3,12 +3,11 @@
 
 #include <cmath>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "choir/report/checkpoint_report.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/report/checkpoint_report.hpp"
 
 namespace choir {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "choir/report/report_page.hpp"
+#include "src/report/report_page.hpp"
 #include "src/report/svg_chart.hpp"
 
 namespace choir::report {

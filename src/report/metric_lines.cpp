@@ -1,15 +1,14 @@
-#include "choir/report/metric_lines.hpp"
+#include "src/report/metric_lines.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/regular_file.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 
 namespace choir::report {
 namespace {

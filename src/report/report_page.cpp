@@ -1,4 +1,8 @@
-#include "choir/report/report_page.hpp"
+// The frame and the overview of the page, and its style: light or dark like the reader's system,
+// one column on narrow screens. Colours of data after M. Okabe and K. Ito, who chose them to be
+// distinguishable with any kind of colour vision; darker on white, lighter on black.
+
+#include "src/report/report_page.hpp"
 
 #include <fmt/format.h>
 
@@ -9,10 +13,125 @@
 #include <set>
 #include <string_view>
 
-#include "choir/core/clock.hpp"
+#include "src/core/quantities.hpp"
 #include "src/report/svg_chart.hpp"
 
 namespace choir::report {
+
+std::string page_style() {
+  return R"css(
+:root{color-scheme:light dark;--bg:#f6f7f8;--card:#fff;--ink:#1c2329;--soft:#5a6570;
+--line:#d5dae0;
+--grid:#e9ecf0;--cell:#eef1f4;--c0:#0072b2;--c1:#d55e00;--c2:#00906a;--c3:#b4568f;--c4:#c28a00;
+--c5:#4ba3d9;
+--c6:#7b6a52;--c7:#6c757d}
+@media(prefers-color-scheme:dark){:root{--bg:#12161a;--card:#1a1f25;--ink:#e3e8ec;--soft:#9aa5b0;
+--line:#363d45;--grid:#272d34;--cell:#232a31;--c0:#4aa5e0;--c1:#f0874a;--c2:#35b98f;--c3:#dd93bd;
+--c4:#e6b83f;
+--c5:#a5d6f4;--c6:#b9a587;--c7:#8b959f}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",
+"DejaVu Sans",Helvetica,Arial,sans-serif}
+main{max-width:1240px;margin:0 auto;padding:20px 20px 48px}
+h1{font-size:26px;margin:0;font-weight:650;overflow-wrap:anywhere;line-height:1.25}
+h2{font-size:18px;margin:34px 0 10px;font-weight:650;scroll-margin-top:12px}
+h3{font-size:15px;margin:0 0 8px;font-weight:650;overflow-wrap:anywhere}
+.head{display:flex;flex-wrap:wrap;align-items:center;gap:6px 12px;margin:0 0 4px}
+.badge{display:inline-flex;align-items:center;gap:7px;border:1px solid var(--line);
+background:var(--card);border-radius:99px;padding:1px 11px 1px 9px;font-size:13px;font-weight:500;
+white-space:nowrap}
+.badge i{width:9px;height:9px;border-radius:50%;flex:none}
+.lead,.note,figcaption span{color:var(--soft)}.lead{margin:0 0 4px}.note{font-size:13px;
+margin:6px 0 0}
+nav{display:flex;flex-wrap:wrap;gap:0 16px;margin:0 0 16px;font-size:14px}
+a{color:var(--c0);text-decoration:none}a:hover{text-decoration:underline}
+.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,460px),1fr));gap:14px}
+.runs{grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr))}
+.gallery{grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))}
+.gallery pre{max-height:280px;overflow:auto;margin:0}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:0 14px}
+.pair .grid{grid-template-columns:minmax(0,1fr)}.pair section{display:flex;flex-direction:column;
+min-width:0}.pair section>.grid{flex:1}
+.stack{display:grid;gap:14px;align-content:start}
+.card,figure{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;
+margin:0;min-width:0}
+figure .note{margin:6px 4px 4px}
+figure{padding:12px 12px 8px;display:flex;flex-direction:column}figure svg{margin-top:auto}
+figcaption{margin:0 4px 6px;display:flex;justify-content:space-between;align-items:baseline;
+gap:12px}
+figcaption b,.key b{color:var(--ink);font-weight:600}
+figcaption span+span,.key b{white-space:nowrap;
+font-variant-numeric:tabular-nums}figcaption span+span b{font-size:16px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:10px 14px;
+margin:0}
+.tiles dt{color:var(--soft);font-size:13px}.tiles dd{margin:0;font-size:20px;font-weight:600;
+line-height:1.3;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+.tiles small{font-size:13px;font-weight:400;color:var(--soft);white-space:nowrap}
+.warn{border-left:4px solid var(--c1);padding:4px 10px;
+margin:10px 0 0;
+font-size:14px;background:var(--cell)}
+svg{display:block;width:100%;height:auto;overflow:visible}svg text{font-size:12px;
+fill:var(--soft)}
+.e{text-anchor:end}.m{text-anchor:middle}
+.a{stroke:var(--soft);fill:none}.g{stroke:var(--grid);fill:none}
+.v{stroke:var(--soft);stroke-dasharray:2 3;fill:none}
+.l{fill:none;stroke-width:1.9;stroke-linejoin:round}.p{stroke-width:1.2;opacity:.38}
+.d{stroke-dasharray:6 4;stroke-width:1.4}
+.r1{stroke-dasharray:9 3 2 3}.r2{stroke-dasharray:2 3}.r3{stroke-dasharray:14 3}
+.b{opacity:.2}
+.s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}
+.s4{stroke:var(--c4)}
+.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}
+.f0{fill:var(--c0);background:var(--c0)}.f1{fill:var(--c1);background:var(--c1)}
+.f2{fill:var(--c2);
+background:var(--c2)}
+.f3{fill:var(--c3);background:var(--c3)}.f4{fill:var(--c4);background:var(--c4)}
+.f5{fill:var(--c5);
+background:var(--c5)}
+.f6{fill:var(--c6);background:var(--c6)}.f7{fill:var(--c7);background:var(--c7)}
+.b0{border-color:var(--c0)}.b1{border-color:var(--c1)}.b2{border-color:var(--c2)}
+.b3{border-color:var(--c3)}
+.b4{border-color:var(--c4)}.b5{border-color:var(--c5)}.b6{border-color:var(--c6)}
+.b7{border-color:var(--c7)}
+.keys{display:flex;flex-wrap:wrap;gap:2px 14px;margin:0 4px 4px;font-size:13px}
+.key{display:inline-flex;align-items:center;gap:6px;overflow-wrap:anywhere}
+.key i{flex:none;width:12px;height:12px;border-radius:3px}
+.key svg{flex:none;width:34px;height:12px;margin:0}
+.key .dash{height:0;border-width:2px 0 0;border-style:dashed;
+border-radius:0}
+.chip{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:8px;
+vertical-align:-1px}
+.row{display:grid;grid-template-columns:1fr auto;gap:0 12px;margin:0 0 10px;font-size:14px}
+.row .name{overflow-wrap:anywhere}.amount{color:var(--soft);font-variant-numeric:tabular-nums}
+.bar{grid-column:1/-1;display:flex;height:14px;background:var(--cell);border-radius:3px;
+overflow:hidden}
+.bar i{display:block;height:100%}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;width:100%}
+th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--grid);
+vertical-align:top}
+.deck td{overflow-wrap:anywhere}.deck td:first-child,.deck td:last-child{overflow-wrap:normal}
+.card>.head{margin-bottom:8px}
+th{color:var(--soft);font-weight:500}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
+white-space:nowrap}
+td.w{white-space:nowrap}tr.bad td{color:var(--soft);text-decoration:line-through}
+pre{margin:0 0 10px;white-space:pre-wrap;overflow-wrap:anywhere;
+font:13px/1.45 ui-monospace,"DejaVu Sans Mono",Menlo,
+Consolas,monospace;background:var(--cell);border-radius:6px;padding:10px}
+details{margin:8px 0}.thick .bar{height:22px}.o{fill-opacity:.92}summary{cursor:pointer;
+color:var(--soft)}
+.mesh{max-width:100%;width:auto;height:auto;margin:0 auto}.mesh text{fill:var(--ink)}
+.mesh .t{fill:var(--soft)}
+.cell{fill-opacity:.3;stroke:var(--card);stroke-width:2}
+@media(max-width:560px){main{padding:14px 10px 32px}svg.chart text{font-size:14.5px}
+body{font-size:14px}
+.card{padding:12px}h1{font-size:22px}figure{padding:10px 6px 6px}
+.tiles{grid-template-columns:repeat(2,minmax(0,1fr))}.tiles dd{font-size:18px}
+td,th{padding-right:8px}}
+@media print{body{background:#fff}.card,figure{break-inside:avoid}}
+)css";
+}
+
 namespace {
 
 double last_of(const Curve& curve) {

@@ -1,6 +1,10 @@
-#include "choir/report/scaling_table.hpp"
+// Benchmarks over ranks: reading of the tables, and their section with throughput, the ideal line,
+// efficiency, phases and every row.
+
+#include "src/report/scaling_table.hpp"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -8,10 +12,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
-#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
+#include "src/core/file.hpp"
+#include "src/core/quantities.hpp"
+#include "src/report/report_page.hpp"
+#include "src/report/svg_chart.hpp"
 
 namespace choir::report {
 
@@ -108,6 +116,238 @@ ScalingTable read_scaling(const std::string& path) {
   if (!fault.empty())
     throw DataError(fmt::format("'{}' {}", path, fault), "check the path and its permissions");
   return parse_scaling(text, path);
+}
+
+namespace {
+
+using ScalingRows = std::vector<const ScalingRow*>;
+
+/// "inputs/bench_a.json" as "bench_a".
+std::string short_text(const ScalingRow& row, const char* column) {
+  std::string text = row.text(column);
+  text = text.substr(text.rfind('/') + 1);
+  if (text.ends_with(".json")) text.resize(text.size() - 5);
+  return text;
+}
+
+/// The columns that distinguish series of measurements: values that all rows share go into a title,
+/// the others into the names of the lines.
+struct Naming {
+  std::string shared;
+  std::vector<const char*> varying;
+
+  explicit Naming(const ScalingRows& rows) {
+    for (const char* column : {"kind", "mode", "deck", "precision", "device"}) {
+      std::set<std::string> values;
+      for (const ScalingRow* row : rows) values.insert(short_text(*row, column));
+      if (values.size() > 1)
+        varying.push_back(column);
+      else if (!values.begin()->empty())
+        shared += (shared.empty() ? "" : ", ") + *values.begin();
+    }
+  }
+  /// Layouts of bench/scaling.sh ("zero2") are the same on any number of ranks; those of
+  /// `choir bench step` ("dp=2 tp=1 ...") are not.
+  std::string line(const ScalingRow& row) const {
+    std::string name = row.text("sweep").empty() ? "" : row.text("layout");
+    for (const char* column : varying) name += (name.empty() ? "" : ", ") + short_text(row, column);
+    return name.empty() ? "best" : name;
+  }
+};
+
+/// The fastest row of each x.
+std::map<double, const ScalingRow*> best_by(const ScalingRows& rows, const std::string& x) {
+  std::map<double, const ScalingRow*> best;
+  for (const ScalingRow* row : rows) {
+    const ScalingRow*& at = best[row->number(x)];
+    if (at == nullptr || at->rate < row->rate) at = row;
+  }
+  return best;
+}
+
+std::string row_name(const ScalingRow& row, const Naming& naming) {
+  std::string name = row.text("variant");
+  if (name.empty()) name = row.text("layout");
+  name = fmt::format("{} on {:.0f} rank{}", name.empty() ? row.text("deck") : name, row.ranks,
+                     row.ranks == 1 ? "" : "s");
+  for (const char* column : naming.varying) name.insert(0, short_text(row, column) + ", ");
+  if (row.text("sweep") == "batch") name += ", batch of " + row.text("global_batch");
+  return name + (row.text("oversubscribed") == "1" ? " *" : "");
+}
+
+constexpr std::array<std::pair<const char*, int>, 6> kParts{
+    {{"data", 4}, {"forward", 0}, {"backward", 5}, {"comm", 1}, {"optimizer", 2}, {"other", 7}}};
+
+/// Bars of shares, because step times of one sweep can differ by powers of ten; the times are
+/// printed beside them.
+std::string step_bars(const ScalingRows& rows, const Naming& naming) {
+  std::string bars, keys;
+  bool crowded = false;
+  for (const ScalingRow* row : rows) {
+    std::vector<BarPart> parts;
+    double sum = 0;
+    for (const auto& [part, colour] : kParts) {
+      const double ms = row->number(std::string(part) + "_ms");
+      parts.push_back({fmt::format("{}: {:.3f} ms", part, ms), colour, ms});
+      sum += ms;
+    }
+    if (sum <= 0) continue;
+    crowded = crowded || row->text("oversubscribed") == "1";
+    bars += bar(row_name(*row, naming),
+                fmt::format("{:.4g} ms, {}/s", row->number("step_ms_med"), number_text(row->rate)),
+                parts, sum);
+  }
+  if (bars.empty()) return {};
+  for (const auto& [part, colour] : kParts) keys += legend_key(colour, part);
+  return "<div class=card><h3>Shares of a step</h3><div class=keys style=margin-bottom:8px>" +
+         keys + "</div>" + bars + (crowded ? "<p class=note>* more ranks than cores.</p>" : "") +
+         "</div>";
+}
+
+std::string all_rows(const ScalingTable& table) {
+  std::string out =
+      fmt::format("<details><summary>all {} rows</summary><div class=\"card wide\"><table><tr>",
+                  table.rows.size());
+  for (const std::string& column : table.columns) out += "<th>" + escape_html(column) + "</th>";
+  out += "</tr>";
+  for (const ScalingRow& row : table.rows) {
+    out += row.valid ? "<tr>" : "<tr class=bad>";
+    for (const std::string& column : table.columns)
+      out += "<td class=w>" + escape_html(row.text(column)) + "</td>";
+    out += "</tr>";
+  }
+  return out + "</table></div></details>";
+}
+
+/// Charts of rate, efficiency and communication over ranks (in batch sweeps over batches).
+struct SweepCharts {
+  Chart rate, efficiency, exposed;
+  std::set<double> at;
+  std::string x = "ranks";
+  std::size_t lines = 0;
+
+  SweepCharts(const std::string& sweep, const std::string& unit) {
+    if (sweep == "batch") x = "global_batch";
+    const std::string label = x == "ranks" ? x : "sequences of a global batch";
+    rate = {.title = "Throughput", .unit = unit, .x_label = label, .from_zero = true};
+    efficiency = {.title = "Efficiency",
+                  .unit = x == "ranks" ? "% of the ideal" : "% of the best rate",
+                  .x_label = label,
+                  .from_zero = true};
+    exposed = {.title = "Exposed communication",
+               .unit = "% of the step, against a run without it",
+               .x_label = label,
+               .from_zero = true};
+  }
+  /// `base`: the rate of one rank.
+  void add(const std::string& name, const ScalingRows& rows, double base) {
+    ChartSeries line{.label = name, .curve = {}, .dots = true};
+    take_turn(line, lines++, kColours - 1);  // the last colour is for the ideal
+    ChartSeries share = line, comm = line;
+    for (const auto& [place, row] : best_by(rows, x)) {
+      at.insert(place);
+      line.curve.x.push_back(place);
+      line.curve.y.push_back(row->rate);
+      const double given = row->number("efficiency");
+      share.curve.x.push_back(place);
+      share.curve.y.push_back(100 * (given > 0 ? given : row->rate / (base * place)));
+      if (row->text("comm_pct").empty()) continue;
+      comm.curve.x.push_back(place);
+      comm.curve.y.push_back(row->number("comm_pct"));
+    }
+    rate.series.push_back(std::move(line));
+    efficiency.series.push_back(std::move(share));
+    if (!comm.curve.x.empty()) exposed.series.push_back(std::move(comm));
+  }
+  /// `base` times the number of ranks: a curve on a logarithmic axis.
+  void add_ideal(const std::string& name, int of, double base) {
+    ChartSeries ideal{.label = name, .colour = of, .curve = {}, .dashed = true};
+    for (const double ranks : at) {
+      ideal.curve.x.push_back(ranks);
+      ideal.curve.y.push_back(base * ranks);
+    }
+    rate.series.push_back(std::move(ideal));
+  }
+  /// `base` > 0: one ideal line for all series.
+  std::string html(double base) {
+    if (at.size() < 2) return {};
+    if (x == "ranks" && base > 0) add_ideal("ideal", kColours - 1, base);
+    double slowest = INFINITY, fastest = 0;
+    for (const ChartSeries& s : rate.series)
+      for (const double y : s.curve.y)
+        slowest = std::min(slowest, y), fastest = std::max(fastest, y);
+    rate.logarithmic = fastest > 20 * slowest;
+    if (rate.logarithmic) rate.from_zero = false, rate.unit += ", logarithmic axis";
+    if (at.size() <= 6) rate.x_ticks.assign(at.begin(), at.end());
+    efficiency.x_ticks = exposed.x_ticks = rate.x_ticks;
+    return to_html(rate) + to_html(efficiency) + to_html(exposed);
+  }
+};
+
+/// The best rate per rank on the fewest ranks.
+double rate_of_one(const ScalingRows& rows) {
+  double fewest = INFINITY, rate = 0;
+  for (const ScalingRow* row : rows) fewest = std::min(fewest, row->ranks);
+  for (const ScalingRow* row : rows)
+    if (row->ranks == fewest) rate = std::max(rate, row->rate / row->ranks);
+  return rate;
+}
+
+std::string one_sweep(const std::string& sweep, const ScalingRows& rows, const std::string& unit) {
+  const Naming naming(rows);
+  std::map<std::string, ScalingRows> lines;
+  for (const ScalingRow* row : rows) lines[naming.line(*row)].push_back(row);
+  SweepCharts charts(sweep, unit);
+  const bool alike = naming.varying.empty();  // else each line has its own ideal
+  const double base = rate_of_one(rows);
+  for (const auto& [name, of] : lines) charts.add(name, of, alike ? base : rate_of_one(of));
+  if (!alike && charts.x == "ranks") {
+    int colour = 0;
+    for (const auto& [name, of] : lines)
+      charts.add_ideal("", colour++ % (kColours - 1), rate_of_one(of));
+  }
+  std::string title = sweep.empty() ? "" : sweep + " scaling";
+  if (sweep == "batch") title = "batch sweep";
+  title += (title.empty() || naming.shared.empty() ? "" : ": ") + naming.shared;
+  std::string out =
+      title.empty() ? "" : "<h3 style=\"margin:18px 0 8px\">" + escape_html(title) + "</h3>";
+  return out + "<div class=grid>" + charts.html(alike ? base : 0) + step_bars(rows, naming) +
+         "</div>";
+}
+
+/// The processors and GPUs of the rows as text; "" if the table does not have them.
+std::string measured_on(const ScalingTable& table) {
+  std::set<std::string> all;
+  for (const ScalingRow& row : table.rows) {
+    std::string here;
+    for (const char* column : {"cpus", "cpu_clocks", "gpus"}) {
+      std::string text = row.text(column);  // the first and the last are JSON lists
+      std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == '"'; });
+      if (!text.empty()) here += (here.empty() ? "" : ", ") + text;
+    }
+    if (!here.empty()) all.insert(here);
+  }
+  std::string out;
+  for (const std::string& here : all) out += (out.empty() ? "" : "; ") + here;
+  return out.empty() ? "" : "<p class=lead>Measured on " + escape_html(out) + ".</p>";
+}
+
+}  // namespace
+
+std::string scaling_section(const ScalingTable& table) {
+  std::map<std::string, ScalingRows> sweeps;
+  for (const ScalingRow& row : table.rows)
+    if (row.valid) sweeps[row.text("sweep")].push_back(&row);
+  std::string body = measured_on(table);
+  if (table.invalid > 0)
+    body += fmt::format("<p class=warn>{} of {} rows are not VALID and not shown.</p>",
+                        table.invalid, table.rows.size());
+  if (table.damaged > 0)
+    body += fmt::format("<p class=warn>{} {} (cut off?); not shown.</p>",
+                        counted(table.damaged, "line"),
+                        table.damaged == 1 ? "is not a row" : "are not rows");
+  for (const auto& [name, rows] : sweeps) body += one_sweep(name, rows, table.unit);
+  return section("Benchmark " + table.path, body + all_rows(table));
 }
 
 }  // namespace choir::report

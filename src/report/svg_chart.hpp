@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/report/metric_lines.hpp"
+#include "src/report/metric_lines.hpp"
 
 namespace choir::report {
 

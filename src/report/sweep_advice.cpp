@@ -6,14 +6,11 @@
 #include <fstream>
 #include <map>
 
-#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/regular_file.hpp"
-#include "choir/report/metric_lines.hpp"
-#include "choir/report/sweep.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/report/metric_lines.hpp"
+#include "src/report/sweep.hpp"
 
 namespace choir {
 namespace {

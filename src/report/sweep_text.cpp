@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
-#include "choir/report/sweep.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
+#include "src/report/sweep.hpp"
 
 namespace choir {
 namespace {

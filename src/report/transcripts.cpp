@@ -1,4 +1,4 @@
-#include "choir/report/transcripts.hpp"
+#include "src/report/transcripts.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "choir/core/error.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/data/speech/edit_distance.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/data/metrics/edit_distance.hpp"
 
 namespace choir {
 namespace {

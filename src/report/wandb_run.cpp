@@ -1,4 +1,4 @@
-#include "choir/report/wandb_run.hpp"
+#include "src/report/wandb_run.hpp"
 
 #include <fmt/core.h>
 
@@ -9,8 +9,8 @@
 #include <map>
 #include <optional>
 
-#include "choir/core/json_value.hpp"
-#include "choir/core/protobuf.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/protobuf.hpp"
 
 namespace choir::report {
 namespace {

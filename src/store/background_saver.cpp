@@ -1,4 +1,4 @@
-#include "choir/store/background_saver.hpp"
+#include "src/store/background_saver.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/keep_forever.hpp"
-#include "choir/store/collectives.hpp"
-#include "src/store/shared_loop.hpp"
+#include "src/core/hash.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
+#include "src/store/collectives.hpp"
+#include "src/store/snapshot.hpp"
 
 namespace choir {
 namespace {

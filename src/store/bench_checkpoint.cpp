@@ -1,25 +1,242 @@
-#include "choir/store/bench_checkpoint.hpp"
+// The benchmark of saves and loads: pseudo-random contents, which every rank can check alone; the
+// baseline, one plain file without layout, checksum or protocol; and the rounds in which all
+// variants alternate.
+
+#include "src/store/bench_checkpoint.hpp"
 
 #include <fmt/core.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/median.hpp"
-#include "choir/ops/ceiling.hpp"
-#include "choir/store/background_saver.hpp"
-#include "choir/store/collectives.hpp"
-#include "src/store/patterned_pieces.hpp"
-#include "src/store/plain_file.hpp"
-#include "src/store/scratch_directory.hpp"
+#include "choir/comm/communicator.hpp"
+#include "kernels/bench/stopwatch.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/stats.hpp"
+#include "src/store/background_saver.hpp"
+#include "src/store/collectives.hpp"
 #include "src/store/slab_io.hpp"
 #include "src/store/state_file.hpp"
+#include "src/store/stored_tensor.hpp"
+#include "src/store/write_probe.hpp"
 
 namespace choir {
+namespace {
+
+constexpr std::int64_t kRun = 1 << 18;  // elements
+
+/// The output function of splitmix64.
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/// Fills with random bits, masked by `keep`, plus the bits of `set`.
+template <class Word>
+void fill(void* to, std::uint64_t tensor, std::int64_t first, std::int64_t count,
+          Word keep = static_cast<Word>(~Word{0}), Word set = 0) {
+  auto* words = static_cast<Word*>(to);
+  for (std::int64_t i = 0; i < count; ++i)
+    words[i] = static_cast<Word>(
+        (mixed((tensor << 44) + static_cast<std::uint64_t>(first + i)) & keep) | set);
+}
+
+/// Floats are between 2^-7 and 2^-6, so that computations with them are valid.
+void fill_run(void* to, DType dtype, std::uint64_t tensor, std::int64_t first, std::int64_t count) {
+  switch (dtype) {
+    case DType::f64:
+      return fill<std::uint64_t>(to, tensor, first, count, (1ull << 52) - 1, 0x3F8ull << 52);
+    case DType::f32:
+      return fill<std::uint32_t>(to, tensor, first, count, (1u << 23) - 1, 0x3C000000u);
+    case DType::bf16:
+      return fill<std::uint16_t>(to, tensor, first, count, (1u << 7) - 1, 0x3C00u);
+    case DType::f16:
+      return fill<std::uint16_t>(to, tensor, first, count, (1u << 10) - 1, 0x2000u);
+    case DType::i64:
+      return fill<std::uint64_t>(to, tensor, first, count);
+    case DType::i32:
+      return fill<std::uint32_t>(to, tensor, first, count);
+    case DType::u16:
+      return fill<std::uint16_t>(to, tensor, first, count);
+    case DType::u8:
+      return fill<std::uint8_t>(to, tensor, first, count);
+  }
+}
+
+bool beside(const StoredTensor& tensor) {
+  return tensor.device != nullptr && !tensor.device->host_visible();
+}
+
+/// Calls `action(tensor number, tensor, address, first element, count)` on short runs.
+template <class Action>
+void over_runs(const std::vector<StoredTensor>& tensors, const Action& action) {
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const auto width = static_cast<std::int64_t>(size_of(tensors[t].dtype));
+    for (const StoredPiece& piece : tensors[t].pieces)
+      for (std::int64_t done = 0; done < piece.count; done += kRun)
+        action(t, tensors[t], static_cast<std::byte*>(piece.data) + done * width,
+               piece.first + done, std::min(kRun, piece.count - done));
+  }
+}
+
+}  // namespace
+
+void fill_pieces(const std::vector<StoredTensor>& tensors) {
+  std::vector<std::byte> staging(kRun * sizeof(std::uint64_t));
+  over_runs(tensors, [&](std::size_t t, const StoredTensor& tensor, std::byte* at,
+                         std::int64_t first, std::int64_t count) {
+    const std::size_t width = size_of(tensor.dtype);
+    fill_run(beside(tensor) ? staging.data() : at, tensor.dtype, t + 1, first, count);
+    if (beside(tensor))
+      tensor.device->copy_from_host(at, staging.data(), static_cast<std::size_t>(count) * width);
+  });
+}
+
+void spoil_pieces(const std::vector<StoredTensor>& tensors) {
+  over_runs(tensors, [&](std::size_t, const StoredTensor& tensor, std::byte* at, std::int64_t,
+                         std::int64_t count) {
+    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(tensor.dtype);
+    if (beside(tensor))
+      tensor.device->zero(at, bytes);
+    else
+      std::memset(at, 0, bytes);
+  });
+}
+
+std::int64_t wrong_elements(const std::vector<StoredTensor>& tensors) {
+  std::vector<std::byte> expected(kRun * sizeof(std::uint64_t)), staging(expected.size());
+  std::int64_t wrong = 0;
+  over_runs(tensors, [&](std::size_t t, const StoredTensor& tensor, std::byte* at,
+                         std::int64_t first, std::int64_t count) {
+    const std::size_t width = size_of(tensor.dtype),
+                      bytes = static_cast<std::size_t>(count) * width;
+    const std::byte* there = at;
+    if (beside(tensor)) {
+      tensor.device->copy_to_host(staging.data(), at, bytes);
+      there = staging.data();
+    }
+    fill_run(expected.data(), tensor.dtype, t + 1, first, count);
+    if (std::memcmp(expected.data(), there, bytes) == 0) return;
+    for (std::size_t i = 0; i < bytes; i += width)
+      wrong += std::memcmp(expected.data() + i, there + i, width) != 0;
+  });
+  return wrong;
+}
+
+std::int64_t bytes_of(const StoredTensor& tensor, const StoredPiece& piece);
+/// Collective: the maximum of every time over the ranks.
+AccessRound slowest_of(Communicator& world, const AccessRound& mine);
+
+class PlainFile {
+ public:
+  /// The pieces of this rank begin at `first`; each access has at most `transfer_bytes`.
+  PlainFile(Communicator& world, std::string path, const std::vector<StoredTensor>& tensors,
+            std::int64_t first, std::int64_t transfer_bytes)
+      : world_(world),
+        path_(std::move(path)),
+        tensors_(tensors),
+        first_(first),
+        transfer_bytes_(transfer_bytes) {}
+
+  /// Collective, like read(); measured from a barrier on. Throws StorageError on every rank. The
+  /// write ends with fsync and asks the system to drop the cached pages.
+  AccessRound write() const;
+  AccessRound read() const;
+
+ private:
+  template <class Action>
+  void over_transfers(const Action& action) const;
+
+  Communicator& world_;
+  std::string path_;
+  const std::vector<StoredTensor>& tensors_;
+  std::int64_t first_, transfer_bytes_;
+};
+
+std::int64_t bytes_of(const StoredTensor& tensor, const StoredPiece& piece) {
+  return piece.count * static_cast<std::int64_t>(size_of(tensor.dtype));
+}
+
+AccessRound slowest_of(Communicator& world, const AccessRound& mine) {
+  std::array<double, 5> t{mine.open, mine.transfer, mine.sync, mine.close, mine.total};
+  world.all_reduce(t.data(), t.size(), DType::f64, ReduceOp::max);
+  return {t[0], t[1], t[2], t[3], t[4]};
+}
+
+/// Calls `action(tensor, address, bytes, offset in the plain file)`.
+template <class Action>
+void PlainFile::over_transfers(const Action& action) const {
+  std::int64_t at = first_;
+  for (const StoredTensor& tensor : tensors_)
+    for (const StoredPiece& piece : tensor.pieces) {
+      const std::int64_t bytes = bytes_of(tensor, piece);
+      for (std::int64_t done = 0; done < bytes; done += transfer_bytes_) {
+        const std::int64_t now = std::min(transfer_bytes_, bytes - done);
+        action(tensor, static_cast<std::byte*>(piece.data) + done, now, at + done);
+      }
+      at += bytes;
+    }
+}
+
+AccessRound PlainFile::write() const {
+  AccessRound time;
+  std::vector<std::byte> staging(static_cast<std::size_t>(transfer_bytes_));
+  together(world_, [&] {
+    if (world_.rank() == 0) File(path_, File::Mode::create).close();
+  });
+  world_.barrier();
+  together(world_, [&] {
+    const double start = now_seconds();
+    File file(path_, File::Mode::write);
+    const double opened = now_seconds();
+    over_transfers(
+        [&](const StoredTensor& tensor, std::byte* from, std::int64_t bytes, std::int64_t at) {
+          const bool beside = tensor.device != nullptr && !tensor.device->host_visible();
+          if (beside)
+            tensor.device->copy_to_host(staging.data(), from, static_cast<std::size_t>(bytes));
+          file.write_at(beside ? staging.data() : from, bytes, at);
+        });
+    const double written = now_seconds();
+    file.sync();
+    const double synced = now_seconds();
+    file.forget();
+    file.close();
+    const double end = now_seconds();
+    time = {opened - start, written - opened, synced - written, end - synced, end - start};
+  });
+  return slowest_of(world_, time);
+}
+
+AccessRound PlainFile::read() const {
+  AccessRound time;
+  std::vector<std::byte> staging(static_cast<std::size_t>(transfer_bytes_));
+  world_.barrier();
+  together(world_, [&] {
+    const double start = now_seconds();
+    const File file(path_, File::Mode::read);
+    const double opened = now_seconds();
+    over_transfers(
+        [&](const StoredTensor& tensor, std::byte* to, std::int64_t bytes, std::int64_t at) {
+          const bool beside = tensor.device != nullptr && !tensor.device->host_visible();
+          file.read_at(beside ? staging.data() : to, bytes, at);
+          if (beside)
+            tensor.device->copy_from_host(to, staging.data(), static_cast<std::size_t>(bytes));
+        });
+    const double end = now_seconds();
+    time = {opened - start, end - opened, 0, 0, end - start};
+  });
+  return slowest_of(world_, time);
+}
+
 namespace fs = std::filesystem;
 namespace {
 

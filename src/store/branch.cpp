@@ -1,4 +1,4 @@
-#include "choir/store/branch.hpp"
+#include "src/store/branch.hpp"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "choir/store/directory.hpp"
+#include "src/store/directory.hpp"
 
 namespace choir {
 namespace {

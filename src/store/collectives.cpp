@@ -1,13 +1,12 @@
-#include "choir/store/collectives.hpp"
+#include "src/store/collectives.hpp"
 
 #include <fmt/core.h>
 
 #include <chrono>
 #include <thread>
 
-#include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/failure.hpp"
+#include "src/comm/agreement.hpp"
 
 namespace choir {
 

@@ -1,4 +1,4 @@
-#include "choir/store/directory.hpp"
+#include "src/store/directory.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/core/sync_directory.hpp"
+#include "choir/core/error.hpp"
+#include "src/core/file.hpp"
+#include "src/core/quantities.hpp"
 #include "src/store/slab_io.hpp"
 
 namespace choir {
@@ -233,6 +234,27 @@ Manifest read_manifest(const std::string& checkpoint) {
     throw StorageError(fmt::format("{}/{} has {} bytes, the manifest says {}", checkpoint,
                                    kStateName, bytes, manifest.state_bytes));
   return manifest;
+}
+
+std::vector<std::int64_t> steps_to_delete(const std::vector<RetentionEntry>& valid,
+                                          const Retention& rules, std::int64_t just_saved) {
+  std::vector<RetentionEntry> entries = valid;
+  std::sort(entries.begin(), entries.end(),
+            [](const RetentionEntry& a, const RetentionEntry& b) { return a.step < b.step; });
+  const RetentionEntry* best = nullptr;
+  for (const RetentionEntry& entry : entries)
+    if (entry.metric && !std::isnan(*entry.metric) && (!best || *entry.metric < *best->metric))
+      best = &entry;
+  const auto kept = static_cast<std::size_t>(std::max(rules.keep_last, 1));
+  std::vector<std::int64_t> doomed;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const RetentionEntry& entry = entries[i];
+    const bool recent = i + kept >= entries.size();
+    const bool milestone = rules.keep_every > 0 && entry.step % rules.keep_every == 0;
+    const bool is_best = rules.keep_best && &entry == best;
+    if (!recent && !milestone && !is_best && entry.step != just_saved) doomed.push_back(entry.step);
+  }
+  return doomed;
 }
 
 }  // namespace choir

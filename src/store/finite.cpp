@@ -1,4 +1,4 @@
-#include "choir/store/finite.hpp"
+#include "src/store/finite.hpp"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "choir/core/error.hpp"
-#include "choir/core/plural.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/store/manifest.hpp"
+#include "src/store/manifest.hpp"
 
 #include <fmt/core.h>
 
@@ -7,11 +7,10 @@
 #include <limits>
 #include <unordered_set>
 
-#include "choir/core/crc32c.hpp"
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/store/encoding.hpp"
-#include "choir/store/tensor_reader.hpp"
+#include "src/core/hash.hpp"
+#include "src/core/json_value.hpp"
+#include "src/store/encoding.hpp"
+#include "src/store/tensor_file.hpp"
 
 namespace choir {
 namespace {

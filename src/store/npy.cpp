@@ -1,4 +1,4 @@
-#include "choir/store/npy.hpp"
+#include "src/store/npy.hpp"
 
 #include <fmt/core.h>
 
@@ -6,9 +6,8 @@
 #include <cctype>
 
 #include "choir/core/error.hpp"
-#include "choir/store/tensor_reader.hpp"
-#include "src/store/file_window.hpp"
-#include "src/store/pending_file.hpp"
+#include "src/store/tensor_file.hpp"
+#include "src/store/weight_file.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/store/open.hpp"
+#include "src/store/open.hpp"
 
 #include <fmt/core.h>
 
@@ -7,13 +7,13 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/crc32c.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/store/directory.hpp"
-#include "choir/store/encoding.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/hash.hpp"
+#include "src/store/collectives.hpp"
+#include "src/store/directory.hpp"
+#include "src/store/encoding.hpp"
 #include "src/store/slab_io.hpp"
-#include "src/store/state_meta.hpp"
+#include "src/store/state_file.hpp"
 
 namespace choir {
 namespace {

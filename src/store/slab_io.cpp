@@ -15,11 +15,11 @@
 #include <thread>
 #include <utility>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/crc32c.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/core/regular_file.hpp"
-#include "choir/store/encoding.hpp"
+#include "choir/core/error.hpp"
+#include "src/core/file.hpp"
+#include "src/core/hash.hpp"
+#include "src/core/quantities.hpp"
+#include "src/store/encoding.hpp"
 
 namespace choir {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
-#include "choir/store/manifest.hpp"
-#include "choir/store/stored_tensor.hpp"
+#include "src/store/manifest.hpp"
+#include "src/store/stored_tensor.hpp"
 
 namespace choir {
 

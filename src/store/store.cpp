@@ -1,18 +1,17 @@
-#include "choir/store/store.hpp"
+#include "src/store/store.hpp"
 
 #include <fmt/core.h>
 
 #include <exception>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/rehearsal.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/crc32c.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/store/collectives.hpp"
+#include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/null_communicator.hpp"
+#include "src/core/hash.hpp"
+#include "src/core/quantities.hpp"
+#include "src/store/collectives.hpp"
 #include "src/store/slab_io.hpp"
 #include "src/store/state_file.hpp"
-#include "src/store/state_meta.hpp"
 
 namespace choir {
 

@@ -1,4 +1,4 @@
-#include "choir/store/write_probe.hpp"
+#include "src/store/write_probe.hpp"
 
 #include <fmt/core.h>
 
@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/store/collectives.hpp"
-#include "src/store/scratch_directory.hpp"
+#include "src/core/quantities.hpp"
+#include "src/store/collectives.hpp"
 #include "src/store/slab_io.hpp"
+#include "src/store/write_probe.hpp"
 
 namespace choir {
 namespace fs = std::filesystem;

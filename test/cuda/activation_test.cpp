@@ -10,7 +10,7 @@ using ops::Activation;
 class CudaActivation : public CudaTest {
  protected:
   void check(ActivationCase c) {
-    // What kernels/activation/activation.cuh says of its short forms.
+    // What kernels/activation/activation.cu says of its short forms.
     if (size_of(c.dtype) == 2 && c.kind != Activation::relu) c.approximation = 1e-5;
     c.check(device());
   }

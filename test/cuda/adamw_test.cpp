@@ -1,6 +1,6 @@
-#include "choir/ops/adamw.hpp"
+#include "kernels/update/adamw.hpp"
 
-#include "kernels/adamw/adamw.hpp"
+#include "kernels/update/adamw.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/mirror.hpp"
 

@@ -1,8 +1,8 @@
-#include "choir/ops/bench_ops.hpp"
+#include "kernels/bench/bench_table.hpp"
 
 #include <set>
 
-#include "kernels/bench/bench_ops.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 
 namespace choir::test {

@@ -1,6 +1,5 @@
-#include "choir/device/null_device.hpp"
-#include "choir/ops/reduce.hpp"
-#include "kernels/reduce/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/device/null_device.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/mirror.hpp"
 

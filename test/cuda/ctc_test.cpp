@@ -1,4 +1,4 @@
-#include "choir/ops/ctc.hpp"
+#include "kernels/ctc/ctc.hpp"
 
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/ctc_case.hpp"

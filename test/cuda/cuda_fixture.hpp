@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "choir/core/tensor.hpp"
-#include "choir/device/cuda.hpp"
+#include "src/device/cuda.hpp"
 #include "test/support/forbidden_memory.hpp"
 
 namespace choir::test {

@@ -1,4 +1,4 @@
-#include "choir/ops/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 #include "kernels/gemm/gemm.hpp"
 #include "test/cuda/cuda_fixture.hpp"

@@ -1,7 +1,7 @@
 // Token by token on the cuda device: passes that are recorded and replayed say what a prompt read
 // anew says, and what the CPU says.
-#include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/gpt.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/gpt.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/unit/train/engine_case.hpp"
 

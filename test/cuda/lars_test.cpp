@@ -1,6 +1,6 @@
-#include "choir/ops/lars.hpp"
+#include "kernels/update/lars.hpp"
 
-#include "kernels/lars/lars.hpp"
+#include "kernels/update/lars.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/mirror.hpp"
 

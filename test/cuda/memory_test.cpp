@@ -1,5 +1,5 @@
 // What a plan may use of a card: what is free there, not what is built in.
-#include "choir/train/step/step_plan.hpp"
+#include "src/train/step/step_plan.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 
 namespace choir::test {

@@ -1,6 +1,6 @@
 #include "test/support/norm_case.hpp"
 
-#include "choir/device/null_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 
 namespace choir::test {

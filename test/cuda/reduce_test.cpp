@@ -1,6 +1,6 @@
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 
-#include "kernels/reduce/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/mirror.hpp"
 

@@ -7,8 +7,8 @@
 #include <ctime>
 #include <functional>
 
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 #include "test/drawn_decks/dice.hpp"
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "choir/core/json.hpp"
-#include "choir/core/text.hpp"
-#include "choir/lab/verify/verify.hpp"
-#include "choir/lab/verify/verify_space.hpp"
+#include "src/core/json_document.hpp"
+#include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
+#include "src/lab/verify/verify.hpp"
+#include "src/lab/verify/verify_layout.hpp"
 #include "test/drawn_decks/dice.hpp"
 #include "test/drawn_decks/drawn_values.hpp"
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 #include "test/drawn_decks/broken_decks.hpp"
 #include "test/drawn_decks/legal_decks.hpp"
 

@@ -2,8 +2,7 @@
 // asked of it), and the WAV reader of our own ('w').
 #include <algorithm>
 
-#include "choir/data/audio/audio_decoder.hpp"
-#include "choir/data/audio/recording.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/waveform.hpp"
 #include "test/fuzz/fuzz.hpp"
 

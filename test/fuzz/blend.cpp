@@ -2,10 +2,10 @@
 // ('p', pattern and name on a line each), names of shards (anything else).
 #include <nlohmann/json.hpp>
 
-#include "choir/core/json.hpp"
-#include "choir/data/audio/audio_manifest.hpp"
-#include "choir/data/speech/speech_mix.hpp"
-#include "choir/deck/name_patterns.hpp"
+#include "src/core/json_document.hpp"
+#include "src/data/audio/audio_manifest.hpp"
+#include "src/data/sampling/mix.hpp"
+#include "src/deck/name_patterns.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

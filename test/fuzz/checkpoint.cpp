@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "choir/store/directory.hpp"
-#include "choir/store/open.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
 #include "src/comm/null_communicator.hpp"
+#include "src/store/directory.hpp"
+#include "src/store/open.hpp"
 #include "src/store/state_file.hpp"
-#include "src/store/state_meta.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/fuzz/fuzz.hpp"
 #include "test/support/sealed_checkpoint.hpp"
 

@@ -1,7 +1,7 @@
 // Manifests: NeMo's lines and Lhotse's cuts ('t': trimmed to supervisions), plain; 'g': bytes that
 // may be gzip; 's': a Shar folder; 'r': what `choir transcribe` reads.
-#include "choir/data/audio/audio_manifest.hpp"
-#include "choir/data/audio/transcript_manifest.hpp"
+#include "src/data/audio/audio_manifest.hpp"
+#include "src/data/audio/transcripts.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -1,7 +1,7 @@
 // model_config.yaml of NeMo: the input is one, and what is read describes a model or is refused.
+#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "choir/models/family.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
-#include "src/models/fastconformer/foreign/nemo_model.hpp"
 #include "src/models/fastconformer/foreign/yaml_reader.hpp"
 #include "test/fuzz/fuzz.hpp"
 

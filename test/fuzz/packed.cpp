@@ -1,11 +1,10 @@
 // Folders of packed speech: 'i' index.bin, 's' a shard, 'l' a label file, 'p' what an unfinished
 // run left. Checksums are put right, so that what is behind them is reached ('I', 'L': they are
 // not).
-#include "choir/core/crc32c.hpp"
-#include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/speech/label_file.hpp"
-#include "src/data/audio/audio_shard.hpp"
+#include "src/core/hash.hpp"
 #include "src/data/audio/audio_unit.hpp"
+#include "src/data/audio/packed_audio.hpp"
+#include "src/data/speech/label_file.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

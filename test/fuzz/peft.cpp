@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/models/gpt/foreign/hugging_face.hpp"
+#include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/peft.hpp"
 #include "test/fuzz/fuzz.hpp"
 

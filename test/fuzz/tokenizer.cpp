@@ -2,7 +2,7 @@
 // SentencePiece's binary form ('s').
 #include <regex>
 
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

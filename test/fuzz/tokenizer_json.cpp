@@ -1,8 +1,8 @@
 // tokenizer.json files: the input is one, and what is read is used on texts that have every trap.
-#include "choir/core/json_value.hpp"
-#include "choir/data/vocabulary/bpe_tokenizer.hpp"
-#include "choir/data/vocabulary/bpe_training.hpp"
-#include "choir/data/vocabulary/utf8_stream.hpp"
+#include "src/core/json_value.hpp"
+#include "src/data/vocabulary/bpe_tokenizer.hpp"
+#include "src/data/vocabulary/bpe_training.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -1,8 +1,8 @@
 // Token files. The first byte: 'n' a native file, 'c' the same with its header's checksum put
 // right, 'm' a Megatron pair (index, then "\n--\n", then tokens), anything else raw tokens.
-#include "choir/core/crc32c.hpp"
-#include "choir/data/tokens/token_stream.hpp"
-#include "src/data/tokens/token_file.hpp"
+#include "src/core/hash.hpp"
+#include "src/data/text/token_file.hpp"
+#include "src/data/text/token_stream.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -1,8 +1,8 @@
 // Files of weights, the first letter saying how they are opened: 'w': by their first bytes; 'i': an
 // index beside a shard; 'p': a bare pickle; 'P': the pickle of a torch archive that is well.
-#include "choir/store/safetensors/safetensors.hpp"
-#include "choir/store/torch/pickle.hpp"
-#include "choir/store/weights/open_weights.hpp"
+#include "src/store/safetensors/safetensors.hpp"
+#include "src/store/tensor_file.hpp"
+#include "src/store/torch/pickle.hpp"
 #include "test/fuzz/fuzz.hpp"
 #include "test/unit/store/torch/archives.hpp"
 

@@ -13,7 +13,7 @@
 
 #include "choir/core/dtype.hpp"
 #include "kernels/cpu/ref_element.hpp"
-#include "kernels/gemm/cuda/cublaslt_api.hpp"
+#include "kernels/gemm/cuda/cublaslt.hpp"
 #include "test/host_cuda/runtime.hpp"
 
 struct cublasLtContext {};

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/comm/nccl/nccl_communicator.hpp"
-#include "choir/comm/node/node_communicator.hpp"
-#include "choir/comm/staged/staged_communicator.hpp"
-#include "choir/device/cuda.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/nccl/nccl_communicator.hpp"
+#include "src/comm/node/node_communicator.hpp"
+#include "src/comm/staged/staged_communicator.hpp"
+#include "src/device/cuda.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir::test {

@@ -1,11 +1,11 @@
 // The mesh with a device: which transport it takes, and that the control plane stays with the host.
 #include <dlfcn.h>
 
-#include "choir/comm/mesh/device_choice.hpp"
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/parallel/gradients/gradient_sums.hpp"
+#include "src/comm/mesh/device_choice.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/parallel/gradients/gradient_sums.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/ops/gemm.hpp"
-#include "choir/train/step/product_timing.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "src/train/step/product_timing.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/support/mirror.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 // Batch normalisation against its reference, on any device.
-#include "kernels/batch_norm/batch_norm.hpp"
+#include "kernels/norm/batch_norm.hpp"
 #include "test/support/frames_case.hpp"
 
 namespace choir::test {

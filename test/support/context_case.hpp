@@ -8,11 +8,11 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/nn/layers/self_attention.hpp"
 #include "choir/nn/parameter.hpp"
-#include "choir/ops/rope.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "kernels/rope/rope.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/nn/layers/self_attention.hpp"
 
 namespace choir::test {
 

@@ -1,7 +1,6 @@
 #pragma once
 // Blocks of rows rearranged and summed, against the reference, on any device.
-#include "choir/ops/copy_blocks.hpp"
-#include "kernels/copy_blocks/copy_blocks.hpp"
+#include "kernels/copy/copy.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

@@ -1,7 +1,6 @@
 #pragma once
 // Rows of logits with what the reference says about them, for the op over a whole vocabulary and
 // over a divided one, on any device.
-#include "choir/ops/cross_entropy.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "test/support/mirror.hpp"
 

@@ -1,6 +1,5 @@
 #pragma once
 // Utterances with what the reference says about them, on any device.
-#include "choir/ops/ctc.hpp"
 #include "kernels/ctc/ctc.hpp"
 #include "test/support/mirror.hpp"
 

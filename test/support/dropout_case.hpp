@@ -1,6 +1,5 @@
 #pragma once
 // Dropout against the reference, on any device.
-#include "choir/ops/dropout.hpp"
 #include "kernels/dropout/dropout.hpp"
 #include "test/support/mirror.hpp"
 

@@ -1,6 +1,5 @@
 #pragma once
 // Embedding forward and backward against the reference, on any device.
-#include "choir/ops/embedding.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "test/support/mirror.hpp"
 

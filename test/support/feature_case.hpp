@@ -1,8 +1,6 @@
 #pragma once
 // Normalisation and masks of features against their references, on any device.
-#include "choir/ops/log_mel.hpp"
-#include "kernels/feature_statistics/feature_statistics.hpp"
-#include "kernels/spec_augment/spec_augment.hpp"
+#include "kernels/features/features.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/ops/fsq.hpp"
-#include "choir/ops/l1_loss.hpp"
 #include "kernels/fsq/fsq.hpp"
 #include "kernels/l1_loss/l1_loss.hpp"
 #include "test/support/mirror.hpp"

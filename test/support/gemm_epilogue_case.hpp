@@ -1,6 +1,5 @@
 #pragma once
 // A product with an epilogue, on any device, against the f64 reference.
-#include "choir/ops/gemm.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "test/support/mirror.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 // The gated linear unit against its reference, on any device.
-#include "kernels/glu/glu.hpp"
+#include "kernels/activation/activation.hpp"
 #include "test/support/frames_case.hpp"
 
 namespace choir::test {

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "choir/ops/log_mel.hpp"
-#include "kernels/log_mel/log_mel.hpp"
+#include "kernels/features/features.hpp"
 #include "test/support/log_mel_golden.hpp"
 #include "test/support/mirror.hpp"
 

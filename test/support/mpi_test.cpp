@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "choir/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
 
 namespace choir::test {
 

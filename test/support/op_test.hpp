@@ -15,9 +15,9 @@
 
 #include "choir/core/philox.hpp"
 #include "choir/core/tensor.hpp"
-#include "choir/device/cpu_device.hpp"
 #include "choir/device/device.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "src/device/cpu_device.hpp"
 
 namespace choir {
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "choir/parallel/pipeline/pipeline_executor.hpp"
+#include "src/parallel/pipeline/pipeline_executor.hpp"
 #include "test/unit/parallel/schedule_case.hpp"
 
 namespace choir::test {

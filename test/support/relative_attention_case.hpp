@@ -1,11 +1,8 @@
 #pragma once
 // Helpers of relative attention, split norms and stochastic depth against their references, on any
 // device.
-#include "choir/ops/relative_attention.hpp"
-#include "choir/ops/split_norm.hpp"
-#include "choir/ops/stochastic_depth.hpp"
+#include "kernels/norm/split_norm.hpp"
 #include "kernels/relative_attention/relative_attention.hpp"
-#include "kernels/split_norm/split_norm.hpp"
 #include "kernels/stochastic_depth/stochastic_depth.hpp"
 #include "test/support/mirror.hpp"
 

@@ -1,6 +1,5 @@
 #pragma once
 // Rotary positions against the reference, on any device.
-#include "choir/ops/rope.hpp"
 #include "kernels/rope/rope.hpp"
 #include "test/support/mirror.hpp"
 

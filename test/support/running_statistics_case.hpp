@@ -1,6 +1,6 @@
 #pragma once
 // Running statistics against their reference, on any device.
-#include "kernels/running_statistics/running_statistics.hpp"
+#include "kernels/norm/batch_norm.hpp"
 #include "test/support/frames_case.hpp"
 
 namespace choir::test {

@@ -2,8 +2,8 @@
 // Checkpoints that were changed and whose checksums are right: anybody can compute them.
 #include <string>
 
-#include "choir/core/crc32c.hpp"
-#include "choir/store/manifest.hpp"
+#include "src/core/hash.hpp"
+#include "src/store/manifest.hpp"
 
 namespace choir::test {
 

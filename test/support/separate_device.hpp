@@ -7,7 +7,7 @@
 #include <map>
 
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
+#include "src/device/cpu_device.hpp"
 
 namespace choir::test {
 

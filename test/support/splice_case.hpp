@@ -1,7 +1,6 @@
 #pragma once
 // Rows of audio among rows of a prompt, against the reference, on any device.
-#include "choir/ops/splice.hpp"
-#include "kernels/splice/splice.hpp"
+#include "kernels/copy/splice.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

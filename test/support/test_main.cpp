@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/mpi/mpi_api.hpp"
-#include "choir/comm/mpi/mpi_session.hpp"
-#include "choir/comm/watch/watchdog.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/comm/watch/watchdog.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 //
 // Activations: Korthikanti et al., "Reducing activation recomputation in large transformer models"
 // (2022), Table 2 and section 4.2. FLOPs: Narayanan et al. (2021), PaLM (2022).
-#include "choir/nn/recompute.hpp"
+#include "choir/nn/pass.hpp"
 #include "choir/parallel/pipeline/schedule.hpp"
 
 namespace choir {

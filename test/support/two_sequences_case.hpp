@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "choir/nn/layers/convolutions.hpp"
-#include "choir/nn/layers/self_attention.hpp"
+#include "src/nn/layers/convolutions.hpp"
+#include "src/nn/layers/self_attention.hpp"
 #include "test/support/adapter_case.hpp"
 
 namespace choir::test {

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "choir/core/philox.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/models/synthetic_batches.hpp"
+#include "choir/models/family.hpp"
 #include "choir/nn/layers/linear.hpp"
-#include "choir/ops/cross_entropy.hpp"
-#include "choir/ops/embedding.hpp"
-#include "choir/ops/reduce.hpp"
-#include "choir/train/step/engine.hpp"
-#include "choir/train/step/step_planner.hpp"
 #include "choir/train/step/training_data.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/embedding/embedding.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/train/step/engine.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir::test {
 

@@ -2,7 +2,6 @@
 // Spectra and sound against their references, on any device.
 #include <cmath>
 
-#include "choir/ops/waveform.hpp"
 #include "kernels/waveform/waveform.hpp"
 #include "test/support/mirror.hpp"
 
@@ -109,7 +108,7 @@ struct SpectraCase {
     ref::polar_backward(how, rows, bins, polar64.as<double>(), d64.as<double>(),
                         d_exact.as<double>());
     // The exponent is rounded twice and its power errs by 2 ulp; a phase p is right to |p| 2 u + 4
-    // u (kernels/waveform/waveform.cuh), and products follow. The reference rounds as f64 does.
+    // u (kernels/waveform/waveform.cu), and products follow. The reference rounds as f64 does.
     const double u = 2 * unit_roundoff(dtype);
     std::vector<double> allowed(static_cast<std::size_t>(polar.count())), of_gradient = allowed;
     for (std::int64_t r = 0; r < rows; ++r)

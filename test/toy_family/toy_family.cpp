@@ -4,13 +4,12 @@
 #include "choir/core/philox.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/models/blocks.hpp"
-#include "choir/models/starting_point.hpp"
+#include "choir/models/family.hpp"
+#include "choir/models/logits.hpp"
 #include "choir/nn/layers/feed_forward.hpp"
 #include "choir/nn/layers/linear.hpp"
 #include "choir/nn/layers/token_embedding.hpp"
-#include "choir/train/step/synthetic_data.hpp"
-#include "src/models/logits.hpp"
-#include "src/models/parameter_table.hpp"
+#include "choir/train/step/training_data.hpp"
 
 namespace choir {
 namespace {

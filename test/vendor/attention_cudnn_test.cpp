@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/attention/attention_cudnn.hpp"
-#include "kernels/attention/cudnn/cudnn_api.hpp"
+#include "kernels/attention/cudnn/cudnn_backend.hpp"
 #include "test/unit/ops/attention_case.hpp"
 #include "test/vendor/pretend_cuda.hpp"
 

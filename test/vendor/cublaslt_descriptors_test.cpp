@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"
-#include "kernels/gemm/cuda/cublaslt_api.hpp"
+#include "kernels/gemm/cuda/cublaslt.hpp"
 
 namespace choir::cublaslt {
 namespace {

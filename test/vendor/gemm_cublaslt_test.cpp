@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "kernels/gemm/cuda/cublaslt_api.hpp"
+#include "kernels/gemm/cuda/cublaslt.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "test/support/op_test.hpp"
 #include "test/vendor/pretend_cuda.hpp"

@@ -1,8 +1,12 @@
 #pragma once
-// Errors carry what happened, where in the code, what the user can do about it, and the exit code
-// the process ends with. Library code throws; only the command line turns an error into an exit.
+// Errors carry what happened, where in the code, a hint for the user and the exit code of the
+// process. Library code throws; only the command line turns an error into an exit. Failure
+// describes any exception as users see it, also exceptions of other libraries (the file functions
+// of the standard library, the printing library), which have neither an exit code nor a hint.
+
 #include <fmt/core.h>
 
+#include <exception>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -69,3 +73,33 @@ std::string describe(const std::exception& error);
       throw ::choir::Error(::choir::ExitCode::other,                                              \
                            "internal check failed: " #condition ": " + fmt::format(__VA_ARGS__)); \
   } while (false)
+
+namespace choir {
+
+struct Failure {
+  ExitCode code = ExitCode::other;
+  std::string text, hint;
+  std::string where;  ///< "file.cpp:123" of our own errors, else ""
+};
+
+/// The message, with the source line appended to its first line if that helps: it does not help a
+/// user whose deck, data or disk is wrong.
+std::string what_and_where(const Error& error);
+
+/// The cause in choir's own words. Messages never quote the text of a library's exception, because
+/// it names the library's classes. For errors of choir this is what(). Local.
+std::string plain_cause(const std::exception& error);
+
+/// Exceptions of file functions, and those of a failed write to standard output, are storage
+/// errors; all other foreign exceptions, std::bad_alloc included, have the code `other`. Local.
+Failure failure_of(const std::exception& error);
+
+/// A hint against the system error `number` (an errno): "free some space ..."; "" if there is none.
+/// Local.
+std::string storage_cure(int number);
+
+/// Flushes standard output at the end of a command. Returns why a part of the output was lost, or
+/// "" if none was. Local.
+std::string flush_stdout();
+
+}  // namespace choir

@@ -1,8 +1,10 @@
 #pragma once
-// A logger that is passed as an argument and is never global. Every rank owns one; by default only
-// rank 0 prints.
+// A logger that is passed as an argument and is never global (every rank owns one; by default only
+// rank 0 prints), and lines that show the progress and the remaining time of a long phase.
+
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -53,6 +55,29 @@ class Logger {
   struct Sinks;
   std::unique_ptr<Sinks> sinks_;
   bool speaks_ = true;
+};
+
+/// Renews its line on a terminal; in a log it writes a line at intervals. Silent for short phases.
+class ProgressLine {
+ public:
+  /// In a log, lines are at least `interval` seconds apart, and the first one comes after the first
+  /// interval.
+  ProgressLine(Logger& log, std::string phase, double interval = 10);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  /// "evaluation: 34 %, 12.3 s left". `begun` is the part that was done before this object existed
+  /// and says nothing about speed; `more` is appended on a terminal.
+  void at(std::int64_t done, std::int64_t total, std::int64_t begun = 0,
+          std::string_view more = {});
+  /// True if at() would print now.
+  bool due() const;
+  /// Restarts the clock: earlier time does not count for the speed.
+  void restart();
+
+ private:
+  Logger& log_;
+  std::string phase_;
+  double interval_, began_, said_, shown_;
 };
 
 }  // namespace choir

@@ -1,8 +1,10 @@
 #pragma once
-// The deck: all settings of a run as a typed struct. The initialisers below are the defaults. The
-// meaning, the unit and the limits of each key are in src/deck/deck_keys*.cpp; keys of a single
-// family of models are in the folder of that family. `choir train --describe` prints them all. All
-// functions here are local, and pure except for reading files.
+// The deck: all settings of a run as a typed struct, and the batch and the layout that it
+// describes. The initialisers below are the defaults. The meaning, the unit and the limits of each
+// key are in src/deck/deck_keys.cpp; keys of a single family of models are in the folder of that
+// family. `choir train --describe` prints them all. All functions here are local, and pure except
+// for reading files.
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "choir/comm/layout.hpp"
 #include "choir/core/key_table.hpp"
 #include "choir/models/family.hpp"
 
@@ -289,5 +292,9 @@ StepRange profile_range(const std::string& text);
 
 /// Parses optimizer.scale to factors, which must be finite and above 0. Throws DeckError.
 std::map<std::string, double> rate_factors(const TextMap& scale);
+
+/// The layout that a deck requests on `ranks` ranks. Throws DeckError with a table of the nearest
+/// legal layouts if the axis sizes do not match the number of ranks.
+Layout layout_of(const Deck& deck, int ranks);
 
 }  // namespace choir

@@ -1,6 +1,8 @@
 #pragma once
 // The devices: memory, and the work on it. The cpu device computes, the null device only counts (it
-// plans memory and work for any layout on any machine), the cuda device queues work on streams.
+// plans memory and work for any layout on any machine), the cuda device queues work on streams. A
+// ProfileRange names a range of work for profilers.
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -243,6 +245,20 @@ class HostBuffer {
   Device* device_ = nullptr;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+};
+
+/// The range lasts from construction to destruction, as the host queues the work; ranges nest.
+class ProfileRange {
+ public:
+  ProfileRange(const Stream& stream, const char* name) : device_(&stream.device()) {
+    device_->begin_range(name);
+  }
+  ~ProfileRange() { device_->end_range(); }
+  ProfileRange(const ProfileRange&) = delete;
+  ProfileRange& operator=(const ProfileRange&) = delete;
+
+ private:
+  Device* device_;
 };
 
 }  // namespace choir

@@ -8,7 +8,7 @@
 
 namespace choir {
 
-/// Name patterns (choir/deck/name_patterns.hpp) of parameters that are not trained, and of
+/// Name patterns (src/deck/name_patterns.hpp) of parameters that are not trained, and of
 /// exceptions among them that are trained.
 struct Freezing {
   std::vector<std::string> freeze, unfreeze;

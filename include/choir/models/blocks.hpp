@@ -1,16 +1,18 @@
 #pragma once
 // Access of a model to its parameters: the parameters of a bucket are gathered while the layers
-// that use them compute. Each block of a model has a bucket and a unit.
+// that use them compute. Each block of a model has a bucket and a unit. A table of all parameters,
+// in which equal blocks are listed once, is logged at the start of a run.
+
 #include <fmt/core.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "choir/models/pieces.hpp"
-#include "choir/models/trained_units.hpp"
+#include "choir/models/units.hpp"
 #include "choir/nn/parameter_set.hpp"
 #include "choir/nn/pass.hpp"
 
@@ -95,5 +97,17 @@ class Blocks {
  private:
   std::vector<Block> blocks_;
 };
+
+/// Blocks whose buckets are named `name`.N. Only the first one is listed.
+struct AlikeBlocks {
+  std::string name;
+  std::int64_t layers = 0;
+};
+
+/// One line per bucket and one per tensor, `width` columns wide. `note` is appended to the line of
+/// a tensor.
+std::string parameter_table(const ParameterSet& parameters, const std::vector<AlikeBlocks>& blocks,
+                            int width,
+                            const std::function<std::string(const Parameter&)>& note = {});
 
 }  // namespace choir

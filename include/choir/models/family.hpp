@@ -2,6 +2,7 @@
 // A model family is one room, src/models/<family>, and one line in the table of
 // src/models/families.cpp. All other code asks a family for its properties through this interface
 // and never tests which family it is.
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,13 +12,38 @@
 
 #include "choir/core/key_table.hpp"
 #include "choir/models/batch.hpp"
-#include "choir/models/loss_terms.hpp"
 #include "choir/models/model.hpp"
 #include "choir/models/model_config.hpp"
 #include "choir/models/units.hpp"
 #include "choir/nn/parameter_set.hpp"
 
 namespace choir {
+
+struct StartingPoint {
+  std::string pattern;     ///< selects the parameters of the new model that are taken from the run
+  std::string prefix;      ///< prefix of their names in that run, "lm." for example; or ""
+  std::string checkpoint;  ///< path of the checkpoint
+  std::string deck;        ///< resolved deck of that run as JSON
+  std::string vocabulary;  ///< TrainingData::vocabulary_json() of that run, or ""
+};
+
+class SyntheticBatches {
+ public:
+  /// Row r of micro-batch i has the id i * kMostRows + r, if rows have ids.
+  static constexpr std::int64_t kMostRows = 3;
+  virtual ~SyntheticBatches() = default;
+  /// The result is valid until the next call.
+  virtual ModelBatch micro_batch(std::int64_t index) = 0;
+  virtual BatchShape shape(std::int64_t index) const = 0;
+  /// Seconds of audio in a micro-batch, without padding.
+  virtual double audio_seconds(std::int64_t) const { return 0; }
+  /// Targets that are not masked in micro-batches [first, first + count).
+  virtual ByTerm targets(std::int64_t first, std::int64_t count) const = 0;
+  /// The micro-batch of a rank without work, if a step is counted in micro-batches.
+  virtual ModelBatch padding() { return {}; }
+  /// See EngineOptions::shapes; empty where the family has a fixed shape.
+  virtual std::vector<BatchShape> shapes() const { return {}; }
+};
 
 class BenchBatches;
 class EvaluationData;

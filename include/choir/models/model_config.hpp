@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "choir/core/error.hpp"
-#include "choir/nn/recompute.hpp"
+#include "choir/nn/pass.hpp"
 
 namespace choir {
 

@@ -1,6 +1,7 @@
 #pragma once
 // One micro-batch in flight through a model: its sequences, the source of its memory, and the
-// tensors that forward keeps for backward.
+// tensors that forward keeps for backward or that backward recomputes.
+
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -14,7 +15,17 @@
 
 namespace choir {
 
-/// The ranks that share each layer; choir/nn/axes/tensor_axis.hpp has their communication.
+/// Tensors of a block that are kept for backward; it recomputes the others (Korthikanti et al. 2022
+/// for the idea). Scores of attention are never kept. No number depends on the choice: the same
+/// kernels run on the same inputs, and random numbers are functions of global coordinates.
+enum class Recompute : std::uint8_t {
+  none,       ///< everything that backward reads
+  selective,  ///< the stream at both norms and the results of products, but not the outputs of
+              ///< norms and activations
+  full,       ///< the incoming stream, [N, C]
+};
+
+/// The ranks that share each layer; src/nn/axes/tensor_axis.hpp has their communication.
 struct TensorAxis {
   Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
   bool sequence = false;
@@ -25,7 +36,7 @@ struct TensorAxis {
 };
 
 /// Strategies of attention over whole sequences of which each rank has some positions; see
-/// choir/nn/axes/context_axis.hpp.
+/// src/nn/axes/context_axis.hpp.
 enum class ContextMode : std::uint8_t { ulysses, gather, ring };
 struct ContextWay {
   ContextMode mode = ContextMode::ulysses;
@@ -46,7 +57,7 @@ struct PositionShare {
 /// Share number `share` of `shares` equal ones.
 PositionShare position_share(std::int64_t whole_tokens, int share, int shares);
 
-/// The ranks that share each sequence; see choir/nn/axes/context_axis.hpp.
+/// The ranks that share each sequence; see src/nn/axes/context_axis.hpp.
 struct ContextAxis {
   Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
   ContextWay way{};

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "kernels/attention/attention.hpp"
-#include "kernels/attention/attention_shares.hpp"
 #include "kernels/attention/simd/attention_simd.hpp"
 
 namespace choir {

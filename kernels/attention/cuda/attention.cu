@@ -1,13 +1,54 @@
-// Dispatch to the cuda kernels, which are compiled in files of their own. Their headers describe
-// the algorithms and their speed: attention_forward.cuh, attention_backward_keys.cuh and
-// attention_backward_queries.cuh, attention_hopper_*.cuh for sm_90a, and attention_exact.cuh for
-// f32.
-#include "kernels/attention/cuda/attention_delta.cuh"
+// Dispatch to the attention kernels on cuda, which are compiled in files of their own, and the
+// kernel of delta. The headers of attention_forward.cuh and attention_backward.cuh, of
+// attention_hopper_*.cuh for sm_90a and of attention_exact.cu for f32 describe the algorithms and
+// their speed.
+//
+// delta [B, H, Tq] = sum over D of d_out * out, which both halves of attention's backward subtract
+// from dP (it is the row's sum of P * dP). Floor: both tensors once, with negligible arithmetic.
+// Eight lanes read a row; neighbouring rows are adjacent in memory.
+
+#include "kernels/attention/cuda/attention_args.cuh"
 #include "kernels/attention/cuda/attention_hopper.cuh"
-#include "kernels/attention/cuda/attention_launch.cuh"
-#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/collective.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
+
+constexpr int kDeltaThreads = 256, kDeltaLanes = 8, kDeltaRows = kDeltaThreads / kDeltaLanes;
+
+template <class T>
+__global__ void __launch_bounds__(kDeltaThreads)
+    attention_delta_kernel(std::int64_t rows, const AttentionArgs<T> a) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kDeltaLanes;
+  const std::int64_t at = std::int64_t{blockIdx.x} * kDeltaRows + thread / kDeltaLanes;
+  const bool exists = at < rows;
+  const std::int64_t row = exists ? at : 0;  // [B, Tq, H]
+  const int head = static_cast<int>(row % a.heads);
+  const int t = static_cast<int>(row / a.heads % a.queries);
+  const int sample = static_cast<int>(row / a.heads / a.queries);
+  const T* const x = a.row(a.d_out, sample, t, head);
+  const T* const y = a.row(a.out, sample, t, head);
+  float sum = 0;
+  for (int d = lane * kPack<T>; d < a.width; d += kDeltaLanes * kPack<T>) {
+    if (a.aligned) {
+      const Pack<T> left = load_pack(x + d), right = load_pack(y + d);
+#pragma unroll
+      for (int i = 0; i < kPack<T>; ++i) sum += left.x[i] * right.x[i];
+    } else {
+      for (int i = d; i < d + kPack<T> && i < a.width; ++i) sum += to_float(x[i]) * to_float(y[i]);
+    }
+  }
+  sum = warp_reduce<Sum, kDeltaLanes>(sum);
+  if (exists && lane == 0) a.delta[a.statistics(sample, head) + t] = sum;
+}
+
+template <class T>
+void launch_attention_delta(const Stream& stream, const AttentionArgs<T>& a,
+                            const ops::AttentionProblem& p) {
+  const std::int64_t rows = p.batch * p.queries * p.heads;
+  launch(stream, "attention_delta", attention_delta_kernel<T>,
+         {attention_blocks(blocks_for(rows, kDeltaRows), 1, 1), kDeltaThreads}, rows, a);
+}
 
 void attention_forward(const Stream& stream, const ops::AttentionForward& args) {
   with_element(args.problem.dtype, [&](auto t) {

@@ -1,5 +1,13 @@
 #pragma once
-// Arguments of the attention kernels and the visibility rule, for every element type.
+// Arguments of the attention kernels and the visibility rule for every element type; on the host,
+// their preparation from the op's arguments, and the choice of head width and path. The instances
+// of the 16-bit kernels are compiled in sources of their own, in parallel.
+
+#include <type_traits>
+
+#include "choir/core/tensor.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/cuda/access.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
@@ -115,6 +123,122 @@ struct AttentionArgs {
 __device__ inline AttentionPlace attention_place(int tiles, int heads) {
   const int block = static_cast<int>(blockIdx.x), head = block / tiles;
   return {block % tiles, head % heads, head / heads};
+}
+
+// These functions are defined and instantiated beside the kernels.
+template <class T>
+void launch_attention_forward(const Stream& stream, const ops::AttentionProblem& p,
+                              const AttentionArgs<T>& a);
+template <class T>
+void launch_attention_backward_keys(const Stream& stream, const ops::AttentionProblem& p,
+                                    const AttentionArgs<T>& a);
+template <class T>
+void launch_attention_backward_queries(const Stream& stream, const ops::AttentionProblem& p,
+                                       const AttentionArgs<T>& a);
+
+/// f(std::integral_constant<int, W>{}) with W the narrowest of kWidths that holds `width`.
+template <int kFirst, int... kMore, class F>
+void with_head_width(std::int64_t width, const F& f) {
+  if (width <= kFirst) return f(std::integral_constant<int, kFirst>{});
+  if constexpr (sizeof...(kMore) > 0)
+    with_head_width<kMore...>(width, f);
+  else
+    CHOIR_CHECK(false, "attention kernel for heads {} wide", width);
+}
+
+/// f(width, path), both integral constants, for the 16-bit kernel that computes the call.
+template <class T, class F>
+void with_attention_path(const ops::AttentionProblem& p, const AttentionArgs<T>& a, const F& f) {
+  const auto on = [&](auto path) { return [&, path](auto width) { f(width, path); }; };
+  using Path = AttentionPath;
+  if (!a.aligned)
+    with_head_width<32, 64, 128>(p.head_width, on(std::integral_constant<Path, Path::general>{}));
+  else if (a.bias || a.begins || a.window != kNoWindow)
+    with_head_width<32, 64, 96, 128>(p.head_width,
+                                     on(std::integral_constant<Path, Path::biased>{}));
+  else
+    with_head_width<32, 64, 96, 128>(p.head_width, on(std::integral_constant<Path, Path::plain>{}));
+}
+
+inline dim3 attention_blocks(std::int64_t tiles, std::int64_t heads, std::int64_t batch) {
+  const std::int64_t blocks = tiles * heads * batch;
+  CHOIR_CHECK(blocks < std::int64_t{1} << 31, "attention in {} blocks", blocks);
+  return dim3(static_cast<unsigned>(blocks));
+}
+
+template <class T>
+bool whole_chunks(const ops::AttentionProblem& p, const ops::AttentionOperand& x) {
+  return p.head_width % kPack<T> == 0 && x.batch_stride % kPack<T> == 0 &&
+         can_pack<T>(x.position_stride, x.data);
+}
+
+template <class T>
+bool takes_pairs(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % (2 * sizeof(T)) == 0;
+}
+
+/// Arguments common to forward and backward.
+template <class T>
+AttentionArgs<T> attention_args(const ops::AttentionProblem& p, const ops::AttentionOperand& q,
+                                const ops::AttentionOperand& k, const ops::AttentionOperand& v,
+                                const ops::AttentionOperand& out, const ops::AttentionBias& bias,
+                                const TensorView& log_sum_exp) {
+  const auto small = [](std::int64_t n) {
+    CHOIR_CHECK(n >= 0 && n < std::int64_t{1} << 30, "attention over {}", n);
+    return static_cast<int>(n);
+  };
+  const auto rows = [](const ops::AttentionOperand& x) {
+    return AttentionRows<T>{static_cast<T*>(x.data), x.batch_stride, x.position_stride};
+  };
+  const auto inputs = [](const ops::AttentionOperand& x) {
+    return AttentionRows<const T>{static_cast<const T*>(x.data), x.batch_stride, x.position_stride};
+  };
+  AttentionArgs<T> a{};
+  a.heads = small(p.heads), a.group = small(p.heads / p.kv_heads), a.width = small(p.head_width);
+  a.queries = small(p.queries), a.keys = small(p.keys);
+  a.causal = p.causal;
+  a.window = p.windowed() ? small(p.window) : kNoWindow;
+  a.begins = p.divided() ? p.begins : nullptr, a.positions = small(p.positions);
+  a.aligned = whole_chunks<T>(p, q) && whole_chunks<T>(p, k) && whole_chunks<T>(p, v) &&
+              whole_chunks<T>(p, out);
+  a.scale = static_cast<float>(p.scale);
+  a.scale_log2 = static_cast<float>(p.scale * 1.44269504088896340736);
+  a.unscale = static_cast<float>(1 / p.scale);
+  a.lengths = p.lengths;
+  a.q = inputs(q), a.k = inputs(k), a.v = inputs(v);
+  a.bias = static_cast<const T*>(bias.data);
+  a.bias_batch = bias.batch_stride, a.bias_head = bias.head_stride;
+  a.bias_query = bias.query_stride;
+  a.bias_pairs = takes_pairs<T>(bias.data) && bias.batch_stride % 2 == 0 &&
+                 bias.head_stride % 2 == 0 && bias.query_stride % 2 == 0 && p.keys % 2 == 0;
+  a.out = rows(out);
+  a.log_sum_exp = log_sum_exp.empty() ? nullptr : log_sum_exp.as<float>();
+  return a;
+}
+
+template <class T>
+AttentionArgs<T> attention_args(const ops::AttentionForward& args) {
+  return attention_args<T>(args.problem, args.q, args.k, args.v, args.out, args.bias,
+                           args.log_sum_exp);
+}
+
+template <class T>
+AttentionArgs<T> attention_args(const ops::AttentionBackward& args) {
+  AttentionArgs<T> a = attention_args<T>(args.problem, args.q, args.k, args.v, args.out, args.bias,
+                                         args.log_sum_exp);
+  const ops::AttentionProblem& p = args.problem;
+  for (const ops::AttentionOperand* x : {&args.d_out, &args.d_q, &args.d_k, &args.d_v})
+    a.aligned = a.aligned && whole_chunks<T>(p, *x);
+  const auto rows = [](const ops::AttentionOperand& x) {
+    return AttentionRows<T>{static_cast<T*>(x.data), x.batch_stride, x.position_stride};
+  };
+  const AttentionRows<T> d_out = rows(args.d_out);
+  a.d_out = {d_out.data, d_out.batch_stride, d_out.position_stride};
+  a.d_q = rows(args.d_q), a.d_k = rows(args.d_k), a.d_v = rows(args.d_v);
+  a.d_bias = args.d_bias.empty() ? nullptr : args.d_bias.as<T>();
+  a.d_bias_pairs = takes_pairs<T>(args.d_bias.data) && p.keys % 2 == 0;
+  a.delta = static_cast<float*>(args.workspace.data);
+  return a;
 }
 
 }  // namespace choir::cuda

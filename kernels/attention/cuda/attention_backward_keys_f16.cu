@@ -1,4 +1,4 @@
-#include "kernels/attention/cuda/attention_backward_keys.cuh"
+#include "kernels/attention/cuda/attention_backward.cuh"
 
 namespace choir::cuda {
 

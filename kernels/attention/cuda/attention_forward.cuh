@@ -25,8 +25,8 @@
 // Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
 // not measured. One H100, where attention_hopper_forward.cuh takes the wider heads, reaches 216 at
 // D = 32 and T = 4096 (cuDNN 241), and a FastConformer's 48 x 8 heads of T = 125, D = 64 in 27 us.
-#include "kernels/attention/cuda/attention_launch.cuh"
-#include "kernels/attention/cuda/attention_softmax.cuh"
+#include "kernels/attention/cuda/attention_args.cuh"
+#include "kernels/attention/cuda/attention_tiles.cuh"
 
 namespace choir::cuda {
 

@@ -1,10 +1,10 @@
 #pragma once
 // Shared by the attention kernels of sm_90a: the calls that they support, tiles that the copy
 // engine fills and warp groups multiply, and the roles of a block's threads.
-#include "choir/device/cuda.hpp"
-#include "kernels/attention/cuda/attention_launch.cuh"
-#include "kernels/attention/cuda/attention_scores.cuh"
-#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/attention/cuda/attention_args.cuh"
+#include "kernels/attention/cuda/attention_tiles.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "src/device/cuda.hpp"
 
 namespace choir::cuda {
 

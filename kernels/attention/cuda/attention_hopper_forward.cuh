@@ -26,7 +26,7 @@
 // half of the last tiles is masked and a block's start is not hidden. cuDNN: 614, 447 and 322. Next
 // levers: groups that take turns by named barriers, a persistent grid, three groups at D = 64.
 #include "kernels/attention/cuda/attention_hopper.cuh"
-#include "kernels/attention/cuda/attention_softmax.cuh"
+#include "kernels/attention/cuda/attention_tiles.cuh"
 
 namespace choir::cuda {
 

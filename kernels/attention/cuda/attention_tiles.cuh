@@ -6,9 +6,11 @@
 // 8) if a row is a multiple of 128 bytes, at c ^ (r / 2 % 4) if it is one of 64. Then the eight
 // rows that one phase of ldmatrix reads are in eight different groups of four banks, and so are the
 // chunks that a copy writes.
+
 #include "kernels/attention/cuda/attention_args.cuh"
+#include "kernels/cuda/access.cuh"
 #include "kernels/cuda/blackwell.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/collective.cuh"
 
 namespace choir::cuda {
 
@@ -194,5 +196,284 @@ __device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&
     }
   }
 }
+
+// Scores of one warp in registers, rows along queries or along keys: initial values and mask. In
+// every 16 x 8 tile lane l holds the elements (l / 4 + 8 half, l % 4 * 2 + i), at [2 half + i].
+
+constexpr float kLn2 = 0.69314718055994530942f;
+
+/// Initial scores of queries from `query` on (rows) and keys from `key` on (columns), before the
+/// product: bias / scale, so that the sum times the scale is the input of softmax and no other code
+/// depends on a bias. All loads are in flight at once while the block waits for its tiles: none is
+/// behind a branch. Elements outside belong to a neighbour; they are masked, or their row is
+/// unused.
+template <AttentionPath kPath, class T, int kM, int kN>
+__device__ inline void start_scores(float (&scores)[kM][kN][4], const AttentionArgs<T>& a,
+                                    const T* bias, int query, int key) {
+  if (kPath == AttentionPath::plain || !bias) return set_zero(scores);
+  const int row = query + lane_index() / 4, column = key + lane_index() % 4 * 2;
+  const auto row_of = [&](int m, int half) {
+    return bias + min(row + 16 * m + 8 * half, a.queries - 1) * a.bias_query;
+  };
+  if (a.bias_pairs) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const T* const from = row_of(m, half);
+#pragma unroll
+        for (int n = 0; n < kN; ++n) {
+          const int j = min(column + 8 * n, a.keys - 2);
+          const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(from + j);
+          scores[m][n][2 * half] = ptx::unpack_low<T>(pair) * a.unscale;
+          scores[m][n][2 * half + 1] = ptx::unpack_high<T>(pair) * a.unscale;
+        }
+      }
+  } else {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const T* const from = row_of(m, half);
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            scores[m][n][2 * half + i] =
+                to_float(from[min(column + 8 * n + i, a.keys - 1)]) * a.unscale;
+      }
+  }
+}
+
+/// The same with keys along rows and queries along columns.
+template <AttentionPath kPath, class T, int kM, int kN>
+__device__ inline void start_scores_transposed(float (&scores)[kM][kN][4],
+                                               const AttentionArgs<T>& a, const T* bias, int key,
+                                               int query) {
+  if (kPath == AttentionPath::plain || !bias) return set_zero(scores);
+  const int row = key + lane_index() / 4, column = query + lane_index() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const T* const from = bias + min(column + 8 * n + i, a.queries - 1) * a.bias_query;
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          scores[m][n][2 * half + i] =
+              to_float(from[min(row + 16 * m + 8 * half, a.keys - 1)]) * a.unscale;
+    }
+}
+
+/// Writes -inf if the query of the row does not see the key of the column.
+template <int kM, int kN>
+__device__ inline void mask_scores(float (&scores)[kM][kN][4], const KeyLimit& limit, int query,
+                                   int key) {
+  // Relative to this lane's first key, so that no value that changes from tile to tile is kept in
+  // registers.
+  const int row = query + lane_index() / 4;
+  const KeyLimit here = limit.seen_from(key + lane_index() % 4 * 2);
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int seen = here(row + 16 * m + 8 * half);
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (8 * n + i >= seen) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// The same with keys along rows and queries along columns.
+template <int kM, int kN>
+__device__ inline void mask_scores_transposed(float (&scores)[kM][kN][4], const KeyLimit& limit,
+                                              int key, int query) {
+  const int column = query + lane_index() % 4 * 2;
+  const KeyLimit here = limit.seen_from(key + lane_index() / 4);
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int seen = here(column + 8 * n + i);
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          if (16 * m + 8 * half >= seen) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// Writes -inf if the key of the column is before the window or the document of the row's query.
+template <int kM, int kN>
+__device__ inline void mask_window(float (&scores)[kM][kN][4], const KeyLimit& limit, int query,
+                                   int key) {
+  const int row = query + lane_index() / 4;
+  const KeyLimit here = limit.seen_from(key + lane_index() % 4 * 2);
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int first = here.first(row + 16 * m + 8 * half);
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (8 * n + i < first) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// The same with keys along rows and queries along columns.
+template <int kM, int kN>
+__device__ inline void mask_window_transposed(float (&scores)[kM][kN][4], const KeyLimit& limit,
+                                              int key, int query) {
+  const int column = query + lane_index() % 4 * 2;
+  const KeyLimit here = limit.seen_from(key + lane_index() / 4);
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int first = here.first(column + 8 * n + i);
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          if (16 * m + 8 * half < first) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// First key of the first tile of kKeys keys for a block whose first query is `query`.
+template <AttentionPath kPath, int kKeys>
+__device__ inline int first_key_of_tiles(const KeyLimit& limit, int query) {
+  if constexpr (kPath == AttentionPath::plain) return 0;
+  return max(limit.first(query), 0) / kKeys * kKeys;
+}
+
+/// A row's log of the sum of exponentials in units of raw scores, the offset of scores in backward;
+/// +inf for a row without visible keys (or an unused row), which turns every probability into 0.
+template <class T>
+__device__ inline float raw_sum(const AttentionArgs<T>& a, float log_sum_exp) {
+  return log_sum_exp == -INFINITY ? INFINITY : log_sum_exp * a.unscale;
+}
+
+/// Turns scores below their row's sum, and dP below its delta, into P and dS.
+template <int kM, int kN>
+__device__ inline void as_gradients(float (&scores)[kM][kN][4], float (&d_p)[kM][kN][4],
+                                    float scale_log2) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[m][n][i] = ptx::exp2_approx(scores[m][n][i] * scale_log2);
+        d_p[m][n][i] *= scores[m][n][i];
+      }
+}
+
+// The running softmax of the forward kernels for 16-bit elements, on scores in registers (Milakov &
+// Gimelshein 2018), with a maximum that is raised only if it must be (FlashAttention-4, 2025).
+
+/// Running maximum (of raw scores) and sum of each row; the sum is this lane's share.
+template <int kM>
+struct OnlineSoftmax {
+  float most[kM][2], sum[kM][2];
+
+  __device__ void reset() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) most[m][half] = -INFINITY, sum[m][half] = 0;
+  }
+
+  /// Turns scores into 2^(factor * (score - most)), and updates sums and `out`.
+  template <int kN, int kWide>
+  __device__ void add(float (&scores)[kM][kN][4], float (&out)[kM][kWide][4], float factor) {
+    float next[kM][2];
+    if (exceeded(scores, factor, next)) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          rescale(out[m], half, raise(m, half, next[m][half], factor));
+    }
+    exponents(scores, factor);
+  }
+
+  /// Computes the maxima with these scores. Returns true if they must be raised, because some row
+  /// of the warp would exceed 2^kSlack. Any reference is exact after the division by the sum, P
+  /// keeps its relative precision, and f16 can represent 2^kSlack. So `out` is rescaled in the
+  /// first tile and rarely again.
+  template <int kN>
+  __device__ bool exceeded(const float (&scores)[kM][kN][4], float factor, float (&next)[kM][2]) {
+    constexpr float kSlack = 8;
+    bool exceeds = false;
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float top = most[m][half];
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+          top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        next[m][half] = warp_reduce<Max, 4>(top);
+        exceeds = exceeds || (next[m][half] - most[m][half]) * factor > kSlack;
+      }
+    return __any_sync(kAllLanes, exceeds);
+  }
+
+  /// Raises the maximum of a row; returns the factor of its sum, by which `out` must be multiplied.
+  __device__ float raise(int m, int half, float next, float factor) {
+    const float shrink =
+        next == -INFINITY ? 1.0f : ptx::exp2_approx((most[m][half] - next) * factor);
+    most[m][half] = next;
+    sum[m][half] *= shrink;
+    return shrink;
+  }
+
+  template <int kN>
+  __device__ void exponents(float (&scores)[kM][kN][4], float factor) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float shift = most[m][half] == -INFINITY ? 0.0f : most[m][half] * factor;
+        float total = 0;
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            scores[m][n][i] = ptx::exp2_approx(scores[m][n][i] * factor - shift);
+            total += scores[m][n][i];
+          }
+        sum[m][half] += total;
+      }
+  }
+
+  template <int kWide>
+  __device__ static void rescale(float (&out)[kWide][4], int half, float shrink) {
+#pragma unroll
+    for (int n = 0; n < kWide; ++n) out[n][2 * half] *= shrink, out[n][2 * half + 1] *= shrink;
+  }
+
+  /// Finishes the rows: inverse sums (0 for a row without visible keys) and, if requested, the
+  /// natural logarithm of the sum of exponentials of the rows from `row` on.
+  __device__ void finish(float (&inverse)[kM][2], float factor, float* log_sum_exp, int row,
+                         int rows) {
+    const int lane = lane_index();
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float total = warp_reduce<Sum, 4>(sum[m][half]);
+        inverse[m][half] = total == 0 ? 0.0f : 1.0f / total;
+        const int t = row + 16 * m + 8 * half + lane / 4;
+        if (log_sum_exp && lane % 4 == 0 && t < rows)
+          log_sum_exp[t] = total == 0 ? -INFINITY : most[m][half] * factor * kLn2 + logf(total);
+      }
+  }
+};
 
 }  // namespace choir::cuda

@@ -13,9 +13,9 @@
 // lowest float, not -inf: no row is empty (Tk >= Tq), and their exponentials are exactly 0.
 #include <cstdint>
 
-#include "choir/ops/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
-#include "kernels/attention/cudnn/cudnn_graph.hpp"
+#include "kernels/attention/cudnn/cudnn_backend.hpp"
 
 namespace choir::cudnn {
 

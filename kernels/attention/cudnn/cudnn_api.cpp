@@ -2,10 +2,10 @@
 
 #if defined(CHOIR_HAVE_CUDNN)
 
-#include "kernels/attention/cudnn/cudnn_api.hpp"
+#include "kernels/attention/cudnn/cudnn_backend.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/core/shared_library.hpp"
+#include "src/core/process.hpp"
 
 namespace choir::cudnn {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/attention/cudnn/cudnn_graph.hpp"
+#include "kernels/attention/cudnn/cudnn_backend.hpp"
 
 namespace choir::cudnn {
 namespace {

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "kernels/attention/attention.hpp"
-#include "kernels/attention/attention_shares.hpp"
 #include "kernels/attention/simd/attention_simd.hpp"
 
 namespace choir {

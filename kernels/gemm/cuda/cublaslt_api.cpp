@@ -1,7 +1,7 @@
-#include "kernels/gemm/cuda/cublaslt_api.hpp"
+#include "kernels/gemm/cuda/cublaslt.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/core/shared_library.hpp"
+#include "src/core/process.hpp"
 
 namespace choir::cublaslt {
 namespace {

@@ -1,16 +1,148 @@
-#include "choir/comm/mesh/device_choice.hpp"
+// The choice of each rank's device, and the assignment of GPUs to ranks with minimal total cost
+// (Kuhn 1955; the variant with potentials and shortest augmenting paths, one rank at a time).
 
+#include "src/comm/mesh/device_choice.hpp"
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <set>
 #include <sstream>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/cores.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/process.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
+namespace {
+
+using Cost = std::int64_t;
+using Costs = std::vector<std::vector<Cost>>;  // [rows][columns], rows <= columns
+
+constexpr int kSameNode = 10;             // distance reported by the system
+constexpr Cost kPerDistance = 1'000'000;  // more than all tie-breaks together
+constexpr Cost kNotVisible = Cost{1} << 50;
+
+/// The column of each row.
+std::vector<std::size_t> least_cost(const Costs& costs) {
+  const std::size_t rows = costs.size(), columns = costs[0].size();
+  constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+  constexpr Cost kFar = std::numeric_limits<Cost>::max();
+  // Column `columns` is the start of the augmenting path of a new row.
+  std::vector<Cost> row_price(rows, 0), column_price(columns + 1, 0);
+  std::vector<std::size_t> owner(columns + 1, kNobody);
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::vector<Cost> distance(columns, kFar);
+    std::vector<std::size_t> from(columns, columns);
+    std::vector<bool> done(columns + 1, false);
+    std::size_t at = columns;
+    owner[at] = row;
+    while (owner[at] != kNobody) {
+      done[at] = true;
+      const std::size_t r = owner[at];
+      Cost step = kFar;
+      std::size_t next = columns;
+      for (std::size_t c = 0; c < columns; ++c) {
+        if (done[c]) continue;
+        const Cost reduced = costs[r][c] - row_price[r] - column_price[c];
+        if (reduced < distance[c]) distance[c] = reduced, from[c] = at;
+        if (distance[c] < step) step = distance[c], next = c;
+      }
+      for (std::size_t c = 0; c <= columns; ++c) {
+        if (done[c]) {
+          row_price[owner[c]] += step;
+          column_price[c] -= step;
+        } else if (c < columns) {
+          distance[c] -= step;
+        }
+      }
+      at = next;
+    }
+    for (; at != columns; at = from[at]) owner[at] = owner[from[at]];
+    owner[columns] = kNobody;
+  }
+  std::vector<std::size_t> column_of(rows);
+  for (std::size_t c = 0; c < columns; ++c)
+    if (owner[c] != kNobody) column_of[owner[c]] = c;
+  return column_of;
+}
+
+int distance(const NumaDistances& distances, const std::vector<int>& cores, int gpu) {
+  int least = std::numeric_limits<int>::max();
+  for (const int node : cores) {
+    const bool known =
+        gpu >= 0 && node >= 0 && static_cast<std::size_t>(node) < distances.size() &&
+        static_cast<std::size_t>(gpu) < distances[static_cast<std::size_t>(node)].size();
+    least = std::min(
+        least, known ? distances[static_cast<std::size_t>(node)][static_cast<std::size_t>(gpu)]
+                     : kSameNode);
+  }
+  return cores.empty() ? kSameNode : least;
+}
+
+/// Index of a GPU in a rank's list, or -1.
+int place_of(const GpuSeeker& rank, const std::string& uuid) {
+  const auto found = std::find_if(rank.gpus.begin(), rank.gpus.end(),
+                                  [&](const VisibleGpu& gpu) { return gpu.uuid == uuid; });
+  return found == rank.gpus.end() ? -1 : static_cast<int>(found - rank.gpus.begin());
+}
+
+void refuse_sharing(const std::vector<GpuSeeker>& ranks, const std::vector<int>& places,
+                    const std::string& host, std::size_t gpus) {
+  std::map<std::string, std::vector<std::string>> users;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    users[ranks[r].gpus[static_cast<std::size_t>(places[r])].uuid].push_back(
+        std::to_string(ranks[r].rank));
+  std::string clashes;
+  for (const auto& [uuid, who] : users)
+    if (who.size() > 1)
+      clashes +=
+          fmt::format("{}ranks {} on {}", clashes.empty() ? "" : "; ", join(who, ", "), uuid);
+  if (clashes.empty()) return;
+  throw DeckError(
+      fmt::format("{}: {} ranks for {} GPU(s): {}", host, ranks.size(), gpus, clashes),
+      "start one rank per GPU (and check CUDA_VISIBLE_DEVICES), or let ranks share one with "
+      "parallel.share_device=true");
+}
+
+}  // namespace
+
+std::vector<int> assign_gpus(const std::vector<GpuSeeker>& ranks, const NumaDistances& distances,
+                             const std::string& host, bool share) {
+  std::vector<std::string> gpus;  // of the node, in the order of first appearance
+  for (const GpuSeeker& rank : ranks) {
+    CHOIR_CHECK(!rank.gpus.empty(), "rank {} sees no GPU", rank.rank);
+    for (const VisibleGpu& gpu : rank.gpus)
+      if (std::find(gpus.begin(), gpus.end(), gpu.uuid) == gpus.end()) gpus.push_back(gpu.uuid);
+  }
+  // Each GPU has one column per possible use; a second use costs more than any distance.
+  const std::size_t turns = ranks.size();
+  Costs costs(ranks.size(), std::vector<Cost>(gpus.size() * turns, kNotVisible));
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (std::size_t g = 0; g < gpus.size(); ++g) {
+      const int place = place_of(ranks[r], gpus[g]);
+      if (place < 0) continue;
+      const int numa = ranks[r].gpus[static_cast<std::size_t>(place)].numa_node;
+      // Squared differences prefer pairs in order: (r, r) and (s, s) to (r, s) and (s, r).
+      const Cost wish =
+          static_cast<Cost>(ranks.size() > gpus.size() ? r * gpus.size() / ranks.size() : r);
+      const Cost off = wish - static_cast<Cost>(g);
+      for (std::size_t turn = 0; turn < turns; ++turn)
+        costs[r][turn * gpus.size() + g] =
+            static_cast<Cost>(turn) * 1000 * 256 * kPerDistance +
+            distance(distances, ranks[r].numa_nodes, numa) * kPerDistance + off * off;
+    }
+  std::vector<int> places;
+  const std::vector<std::size_t> columns = least_cost(costs);
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    places.push_back(place_of(ranks[r], gpus[columns[r] % gpus.size()]));
+  if (!share) refuse_sharing(ranks, places, host, gpus.size());
+  return places;
+}
+
 namespace {
 
 namespace fs = std::filesystem;

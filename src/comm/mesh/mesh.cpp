@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/comm/nccl/nccl_communicator.hpp"
-#include "choir/comm/node/node_communicator.hpp"
-#include "choir/comm/staged/staged_communicator.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/comm/call_check.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/nccl/nccl_communicator.hpp"
+#include "src/comm/node/node_communicator.hpp"
 #include "src/comm/null_communicator.hpp"
+#include "src/comm/staged/staged_communicator.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

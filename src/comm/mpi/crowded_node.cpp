@@ -1,12 +1,12 @@
-#include "src/comm/mpi/crowded_node.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
 
-#include "choir/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
 
 #if defined(MPICH_VERSION)
 
 #include <sched.h>
 
-#include "choir/core/cores.hpp"
+#include "src/core/process.hpp"
 
 // The blocking calls are replaced through MPI's profiling interface (MPI 3.1, chapter 14): a call
 // of MPI_Wait reaches the function below, and MPI's own function is PMPI_Wait.

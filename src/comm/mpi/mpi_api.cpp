@@ -1,4 +1,4 @@
-#include "choir/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
 
 #include <array>
 

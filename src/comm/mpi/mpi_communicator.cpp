@@ -1,4 +1,4 @@
-#include "choir/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,13 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "choir/comm/chunks.hpp"
-#include "choir/comm/tree_reduce.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "src/comm/aligned_memory.hpp"
+#include "src/comm/chunks.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_queue.hpp"
+#include "src/comm/tree_reduce.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/comm/mpi/mpi_session.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
 
 #include <array>
 #include <charconv>
@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "choir/comm/mpi/mpi_api.hpp"
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/core/process.hpp"
-#include "choir/core/signals.hpp"
-#include "src/comm/mpi/crowded_node.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/process.hpp"
+#include "src/core/signals.hpp"
 
 namespace choir {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <string>
 
-#include "choir/core/shared_library.hpp"
+#include "src/core/process.hpp"
 
 namespace choir::nccl {
 

@@ -1,15 +1,15 @@
-#include "choir/comm/nccl/nccl_communicator.hpp"
+#include "src/comm/nccl/nccl_communicator.hpp"
 
 #include <algorithm>
 #include <array>
 #include <climits>
 
-#include "choir/comm/chunks.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
-#include "choir/device/cuda.hpp"
+#include "src/comm/chunks.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/nccl/nccl_group.hpp"
+#include "src/core/text.hpp"
+#include "src/device/cuda.hpp"
 
 namespace choir {
 namespace {

@@ -1,6 +1,6 @@
 // The functions of nccl_communicator.hpp in a build without CUDA.
-#include "choir/comm/nccl/nccl_communicator.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/nccl/nccl_communicator.hpp"
 
 namespace choir {
 

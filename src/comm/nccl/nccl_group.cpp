@@ -5,12 +5,12 @@
 #include <exception>
 #include <thread>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/chunks.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/chunks.hpp"
 #include "src/comm/watch/abort_hook.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir::nccl {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/nccl/nccl_communicator.hpp"
 #include "choir/device/device.hpp"
 #include "src/comm/nccl/nccl_api.hpp"
+#include "src/comm/nccl/nccl_communicator.hpp"
 #include "src/comm/watch/abort_hook.hpp"
 
 namespace choir::nccl {

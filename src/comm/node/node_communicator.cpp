@@ -1,4 +1,4 @@
-#include "choir/comm/node/node_communicator.hpp"
+#include "src/comm/node/node_communicator.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,12 +7,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/keep_forever.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/node/node_operations.hpp"
 #include "src/comm/node/two_level_operations.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "choir/comm/chunks.hpp"
-#include "choir/comm/tree_reduce.hpp"
+#include "src/comm/chunks.hpp"
+#include "src/comm/tree_reduce.hpp"
 
 namespace choir {
 

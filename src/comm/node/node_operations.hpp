@@ -1,16 +1,39 @@
 #pragma once
-// Collectives in the windows of a node, one after another in the order of their starts. Every rank
-// announces a collective when it starts it, and does its share in steps once all ranks have
-// announced it.
+// Collectives in windows, one after another in the order of their starts: their interface, and the
+// operations of a single node. Every rank announces a collective when it starts it, and does its
+// share in steps once all ranks have announced it.
+
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "src/comm/node/window_operations.hpp"
+#include "src/comm/node/node_rendezvous.hpp"
 
 namespace choir {
+
+class WindowOperations {
+ public:
+  virtual ~WindowOperations() = default;
+
+  /// True if such sums can be computed in windows. Equal on all ranks.
+  virtual bool takes(DType dtype, ReduceOp op, Summation order) const = 0;
+  /// Number of the next operation: 1, 2, ...
+  virtual std::uint64_t next() const = 0;
+  /// Announces the call. The caller ensures that at most Communicator::kMaxInFlight are in flight.
+  /// Local.
+  virtual std::uint64_t begin(const NodeCall& call) = 0;
+  /// Completes all operations up to `sequence` in the order of their starts. Every rank works
+  /// through the same list, so waits cannot deadlock. Throws CommError if ranks are missing or
+  /// their calls differ.
+  virtual void complete(std::uint64_t sequence) = 0;
+  /// Continues the operations by at most one step, without waiting. Returns true if `sequence` is
+  /// complete.
+  virtual bool advance(std::uint64_t sequence) = 0;
+  /// Prevents memory that another rank may still use from being freed.
+  virtual void abandon() = 0;
+};
 
 class NodeOperations final : public WindowOperations {
  public:

@@ -5,10 +5,9 @@
 #include <array>
 #include <new>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/cores.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/plural.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif

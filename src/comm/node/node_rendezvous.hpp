@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/node/node_communicator.hpp"
+#include "src/comm/node/node_communicator.hpp"
 #include "src/comm/node/node_windows.hpp"
 
 namespace choir {

@@ -1,14 +1,36 @@
 #pragma once
-// The shared-memory windows of a node. In each window every rank has a block that all ranks can
-// address.
+// The shared-memory windows of a node, in each of which every rank has a block that all ranks can
+// address, and the lock of the node's shared memory: only its holder, among the processes of this
+// user, checks the free space and then allocates it.
+
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "choir/comm/mpi/mpi_api.hpp"
-#include "src/comm/aligned_memory.hpp"
+#include "src/comm/communicator_parts.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
 
 namespace choir {
+
+/// Held by at most one process of this user while it checks the free space and allocates it.
+class RoomLock {
+ public:
+  /// Path of the lock file, in a folder in which every user may create files.
+  static std::string usual_path();
+
+  /// Waits at most `seconds` for the lock and calls `idle` meanwhile. The system releases the lock
+  /// of a process that dies. Nothing is locked if the folder does not exist or the file system has
+  /// no locks. Throws CommError with the holder after the timeout, and if the file is a link, not a
+  /// regular file, or owned by another user. Local.
+  RoomLock(const std::string& path, double seconds, const std::function<void()>& idle);
+  ~RoomLock();
+  RoomLock(const RoomLock&) = delete;
+  RoomLock& operator=(const RoomLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
 
 struct NodeCall;
 

@@ -4,13 +4,12 @@
 #include <exception>
 #include <utility>
 
-#include "choir/comm/chunks.hpp"
-#include "choir/comm/tree_reduce.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/keep_forever.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/text.hpp"
+#include "src/comm/chunks.hpp"
+#include "src/comm/tree_reduce.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

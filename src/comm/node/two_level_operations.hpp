@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/aligned_memory.hpp"
-#include "src/comm/node/node_lanes.hpp"
-#include "src/comm/node/node_map.hpp"
-#include "src/comm/node/window_operations.hpp"
+#include "src/comm/communicator_parts.hpp"
+#include "src/comm/node/node_operations.hpp"
+#include "src/comm/node/node_topology.hpp"
 
 namespace choir {
 

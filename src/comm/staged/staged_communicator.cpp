@@ -1,10 +1,10 @@
-#include "choir/comm/staged/staged_communicator.hpp"
+#include "src/comm/staged/staged_communicator.hpp"
 
-#include "choir/comm/chunks.hpp"
-#include "choir/comm/mpi/mpi_session.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/chunks.hpp"
 #include "src/comm/communicator_parts.hpp"
-#include "src/comm/staged/staged_worker.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/comm/staged/staging_queue.hpp"
 
 namespace choir {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "choir/comm/abort.hpp"
+#include "src/comm/watch/abort_hook.hpp"
 
 namespace choir {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 // Actions that run when a process gives up while its other threads may be stuck: NCCL's
 // communicators are aborted, so that kernels that wait for a peer end.
+
 #include <functional>
 
 namespace choir {
@@ -23,5 +24,9 @@ class AbortHook {
  private:
   int number_;
 };
+
+/// Ends the NCCL kernels that wait for peers; every later call on their communicators throws.
+/// Returns false if this takes longer than `seconds`. Local, may be called from any thread.
+bool abort_communicators(double seconds);
 
 }  // namespace choir

@@ -1,4 +1,4 @@
-#include "choir/comm/watch/heartbeat_board.hpp"
+#include "src/comm/watch/heartbeat_board.hpp"
 
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "choir/comm/flight_log.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/comm/watch/watchdog.hpp"
+#include "src/comm/watch/watchdog.hpp"
 
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -12,12 +12,12 @@
 #include <memory>
 #include <vector>
 
-#include "choir/comm/mpi/mpi_session.hpp"
-#include "choir/comm/watch/flight_exchange.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/core/process.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
 #include "src/comm/watch/abort_hook.hpp"
+#include "src/comm/watch/flight_report.hpp"
+#include "src/core/output.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

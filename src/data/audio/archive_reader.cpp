@@ -9,9 +9,9 @@
 #include <limits>
 #include <string_view>
 
-#include "choir/data/audio/audio_error.hpp"
 #include "choir_features.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/core/file.hpp"
+#include "src/data/audio/audio_error.hpp"
 
 #ifdef CHOIR_HAVE_ARCHIVE
 #include <archive.h>

@@ -1,4 +1,4 @@
-#include "choir/data/audio/audio_error.hpp"
+#include "src/data/audio/audio_error.hpp"
 
 #include "choir/core/error.hpp"
 

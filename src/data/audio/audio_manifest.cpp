@@ -1,4 +1,4 @@
-#include "choir/data/audio/audio_manifest.hpp"
+#include "src/data/audio/audio_manifest.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
-#include "choir/core/json_text.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/manifest_lines.hpp"
 

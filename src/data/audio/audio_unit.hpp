@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/audio/audio_decoder.hpp"
-#include "choir/data/audio/audio_manifest.hpp"
+#include "src/data/audio/audio_decoder.hpp"
+#include "src/data/audio/audio_manifest.hpp"
+#include "src/data/audio/packed_audio.hpp"
 
 namespace choir {
 

@@ -1,4 +1,4 @@
-#include "choir/data/audio/live_sound.hpp"
+#include "src/data/audio/live_sound.hpp"
 
 #include <fmt/core.h>
 

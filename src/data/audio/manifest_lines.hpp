@@ -3,9 +3,9 @@
 #include <functional>
 #include <string>
 #include <vector>
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
-#include "choir/data/audio/audio_manifest.hpp"
+#include "src/data/audio/audio_manifest.hpp"
 
 namespace choir {
 

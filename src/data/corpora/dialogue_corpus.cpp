@@ -8,18 +8,18 @@
 #include <map>
 #include <memory>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/json_value.hpp"
+#include "choir/core/log.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/core/progress_line.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/corpora/spoken_dialogues.hpp"
-#include "choir/data/corpora/spoken_text.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
+#include "src/core/hash.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/data/corpora/spoken_dialogues.hpp"
+#include "src/data/corpora/spoken_text.hpp"
 
 namespace choir {
 namespace {

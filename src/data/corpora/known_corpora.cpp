@@ -1,18 +1,18 @@
-#include "choir/data/corpora/known_corpora.hpp"
+#include "src/data/corpora/known_corpora.hpp"
 
 #include <filesystem>
 #include <limits>
 #include <memory>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_value.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/core/run_program.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/corpora/spoken_text.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/process.hpp"
+#include "src/core/text.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/permutation.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/data/corpora/spoken_text.hpp"
+#include "src/data/sampling/permutation.hpp"
 
 namespace choir {
 namespace {

@@ -1,14 +1,14 @@
-#include "choir/data/corpora/spoken_dialogues.hpp"
+#include "src/data/corpora/spoken_dialogues.hpp"
 
 #include <algorithm>
 #include <limits>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_value.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/corpora/spoken_tasks.hpp"
-#include "choir/data/corpora/spoken_text.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
+#include "src/data/corpora/spoken_questions.hpp"
+#include "src/data/corpora/spoken_text.hpp"
 
 namespace choir {
 namespace {

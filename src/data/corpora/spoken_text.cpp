@@ -1,4 +1,4 @@
-#include "choir/data/corpora/spoken_text.hpp"
+#include "src/data/corpora/spoken_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

@@ -1,11 +1,11 @@
-#include "choir/data/dialogues/dialogue_batches.hpp"
+#include "src/data/dialogues/dialogue_batches.hpp"
 
 #include <algorithm>
 #include <optional>
 
-#include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/data/dialogues/dialogue_channels.hpp"
+#include "src/data/dialogues/dialogue_channels.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,11 @@
-#include "choir/data/dialogues/dialogue_form.hpp"
+#include "src/data/dialogues/dialogue_form.hpp"
 
 #include <filesystem>
 
 #include "choir/core/error.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 

@@ -1,4 +1,4 @@
-#include "choir/data/dialogues/dialogue_manifest.hpp"
+#include "src/data/dialogues/dialogue_manifest.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <set>
 
-#include "choir/core/json_text.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/manifest_lines.hpp"
 

@@ -1,4 +1,4 @@
-#include "choir/data/dialogues/prepare_dialogues.hpp"
+#include "src/data/dialogues/prepare_dialogues.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -7,19 +7,17 @@
 #include <optional>
 #include <set>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/audio/prepare_audio.hpp"
-#include "choir/data/dialogues/dialogue_form.hpp"
-#include "choir/data/speech/label_file.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/data/audio/packed_audio.hpp"
+#include "src/data/audio/prepare_audio.hpp"
+#include "src/data/dialogues/dialogue_form.hpp"
+#include "src/data/speech/label_file.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/data/speech/label_file.hpp"
+#include "src/data/speech/label_file.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <limits>
 
-#include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "src/data/posix_file.hpp"
-#include "src/data/tokens/token_file.hpp"
+#include "src/core/file.hpp"
+#include "src/core/hash.hpp"
+#include "src/data/text/token_file.hpp"
 
 namespace choir {
 namespace {

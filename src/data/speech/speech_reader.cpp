@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "choir/comm/mpi/mpi_api.hpp"
-#include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
+#include "src/core/hash.hpp"
 
 namespace choir {
 

@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/speech/speech_batch.hpp"
-#include "choir/data/speech/speech_dataset.hpp"
-#include "src/data/tokens/mpi_group.hpp"
+#include "src/data/speech/speech_dataset.hpp"
+#include "src/data/text/mpi_group.hpp"
 
 namespace choir {
 

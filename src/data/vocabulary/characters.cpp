@@ -1,11 +1,10 @@
 // Vocabularies of bytes and of characters: one id for each code point, in the order of code points.
 #include <algorithm>
 #include <numeric>
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 

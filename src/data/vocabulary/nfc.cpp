@@ -4,7 +4,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir_features.hpp"
-#include "src/data/vocabulary/utf8_scan.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 #ifdef CHOIR_HAVE_UTF8PROC
 #include <utf8proc.h>

@@ -1,9 +1,9 @@
-#include "choir/data/vocabulary/pre_tokenizers.hpp"
+#include "src/data/vocabulary/pre_tokenizers.hpp"
 
 #include <array>
 
 #include "choir/core/error.hpp"
-#include "src/data/vocabulary/utf8_scan.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {

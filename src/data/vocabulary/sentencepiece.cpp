@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/vocabulary/sentencepiece_model.hpp"
+#include "src/core/text.hpp"
+#include "src/data/vocabulary/sentencepiece_model.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 
 #ifdef CHOIR_HAVE_SENTENCEPIECE

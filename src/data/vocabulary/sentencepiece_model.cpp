@@ -1,11 +1,11 @@
-#include "choir/data/vocabulary/sentencepiece_model.hpp"
+#include "src/data/vocabulary/sentencepiece_model.hpp"
 
 #include <bit>
 #include <cstring>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 
 namespace choir {

@@ -1,19 +1,62 @@
 #pragma once
 // The contents of a tokenizer.json of Hugging Face's library: a byte-level BPE with its normaliser,
-// pre-tokenizers and template. Unknown members are refused by name, because a tokenizer that
-// ignores one gives other ids than those with which the model was trained.
+// pre-tokenizers and template, and its added tokens (control tokens such as <|endoftext|>, and
+// words added to a finished vocabulary), which are found in a text before it is split into pieces.
+// Unknown members are refused by name, because a tokenizer that ignores one gives other ids than
+// those with which the model was trained.
+
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "choir/data/vocabulary/byte_level_bpe.hpp"
-#include "choir/data/vocabulary/pre_tokenizers.hpp"
-#include "src/data/vocabulary/added_tokens.hpp"
+#include "src/data/vocabulary/byte_level_bpe.hpp"
+#include "src/data/vocabulary/pre_tokenizers.hpp"
 
 namespace choir {
+
+struct AddedToken {
+  std::int32_t id = 0;
+  std::string content;
+  bool single_word = false;  ///< matches only without a \w on either side
+  bool lstrip = false;       ///< includes the blanks in front
+  bool rstrip = false;       ///< includes the blanks behind
+  bool normalized = false;   ///< its normal form is searched in the normalised text
+  bool special = false;      ///< controls the model; decoding may omit it
+};
+
+/// Finds tokens in texts. Its memory is little more than the tokens themselves, however many and
+/// long they are.
+class AddedTokenFinder {
+ public:
+  struct Match {
+    std::int32_t id = 0;
+    std::size_t begin = 0, end = 0;  ///< including the blanks around the token
+    std::size_t from = 0;            ///< beginning of the token itself
+  };
+
+  AddedTokenFinder() = default;
+  /// Searches the tokens by their `content`. Of two tokens with equal content the later one counts.
+  explicit AddedTokenFinder(std::vector<AddedToken> tokens);
+  bool empty() const { return tokens_.empty(); }
+  std::size_t longest() const { return longest_; }
+
+  /// All matches in `text`, which must be UTF-8, without overlaps: from left to right, the longest
+  /// token at each position. Unless `special` is set, special tokens are text like any other.
+  std::vector<Match> find(std::string_view text, bool special) const;
+
+ private:
+  /// The longest token that matches at `at`, or nullptr.
+  const AddedToken* longest_at(std::string_view text, std::size_t at) const;
+
+  std::vector<AddedToken> tokens_;  ///< sorted by content
+  /// index of the first token that begins with this byte
+  std::array<std::uint32_t, 257> first_byte_{};
+  std::size_t longest_ = 0;
+};
 
 struct TokenizerJson {
   /// Bytes by id, including added tokens; "" for an id without an entry.

@@ -1,5 +1,5 @@
 // Written by unicode_tables.py from the Unicode Character Database 16.0.0.
-#include "src/data/vocabulary/unicode_tables.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {

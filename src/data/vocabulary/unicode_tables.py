@@ -96,7 +96,7 @@ lines.append(line)
 table = "\n    ".join(lines)
 pathlib.Path(__file__).with_suffix(".cpp").write_text(f"""\
 // Written by unicode_tables.py from the Unicode Character Database {VERSION}.
-#include "src/data/vocabulary/unicode_tables.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {{
 namespace {{

@@ -1,15 +1,13 @@
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
-#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/core/file.hpp"
+#include "src/core/text.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 

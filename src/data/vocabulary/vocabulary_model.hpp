@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 

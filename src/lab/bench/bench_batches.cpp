@@ -1,10 +1,9 @@
-#include "choir/lab/bench/bench_batches.hpp"
+#include "src/lab/bench/bench_batches.hpp"
 
 #include "choir/deck/deck.hpp"
 #include "choir/models/family.hpp"
-#include "choir/models/synthetic_batches.hpp"
-#include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/training_data.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/lab/bench/bench_pipeline.hpp"
+#include "src/lab/bench/bench_pipeline.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "choir/infer/model_instance.hpp"
-#include "choir/train/step/engine.hpp"
+#include "src/train/step/engine.hpp"
 
 namespace choir {
 

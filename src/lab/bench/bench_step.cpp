@@ -1,26 +1,194 @@
-#include "choir/lab/bench/bench_step.hpp"
+// The measurements of `choir bench step`: ceilings (products of matrices, and memory) on all ranks
+// at once as in a step, the timed steps, and the gradient noise scale from pairs of batches after
+// them.
+
+#include "src/lab/bench/bench_step.hpp"
 
 #include <malloc.h>
 #include <omp.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
-#include "choir/comm/agreement.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/median.hpp"
-#include "choir/core/process.hpp"
-#include "choir/lab/bench/bench_batches.hpp"
-#include "choir/ops/ceiling.hpp"
-#include "choir/train/step/product_timing.hpp"
-#include "choir/train/step/run_setup.hpp"
-#include "src/lab/bench/bench_ceilings.hpp"
+#include "choir/device/device.hpp"
+#include "choir/nn/precision.hpp"
+#include "kernels/bench/stopwatch.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/stats.hpp"
+#include "src/device/cuda.hpp"
+#include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_rounding.hpp"
-#include "src/lab/bench/noise_probes.hpp"
+#include "src/train/step/engine.hpp"
+#include "src/train/step/product_timing.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
+
+/// Measures the product of `bench.precision` and `bench.product_extent`. The better of this
+/// measurement and of the earlier ones goes into `rates` (slowest rank) and `peak_flops` (sum of
+/// all). Collective.
+void measure_products(Mesh& mesh, Device& device, StepBench& bench);
+/// Measures `copy_rate` and `update_rate`, and puts the better of the two into `rates`. Collective.
+void measure_memory(Mesh& mesh, Device& device, StepBench& bench);
+
+/// The maximum over the ranks. Collective.
+double max_over(Communicator& comm, double value);
+
+namespace {
+
+/// Bytes/s (read + written) of updating `bytes` of host memory in place, the best of a few rounds.
+/// A copy also reads the lines it overwrites; an optimizer has already read them and does not pay
+/// for that.
+double measure_update(Device& device, std::size_t bytes = std::size_t{512} << 20) {
+  const Buffer memory(device, bytes);
+  auto* values = static_cast<float*>(memory.data());
+  const auto n = static_cast<std::int64_t>(bytes / sizeof(float));
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 1021);
+  double best = 1e30;
+  for (int round = 0; round < 5; ++round) {
+    const double start = now_seconds();
+#pragma omp parallel for simd schedule(static)
+    for (std::int64_t i = 0; i < n; ++i) values[i] = 0.75f * values[i] + 1.0f;
+    best = std::min(best, now_seconds() - start);
+  }
+  return 2.0 * static_cast<double>(bytes) / best;
+}
+
+/// The manufacturer's figure for the GPUs of a node, per rank; 0 if unknown.
+double nominal_rate(const Device& device, DType compute, int ranks_of_node) {
+  if (device.kind() != DeviceKind::cuda || size_of(compute) != 2) return 0;
+  const cuda::Availability seen = cuda::availability();
+  if (seen.cards.empty()) return 0;
+  const double cards = std::min(static_cast<double>(seen.cards.size()) / ranks_of_node, 1.0);
+  return seen.cards[0].peak_bf16_flops * cards;
+}
+
+}  // namespace
+
+double max_over(Communicator& comm, double value) {
+  comm.all_reduce(&value, 1, DType::f64, ReduceOp::max);
+  return value;
+}
+
+void measure_products(Mesh& mesh, Device& device, StepBench& bench) {
+  const Stream stream(device);
+  Communicator& world = mesh.world();
+  world.barrier();
+  const DType compute = precision_of(bench.precision).compute;
+  const double flops = ops::measure_gemm(stream, compute, bench.product_extent);
+  bench.nominal_flops = nominal_rate(device, compute, mesh.node().size());
+  world.all_reduce(&bench.nominal_flops, 1, DType::f64, ReduceOp::sum);
+  double sum = flops;
+  world.all_reduce(&sum, 1, DType::f64, ReduceOp::sum);
+  bench.peak_flops = std::max(bench.peak_flops, sum);
+  bench.rates.flops_per_second = std::max(bench.rates.flops_per_second, -max_over(world, -flops));
+}
+
+void measure_memory(Mesh& mesh, Device& device, StepBench& bench) {
+  Communicator& world = mesh.world();
+  world.barrier();
+  bench.copy_rate = -max_over(world, -ops::measure_copy(Stream(device)));
+  world.barrier();
+  // On a GPU a store does not read its line first: a copy costs as much as an update.
+  bench.update_rate =
+      device.host_visible() ? -max_over(world, -measure_update(device)) : bench.copy_rate;
+  bench.rates.bytes_per_second = std::max(bench.copy_rate, bench.update_rate);
+}
+
+/// Throws DeckError if there is nothing to compare.
+void require_probes(const Deck& deck, const BatchSizes& batch, bool communicate);
+
+/// Returns `schedule` up to decay_steps and zero afterwards. The probes run there, so that all
+/// pairs have the same parameters.
+LrSchedule standing_after(LrSchedule schedule);
+
+struct NoiseProbes {
+  Engine& engine;  ///< its lr_schedule comes from standing_after()
+  BenchBatches& data;
+  Mesh& mesh;
+  PhaseClock& clock;
+  BatchSizes batch;
+  std::int64_t steps_before = 0;
+  int pairs = 0;
+};
+/// Measures the pairs and estimates the noise scale. Collective.
+GradientNoise probe_gradient_noise(const NoiseProbes& probes);
+
+namespace {
+
+// The gradient norm of one micro-batch: all micro-batches of the step are this one.
+double small_batch_norm(const NoiseProbes& p, std::int64_t step) {
+  std::array<std::vector<std::byte>, ModelBatch::kMostFields> kept;
+  ModelBatch one;
+  for (std::int64_t j = 0; j < p.batch.accum;
+       ++j) {  // all are consumed, so that the ranks stay in step
+    const ModelBatch batch = p.data.micro_batch(step, j);
+    if (j > 0) continue;
+    one = batch;
+    for (std::size_t i = 0; i < one.fields().size(); ++i) {
+      TensorView& view = one.fields()[i].view;
+      kept[i].resize(view.bytes());
+      std::memcpy(kept[i].data(), view.data, view.bytes());
+      view.data = kept[i].data();
+      p.mesh.host_along(Axis::data).broadcast(view.data, view.bytes(), 0);
+    }
+  }
+  p.engine.step(
+      step, [&](std::int64_t) { return one; }, p.data.targets(step), p.clock);
+  return p.engine.finish(p.clock).grad_norm;
+}
+
+}  // namespace
+
+void require_probes(const Deck& deck, const BatchSizes& batch, bool communicate) {
+  const char* flag = "--gradient-noise compares a micro-batch with the global batch, but ";
+  if (!deck.family().fixed_shape())
+    throw DeckError(std::string(flag) + "the bench of a speech deck uses synthetic utterances",
+                    "use a token deck");
+  if (!communicate)
+    throw DeckError(std::string(flag) + "--no-comm disables communication",
+                    "omit one of the two options");
+  if (batch.global == batch.micro)
+    throw DeckError(std::string(flag) + "this step has only one micro-batch",
+                    "set train.grad_accum to 2 or more, or start more ranks");
+}
+
+LrSchedule standing_after(LrSchedule schedule) {
+  using Kind = LrSchedule::Kind;
+  if (schedule.kind == Kind::constant || schedule.kind == Kind::inverse_sqrt)
+    schedule.kind = Kind::cosine;
+  schedule.floor = 0;
+  return schedule;
+}
+
+GradientNoise probe_gradient_noise(const NoiseProbes& p) {
+  std::vector<NoiseProbe> probes;
+  const LrSchedule& schedule = p.engine.options().schedule;
+  std::int64_t step = std::max(p.steps_before, schedule.decay_steps);
+  CHOIR_CHECK(schedule.at(step) == 0, "the learning rate is not 0");
+  for (int i = 0; i < p.pairs; ++i) {
+    const double small = small_batch_norm(p, step++);
+    p.engine.step(
+        step, [&](std::int64_t j) { return p.data.micro_batch(step, j); }, p.data.targets(step),
+        p.clock);
+    const double large = p.engine.finish(p.clock).grad_norm;
+    ++step;
+    probes.push_back({small * small, large * large});
+  }
+  GradientNoise noise = estimate_noise(probes, p.batch.micro, p.batch.global);
+  noise.after_steps = p.steps_before;
+  return noise;
+}
+
 namespace {
 
 /// Adapts the work to LARS: one moment instead of AdamW's two, which are read and written, and

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
-#include "choir/core/plural.hpp"
-#include "choir/core/text.hpp"
-#include "choir/lab/bench/bench_step.hpp"
-#include "choir/train/step/build_info.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/lab/bench/bench_step.hpp"
+#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {

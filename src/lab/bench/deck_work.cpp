@@ -1,17 +1,17 @@
-#include "choir/lab/bench/deck_work.hpp"
+#include "src/lab/bench/bench_shapes.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/text.hpp"
-#include "choir/device/work_journal.hpp"
-#include "choir/lab/bench/bench_batches.hpp"
 #include "choir/models/family.hpp"
-#include "choir/train/step/run_setup.hpp"
-#include "choir/train/step/step_planner.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/text.hpp"
+#include "src/device/null_device.hpp"
+#include "src/lab/bench/bench_batches.hpp"
+#include "src/train/step/run_setup.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 namespace {

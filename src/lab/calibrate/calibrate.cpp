@@ -1,23 +1,382 @@
-#include "choir/lab/calibrate/calibrate.hpp"
+// The parts of a calibration: whole steps of small models and the fit to them, calls and their
+// overlap with computation, products and attention. All are collective over the world of the mesh.
+
+#include "src/lab/calibrate/calibrate.hpp"
 
 #include <fmt/core.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <string_view>
+#include <vector>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/median.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/process.hpp"
-#include "choir/core/text.hpp"
-#include "choir/lab/bench/bench_results.hpp"
-#include "choir/lab/bench/bench_shapes.hpp"
-#include "src/lab/calibrate/calibrate_parts.hpp"
+#include "choir/deck/deck.hpp"
+#include "kernels/bench/bench_operands.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/stats.hpp"
+#include "src/core/text.hpp"
+#include "src/lab/bench/bench_collectives.hpp"
+#include "src/lab/bench/bench_results.hpp"
+#include "src/lab/bench/bench_shapes.hpp"
+#include "src/lab/bench/bench_step.hpp"
+#include "src/lab/plan/layout_plan.hpp"
+#include "src/train/step/run_setup.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
+
+/// Number of rounds of each measurement, of which the median counts, as in `choir bench step`. A
+/// neighbour's work for some seconds would slow down everything measured then, and the fastest
+/// moments are not typical of steps.
+inline constexpr int kCalibrationRounds = 3;
+
+/// The mean over all ranks.
+double mean_over(Communicator& world, double value);
+
+void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
+                  bool brief);
+void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
+                   bool brief);
+/// The small models whose steps are measured.
+std::vector<Deck> probe_decks(const std::string& precision, const std::string& device, bool brief);
+/// The options of these measurements.
+StepBenchOptions probe_options(bool brief);
+/// Needs products and attention of the precision in `to`.
+void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
+               const std::string& precision, bool brief);
+void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief);
+/// Needs calls in `to`.
+void add_overlaps(Calibration& to, Mesh& mesh, Device& device);
+/// Needs all other parts in `to`. Collective over the world.
+void add_waits(Calibration& to, Device& device, Logger& log, bool brief);
+
+namespace {
+
+/// Nobody trains these models: predictions are made for others.
+struct ProbeModel {
+  int layers, heads, width, tokens, batch, vocabulary;
+  bool modern;
+};
+constexpr std::array<ProbeModel, 6> kProbes{{
+    {2, 2, 64, 64, 8, 64, false},
+    {2, 3, 192, 128, 8, 96, false},
+    {2, 4, 256, 256, 2, 256, true},
+    {2, 7, 448, 128, 4, 128, false},
+    {1, 16, 1024, 128, 2, 64, false},
+    {1, 4, 256, 64, 4, 8192, false},
+}};
+
+/// `axes` are overrides for the layout and the micro-batches.
+Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::string& device,
+             const std::vector<std::string>& axes = {}) {
+  const char* style = probe.modern ? R"("norm": "rmsnorm", "activation": "swiglu",
+                                        "position": "rope", "bias": false)"
+                                   : R"("bias": true)";
+  return parse_deck(
+      fmt::format(R"({{"model": {{"n_layer": {}, "n_head": {}, "n_embd": {}, "block_size": {},
+                      "vocab_size": {}, {}}}, "data": {{"format": "synthetic"}}, "device": "{}",
+                      "train": {{"precision": "{}", "micro_batch_size": {}, "grad_accum": 1,
+                                 "max_steps": 100}}}})",
+                  probe.layers, probe.heads, probe.width, probe.tokens, probe.vocabulary, style,
+                  device, precision, probe.batch),
+      "choir calibrate", axes);
+}
+
+/// The probes that ranks can share along an axis: all ranks along data, else pairs of ranks.
+std::vector<Deck> shared_decks(Axis axis, int ranks, const std::string& precision,
+                               const std::string& device, bool brief) {
+  const int sharing = axis == Axis::data ? ranks : 2;
+  if (ranks % sharing != 0) return {};
+  constexpr std::array<const char*, kAxes> kKeys{"tensor", "context", "data", "pipeline"};
+  std::vector<std::string> keys{
+      fmt::format("parallel.{}={}", kKeys[static_cast<std::size_t>(axis)], sharing)};
+  if (axis != Axis::data) keys.push_back(fmt::format("parallel.data={}", ranks / sharing));
+  if (axis == Axis::pipeline) keys.push_back("train.grad_accum=2");
+  std::vector<Deck> decks;
+  for (const ProbeModel& probe : kProbes) {
+    const int shared = axis == Axis::data       ? sharing
+                       : axis == Axis::pipeline ? probe.layers
+                                                : probe.heads;
+    // A step of a wide model takes as long as the steps of all others together.
+    if (shared % sharing == 0 && probe.width <= 256 && !(brief && !decks.empty()))
+      decks.push_back(deck_of(probe, precision, device, keys));
+  }
+  return decks;
+}
+
+StepTime predicted(const Calibration& calibration, const Deck& deck, DeviceKind device) {
+  const PlanTarget here{.name = calibration.name, .kind = device};
+  const auto known = std::make_shared<const Calibration>(calibration);
+  return *plan_layout({.deck = deck,
+                       .ranks = calibration.ranks,
+                       .ranks_per_node = calibration.ranks_per_node,
+                       .target = here,
+                       .calibration = known})
+              .time;
+}
+
+}  // namespace
+
+std::vector<Deck> probe_decks(const std::string& precision, const std::string& device, bool brief) {
+  std::vector<Deck> decks;
+  for (std::size_t i = 0; i < (brief ? 2 : kProbes.size()); ++i)
+    decks.push_back(deck_of(kProbes[i], precision, device));
+  return decks;
+}
+
+StepBenchOptions probe_options(bool brief) {
+  return {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false};
+}
+
+void add_waits(Calibration& to, Device& device, Logger& log, bool brief) {
+  std::vector<WaitFactor> waits;
+  for (const StreamTimes& streams : to.streams)
+    for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
+      const std::vector<Deck> decks =
+          shared_decks(axis, to.ranks, streams.precision, to.device, brief);
+      if (decks.empty()) continue;
+      const auto mesh =
+          Mesh::over_world(layout_of(decks.front(), to.ranks), mesh_options_of(decks.front()));
+      mesh->attach(device);
+      std::vector<double> factors;
+      for (const Deck& deck : decks) {
+        const StepTime alone = predicted(to, deck, device.kind());
+        // A step that is mostly messages would measure the prediction of messages.
+        if (alone.exposed_seconds() > 0.25 * alone.seconds) continue;
+        std::vector<double> seconds;
+        for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round)
+          seconds.push_back(
+              bench_step(deck, *mesh, device, log, probe_options(brief)).median_seconds);
+        factors.push_back(1 +
+                          (median_of(seconds) - alone.seconds) / (alone.compute + alone.update));
+      }
+      if (factors.empty()) continue;
+      waits.push_back({streams.precision, axis, std::max(1.0, median_of(factors))});
+    }
+  to.waits = std::move(waits);
+}
+
+namespace {
+
+/// The sum of a record's places that belong to one phase.
+PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, WorkPart part) {
+  PlaceTime sum;
+  for (const auto& [place, work] : record.places) {
+    if (place.part != part) continue;
+    const PlaceTime parts = rates.parts(work);
+    sum.products += parts.products, sum.attention += parts.attention;
+    sum.bytes += parts.bytes, sum.flops += parts.flops;
+  }
+  return sum;
+}
+
+using PhaseSeconds = std::array<double, kPhases>;
+
+/// The phases of a step of each deck, on every rank by itself; the mean over the ranks.
+std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, Device& device,
+                                    Logger& log, bool brief) {
+  const auto silent = Mesh::planned(Layout(), 0, 1);
+  silent->attach(device);
+  std::vector<std::array<std::vector<double>, kPhases>> rounds(decks.size());
+  for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round)
+    for (std::size_t i = 0; i < decks.size(); ++i) {
+      mesh.world().barrier();
+      const StepBench bench = bench_step(decks[i], *silent, device, log, probe_options(brief));
+      for (std::size_t p = 0; p < kPhases; ++p)
+        rounds[i][p].push_back(mean_over(mesh.world(), bench.phases[p].median));
+    }
+  std::vector<PhaseSeconds> all(decks.size());
+  for (std::size_t i = 0; i < decks.size(); ++i)
+    std::transform(rounds[i].begin(), rounds[i].end(), all[i].begin(), median_of);
+  return all;
+}
+
+constexpr int kUnknowns = 3;
+using Row = std::array<double, kUnknowns + 1>;  // coefficients, and their sum
+
+/// Solves least squares without negative values by descent along one coordinate after the other.
+std::array<double, kUnknowns> solve(const std::vector<Row>& rows) {
+  std::array<double, kUnknowns> x{1, 0, 0};
+  for (int round = 0; round < 2000; ++round)
+    for (int u = 0; u < kUnknowns; ++u) {
+      double up = 0, down = 0;
+      for (const Row& row : rows) {
+        double rest = row[kUnknowns];
+        for (int other = 0; other < kUnknowns; ++other)
+          if (other != u)
+            rest -= row[static_cast<std::size_t>(other)] * x[static_cast<std::size_t>(other)];
+        const double mine = row[static_cast<std::size_t>(u)];
+        up += mine * rest, down += mine * mine;
+      }
+      // Products always cost time, even if noise suggests otherwise.
+      const double least = u == 0 ? 0.5 : 0;
+      if (down > 0) x[static_cast<std::size_t>(u)] = std::max(least, up / down);
+    }
+  return x;
+}
+
+}  // namespace
+
+StreamTimes fit_streams(const std::vector<FittedPhase>& phases) {
+  // Bytes and FLOPs are scaled by their largest values, because descent would converge slowly
+  // otherwise.
+  double bytes = 1, flops = 1;
+  for (const FittedPhase& p : phases)
+    bytes = std::max(bytes, p.parts.bytes), flops = std::max(flops, p.parts.flops);
+  std::vector<Row> rows;
+  for (const FittedPhase& p : phases)
+    rows.push_back({p.parts.products / p.seconds, p.parts.bytes / bytes / p.seconds,
+                    p.parts.flops / flops / p.seconds,
+                    (p.seconds - p.parts.attention) / p.seconds});
+  const auto x = solve(rows);
+  StreamTimes times{.product_factor = x[0], .per_byte = x[1] / bytes, .per_flop = x[2] / flops};
+  double squares = 0;
+  for (const Row& row : rows) {
+    const double error = row[0] * x[0] + row[1] * x[1] + row[2] * x[2] - row[kUnknowns];
+    squares += error * error;
+  }
+  times.fit_error = std::sqrt(squares / static_cast<double>(std::max<std::size_t>(1, rows.size())));
+  return times;
+}
+
+void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
+               const std::string& precision, bool brief) {
+  const MachineRates rates(to);
+  const std::vector<Deck> decks = probe_decks(precision, to.device, brief);
+  const std::vector<PhaseSeconds> measured = phases_of(decks, mesh, device, log, brief);
+  std::vector<FittedPhase> phases;
+  std::vector<double> rest;
+  std::vector<UpdateTime> updates;
+  for (std::size_t i = 0; i < decks.size(); ++i) {
+    const BatchSizes batch = [&] {
+      Deck resolved = decks[i];
+      return resolve_batch(resolved, 1);
+    }();
+    WorkRecord record;
+    plan_step(engine_options(decks[i], batch), Layout(), 0, 1, false, &device, false, &record);
+    const auto seconds = [&](Phase phase) { return measured[i][static_cast<std::size_t>(phase)]; };
+    phases.push_back({parts_of_phase(rates, record, WorkPart::forward), seconds(Phase::forward)});
+    phases.push_back({parts_of_phase(rates, record, WorkPart::backward), seconds(Phase::backward)});
+    updates.push_back({precision, parts_of_phase(rates, record, WorkPart::update).bytes,
+                       seconds(Phase::optimizer)});
+    rest.push_back(seconds(Phase::other) + seconds(Phase::data) + seconds(Phase::comm));
+  }
+  StreamTimes times = fit_streams(phases);
+  times.precision = precision;
+  times.step = median_of(rest);
+  to.streams.push_back(times);
+  std::sort(updates.begin(), updates.end(),
+            [](const UpdateTime& a, const UpdateTime& b) { return a.bytes < b.bytes; });
+  to.updates.insert(to.updates.end(), updates.begin(), updates.end());
+}
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, CallKind>, 5> kKinds{{
+    {"all_reduce", CallKind::all_reduce},
+    {"reduce_scatter", CallKind::reduce_scatter},
+    {"all_gather", CallKind::all_gather},
+    {"all_to_all", CallKind::all_to_all},
+    {"sendrecv", CallKind::message},
+}};
+
+/// The engine polls a started call about once per layer.
+constexpr int kPolls = 4;
+
+/// Measures an all-reduce, products, and both at once.
+class OverlapBench {
+ public:
+  OverlapBench(Mesh& mesh, Communicator& comm, Device& device)
+      : world_(mesh.world()),
+        comm_(comm),
+        stream_(device),
+        data_(device, pool_),
+        buffer_(comm.allocate(kBytes)) {
+    const Shape square{kExtent, kExtent};
+    a_ = data_.normal(DType::f32, square), b_ = data_.normal(DType::f32, square);
+    c_ = data_.empty(DType::f32, square);
+  }
+
+  double hidden() {
+    calls_ = 1;
+    const double call = measure(true, false), once = measure(false, true);
+    calls_ = std::clamp(static_cast<int>(call / once), 1, 200);
+    std::vector<double> shares;
+    for (int round = 0; round < 7; ++round) {
+      const double alone = measure(true, false), products = measure(false, true),
+                   both = measure(true, true);
+      shares.push_back((alone + products - both) / std::min(alone, products));
+    }
+    return std::clamp(median_of(shares), -1.0, 1.0);
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{4} << 20;
+  static constexpr std::int64_t kExtent = 192;
+
+  /// Returns the seconds of the slowest rank.
+  double measure(bool call, bool products) {
+    world_.barrier();
+    const double start = now_seconds();
+    CommRequest* request = nullptr;
+    if (call)
+      request = &comm_.start_all_reduce(buffer_->data(), kBytes / sizeof(float), DType::f32,
+                                        ReduceOp::sum);
+    for (int i = 0; products && i < calls_ * kPolls; ++i) {
+      ops::gemm(stream_, a_[0], b_[0], c_[0], {.transpose_b = true});
+      if (request != nullptr && i % calls_ == 0) request->test();
+    }
+    stream_.synchronize();
+    if (request != nullptr) request->wait();
+    double seconds = now_seconds() - start;
+    world_.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
+    return seconds;
+  }
+
+  Communicator& world_;
+  Communicator& comm_;
+  ops::NormalPool pool_;
+  Stream stream_;
+  ops::BenchOperands data_;
+  std::unique_ptr<CommBuffer> buffer_;
+  ops::Operand a_, b_, c_;
+  int calls_ = 1;
+};
+
+}  // namespace
+
+void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief) {
+  CollectiveBenchOptions options;
+  // Messages take long over a slow network; larger ones have the same rate.
+  options.max_bytes = brief ? 64 << 10 : mesh.nodes() > 1 ? 4 << 20 : 16 << 20;
+  options.repeats = brief ? 1 : 5;
+  options.as_engine = true;
+  for (const CollectiveRow& row : bench_axes(mesh, device, options)) {
+    const auto* const kind = std::find_if(kKinds.begin(), kKinds.end(),
+                                          [&](const auto& k) { return k.first == row.name; });
+    if (kind == kKinds.end()) continue;
+    to.calls.push_back({.across = row.axis == short_name(Axis::data),
+                        .window = row.transport != "mpi" && row.transport != "staged",
+                        .kind = kind->second,
+                        .ranks = row.ranks,
+                        .bytes = static_cast<double>(row.bytes),
+                        .seconds = row.seconds});
+  }
+}
+
+void add_overlaps(Calibration& to, Mesh& mesh, Device& device) {
+  for (const Axis axis : {Axis::tensor, Axis::data})
+    if (mesh.along(axis).size() > 1)
+      to.overlaps.push_back(
+          {axis == Axis::data, OverlapBench(mesh, mesh.along(axis), device).hidden()});
+}
+
 namespace {
 
 /// Products with more FLOPs take too long, and run at the rate of slightly smaller ones.

@@ -9,21 +9,18 @@
 #include <filesystem>
 #include <sstream>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_api.hpp"
-#include "choir/comm/nccl/nccl_communicator.hpp"
-#include "choir/core/cores.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/process.hpp"
-#include "choir/core/shared_library.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/cpu_model.hpp"
-#include "choir/lab/doctor/doctor.hpp"
-#include "choir/ops/gemm.hpp"
-#include "choir/store/open.hpp"
-#include "choir/train/step/build_info.hpp"
 #include "choir_features.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/nccl/nccl_communicator.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/lab/doctor/doctor.hpp"
+#include "src/store/open.hpp"
+#include "src/train/step/build_info.hpp"
 #ifdef CHOIR_HAVE_HWLOC
 #include <hwloc.h>
 #endif

@@ -17,17 +17,17 @@
 #include <map>
 #include <set>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/cores.hpp"
-#include "choir/core/median.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/lab/bench/bench_collectives.hpp"
-#include "choir/lab/doctor/doctor.hpp"
-#include "choir/ops/ceiling.hpp"
-#include "choir/ops/gemm.hpp"
-#include "choir/train/loop/core_shortage.hpp"
+#include "kernels/bench/stopwatch.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/stats.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/lab/bench/bench_collectives.hpp"
+#include "src/lab/doctor/doctor.hpp"
+#include "src/train/loop/diagnosis.hpp"
 
 namespace choir {
 namespace {

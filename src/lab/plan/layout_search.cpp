@@ -1,4 +1,4 @@
-#include "choir/lab/plan/layout_search.hpp"
+#include "src/lab/plan/layout_search.hpp"
 
 #include <fmt/core.h>
 
@@ -7,11 +7,11 @@
 #include <tuple>
 
 #include "choir/comm/layout.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/text.hpp"
-#include "choir/deck/deck_layout.hpp"
-#include "choir/train/loop/layout_report.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "choir/deck/deck.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/train/loop/layout_report.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/lab/plan/machine_rates.hpp"
+#include "src/lab/plan/machine_rates.hpp"
 
 #include <algorithm>
 #include <cmath>

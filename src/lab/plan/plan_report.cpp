@@ -1,19 +1,237 @@
-#include "choir/lab/plan/plan_report.hpp"
+#include "src/lab/plan/plan_report.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <set>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/text.hpp"
 #include "choir/models/family.hpp"
 #include "choir/models/model.hpp"
-#include "choir/train/loop/layout_report.hpp"
-#include "role_groups.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/train/loop/layout_report.hpp"
+#include "src/train/step/build_info.hpp"
 
 namespace choir {
+namespace {
+
+/// The coordinates of the group along an axis.
+std::set<int> places_of(const RoleGroup& group, Axis axis) {
+  std::set<int> places;
+  for (const RolePlan* role : group.roles) places.insert(role->at[axis]);
+  return places;
+}
+
+/// "3", "0-7", "0, 2".
+std::string list_text(const std::set<int>& numbers) {
+  const int first = *numbers.begin(), last = *numbers.rbegin();
+  if (first == last) return std::to_string(first);
+  if (last - first + 1 == static_cast<int>(numbers.size()))
+    return fmt::format("{}-{}", first, last);
+  std::vector<std::string> texts;
+  for (const int number : numbers) texts.push_back(std::to_string(number));
+  return join(texts, ", ");
+}
+
+}  // namespace
+
+bool same_memory_and_traffic(const StepPlan& a, const StepPlan& b) {
+  const auto same_entry = [](const MemoryPlan::Entry& x, const MemoryPlan::Entry& y) {
+    return x.name == y.name && x.bytes == y.bytes && x.shared == y.shared && x.place == y.place;
+  };
+  const auto same_traffic = [](const CommTraffic& x, const CommTraffic& y) {
+    return x.calls == y.calls && x.bytes == y.bytes;
+  };
+  return std::equal(a.memory.entries.begin(), a.memory.entries.end(), b.memory.entries.begin(),
+                    b.memory.entries.end(), same_entry) &&
+         std::equal(a.traffic.begin(), a.traffic.end(), b.traffic.begin(), same_traffic) &&
+         a.arena_bytes == b.arena_bytes;
+}
+
+std::vector<RoleGroup> group_roles(const LayoutPlan& plan) {
+  std::vector<RoleGroup> groups;
+  for (const RolePlan& role : plan.roles) {
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const RoleGroup& other) {
+      return same_memory_and_traffic(other.roles.front()->plan, role.plan);
+    });
+    if (group == groups.end())
+      groups.push_back({{&role}});
+    else
+      group->roles.push_back(&role);
+  }
+  return groups;
+}
+
+std::string work_of(const RoleGroup& group) {
+  const auto range = [&](auto value, auto text) {
+    double least = value(group.roles.front()->plan), most = least;
+    for (const RolePlan* role : group.roles) {
+      least = std::min(least, value(role->plan));
+      most = std::max(most, value(role->plan));
+    }
+    const std::string high = text(most);
+    return text(least) == high ? high : text(least) + " to " + high;
+  };
+  return fmt::format("work of one step: {} GFLOP, {} touched",
+                     range([](const StepPlan& plan) { return plan.flops; },
+                           [](double flops) { return fmt::format("{:.2f}", flops / 1e9); }),
+                     range([](const StepPlan& plan) { return plan.bytes; }, format_bytes));
+}
+
+std::string describe(const RoleGroup& group, const LayoutPlan& plan) {
+  if (group.roles.size() == plan.roles.size()) return "every rank";
+  const std::size_t ranks = group.roles.size() * static_cast<std::size_t>(plan.ranks_of_role());
+  std::vector<std::string> parts;
+  std::size_t product = 1;
+  for (const auto& [axis, name] :
+       {std::pair{Axis::pipeline, "stage"}, std::pair{Axis::tensor, "tensor"},
+        std::pair{Axis::context, "context"}})
+    if (const int size = plan.layout.size(axis); size > 1) {
+      const std::set<int> places = places_of(group, axis);
+      product *= places.size();
+      parts.push_back(fmt::format("{} {} of {}", name, list_text(places), size));
+    }
+  if (product == group.roles.size()) return fmt::format("{} ({} ranks)", join(parts, ", "), ranks);
+  std::set<int> first;  // the roles are not a product of coordinates
+  for (const RolePlan* role : group.roles) first.insert(role->rank);
+  return fmt::format("the roles of ranks {} ({} ranks)", list_text(first), ranks);
+}
+
+namespace {
+
+// Conversion of plans to JSON.
+
+using Json = nlohmann::ordered_json;
+
+Json traffic_json(const StepTraffic& traffic) {
+  Json json;
+  for (std::size_t a = 0; a < kAxes; ++a)
+    json[std::string(short_name(static_cast<Axis>(a)))] = {{"calls", traffic[a].calls},
+                                                           {"bytes", traffic[a].bytes}};
+  return json;
+}
+
+Json memory_json(const MemoryPlan& memory) {
+  Json json = Json::array();
+  for (const MemoryPlan::Entry& entry : memory.entries)
+    json.push_back({{"name", entry.name},
+                    {"bytes", entry.bytes},
+                    {"shared", entry.shared},
+                    {"place", name_of(entry.place)}});
+  return json;
+}
+
+Json time_json(const LayoutPlan& plan) {
+  if (!plan.time) return Json();
+  const StepTime& time = *plan.time;
+  Json exposed;
+  for (std::size_t a = 0; a < kAxes; ++a)
+    exposed[std::string(short_name(static_cast<Axis>(a)))] = time.exposed[a];
+  return {{"step_seconds", time.seconds},
+          {"units_per_second", plan.units_per_second()},
+          {"compute_seconds", time.compute},
+          {"update_seconds", time.update},
+          {"idle_seconds", time.idle},
+          {"hidden_seconds", time.hidden},
+          {"exposed_seconds", std::move(exposed)},
+          {"longest_calls", time.calls_most}};
+}
+
+/// The messages of a step by count and size.
+Json calls_json(const WorkRecord& work) {
+  constexpr std::array kNames{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                              "message"};
+  std::map<std::pair<std::string, CallWork>, std::int64_t> counts;
+  for (const auto& [place, done] : work.places)
+    for (const auto& [call, count] : done.calls)
+      counts[{work.groups[static_cast<std::size_t>(call.group)].axis, call}] += count;
+  Json json = Json::array();
+  for (const auto& [key, count] : counts)
+    json.push_back({{"axis", key.first},
+                    {"call", kNames[static_cast<std::size_t>(key.second.kind)]},
+                    {"bytes", key.second.bytes},
+                    {"count", count}});
+  return json;
+}
+
+/// The fields that a plan in outline also has.
+Json head_json(const LayoutPlan& plan) {
+  const Layout& layout = plan.layout;
+  const ParallelSection& parallel = plan.deck.parallel;
+  return {{"data", layout.size(Axis::data)},
+          {"tensor", layout.size(Axis::tensor)},
+          {"pipeline", layout.size(Axis::pipeline)},
+          {"context", layout.size(Axis::context)},
+          {"order", layout.order()},
+          {"zero", parallel.zero},
+          {"sequence", parallel.sequence},
+          {"schedule", parallel.schedule},
+          {"recompute", plan.deck.train.recompute},
+          {"micro_batch_size", plan.batch.micro},
+          {"grad_accum", plan.batch.accum},
+          {"global_batch_size", plan.batch.global},
+          {"memory_bytes", static_cast<std::int64_t>(plan.needs())},
+          {"memory_limit", plan.memory_limit},
+          {"host_memory_bytes", static_cast<std::int64_t>(plan.host_needs())},
+          {"fits", plan.fits()},
+          {"waits_for_saves", plan.waits_for_saves},
+          {"bubble", plan.bubble},
+          {"time", time_json(plan)}};
+}
+
+Json full_json(const LayoutPlan& plan) {
+  Json json = head_json(plan);
+  json["flops"] = plan.flops();
+  json["traffic"] = traffic_json(plan.traffic());
+  json["roles"] = Json::array();
+  for (const RolePlan& role : plan.roles)
+    json["roles"].push_back({{"first_rank", role.rank},
+                             {"ranks", plan.ranks_of_role()},
+                             {"stage", role.at[Axis::pipeline]},
+                             {"tensor", role.at[Axis::tensor]},
+                             {"context", role.at[Axis::context]},
+                             {"memory", memory_json(role.plan.memory)},
+                             {"memory_bytes", role.plan.memory.total()},
+                             {"flops", role.plan.flops},
+                             {"touched_bytes", role.plan.bytes},
+                             {"traffic", traffic_json(role.plan.traffic)},
+                             {"calls", calls_json(role.work)}});
+  return json;
+}
+
+Json choice_json(const LayoutChoice& choice) {
+  Json json = head_json(choice.plan);
+  json["changes"] = choice.changes;
+  json["reason"] = choice.reason;
+  json["why"] = choice.why;
+  return json;
+}
+
+}  // namespace
+
+std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request) {
+  Json json{{"target", request.target.name},
+            {"ranks", request.ranks},
+            {"ranks_per_node", request.ranks_per_node},
+            {"calibration", request.calibration ? Json(request.calibration->name) : Json()},
+            {"assumed_times", request.calibration && request.calibration->assumed}};
+  json["layout"] = plan ? full_json(*plan) : Json();
+  if (search) {
+    json["choices"] = Json::array();
+    for (const LayoutChoice& choice : search->fitting)
+      json["choices"].push_back(choice_json(choice));
+    json["further"] = search->further;
+    json["too_large"] = search->too_large;
+    json["closest"] = search->closest ? choice_json(*search->closest) : Json();
+  }
+  json["provenance"] = parsed_ordered_json(build_provenance());
+  return dumped(json, 2) + "\n";
+}
+
 namespace {
 
 double total_of(const LayoutPlan& plan) {

@@ -1,4 +1,4 @@
-#include "choir/lab/plan/step_time.hpp"
+#include "src/lab/plan/step_time.hpp"
 
 #include <fmt/core.h>
 
@@ -7,11 +7,11 @@
 #include <map>
 #include <memory>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
-#include "choir/parallel/pipeline/schedule_simulation.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/parallel/pipeline/schedule_simulation.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

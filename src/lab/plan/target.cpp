@@ -1,4 +1,4 @@
-#include "choir/lab/plan/target.hpp"
+#include "src/lab/plan/target.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <array>
 #include <thread>
 
-#include "choir/core/text.hpp"
-#include "choir/device/cuda.hpp"
-#include "choir/train/step/step_planner.hpp"
+#include "src/core/text.hpp"
+#include "src/device/cuda.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 namespace {

@@ -2,11 +2,11 @@
 // A run of one layout of `choir verify` on this rank: an engine on an existing mesh, and its data.
 #include <memory>
 
-#include "choir/lab/verify/verify_layout.hpp"
-#include "choir/models/synthetic_batches.hpp"
-#include "choir/train/step/engine.hpp"
-#include "choir/train/step/step_planner.hpp"
-#include "choir/train/step/workplace.hpp"
+#include "choir/models/family.hpp"
+#include "src/lab/verify/verify_layout.hpp"
+#include "src/train/step/engine.hpp"
+#include "src/train/step/step_planner.hpp"
+#include "src/train/step/workplace.hpp"
 
 namespace choir {
 

@@ -1,19 +1,93 @@
-#include "choir/lab/verify/verify.hpp"
+// Preparation of a deck for `choir verify`, the comparison of its layouts, and the report.
+
+#include "src/lab/verify/verify.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/process.hpp"
-#include "choir/core/text.hpp"
-#include "choir/deck/deck_layout.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "choir/deck/deck.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/lab/bench/bench_rounding.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
+namespace {
+
+/// The vocabulary size of decks that take it from the data: a prime, so that it does not divide
+/// evenly among ranks.
+constexpr int kStandInVocabulary = 97;
+
+/// A key that is legal only in another precision or on another device, and the value that means
+/// "not". None of them changes results except by rounding.
+struct OfOtherRuns {
+  const char *key, *plain;
+  bool precision;  ///< the key belongs to another precision; false: to another device
+};
+constexpr OfOtherRuns kOfOtherRuns[] = {
+    {"train.loss_scale", "dynamic", true},      {"train.loss_scale_window", "2000", true},
+    {"train.frozen_precision", "master", true}, {"train.time_products", "false", false},
+    {"parallel.share_device", "false", false},  {"parallel.transport", "auto", false}};
+
+void leave_out(const Deck& deck, const std::string& precision, std::vector<std::string>& changes,
+               std::vector<std::string>& notes) {
+  const std::string& transport = deck.parallel.transport;
+  for (const OfOtherRuns& each : kOfOtherRuns) {
+    const std::string key = each.key;
+    if (!deck.given(key) || (each.precision ? precision == deck.train.precision
+                                            : precision != "fp64" || deck.device == "cpu"))
+      continue;
+    if (key == "parallel.transport" && transport != "nccl" && transport != "staged") continue;
+    changes.push_back(fmt::format("{}={}", key, each.plain));
+    notes.push_back(fmt::format("{} is ignored: the runs are in {}{}", key, precision,
+                                each.precision ? "" : " on the CPU"));
+  }
+}
+
+}  // namespace
+
+Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std::string>& notes) {
+  std::vector<KeyProblem> problems;
+  std::vector<std::string> changes{"train.precision=" + precision};
+  if (precision == "fp64") changes.push_back("device=cpu");
+  leave_out(deck, precision, changes, notes);
+  Deck result = vary_deck(deck, changes, problems);
+  throw_problems(problems, deck.source);
+  if (result.optimizer.scale_lr != "none") {
+    notes.push_back(
+        fmt::format("optimizer.scale_lr = \"{}\" is ignored: with learning rates that depend on "
+                    "the layout, layouts train differently",
+                    result.optimizer.scale_lr));
+    result.optimizer.scale_lr = "none";
+  }
+  const ModelFamily& family = result.family();
+  if (std::int64_t& size = family.vocab_size(result); size == 0) {
+    notes.push_back(
+        fmt::format("model.vocab_size would come from the data; {} is used", kStandInVocabulary));
+    size = kStandInVocabulary;
+  }
+  TrainSection& train = result.train;
+  if (!family.fixed_shape()) {
+    laid_out(result, VerifyLayout());  // refuses what one rank cannot do
+    return result;
+  }
+  const BatchSizes batch =
+      resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
+  train.micro_batch_size = static_cast<int>(batch.micro);
+  train.global_batch_size = static_cast<int>(batch.global);
+  train.grad_accum = 0;
+  for (const char* key : {"train.micro_batch_size", "train.global_batch_size", "train.grad_accum"})
+    result.origins.erase(key);
+  laid_out(result, VerifyLayout());  // refuses what one rank cannot do
+  return result;
+}
+
 namespace {
 
 /// The layout and device that a Place is made for.
@@ -226,6 +300,101 @@ void Verifier::judge(const RunDistance& distance, VerifyRow& row) const {
   if (!untiled.empty())
     row.failure = fmt::format("{} of {} tensors are not owned exactly once, such as {}",
                               untiled.size(), distance.tensors.size(), untiled.front());
+}
+
+namespace {
+
+std::string describe_batch(const Deck& deck) {
+  if (!deck.family().fixed_shape())
+    return fmt::format("{} micro-batches of random utterances a step, of unequal length and number",
+                       deck.train.micro_batches);
+  return fmt::format("{} sequences of random tokens a step, some of their targets ignored",
+                     deck.train.global_batch_size);
+}
+
+std::string describe_tolerances(const Deck& deck, const ByQuantity<double>& tolerances) {
+  std::string text;
+  for (int q = 0; q < kQuantities; ++q) {
+    const auto quantity = static_cast<Quantity>(q);
+    text += fmt::format("{}{} {:.2g}", q == 0 ? "" : ", ", name_of(quantity), tolerances[quantity]);
+  }
+  const std::string measure =
+      "max|a-b| relative to max(1, max|a|); for gradients and moments relative to max|a|, but at "
+      "least 1/1000 of the largest of their kind";
+  if (deck.train.precision == "fp64") return text + "\n           " + measure;
+  return text + "\n           " + measure +
+         fmt::format(
+             "\n           4 x the distance of one rank in {} from one rank in fp64, at least the "
+             "rounding of one number",
+             deck.train.precision);
+}
+
+}  // namespace
+
+std::string verify_header(const Deck& deck, const VerifyOptions& options, int ranks,
+                          const std::string& layouts, const std::vector<std::string>& notes,
+                          const ByQuantity<double>& tolerances) {
+  const ModelConfig model = model_of(deck);
+  std::string text = fmt::format(
+      "verify     {}: every layout against one rank\n"
+      "model      {}\n"
+      "batch      {}\n"
+      "steps      {}\n"
+      "precision  {}\n"
+      "tolerance  {}\n"
+      "layouts    {}, on up to {} rank{}",
+      deck.source, model.family().describe(model), describe_batch(deck), options.steps,
+      deck.train.precision, describe_tolerances(deck, tolerances), layouts, ranks, plural(ranks));
+  for (const std::string& note : notes) text += "\nnote       " + note;
+  return text;
+}
+
+std::string to_string(const VerifyRow& row, std::size_t width) {
+  const std::string text = row.failure.empty() ? fmt::format("{:8.1e} of {:.1e} in {}", row.error,
+                                                             row.tolerance, row.where)
+                                               : row.failure;
+  return fmt::format("{:<{}}  {:<72}  {:6.2f} s  {}", row.layout.to_string(), width, text,
+                     row.seconds, row.ok() ? "ok" : "FAIL");
+}
+
+std::string to_json(const VerifyRow& row) {
+  nlohmann::ordered_json json;
+  json["layout"] = row.layout.to_string();
+  json["ranks"] = row.layout.ranks();
+  // JSON has no infinity.
+  json["error"] = std::isfinite(row.error) ? nlohmann::ordered_json(row.error) : nullptr;
+  json["tolerance"] = row.tolerance;
+  json["where"] = row.where;
+  json["failure"] = row.failure;
+  json["seconds"] = row.seconds;
+  json["ok"] = row.ok();
+  return dumped(json);
+}
+
+bool valid(const std::vector<VerifyRow>& rows) {
+  return !rows.empty() &&
+         std::all_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.ok(); });
+}
+
+std::string verdict(const std::vector<VerifyRow>& rows) {
+  double seconds = 0;
+  const VerifyRow* worst = nullptr;
+  for (const VerifyRow& row : rows) {
+    seconds += row.seconds;
+    if (row.failure.empty() &&
+        (worst == nullptr || row.error / row.tolerance > worst->error / worst->tolerance))
+      worst = &row;
+  }
+  const auto failed =
+      std::count_if(rows.begin(), rows.end(), [](const VerifyRow& row) { return !row.ok(); });
+  const std::string count =
+      failed == 0
+          ? fmt::format("VALID: {} layouts train as one rank does", rows.size())
+          : fmt::format("INVALID: {} of {} layouts differ from one rank", failed, rows.size());
+  return count +
+         (worst ? fmt::format(", largest error {:.1e} of {:.1e}", worst->error, worst->tolerance)
+                : std::string()) +
+         fmt::format(", {}", format_duration(seconds));
 }
 
 }  // namespace choir

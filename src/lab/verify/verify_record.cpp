@@ -1,14 +1,14 @@
-#include "choir/lab/verify/verify_record.hpp"
+#include "src/lab/verify/verify_record.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "choir/core/philox.hpp"
-#include "choir/core/text.hpp"
 #include "choir/nn/parameter.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/core/text.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 namespace {

@@ -1,15 +1,42 @@
 #pragma once
 // The speech codec (src/models/codec/codec_config.hpp). Units: 0 features and encoder; 1 rounding;
-// 2 conversion of codes to rows of the decoder; 3 decoder and loss.
+// 2 conversion of codes to rows of the decoder; 3 decoder and loss. Encoder and decoder are two
+// linear layers each, whose hidden width is divided over the tensor axis (see
+// src/nn/axes/tensor_axis.hpp).
+
 #include <memory>
 #include <string>
 
 #include "choir/models/model.hpp"
+#include "choir/nn/layers/linear.hpp"
+#include "choir/nn/pass.hpp"
 #include "src/models/codec/codec_config.hpp"
-#include "src/models/codec/two_layers.hpp"
 #include "src/models/codec/waveform_head.hpp"
 
 namespace choir {
+
+class TwoLayers {
+ public:
+  struct Options {
+    std::int64_t inputs = 0, hidden = 0, outputs = 0;
+    Recompute recompute = Recompute::none;
+  };
+  /// Registers `name`.input [hidden, inputs] and `name`.output [outputs, hidden] in the current
+  /// bucket. Weights are normal with deviation 1 / sqrt(inputs of the layer), so that numbers of
+  /// unit size keep that size.
+  TwoLayers(ParameterSet& parameters, const std::string& name, const Options& options);
+
+  /// x [N, inputs] -> [N, outputs], both as distributed on this rank.
+  Tensor forward(Pass& pass, const Tensor& x);
+  Tensor backward(Pass& pass, const Tensor& d_y);
+
+ private:
+  /// Returns gelu(input(x)) and saves the input of the activation.
+  Tensor hidden(Pass& pass, const Tensor& x);
+
+  Recompute recompute_;
+  Linear input_, output_;
+};
 
 /// A frame depends neither on other frames nor on padding, and nothing is random.
 ///

@@ -1,15 +1,15 @@
 #pragma once
 // The configuration of a speech codec (model.type = "codec"): the log-mel rows of a frame are
-// compressed to a few numbers, rounded (choir/ops/fsq.hpp) and decoded to rows again.
+// compressed to a few numbers, rounded (kernels/fsq/fsq.hpp) and decoded to rows again.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
-#include "choir/nn/recompute.hpp"
-#include "choir/ops/fsq.hpp"
-#include "choir/ops/log_mel.hpp"
+#include "choir/nn/pass.hpp"
+#include "kernels/features/features.hpp"
+#include "kernels/fsq/fsq.hpp"
 
 namespace choir {
 

@@ -6,12 +6,12 @@
 #include <charconv>
 #include <cmath>
 
-#include "choir/core/text.hpp"
-#include "choir/device/profile_range.hpp"
-#include "choir/models/loss_terms.hpp"
-#include "choir/ops/gemm.hpp"
-#include "choir/ops/reduce.hpp"
-#include "choir/ops/spectra.hpp"
+#include "choir/device/device.hpp"
+#include "choir/models/model.hpp"
+#include "kernels/features/spectra.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

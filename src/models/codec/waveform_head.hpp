@@ -9,7 +9,7 @@
 
 #include "choir/models/batch.hpp"
 #include "choir/nn/pass.hpp"
-#include "choir/ops/waveform.hpp"
+#include "kernels/waveform/waveform.hpp"
 #include "src/models/codec/codec_config.hpp"
 
 namespace choir {
@@ -27,7 +27,7 @@ class WaveformHead {
   void make_tables(const Stream& stream, DType real, void* memory);
 
   /// Converts rows of the decoder [N, rows (fft + 2)] to frames [N rows, fft] whose overlapping sum
-  /// is the sound (choir/data/sound/overlap_add.hpp).
+  /// is the sound (src/data/audio/synthesis.hpp).
   Tensor frames(Pass& pass, const Tensor& rows) const;
 
   struct Compared {

@@ -1,4 +1,4 @@
-#include "choir/models/fastconformer/bucket_tuner.hpp"
+#include "src/models/fastconformer/bucket_tuner.hpp"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 #include <limits>
 #include <map>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/text.hpp"
-#include "choir/models/fastconformer/speech_settings.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/models/fastconformer/speech_settings.hpp"
 
 namespace choir {
 namespace {

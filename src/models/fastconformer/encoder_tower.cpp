@@ -1,17 +1,17 @@
-#include "choir/models/fastconformer/encoder_tower.hpp"
+#include "src/models/fastconformer/encoder_tower.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "choir/device/profile_range.hpp"
-#include "choir/models/fastconformer/speech_windows.hpp"
+#include "choir/device/device.hpp"
 #include "choir/ops/copy_rows.hpp"
-#include "choir/ops/depthwise_conv.hpp"
-#include "choir/ops/log_mel.hpp"
-#include "choir/ops/reduce.hpp"
-#include "choir/ops/relative_attention.hpp"
-#include "choir/ops/strided_conv.hpp"
+#include "kernels/depthwise_conv/depthwise_conv.hpp"
+#include "kernels/features/features.hpp"
+#include "kernels/relative_attention/relative_attention.hpp"
+#include "kernels/strided_conv/strided_conv.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/models/fastconformer/speech_windows.hpp"
 
 namespace choir {
 namespace {

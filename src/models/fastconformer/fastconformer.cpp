@@ -3,11 +3,11 @@
 #include <cmath>
 #include <utility>
 
-#include "choir/device/profile_range.hpp"
-#include "choir/nn/axes/tensor_axis.hpp"
-#include "choir/ops/ctc.hpp"
-#include "src/models/logits.hpp"
-#include "src/models/parameter_table.hpp"
+#include "choir/device/device.hpp"
+#include "choir/models/blocks.hpp"
+#include "choir/models/logits.hpp"
+#include "kernels/ctc/ctc.hpp"
+#include "src/nn/axes/tensor_axis.hpp"
 
 namespace choir {
 

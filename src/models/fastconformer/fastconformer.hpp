@@ -1,14 +1,14 @@
 #pragma once
-// The FastConformer encoder with a CTC head (choir/models/fastconformer/fastconformer_config.hpp),
+// The FastConformer encoder with a CTC head (src/models/fastconformer/fastconformer_config.hpp),
 // from audio to losses of utterances. Units: 0 features and subsampling, 1 ... L the blocks, L + 1
 // the head.
 #include <memory>
 #include <string>
 
-#include "choir/models/fastconformer/encoder_tower.hpp"
-#include "choir/models/fastconformer/fastconformer_config.hpp"
 #include "choir/models/model.hpp"
 #include "choir/nn/layers/linear.hpp"
+#include "src/models/fastconformer/encoder_tower.hpp"
+#include "src/models/fastconformer/fastconformer_config.hpp"
 
 namespace choir {
 
@@ -51,7 +51,7 @@ class FastConformer final : public Model {
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
 
-  /// The state of one stream (choir/models/fastconformer/speech_windows.hpp) through a whole model.
+  /// The state of one stream (src/models/fastconformer/speech_windows.hpp) through a whole model.
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
 
   std::string describe() const override;

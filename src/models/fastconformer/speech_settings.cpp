@@ -1,12 +1,12 @@
-#include "choir/models/fastconformer/speech_settings.hpp"
+#include "src/models/fastconformer/speech_settings.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "choir/core/text.hpp"
-#include "src/models/fastconformer/fastconformer_family.hpp"
+#include "src/core/text.hpp"
+#include "src/models/fastconformer/family.hpp"
 
 namespace choir {
 namespace {

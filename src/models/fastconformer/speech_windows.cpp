@@ -1,4 +1,4 @@
-#include "choir/models/fastconformer/speech_windows.hpp"
+#include "src/models/fastconformer/speech_windows.hpp"
 
 #include <fmt/core.h>
 

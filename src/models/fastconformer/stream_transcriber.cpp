@@ -1,10 +1,10 @@
-#include "choir/models/fastconformer/stream_transcriber.hpp"
+#include "src/models/fastconformer/stream_transcriber.hpp"
 
 #include <algorithm>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "src/infer/host_scores.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/quantities.hpp"
+#include "src/infer/inference_pass.hpp"
 
 namespace choir {
 

@@ -1,4 +1,4 @@
-#include "choir/models/fastconformer/transcriber.hpp"
+#include "src/models/fastconformer/transcriber.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,14 +6,14 @@
 #include <numeric>
 #include <optional>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/device/cuda.hpp"
-#include "choir/device/null_device.hpp"
 #include "choir/models/family.hpp"
-#include "choir/ops/relative_attention.hpp"
-#include "choir/train/step/step_plan.hpp"
-#include "src/infer/host_scores.hpp"
+#include "kernels/relative_attention/relative_attention.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/quantities.hpp"
+#include "src/device/cuda.hpp"
+#include "src/device/null_device.hpp"
+#include "src/infer/inference_pass.hpp"
+#include "src/train/step/step_plan.hpp"
 
 namespace choir {
 namespace {

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/speech/blend_source.hpp"
-#include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/token_data.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/data/speech/data_sources.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/token_data.hpp"
 
 namespace choir {
 namespace {

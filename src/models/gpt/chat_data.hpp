@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/conversations/conversation_corpus.hpp"
-#include "choir/data/conversations/packing.hpp"
-#include "choir/data/tokens/batch.hpp"
-#include "choir/data/tokens/dataset.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/train/step/training_data.hpp"
+#include "src/data/chat/conversation_corpus.hpp"
+#include "src/data/chat/packing.hpp"
+#include "src/data/text/dataset.hpp"
+#include "src/data/text/token_samples.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/gpt/family.hpp"
 
 namespace choir {
 

@@ -1,13 +1,13 @@
-#include "choir/models/gpt/decoder_tower.hpp"
+#include "src/models/gpt/decoder_tower.hpp"
 
 #include <cmath>
 #include <string>
 #include <utility>
 
-#include "choir/device/profile_range.hpp"
-#include "choir/ops/reduce.hpp"
-#include "choir/ops/rope.hpp"
-#include "src/models/logits.hpp"
+#include "choir/device/device.hpp"
+#include "choir/models/logits.hpp"
+#include "kernels/rope/rope.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 namespace {

@@ -1,15 +1,13 @@
-#include "choir/models/gpt/generator.hpp"
+#include "src/models/gpt/generator.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "choir/core/clock.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "src/infer/host_scores.hpp"
-#include "src/infer/stage_chain.hpp"
-#include "src/infer/token_graph.hpp"
+#include "src/core/quantities.hpp"
+#include "src/infer/inference_pass.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 namespace choir {
 

@@ -1,10 +1,10 @@
-#include "choir/models/gpt/gpt.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 #include <fmt/core.h>
 
 #include <utility>
 
-#include "src/models/parameter_table.hpp"
+#include "choir/models/blocks.hpp"
 
 namespace choir {
 

@@ -1,11 +1,11 @@
-#include "choir/models/gpt/tiny_training.hpp"
+#include "src/models/gpt/tiny_training.hpp"
 
-#include "choir/core/clock.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/models/gpt/gpt_config.hpp"
-#include "choir/train/step/engine.hpp"
-#include "choir/train/step/phase_clock.hpp"
-#include "choir/train/step/step_planner.hpp"
+#include "src/core/quantities.hpp"
+#include "src/models/gpt/gpt_config.hpp"
+#include "src/train/step/engine.hpp"
+#include "src/train/step/phase_clock.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 namespace {

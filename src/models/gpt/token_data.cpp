@@ -1,15 +1,22 @@
-#include "choir/models/gpt/token_data.hpp"
+#include "src/models/gpt/token_data.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/run_program.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/speech/blend_source.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/infer/model_instance.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
+#include "src/core/text.hpp"
+#include "src/data/speech/data_sources.hpp"
+#include "src/data/text/token_samples.hpp"
+#include "src/models/gpt/family.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/models/gpt/gpt_config.hpp"
 
 namespace choir {
 namespace {
@@ -233,6 +240,212 @@ std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh
 
 double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {
   return validations(instance, data, mesh, progress).front().loss;
+}
+
+TokenTrainingData::TokenTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                     Logger& log)
+    : settings_(gpt_settings(deck)),
+      seed_(static_cast<std::uint64_t>(deck.run.seed)),
+      block_size_(gpt_of(deck).block_size),
+      batch_(batch),
+      mesh_(mesh),
+      log_(log),
+      data_(open_data(deck, batch.micro, mesh, log)) {}
+
+std::string TokenTrainingData::vocabulary_json() const {
+  const Vocabulary* vocabulary = data_->vocabulary();
+  return vocabulary ? vocabulary->to_json() : "";
+}
+
+void TokenTrainingData::require_resumable(std::int64_t consumed_samples) const {
+  if (consumed_samples % batch_.micro == 0) return;
+  throw DeckError(
+      fmt::format(
+          "the checkpoint has used {} sequences, which is no multiple of the micro-batch size {}",
+          consumed_samples, batch_.micro),
+      "use the previous train.micro_batch_size, or a divisor of it");
+}
+
+void TokenTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
+                                       const Position& from) {
+  data_->start_training(micro_batch_order(sharding, per_rank, from.consumed_samples));
+}
+
+ModelBatch TokenTrainingData::next() {
+  const Batch& batch = data_->next();
+  CHOIR_CHECK(batch.valid == batch.targets.count(), "a training window of {} tokens", batch.valid);
+  return token_batch(batch);
+}
+
+StepContent TokenTrainingData::content(std::int64_t, const Model& model) {
+  return {.samples = static_cast<double>(batch_.global),
+          .targets = static_cast<double>(batch_.global * block_size_),
+          .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
+}
+
+std::vector<Validation> TokenTrainingData::validate(ModelInstance& instance,
+                                                    ProgressLine* progress) {
+  return validations(instance, *data_, mesh_, progress);
+}
+
+// The ranks that share layers with rank 0 generate together with it.
+std::string TokenTrainingData::sample(ModelInstance& instance) {
+  if (settings_.sample_tokens == 0) return {};
+  // If parameters are sharded, all ranks run the model to provide them.
+  const bool all_walk = instance.storage().sharding().values_sharded();
+  const bool first =
+      mesh_.coordinates()[Axis::data] == 0 && mesh_.coordinates()[Axis::context] == 0;
+  if (!first && !all_walk) return {};
+  const Vocabulary* vocabulary = data_->vocabulary();
+  if (vocabulary == nullptr) return {};
+  std::vector<std::int32_t> prompt;
+  try {
+    prompt = vocabulary->encode(settings_.sample_prompt, "eval.sample_prompt");
+  } catch (const DataError& error) {
+    if (mesh_.rank() == 0) log_.warn("no text sample: {}", error.what());
+    return {};
+  }
+  const auto tokens = Generator(instance).generate(std::move(prompt), settings_.sample_tokens,
+                                                   {.temperature = settings_.sample_temperature,
+                                                    .top_k = settings_.sample_top_k,
+                                                    .seed = seed_});
+  return mesh_.rank() == 0 ? vocabulary->decode(tokens) : "";
+}
+
+TokenEvaluationData::TokenEvaluationData(const Deck& deck, const std::string& vocabulary,
+                                         Mesh& mesh, Logger& log)
+    : mesh_(mesh),
+      block_size_(gpt_of(deck).block_size),
+      data_(open_data(
+          deck, kRows, mesh, log,
+          vocabulary.empty() ? 0 : Vocabulary::from_json(vocabulary, "the checkpoint").hash())) {
+  if (!data_->has_validation())
+    throw DataError("there is no validation data",
+                    "name some with data.val='[\"FILE\"]' or data.validation");
+}
+
+std::vector<BatchShape> TokenEvaluationData::shapes() const {
+  return {{.samples = kRows, .tokens = block_size_}};
+}
+
+EvaluationData::Result TokenEvaluationData::evaluate(ModelInstance& instance,
+                                                     ProgressLine* progress) {
+  const std::vector<Validation> sets = validations(instance, *data_, mesh_, progress);
+  const double loss = sets.front().loss;
+  std::string metrics = fmt::format("val_loss={:.6f} perplexity={:.4f}", loss, std::exp(loss));
+  for (std::size_t i = 1; i < sets.size(); ++i)
+    metrics += fmt::format(" val_loss/{}={:.6f}", sets[i].name, sets[i].loss);
+  // The first token of a set is not a target.
+  return {.lines = {},
+          .metrics = metrics + fmt::format(" tokens={}", data_->val_tokens() - data_->eval_sets())};
+}
+
+std::int64_t matmul_weights(const GptConfig& c) {
+  const std::int64_t qkv = c.n_embd * c.head_width() * (c.n_head + 2 * c.n_kv_head);
+  const std::int64_t output = c.n_embd * c.attention_width();
+  const std::int64_t ffn = c.n_embd * c.ffn_width * (1 + ops::activation_inputs(c.activation));
+  return c.n_layer * (qkv + output + ffn) + c.vocab_size * c.n_embd;
+}
+
+StepWork step_work(const GptConfig& c, const Precision& precision, std::int64_t sequences,
+                   std::int64_t parameters) {
+  const auto tokens = static_cast<double>(sequences * c.block_size);
+  double pairs = 0;
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) pairs += c.visible_pairs(layer);
+  pairs *= static_cast<double>(sequences * c.n_head);
+  StepWork work = update_work(precision, parameters);
+  work.gemm_flops = 6.0 * static_cast<double>(matmul_weights(c)) * tokens;
+  work.attention_flops = 12.0 * static_cast<double>(c.head_width()) * pairs;
+  return work;
+}
+
+TokenBenchBatches::TokenBenchBatches(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                     Logger& log)
+    : data_(open_data(deck, batch.micro, mesh, log)),
+      batch_(batch),
+      tokens_(static_cast<double>(batch.global * gpt_of(deck).block_size)) {}
+
+void TokenBenchBatches::start(const Sharding& sharding) {
+  data_->start_training(micro_batch_order(sharding, batch_.accum, 0));
+}
+
+ModelBatch TokenBenchBatches::micro_batch(std::int64_t, std::int64_t) {
+  return token_batch(data_->next());
+}
+
+double TokenBenchBatches::flops(std::int64_t, ModelInstance& instance) const {
+  return instance.as<Gpt>().flops_per_token() * tokens_;
+}
+
+StepWork TokenBenchBatches::work(const EngineOptions& options, ModelInstance& instance,
+                                 double parts) const {
+  StepWork work = step_work(options.model.as<GptConfig>(), options.precision,
+                            batch_.micro * batch_.accum, instance.storage().slices_size());
+  work.gemm_flops /= parts;
+  work.attention_flops /= parts;
+  return work;
+}
+
+SyntheticTokens::SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
+                                 std::int64_t vocabulary, bool packed)
+    : tokens_key_(philox_key(seed, "verify tokens")),
+      length_key_(philox_key(seed, "verify lengths")),
+      documents_key_(philox_key(seed, "verify documents")),
+      rows_(rows),
+      tokens_(tokens),
+      vocabulary_(vocabulary),
+      inputs_(static_cast<std::size_t>(rows * tokens)),
+      targets_(inputs_.size()),
+      begins_(packed ? inputs_.size() : 0),
+      positions_(begins_.size()) {}
+
+std::int64_t SyntheticTokens::length(std::int64_t sample) const {
+  const PhiloxBlock word = philox_at(length_key_, static_cast<std::uint64_t>(sample));
+  return static_cast<std::int64_t>(word[0] % static_cast<std::uint64_t>(tokens_ + 1));
+}
+
+void SyntheticTokens::write_documents(std::int64_t sample, std::int64_t row) {
+  constexpr std::uint32_t kUsualTokens = 5;
+  std::int32_t begin = 0;
+  for (std::int64_t t = 0; t < tokens_; ++t) {
+    const PhiloxBlock word = philox_at(documents_key_, static_cast<std::uint64_t>(sample),
+                                       static_cast<std::uint64_t>(t));
+    if (word[0] % kUsualTokens == 0) begin = static_cast<std::int32_t>(t);
+    const auto at = static_cast<std::size_t>(row * tokens_ + t);
+    begins_[at] = begin;
+    positions_[at] = static_cast<std::int32_t>(t) - begin;
+  }
+}
+
+ModelBatch SyntheticTokens::micro_batch(std::int64_t index) {
+  const auto token = [&](std::int64_t sample, std::int64_t position) {
+    const PhiloxBlock word = philox_at(tokens_key_, static_cast<std::uint64_t>(sample),
+                                       static_cast<std::uint64_t>(position));
+    return static_cast<std::int32_t>(word[0] % static_cast<std::uint64_t>(vocabulary_));
+  };
+  const std::int64_t first = index * rows_;
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    const std::int64_t counted = length(first + row);
+    if (!begins_.empty()) write_documents(first + row, row);
+    for (std::int64_t t = 0; t < tokens_; ++t) {
+      const auto at = static_cast<std::size_t>(row * tokens_ + t);
+      inputs_[at] = token(first + row, t);
+      targets_[at] = t < counted ? token(first + row, t + 1) : kIgnoredTarget;
+    }
+  }
+  const Shape shape{rows_ * tokens_};
+  ModelBatch batch = token_batch(rows_, {inputs_.data(), DType::i32, shape},
+                                 {targets_.data(), DType::i32, shape}, first);
+  if (!begins_.empty())
+    add_documents(batch, {begins_.data(), DType::i32, shape},
+                  {positions_.data(), DType::i32, shape});
+  return batch;
+}
+
+std::int64_t SyntheticTokens::valid(std::int64_t first, std::int64_t count) const {
+  std::int64_t sum = 0;
+  for (std::int64_t sample = first; sample < first + count; ++sample) sum += length(sample);
+  return sum;
 }
 
 }  // namespace choir

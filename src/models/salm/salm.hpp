@@ -1,10 +1,9 @@
 #pragma once
-// The model of a SALM: an encoder and a decoder, joined (choir/models/salm/salm_config.hpp). Units:
+// The model of a SALM: an encoder and a decoder, joined (src/models/salm/salm_config.hpp). Units:
 // 0 features and subsampling, 1 ... Le the blocks of the encoder and of the adapter, Le + 1 the
 // junction, then the decoder's blocks, and the head.
-#include "choir/models/salm/salm_config.hpp"
-#include "choir/models/salm/two_towers.hpp"
-#include "src/models/salm/frame_stack.hpp"
+#include "src/models/salm/salm_config.hpp"
+#include "src/models/salm/two_towers.hpp"
 
 namespace choir {
 

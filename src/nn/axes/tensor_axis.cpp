@@ -1,9 +1,9 @@
-#include "choir/nn/axes/tensor_axis.hpp"
+#include "src/nn/axes/tensor_axis.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 namespace {

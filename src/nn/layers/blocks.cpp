@@ -1,10 +1,10 @@
-#include "choir/nn/layers/blocks.hpp"
+#include "src/nn/layers/blocks.hpp"
 
 #include <cmath>
 #include <utility>
 
-#include "choir/device/profile_range.hpp"
-#include "choir/ops/reduce.hpp"
+#include "choir/device/device.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 

@@ -1,16 +1,16 @@
-#include "choir/nn/layers/convolutions.hpp"
+#include "src/nn/layers/convolutions.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "choir/nn/axes/tensor_axis.hpp"
 #include "choir/nn/layers/norms.hpp"
 #include "choir/nn/stream_state.hpp"
 #include "choir/ops/activation.hpp"
-#include "choir/ops/depthwise_conv.hpp"
-#include "choir/ops/glu.hpp"
-#include "choir/ops/strided_conv.hpp"
+#include "kernels/activation/activation.hpp"
+#include "kernels/depthwise_conv/depthwise_conv.hpp"
+#include "kernels/strided_conv/strided_conv.hpp"
+#include "src/nn/axes/tensor_axis.hpp"
 
 namespace choir {
 namespace {

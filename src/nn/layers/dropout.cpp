@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "choir/ops/dropout.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/dropout/dropout.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 namespace {

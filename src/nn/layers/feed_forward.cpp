@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "choir/nn/axes/tensor_axis.hpp"
 #include "choir/nn/layers/dropout.hpp"
 #include "choir/nn/layers/linear.hpp"
+#include "src/nn/axes/tensor_axis.hpp"
 
 namespace choir {
 namespace {

@@ -1,16 +1,16 @@
-#include "choir/nn/layers/linear.hpp"
-
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
 
 #include "choir/core/philox.hpp"
-#include "choir/nn/axes/tensor_axis.hpp"
+#include "choir/nn/layers/linear.hpp"
 #include "choir/ops/activation.hpp"
 #include "choir/ops/copy_rows.hpp"
-#include "choir/ops/dropout.hpp"
-#include "choir/ops/gemm.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/dropout/dropout.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/nn/axes/tensor_axis.hpp"
 
 namespace choir {
 namespace {
@@ -319,6 +319,39 @@ void Linear::factor_gradient(Pass& pass, void* factor, const Tensor& x, const Te
   auto& parameter = *static_cast<Parameter*>(factor);
   ops::gemm(pass.stream(), d_y, x, parameter.gradient,
             {.transpose_a = true, .accumulate = parameter.accumulate()});
+}
+
+bool Lora::adapts(std::string_view target) const {
+  return rank > 0 && std::any_of(targets.begin(), targets.end(), [&](const std::string& one) {
+           return one == "all" || one == target;
+         });
+}
+
+double Lora::factor() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rank_stabilised ? std::sqrt(r) : r);
+}
+
+Linear::Adapter Lora::of(const std::vector<std::string>& parts) const {
+  Linear::Adapter adapter;
+  for (const std::string& part : parts) {
+    if (adapts(part)) adapter.rank = rank;
+    adapter.sections.push_back(adapts(part) ? part : "");
+  }
+  if (parts.size() == 1) adapter.sections.clear();
+  adapter.alpha = factor() * static_cast<double>(rank);
+  adapter.dropout = dropout;
+  return adapter;
+}
+
+bool is_adapter(std::string_view name) {
+  return name.ends_with(Linear::kFactorA) || name.ends_with(Linear::kFactorB);
+}
+
+bool has_adapters(const ParameterSet& parameters) {
+  const auto& all = parameters.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const Parameter* p) { return is_adapter(p->name); });
 }
 
 }  // namespace choir

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "choir/nn/pass.hpp"
-#include "choir/ops/batch_norm.hpp"
 #include "choir/ops/norm.hpp"
-#include "choir/ops/reduce.hpp"
-#include "choir/ops/split_norm.hpp"
+#include "kernels/norm/batch_norm.hpp"
+#include "kernels/norm/split_norm.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 namespace {

@@ -1,11 +1,10 @@
-#include "choir/nn/layers/relative_attention.hpp"
+#include "src/nn/layers/relative_attention.hpp"
 
 #include <cmath>
 #include <utility>
 
 #include "choir/nn/stream_state.hpp"
-#include "choir/ops/gemm.hpp"
-#include "choir/ops/gemm_batched.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/nn/layers/self_attention.hpp"
+#include "src/nn/layers/self_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 
 #include "choir/nn/stream_state.hpp"
 #include "choir/ops/copy_rows.hpp"
-#include "choir/ops/rope.hpp"
-#include "src/nn/axes/ring_attention.hpp"
+#include "kernels/rope/rope.hpp"
+#include "src/nn/axes/context_axis.hpp"
 
 namespace choir {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "choir/device/profile_range.hpp"
-#include "choir/nn/axes/tensor_axis.hpp"
-#include "choir/ops/embedding.hpp"
+#include "choir/device/device.hpp"
+#include "kernels/embedding/embedding.hpp"
+#include "src/nn/axes/tensor_axis.hpp"
 
 namespace choir {
 namespace {

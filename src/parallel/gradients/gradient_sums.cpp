@@ -1,12 +1,12 @@
-#include "choir/parallel/gradients/gradient_sums.hpp"
+#include "src/parallel/gradients/gradient_sums.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 
-#include "choir/core/clock.hpp"
 #include "choir/nn/parameter.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 

@@ -1,4 +1,4 @@
-#include "choir/parallel/pipeline/layer_partition.hpp"
+#include "src/parallel/pipeline/layer_partition.hpp"
 
 #include <algorithm>
 #include <cmath>

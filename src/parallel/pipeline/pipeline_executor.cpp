@@ -1,4 +1,4 @@
-#include "choir/parallel/pipeline/pipeline_executor.hpp"
+#include "src/parallel/pipeline/pipeline_executor.hpp"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <array>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
 #include "choir/parallel/pipeline/schedule.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

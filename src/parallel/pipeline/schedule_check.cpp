@@ -2,7 +2,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/parallel/pipeline/schedule.hpp"
-#include "choir/parallel/pipeline/schedule_simulation.hpp"
+#include "src/parallel/pipeline/schedule_simulation.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/parallel/pipeline/schedule_simulation.hpp"
+#include "src/parallel/pipeline/schedule_simulation.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
 #include "choir/parallel/pipeline/schedule.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

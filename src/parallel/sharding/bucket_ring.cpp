@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "choir/comm/call_journal.hpp"
+#include "src/comm/null_communicator.hpp"
 
 namespace choir {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "choir/core/clock.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 

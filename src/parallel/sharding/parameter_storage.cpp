@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/hash.hpp"
+#include "src/device/cpu_device.hpp"
 
 namespace choir {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "choir/nn/parameter.hpp"
-#include "choir/ops/reduce.hpp"
-#include "choir/ops/running_statistics.hpp"
+#include "kernels/norm/batch_norm.hpp"
+#include "kernels/sums/sums.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/store/llmc/llmc_model.hpp"
+#include "src/store/llmc/llmc_model.hpp"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,8 @@
 #include <cstring>
 
 #include "choir/core/error.hpp"
-#include "choir/core/file_kind.hpp"
-#include "src/store/file_window.hpp"
-#include "src/store/pending_file.hpp"
+#include "src/core/file_kind.hpp"
+#include "src/store/weight_file.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/store/weights/open_weights.hpp"
+#include "src/store/tensor_file.hpp"
 
 #include <fmt/core.h>
 
@@ -7,13 +7,13 @@
 #include <filesystem>
 
 #include "choir/core/error.hpp"
-#include "choir/core/file_kind.hpp"
-#include "choir/store/gguf/gguf.hpp"
-#include "choir/store/llmc/llmc_model.hpp"
-#include "choir/store/safetensors/safetensors.hpp"
-#include "choir/store/torch/nemo_archive.hpp"
-#include "choir/store/torch/torch_checkpoint.hpp"
-#include "src/store/file_window.hpp"
+#include "src/core/file_kind.hpp"
+#include "src/store/gguf/gguf.hpp"
+#include "src/store/llmc/llmc_model.hpp"
+#include "src/store/safetensors/safetensors.hpp"
+#include "src/store/torch/nemo_archive.hpp"
+#include "src/store/torch/torch_checkpoint.hpp"
+#include "src/store/weight_file.hpp"
 
 namespace choir {
 namespace {

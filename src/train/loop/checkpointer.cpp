@@ -1,17 +1,17 @@
-#include "choir/train/loop/checkpointer.hpp"
+#include "src/train/loop/checkpointer.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/comm/rehearsal.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/store/write_probe.hpp"
-#include "choir/train/loop/weight_check.hpp"
+#include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/null_communicator.hpp"
+#include "src/core/quantities.hpp"
+#include "src/store/collectives.hpp"
+#include "src/store/write_probe.hpp"
+#include "src/train/loop/weight_check.hpp"
 
 namespace choir {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "choir/core/clock.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 

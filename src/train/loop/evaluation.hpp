@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "choir/train/loop/run_directory.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
 #include "choir/train/step/training_data.hpp"
+#include "src/train/loop/run_directory.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

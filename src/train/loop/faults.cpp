@@ -1,4 +1,4 @@
-#include "choir/train/loop/faults.hpp"
+#include "src/train/loop/faults.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -14,9 +14,9 @@
 #include <thread>
 #include <utility>
 
-#include "choir/core/failure.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/store/manifest.hpp"
+#include "choir/core/error.hpp"
+#include "src/core/output.hpp"
+#include "src/store/manifest.hpp"
 
 namespace choir {
 namespace {

@@ -1,12 +1,12 @@
-#include "choir/train/loop/layout_report.hpp"
+#include "src/train/loop/layout_report.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/progress_line.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "choir/store/store.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "choir/core/log.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/text.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/store/store.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

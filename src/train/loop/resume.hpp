@@ -7,9 +7,9 @@
 
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
-#include "choir/optim/optimizer.hpp"
-#include "choir/store/open.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/optim/optimizer.hpp"
+#include "src/store/open.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

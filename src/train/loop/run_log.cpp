@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/process.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

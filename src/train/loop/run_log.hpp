@@ -6,13 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "choir/train/loop/checkpointer.hpp"
-#include "choir/train/loop/metrics_log.hpp"
-#include "choir/train/loop/run_directory.hpp"
-#include "choir/train/loop/run_watch.hpp"
-#include "choir/train/loop/tensorboard_file.hpp"
+#include "src/train/loop/checkpointer.hpp"
 #include "src/train/loop/diagnosis.hpp"
 #include "src/train/loop/evaluation.hpp"
+#include "src/train/loop/metrics_log.hpp"
+#include "src/train/loop/run_directory.hpp"
+#include "src/train/loop/run_watch.hpp"
 
 namespace choir {
 

@@ -1,11 +1,15 @@
-#include "choir/train/loop/save_schedule.hpp"
+// The interval of saves, and the choice between saves in the foreground and in the background.
+
+#include "src/train/loop/save_schedule.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "choir/core/clock.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {
@@ -102,6 +106,41 @@ std::string SaveSchedule::advice(const SaveCost& cost) {
       section_.interval, format_duration(now), 100 * loses, std::ceil(best / cost.step_seconds),
       format_duration(best), 100 * least, numbers(cost, mtbf_),
       section_.mtbf > 0 ? "checkpoint.mtbf" : fmt::format("assumed for {} node(s)", nodes_));
+}
+
+bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Device& device,
+                  std::string& why) {
+  why.clear();
+  const CheckpointSection& section = deck.checkpoint;
+  if (section.async == "false" || !section.on_the_way()) return false;
+  const bool short_of_memory = !snapshot_fits(plan, mesh.node().size(), device);
+  const bool no_threads = mesh.world().size() > 1 && !mpi_serves_threads();
+  const std::string what =
+      no_threads ? "this MPI does not support multiple threads (MPI_THREAD_MULTIPLE)"
+      : short_of_memory
+          ? fmt::format(
+                "{} rank(s) on this node need {} each for a copy of the state in addition to the "
+                "memory of training, but it has {}",
+                mesh.node().size(), format_bytes(static_cast<double>(plan.snapshot_bytes)),
+                format_bytes(node_memory()))
+          : "";
+  if (section.async == "true")
+    together(mesh.world(), [&] {
+      if (!what.empty())
+        throw DeckError("checkpoint.async: " + what,
+                        "set checkpoint.async to \"auto\" or false, spread the state over more "
+                        "ranks (parallel.zero), or use fewer ranks per node");
+    });
+  std::int64_t without = what.empty() ? 0 : 1;
+  mesh.world().all_reduce(&without, 1, DType::i64, ReduceOp::sum);
+  if (without > 0)
+    why = "checkpoint.async: training waits for saves, because " +
+          (what.empty() ? fmt::format("{} other rank(s) have to", without) : what);
+  return without == 0;
+}
+
+void add_snapshot(MemoryPlan& memory, const StepPlan& plan) {
+  memory.add("checkpoint snapshot", plan.snapshot_bytes, false, MemoryPlace::host);
 }
 
 }  // namespace choir

@@ -1,4 +1,4 @@
-#include "choir/train/loop/stop_request.hpp"
+#include "src/train/loop/stop_request.hpp"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <csignal>
 #include <string_view>
 
-#include "choir/core/clock.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

@@ -1,13 +1,13 @@
-#include "choir/train/loop/trace.hpp"
+#include "src/train/loop/trace.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <fstream>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/regular_file.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

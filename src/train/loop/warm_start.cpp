@@ -1,17 +1,21 @@
+// Initialisation from the parameters of one run or of several.
+
 #include "src/train/loop/warm_start.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/plural.hpp"
-#include "choir/core/text.hpp"
-#include "choir/deck/name_patterns.hpp"
-#include "choir/nn/layers/lora.hpp"
-#include "choir/store/finite.hpp"
-#include "choir/store/open.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "choir/models/family.hpp"
+#include "choir/nn/layers/linear.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/deck/name_patterns.hpp"
+#include "src/store/finite.hpp"
+#include "src/store/open.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 
@@ -112,6 +116,251 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   require_finite(wanted, checkpoint.path, world);
   instance.publish();
   return result;
+}
+
+namespace {
+
+constexpr const char* kInitFrom = "checkpoint.init_from";
+
+std::string first_component(const std::string& name) {
+  return name.substr(0, name.find('.'));
+}
+
+/// Numbers of characters that can be removed from names that match this pattern: none, or leading
+/// components of the part before its first wildcard.
+std::vector<std::size_t> cuts_of(const std::string& pattern) {
+  std::vector<std::size_t> cuts{0};
+  const std::size_t literal = std::min(pattern.find_first_of("*?"), pattern.size());
+  for (std::size_t i = 0; i < literal; ++i)
+    if (pattern[i] == '.') cuts.push_back(i + 1);
+  return cuts;
+}
+
+/// The name in a checkpoint of a model's tensor, without the first `cut` characters of its name
+/// (the kind stays).
+std::string stored_name(const std::string& stored, std::size_t cut) {
+  const std::size_t kind = stored.size() - name_in_model(stored).size();
+  return stored.substr(0, kind) + stored.substr(kind + cut);
+}
+
+/// Maps the tensors of one source.
+class PartPlanner {
+ public:
+  PartPlanner(const InitSource& source, std::vector<const StoredTensor*> matched)
+      : source_(source), matched_(std::move(matched)) {
+    for (const TensorRecord& record : *source.tensors) records_[record.name] = &record;
+  }
+
+  InitPlan::Part plan() const {
+    const std::size_t cut = best_cut();
+    InitPlan::Part part{.prefix = source_.pattern.substr(0, cut), .tensors = {}, .elements = 0};
+    std::vector<std::string> faults, names;
+    for (const StoredTensor* tensor : matched_) {
+      const std::string name = name_in_model(tensor->name);
+      const TensorRecord* record = find(*tensor, cut);
+      if (record == nullptr && is_adapter(name)) continue;
+      const std::string fault = fault_of(*tensor, record, cut);
+      if (!fault.empty()) {
+        faults.push_back(name + ": " + fault);
+        names.push_back('"' + name + '"');
+        continue;
+      }
+      part.tensors.push_back(*tensor);
+      part.tensors.back().name = record->name;
+      part.elements += tensor->shape.count();
+    }
+    if (!faults.empty()) refuse(faults, names);
+    if (part.tensors.empty())
+      throw DeckError(fmt::format("{}: nothing is left for '{}' to take from {}", kInitFrom,
+                                  source_.pattern, source_.path),
+                      "leave the pattern out, or take patterns out of checkpoint.init_skip");
+    return part;
+  }
+
+ private:
+  const TensorRecord* find(const StoredTensor& tensor, std::size_t cut) const {
+    const auto found = records_.find(stored_name(tensor.name, cut));
+    return found == records_.end() ? nullptr : found->second;
+  }
+  /// The cut under which most tensors are found, the shortest if there are several.
+  std::size_t best_cut() const {
+    std::size_t best = 0;
+    std::ptrdiff_t most = 0;
+    for (const std::size_t cut : cuts_of(source_.pattern)) {
+      const auto found =
+          std::count_if(matched_.begin(), matched_.end(),
+                        [&](const StoredTensor* tensor) { return find(*tensor, cut) != nullptr; });
+      if (found > most) most = found, best = cut;
+    }
+    return best;
+  }
+  std::string fault_of(const StoredTensor& tensor, const TensorRecord* record,
+                       std::size_t cut) const {
+    if (record == nullptr) {
+      std::vector<std::string> tried;
+      for (const std::size_t any : cuts_of(source_.pattern))
+        if (cut == 0 || any == cut) tried.push_back(name_in_model(stored_name(tensor.name, any)));
+      return "not there, as " + join(tried, " or ");
+    }
+    if (record->shape == tensor.shape && record->dtype == tensor.dtype) return {};
+    return fmt::format("{} {} there, {} {} here", name_of(record->dtype), to_string(record->shape),
+                       name_of(tensor.dtype), to_string(tensor.shape));
+  }
+  [[noreturn]] void refuse(const std::vector<std::string>& faults,
+                           std::vector<std::string> names) const {
+    constexpr std::size_t kNamed = 4;
+    const std::size_t count = names.size();
+    names.resize(std::min(count, kNamed));
+    throw DeckError(fmt::format("{}: {} of the {} that '{}' matches cannot be taken from {}:{}",
+                                kInitFrom, count, counted(std::ssize(matched_), "parameter"),
+                                source_.pattern, source_.path, line_list(faults)),
+                    fmt::format("name a run with the same sizes and train.precision, change the "
+                                "pattern, or let some begin anew: checkpoint.init_skip=[{}{}]",
+                                join(names, ","), count > kNamed ? ", ..." : ""));
+  }
+
+  const InitSource& source_;
+  std::vector<const StoredTensor*> matched_;
+  std::map<std::string, const TensorRecord*> records_;
+};
+
+/// The tensors that each source provides.
+std::vector<std::vector<const StoredTensor*>> matches_of(const std::vector<StoredTensor>& model,
+                                                         const std::vector<InitSource>& sources,
+                                                         const std::vector<std::string>& skip) {
+  std::vector<std::vector<const StoredTensor*>> matches(sources.size());
+  std::vector<std::string> names;
+  for (const StoredTensor& tensor : model) names.push_back(name_in_model(tensor.name));
+  for (const InitSource& source : sources) require_matches(kInitFrom, {source.pattern}, names);
+  require_matches("checkpoint.init_skip", skip, names);
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const InitSource* first = nullptr;
+    for (std::size_t s = 0; s < sources.size(); ++s) {
+      if (!matches_pattern(sources[s].pattern, names[i])) continue;
+      if (first != nullptr)
+        throw DeckError(fmt::format("{}: '{}' and '{}' both match {}", kInitFrom, first->pattern,
+                                    sources[s].pattern, names[i]),
+                        "let one pattern match each parameter");
+      first = &sources[s];
+      if (!matches_any(skip, names[i])) matches[s].push_back(&model[i]);
+    }
+  }
+  return matches;
+}
+
+/// "a, b, c and 4 more"
+std::string shortened(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 3;
+  const std::vector<std::string> first(
+      names.begin(), names.begin() + std::min(std::ssize(names), std::ptrdiff_t{kNamed}));
+  const std::string rest =
+      names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "";
+  return join(first, ", ") + rest;
+}
+
+std::string tensors_and_parameters(std::int64_t tensors, std::int64_t elements) {
+  return fmt::format("{}, {}", counted(tensors, "tensor"), counted(elements, "parameter"));
+}
+
+}  // namespace
+
+InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<InitSource>& sources,
+                   const std::vector<std::string>& skip) {
+  const auto matches = matches_of(model, sources, skip);
+  InitPlan plan;
+  std::set<std::string> taken;                           // of the model
+  std::map<std::string, std::set<std::string>> used_of;  // of each checkpoint
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    plan.parts.push_back(PartPlanner(sources[s], matches[s]).plan());
+    const std::string& prefix = plan.parts.back().prefix;
+    for (const StoredTensor& tensor : plan.parts.back().tensors) {
+      taken.insert(prefix + name_in_model(tensor.name));
+      used_of[sources[s].path].insert(tensor.name);
+    }
+  }
+  for (const StoredTensor& tensor : model) {
+    const std::string name = name_in_model(tensor.name);
+    InitPlan::Group& group = plan.groups[first_component(name)];
+    ++group.tensors;
+    if (taken.contains(name)) continue;
+    ++group.fresh;
+    group.fresh_elements += tensor.shape.count();
+  }
+  for (const InitSource& source : sources) {
+    std::vector<std::string>& unused = plan.unused[source.path];
+    if (!unused.empty()) continue;
+    for (const TensorRecord& record : *source.tensors)
+      if (const std::string name = name_in_model(record.name);
+          !name.empty() && !used_of[source.path].contains(record.name))
+        unused.push_back(name);
+  }
+  return plan;
+}
+
+std::string InitPlan::report(const std::vector<InitSource>& sources) const {
+  std::string text = fmt::format("warm start from {}", counted(std::ssize(unused), "run"));
+  const auto add = [&](const std::string& line) {
+    constexpr std::size_t kColumns = 100;
+    text += "\n" + wrap(line, kColumns, 2);
+    text.pop_back();
+  };
+  for (std::size_t s = 0; s < sources.size(); ++s)
+    add(fmt::format(
+        "{}: {} of {}{}", sources[s].pattern,
+        tensors_and_parameters(std::ssize(parts[s].tensors), parts[s].elements), sources[s].path,
+        parts[s].prefix.empty() ? "" : fmt::format(", there without '{}'", parts[s].prefix)));
+  std::vector<std::string> fresh;
+  std::int64_t tensors = 0, elements = 0;
+  for (const auto& [name, group] : groups) {
+    if (group.fresh == 0) continue;
+    tensors += group.fresh, elements += group.fresh_elements;
+    fresh.push_back(group.fresh == group.tensors
+                        ? name
+                        : fmt::format("{} ({} of {})", name, group.fresh, group.tensors));
+  }
+  if (!fresh.empty())
+    add(fmt::format("begin anew: {}: {}", tensors_and_parameters(tensors, elements),
+                    shortened(fresh)));
+  for (const auto& [path, names] : unused)
+    if (!names.empty())
+      add(fmt::format("not used: {} of {}: {}", counted(std::ssize(names), "tensor"), path,
+                      shortened(names)));
+  return text;
+}
+
+std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
+                             const std::string& vocabulary) {
+  Communicator& world = instance.mesh().world();
+  std::map<std::string, Checkpoint> opened;  // by the path in the deck
+  std::vector<InitSource> sources;
+  for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
+    if (!opened.contains(path)) opened.emplace(path, open_checkpoint(path, world));
+    const Checkpoint& checkpoint = opened.at(path);
+    sources.push_back({pattern, checkpoint.path, &checkpoint.manifest.tensors});
+  }
+  InitPlan plan;
+  together(world, [&] {
+    plan = plan_init(parameters_to_load(instance), sources, deck.checkpoint.init_skip);
+    std::vector<StartingPoint> points;
+    for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
+      const Checkpoint& checkpoint = opened.at(path);
+      const TrainMeta meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
+      points.push_back({.pattern = pattern,
+                        .prefix = plan.parts[points.size()].prefix,
+                        .checkpoint = checkpoint.path,
+                        .deck = meta.deck,
+                        .vocabulary = meta.vocabulary});
+    }
+    deck.family().check_start(deck, points, vocabulary);
+  });
+  std::size_t part = 0;
+  for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
+    const std::vector<StoredTensor>& tensors = plan.parts[part++].tensors;
+    load_checkpoint(opened.at(path), tensors, world, "nothing else");
+    require_finite(tensors, opened.at(path).path, world);
+  }
+  instance.publish();
+  return plan.report(sources);
 }
 
 }  // namespace choir

@@ -1,11 +1,16 @@
 #pragma once
-// Initialisation from the parameters of another run: checkpoint.init_from as a single path.
+// Initialisation from the parameters of other runs: checkpoint.init_from as a single path, or as a
+// map from patterns of parameter names to several runs.
+
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "choir/deck/deck.hpp"
 #include "choir/infer/model_instance.hpp"
+#include "src/store/manifest.hpp"
+#include "src/store/stored_tensor.hpp"
 
 namespace choir {
 
@@ -31,5 +36,50 @@ struct WarmStart {
 /// pattern that matches nothing and if no parameter can be taken, StorageError for a checkpoint
 /// that cannot be read. Collective over the mesh.
 WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish);
+
+/// One entry of the map: parameters of the model that match `pattern` come from this checkpoint.
+struct InitSource {
+  std::string pattern;
+  std::string path;
+  const std::vector<TensorRecord>* tensors = nullptr;  ///< of the checkpoint
+};
+
+struct InitPlan {
+  /// The contribution of one source.
+  struct Part {
+    std::string prefix;  ///< prefix that the model's names have before the source's names
+    std::vector<StoredTensor> tensors;  ///< tensors of the model, with their names in the source
+    std::int64_t elements = 0;
+  };
+  /// Tensors of the model whose names start with the same component.
+  struct Group {
+    std::int64_t tensors = 0, fresh = 0;  ///< `fresh` tensors keep their initial values
+    std::int64_t fresh_elements = 0;
+  };
+  std::vector<Part> parts;              ///< in the order of the sources
+  std::map<std::string, Group> groups;  ///< by the first component of the names
+  std::map<std::string, std::vector<std::string>>
+      unused;  ///< unused tensors of each checkpoint, by its path
+
+  /// The plan, formatted for people.
+  std::string report(const std::vector<InitSource>& sources) const;
+};
+
+/// `model` lists the tensors that the model loads, named as in checkpoints
+/// ("parameters/lm.head.weight"). Every parameter that matches a pattern and not `skip` is taken:
+/// under its own name or, if the source does not have it, without leading components of the part of
+/// the pattern before its first wildcard. For "lm.*", lm.head.weight is then head.weight; the same
+/// components are removed for the whole pattern. Only adapters may be missing. Throws DeckError for
+/// a pattern that matches nothing, for two that match one parameter, and for parameters that are
+/// missing or have another shape or type. Pure.
+InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<InitSource>& sources,
+                   const std::vector<std::string>& skip);
+
+/// Called after ModelInstance::initialise(): reads the parameters of the checkpoint.init_from map,
+/// whatever layouts wrote them, and returns a report. `vocabulary` is that of the training data,
+/// for ModelFamily::check_start(). Throws on all ranks: DeckError as plan_init(), StorageError for
+/// a checkpoint that cannot be read. Collective over the mesh.
+std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
+                             const std::string& vocabulary);
 
 }  // namespace choir

@@ -1,13 +1,13 @@
-#include "choir/train/loop/weight_check.hpp"
+#include "src/train/loop/weight_check.hpp"
 
 #include <algorithm>
 #include <map>
 #include <span>
 
-#include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/process.hpp"
-#include "choir/core/text.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

@@ -1,12 +1,12 @@
-#include "choir/train/step/build_info.hpp"
+#include "src/train/step/build_info.hpp"
 
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
-#include "choir/comm/mpi/mpi_session.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/process.hpp"
 #include "choir_features.hpp"
 #include "choir_revision.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 

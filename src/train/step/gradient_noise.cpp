@@ -1,4 +1,4 @@
-#include "choir/train/step/gradient_noise.hpp"
+#include "src/train/step/gradient_noise.hpp"
 
 #include <cmath>
 #include <vector>

@@ -1,14 +1,14 @@
-#include "choir/train/step/imported_run.hpp"
+#include "src/train/step/imported_run.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "choir/core/text.hpp"
-#include "choir/optim/optimizer.hpp"
-#include "choir/train/step/build_info.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "src/core/text.hpp"
+#include "src/optim/optimizer.hpp"
+#include "src/train/step/build_info.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

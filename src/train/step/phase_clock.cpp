@@ -1,4 +1,4 @@
-#include "choir/train/step/phase_clock.hpp"
+#include "src/train/step/phase_clock.hpp"
 
 #include <numeric>
 

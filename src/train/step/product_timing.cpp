@@ -1,4 +1,4 @@
-#include "choir/train/step/product_timing.hpp"
+#include "src/train/step/product_timing.hpp"
 
 #include <fmt/format.h>
 
@@ -9,14 +9,13 @@
 #include <limits>
 #include <optional>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/failure.hpp"
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/device/cuda.hpp"
-#include "choir/store/directory.hpp"
-#include "choir/train/step/step_plan.hpp"
+#include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
+#include "src/device/cuda.hpp"
+#include "src/store/directory.hpp"
+#include "src/train/step/step_plan.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/train/step/run_setup.hpp"
+#include "src/train/step/run_setup.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "choir/models/family.hpp"
-#include "choir/nn/axes/context_axis.hpp"
+#include "src/nn/axes/context_axis.hpp"
 
 namespace choir {
 

@@ -1,4 +1,6 @@
-#include "choir/train/step/step_plan.hpp"
+// Traffic of a step, its fit into the memory of this machine, and its least time.
+
+#include "src/train/step/step_plan.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -7,11 +9,43 @@
 #include <string>
 #include <vector>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/device/cuda.hpp"
+#include "src/core/quantities.hpp"
+#include "src/device/cuda.hpp"
 
 namespace choir {
+
+std::vector<StepCommunicator> step_communicators(Mesh& mesh, const Sharding& sharding) {
+  std::vector<StepCommunicator> list;
+  for (int a = 0; a < kAxes; ++a)
+    list.push_back({static_cast<Axis>(a), &mesh.along(static_cast<Axis>(a))});
+  for (Communicator* more :
+       {&sharding.data(), &sharding.group(), &sharding.gathers(), sharding.replicas()}) {
+    const bool known = std::any_of(list.begin(), list.end(), [&](const StepCommunicator& other) {
+      return other.communicator == more;
+    });
+    if (more != nullptr && !known) list.push_back({Axis::data, more});
+  }
+  return list;
+}
+
+void reset_traffic(Mesh& mesh, const Sharding& sharding) {
+  for (const StepCommunicator& c : step_communicators(mesh, sharding))
+    c.communicator->reset_traffic();
+}
+
+StepTraffic traffic_of(Mesh& mesh, const Sharding& sharding) {
+  StepTraffic sum;
+  for (const StepCommunicator& c : step_communicators(mesh, sharding)) {
+    const CommTraffic& traffic = c.communicator->traffic();
+    CommTraffic& axis = sum[static_cast<std::size_t>(c.axis)];
+    axis.calls += traffic.calls;
+    axis.bytes += traffic.bytes;
+    axis.seconds += traffic.seconds;
+  }
+  return sum;
+}
+
 namespace {
 
 /// The three largest entries of one rank: "activations 12 GiB, gradients 1 GiB, ...".
@@ -73,6 +107,18 @@ bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& devic
   const std::size_t bytes = (cuda::card_of(device) ? 0 : memory.total()) +
                             memory.total(MemoryPlace::host) + plan.snapshot_bytes;
   return static_cast<double>(bytes) * ranks_per_node <= node_memory();
+}
+
+StepWork update_work(const Precision& precision, std::int64_t parameters) {
+  const auto count = static_cast<double>(parameters);
+  const auto master = static_cast<double>(size_of(precision.master));
+  const auto word = static_cast<double>(size_of(precision.gradient));
+  const auto copy = precision.has_copy() ? static_cast<double>(size_of(precision.compute)) : 0.0;
+  return {.optimizer_bytes = (2 * master + 5 * word + copy) * count, .norm_bytes = word * count};
+}
+
+double floor_seconds(const StepWork& work, const StepRates& rates) {
+  return work.flops() / rates.flops_per_second + work.bytes() / rates.bytes_per_second;
 }
 
 }  // namespace choir

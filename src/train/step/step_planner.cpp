@@ -1,13 +1,13 @@
-#include "choir/train/step/step_planner.hpp"
+#include "src/train/step/step_planner.hpp"
 
 #include <memory>
 #include <set>
 #include <vector>
 
-#include "choir/comm/call_journal.hpp"
-#include "choir/device/null_device.hpp"
-#include "choir/store/snapshot.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/comm/null_communicator.hpp"
+#include "src/device/null_device.hpp"
+#include "src/store/snapshot.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/train/step/step_slot.hpp"
+#include "src/train/step/step_slot.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,12 +1,11 @@
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 #include <algorithm>
 #include <limits>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/json_text.hpp"
-#include "choir/core/json_value.hpp"
 #include "choir/nn/parameter.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/json_value.hpp"
 
 namespace choir {
 namespace {

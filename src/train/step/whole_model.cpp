@@ -1,10 +1,10 @@
-#include "choir/train/step/whole_model.hpp"
+#include "src/train/step/whole_model.hpp"
 
-#include "choir/comm/agreement.hpp"
-#include "choir/store/finite.hpp"
-#include "choir/store/open.hpp"
-#include "choir/train/step/run_setup.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/store/finite.hpp"
+#include "src/store/open.hpp"
+#include "src/train/step/run_setup.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

@@ -1,12 +1,12 @@
-#include "choir/train/step/workplace.hpp"
+#include "src/train/step/workplace.hpp"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/cores.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
 
 namespace choir {
 namespace {

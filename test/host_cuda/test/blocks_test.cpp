@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "choir/device/cuda.hpp"
 #include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "src/device/cuda.hpp"
 
 namespace choir::cuda {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "choir/device/cuda.hpp"
 #include "kernels/attention/cuda/attention_hopper.cuh"
+#include "src/device/cuda.hpp"
 
 namespace choir::cuda {
 namespace {

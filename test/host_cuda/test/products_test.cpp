@@ -1,5 +1,5 @@
 // The ways that the library proposes for a product: timed, chosen, and each with sums of its own.
-#include "choir/ops/product.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 #include <gtest/gtest.h>
 

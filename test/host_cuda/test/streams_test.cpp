@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "choir/core/error.hpp"
-#include "choir/device/cuda.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "src/device/cuda.hpp"
 #include "test/host_cuda/runtime.hpp"
 
 namespace choir::cuda {

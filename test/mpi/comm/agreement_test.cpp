@@ -1,4 +1,4 @@
-#include "choir/comm/agreement.hpp"
+#include "src/comm/agreement.hpp"
 
 #include <gtest/gtest.h>
 

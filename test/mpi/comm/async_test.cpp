@@ -3,8 +3,8 @@
 #include <chrono>
 #include <thread>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/core/quantities.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"

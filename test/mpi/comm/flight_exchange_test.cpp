@@ -1,6 +1,6 @@
 // What the boards of several nodes show, put together through files. The nodes are rehearsed: one
 // is cut into several that share no memory.
-#include "choir/comm/watch/flight_exchange.hpp"
+#include "src/comm/watch/flight_report.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/comm/watch/watchdog.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/process.hpp"
+#include "src/comm/watch/watchdog.hpp"
+#include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
 #include "test/support/has.hpp"
 #include "test/support/mpi_test.hpp"
 

@@ -9,10 +9,10 @@
 
 #include "choir/comm/flight_log.hpp"
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/comm/watch/heartbeat_board.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "src/comm/call_check.hpp"
+#include "src/comm/watch/heartbeat_board.hpp"
+#include "src/core/quantities.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"

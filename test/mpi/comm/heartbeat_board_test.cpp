@@ -1,5 +1,5 @@
 // Who is behind, as every rank of a node sees it.
-#include "choir/comm/watch/heartbeat_board.hpp"
+#include "src/comm/watch/heartbeat_board.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/comm/node/node_communicator.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/node/node_communicator.hpp"
 
 namespace choir::test {
 

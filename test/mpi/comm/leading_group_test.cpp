@@ -1,5 +1,5 @@
 // Meshes over the first ranks of the world, while the others sleep.
-#include "choir/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

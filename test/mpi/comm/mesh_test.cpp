@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "choir/core/error.hpp"
-#include "choir/lab/bench/bench_collectives.hpp"
+#include "src/lab/bench/bench_collectives.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir::test {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/core/quantities.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/support/measured.hpp"
 #include "test/support/mpi_test.hpp"

@@ -6,8 +6,8 @@
 
 #include "choir/comm/flight_log.hpp"
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/comm/watch/watchdog.hpp"
-#include "choir/core/clock.hpp"
+#include "src/comm/watch/watchdog.hpp"
+#include "src/core/quantities.hpp"
 #include "test/support/measured.hpp"
 #include "test/support/mpi_test.hpp"
 

@@ -1,12 +1,12 @@
 // Conversations with clips come as the same rows whatever the ranks; what is expected comes from
 // formulas.
-#include "choir/data/conversations/conversation_batches.hpp"
+#include "src/data/chat/conversation_batches.hpp"
 
 #include <filesystem>
 #include <map>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/core/file.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/packed_speech.hpp"
 

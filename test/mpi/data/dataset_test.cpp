@@ -1,13 +1,13 @@
 // A data set gives the same batches whatever the reader, the ranks and the files; independent of
 // the readers the expected tokens come from memory.
-#include "choir/data/tokens/dataset.hpp"
+#include "src/data/text/dataset.hpp"
 
 #include <cstring>
 #include <filesystem>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/data/tokens/prepare_text.hpp"
-#include "choir/data/tokens/token_blend.hpp"
+#include "src/data/text/prepare_text.hpp"
+#include "src/data/text/token_samples.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/scratch_folder.hpp"

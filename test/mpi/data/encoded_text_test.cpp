@@ -1,9 +1,9 @@
 // The ids of texts that ranks encode together are those of each file encoded in one go.
-#include "src/data/tokens/encoded_text.hpp"
+#include "src/data/text/text_files.hpp"
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/data/tokens/prepare_text.hpp"
-#include "choir/data/vocabulary/bpe_training.hpp"
+#include "src/data/text/prepare_text.hpp"
+#include "src/data/vocabulary/bpe_training.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 

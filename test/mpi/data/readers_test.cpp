@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/data/tokens/bench_readers.hpp"
-#include "choir/data/tokens/token_reader.hpp"
+#include "src/data/text/bench_readers.hpp"
+#include "src/data/text/token_reader.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 

@@ -1,13 +1,13 @@
 // Speech of packed folders comes as the same batches whatever the reader and the ranks; what is
 // expected comes from formulas, and from the sampler, which reads nothing.
-#include "choir/data/speech/speech_dataset.hpp"
+#include "src/data/speech/speech_dataset.hpp"
 
 #include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/data/tokens/batch.hpp"
+#include "src/data/text/token_samples.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/packed_speech.hpp"

@@ -1,6 +1,6 @@
 // Counts of a text that ranks share are those of one rank that has it all, and so are the merges.
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/data/vocabulary/bpe_training.hpp"
+#include "src/data/vocabulary/bpe_training.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir {

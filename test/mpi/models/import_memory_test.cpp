@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/models/gpt/foreign/import_model.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/store/safetensors/safetensors.hpp"
-#include "src/models/gpt/foreign/hugging_face.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/models/gpt/foreign/conversion.hpp"
+#include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"
+#include "src/store/collectives.hpp"
+#include "src/store/safetensors/safetensors.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "src/data/posix_file.hpp"
-#include "src/models/salm/salm_scores.hpp"
+#include "src/core/file.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/salm/evaluation.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/packed_speech.hpp"
 #include "test/unit/models/salm/salm_case.hpp"

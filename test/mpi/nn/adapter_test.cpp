@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "choir/device/cpu_device.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/null_device.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/context_case.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"

@@ -1,7 +1,7 @@
 // Two sequences in one pass over the ranks of the tensor axis: what one rank does with them.
 #include <gtest/gtest.h>
 
-#include "choir/device/cpu_device.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/support/two_sequences_case.hpp"
 #include "test/unit/train/engine_case.hpp"

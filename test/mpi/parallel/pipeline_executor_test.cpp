@@ -1,6 +1,6 @@
 // The executor on real messages: every schedule, every tensor the right one, no deadlock whatever
 // the durations; the simulator's clock; peers that do not answer.
-#include "choir/parallel/pipeline/pipeline_executor.hpp"
+#include "src/parallel/pipeline/pipeline_executor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/core/clock.hpp"
 #include "src/comm/null_communicator.hpp"
+#include "src/core/quantities.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/mpi/parallel/deaf_communicator.hpp"
 #include "test/support/count_allocations.hpp"

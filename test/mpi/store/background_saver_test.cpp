@@ -1,5 +1,5 @@
 // Saves by a thread of their own: what is copied is what is stored, whatever changes meanwhile.
-#include "choir/store/background_saver.hpp"
+#include "src/store/background_saver.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,9 +10,9 @@
 #include <span>
 #include <thread>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/store/collectives.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/core/quantities.hpp"
+#include "src/store/collectives.hpp"
 #include "test/unit/store/fixtures.hpp"
 
 namespace choir {

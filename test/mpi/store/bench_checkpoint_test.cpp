@@ -1,13 +1,13 @@
 // The bench of saves: on any number of ranks, with its own errors, and with nothing left behind.
-#include "choir/store/bench_checkpoint.hpp"
+#include "src/store/bench_checkpoint.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
 #include "choir/core/error.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/store/write_probe.hpp"
-#include "src/store/patterned_pieces.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/store/bench_checkpoint.hpp"
+#include "src/store/collectives.hpp"
+#include "src/store/write_probe.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"
 

@@ -1,10 +1,10 @@
 // Saved by n ranks, loaded by m; and a rank that fails while the others do not.
-#include "choir/store/store.hpp"
+#include "src/store/store.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/store/collectives.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/store/collectives.hpp"
 #include "test/unit/store/fixtures.hpp"
 
 namespace choir {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"
-#include "choir/train/loop/async_choice.hpp"
+#include "src/train/loop/save_schedule.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir {

@@ -1,8 +1,8 @@
 // Batch normalisation in any layout: statistics are of global micro-batches, and running ones are
 // those of one rank.
-#include "choir/store/collectives.hpp"
-#include "choir/store/store.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/store/collectives.hpp"
+#include "src/store/store.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/store/fixtures.hpp"

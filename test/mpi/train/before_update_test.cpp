@@ -1,7 +1,7 @@
 // What a save copies, and compares, beside the step that follows: nobody changes it before that
 // step's update, in any layout and precision, and the update comes after the wait.
-#include "choir/train/loop/weight_check.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/train/loop/weight_check.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/train/speech_case.hpp"
 

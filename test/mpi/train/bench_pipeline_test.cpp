@@ -1,5 +1,5 @@
 // What a bench says of the stages of a real step.
-#include "choir/lab/bench/bench_pipeline.hpp"
+#include "src/lab/bench/bench_pipeline.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // A run saved by any number of ranks goes on alone, to the bit; validation does not see ranks.
 #include <gtest/gtest.h>
 
-#include "choir/models/gpt/token_data.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/models/gpt/token_data.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/models/gpt/token_data.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/models/gpt/token_data.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 

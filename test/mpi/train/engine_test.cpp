@@ -1,7 +1,7 @@
 // Any number of ranks, the same training: against one rank that each process runs by itself.
 #include <gtest/gtest.h>
 
-#include "choir/comm/agreement.hpp"
+#include "src/comm/agreement.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 

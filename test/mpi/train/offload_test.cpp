@@ -1,8 +1,8 @@
 // Optimizer state in files, under every way of sharing it: the same bits as state in memory.
 #include <gtest/gtest.h>
 
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/support/offload_case.hpp"
 #include "test/unit/store/fixtures.hpp"

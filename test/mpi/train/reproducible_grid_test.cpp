@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/support/exhaustive.hpp"

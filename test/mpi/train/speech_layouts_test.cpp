@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/lab/verify/verify_record.hpp"
-#include "choir/train/step/step_planner.hpp"
-#include "src/models/fastconformer/synthetic_speech.hpp"
+#include "src/lab/verify/verify_record.hpp"
+#include "src/models/fastconformer/data.hpp"
+#include "src/train/step/step_planner.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/support/exhaustive.hpp"

@@ -1,7 +1,7 @@
 // Precisions with rules of their own, in layers shared by ranks: weights rounded at random, loss
 // scales; and sums of a fixed order.
-#include "choir/comm/agreement.hpp"
-#include "choir/core/crc32c.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/hash.hpp"
 #include "test/mpi/train/tensor_case.hpp"
 
 namespace choir {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/token_data.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/token_data.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/tensor_case.hpp"
 #include "test/unit/store/fixtures.hpp"
 

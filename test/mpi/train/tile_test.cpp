@@ -2,8 +2,8 @@
 // training of one rank that has it whole; a checkpoint knows no tiles.
 #include <gtest/gtest.h>
 
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/support/exhaustive.hpp"
 #include "test/support/mpi_test.hpp"

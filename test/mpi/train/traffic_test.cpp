@@ -1,7 +1,7 @@
 // What the null communicators count in a planned step is what the real ones count in a real step.
 #include <gtest/gtest.h>
 
-#include "choir/train/loop/layout_report.hpp"
+#include "src/train/loop/layout_report.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 

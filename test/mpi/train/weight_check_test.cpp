@@ -1,11 +1,11 @@
 // A bit of a weight turns on one rank: the rank and the parameter are named on all of them.
-#include "choir/train/loop/weight_check.hpp"
+#include "src/train/loop/weight_check.hpp"
 
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"

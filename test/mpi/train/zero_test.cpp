@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/token_data.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/token_data.hpp"
+#include "src/store/collectives.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/support/exhaustive.hpp"
 #include "test/support/mpi_test.hpp"

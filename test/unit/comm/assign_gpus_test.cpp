@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "choir/comm/mesh/device_choice.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/mesh/device_choice.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/comm/chunks.hpp"
+#include "src/comm/chunks.hpp"
 
 #include <gtest/gtest.h>
 

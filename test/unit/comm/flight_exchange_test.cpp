@@ -1,5 +1,5 @@
 // What one node writes of its ranks and another reads, and what is said of all of them.
-#include "choir/comm/watch/flight_exchange.hpp"
+#include "src/comm/watch/flight_report.hpp"
 
 #include <gtest/gtest.h>
 

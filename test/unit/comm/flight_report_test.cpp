@@ -1,5 +1,5 @@
 // Who holds up whom, from records written by hand.
-#include "choir/comm/watch/flight_report.hpp"
+#include "src/comm/watch/flight_report.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "choir/comm/mpi/mpi_session.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
 
 namespace choir {
 namespace {

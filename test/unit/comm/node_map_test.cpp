@@ -1,4 +1,4 @@
-#include "src/comm/node/node_map.hpp"
+#include "src/comm/node/node_topology.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "src/comm/node/node_rounds.hpp"
+#include "src/comm/node/node_topology.hpp"
 
 namespace choir::test {
 namespace {

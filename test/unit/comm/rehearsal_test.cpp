@@ -1,4 +1,4 @@
-#include "choir/comm/rehearsal.hpp"
+#include "src/comm/null_communicator.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 #include <fstream>
 #include <memory>
 
-#include "choir/comm/agreement.hpp"
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/comm/null_communicator.hpp"
 
 namespace choir {

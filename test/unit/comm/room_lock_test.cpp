@@ -1,4 +1,4 @@
-#include "src/comm/node/room_lock.hpp"
+#include "src/comm/node/node_windows.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "choir/comm/watch/watchdog.hpp"
+#include "src/comm/watch/watchdog.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "choir/core/clock.hpp"
+#include "src/core/quantities.hpp"
 #include "test/support/measured.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "choir/core/capped_text.hpp"
+#include "src/core/file.hpp"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "choir/core/crc32c.hpp"
+#include "src/core/hash.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/core/failure.hpp"
+#include "choir/core/error.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <system_error>
 #include <vector>
 
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
 namespace choir {
 namespace {

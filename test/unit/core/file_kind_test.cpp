@@ -1,4 +1,4 @@
-#include "choir/core/file_kind.hpp"
+#include "src/core/file_kind.hpp"
 
 #include <gtest/gtest.h>
 

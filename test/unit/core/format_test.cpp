@@ -2,9 +2,9 @@
 
 #include <new>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/memory_plan.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/core/json.hpp"
+#include "src/core/json_document.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

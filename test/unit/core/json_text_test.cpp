@@ -1,10 +1,10 @@
-#include "choir/core/json_text.hpp"
+#include "src/core/json_value.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/core/json.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/json_document.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 #include "test/support/growth.hpp"
 #include "test/support/has.hpp"
 #include "test/support/peak_memory.hpp"

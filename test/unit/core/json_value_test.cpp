@@ -1,4 +1,4 @@
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/core/keep_forever.hpp"
+#include "src/core/process.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "choir/core/json.hpp"
+#include "src/core/json_document.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/core/median.hpp"
+#include "src/core/stats.hpp"
 
 #include <gtest/gtest.h>
 

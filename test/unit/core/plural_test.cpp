@@ -1,4 +1,4 @@
-#include "choir/core/plural.hpp"
+#include "src/core/quantities.hpp"
 
 #include <gtest/gtest.h>
 

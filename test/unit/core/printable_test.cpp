@@ -1,9 +1,9 @@
 // Text on its way to a terminal.
-#include "choir/core/printable.hpp"
+#include "src/core/output.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
 namespace choir {
 namespace {

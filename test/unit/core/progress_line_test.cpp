@@ -1,5 +1,5 @@
 // What a long phase says of itself.
-#include "choir/core/progress_line.hpp"
+#include "choir/core/log.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

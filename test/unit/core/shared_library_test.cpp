@@ -1,4 +1,4 @@
-#include "choir/core/shared_library.hpp"
+#include "src/core/process.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Signals: which thread they reach, on which stack their handlers run, and what children get.
-#include "choir/core/signals.hpp"
+#include "src/core/signals.hpp"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "choir/core/run_program.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "src/core/process.hpp"
 
 namespace choir {
 namespace {

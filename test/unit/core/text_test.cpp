@@ -1,4 +1,4 @@
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/speech/label_file.hpp"
-#include "choir/data/speech/speech_blend.hpp"
-#include "choir/data/speech/speech_buckets.hpp"
-#include "src/data/audio/audio_shard.hpp"
+#include "src/data/audio/packed_audio.hpp"
+#include "src/data/sampling/blend.hpp"
+#include "src/data/sampling/buckets.hpp"
+#include "src/data/speech/label_file.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir::test {

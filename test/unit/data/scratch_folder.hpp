@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "src/data/tokens/token_file.hpp"
+#include "src/data/text/token_file.hpp"
 
 namespace choir::test {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "choir/deck/deck.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
+#include "src/models/gpt/family.hpp"
 
 namespace choir {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "choir/deck/deck_layout.hpp"
+#include "choir/deck/deck.hpp"
 
 namespace choir {
 namespace {

@@ -2,8 +2,8 @@
 // named.
 #include <fmt/core.h>
 
-#include "choir/models/gpt/gpt_settings.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "src/models/gpt/family.hpp"
+#include "src/train/step/run_setup.hpp"
 #include "test/unit/train/deck_case.hpp"
 
 namespace choir {

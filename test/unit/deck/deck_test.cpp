@@ -1,11 +1,11 @@
 #include "choir/deck/deck.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
+#include "src/models/gpt/family.hpp"
 
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 
-#include "choir/train/step/run_setup.hpp"
+#include "src/train/step/run_setup.hpp"
 #include "test/unit/train/deck_case.hpp"
 
 namespace choir {

@@ -1,9 +1,9 @@
 // Whole configurations of other programs: every key of theirs has a word for it here.
 #include <gtest/gtest.h>
 
-#include "choir/core/text.hpp"
-#include "choir/deck/foreign_names.hpp"
+#include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
+#include "src/deck/foreign_names.hpp"
 
 namespace choir {
 namespace {

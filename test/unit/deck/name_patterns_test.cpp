@@ -1,4 +1,4 @@
-#include "choir/deck/name_patterns.hpp"
+#include "src/deck/name_patterns.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "choir/parallel/pipeline/pipeline_executor.hpp"
+#include "src/parallel/pipeline/pipeline_executor.hpp"
 
 namespace choir {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "choir/core/philox.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/null_device.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/device/null_device.hpp"
 
 namespace choir {
 namespace {

@@ -2,7 +2,7 @@
 // new.
 #include <gtest/gtest.h>
 
-#include "choir/device/cuda.hpp"
+#include "src/device/cuda.hpp"
 
 namespace choir::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // What /proc/cpuinfo says on several kinds of processors.
-#include "choir/device/cpu_model.hpp"
+#include "src/device/cpu_device.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/null_device.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/device/null_device.hpp"
 
 namespace choir {
 namespace {

@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/null_device.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/unit/store/fixtures.hpp"
 
 namespace choir {

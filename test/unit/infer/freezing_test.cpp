@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/models/fastconformer/synthetic_speech.hpp"
-#include "src/models/gpt/synthetic_tokens.hpp"
+#include "src/models/fastconformer/data.hpp"
+#include "src/models/gpt/token_data.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/models/gpt/gpt.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir::test {

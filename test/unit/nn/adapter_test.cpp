@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "choir/device/cpu_device.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/adapter_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 

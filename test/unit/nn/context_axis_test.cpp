@@ -1,12 +1,12 @@
 // Who has which positions and heads: pure functions, for any rank of any number.
-#include "choir/nn/axes/context_axis.hpp"
+#include "src/nn/axes/context_axis.hpp"
 
 #include <gtest/gtest.h>
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
 #include "choir/nn/layers/dropout.hpp"
+#include "src/device/cpu_device.hpp"
 
 namespace choir {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "choir/device/cpu_device.hpp"
+#include "src/device/cpu_device.hpp"
 
 namespace choir {
 namespace {

@@ -1,11 +1,11 @@
 // LoRA as PEFT has it: numbers worked out by hand there, and what targets mean.
-#include "choir/nn/layers/lora.hpp"
+#include "choir/nn/layers/linear.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "choir/device/cpu_device.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/context_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "choir/core/philox.hpp"
-#include "choir/models/gpt/gpt.hpp"
 #include "choir/nn/parameter.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 namespace choir {
 namespace {

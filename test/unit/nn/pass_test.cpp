@@ -1,7 +1,7 @@
 // A micro-batch in flight: what is saved comes back in order, and postponed weight gradients are
 // the same as immediate ones.
 #include "choir/nn/pass.hpp"
-#include "choir/models/gpt/gpt.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Recomputation: no bit of the training changes, the kept bytes are those of a formula, and what is
 // computed again is counted apart.
-#include "choir/nn/recompute.hpp"
-#include "choir/models/gpt/gpt.hpp"
+#include "choir/nn/pass.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 #include <gtest/gtest.h>
 

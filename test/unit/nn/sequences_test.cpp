@@ -1,8 +1,8 @@
 // Several sequences in one pass: layers see the one that the pass speaks of, and nothing else.
 #include <gtest/gtest.h>
 
-#include "choir/device/cpu_device.hpp"
-#include "choir/device/null_device.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/two_sequences_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 

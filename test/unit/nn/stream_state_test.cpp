@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "choir/device/cpu_device.hpp"
-#include "choir/nn/layers/blocks.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/nn/layers/blocks.hpp"
 #include "test/support/context_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -1,6 +1,6 @@
-#include "choir/ops/adamw.hpp"
+#include "kernels/update/adamw.hpp"
 
-#include "kernels/adamw/adamw.hpp"
+#include "kernels/update/adamw.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

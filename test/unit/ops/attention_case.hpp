@@ -5,7 +5,6 @@
 #include <array>
 #include <string>
 
-#include "choir/ops/attention.hpp"
 #include "kernels/attention/attention.hpp"
 #include "test/support/op_test.hpp"
 

@@ -1,9 +1,8 @@
 #include "test/support/attention_merge_case.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/device/null_device.hpp"
-#include "choir/ops/attention.hpp"
 #include "kernels/attention/attention.hpp"
+#include "src/device/null_device.hpp"
 
 namespace choir::test {
 namespace {

@@ -1,8 +1,8 @@
 // Every attention kernel against the naive reference in f64.
 #include "test/unit/ops/attention_case.hpp"
 
-#include "choir/device/null_device.hpp"
-#include "choir/ops/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/gradcheck.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "choir/device/null_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/batch_norm_case.hpp"
 #include "test/support/gradcheck.hpp"
 #include "test/support/threads_case.hpp"

@@ -1,11 +1,11 @@
-#include "choir/ops/bench_ops.hpp"
+#include "kernels/bench/bench_table.hpp"
 
 #include <cmath>
 #include <set>
 
-#include "choir/device/null_device.hpp"
-#include "choir/ops/bench_operands.hpp"
-#include "choir/ops/stopwatch.hpp"
+#include "kernels/bench/bench_operands.hpp"
+#include "kernels/bench/stopwatch.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

@@ -1,5 +1,5 @@
 #include "choir/core/error.hpp"
-#include "choir/device/null_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/copy_blocks_case.hpp"
 
 namespace choir::test {

@@ -1,4 +1,4 @@
-#include "choir/ops/cross_entropy.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 
 #include "test/support/cross_entropy_case.hpp"
 #include "test/support/gradcheck.hpp"

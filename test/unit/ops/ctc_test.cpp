@@ -1,8 +1,8 @@
-#include "choir/ops/ctc.hpp"
+#include "kernels/ctc/ctc.hpp"
 
 #include <omp.h>
 
-#include "choir/device/null_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/ctc_case.hpp"
 #include "test/support/gradcheck.hpp"
 #include "test/unit/ops/ctc_golden.hpp"

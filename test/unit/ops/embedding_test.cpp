@@ -1,8 +1,8 @@
-#include "choir/ops/embedding.hpp"
+#include "kernels/embedding/embedding.hpp"
 
 #include <omp.h>
 
-#include "choir/device/null_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/embedding_case.hpp"
 #include "test/support/gradcheck.hpp"
 

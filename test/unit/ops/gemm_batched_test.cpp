@@ -1,8 +1,8 @@
-#include "choir/ops/gemm_batched.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/ops/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/op_test.hpp"
 #include "test/support/threads_case.hpp"
 

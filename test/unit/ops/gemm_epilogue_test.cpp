@@ -2,9 +2,9 @@
 // made of, and by differences.
 #include "test/support/gemm_epilogue_case.hpp"
 
-#include "choir/device/null_device.hpp"
 #include "choir/ops/activation.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/gradcheck.hpp"
 
 namespace choir {

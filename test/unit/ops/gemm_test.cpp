@@ -1,5 +1,5 @@
 // Products by every library path against plain loops in f64.
-#include "choir/ops/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 #include <omp.h>
 #include <sys/resource.h>
@@ -9,8 +9,8 @@
 #include <functional>
 #include <new>
 
-#include "choir/device/null_device.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

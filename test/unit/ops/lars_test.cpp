@@ -1,6 +1,6 @@
-#include "choir/ops/lars.hpp"
+#include "kernels/update/lars.hpp"
 
-#include "kernels/lars/lars.hpp"
+#include "kernels/update/lars.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "kernels/log_mel/mel_tables.hpp"
+#include "kernels/features/mel_tables.hpp"
 
 #include <complex>
 

@@ -2,7 +2,7 @@
 
 #include <omp.h>
 
-#include "choir/device/null_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/gradcheck.hpp"
 #include "test/support/norm_case.hpp"
 

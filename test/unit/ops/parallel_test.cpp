@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "choir/core/clock.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir::cpu {
 namespace {

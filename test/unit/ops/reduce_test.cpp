@@ -1,8 +1,8 @@
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 
 #include <omp.h>
 
-#include "kernels/reduce/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

@@ -1,9 +1,9 @@
 // Gradients of the ops between a FastConformer's products, against differences: as many of them
 // together as make one function.
-#include "choir/ops/attention.hpp"
-#include "choir/ops/relative_attention.hpp"
-#include "choir/ops/split_norm.hpp"
-#include "choir/ops/stochastic_depth.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/norm/split_norm.hpp"
+#include "kernels/relative_attention/relative_attention.hpp"
+#include "kernels/stochastic_depth/stochastic_depth.hpp"
 #include "test/support/gradcheck.hpp"
 
 namespace choir::test {

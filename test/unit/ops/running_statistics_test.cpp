@@ -1,6 +1,6 @@
 #include "test/support/running_statistics_case.hpp"
 
-#include "choir/ops/batch_norm.hpp"
+#include "kernels/norm/batch_norm.hpp"
 
 namespace choir::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/ops/spectra.hpp"
+#include "kernels/features/spectra.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/philox.hpp"
-#include "kernels/log_mel/log_mel.hpp"
+#include "kernels/features/features.hpp"
 
 namespace choir {
 namespace {

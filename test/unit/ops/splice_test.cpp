@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "choir/core/error.hpp"
-#include "choir/ops/embedding.hpp"
+#include "kernels/embedding/embedding.hpp"
 #include "test/support/gradcheck.hpp"
 #include "test/support/splice_case.hpp"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "choir/device/null_device.hpp"
+#include "src/device/null_device.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

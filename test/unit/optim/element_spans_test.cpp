@@ -1,6 +1,6 @@
 // Numbers of elements: one rank's are consecutive, every other layout has the same for its parts.
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/optim/optimizer.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/optim/optimizer.hpp"
 
 #include <gtest/gtest.h>
 

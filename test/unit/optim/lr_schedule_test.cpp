@@ -1,5 +1,5 @@
 // Learning rates against closed forms at the corners.
-#include "choir/optim/optimizer.hpp"
+#include "src/optim/optimizer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // AdamW and LARS over buckets against the textbook in f64, tensor by tensor.
-#include "choir/optim/optimizer.hpp"
+#include "src/optim/optimizer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
 // Chunks of offloaded state: what a window shows, what is written back, and what failures say.
-#include "choir/optim/state_stream.hpp"
+#include "src/optim/state_stream.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "src/optim/file_reader_writer.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/optim/state_stream.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/offload_case.hpp"
 #include "test/support/separate_device.hpp"

@@ -1,12 +1,12 @@
 // The norm of the whole gradient and its clip factor against plain f64 sums.
-#include "choir/optim/trained_norm.hpp"
+#include "src/optim/trained_norm.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {

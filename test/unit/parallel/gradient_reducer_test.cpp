@@ -1,6 +1,6 @@
 // Sums over micro-batches on one rank: plain accumulation and the binary tree.
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/parallel/gradients/gradient_sums.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/parallel/gradients/gradient_sums.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Layers over pipeline stages: against every possible cut, and by hand.
-#include "choir/parallel/pipeline/layer_partition.hpp"
+#include "src/parallel/pipeline/layer_partition.hpp"
 
 #include <gtest/gtest.h>
 

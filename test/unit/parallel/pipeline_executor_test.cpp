@@ -1,5 +1,5 @@
 // The executor without other ranks: a stage that is alone, one whose peers only count, and errors.
-#include "choir/parallel/pipeline/pipeline_executor.hpp"
+#include "src/parallel/pipeline/pipeline_executor.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Pipeline schedules as text.
-#include "choir/parallel/pipeline/schedule_simulation.hpp"
+#include "src/parallel/pipeline/schedule_simulation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The simulator of pipeline schedules: golden makespans, closed forms, and small cases by hand.
-#include "choir/parallel/pipeline/schedule_simulation.hpp"
+#include "src/parallel/pipeline/schedule_simulation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "choir/parallel/pipeline/schedule_simulation.hpp"
+#include "src/parallel/pipeline/schedule_simulation.hpp"
 #include "test/unit/parallel/schedule_case.hpp"
 
 namespace choir {

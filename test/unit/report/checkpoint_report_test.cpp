@@ -1,4 +1,4 @@
-#include "choir/report/checkpoint_report.hpp"
+#include "src/report/checkpoint_report.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,11 +11,11 @@
 #include <limits>
 #include <random>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/printable.hpp"
-#include "choir/report/report_page.hpp"
-#include "choir/report/wandb_run.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/report/report_page.hpp"
 #include "src/report/svg_chart.hpp"
+#include "src/report/wandb_run.hpp"
 #include "test/support/exhaustive.hpp"
 
 namespace choir::report {

@@ -1,4 +1,4 @@
-#include "choir/report/dialogue.hpp"
+#include "src/report/dialogue.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "choir/core/error.hpp"
-#include "choir/report/report_page.hpp"
+#include "src/report/report_page.hpp"
 #include "test/support/wav_file.hpp"
 
 namespace choir {

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "choir/core/error.hpp"
-#include "choir/core/process.hpp"
-#include "choir/report/report_page.hpp"
+#include "src/core/process.hpp"
+#include "src/report/report_page.hpp"
 #include "src/report/svg_chart.hpp"
 
 namespace choir::report {

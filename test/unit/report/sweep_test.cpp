@@ -1,4 +1,4 @@
-#include "choir/report/sweep.hpp"
+#include "src/report/sweep.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/core/text.hpp"
-#include "choir/lab/bench/bench_results.hpp"
-#include "choir/train/step/gradient_noise.hpp"
+#include "src/core/text.hpp"
+#include "src/lab/bench/bench_results.hpp"
 #include "src/lab/bench/bench_rounding.hpp"
+#include "src/train/step/gradient_noise.hpp"
 
 namespace choir {
 namespace {

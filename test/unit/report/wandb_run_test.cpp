@@ -1,5 +1,5 @@
 // A run of two jobs as Weights & Biases keeps it, against the bytes that its own package writes.
-#include "choir/report/wandb_run.hpp"
+#include "src/report/wandb_run.hpp"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "choir/store/directory.hpp"
+#include "src/store/directory.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "choir/store/encoding.hpp"
+#include "src/store/encoding.hpp"
 
 #include <gtest/gtest.h>
 

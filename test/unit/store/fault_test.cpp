@@ -7,8 +7,8 @@
 
 #include <csignal>
 
-#include "choir/store/store.hpp"
 #include "src/comm/null_communicator.hpp"
+#include "src/store/store.hpp"
 #include "test/unit/store/fixtures.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "choir/store/finite.hpp"
+#include "src/store/finite.hpp"
 
 #include <gtest/gtest.h>
 

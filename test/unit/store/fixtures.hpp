@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/store/store.hpp"
+#include "src/store/store.hpp"
 
 namespace choir::test {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "choir/store/directory.hpp"
 #include "src/comm/null_communicator.hpp"
-#include "src/store/state_meta.hpp"
+#include "src/store/directory.hpp"
+#include "src/store/state_file.hpp"
 #include "test/support/has.hpp"
 #include "test/support/sealed_checkpoint.hpp"
 #include "test/unit/store/fixtures.hpp"

@@ -1,10 +1,10 @@
-#include "choir/store/manifest.hpp"
+#include "src/store/manifest.hpp"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "choir/core/crc32c.hpp"
+#include "src/core/hash.hpp"
 
 namespace choir {
 namespace {

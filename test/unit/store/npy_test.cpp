@@ -1,4 +1,4 @@
-#include "choir/store/npy.hpp"
+#include "src/store/npy.hpp"
 
 #include <gtest/gtest.h>
 

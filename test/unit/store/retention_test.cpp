@@ -1,4 +1,4 @@
-#include "choir/store/retention.hpp"
+#include "src/store/directory.hpp"
 
 #include <gtest/gtest.h>
 

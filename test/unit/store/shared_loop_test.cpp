@@ -1,5 +1,5 @@
 // Every iteration once, whoever comes when; and nobody goes on before the last has ended.
-#include "src/store/shared_loop.hpp"
+#include "src/store/snapshot.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "src/store/slab_io.hpp"
-#include "src/store/state_meta.hpp"
+#include "src/store/state_file.hpp"
 #include "test/unit/store/fixtures.hpp"
 
 namespace choir {

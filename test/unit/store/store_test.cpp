@@ -1,4 +1,4 @@
-#include "choir/store/store.hpp"
+#include "src/store/store.hpp"
 
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "choir/store/tensor_reader.hpp"
+#include "src/store/tensor_file.hpp"
 
 namespace choir::test {
 

@@ -11,13 +11,13 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/models/gpt/gpt_config.hpp"
 #include "choir/nn/parameter.hpp"
 #include "choir/ops/step_control.hpp"
-#include "choir/train/step/engine.hpp"
-#include "choir/train/step/step_planner.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/gpt/gpt_config.hpp"
+#include "src/train/step/engine.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir::test {
 

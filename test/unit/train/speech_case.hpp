@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "src/models/fastconformer/synthetic_speech.hpp"
+#include "src/models/fastconformer/data.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -1,5 +1,5 @@
 // Messages of a planned step against closed forms.
-#include "choir/train/step/step_planner.hpp"
+#include "src/train/step/step_planner.hpp"
 
 #include <gtest/gtest.h>
 

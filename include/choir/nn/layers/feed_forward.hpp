@@ -4,12 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "choir/nn/layers/lora.hpp"
+#include "choir/nn/layers/linear.hpp"
 #include "choir/nn/layers/norms.hpp"
 #include "choir/nn/parameter.hpp"
 #include "choir/nn/parameter_set.hpp"
 #include "choir/nn/pass.hpp"
-#include "choir/nn/recompute.hpp"
 #include "choir/ops/activation.hpp"
 
 namespace choir {

@@ -1,10 +1,12 @@
 #pragma once
 // y = x W^T + b. A weight divided along its outputs makes a column layer, one divided along its
-// inputs a row layer (see choir/nn/axes/tensor_axis.hpp): a column layer takes shares of rows and
+// inputs a row layer (see src/nn/axes/tensor_axis.hpp): a column layer takes shares of rows and
 // returns whole rows of its part of the outputs, a row layer the reverse. Shares are kept for
 // backward and gathered again; whole rows are not kept. Communication of backward overlaps the
 // other product. For a frozen weight without an adapter, neither is x kept nor the weight gradient
-// computed.
+// computed. Lora holds the options of low-rank adaptation (Hu et al. 2021) of a model, and the
+// adapters of each layer that follow from them.
+
 #include <array>
 #include <string>
 #include <string_view>
@@ -127,5 +129,29 @@ class Linear {
   double adapter_factor_ = 1, adapter_dropout_ = 0;
   std::int64_t first_input_ = 0;  ///< index among all inputs
 };
+
+/// The parts of a block that can be adapted, in the order of a block. A part that a block does not
+/// have (gate without a gated activation) is ignored.
+inline constexpr std::string_view kLoraTargets[] = {"q", "k", "v", "o", "gate", "up", "down"};
+
+struct Lora {
+  std::int64_t rank = 0;  ///< 0: no adapters
+  double alpha = 16;      ///< B A is multiplied by alpha / rank
+  double dropout = 0;     ///< on the input of A, in [0, 1)
+  /// The factor is alpha / sqrt(rank) (Kalajdzievski 2023).
+  bool rank_stabilised = false;
+  std::vector<std::string> targets{"all"};  ///< elements of kLoraTargets, or "all"
+
+  bool adapts(std::string_view target) const;
+  /// The factor of B A.
+  double factor() const;
+  /// The adapter of a layer whose weight consists of these parts side by side: a pair of factors
+  /// for each part that is a target.
+  Linear::Adapter of(const std::vector<std::string>& parts) const;
+};
+
+/// True if this is the name of a factor of an adapter.
+bool is_adapter(std::string_view name);
+bool has_adapters(const ParameterSet& parameters);
 
 }  // namespace choir

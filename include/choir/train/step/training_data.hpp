@@ -1,6 +1,8 @@
 #pragma once
 // The interface of training data, independent of the kind of model: micro-batches of this rank,
-// counts of whole steps, validation, and samples of the model's output.
+// counts of whole steps, validation, and samples of the model's output. Synthetic micro-batches of
+// a family implement it for runs that need only the mathematics.
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,9 +10,10 @@
 #include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/core/progress_line.hpp"
+#include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/infer/model_instance.hpp"
+#include "choir/models/family.hpp"
 
 namespace choir {
 
@@ -110,6 +113,38 @@ class TrainingData {
   /// Returns a sample of the model's output for people on rank 0; "" on other ranks, or if there is
   /// nothing to show. Collective over the mesh, if it needs the other ranks.
   virtual std::string sample(ModelInstance& instance) = 0;
+};
+
+/// Local except for validate().
+class SyntheticData final : public TrainingData {
+ public:
+  /// `description` is the result of to_string(). With `validates` there is validation data:
+  /// micro-batches that training never reaches.
+  SyntheticData(std::unique_ptr<SyntheticBatches> batches, const ModelConfig& config,
+                const BatchSizes& batch, std::string description, bool validates = false);
+
+  std::int64_t vocab_size() const override { return vocabulary_; }
+  std::uint64_t vocab_hash() const override { return 0; }
+  std::string vocabulary_json() const override { return {}; }
+  std::string to_string() const override { return description_; }
+  std::vector<std::pair<std::string, std::string>> hints() const override { return {}; }
+  std::vector<BatchShape> shapes() const override { return batches_->shapes(); }
+  void require_resumable(std::int64_t) const override {}
+  void start_training(const Sharding& sharding, std::int64_t per_rank,
+                      const Position& from) override;
+  ModelBatch next() override;
+  StepContent content(std::int64_t step, const Model& model) override;
+  bool has_validation() const override { return validates_; }
+  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
+  std::string sample(ModelInstance&) override { return {}; }
+
+ private:
+  std::unique_ptr<SyntheticBatches> batches_;
+  std::int64_t vocabulary_, micro_batches_;  // per step on all ranks
+  std::string description_;
+  bool validates_;
+  std::int64_t first_ = 0, stride_ = 1, per_rank_ = 1;  // positions of this rank in a step
+  std::int64_t step_ = 0, call_ = 0;
 };
 
 }  // namespace choir

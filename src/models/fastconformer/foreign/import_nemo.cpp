@@ -1,4 +1,4 @@
-#include "choir/models/fastconformer/import_nemo.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 
 #include <fmt/core.h>
 
@@ -9,20 +9,20 @@
 #include <memory>
 #include <unordered_set>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/file_kind.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/infer/freezing.hpp"
 #include "choir/models/family.hpp"
-#include "choir/store/collectives.hpp"
-#include "choir/store/directory.hpp"
-#include "choir/store/finite.hpp"
-#include "choir/store/torch/nemo_archive.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/file_kind.hpp"
+#include "src/core/text.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
-#include "src/models/fastconformer/foreign/nemo_model.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "src/models/fastconformer/foreign/yaml_reader.hpp"
+#include "src/store/collectives.hpp"
+#include "src/store/directory.hpp"
+#include "src/store/finite.hpp"
+#include "src/store/torch/nemo_archive.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

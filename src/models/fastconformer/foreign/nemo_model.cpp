@@ -1,4 +1,4 @@
-#include "src/models/fastconformer/foreign/nemo_model.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "choir/core/error.hpp"
-#include "choir/deck/key_reader.hpp"
+#include "src/deck/key_reader.hpp"
 
 namespace choir {
 namespace {

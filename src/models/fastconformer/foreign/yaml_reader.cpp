@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

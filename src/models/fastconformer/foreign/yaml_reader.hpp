@@ -7,7 +7,7 @@
 // silently.
 #include <string>
 
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 
 namespace choir {
 

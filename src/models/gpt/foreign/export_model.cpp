@@ -1,4 +1,4 @@
-#include "choir/models/gpt/foreign/export_model.hpp"
+#include "src/models/gpt/foreign/conversion.hpp"
 
 #include <fmt/core.h>
 
@@ -7,19 +7,18 @@
 #include <memory>
 #include <unordered_set>
 
-#include "choir/comm/agreement.hpp"
-#include "choir/core/capped_text.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
-#include "choir/store/directory.hpp"
-#include "choir/store/finite.hpp"
-#include "choir/store/llmc/llmc_model.hpp"
-#include "choir/store/safetensors/safetensors.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
+#include "src/core/text.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
-#include "src/models/gpt/foreign/gguf_angles.hpp"
-#include "src/models/gpt/foreign/gguf_model.hpp"
-#include "src/models/gpt/foreign/part_io.hpp"
+#include "src/models/gpt/foreign/gguf.hpp"
 #include "src/models/gpt/foreign/peft.hpp"
+#include "src/models/gpt/foreign/tensor_map.hpp"
+#include "src/store/directory.hpp"
+#include "src/store/finite.hpp"
+#include "src/store/llmc/llmc_model.hpp"
+#include "src/store/safetensors/safetensors.hpp"
 
 namespace choir {
 namespace {

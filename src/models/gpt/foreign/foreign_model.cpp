@@ -4,15 +4,15 @@
 
 #include <filesystem>
 
-#include "choir/core/json.hpp"
-#include "choir/core/text.hpp"
-#include "choir/deck/key_reader.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
-#include "choir/store/gguf/gguf.hpp"
-#include "choir/store/llmc/llmc_model.hpp"
-#include "choir/store/torch/torch_checkpoint.hpp"
-#include "choir/store/weights/open_weights.hpp"
-#include "src/models/gpt/foreign/gguf_model.hpp"
+#include "src/core/json_document.hpp"
+#include "src/core/text.hpp"
+#include "src/deck/key_reader.hpp"
+#include "src/models/gpt/family.hpp"
+#include "src/models/gpt/foreign/gguf.hpp"
+#include "src/store/gguf/gguf.hpp"
+#include "src/store/llmc/llmc_model.hpp"
+#include "src/store/tensor_file.hpp"
+#include "src/store/torch/torch_checkpoint.hpp"
 
 namespace choir {
 namespace {

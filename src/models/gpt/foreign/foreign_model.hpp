@@ -1,12 +1,35 @@
 #pragma once
-// A file or folder of weights of another program, with the model that it describes.
+// Models of other programs and their descriptions: a file or folder of weights with the model that
+// it describes, config.json of transformers in both directions, and the models of nanoGPT and
+// llm.c.
+
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "choir/store/tensor_reader.hpp"
-#include "src/models/gpt/foreign/hugging_face.hpp"
+#include "src/models/gpt/foreign/tensor_map.hpp"
+#include "src/store/tensor_file.hpp"
 
 namespace choir {
+
+/// A model of another program.
+struct ForeignModel {
+  Dialect dialect = Dialect::hf_llama;
+  GptConfig config;
+};
+
+/// Reads the text of config.json of transformers 4 or 5. DeckError that lists every key whose value
+/// is unsupported or unknown, by its name.
+ForeignModel model_from_hf(const std::string& text, const std::string& source, bool allow_unknown);
+
+/// The dialect that can express the model. The DeckError for other models names the keys that
+/// prevent it.
+Dialect hf_dialect_of(const GptConfig& config);
+/// Writes config.json of transformers 4, which later versions read as well. `dtype`: "float32".
+/// `tokens`: ids of special tokens (bos_token_id ...) of an earlier config.json, as JSON, or "".
+std::string hf_config(const GptConfig& config, const std::string& dtype, const std::string& tokens);
+/// generation_config.json with the same ids.
+std::string hf_generation_config(const std::string& tokens);
 
 struct ForeignFile {
   std::unique_ptr<TensorReader> weights;

@@ -1,4 +1,4 @@
-#include "src/models/gpt/foreign/gguf_tokenizer.hpp"
+#include "src/models/gpt/foreign/gguf.hpp"
 
 #include <fmt/core.h>
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/utf8_text.hpp"
-#include "choir/data/vocabulary/pre_tokenizers.hpp"
-#include "choir/data/vocabulary/sentencepiece_model.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
+#include "src/data/vocabulary/pre_tokenizers.hpp"
+#include "src/data/vocabulary/sentencepiece_model.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/models/gpt/foreign/logit_check.hpp"
+#include "src/models/gpt/foreign/logit_check.hpp"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "choir/core/text.hpp"
-#include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/gpt.hpp"
+#include "src/core/text.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 namespace choir {
 namespace {

@@ -9,14 +9,14 @@
 #include <unordered_set>
 #include <utility>
 
-#include "choir/core/capped_text.hpp"
-#include "choir/core/json.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
-#include "choir/deck/key_reader.hpp"
-#include "choir/store/directory.hpp"
-#include "choir/store/weights/open_weights.hpp"
-#include "choir/train/step/imported_run.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_document.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
+#include "src/deck/key_reader.hpp"
+#include "src/store/directory.hpp"
+#include "src/store/tensor_file.hpp"
+#include "src/train/step/imported_run.hpp"
 
 namespace choir {
 namespace {

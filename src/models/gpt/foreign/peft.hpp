@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
-#include "choir/store/open.hpp"
-#include "choir/store/tensor_reader.hpp"
-#include "src/models/gpt/foreign/part_io.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"
+#include "src/store/open.hpp"
+#include "src/store/tensor_file.hpp"
 
 namespace choir {
 

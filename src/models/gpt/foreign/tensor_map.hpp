@@ -1,13 +1,19 @@
 #pragma once
-// Mapping of a GPT's tensors to those of other programs: a table of names for each dialect, and the
-// parts of tensors that follow from it for a model. Pure.
+// Mapping of a GPT's tensors to those of other programs: a table of names for each dialect, the
+// parts of tensors that follow from it for a model (pure), and reading and writing of such parts
+// (local).
+
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "choir/models/gpt/gpt_config.hpp"
 #include "choir/nn/parameter_set.hpp"
+#include "src/models/gpt/gpt_config.hpp"
+#include "src/store/finite.hpp"
+#include "src/store/tensor_file.hpp"
+#include "src/train/step/imported_run.hpp"
 
 namespace choir {
 
@@ -65,5 +71,18 @@ std::vector<PartRun> runs_of(const TensorPart& part, std::int64_t first, std::in
 
 /// Elements of a row of our tensor; 1 for a vector.
 std::int64_t columns_of(const Shape& shape);
+
+/// Rows of one of our tensors in memory.
+struct RowSlab {
+  std::int64_t first = 0, rows = 0;
+  std::byte* data = nullptr;
+  DType dtype = DType::f32;
+};
+
+/// Reads the rows of the part that are in the slab from the tensor `name`; `check` examines them.
+/// Returns the number of elements read.
+std::int64_t read_part(const TensorReader& from, const std::string& name, const TensorPart& part,
+                       const RowSlab& to, FiniteCheck& check);
+void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from);
 
 }  // namespace choir

@@ -1,6 +1,6 @@
-#include "choir/data/audio/audio_catalog.hpp"
+#include "src/data/audio/packed_audio.hpp"
 
-#include "src/data/audio/audio_shard.hpp"
+#include "src/data/audio/packed_audio.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

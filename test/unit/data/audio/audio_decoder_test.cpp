@@ -1,4 +1,4 @@
-#include "choir/data/audio/audio_decoder.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <numbers>
 #include <span>
 
-#include "choir/data/audio/audio_error.hpp"
 #include "choir_features.hpp"
+#include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/waveform.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 

@@ -1,4 +1,4 @@
-#include "choir/data/audio/audio_manifest.hpp"
+#include "src/data/audio/audio_manifest.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,18 +4,18 @@
 
 #include <limits>
 
-#include "choir/core/crc32c.hpp"
-#include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/audio/audio_decoder.hpp"
-#include "choir/data/audio/audio_manifest.hpp"
-#include "choir/data/audio/transcript_manifest.hpp"
-#include "choir/data/speech/label_file.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/core/hash.hpp"
 #include "src/data/audio/archive_reader.hpp"
-#include "src/data/audio/audio_report.hpp"
+#include "src/data/audio/audio_decoder.hpp"
+#include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/audio_unit.hpp"
+#include "src/data/audio/byte_packer.hpp"
+#include "src/data/audio/packed_audio.hpp"
+#include "src/data/audio/prepare_audio.hpp"
+#include "src/data/audio/transcripts.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/byte_packer.hpp"
+#include "src/data/speech/label_file.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

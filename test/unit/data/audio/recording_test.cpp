@@ -1,11 +1,11 @@
-#include "choir/data/audio/recording.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "choir/data/audio/audio_error.hpp"
 #include "choir_features.hpp"
+#include "src/data/audio/audio_error.hpp"
 #include "test/support/wav_file.hpp"
 
 #if defined(CHOIR_HAVE_SNDFILE) && defined(CHOIR_HAVE_SOXR)

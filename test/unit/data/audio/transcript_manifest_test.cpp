@@ -1,4 +1,4 @@
-#include "choir/data/audio/transcript_manifest.hpp"
+#include "src/data/audio/transcripts.hpp"
 
 #include <gtest/gtest.h>
 

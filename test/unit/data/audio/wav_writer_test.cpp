@@ -1,4 +1,4 @@
-#include "choir/data/audio/wav_writer.hpp"
+#include "src/data/audio/waveform.hpp"
 
 #include "choir/core/error.hpp"
 #include "src/data/audio/waveform.hpp"

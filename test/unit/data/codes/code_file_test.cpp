@@ -1,8 +1,8 @@
-#include "choir/data/codes/code_file.hpp"
+#include "src/data/dialogues/code_file.hpp"
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/data/codes/prepare_codes.hpp"
-#include "src/data/codes/code_layout.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/data/dialogues/code_file.hpp"
+#include "src/data/dialogues/prepare_codes.hpp"
 #include "test/unit/data/packed_speech.hpp"
 
 namespace choir {

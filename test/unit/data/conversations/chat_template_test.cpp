@@ -1,12 +1,12 @@
-#include "choir/data/conversations/chat_template.hpp"
+#include "src/data/chat/chat_template.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "choir/core/error.hpp"
-#include "choir/data/conversations/conversation_file.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/chat/conversation_file.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/data/conversations/conversation.hpp"
+#include "src/data/chat/conversation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/data/conversations/prompts.hpp"
+#include "src/data/chat/conversation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "choir/data/conversations/splice.hpp"
+#include "src/data/chat/splice.hpp"
 
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"
-#include "choir/data/conversations/packing.hpp"
+#include "src/data/chat/packing.hpp"
 
 namespace choir {
 namespace {

@@ -1,9 +1,9 @@
-#include "choir/data/corpora/corpus_labels.hpp"
+#include "src/data/corpora/corpus_preparation.hpp"
 
-#include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/speech/label_file.hpp"
+#include "src/core/hash.hpp"
+#include "src/data/audio/packed_audio.hpp"
+#include "src/data/speech/label_file.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

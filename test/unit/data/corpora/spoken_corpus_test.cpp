@@ -1,16 +1,16 @@
 // Plans of the synthetic corpora, programs, WAV files, folders of a corpus.
-#include "choir/data/corpora/spoken_corpus.hpp"
+#include "src/data/corpora/spoken_corpus.hpp"
 
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "choir/core/error.hpp"
-#include "choir/core/run_program.hpp"
-#include "choir/core/text.hpp"
-#include "choir/data/corpora/corpus_labels.hpp"
-#include "choir/data/corpora/known_corpora.hpp"
+#include "src/core/process.hpp"
+#include "src/core/text.hpp"
 #include "src/data/audio/waveform.hpp"
+#include "src/data/corpora/corpus_preparation.hpp"
+#include "src/data/corpora/known_corpora.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

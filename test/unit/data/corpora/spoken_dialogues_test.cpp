@@ -1,11 +1,11 @@
-#include "choir/data/corpora/spoken_dialogues.hpp"
+#include "src/data/corpora/spoken_dialogues.hpp"
 
 #include <gtest/gtest.h>
 #include <cmath>
 #include <map>
 #include <set>
 
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

@@ -1,11 +1,11 @@
-#include "choir/data/corpora/spoken_facts.hpp"
+#include "src/data/corpora/spoken_questions.hpp"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "choir/data/corpora/spoken_tasks.hpp"
+#include "src/data/corpora/spoken_questions.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Numbers in words, transcripts to what is said, clauses of a book.
-#include "choir/data/corpora/spoken_text.hpp"
+#include "src/data/corpora/spoken_text.hpp"
 #include "choir/core/error.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 

@@ -1,10 +1,10 @@
-#include "choir/data/dialogues/dialogue_channels.hpp"
+#include "src/data/dialogues/dialogue_channels.hpp"
 
 #include <gtest/gtest.h>
 #include <cmath>
 
 #include "choir/core/error.hpp"
-#include "choir/data/speech/speech_buckets.hpp"
+#include "src/data/sampling/buckets.hpp"
 
 namespace choir {
 namespace {

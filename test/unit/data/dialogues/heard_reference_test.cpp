@@ -1,4 +1,4 @@
-#include "choir/data/dialogues/heard_reference.hpp"
+#include "src/data/metrics/turn_taking.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
-#include "choir/data/dialogues/prepare_dialogues.hpp"
+#include "src/data/dialogues/prepare_dialogues.hpp"
 
 #include <gtest/gtest.h>
 #include <cmath>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/data/codes/prepare_codes.hpp"
-#include "choir/data/dialogues/dialogue_batches.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/data/dialogues/dialogue_batches.hpp"
+#include "src/data/dialogues/prepare_codes.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

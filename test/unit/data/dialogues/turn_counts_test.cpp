@@ -1,4 +1,4 @@
-#include "choir/data/dialogues/turn_counts.hpp"
+#include "src/data/metrics/turn_taking.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/data/sound/intelligibility.hpp"
+#include "src/data/metrics/intelligibility.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "src/data/sound/polyphase.hpp"
+#include "src/data/audio/waveform.hpp"
 
 namespace choir {
 namespace {

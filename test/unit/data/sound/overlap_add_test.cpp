@@ -1,4 +1,4 @@
-#include "choir/data/sound/overlap_add.hpp"
+#include "src/data/audio/synthesis.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "choir/data/sound/vocoder.hpp"
+#include "src/data/audio/synthesis.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "choir/core/error.hpp"
-#include "choir/data/sound/intelligibility.hpp"
-#include "choir/device/cpu_device.hpp"
+#include "src/data/metrics/intelligibility.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/log_mel_case.hpp"
 
 namespace choir {

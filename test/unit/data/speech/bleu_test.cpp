@@ -1,8 +1,8 @@
-#include "choir/data/speech/bleu.hpp"
+#include "src/data/metrics/answer_scores.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

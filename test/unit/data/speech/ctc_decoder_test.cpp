@@ -1,4 +1,4 @@
-#include "choir/data/speech/ctc_decoder.hpp"
+#include "src/data/speech/ctc_decoder.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/data/speech/edit_distance.hpp"
+#include "src/data/metrics/edit_distance.hpp"
 
 #include <gtest/gtest.h>
 

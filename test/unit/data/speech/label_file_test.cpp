@@ -1,4 +1,4 @@
-#include "choir/data/speech/label_file.hpp"
+#include "src/data/speech/label_file.hpp"
 
 #include "choir/core/error.hpp"
 #include "test/unit/data/scratch_folder.hpp"

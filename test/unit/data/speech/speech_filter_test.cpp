@@ -1,4 +1,4 @@
-#include "choir/data/speech/speech_filter.hpp"
+#include "src/data/speech/speech_corpus.hpp"
 
 #include "test/unit/data/packed_speech.hpp"
 

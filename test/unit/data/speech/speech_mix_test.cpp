@@ -1,4 +1,4 @@
-#include "choir/data/speech/speech_mix.hpp"
+#include "src/data/sampling/mix.hpp"
 
 #include <gtest/gtest.h>
 

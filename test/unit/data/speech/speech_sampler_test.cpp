@@ -1,6 +1,6 @@
 // Batches of speech: every utterance of an epoch once, buckets that waste little, positions that
 // continue, blends that keep to their weights.
-#include "choir/data/speech/speech_sampler.hpp"
+#include "src/data/sampling/sampler.hpp"
 
 #include <algorithm>
 #include <cmath>

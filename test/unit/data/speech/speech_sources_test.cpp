@@ -1,4 +1,4 @@
-#include "choir/data/speech/speech_blend.hpp"
+#include "src/data/sampling/blend.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/data/tokens/batch.hpp"
+#include "src/data/text/token_samples.hpp"
 
 #include "test/unit/data/scratch_folder.hpp"
 

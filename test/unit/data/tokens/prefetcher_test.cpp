@@ -1,4 +1,4 @@
-#include "src/data/tokens/batch_sources.hpp"
+#include "src/data/text/batch_sources.hpp"
 
 #include <atomic>
 #include <chrono>

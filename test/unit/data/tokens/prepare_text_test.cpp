@@ -1,6 +1,6 @@
-#include "choir/data/tokens/prepare_text.hpp"
+#include "src/data/text/prepare_text.hpp"
 
-#include "choir/data/tokens/token_stream.hpp"
+#include "src/data/text/token_stream.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

@@ -1,10 +1,10 @@
-#include "choir/data/tokens/batch.hpp"
+#include "src/data/text/token_samples.hpp"
 
 #include <algorithm>
 #include <set>
 #include <vector>
 
-#include "src/data/permutation.hpp"
+#include "src/data/sampling/permutation.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

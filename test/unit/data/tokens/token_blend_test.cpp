@@ -1,13 +1,13 @@
 // Texts in given shares: which window a sample is, pools, and what a changed blend says of itself.
-#include "choir/data/tokens/token_blend.hpp"
+#include "src/data/text/token_samples.hpp"
 
 #include <gtest/gtest.h>
 #include <cmath>
 #include <set>
 
 #include "choir/core/error.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/data/speech/speech_mix.hpp"
+#include "src/core/json_value.hpp"
+#include "src/data/sampling/mix.hpp"
 
 namespace choir {
 namespace {

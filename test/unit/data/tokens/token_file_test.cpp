@@ -1,6 +1,6 @@
-#include "src/data/tokens/token_file.hpp"
+#include "src/data/text/token_file.hpp"
 
-#include "choir/data/tokens/token_stream.hpp"
+#include "src/data/text/token_stream.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

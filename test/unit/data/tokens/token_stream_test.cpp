@@ -1,4 +1,4 @@
-#include "choir/data/tokens/token_stream.hpp"
+#include "src/data/text/token_stream.hpp"
 
 #include <numeric>
 

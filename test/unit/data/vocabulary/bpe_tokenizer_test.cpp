@@ -1,4 +1,4 @@
-#include "choir/data/vocabulary/bpe_tokenizer.hpp"
+#include "src/data/vocabulary/bpe_tokenizer.hpp"
 
 #include <gtest/gtest.h>
 

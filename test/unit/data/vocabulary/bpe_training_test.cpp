@@ -1,8 +1,8 @@
-#include "choir/data/vocabulary/bpe_training.hpp"
+#include "src/data/vocabulary/bpe_training.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/data/vocabulary/bpe_tokenizer.hpp"
+#include "src/data/vocabulary/bpe_tokenizer.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 #include "test/unit/data/vocabulary/golden_texts.hpp"
 

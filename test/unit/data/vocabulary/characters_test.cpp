@@ -1,4 +1,4 @@
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 #include "src/data/vocabulary/utf8.hpp"
 #include "test/unit/data/scratch_folder.hpp"

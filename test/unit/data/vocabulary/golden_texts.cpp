@@ -6,9 +6,9 @@
 #include <sstream>
 #include <utility>
 
-#include "choir/core/json_value.hpp"
-#include "choir/data/vocabulary/pre_tokenizers.hpp"
-#include "src/data/vocabulary/byte_alphabet.hpp"
+#include "src/core/json_value.hpp"
+#include "src/data/vocabulary/byte_level_bpe.hpp"
+#include "src/data/vocabulary/pre_tokenizers.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 
 namespace choir::test {

@@ -1,9 +1,8 @@
-#include "choir/data/vocabulary/pre_tokenizers.hpp"
+#include "src/data/vocabulary/pre_tokenizers.hpp"
 
 #include <gtest/gtest.h>
 
-#include "src/data/vocabulary/unicode_tables.hpp"
-#include "src/data/vocabulary/utf8_scan.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 #include "test/unit/data/vocabulary/golden_texts.hpp"
 
 namespace choir {

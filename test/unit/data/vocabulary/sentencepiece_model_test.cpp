@@ -1,13 +1,13 @@
 // SentencePiece models of language models: byte pairs with the bytes as a way out.
-#include "choir/data/vocabulary/sentencepiece_model.hpp"
+#include "src/data/vocabulary/sentencepiece_model.hpp"
 
 #include <gtest/gtest.h>
 
 #include <choir_features.hpp>
 
 #include "choir/core/error.hpp"
-#include "choir/data/conversations/chat_template.hpp"
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/chat/chat_template.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 namespace {

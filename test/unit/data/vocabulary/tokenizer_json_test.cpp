@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "choir/data/vocabulary/bpe_tokenizer.hpp"
+#include "src/data/vocabulary/bpe_tokenizer.hpp"
 #include "src/data/vocabulary/nfc.hpp"
 #include "test/support/growth.hpp"
 #include "test/support/peak_memory.hpp"

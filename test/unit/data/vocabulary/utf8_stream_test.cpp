@@ -1,4 +1,4 @@
-#include "choir/data/vocabulary/utf8_stream.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 #include <gtest/gtest.h>
 

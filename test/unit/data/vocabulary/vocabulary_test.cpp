@@ -1,9 +1,9 @@
-#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 
 #include <choir_features.hpp>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
 #include "src/app/bench.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {

@@ -1,5 +1,5 @@
-#include "choir/lab/bench/bench_step.hpp"
-#include "choir/models/gpt/token_bench.hpp"
+#include "src/lab/bench/bench_step.hpp"
+#include "src/models/gpt/token_data.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "choir/core/text.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/lab/bench/bench_shapes.hpp"
+#include "src/core/text.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/lab/bench/bench_shapes.hpp"
 
 namespace choir {
 namespace {

@@ -1,12 +1,12 @@
-#include "choir/lab/bench/deck_work.hpp"
+#include "src/lab/bench/bench_shapes.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "choir/device/cpu_device.hpp"
 #include "choir/models/family.hpp"
-#include "choir/models/gpt/token_bench.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/gpt/token_data.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/lab/doctor/doctor.hpp"
+#include "src/lab/doctor/doctor.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "choir/deck/deck.hpp"
-#include "choir/device/null_device.hpp"
-#include "choir/models/synthetic_batches.hpp"
-#include "choir/train/step/run_setup.hpp"
-#include "choir/train/step/step_planner.hpp"
+#include "choir/models/family.hpp"
+#include "src/device/null_device.hpp"
+#include "src/train/step/run_setup.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 namespace {

@@ -1,13 +1,13 @@
-#include "choir/lab/plan/layout_plan.hpp"
+#include "src/lab/plan/layout_plan.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 
-#include "choir/device/null_device.hpp"
-#include "choir/train/loop/async_choice.hpp"
-#include "src/lab/plan/role_groups.hpp"
+#include "src/device/null_device.hpp"
+#include "src/lab/plan/plan_report.hpp"
+#include "src/train/loop/save_schedule.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {

@@ -1,5 +1,5 @@
-#include "choir/lab/plan/layout_search.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
+#include "src/lab/plan/layout_search.hpp"
+#include "src/models/gpt/family.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/lab/plan/layout_search.hpp"
+#include "src/lab/plan/layout_search.hpp"
 
 namespace choir::test {
 

@@ -1,11 +1,11 @@
-#include "choir/lab/plan/plan_report.hpp"
+#include "src/lab/plan/plan_report.hpp"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "choir/lab/plan/presets.hpp"
+#include "src/lab/plan/model_sizes.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {

@@ -1,12 +1,12 @@
-#include "choir/lab/plan/size_search.hpp"
+#include "src/lab/plan/model_sizes.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "choir/lab/plan/layout_search.hpp"
-#include "choir/lab/plan/plan_report.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
+#include "src/lab/plan/layout_search.hpp"
+#include "src/lab/plan/plan_report.hpp"
+#include "src/models/gpt/family.hpp"
 
 namespace choir {
 namespace {

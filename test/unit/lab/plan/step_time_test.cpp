@@ -1,14 +1,14 @@
-#include "choir/lab/plan/step_time.hpp"
+#include "src/lab/plan/step_time.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
-#include "choir/core/json_value.hpp"
-#include "choir/lab/calibrate/calibrate.hpp"
-#include "choir/lab/plan/layout_search.hpp"
-#include "choir/lab/plan/plan_report.hpp"
+#include "src/core/json_value.hpp"
+#include "src/lab/calibrate/calibrate.hpp"
+#include "src/lab/plan/layout_search.hpp"
+#include "src/lab/plan/plan_report.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "choir/lab/plan/target.hpp"
+#include "src/lab/plan/target.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/lab/tune/micro_batch_tuner.hpp"
+#include "src/lab/tune/tune.hpp"
 
 #include <gtest/gtest.h>
 

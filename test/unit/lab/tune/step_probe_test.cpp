@@ -1,4 +1,4 @@
-#include "choir/lab/tune/step_probe.hpp"
+#include "src/lab/tune/tune.hpp"
 
 #include <gtest/gtest.h>
 

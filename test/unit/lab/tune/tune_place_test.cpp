@@ -1,4 +1,4 @@
-#include "choir/lab/tune/tune_place.hpp"
+#include "src/lab/tune/tune.hpp"
 
 #include <gtest/gtest.h>
 

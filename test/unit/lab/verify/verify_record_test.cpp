@@ -1,12 +1,12 @@
 // What verify compares, and that it sees what is wrong, missing or owned twice.
-#include "choir/lab/verify/verify_record.hpp"
+#include "src/lab/verify/verify_record.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "src/models/gpt/synthetic_tokens.hpp"
+#include "src/models/gpt/token_data.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {

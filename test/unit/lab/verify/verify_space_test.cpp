@@ -1,6 +1,6 @@
 // Layouts as text and as decks, and the set of them that is run.
-#include "choir/lab/verify/verify_space.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
+#include "src/lab/verify/verify_layout.hpp"
+#include "src/models/gpt/family.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "choir/core/error.hpp"
-#include "choir/lab/verify/verify.hpp"
+#include "src/lab/verify/verify.hpp"
 
 namespace choir {
 namespace {

@@ -8,12 +8,11 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/models/codec/codec_coder.hpp"
-#include "choir/models/codec/codec_voice.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/models/codec/codec.hpp"
-#include "src/models/codec/codec_scores.hpp"
+#include "src/models/codec/codec_coder.hpp"
+#include "src/models/codec/evaluation.hpp"
 
 namespace choir {
 namespace {

@@ -1,10 +1,10 @@
 // Dialogues that are held together, their recordings heard as a whole, are those that a talker
 // holds one by one as the sound comes.
-#include "src/models/duplex/dialogue_group.hpp"
+#include "src/models/duplex/evaluation.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/models/duplex/duplex_talker.hpp"
+#include "src/models/duplex/talker.hpp"
 #include "test/unit/models/duplex/duplex_case.hpp"
 
 namespace choir::test {

@@ -7,10 +7,10 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/device/cpu_device.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/models/duplex/duplex_batch.hpp"
 #include "choir/models/family.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/duplex/duplex_batch.hpp"
 
 namespace choir::test {
 

@@ -1,5 +1,5 @@
 // A dialogue frame by frame is the dialogue as a whole.
-#include "choir/models/duplex/duplex_stream.hpp"
+#include "src/models/duplex/talker.hpp"
 
 #include <gtest/gtest.h>
 

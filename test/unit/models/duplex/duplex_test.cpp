@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/nn/axes/context_axis.hpp"
-#include "src/models/duplex/codebooks.hpp"
+#include "src/models/duplex/duplex.hpp"
+#include "src/nn/axes/context_axis.hpp"
 #include "test/unit/models/duplex/duplex_case.hpp"
 
 namespace choir::test {

@@ -1,11 +1,11 @@
-#include "choir/models/fastconformer/bucket_tuner.hpp"
-#include "choir/models/fastconformer/speech_settings.hpp"
+#include "src/models/fastconformer/bucket_tuner.hpp"
+#include "src/models/fastconformer/speech_settings.hpp"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "choir/lab/plan/deck_variants.hpp"
+#include "src/lab/plan/layout_plan.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/device/cpu_device.hpp"
 #include "choir/nn/parameter.hpp"
 #include "choir/parallel/sharding/statistics_storage.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
 
 namespace choir::test {

@@ -1,6 +1,6 @@
 // Recognisers of NeMo: the tiny ones of its own modules, whose weights are a formula and whose
 // logits NeMo computed, from an archive as NeMo writes it.
-#include "choir/models/fastconformer/import_nemo.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <functional>
 #include <map>
 
-#include "choir/ops/relative_attention.hpp"
+#include "kernels/relative_attention/relative_attention.hpp"
 #include "src/comm/null_communicator.hpp"
 #include "src/models/fastconformer/foreign/yaml_reader.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"

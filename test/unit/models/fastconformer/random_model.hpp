@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "choir/device/cpu_device.hpp"
-#include "choir/models/fastconformer/transcriber.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/fastconformer/transcriber.hpp"
 
 namespace choir::test {
 

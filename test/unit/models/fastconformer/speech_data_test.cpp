@@ -1,13 +1,13 @@
 // From the words of a deck to speech data.
-#include "choir/models/fastconformer/speech_data.hpp"
-#include "choir/models/fastconformer/speech_settings.hpp"
+#include "src/models/fastconformer/speech_data.hpp"
+#include "src/models/fastconformer/speech_settings.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "src/models/fastconformer/speech_scores.hpp"
+#include "src/models/fastconformer/evaluation.hpp"
 
 namespace choir {
 namespace {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "choir/deck/deck.hpp"
-#include "choir/models/fastconformer/speech_settings.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "src/models/fastconformer/speech_settings.hpp"
+#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

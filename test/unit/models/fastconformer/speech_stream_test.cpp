@@ -1,15 +1,15 @@
 // Streams: chunk by chunk the same as the whole, in memory that was planned.
-#include "choir/models/fastconformer/speech_stream.hpp"
+#include "src/models/fastconformer/speech_stream.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 
-#include "choir/device/cpu_device.hpp"
-#include "choir/models/fastconformer/stream_transcriber.hpp"
 #include "choir_features.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/fastconformer/stream_transcriber.hpp"
 #include "test/support/wav_file.hpp"
 #include "test/unit/models/fastconformer/random_model.hpp"
 

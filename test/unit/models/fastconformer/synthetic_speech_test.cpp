@@ -1,4 +1,4 @@
-#include "src/models/fastconformer/synthetic_speech.hpp"
+#include "src/models/fastconformer/data.hpp"
 
 #include <gtest/gtest.h>
 

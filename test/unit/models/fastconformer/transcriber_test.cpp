@@ -1,15 +1,15 @@
 // Transcription: windows are the whole, texts know nothing of one another, memory is kept to.
-#include "choir/models/fastconformer/transcriber.hpp"
+#include "src/models/fastconformer/transcriber.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <numeric>
 
-#include "choir/device/cpu_device.hpp"
 #include "choir/models/family.hpp"
 #include "choir_features.hpp"
 #include "kernels/cpu/ref_element.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/wav_file.hpp"
 #include "test/unit/models/fastconformer/random_model.hpp"
 

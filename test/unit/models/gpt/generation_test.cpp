@@ -3,9 +3,9 @@
 
 #include <set>
 
-#include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/train/step/step_planner.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/train/step/step_planner.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {

@@ -1,5 +1,5 @@
 // Llama 3's rotary angles as llama.cpp stores them, and back.
-#include "src/models/gpt/foreign/gguf_angles.hpp"
+#include "src/models/gpt/foreign/gguf.hpp"
 
 #include <gtest/gtest.h>
 

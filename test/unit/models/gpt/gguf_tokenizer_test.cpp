@@ -1,5 +1,5 @@
 // Tokenizers of GGUF files: what goes out as llama.cpp has it comes in with the same ids.
-#include "src/models/gpt/foreign/gguf_tokenizer.hpp"
+#include "src/models/gpt/foreign/gguf.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "choir/core/error.hpp"
-#include "choir/data/vocabulary/sentencepiece_model.hpp"
-#include "src/models/gpt/foreign/gguf_model.hpp"
+#include "src/data/vocabulary/sentencepiece_model.hpp"
+#include "src/models/gpt/foreign/gguf.hpp"
 #include "test/support/growth.hpp"
 #include "test/unit/data/vocabulary/golden_texts.hpp"
 

@@ -11,11 +11,11 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
-#include "choir/device/cpu_device.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "src/models/gpt/foreign/hugging_face.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 namespace choir {
 namespace {

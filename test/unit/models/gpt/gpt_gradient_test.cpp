@@ -7,10 +7,10 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/device/cpu_device.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/ops/reduce.hpp"
+#include "kernels/sums/sums.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/gpt/gpt.hpp"
 
 namespace choir {
 namespace {

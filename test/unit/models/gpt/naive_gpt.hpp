@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "choir/models/gpt/gpt_config.hpp"
+#include "src/models/gpt/gpt_config.hpp"
 
 namespace choir::naive {
 

@@ -1,5 +1,5 @@
 // Choosing tokens: against probabilities computed by hand.
-#include "choir/infer/token_choice.hpp"
+#include "src/infer/token_choice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // Frames side by side in rows, and back.
-#include "src/models/salm/frame_stack.hpp"
+#include "src/models/salm/two_towers.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
 
-#include "choir/device/cpu_device.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {

@@ -1,8 +1,8 @@
 #pragma once
 // A tiny language model that hears, and prompts whose samples are functions of a number.
-#include "choir/models/salm/salm_config.hpp"
+#include "src/models/salm/generator.hpp"
 #include "src/models/salm/salm.hpp"
-#include "src/models/salm/salm_generator.hpp"
+#include "src/models/salm/salm_config.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 

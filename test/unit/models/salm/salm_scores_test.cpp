@@ -1,9 +1,9 @@
 // Scores of answers: sums, whatever the ranks; BLEU by what sacrebleu says of the same sentences.
-#include "src/models/salm/salm_scores.hpp"
+#include "src/models/salm/evaluation.hpp"
 
 #include <gtest/gtest.h>
 
-#include "src/models/salm/salm_data.hpp"
+#include "src/models/salm/data.hpp"
 
 namespace choir {
 namespace {

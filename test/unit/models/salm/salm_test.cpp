@@ -11,13 +11,13 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/data/conversations/splice.hpp"
 #include "choir/deck/pipeline_options.hpp"
-#include "choir/device/cpu_device.hpp"
 #include "choir/infer/freezing.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/models/gpt/gpt_config.hpp"
-#include "choir/models/salm/salm_config.hpp"
+#include "src/data/chat/splice.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/models/gpt/gpt_config.hpp"
+#include "src/models/salm/salm_config.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/store/gguf/gguf.hpp"
+#include "src/store/gguf/gguf.hpp"
 
 #include <gtest/gtest.h>
 

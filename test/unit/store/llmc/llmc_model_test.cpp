@@ -1,4 +1,4 @@
-#include "choir/store/llmc/llmc_model.hpp"
+#include "src/store/llmc/llmc_model.hpp"
 
 #include <gtest/gtest.h>
 

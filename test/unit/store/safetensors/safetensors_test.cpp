@@ -1,11 +1,11 @@
-#include "choir/store/safetensors/safetensors.hpp"
+#include "src/store/safetensors/safetensors.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "choir/core/json_value.hpp"
+#include "src/core/json_value.hpp"
 #include "test/unit/store/weights_fixture.hpp"
 
 namespace choir {

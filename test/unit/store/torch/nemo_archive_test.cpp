@@ -1,4 +1,4 @@
-#include "choir/store/torch/nemo_archive.hpp"
+#include "src/store/torch/nemo_archive.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "choir/store/torch/pickle.hpp"
+#include "src/store/torch/pickle.hpp"
 
 #include <gtest/gtest.h>
 

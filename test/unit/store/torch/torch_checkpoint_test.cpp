@@ -1,4 +1,4 @@
-#include "choir/store/torch/torch_checkpoint.hpp"
+#include "src/store/torch/torch_checkpoint.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "choir/store/weights/open_weights.hpp"
+#include "src/store/tensor_file.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/store/gguf/gguf.hpp"
-#include "choir/store/llmc/llmc_model.hpp"
-#include "choir/store/safetensors/safetensors.hpp"
+#include "src/store/gguf/gguf.hpp"
+#include "src/store/llmc/llmc_model.hpp"
+#include "src/store/safetensors/safetensors.hpp"
 #include "test/unit/store/torch/archives.hpp"
 
 namespace choir {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/data/codes/prepare_codes.hpp"
-#include "choir/data/conversations/prepare_chat.hpp"
-#include "choir/data/corpora/packed_on_first_use.hpp"
-#include "choir/data/dialogues/prepare_dialogues.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/data/chat/prepare_chat.hpp"
+#include "src/data/corpora/corpus_preparation.hpp"
+#include "src/data/dialogues/prepare_codes.hpp"
+#include "src/data/dialogues/prepare_dialogues.hpp"
 #include "test/support/wav_file.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 

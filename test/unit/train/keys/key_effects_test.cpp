@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 #include "test/unit/train/keys/key_runs.hpp"
 

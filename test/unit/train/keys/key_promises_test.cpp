@@ -6,13 +6,13 @@
 #include <cmath>
 #include <map>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/lab/verify/verify_record.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
-#include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/training_data.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
+#include "src/lab/verify/verify_record.hpp"
+#include "src/models/gpt/family.hpp"
+#include "src/train/step/run_setup.hpp"
 #include "test/unit/train/keys/key_runs.hpp"
 
 namespace choir {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "choir/core/error.hpp"
-#include "choir/core/text.hpp"
+#include "src/core/text.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir::test {

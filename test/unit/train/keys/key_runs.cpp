@@ -5,19 +5,19 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/core/clock.hpp"
-#include "choir/core/crc32c.hpp"
-#include "choir/core/json_value.hpp"
-#include "choir/core/text.hpp"
-#include "choir/deck/deck_layout.hpp"
-#include "choir/device/cpu_device.hpp"
-#include "choir/lab/plan/layout_plan.hpp"
-#include "choir/lab/verify/verify_record.hpp"
-#include "choir/store/manifest.hpp"
-#include "choir/train/loop/train.hpp"
-#include "choir/train/step/run_setup.hpp"
+#include "choir/deck/deck.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/core/hash.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/device/cpu_device.hpp"
+#include "src/lab/plan/layout_plan.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
+#include "src/lab/verify/verify_record.hpp"
+#include "src/store/manifest.hpp"
+#include "src/train/loop/train.hpp"
+#include "src/train/step/run_setup.hpp"
 #include "test/unit/train/keys/key_data.hpp"
 
 namespace choir::test {

@@ -1,5 +1,5 @@
 // The report of a layout, as it is read.
-#include "choir/train/loop/layout_report.hpp"
+#include "src/train/loop/layout_report.hpp"
 
 #include <gtest/gtest.h>
 

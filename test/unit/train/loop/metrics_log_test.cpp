@@ -1,5 +1,5 @@
 // The log line and metrics.jsonl.
-#include "choir/train/loop/metrics_log.hpp"
+#include "src/train/loop/metrics_log.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,11 +1,11 @@
-#include "choir/train/loop/rank_times.hpp"
+#include "src/train/loop/run_watch.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "choir/comm/flight_log.hpp"
-#include "choir/train/loop/weight_check.hpp"
+#include "src/train/loop/weight_check.hpp"
 
 namespace choir {
 namespace {

@@ -1,5 +1,5 @@
 // Who may write a run directory, where locks of hosts are seen, are not seen, or do not exist.
-#include "src/train/loop/run_lock.hpp"
+#include "src/train/loop/run_directory.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <fstream>
 #include <vector>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/core/quantities.hpp"
 
 namespace choir {
 namespace {

@@ -1,4 +1,4 @@
-#include "choir/train/loop/save_schedule.hpp"
+#include "src/train/loop/save_schedule.hpp"
 
 #include <gtest/gtest.h>
 

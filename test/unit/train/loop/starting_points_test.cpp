@@ -1,5 +1,5 @@
 // Which tensor of which run a parameter begins with.
-#include "src/train/loop/starting_points.hpp"
+#include "src/train/loop/warm_start.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Stop requests, with real signals.
-#include "choir/train/loop/stop_request.hpp"
+#include "src/train/loop/stop_request.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // Event files byte by byte. The bytes come from the writer and the protocol buffers of the Python
 // package tensorboard.
-#include "choir/train/loop/tensorboard_file.hpp"
+#include "src/train/loop/metrics_log.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,13 +1,13 @@
 // The Chrome trace: what viewers need, and when it is written.
-#include "choir/train/loop/trace.hpp"
+#include "src/train/loop/trace.hpp"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "choir/comm/mpi/mpi_communicator.hpp"
-#include "choir/core/clock.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/core/quantities.hpp"
 #include "test/unit/store/fixtures.hpp"
 
 namespace choir {

@@ -1,6 +1,6 @@
 // Running statistics of batch normalisation in training on one rank.
-#include "choir/store/store.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/store/store.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/speech_case.hpp"
 

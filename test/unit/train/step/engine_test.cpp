@@ -1,10 +1,10 @@
 // The engine on one rank: plan and reality, skipped steps, allocations.
-#include "choir/train/step/engine.hpp"
+#include "src/train/step/engine.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/models/gpt/generator.hpp"
-#include "choir/ops/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "src/models/gpt/generator.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/unit/train/engine_case.hpp"
 

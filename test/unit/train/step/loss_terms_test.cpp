@@ -1,6 +1,6 @@
 // A loss of several terms on one rank: each is divided by its own targets of the whole step, and a
 // term without targets is left out.
-#include "choir/models/loss_terms.hpp"
+#include "choir/models/model.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 // stage; what is planned is what is held, and where.
 #include <gtest/gtest.h>
 
-#include "choir/device/null_device.hpp"
-#include "choir/train/step/run_setup.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/device/null_device.hpp"
 #include "src/train/loop/startup_report.hpp"
+#include "src/train/step/run_setup.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/offload_case.hpp"
 #include "test/support/separate_device.hpp"

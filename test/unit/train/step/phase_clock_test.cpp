@@ -1,5 +1,5 @@
 // Phases follow each other without gaps.
-#include "choir/train/step/phase_clock.hpp"
+#include "src/train/step/phase_clock.hpp"
 
 #include <gtest/gtest.h>
 

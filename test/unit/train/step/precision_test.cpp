@@ -2,8 +2,8 @@
 // a checkpoint.
 #include <gtest/gtest.h>
 
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/models/gpt/gpt.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
 

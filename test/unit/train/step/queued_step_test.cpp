@@ -2,10 +2,10 @@
 // numbers, in order, whatever is in flight.
 #include <gtest/gtest.h>
 
-#include "choir/core/clock.hpp"
-#include "choir/device/null_device.hpp"
-#include "choir/models/gpt/generator.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
+#include "src/core/quantities.hpp"
+#include "src/device/null_device.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 #include "test/support/measured.hpp"
 #include "test/support/separate_device.hpp"
 #include "test/unit/store/fixtures.hpp"

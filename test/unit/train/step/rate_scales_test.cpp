@@ -1,4 +1,4 @@
-#include "choir/train/step/rate_scales.hpp"
+#include "src/train/step/engine.hpp"
 
 #include <gtest/gtest.h>
 

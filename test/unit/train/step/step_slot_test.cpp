@@ -1,14 +1,14 @@
 // What a queued step copies: every field of every micro-batch, of any shape that was planned.
-#include "choir/train/step/step_slot.hpp"
-#include "choir/models/fastconformer/fastconformer_config.hpp"
-#include "choir/models/gpt/gpt_config.hpp"
+#include "src/train/step/step_slot.hpp"
+#include "src/models/fastconformer/fastconformer_config.hpp"
+#include "src/models/gpt/gpt_config.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "choir/device/cpu_device.hpp"
 #include "choir/models/family.hpp"
+#include "src/device/cpu_device.hpp"
 #include "test/support/separate_device.hpp"
 
 namespace choir {

@@ -1,0 +1,41 @@
+#pragma once
+// Communicators over MPI alone, for any ranks on any nodes and for any memory; and helpers for work
+// of the first ranks during which the others wait without keeping their cores busy.
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "choir/comm/communicator.hpp"
+#include "src/comm/mpi/mpi_api.hpp"
+
+namespace choir {
+
+struct MpiOptions {
+  /// Large reductions are divided into chunks of this size: one MPI_Allreduce of 64 MB takes 2-3
+  /// times as long as chunks that stay in the cache.
+  std::size_t reduce_chunk_bytes = std::size_t{1} << 20;
+  /// Maximum size of messages that are sent in both directions at once. Open MPI sends messages up
+  /// to this size over TCP without a handshake (MpiSession). A longer message waits for the
+  /// receiver's answer, which may queue behind the data of the other direction and then doubles the
+  /// time.
+  std::size_t message_bytes = std::size_t{1} << 20;
+  /// Maximum bytes of one MPI call: counts are int, and some MPI libraries fail close to 2 GiB.
+  std::size_t max_chunk_bytes = std::size_t{1} << 30;
+};
+
+/// Collective over `group`, which is duplicated twice (one message space for blocking calls, one
+/// for asynchronous ones) and not kept. Reductions of bf16 and f16, those with Summation::tree and
+/// all reduce-scatters exchange slices and add them in a fixed tree over ranks. Tags of send and
+/// receive are below 30000.
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm group, const std::string& name,
+                                                    const MpiOptions& options = {});
+
+/// Collective over `all` (mpi or node): a communicator over its first `ranks` ranks in the same
+/// order; nullptr on the others.
+std::unique_ptr<Communicator> make_leading_group(const Communicator& all, int ranks);
+
+/// Collective over `all`: returns when every rank has called it. Sleeps between polls, where
+/// MPI_Barrier would spin; `look` is called at every poll and may throw.
+void quiet_barrier(const Communicator& all, const std::function<void()>& look = {});
+
+}  // namespace choir

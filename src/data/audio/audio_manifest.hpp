@@ -1,0 +1,83 @@
+#pragma once
+// Manifests of speech in the formats of NeMo and Lhotse, read into a list of utterances.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/data/audio/audio_error.hpp"
+
+namespace choir {
+
+/// One utterance, not yet decoded.
+struct AudioEntry {
+  std::string place;        ///< "manifest.json:12"
+  std::string id;           ///< id of the cut; for NeMo its "id", else audio_filepath and @offset
+  std::string path;         ///< path of the audio file or of the archive
+  std::string member;       ///< file in the archive; "" for none
+  bool by_stem = false;     ///< `member` has no extension (Shar)
+  int occurrence = 0;       ///< index among the cuts with this id in the same Shar archive
+  bool whole = false;       ///< the whole recording, which must last `duration`
+  double offset = 0;        ///< seconds
+  double duration = 0;      ///< seconds
+  int channel = -1;         ///< channel of the file, as given by the cut; -1: not given
+  int rate = 0;             ///< sample rate that the file must have; 0: not given
+  std::int64_t frames = 0;  ///< samples that the file must have; 0: not given
+  std::int32_t text_letters = 0;  ///< code points of the text
+  std::string before, after;      ///< its line: before + "duration" + after
+  friend bool operator==(const AudioEntry&, const AudioEntry&) = default;
+
+  /// The line of the packed manifest, without newline, for audio of this duration.
+  std::string line(double seconds) const;
+  /// The source for messages: "'x.wav'" or "'audio_0.tar', member 'x.wav'".
+  std::string source() const;
+};
+
+/// An entry that does not become an utterance, with the reason.
+struct OmittedEntry {
+  std::string place, id;
+  std::string reason;  ///< short and equal for all entries of a kind
+  std::string detail;  ///< a sentence
+  std::string hint;
+  double duration = 0;  ///< seconds as planned; 0 if unknown
+  bool bad = true;      ///< false if the manifest requests it (_skipme)
+  friend bool operator==(const OmittedEntry&, const OmittedEntry&) = default;
+};
+
+struct AudioManifest {
+  std::vector<AudioEntry> entries;  ///< in the order of the manifests
+  std::vector<OmittedEntry> left_out;
+  std::int64_t without_text = 0;
+};
+
+struct ManifestOptions {
+  /// If true, each supervision of a cut becomes an utterance; else a cut becomes one utterance with
+  /// the texts joined in order.
+  bool trim_to_supervisions = false;
+  /// Patterns of the tars of tarred manifests, one per manifest. Without them, `manifest` in the
+  /// name of the manifest is replaced by `audio` (and a manifest whose name is no pattern is not
+  /// tarred).
+  std::vector<std::string> tars;
+};
+
+/// Local. Throws DataError for a missing or invalid manifest; bad single lines are added to
+/// left_out. The supported formats are
+/// NeMo           JSON lines {"audio_filepath", "duration", "text", "offset"?, "lang"?, ...};
+///                "_skipme": true leaves a line out
+/// NeMo, tarred   the same, but audio_filepath is a member of a tar: manifest__OP_0..N_CL_.json (or
+///                {0..N}) beside audio__OP_0..N_CL_.tar, or one manifest with a shard_id per line
+/// Lhotse cuts    JSON lines of MonoCut, plain or gzip
+/// Lhotse Shar    a folder with cuts.NNNNNN.jsonl[.gz] and recording.NNNNNN.tar
+///
+/// MultiCut, MixedCut, PaddingCut, recordings with transforms, and sources that are commands, URLs
+/// or pipes are refused; the message names them. No command is ever run. Paths are absolute or
+/// relative to the manifest.
+AudioManifest read_audio_manifests(const std::vector<std::string>& paths,
+                                   const ManifestOptions& options);
+
+/// Expands a pattern: "a__OP_0..2_CL_.json" and "a_{0..2}.json" name three files, any other name
+/// only itself. Numbers keep their leading zeros. `numbers`, if given, receives the number of each
+/// file (that of the last pattern), or 0.
+std::vector<std::string> expand_shard_pattern(const std::string& pattern,
+                                              std::vector<std::int64_t>* numbers = nullptr);
+
+}  // namespace choir

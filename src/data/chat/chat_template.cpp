@@ -1,0 +1,393 @@
+#include "src/data/chat/chat_template.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "choir/core/error.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/output.hpp"
+#include "src/core/text.hpp"
+#include "src/data/vocabulary/bpe_tokenizer.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/data/vocabulary/vocabulary_model.hpp"
+
+namespace choir {
+namespace {
+
+class BpeChat final : public ChatTokenizer {
+ public:
+  explicit BpeChat(BpeTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  /// Control tokens in a user's text are encoded as text.
+  std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
+    return tokenizer_.encode(text, cache_, {.special = false, .around = false}, source);
+  }
+  std::optional<std::int32_t> control(std::string_view token) const override {
+    return tokenizer_.added_token(token);
+  }
+  std::string decode(std::vector<std::int32_t> ids) const override {
+    return tokenizer_.decode(ids);
+  }
+  int vocab_size() const override { return tokenizer_.vocab_size(); }
+  std::uint64_t hash() const override { return tokenizer_.hash(); }
+
+ private:
+  BpeTokenizer tokenizer_;
+  PieceCache cache_;
+};
+
+class VocabularyChat final : public ChatTokenizer {
+ public:
+  VocabularyChat(Vocabulary vocabulary, std::vector<std::string> controls)
+      : vocabulary_(std::move(vocabulary)), controls_(std::move(controls)) {
+    std::erase_if(controls_, [&](const auto& token) { return vocabulary_.control(token); });
+  }
+
+  std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
+    return vocabulary_.encode(text, source);
+  }
+  std::optional<std::int32_t> control(std::string_view token) const override {
+    if (const auto own = vocabulary_.control(token)) return own;
+    const auto at = std::find(controls_.begin(), controls_.end(), token);
+    if (at == controls_.end()) return std::nullopt;
+    return vocabulary_.size() + static_cast<std::int32_t>(at - controls_.begin());
+  }
+  std::string decode(std::vector<std::int32_t> ids) const override {
+    std::string text;
+    for (auto from = ids.begin(); from != ids.end();) {
+      const auto end =
+          std::find_if(from, ids.end(), [&](std::int32_t id) { return id >= vocabulary_.size(); });
+      if (end != from) text += vocabulary_.decode(std::vector<std::int32_t>(from, end));
+      if (end == ids.end()) break;
+      const auto at = static_cast<std::size_t>(*end - vocabulary_.size());
+      if (at >= controls_.size())
+        throw DataError(fmt::format("id {} is outside the vocabulary of {}", *end, vocab_size()));
+      text += controls_[at];
+      from = end + 1;
+    }
+    return text;
+  }
+  int vocab_size() const override {
+    return vocabulary_.size() + static_cast<int>(controls_.size());
+  }
+  std::uint64_t hash() const override { return vocabulary_.hash(); }
+
+ private:
+  Vocabulary vocabulary_;
+  std::vector<std::string> controls_;
+};
+
+std::vector<std::string> controls_of(ChatTemplate chat) {
+  switch (chat) {
+    case ChatTemplate::plain:
+      return {"</s>"};
+    case ChatTemplate::llama2:
+    case ChatTemplate::mistral:
+      return {"<s>", "</s>"};
+    case ChatTemplate::chatml:
+      return {"<|im_start|>", "<|im_end|>"};
+    case ChatTemplate::llama3:
+      return {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<ChatTokenizer> chat_tokenizer(BpeTokenizer tokenizer) {
+  return std::make_unique<BpeChat>(std::move(tokenizer));
+}
+
+std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplate chat) {
+  return std::make_unique<VocabularyChat>(std::move(vocabulary), controls_of(chat));
+}
+
+namespace {
+
+OpenedTokenizer opened_json(const std::string& json, const std::string& source,
+                            const std::string& chat) {
+  OpenedTokenizer opened;
+  opened.tokenizer = chat_tokenizer(BpeTokenizer::from_json(json, source));
+  opened.chat = chat.empty() ? guess_template(*opened.tokenizer) : chat_template_of(chat);
+  opened.json = json;
+  opened.file_name = "tokenizer.json";
+  return opened;
+}
+
+OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat) {
+  OpenedTokenizer opened;
+  const bool instructed = vocabulary.control("[INST]") && vocabulary.control("[/INST]");
+  opened.chat = !chat.empty() ? chat_template_of(chat)
+                : instructed  ? ChatTemplate::mistral
+                              : ChatTemplate::plain;
+  opened.json = vocabulary.to_json();
+  opened.file_name =
+      vocabulary.kind() == VocabularyKind::sentencepiece ? "tokenizer.json" : "vocab.json";
+  opened.tokenizer = chat_tokenizer(std::move(vocabulary), opened.chat);
+  return opened;
+}
+
+}  // namespace
+
+OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat) {
+  if (name == "byte") return opened_vocabulary(Vocabulary::bytes(), chat);
+  const std::string text = read_whole_file(name, kMostTokenizerMiB);
+  if (is_tokenizer_json(text)) return opened_json(text, name, chat);
+  return opened_vocabulary(Vocabulary::load(name), chat);
+}
+
+OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source) {
+  if (form.tokenizer.empty())
+    throw DataError(source + " has no tokenizer", "prepare its data with 'choir prepare chat'");
+  if (is_tokenizer_json(form.tokenizer))
+    return opened_json(form.tokenizer, source, form.chat_template);
+  return opened_vocabulary(Vocabulary::from_json(form.tokenizer, source), form.chat_template);
+}
+
+std::string ChatForm::to_json() const {
+  nlohmann::ordered_json json;
+  json["chat_template"] = chat_template;
+  json["system"] = system;
+  json["tokenizer"] = tokenizer;
+  return dumped(json);
+}
+
+ChatForm ChatForm::from_json(const std::string& json, const std::string& source) {
+  ChatForm form;
+  nlohmann::json parsed;
+  if (!is_tokenizer_json(json)) parsed = read_json(json, "the tokenizer of " + source);
+  if (!parsed.is_object() || !parsed.contains("chat_template")) {
+    form.tokenizer = json;
+    return form;
+  }
+  for (const auto& [key, to] : {std::pair("chat_template", &form.chat_template),
+                                {"system", &form.system},
+                                {"tokenizer", &form.tokenizer}}) {
+    if (!parsed.contains(key) || !parsed[key].is_string())
+      throw DataError(fmt::format("the tokenizer of {} is damaged: no '{}'", source, key));
+    *to = parsed[key].get<std::string>();
+  }
+  return form;
+}
+
+OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
+                                  std::int64_t model_ids, const std::string& source) {
+  const ChatForm form = ChatForm::from_json(json, source);
+  const std::string& name = chat.empty() ? form.chat_template : chat;
+  if (is_tokenizer_json(form.tokenizer)) return opened_json(form.tokenizer, source, name);
+  const Vocabulary vocabulary = Vocabulary::from_json(form.tokenizer, source);
+  OpenedTokenizer opened = opened_vocabulary(vocabulary, name);
+  // The embedding table may have more rows than a vocabulary that contains its control tokens.
+  const std::int64_t ids = opened.tokenizer->vocab_size();
+  if (ids == vocabulary.size() ? ids > model_ids : ids != model_ids)
+    throw DataError(
+        fmt::format(
+            "{}: the model has {} ids, but its vocabulary with the control tokens of template "
+            "'{}' has {}",
+            source, model_ids, name_of(opened.chat), opened.tokenizer->vocab_size()),
+        "if it was trained on conversations, specify the template of their preparation: plain, "
+        "llama2, llama3, chatml or mistral");
+  return opened;
+}
+
+namespace {
+
+struct Named {
+  ChatTemplate chat;
+  const char* name;
+};
+constexpr std::array kNames{
+    Named{ChatTemplate::plain, "plain"}, Named{ChatTemplate::llama2, "llama2"},
+    Named{ChatTemplate::llama3, "llama3"}, Named{ChatTemplate::chatml, "chatml"},
+    Named{ChatTemplate::mistral, "mistral"}};
+
+std::int32_t need(const ChatTokenizer& tokenizer, ChatTemplate chat, const char* token) {
+  const auto id = tokenizer.control(token);
+  if (!id)
+    throw DataError(fmt::format("the tokenizer has no token '{}', which template '{}' needs", token,
+                                name_of(chat)),
+                    "specify the template of this model, or plain");
+  return *id;
+}
+
+/// Renders one conversation piece by piece.
+class Renderer {
+ public:
+  Renderer(const Conversation& conversation, const ChatOptions& options, ChatTokenizer& tokenizer)
+      : conversation_(conversation), options_(options), tokenizer_(tokenizer) {}
+
+  EncodedConversation render() {
+    std::vector<Turn> turns = conversation_.turns;
+    if (!options_.system.empty() && (turns.empty() || turns.front().role != "system"))
+      turns.insert(turns.begin(), {.role = "system", .text = options_.system});
+    if (options_.chat == ChatTemplate::llama3) control("<|begin_of_text|>");
+    if (options_.chat == ChatTemplate::mistral) control("<s>");
+    const bool own_turn =
+        options_.chat == ChatTemplate::llama3 || options_.chat == ChatTemplate::chatml;
+    if (!own_turn) fold_system(turns);
+    for (const Turn& turn : turns) add(turn);
+    if (turns.empty() || turns.back().role != "assistant") header("assistant");
+    return std::move(out_);
+  }
+
+ private:
+  void control(const char* token, bool counted = false) {
+    push(need(tokenizer_, options_.chat, token), counted);
+  }
+  void push(std::int32_t id, bool counted) {
+    out_.ids.push_back(id);
+    out_.counted.push_back(counted);
+  }
+  /// Appends text. Audio tags become placeholders.
+  void text(std::string_view text, bool counted = false) {
+    const std::string_view tag = kAudioTag;
+    for (;;) {
+      const auto at = text.find(tag);
+      if (const auto piece = text.substr(0, at); !piece.empty())
+        for (const std::int32_t id : tokenizer_.encode(piece, conversation_.place))
+          push(id, counted);
+      if (at == std::string_view::npos) return;
+      push(kAudioPlaceholder, false);
+      text.remove_prefix(at + tag.size());
+    }
+  }
+
+  void fold_system(std::vector<Turn>& turns) const {
+    if (turns.empty() || turns.front().role != "system") return;
+    const Turn system = turns.front();
+    turns.erase(turns.begin());
+    const std::string head = options_.chat == ChatTemplate::llama2
+                                 ? "<<SYS>>\n" + system.text + "\n<</SYS>>\n\n"
+                                 : system.text + "\n\n";
+    if (turns.empty() || turns.front().role != "user")
+      turns.insert(turns.begin(), {.role = "user", .text = head, .clips = system.clips});
+    else
+      turns.front().text = head + turns.front().text;
+  }
+
+  /// Appends the header of a turn. The text of a user's turn is encoded together with it, so that
+  /// the tokenizer sees both as one text.
+  void header(const std::string& role, std::string_view behind = "") {
+    if (options_.chat == ChatTemplate::chatml) {
+      control("<|im_start|>");
+      text(role + "\n" + std::string(behind));
+    } else if (options_.chat == ChatTemplate::llama3) {
+      control("<|start_header_id|>");
+      text(role);
+      control("<|end_header_id|>");
+      text("\n\n" + std::string(behind));
+    }
+  }
+
+  void add(const Turn& turn) {
+    out_.clips.insert(out_.clips.end(), turn.clips.begin(), turn.clips.end());
+    const bool answer = turn.role == "assistant", counted = answer && turn.counts;
+    const std::string said =
+        options_.chat == ChatTemplate::llama3 ? std::string(trim(turn.text)) : turn.text;
+    switch (options_.chat) {
+      case ChatTemplate::chatml:
+      case ChatTemplate::llama3:
+        header(turn.role, answer ? std::string_view() : std::string_view(said));
+        if (answer) text(said, counted);
+        push(end_of_turn(options_.chat, tokenizer_), counted);
+        if (options_.chat == ChatTemplate::chatml) text("\n");
+        return;
+      case ChatTemplate::llama2:
+        if (!answer) control("<s>");
+        text(answer ? said + " " : "[INST] " + said + " [/INST]", counted);
+        break;
+      case ChatTemplate::mistral:
+        add_mistral(said, answer, counted);
+        break;
+      case ChatTemplate::plain:
+        text(said, counted);
+        break;
+    }
+    if (answer) push(end_of_turn(options_.chat, tokenizer_), counted);
+  }
+
+  /// [INST] and [/INST] are control tokens from Mistral's second version on; before, they are text.
+  void add_mistral(const std::string& said, bool answer, bool counted) {
+    if (answer) return text(said, counted);
+    if (!tokenizer_.control("[INST]")) return text("[INST] " + said + " [/INST]");
+    control("[INST]");
+    text(said);
+    control("[/INST]");
+  }
+
+  const Conversation& conversation_;
+  const ChatOptions& options_;
+  ChatTokenizer& tokenizer_;
+  EncodedConversation out_;
+};
+
+}  // namespace
+
+ChatTemplate chat_template_of(std::string_view name) {
+  if (name == "qwen") return ChatTemplate::chatml;
+  for (const Named& named : kNames)
+    if (name == named.name) return named.chat;
+  throw DeckError(fmt::format("unknown template '{}'", name),
+                  "use plain, llama2, llama3, chatml (qwen) or mistral");
+}
+
+std::string_view name_of(ChatTemplate chat) {
+  for (const Named& named : kNames)
+    if (chat == named.chat) return named.name;
+  return "?";
+}
+
+std::optional<ChatTemplate> template_written_by(std::string_view jinja) {
+  for (const auto& [mark, chat] : {std::pair("<|im_start|>", ChatTemplate::chatml),
+                                   {"<|start_header_id|>", ChatTemplate::llama3},
+                                   {"<<SYS>>", ChatTemplate::llama2},
+                                   {"[INST]", ChatTemplate::mistral}})
+    if (jinja.find(mark) != std::string_view::npos) return chat;
+  return std::nullopt;
+}
+
+ChatTemplate guess_template(const ChatTokenizer& tokenizer) {
+  const auto has = [&](const char* token) { return tokenizer.control(token).has_value(); };
+  if (has("<|im_start|>") && has("<|im_end|>")) return ChatTemplate::chatml;
+  if (has("<|start_header_id|>") && has("<|eot_id|>")) return ChatTemplate::llama3;
+  if (has("[INST]") && has("[/INST]")) return ChatTemplate::mistral;
+  throw DataError("the control tokens of this tokenizer match no known template",
+                  "specify one with --template: plain, llama2, llama3, chatml or mistral");
+}
+
+std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer) {
+  if (chat == ChatTemplate::chatml) return need(tokenizer, chat, "<|im_end|>");
+  if (chat == ChatTemplate::llama3) return need(tokenizer, chat, "<|eot_id|>");
+  if (chat == ChatTemplate::plain)
+    for (const char* token : {"<|endoftext|>", "<|end_of_text|>", "<eos>"})
+      if (const auto id = tokenizer.control(token)) return *id;
+  return need(tokenizer, chat, "</s>");
+}
+
+EncodedConversation encode_conversation(const Conversation& conversation,
+                                        const ChatOptions& options, ChatTokenizer& tokenizer) {
+  return Renderer(conversation, options, tokenizer).render();
+}
+
+std::string show_encoded(const EncodedConversation& encoded, const ChatTokenizer& tokenizer,
+                         std::string_view before, std::string_view behind) {
+  std::string shown;
+  for (std::size_t i = 0; i < encoded.ids.size();) {
+    std::size_t end = i;
+    std::vector<std::int32_t> run;
+    while (end < encoded.ids.size() && encoded.counted[end] == encoded.counted[i] &&
+           (encoded.ids[end] < 0) == (encoded.ids[i] < 0))
+      run.push_back(encoded.ids[end++]);
+    if (encoded.ids[i] < 0) {
+      for (std::size_t k = i; k < end; ++k) shown += kAudioTag;
+    } else {
+      const std::string text = printable(tokenizer.decode(run));
+      shown += encoded.counted[i] ? std::string(before) + text + std::string(behind) : text;
+    }
+    i = end;
+  }
+  return shown;
+}
+
+}  // namespace choir

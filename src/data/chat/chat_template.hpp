@@ -1,0 +1,118 @@
+#pragma once
+// Converts turns to token ids with the templates of chat models. Each turn is rendered with control
+// tokens by id, and the tokens on which a model is trained are marked. Pure functions except for
+// the tokenizer's cache.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/data/chat/conversation.hpp"
+
+namespace choir {
+
+class BpeTokenizer;
+class Vocabulary;
+
+/// Converts text to ids and back. Control tokens are never matched in a text. Only one thread may
+/// use it.
+class ChatTokenizer {
+ public:
+  virtual ~ChatTokenizer() = default;
+  /// Throws DataError for text that the vocabulary cannot encode; `source` names the text.
+  virtual std::vector<std::int32_t> encode(std::string_view text, std::string_view source) = 0;
+  /// The id of a control token such as "<|im_end|>".
+  virtual std::optional<std::int32_t> control(std::string_view token) const = 0;
+  /// The result includes control tokens.
+  virtual std::string decode(std::vector<std::int32_t> ids) const = 0;
+  virtual int vocab_size() const = 0;  ///< includes the control tokens
+  virtual std::uint64_t hash() const = 0;
+};
+
+enum class ChatTemplate { plain, llama2, llama3, chatml, mistral };
+/// "plain", "llama2", "llama3", "chatml" (also "qwen"), "mistral"; DeckError for another name.
+ChatTemplate chat_template_of(std::string_view name);
+std::string_view name_of(ChatTemplate chat);
+/// The template of a Jinja chat_template of transformers or llama.cpp. The Jinja program is not
+/// run; it is recognised by the marks that it contains, which differ between families. std::nullopt
+/// for an unknown one.
+std::optional<ChatTemplate> template_written_by(std::string_view jinja);
+/// The template whose control tokens the tokenizer has. Throws a DataError that asks for a name if
+/// no template has all its tokens.
+ChatTemplate guess_template(const ChatTokenizer& tokenizer);
+
+/// Encodes with a tokenizer.json, which must have the control tokens itself.
+std::unique_ptr<ChatTokenizer> chat_tokenizer(BpeTokenizer tokenizer);
+/// Encodes with a vocabulary. Control tokens of the template that the vocabulary lacks
+/// (SentencePiece models of Llama 2 and Mistral have theirs) get the ids after its entries, in the
+/// order <s>, </s> / <|im_start|>, <|im_end|> / <|begin_of_text|>, <|start_header_id|>,
+/// <|end_header_id|>, <|eot_id|>. Plain: </s>.
+std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplate chat);
+/// A tokenizer opened by open_chat_tokenizer(). Local. The name is a tokenizer.json, a file that
+/// `choir prepare tokenizer` or `prepare text` wrote (vocab.json), a .model of SentencePiece, or
+/// "byte". With `chat` "" the template is guessed from the control tokens.
+struct OpenedTokenizer {
+  std::unique_ptr<ChatTokenizer> tokenizer;
+  ChatTemplate chat = ChatTemplate::plain;
+  std::string json;       ///< text of the tokenizer, stored beside the data
+  std::string file_name;  ///< file name of this text
+};
+OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat);
+
+/// Describes how conversations were converted to ids. It is stored beside them and in checkpoints,
+/// so that prompts are rendered in the same form.
+struct ChatForm {
+  std::string chat_template;  ///< its name; "" if unknown
+  std::string system;         ///< ChatOptions::system
+  std::string tokenizer;      ///< the text of its file; "" for none
+
+  /// JSON from which Vocabulary::from_json() reads the tokenizer.
+  std::string to_json() const;
+  /// A text that to_json() did not write is read as a tokenizer without a template. Throws
+  /// DataError.
+  static ChatForm from_json(const std::string& json, const std::string& source);
+};
+/// The same from stored texts. Throws DataError if the tokenizer is missing or damaged.
+OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source);
+/// Local. The same for the vocabulary of a checkpoint (TrainingData::vocabulary_json or a ChatForm;
+/// `chat` "" takes the template of the ChatForm) and a model of `model_ids` ids; `source` names it.
+/// Throws DataError also if the control tokens of the template are not the ids that the model has
+/// after the entries of its vocabulary.
+OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
+                                  std::int64_t model_ids, const std::string& source);
+
+/// Marks the position of a clip in a list of ids. It is not an id of any vocabulary, so it never
+/// reaches an embedding.
+inline constexpr std::int32_t kAudioPlaceholder = -1;
+
+struct EncodedConversation {
+  std::vector<std::int32_t> ids;      ///< kAudioPlaceholder for each clip
+  std::vector<std::uint8_t> counted;  ///< for each id: 1 if it is a target
+  std::vector<AudioClip> clips;
+};
+
+struct ChatOptions {
+  ChatTemplate chat = ChatTemplate::chatml;
+  /// System turn for conversations without one, as in Qwen2 and SmolLM2; "": none.
+  std::string system;
+};
+
+/// Targets are the tokens of the assistant's answers and the token that ends each of these turns,
+/// but neither the headers nor the line end after it (NeMo trains on these too, although generation
+/// supplies them). A conversation that does not end with an answer gets the header of one for
+/// generation (answer_follows). If the template has no system turn, its text is put in front of the
+/// first user turn. Throws DataError for a control token that the tokenizer lacks and for text that
+/// it cannot encode.
+EncodedConversation encode_conversation(const Conversation& conversation,
+                                        const ChatOptions& options, ChatTokenizer& tokenizer);
+/// The token that ends an answer.
+std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer);
+
+/// Text with the targets between the marks, one line per turn, for people.
+std::string show_encoded(const EncodedConversation& encoded, const ChatTokenizer& tokenizer,
+                         std::string_view before, std::string_view behind);
+
+}  // namespace choir

@@ -1,0 +1,229 @@
+#include "src/data/chat/prepare_chat.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/data/audio/packed_audio.hpp"
+#include "src/data/audio/prepare_audio.hpp"
+#include "src/data/chat/chat_template.hpp"
+#include "src/data/chat/conversation_file.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+void make_folder(const std::string& folder) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw StorageError(fmt::format("cannot create '{}': {}", folder, failure.message()));
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == kConversationFile || name == "meta.json" || name == "audio" ||
+                      name == "vocab.json" || name == "tokenizer.json" ||
+                      (name.starts_with("clips") && name.ends_with(".json"));
+    if (!ours)
+      throw DataError(fmt::format("folder '{}' contains '{}', which is not part of prepared chat",
+                                  folder, name),
+                      "choose an empty or a new folder");
+  }
+  // Remove first the file whose presence marks a complete folder.
+  fs::remove(folder + "/" + kConversationFile, failure);
+}
+
+struct ClipManifests {
+  std::vector<std::string> files, tars;  ///< empty, or one for each file
+};
+
+/// The distinct stretches of audio, in the order of first use.
+class ClipTable {
+ public:
+  std::int32_t number_of(const AudioClip& clip) {
+    const auto key = std::tuple(clip.archive, clip.path, clip.offset, clip.duration);
+    const auto [at, fresh] = numbers_.try_emplace(key, static_cast<std::int32_t>(clips_.size()));
+    if (fresh) clips_.push_back(clip);
+    return at->second;
+  }
+  std::int64_t size() const { return std::ssize(clips_); }
+  /// Writes NeMo manifests of the clips: one for clips in files, or one for each tar in their
+  /// order. A file of conversations has all the clips of its tar.
+  ClipManifests write(const std::string& folder) const {
+    ClipManifests made;
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < clips_.size(); ++i) {
+      const AudioClip& clip = clips_[i];
+      const bool tarred = !clip.archive.empty();
+      if (i == 0 || clip.archive != clips_[i - 1].archive) {
+        made.files.push_back(tarred ? fmt::format("{}/clips_{}.json", folder, made.files.size())
+                                    : folder + "/clips.json");
+        if (tarred) made.tars.push_back(clip.archive);
+        texts.emplace_back();
+      }
+      nlohmann::ordered_json line;
+      line["audio_filepath"] =
+          tarred ? clip.path : fs::absolute(clip.path).lexically_normal().string();
+      line["offset"] = clip.offset;
+      line["duration"] = clip.duration;
+      line["text"] = "";
+      texts.back() += dumped(line) + "\n";
+    }
+    for (std::size_t i = 0; i < texts.size(); ++i) write_whole_file(made.files[i], texts[i]);
+    return made;
+  }
+
+ private:
+  std::map<std::tuple<std::string, std::string, double, double>, std::int32_t> numbers_;
+  std::vector<AudioClip> clips_;
+};
+
+struct Work {
+  OpenedTokenizer opened;
+  std::vector<EncodedConversation> encoded;
+  ClipTable clips;
+};
+
+void encode_all(const std::vector<std::string>& files, const PrepareChatOptions& options,
+                Work& work, PrepareChatSummary& summary) {
+  ConversationList list = read_conversations(files, options.context, options.tars);
+  work.opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
+  const ChatOptions chat{.chat = work.opened.chat, .system = options.system};
+  for (const Conversation& conversation : list.conversations) {
+    EncodedConversation encoded = encode_conversation(conversation, chat, *work.opened.tokenizer);
+    const std::int64_t tokens = std::ssize(encoded.ids);
+    if (options.max_tokens > 0 && tokens > options.max_tokens) {
+      list.drop(fmt::format("longer than {} tokens", options.max_tokens), conversation.place);
+      continue;
+    }
+    if (std::count(encoded.counted.begin(), encoded.counted.end(), 1) == 0) {
+      list.drop("no target", conversation.place);
+      continue;
+    }
+    summary.turns += std::ssize(conversation.turns);
+    summary.tokens += tokens;
+    summary.longest = std::max(summary.longest, tokens);
+    summary.counted += std::count(encoded.counted.begin(), encoded.counted.end(), 1);
+    for (const AudioClip& clip : encoded.clips) work.clips.number_of(clip);
+    work.encoded.push_back(std::move(encoded));
+  }
+  summary.conversations = std::ssize(work.encoded);
+  summary.clips = work.clips.size();
+  summary.dropped = list.dropped_text();
+  summary.vocab_size = work.opened.tokenizer->vocab_size();
+  summary.chat_template = name_of(work.opened.chat);
+  if (work.encoded.empty())
+    throw DataError(
+        fmt::format("no usable conversation in '{}': {}", files.front(), summary.dropped),
+        "allow longer conversations with --max-tokens");
+}
+
+void write_folder(const std::string& folder, const std::string& system, Work& work,
+                  const PrepareChatSummary& summary) {
+  const ChatTokenizer& tokenizer = *work.opened.tokenizer;
+  ConversationSet set(tokenizer.vocab_size(), tokenizer.hash(),
+                      end_of_turn(work.opened.chat, tokenizer));
+  const AudioCatalog catalog =
+      work.clips.size() > 0 ? AudioCatalog::open(folder + "/audio") : AudioCatalog();
+  if (catalog.size() != work.clips.size())
+    throw DataError(
+        fmt::format("'{}/audio' has {} clips, not {}", folder, catalog.size(), work.clips.size()),
+        "remove the folder and prepare it again");
+  std::vector<ClipOfFile> clips;
+  for (const EncodedConversation& encoded : work.encoded) {
+    clips.clear();
+    for (const AudioClip& clip : encoded.clips) {
+      const std::int32_t number = work.clips.number_of(clip);
+      clips.push_back({number, static_cast<std::int32_t>(catalog[number].samples)});
+    }
+    set.add(encoded.ids, encoded.counted, clips);
+  }
+  write_whole_file(folder + "/" + work.opened.file_name, work.opened.json);
+  nlohmann::ordered_json meta;
+  meta["format"] = "choir-chat";
+  meta["version"] = 1;
+  meta["template"] = summary.chat_template;
+  meta["system"] = system;
+  meta["conversations"] = summary.conversations;
+  meta["tokens"] = summary.tokens;
+  meta["targets"] = summary.counted;
+  meta["clips"] = summary.clips;
+  meta["vocab_size"] = summary.vocab_size;
+  meta["dropped"] = summary.dropped;
+  write_whole_file(folder + "/meta.json", dumped(meta, 1) + "\n");
+  write_whole_file(folder + "/" + kConversationFile, set.serialise());
+}
+
+}  // namespace
+
+std::string PrepareChatSummary::to_string() const {
+  std::string text = fmt::format(
+      "template      {}, vocabulary of {}\nconversations {}, with {} and {}\ntokens        {}, the "
+      "longest conversation {}; {:.1f} % are targets\n",
+      chat_template, format_count(vocab_size), format_count(conversations),
+      choir::counted(turns, "turn"), choir::counted(clips, "clip"), format_count(tokens),
+      format_count(longest),
+      100 * static_cast<double>(counted) / static_cast<double>(std::max<std::int64_t>(tokens, 1)));
+  if (!dropped.empty()) text += fmt::format("left out      {}\n", dropped);
+  return text +
+         fmt::format("written to    {}\nin a deck     data.train = [\"{}\"]", folder, folder);
+}
+
+PrepareChatSummary prepare_chat(Communicator& world, Logger& log,
+                                const std::vector<std::string>& files, const std::string& folder,
+                                const PrepareChatOptions& options) {
+  Work work;
+  PrepareChatSummary summary;
+  summary.folder = folder;
+  ClipManifests clips;
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    encode_all(files, options, work, summary);
+    make_folder(folder);
+    clips = work.clips.write(folder);
+  });
+  for (std::vector<std::string>* names : {&clips.files, &clips.tars}) {
+    std::string text = join(*names, "\n");
+    broadcast_text(world, text);
+    *names = text.empty() ? std::vector<std::string>() : split(text, '\n');
+  }
+  if (!clips.files.empty()) {
+    PrepareAudioOptions audio;
+    audio.sample_rate = options.sample_rate;
+    audio.manifest.tars = clips.tars;
+    prepare_audio(world, log, clips.files, folder + "/audio", audio);
+  }
+  together(world, [&] {
+    if (world.rank() == 0) write_folder(folder, options.system, work, summary);
+  });
+  return summary;
+}
+
+std::string show_chat(const std::vector<std::string>& files, std::int64_t count,
+                      const PrepareChatOptions& options, std::string_view before,
+                      std::string_view behind) {
+  const ConversationList list = read_conversations(files, options.context, options.tars);
+  const OpenedTokenizer opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
+  const ChatOptions chat{.chat = opened.chat, .system = options.system};
+  std::string text;
+  for (std::int64_t i = 0; i < std::min(count, std::ssize(list.conversations)); ++i) {
+    const Conversation& conversation = list.conversations[static_cast<std::size_t>(i)];
+    const EncodedConversation encoded = encode_conversation(conversation, chat, *opened.tokenizer);
+    text += fmt::format(
+        "--- {}: {}, {} of {} tokens are targets\n{}\n", printable_name(conversation.place),
+        counted(std::ssize(conversation.turns), "turn"),
+        std::count(encoded.counted.begin(), encoded.counted.end(), 1), encoded.ids.size(),
+        show_encoded(encoded, *opened.tokenizer, before, behind));
+  }
+  const std::string dropped = list.dropped_text();
+  return dropped.empty() ? text : text + printable(dropped) + "\n";
+}
+
+}  // namespace choir

@@ -1,0 +1,114 @@
+#include "src/data/metrics/edit_distance.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "src/data/vocabulary/utf8.hpp"
+
+namespace choir {
+namespace {
+
+enum class Edit : unsigned char { match, substitution, deletion, insertion };
+
+constexpr std::string_view kWhite = " \t\n\r\f\v";
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = text.find_first_not_of(kWhite); at != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kWhite, at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = text.find_first_not_of(kWhite, end);
+  }
+  return words;
+}
+
+std::vector<std::int32_t> characters_of(std::string_view text) {
+  std::vector<std::int32_t> characters;
+  for (std::string_view word : words_of(text)) {
+    if (!characters.empty()) characters.push_back(' ');
+    while (!word.empty()) {
+      const CodePoint point = first_code_point(word);
+      const bool bad = point.length == 0;
+      characters.push_back(bad ? -1 - static_cast<unsigned char>(word[0])
+                               : static_cast<std::int32_t>(point.value));
+      word.remove_prefix(bad ? 1 : static_cast<std::size_t>(point.length));
+    }
+  }
+  return characters;
+}
+
+}  // namespace
+
+double EditCounts::rate() const {
+  if (reference() > 0) return static_cast<double>(edits()) / static_cast<double>(reference());
+  return insertions == 0 ? 0 : std::numeric_limits<double>::infinity();
+}
+
+EditCounts& EditCounts::operator+=(const EditCounts& other) {
+  insertions += other.insertions, deletions += other.deletions;
+  substitutions += other.substitutions, correct += other.correct;
+  utterances += other.utterances, exact += other.exact;
+  return *this;
+}
+
+EditCounts edit_counts(std::span<const std::int32_t> reference,
+                       std::span<const std::int32_t> hypothesis) {
+  const std::size_t rows = reference.size(), columns = hypothesis.size();
+  std::vector<std::int64_t> above(columns + 1), row(columns + 1);
+  std::vector<Edit> last((rows + 1) * (columns + 1), Edit::insertion);  // of the best alignment
+  for (std::size_t j = 0; j <= columns; ++j) above[j] = static_cast<std::int64_t>(j);
+  for (std::size_t i = 1; i <= rows; ++i) {
+    row[0] = static_cast<std::int64_t>(i);
+    last[i * (columns + 1)] = Edit::deletion;
+    for (std::size_t j = 1; j <= columns; ++j) {
+      const bool same = reference[i - 1] == hypothesis[j - 1];
+      std::int64_t best = above[j - 1] + (same ? 0 : 1);
+      Edit edit = same ? Edit::match : Edit::substitution;
+      if (above[j] + 1 < best) best = above[j] + 1, edit = Edit::deletion;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1, edit = Edit::insertion;
+      row[j] = best, last[i * (columns + 1) + j] = edit;
+    }
+    std::swap(above, row);
+  }
+  EditCounts counts{.utterances = 1};
+  for (std::size_t i = rows, j = columns; i > 0 || j > 0;) {
+    const Edit edit = last[i * (columns + 1) + j];
+    counts.correct += edit == Edit::match;
+    counts.substitutions += edit == Edit::substitution;
+    counts.deletions += edit == Edit::deletion;
+    counts.insertions += edit == Edit::insertion;
+    if (edit != Edit::insertion) --i;
+    if (edit != Edit::deletion) --j;
+  }
+  counts.exact = counts.edits() == 0;
+  return counts;
+}
+
+EditCounts word_edits(std::string_view reference, std::string_view hypothesis) {
+  std::map<std::string_view, std::int32_t> numbers;
+  const auto number = [&numbers](std::string_view text) {
+    std::vector<std::int32_t> ids;
+    for (const std::string_view word : words_of(text))
+      ids.push_back(
+          numbers.try_emplace(word, static_cast<std::int32_t>(numbers.size())).first->second);
+    return ids;
+  };
+  const std::vector<std::int32_t> wanted = number(reference), heard = number(hypothesis);
+  return edit_counts(wanted, heard);
+}
+
+EditCounts character_edits(std::string_view reference, std::string_view hypothesis) {
+  return edit_counts(characters_of(reference), characters_of(hypothesis));
+}
+
+std::string to_string(const EditCounts& counts, std::string_view unit) {
+  return fmt::format("{:.2f} % ({} insertions, {} deletions, {} substitutions, {} {})",
+                     100 * counts.rate(), counts.insertions, counts.deletions, counts.substitutions,
+                     counts.reference(), unit);
+}
+
+}  // namespace choir

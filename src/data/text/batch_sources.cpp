@@ -1,0 +1,141 @@
+#include "src/data/text/batch_sources.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "choir/core/error.hpp"
+#include "src/data/read_ahead.hpp"
+
+namespace choir {
+namespace {
+
+void place(const MicroBatchOrder& order, std::int64_t call, std::int64_t rows, Batch& batch) {
+  batch.micro_batch = order.micro_batch(call);
+  batch.first_sample = order.first_sample + batch.micro_batch * rows;
+}
+
+}  // namespace
+
+StreamSource::StreamSource(Communicator& comm, const std::string& name, const TokenStream& stream,
+                           const ReaderOptions& options, const RowShape& shape, WindowOf window_of,
+                           const MicroBatchOrder& order)
+    : stream_(stream),
+      shape_(shape),
+      window_of_(std::move(window_of)),
+      order_(order),
+      comm_(comm.duplicate(name)),
+      reader_(
+          make_reader(*comm_, stream, options, shape.rows * (shape.block_size + 1), shape.rows)),
+      windows_(static_cast<std::size_t>(shape.rows)) {
+  extents_.reserve(windows_.size());
+}
+
+void StreamSource::fill(std::int64_t call, Batch& batch) {
+  place(order_, call, shape_.rows, batch);
+  extents_.clear();
+  for (std::size_t row = 0; row < windows_.size(); ++row) {
+    windows_[row] = window_of_(batch.first_sample + static_cast<std::int64_t>(row));
+    if (windows_[row].targets > 0)
+      extents_.push_back({windows_[row].start, windows_[row].targets + 1});
+  }
+  const void* packed = reader_->read(extents_);
+  fill_batch(packed, stream_.token_bytes(), windows_, shape_.vocab_size, stream_, batch);
+}
+
+SharedSource::SharedSource(Communicator& peers, const std::string& name,
+                           std::unique_ptr<BatchSource> reading, const RowShape& shape,
+                           const MicroBatchOrder& order)
+    : shape_(shape),
+      order_(order),
+      comm_(peers.duplicate(name)),
+      group_(*comm_),
+      reading_(std::move(reading)) {}
+
+void SharedSource::fill(std::int64_t call, Batch& batch) {
+  place(order_, call, shape_.rows, batch);
+  std::int64_t valid = 0;
+  group_.agree(
+      [&] {
+        if (!reading_) return;
+        reading_->fill(call, batch);
+        valid = batch.valid;
+      },
+      {&valid, 1});
+  batch.valid = valid;
+  for (const TensorView& part : {batch.inputs, batch.targets})
+    group_.broadcast(part.data, part.bytes());
+}
+
+void SharedSource::abandon() {
+  group_.abandon();
+  if (reading_) reading_->abandon();
+}
+
+SyntheticSource::SyntheticSource(std::uint64_t seed, std::string name, const RowShape& shape,
+                                 const MicroBatchOrder& order, std::int64_t limit)
+    : seed_(seed), name_(std::move(name)), shape_(shape), order_(order), limit_(limit) {}
+
+void SyntheticSource::fill(std::int64_t call, Batch& batch) {
+  place(order_, call, shape_.rows, batch);
+  fill_synthetic(seed_, name_, shape_.vocab_size, batch);
+  if (limit_ == 0) return;
+  const std::int64_t counted =
+      std::clamp<std::int64_t>(limit_ - batch.first_sample, 0, shape_.rows);
+  batch.valid = counted * shape_.block_size;
+  std::fill(batch.inputs.as<std::int32_t>() + batch.valid,
+            batch.inputs.as<std::int32_t>() + batch.inputs.count(), 0);
+  std::fill(batch.targets.as<std::int32_t>() + batch.valid,
+            batch.targets.as<std::int32_t>() + batch.targets.count(), kIgnoredTarget);
+}
+
+namespace {
+
+// The slots belong to the object that fills them, so that they live as long as an unfinished read.
+class BatchSlots : public SlotSource {
+ public:
+  BatchSlots(std::unique_ptr<BatchSource> source, int slots) : source_(std::move(source)) {
+    for (int i = 0; i < slots; ++i)
+      slots_.push_back(std::make_unique<BatchBuffer>(source_->rows(), source_->block_size()));
+  }
+  void fill(std::int64_t call, int slot) override { source_->fill(call, batch(slot)); }
+  void abandon() override { source_->abandon(); }
+  Batch& batch(int slot) { return slots_[static_cast<std::size_t>(slot)]->batch; }
+
+ private:
+  std::unique_ptr<BatchSource> source_;
+  std::vector<std::unique_ptr<BatchBuffer>> slots_;
+};
+
+}  // namespace
+
+struct Prefetcher::State {
+  State(std::unique_ptr<BatchSlots> slots, bool threaded, int count)
+      : slots_there(*slots), ahead(std::move(slots), threaded, count) {}
+  BatchSlots& slots_there;  // owned by `ahead`
+  ReadAhead ahead;
+};
+
+Prefetcher::Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots)
+    : slots_(slots),
+      state_(std::make_unique<State>(std::make_unique<BatchSlots>(std::move(source), slots),
+                                     threaded, slots)) {}
+
+Prefetcher::~Prefetcher() = default;
+
+const Batch& Prefetcher::next() {
+  return state_->slots_there.batch(state_->ahead.next());
+}
+
+std::int64_t Prefetcher::calls() const {
+  return state_->ahead.calls();
+}
+double Prefetcher::wait_seconds() const {
+  return state_->ahead.wait_seconds();
+}
+
+std::size_t Prefetcher::bytes() const {
+  const Batch& batch = state_->slots_there.batch(0);
+  return static_cast<std::size_t>(slots_) * (batch.inputs.bytes() + batch.targets.bytes());
+}
+
+}  // namespace choir

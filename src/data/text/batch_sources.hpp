@@ -1,0 +1,119 @@
+#pragma once
+// Sources of training and validation micro-batches (windows of a stream, another rank, or Philox),
+// and reading ahead by a thread while the trainer uses the previous micro-batch.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "src/data/text/dataset.hpp"
+#include "src/data/text/mpi_group.hpp"
+#include "src/data/text/token_samples.hpp"
+
+namespace choir {
+
+/// Makes micro-batches of a fixed shape; called by one thread at a time.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// Fills the batch of the call-th request of this rank. May be collective over the ranks.
+  virtual void fill(std::int64_t call, Batch& batch) = 0;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t block_size() const = 0;
+  /// See TokenReader::abandon.
+  virtual void abandon() = 0;
+};
+
+/// Batches that a BatchSource fills ahead. ReadAhead documents how far ahead it reads and how it
+/// ends.
+class Prefetcher {
+ public:
+  Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots = 2);
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  /// Returns the next batch, valid until `slots` - 1 further calls. An error of the reading is
+  /// thrown here, and again on every later call.
+  const Batch& next();
+
+  std::int64_t calls() const;   ///< of next() so far
+  double wait_seconds() const;  ///< spent in next() so far
+  std::size_t bytes() const;    ///< memory of the slots
+
+ private:
+  struct State;
+  int slots_;
+  std::unique_ptr<State> state_;
+};
+
+/// Dimensions of the micro-batches of a source.
+struct RowShape {
+  std::int64_t rows = 0, block_size = 0, vocab_size = 0;
+};
+
+/// Samples of a stream, read by a TokenReader. Owns a duplicate of `comm`, so a thread may use it.
+class StreamSource : public BatchSource {
+ public:
+  /// Maps a global sample index to its window, which may be padding.
+  using WindowOf = std::function<TokenWindow(std::int64_t sample)>;
+  /// Collective over `comm`.
+  StreamSource(Communicator& comm, const std::string& name, const TokenStream& stream,
+               const ReaderOptions& options, const RowShape& shape, WindowOf window_of,
+               const MicroBatchOrder& order);
+  void fill(std::int64_t call, Batch& batch) override;
+  std::int64_t rows() const override { return shape_.rows; }
+  std::int64_t block_size() const override { return shape_.block_size; }
+  void abandon() override { reader_->abandon(); }
+  const TokenReader& reader() const { return *reader_; }
+
+ private:
+  const TokenStream& stream_;
+  RowShape shape_;
+  WindowOf window_of_;
+  MicroBatchOrder order_;
+  std::unique_ptr<Communicator> comm_;  // outlives the reader
+  std::unique_ptr<TokenReader> reader_;
+  std::vector<TokenWindow> windows_;
+  std::vector<TokenExtent> extents_;
+};
+
+/// Batches that one rank reads for several ranks.
+class SharedSource : public BatchSource {
+ public:
+  /// Collective over `peers`. `reading` is set on rank 0 and nullptr on the others.
+  SharedSource(Communicator& peers, const std::string& name, std::unique_ptr<BatchSource> reading,
+               const RowShape& shape, const MicroBatchOrder& order);
+  void fill(std::int64_t call, Batch& batch) override;
+  std::int64_t rows() const override { return shape_.rows; }
+  std::int64_t block_size() const override { return shape_.block_size; }
+  void abandon() override;
+
+ private:
+  RowShape shape_;
+  MicroBatchOrder order_;
+  std::unique_ptr<Communicator> comm_;  // outlives the group
+  MpiGroup group_;
+  std::unique_ptr<BatchSource> reading_;
+};
+
+/// Random tokens. Samples from `limit` on are padding; 0: no limit.
+class SyntheticSource : public BatchSource {
+ public:
+  SyntheticSource(std::uint64_t seed, std::string name, const RowShape& shape,
+                  const MicroBatchOrder& order, std::int64_t limit);
+  void fill(std::int64_t call, Batch& batch) override;
+  std::int64_t rows() const override { return shape_.rows; }
+  std::int64_t block_size() const override { return shape_.block_size; }
+  void abandon() override {}
+
+ private:
+  std::uint64_t seed_;
+  std::string name_;
+  RowShape shape_;
+  MicroBatchOrder order_;
+  std::int64_t limit_;
+};
+
+}  // namespace choir

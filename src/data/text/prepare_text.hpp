@@ -1,0 +1,59 @@
+#pragma once
+// Preparation of a folder of token files from text files: train_00000.tok ..., val_00000.tok ...,
+// meta.json, and the vocabulary (vocab.json or a tokenizer.json).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/data/vocabulary/vocabulary.hpp"
+
+namespace choir {
+
+class Communicator;
+
+struct PrepareOptions {
+  VocabularyKind tokenizer = VocabularyKind::character;
+  /// The first floor(fraction * tokens) tokens are for training, the rest for validation. With 1 or
+  /// 0 one side is empty.
+  double train_fraction = 0.9;
+  std::int64_t tokens_per_shard = std::int64_t{1} << 27;
+  /// Use this vocabulary instead of one built from the text.
+  const Vocabulary* vocabulary = nullptr;
+  /// Bytes of text that a rank encodes at a time.
+  std::int64_t part_bytes = std::int64_t{1} << 22;
+};
+
+struct PrepareSummary {
+  std::optional<Vocabulary> vocabulary;  ///< always set
+  std::int64_t files = 0;
+  std::int64_t text_bytes = 0;
+  std::int64_t train_tokens = 0, val_tokens = 0;
+  std::int64_t train_shards = 0, val_shards = 0;
+  std::string folder;
+  double encoding_seconds = 0;  ///< time to encode into pieces; 0 for bytes and characters
+  int ranks = 1;                ///< ranks that encoded
+  /// A few lines for the user: files, vocabulary, counts, folder.
+  std::string to_string() const;
+};
+
+/// Local, or collective over `ranks`. With ranks and a given vocabulary of pieces, all ranks
+/// encode, with the same result for any number of them; rank 0 writes and has the summary. Files
+/// are concatenated byte by byte in the given order; folders are read recursively and sorted (names
+/// that begin with a dot are skipped). Everything is written beside `out_dir` under a name with a
+/// suffix, synced, and renamed, so a killed run leaves no folder that opens. An older prepared
+/// folder is replaced; any other folder that contains files is refused. Throws DataError (nothing
+/// to read, unreadable, empty, not UTF-8 with file and byte, a character outside a given
+/// vocabulary), DeckError (options), StorageError.
+PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
+                            const PrepareOptions& options, Communicator* ranks = nullptr);
+
+/// Collective. Trains a byte-level BPE of `vocab_size` tokens, including the 256 bytes and
+/// <|endoftext|>, on the same files on every rank. The ranks divide the files; the merges do not
+/// depend on their number. Throws DeckError for a size that is out of bounds or larger than the
+/// pairs of the text allow, and DataError as prepare_text().
+Vocabulary train_text_bpe(Communicator& ranks, const std::vector<std::string>& paths,
+                          std::int64_t vocab_size);
+
+}  // namespace choir

@@ -1,0 +1,325 @@
+#include "src/data/text/token_stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "choir/core/error.hpp"
+#include "src/core/file.hpp"
+#include "src/core/hash.hpp"
+#include "src/core/json_value.hpp"
+#include "src/data/text/token_file.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBlockBytes = std::size_t{1} << 22;
+
+bool has_native_magic(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::array<char, 8> magic{};
+  return file.read(magic.data(), magic.size()) && std::memcmp(magic.data(), "CHOIRTOK", 8) == 0;
+}
+
+/// The header of llm.c: 256 integers, the first three of them magic, version and count.
+struct LlmcHeader {
+  static constexpr std::int64_t kBytes = 1024;
+  int token_bytes = 0;  ///< 0: not a file of llm.c
+  std::int64_t count = 0;
+};
+
+LlmcHeader llmc_header(const std::string& path) {
+  struct Kind {
+    std::int32_t magic, version;
+    int token_bytes;
+  };
+  constexpr std::int32_t kQuestions = 20240522;
+  constexpr std::array<Kind, 2> kKinds{{{20240520, 1, 2}, {20240801, 7, 4}}};
+  std::ifstream file(path, std::ios::binary);
+  std::array<std::int32_t, 3> first{};
+  if (!file.read(reinterpret_cast<char*>(first.data()), sizeof first)) return {};
+  if (first[0] == kQuestions && first[1] == 1)
+    throw DataError(fmt::format("'{}' contains multiple-choice questions of llm.c, not text", path),
+                    "name its token files");
+  for (const Kind& kind : kKinds) {
+    if (first[0] != kind.magic) continue;
+    if (first[1] != kind.version)
+      throw DataError(fmt::format("'{}' is an llm.c token file of version {}", path, first[1]),
+                      fmt::format("only version {} is supported", kind.version));
+    return {kind.token_bytes, first[2]};
+  }
+  return {};
+}
+
+bool is_megatron_prefix(const std::string& path) {
+  return !fs::exists(path) && fs::is_regular_file(path + ".bin") &&
+         fs::is_regular_file(path + ".idx");
+}
+
+std::string index_beside(const std::string& bin) {
+  return fs::path(bin).replace_extension(".idx");
+}
+
+bool is_token_name(const fs::path& path) {
+  return path.extension() == ".tok" || path.extension() == ".bin";
+}
+
+std::vector<std::string> token_files_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_regular_file() && is_token_name(entry.path())) names.push_back(entry.path());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool starts_with(const std::string& path, const char* prefix) {
+  return fs::path(path).filename().string().starts_with(prefix);
+}
+
+std::vector<std::string> of_split(const std::vector<std::string>& names, Split split) {
+  const bool split_by_name = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return starts_with(name, "train") || starts_with(name, "val");
+  });
+  if (!split_by_name) return names;
+  std::vector<std::string> chosen;
+  for (const auto& name : names)
+    if (starts_with(name, split == Split::train ? "train" : "val")) chosen.push_back(name);
+  return chosen;
+}
+
+// Checks the number of shards against the meta.json of a prepared folder, so that a missing one is
+// noticed.
+void check_shards(const std::string& folder, Split split, std::size_t found) {
+  const std::string path = folder + "/meta.json";
+  if (!std::ifstream(path)) return;
+  const auto meta = read_json(read_whole_file(path, kMostSettingsMiB), path);
+  const char* key = split == Split::train ? "train_shards" : "val_shards";
+  if (!meta.is_object() || !meta.contains(key) || !meta[key].is_number_unsigned()) return;
+  const auto expected = meta[key].get<std::size_t>();
+  if (expected == found) return;
+  throw DataError(fmt::format("folder '{}' has {} {} token files, its meta.json says {}", folder,
+                              found, split == Split::train ? "train" : "val", expected),
+                  "copy the missing files or prepare the data again");
+}
+
+std::int32_t token_at(const char* packed, std::size_t i, int token_bytes) {
+  if (token_bytes == 4) {
+    std::int32_t id;
+    std::memcpy(&id, packed + 4 * i, 4);
+    return id;
+  }
+  std::uint16_t id;
+  std::memcpy(&id, packed + 2 * i, 2);
+  return id;
+}
+
+}  // namespace
+
+TokenFormat token_format_of(std::string_view name) {
+  if (name == "auto") return TokenFormat::automatic;
+  if (name == "native") return TokenFormat::native;
+  if (name == "nanogpt") return TokenFormat::nanogpt;
+  if (name == "megatron") return TokenFormat::megatron;
+  throw DeckError(fmt::format("unknown token format '{}'", name),
+                  "auto, native, nanogpt or megatron");
+}
+
+bool holds_tokens(const std::string& path) {
+  if (is_megatron_prefix(path)) return true;
+  if (fs::is_directory(path)) return !token_files_in(path).empty();
+  return is_token_name(path) || fs::path(path).extension() == ".idx" || has_native_magic(path);
+}
+
+TokenStream TokenStream::open(const std::vector<std::string>& paths, TokenFormat format,
+                              Split split) {
+  const char* role = split == Split::train ? "training" : "validation";
+  if (paths.empty())
+    throw DataError(fmt::format("no {} data given", role), "name files or folders in the deck");
+  TokenStream stream;
+  for (const auto& path : paths) {
+    if (!fs::is_directory(path)) {
+      stream.add(path, format);
+      continue;
+    }
+    const auto names = of_split(token_files_in(path), split);
+    check_shards(path, split, names.size());
+    if (names.empty())
+      throw DataError(fmt::format("folder '{}' has no token files for {}", path, role),
+                      "expected *.tok or *.bin; 'choir prepare text' makes them");
+    for (const auto& name : names) stream.add(name, format);
+  }
+  return stream;
+}
+
+TokenStream TokenStream::of_files(std::vector<TokenFile> files, int item_bytes) {
+  CHOIR_CHECK(item_bytes == 2 || item_bytes == 4, "items of {} bytes", item_bytes);
+  TokenStream stream;
+  stream.token_bytes_ = item_bytes;
+  for (TokenFile& file : files) {
+    file.first = stream.count();
+    stream.files_.push_back(std::move(file));
+  }
+  return stream;
+}
+
+void TokenStream::append(const TokenStream& other) {
+  if (other.files_.empty()) return;
+  const std::string& path = other.files_.front().path;
+  if (vocab_hash_ != 0 && other.vocab_hash_ != 0 && vocab_hash_ != other.vocab_hash_)
+    throw DataError(fmt::format("'{}' was made with vocabulary {:016x}, '{}' with {:016x}", path,
+                                other.vocab_hash_, files_.front().path, vocab_hash_),
+                    "prepare all texts of a blend with one vocabulary");
+  agree_width(path, other.token_bytes_);
+  if (vocab_hash_ == 0) vocab_hash_ = other.vocab_hash_;
+  vocab_size_ = std::max(vocab_size_, other.vocab_size_);
+  for (TokenFile file : other.files_) {
+    file.first = count();
+    files_.push_back(std::move(file));
+  }
+}
+
+void TokenStream::add(const std::string& path, TokenFormat format) {
+  if (is_megatron_prefix(path)) return add(path + ".bin", TokenFormat::megatron);
+  if (!fs::exists(path))
+    throw DataError(fmt::format("token file '{}' does not exist", path),
+                    "check the path; 'choir prepare text' makes token files");
+  if (fs::path(path).extension() == ".idx")
+    throw DataError(fmt::format("'{}' is an index", path), "name the .bin file beside it");
+  if (format == TokenFormat::automatic) {
+    const bool raw = fs::path(path).extension() == ".bin" && !has_native_magic(path);
+    format = !raw                             ? TokenFormat::native
+             : fs::exists(index_beside(path)) ? TokenFormat::megatron
+                                              : TokenFormat::nanogpt;
+  }
+  if (format == TokenFormat::native) return add_native(path);
+  if (format == TokenFormat::nanogpt)
+    if (const LlmcHeader llmc = llmc_header(path); llmc.token_bytes != 0) {
+      add_raw(path, llmc.token_bytes, LlmcHeader::kBytes);
+      if (files_.back().count != llmc.count)
+        throw DataError(fmt::format("token file '{}' has {} tokens, its header says {}", path,
+                                    files_.back().count, llmc.count),
+                        "it is truncated or damaged");
+      return;
+    }
+  add_raw(path, format == TokenFormat::nanogpt ? 2 : read_megatron_index(index_beside(path), path));
+}
+
+void TokenStream::agree_width(const std::string& path, int token_bytes) {
+  if (token_bytes_ != 0 && token_bytes_ != token_bytes)
+    throw DataError(fmt::format("'{}' has {} bytes per token, '{}' has {}", path, token_bytes,
+                                files_.front().path, token_bytes_),
+                    "files of one stream must agree; prepare them with one vocabulary");
+  token_bytes_ = token_bytes;
+}
+
+void TokenStream::add_native(const std::string& path) {
+  const TokenFileHeader header = read_token_file_header(path);
+  if (vocab_hash_ != 0 && header.vocab_hash != vocab_hash_)
+    throw DataError(fmt::format("'{}' was made with vocabulary {:016x}, '{}' with {:016x}", path,
+                                header.vocab_hash, files_.front().path, vocab_hash_),
+                    "prepare all files of one stream with one vocabulary");
+  agree_width(path, header.token_bytes);
+  vocab_hash_ = header.vocab_hash;
+  vocab_size_ = std::max<std::int64_t>(vocab_size_, header.vocab_size);
+  files_.push_back({path, kTokenFileHeaderBytes, count(), static_cast<std::int64_t>(header.count),
+                    header.payload_crc, true});
+}
+
+void TokenStream::add_raw(const std::string& path, int token_bytes, std::int64_t header_bytes) {
+  const std::int64_t size = PosixFile::for_reading(path).size() - header_bytes;
+  if (size <= 0) throw DataError(fmt::format("token file '{}' is empty", path));
+  if (size % token_bytes != 0)
+    throw DataError(
+        fmt::format("token file '{}' has {} bytes, not a multiple of {}", path, size, token_bytes),
+        "it is truncated, or not a file of raw tokens");
+  agree_width(path, token_bytes);
+  files_.push_back({path, header_bytes, count(), size / token_bytes, 0, false});
+}
+
+std::size_t TokenStream::file_of(std::int64_t token) const {
+  CHOIR_CHECK(token >= 0 && token < count(), "token {} of a stream of {}", token, count());
+  const auto after = std::upper_bound(
+      files_.begin(), files_.end(), token,
+      [](std::int64_t position, const TokenFile& file) { return position < file.first; });
+  return static_cast<std::size_t>(after - files_.begin()) - 1;
+}
+
+std::string TokenStream::place_of(std::int64_t token) const {
+  const TokenFile& file = files_[file_of(token)];
+  return fmt::format("file '{}', token {}", file.path, token - file.first);
+}
+
+void TokenStream::read(std::int64_t first, std::int64_t length, std::int32_t* to) const {
+  CHOIR_CHECK(first >= 0 && length >= 0 && first + length <= count(),
+              "tokens [{}, {}) of a stream of {}", first, first + length, count());
+  std::vector<char> packed;
+  while (length > 0) {
+    const TokenFile& file = files_[file_of(first)];
+    const std::int64_t here = std::min(length, file.first + file.count - first);
+    packed.resize(static_cast<std::size_t>(here * token_bytes_));
+    PosixFile::for_reading(file.path).read_at(
+        packed.data(), packed.size(), file.payload_offset + (first - file.first) * token_bytes_);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(here); ++i)
+      *to++ = token_at(packed.data(), i, token_bytes_);
+    first += here;
+    length -= here;
+  }
+}
+
+void TokenStream::verify(std::size_t index, std::int64_t vocab_size) const {
+  const TokenFile& file = files_.at(index);
+  const PosixFile opened = PosixFile::for_reading(file.path);
+  std::vector<char> block(kBlockBytes);
+  std::uint32_t crc = 0;
+  std::int64_t outside = -1;  // first token outside the vocabulary
+  std::int32_t outside_id = 0;
+  const std::int64_t bytes = file.count * token_bytes_;
+  for (std::int64_t done = 0; done < bytes; done += std::ssize(block)) {
+    const auto here = static_cast<std::size_t>(std::min(bytes - done, std::ssize(block)));
+    opened.read_at(block.data(), here, file.payload_offset + done);
+    if (file.has_crc) crc = crc32c(block.data(), here, crc);
+    const std::size_t tokens = here / static_cast<std::size_t>(token_bytes_);
+    for (std::size_t i = 0; vocab_size > 0 && outside < 0 && i < tokens; ++i) {
+      outside_id = token_at(block.data(), i, token_bytes_);
+      if (outside_id >= 0 && outside_id < vocab_size) continue;
+      outside = done / token_bytes_ + static_cast<std::int64_t>(i);
+    }
+  }
+  if (file.has_crc && crc != file.payload_crc)
+    throw DataError(fmt::format("token file '{}' is corrupt: crc32c {:08x}, its header says {:08x}",
+                                file.path, crc, file.payload_crc),
+                    "copy it again or prepare the data again");
+  if (outside >= 0)
+    throw DataError(fmt::format("token file '{}': token {} is {}, the vocabulary has {} entries",
+                                file.path, outside, outside_id, vocab_size),
+                    "wrong vocabulary, or not a file of raw tokens");
+}
+
+std::string TokenStream::serialise() const {
+  auto table = nlohmann::json::array();
+  for (const auto& file : files_)
+    table.push_back(nlohmann::json::array(
+        {file.path, file.payload_offset, file.first, file.count, file.payload_crc, file.has_crc}));
+  const auto bytes = nlohmann::json::to_cbor(
+      nlohmann::json::array({table, token_bytes_, vocab_size_, vocab_hash_}));
+  return {bytes.begin(), bytes.end()};
+}
+
+TokenStream TokenStream::deserialise(std::string_view bytes) {
+  const auto all = nlohmann::json::from_cbor(bytes.begin(), bytes.end());
+  TokenStream stream;
+  for (const auto& row : all[0])
+    stream.files_.push_back({row[0].get<std::string>(), row[1].get<std::int64_t>(),
+                             row[2].get<std::int64_t>(), row[3].get<std::int64_t>(),
+                             row[4].get<std::uint32_t>(), row[5].get<bool>()});
+  stream.token_bytes_ = all[1].get<int>();
+  stream.vocab_size_ = all[2].get<std::int64_t>();
+  stream.vocab_hash_ = all[3].get<std::uint64_t>();
+  return stream;
+}
+
+}  // namespace choir

@@ -1,0 +1,47 @@
+#pragma once
+// Formats of plans: text and JSON. Roles that need the same memory and send the same messages are
+// grouped; their work may differ a little: the last tensor rank has less of the vocabulary. Pure.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/lab/plan/layout_plan.hpp"
+#include "src/lab/plan/layout_search.hpp"
+
+namespace choir {
+
+struct RoleGroup {
+  std::vector<const RolePlan*> roles;
+};
+
+bool same_memory_and_traffic(const StepPlan& a, const StepPlan& b);
+/// "work of one step: 1.25 to 1.27 GFLOP, 3.2 GiB touched".
+std::string work_of(const RoleGroup& group);
+
+/// The groups in the order of their first ranks.
+std::vector<RoleGroup> group_roles(const LayoutPlan& plan);
+
+/// "every rank", "stage 0 of 4, tensor 0-7 of 8 (64 ranks)".
+std::string describe(const RoleGroup& group, const LayoutPlan& plan);
+
+/// An exact plan: axes and groups, the memory of every role (roles with equal plans are grouped) in
+/// the words of `choir train`, totals, bytes along each axis, FLOPs, bubble, and the verdict.
+std::string to_string(const LayoutPlan& plan, const PlanTarget& target);
+
+/// The answer in short: the verdict, the deck's own layout, the simplest that fits, and the command
+/// to type. `command`: the given deck and overrides. Pointers may be nullptr as in plan_json().
+std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request,
+                   const std::string& command);
+
+/// A table of the layouts that fit, or else the closest one.
+std::string to_string(const LayoutSearch& search, const PlanCase& request);
+
+/// The number of parameters of a deck's whole model.
+std::int64_t parameters_of(const Deck& deck);
+
+/// Returns one object: "target", "layout" (an exact plan) and, if there was a search, "choices". A
+/// nullptr means that there is no plan or no search.
+std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request);
+
+}  // namespace choir

@@ -1,0 +1,103 @@
+#pragma once
+// Speech data that all speech families share: the opened data set of a deck with the vocabulary of
+// its labels, and the steps of a training, planned a second time ahead of reading, with the content
+// of each step and the position of the data after it.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/core/log.hpp"
+#include "choir/deck/deck.hpp"
+#include "choir/models/batch.hpp"
+#include "choir/train/step/training_data.hpp"
+#include "src/data/sampling/sampler.hpp"
+#include "src/data/speech/speech_dataset.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/fastconformer/speech_settings.hpp"
+
+namespace choir {
+
+/// An opened data set for training.
+struct SpeechData {
+  std::unique_ptr<SpeechDataset> set;
+  Vocabulary vocabulary;
+};
+/// Collective over the mesh; the ranks of the data axis read, and pass their batch to the ranks
+/// that share it. The vocabulary is that of tokenizer.NAME.json beside the labels. `training`:
+/// opens data.train as well. `tokenizer_hash`: that of the checkpoint, 0 for any. Throws on all
+/// ranks: DataError (files, rates, vocabularies, bad utterances), DeckError.
+SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
+                       std::uint64_t tokenizer_hash = 0);
+/// The same for models that do not read transcripts: labels may be missing (data.labels = "").
+std::unique_ptr<SpeechDataset> open_recordings(const Deck& deck, const SpeechRequest& request,
+                                               Mesh& mesh, bool training);
+/// Opens the data with the request of a FastConformer.
+inline SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
+                              std::uint64_t tokenizer_hash = 0) {
+  return open_speech(deck, speech_request(deck), mesh, training, tokenizer_hash);
+}
+
+/// A batch in the engine's form: the same host memory.
+ModelBatch speech_batch(const SpeechBatch& batch);
+/// The shapes for which no other is at least as large in all three extents.
+std::vector<BatchShape> largest_shapes(const std::vector<SpeechShape>& shapes);
+
+// Helpers of the training data of all speech families.
+
+/// Local. Rank 0 warns that there is no validation.
+void warn_without_validation(const Mesh& mesh, Logger& log);
+/// Counts of all sources and sets, ", train 9 utterances of 0.1 hours, validation ...", for
+/// TrainingData::contents(), because hours of audio are too much to read for it. `what`:
+/// "utterances".
+std::string counts_of(const SpeechDataset& set, std::string_view what);
+/// Collective over the mesh. The warnings of the readers of all ranks.
+std::vector<std::string> gathered_warnings(SpeechDataset& set, Mesh& mesh);
+
+class PlannedSteps {
+ public:
+  /// Adds the content of a step besides its numbers of rows and targets.
+  using Fill = std::function<void(const SpeechStep&, StepContent&)>;
+
+  /// Collective over the mesh. Starts at a position. If the position belongs to other data, the
+  /// order starts from the beginning, and rank 0 warns that the data (`what`: "utterances") differ.
+  void begin(const SpeechSampler& sampler, const TrainingData::Position& from,
+             std::int64_t micro_batches, std::string_view what, Mesh& mesh, Logger& log);
+  /// Local. The micro-batches that a rank reads, with `per_rank` of them in each step.
+  SpeechOrder order(const Sharding& sharding, std::int64_t per_rank) const;
+  /// Local. The results of TrainingData::position() and TrainingData::content().
+  std::string position(std::int64_t step) const;
+  const StepContent& content(std::int64_t step, const Fill& fill);
+
+ private:
+  struct Planned {
+    std::int64_t step = -1;
+    StepContent content;
+    SpeechCursor after;
+  };
+  /// More steps than any engine queues.
+  static constexpr std::size_t kSteps = 32;
+
+  SpeechCursor cursor_of(const TrainingData::Position& from, std::string_view what, Mesh& mesh,
+                         Logger& log) const;
+  Planned& place(std::int64_t step) { return planned_[static_cast<std::size_t>(step) % kSteps]; }
+  const Planned& place(std::int64_t step) const {
+    return planned_[static_cast<std::size_t>(step) % kSteps];
+  }
+
+  const SpeechSampler* sampler_ = nullptr;
+  std::int64_t micro_batches_ = 0;
+  std::optional<SpeechSteps> steps_;
+  std::int64_t first_ = 0, next_ = 0;
+  SpeechCursor begin_;
+  SpeechStep step_;
+  std::array<Planned, kSteps> planned_;
+};
+
+}  // namespace choir

@@ -1,0 +1,101 @@
+#pragma once
+// The decoder that language models share: token embedding, blocks with their table of rotary angles
+// and their cache, final norm and head. The model decides what precedes and surrounds its blocks.
+// All of it is collective over the tensor and context axes, like modules.
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "choir/models/blocks.hpp"
+#include "choir/models/units.hpp"
+#include "choir/nn/layers/token_embedding.hpp"
+#include "choir/nn/stream_state.hpp"
+#include "kernels/bench/bench_table.hpp"
+#include "src/models/gpt/gpt_config.hpp"
+#include "src/nn/layers/blocks.hpp"
+
+namespace choir {
+
+/// A second head of the model, on the same rows that the token head reads. It runs after the token
+/// head, on the same rank.
+class HeadBeside {
+ public:
+  virtual ~HeadBeside() = default;
+  /// `normed`: rows in the form that column layers read, when generating only the last positions.
+  /// `of_tokens`: the losses of the tokens [B*T], or their logits [B, V]. Returns the result of the
+  /// model (Model::forward).
+  virtual Tensor forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens,
+                         const ModelBatch& batch, BucketHooks& hooks) = 0;
+  /// Returns the gradient of `normed`, which the caller owns.
+  virtual Tensor backward(Pass& pass, BucketHooks& hooks) = 0;
+};
+
+class DecoderTower {
+ public:
+  struct Options {
+    std::string prefix;          ///< prefix of the names of parameters and buckets
+    bool shares_weight = false;  ///< head and embedding use the same memory
+    bool one_piece = false;  ///< the whole model is one piece: backward directly follows forward
+    bool spliced = false;    ///< ids below 0 mark rows that come from elsewhere
+    std::string_view targets = "targets";  ///< field of the batch with the targets
+    std::string_view weights{};            ///< field with f32 weights of the losses; "": none
+  };
+  /// Registers nothing. Call add_embedding(), add_blocks() and add_head() afterwards, in this
+  /// order, for the whole decoder on every rank; only add_blocks() begins units.
+  DecoderTower(const GptConfig& config, ParameterSet& parameters, const Options& options);
+  void add_embedding(bool resident);
+  /// The first block is unit `first_unit` of the model.
+  void add_blocks(int first_unit, const ModelPieces& pieces, TrainedUnits& trained);
+  void add_head(bool resident);
+  /// Adds a second head, which must outlive this object.
+  void put_beside(HeadBeside& head) { beside_ = &head; }
+
+  const GptConfig& config() const { return config_; }
+  /// See ModelFamily::op_shape.
+  static ops::BenchShape op_shape(const GptConfig& config, const BatchShape& shape);
+  TokenEmbedding& embedding() const { return *embedding_; }
+
+  std::size_t table_bytes(const Precision& precision) const;
+  void prepare(Pass& pass, void* memory);
+
+  /// Runs the blocks of a piece and, if it has the head, the head as well, which reads the targets
+  /// of `head_batch`: see Gpt::forward.
+  Tensor forward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
+                        Tensor input, const ModelBatch* head_batch, BucketHooks& hooks);
+  /// Returns the gradient of the input of the lowest trained block of the piece.
+  Tensor backward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
+                         Tensor d_output, BucketHooks& hooks);
+
+  /// Reserves the cache of streams of at most `positions`; 0: block_size. In an endless stream,
+  /// which excludes learned positions, each position sees this many, as if all layers of the model
+  /// had windows of that size.
+  void remember(Pass& pass, StreamState& state, std::int64_t positions = 0) const;
+
+ private:
+  std::unique_ptr<TransformerBlock> make_block(const std::string& name, std::int64_t layer) const;
+  Shape rope_table_shape() const;
+  /// Rotary angles for a pass: those of all positions or, in endless streams, of its own positions.
+  Tensor angles_of(Pass& pass) const;
+
+  // If the whole model is one piece, backward directly follows forward: the weights of the head and
+  // those shared with the embedding are not released in between.
+  bool keeps_shared_weight() const { return options_.shares_weight && options_.one_piece; }
+  bool keeps_head(const Pass& pass) const { return pass.training() && options_.one_piece; }
+
+  Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
+  void release_head(BucketHooks& hooks) const;
+  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+
+  GptConfig config_;
+  Options options_;
+  ParameterSet* parameters_;
+  TensorView rope_table_;
+  std::unique_ptr<TokenEmbedding> embedding_;
+  Blocks<TransformerBlock> blocks_;
+  std::unique_ptr<ResidualNorm> final_norm_;
+  std::unique_ptr<Linear> head_;
+  HeadBeside* beside_ = nullptr;
+  int final_norm_bucket_ = -1;
+};
+
+}  // namespace choir

@@ -1,0 +1,381 @@
+// GptFamily: its keys in the deck, the fields of its micro-batches, and its runs.
+
+#include "src/models/gpt/family.hpp"
+
+#include "choir/core/error.hpp"
+#include "choir/infer/model_instance.hpp"
+#include "choir/nn/layers/feed_forward.hpp"
+#include "kernels/attention/attention.hpp"
+#include "src/core/text.hpp"
+#include "src/data/sampling/blend.hpp"
+#include "src/models/gpt/chat_data.hpp"
+#include "src/models/gpt/generator.hpp"
+#include "src/models/gpt/token_data.hpp"
+
+namespace choir {
+namespace {
+
+// Limits far above any model: a typing error is refused at once, and products of sizes do not
+// overflow.
+constexpr double kMostLayers = 10'000;
+constexpr double kMostWidth = 1 << 20;
+constexpr double kMostRank = 1 << 16;
+constexpr double kMostTokens = 1 << 30;  // BLAS counts rows and columns with 32 bits
+
+using DecoderTable = KeyTable<GptConfig>;
+
+void add_rope_keys(DecoderTable& table) {
+  using ops::RopeScaling;
+  auto rope = table.section("", &GptConfig::rope_scaling);
+  rope.add("rope_scaling", &RopeScaling::kind, "",
+           "Scaling of rotary frequencies for sequences longer than those of the first training: "
+           "linear divides all of them by rope_factor, llama3 and yarn those of long waves.")
+      .one_of({"none", "linear", "llama3", "yarn"});
+  rope.add("rope_factor", &RopeScaling::factor, "",
+           "Factor by which rope_scaling divides frequencies.")
+      .at_least(1);
+  rope.add("rope_original", &RopeScaling::original, "tokens",
+           "Length of sequences in the first training (llama3 and yarn).")
+      .at_least(0);
+  rope.add("rope_low_factor", &RopeScaling::low, "",
+           "Wavelengths longer than rope_original / rope_low_factor are scaled (llama3).")
+      .above(0);
+  rope.add("rope_high_factor", &RopeScaling::high, "",
+           "Wavelengths shorter than rope_original / rope_high_factor are not scaled (llama3).")
+      .above(0);
+  rope.add("rope_beta_fast", &RopeScaling::beta_fast, "turns",
+           "Pairs with more turns than this within rope_original are not scaled (yarn).")
+      .above(0);
+  rope.add("rope_beta_slow", &RopeScaling::beta_slow, "turns",
+           "Pairs with fewer turns than this within rope_original are scaled fully (yarn).")
+      .above(0);
+  rope.add("rope_truncate", &RopeScaling::truncate, "",
+           "Round the two pairs between which scaling sets in to whole ones (yarn).");
+  rope.add("rope_attention_factor", &RopeScaling::attention_factor, "",
+           "Factor of rotated queries and keys (yarn). 0: 0.1 ln(rope_factor) + 1.")
+      .at_least(0);
+}
+
+void add_model_keys(DecoderTable& table) {
+  auto gpt = table.top();
+  gpt.add("n_layer", &GptConfig::n_layer, "", "Number of blocks.").at_least(1).at_most(kMostLayers);
+  gpt.add("n_head", &GptConfig::n_head, "", "Number of attention heads. Must divide n_embd.")
+      .at_least(1)
+      .at_most(kMostWidth);
+  gpt.add("n_kv_head", &GptConfig::n_kv_head, "",
+          "Heads of keys and values (grouped-query attention). Must divide n_head. 0: n_head.")
+      .at_least(0);
+  gpt.add("n_embd", &GptConfig::n_embd, "", "Width of the residual stream.")
+      .at_least(1)
+      .at_most(kMostWidth);
+  gpt.add("head_width", &GptConfig::own_head_width, "", "Width of a head. 0: n_embd / n_head.")
+      .at_least(0)
+      .at_most(static_cast<double>(ops::kWidestHead));
+  gpt.add("block_size", &GptConfig::block_size, "tokens", "Length of a training sequence.")
+      .at_least(1)
+      .at_most(kMostTokens);
+  gpt.add("vocab_size", &GptConfig::vocab_size, "tokens",
+          "Size of the vocabulary. 0: that of the data. Required with data.format = synthetic.")
+      .at_least(0)
+      .at_most(kMostTokens);
+  gpt.add("ffn_width", &GptConfig::ffn_width, "",
+          "Width of the feed-forward layer. 0: 4 n_embd; for swiglu 8/3 n_embd rounded up to 64.")
+      .at_least(0)
+      .at_most(16 * kMostWidth);
+  gpt.add("tile", &GptConfig::tile, "",
+          "Memory-centric tiling: number of tiles of ffn_width in which the feed-forward layer of "
+          "each "
+          "block is run. Each tile has its own bucket of parameters; with parallel.zero = 3 only "
+          "one "
+          "tile and those gathered ahead are whole. Must divide ffn_width / parallel.tensor. Only "
+          "the "
+          "order of summation changes; checkpoints are unaffected.")
+      .at_least(1)
+      .at_most(FeedForward::kMostTiles)
+      .when_resumed(OnResume::free);
+  gpt.add("bias", &GptConfig::bias, "", "Use biases in linear layers and LayerNorm.");
+  gpt.add("qkv_bias", &GptConfig::qkv_bias, "",
+          "Biases of queries, keys and values (the only ones of Qwen2). auto: like bias.")
+      .one_of({"auto", "yes", "no"});
+  gpt.add("norm_bias", &GptConfig::norm_bias, "", "Biases of LayerNorm. auto: like bias.")
+      .one_of({"auto", "yes", "no"});
+  gpt.add("dropout", &GptConfig::dropout, "probability",
+          "Dropout of embeddings and of both outputs of each block.")
+      .at_least(0)
+      .below(1);
+  gpt.add("tied", &GptConfig::tied, "", "Share one matrix between head and token embedding.");
+  gpt.add("norm", &GptConfig::norm, "", "Normalisation.").one_of({"layernorm", "rmsnorm"});
+  gpt.add("norm_eps", &GptConfig::norm_eps, "", "Constant added to the variance.").above(0);
+  gpt.add("activation", &GptConfig::activation, "",
+          "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form.")
+      .one_of({"gelu", "gelu_tanh", "relu", "swiglu", "silu"});
+  gpt.add("position", &GptConfig::position, "", "Positions: a learned table, or rotary embedding.")
+      .one_of({"learned", "rope"});
+  gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
+  gpt.add("rope_skip_interval", &GptConfig::rope_skip_interval, "layers",
+          "One layer in this many does not rotate (SmolLM3: 4). 0: all layers do.")
+      .at_least(0)
+      .at_most(kMostLayers);
+  gpt.add("qk_norm", &GptConfig::qk_norm, "",
+          "Apply RMSNorm to every head of queries and keys before rotary positions (Qwen3).");
+  gpt.add("attention_window", &GptConfig::window, "tokens",
+          "Sliding window: positions that a query sees, including its own. 0: all.")
+      .at_least(0)
+      .at_most(kMostTokens);
+  gpt.add("window_first_layer", &GptConfig::window_first_layer, "layers",
+          "Number of first layers without a window (Qwen2's max_window_layers).")
+      .at_least(0)
+      .at_most(kMostLayers);
+  gpt.add("window_skip_interval", &GptConfig::window_skip_interval, "layers",
+          "One layer in this many has no window (Gemma 2: 2, Gemma 3: 6). 0: all layers have one.")
+      .at_least(0)
+      .at_most(kMostLayers);
+  gpt.add("attention", &GptConfig::attention, "",
+          "Attention kernel: own, or cuDNN's on device cuda (an error if cuDNN refuses the shape). "
+          "auto uses cuDNN if it supports the shape.")
+      .one_of({"auto", "own", "cudnn"})
+      .when_resumed(OnResume::free);
+  gpt.add("attention_deterministic", &GptConfig::attention_deterministic, "",
+          "Use cuDNN's deterministic attention backward, as train.reproducible = true does. It is "
+          "slower and stores B H T T numbers per layer. The own kernels are always deterministic.")
+      .when_resumed(OnResume::free);
+}
+
+/// Returns "" if all are legal targets without repetition.
+std::string wrong_target(const std::vector<std::string>& targets) {
+  std::vector<std::string> legal(std::begin(kLoraTargets), std::end(kLoraTargets));
+  legal.emplace_back("all");
+  std::set<std::string> seen;
+  for (const std::string& target : targets) {
+    if (std::find(legal.begin(), legal.end(), target) == legal.end())
+      return fmt::format("there is no target \"{}\"; nearest legal: \"{}\"", target,
+                         nearest_name(target, legal));
+    if (!seen.insert(target).second) return fmt::format("\"{}\" is given twice", target);
+  }
+  if (targets.empty()) return "no target is given; legal: [\"all\"]";
+  if (seen.contains("all") && seen.size() > 1) return "\"all\" includes the others";
+  return {};
+}
+
+void add_lora_keys(DecoderTable& table) {
+  auto lora = table.section("", &GptConfig::lora);
+  lora.add("lora.rank", &Lora::rank, "",
+           "Inner width of low-rank adapters (Hu et al. 2021): a product B A beside each target W "
+           "is "
+           "trained, and everything else is frozen, except train.unfreeze. 0: no adapters.")
+      .at_least(0)
+      .at_most(kMostRank);
+  lora.add("lora.alpha", &Lora::alpha, "",
+           "Scale of the adapters: B A is multiplied by alpha / rank.")
+      .above(0);
+  lora.add("lora.dropout", &Lora::dropout, "probability",
+           "Dropout of the input of adapters. Frozen layers see the whole input.")
+      .at_least(0)
+      .below(1);
+  lora.add("lora.rank_stabilised", &Lora::rank_stabilised, "",
+           "Multiply B A by alpha / sqrt(rank) instead (rsLoRA, Kalajdzievski 2023).");
+  lora.add("lora.targets", &Lora::targets, "",
+           "Linear layers of the blocks that have adapters: q, k, v, o, gate (of swiglu), up, "
+           "down, or all.")
+      .checked("q | k | v | o | gate | up | down | all", [](const KeyValue& value) {
+        return wrong_target(std::get<std::vector<std::string>>(value));
+      });
+}
+
+void add_run_keys(KeyTable<GptSettings>& table) {
+  const auto itself = [](GptSettings& settings) -> GptSettings& { return settings; };
+  auto data = table.section<GptSettings>("data", itself);
+  data.add("tokenizer", &GptSettings::tokenizer, "",
+           "Tokens of text that is prepared on first use: characters or bytes.")
+      .one_of({"char", "byte"});
+  data.add("val_fraction", &GptSettings::val_fraction, "",
+           "Fraction at the end of a text that preparation reserves for validation.")
+      .at_least(0)
+      .below(1);
+  add_blend_keys(
+      table.section<BlendSection>("data", [](GptSettings& all) -> BlendSection& { return all; }));
+  table.section("data", &GptSettings::model)
+      .add("pack", &GptConfig::packed, "",
+           "Pack conversations: as many in a row of block_size as fit, first fit in the order of "
+           "training. Attention stays within a conversation and its learned positions start at 0, "
+           "so "
+           "that its loss is the same as alone. A sample is then a row.");
+  auto train = table.section("train", &GptSettings::model);
+  train
+      .add("label_smoothing", &GptConfig::label_smoothing, "",
+           "Share of each target that is spread evenly over the vocabulary (Szegedy et al. 2016). "
+           "Only the training loss uses it; the validation loss is the plain cross-entropy.")
+      .at_least(0)
+      .below(1);
+  auto eval = table.section<GptSettings>("eval", itself);
+  eval.add("batches", &GptSettings::eval_batches, "global batches",
+           "Number of validation batches per evaluation, from the first on. 0: all.")
+      .at_least(0);
+  eval.add("sample_tokens", &GptSettings::sample_tokens, "tokens",
+           "Length of the text generated at each evaluation. 0: none.")
+      .at_least(0);
+  eval.add("sample_prompt", &GptSettings::sample_prompt, "", "Beginning of the generated text.");
+  eval.add("sample_temperature", &GptSettings::sample_temperature, "",
+           "Divides the logits. 0: always the most likely token.")
+      .at_least(0);
+  eval.add("sample_top_k", &GptSettings::sample_top_k, "tokens",
+           "Sample from the top k tokens only. 0: from all.")
+      .at_least(0);
+}
+
+}  // namespace
+
+const KeyTable<GptConfig>& decoder_keys() {
+  static const DecoderTable kTable = [] {
+    DecoderTable table;
+    add_model_keys(table);
+    add_rope_keys(table);
+    add_lora_keys(table);
+    return table;
+  }();
+  return kTable;
+}
+
+const KeySet& GptFamily::keys() const {
+  static const KeyTable<GptSettings> kTable = [] {
+    KeyTable<GptSettings> table;
+    table.include<GptConfig>(decoder_keys(), "model",
+                             [](GptSettings& all) -> GptConfig& { return all.model; });
+    add_run_keys(table);
+    return table;
+  }();
+  return kTable;
+}
+
+void derive_decoder(Deck& deck, GptConfig& gpt, const std::string& section) {
+  if (gpt.n_kv_head == 0) {
+    gpt.n_kv_head = gpt.n_head;
+    deck.mark_derived(section + ".n_kv_head");
+  }
+  if (gpt.ffn_width == 0) {
+    gpt.ffn_width = default_ffn_width(gpt);
+    deck.mark_derived(section + ".ffn_width");
+  }
+}
+
+void GptFamily::derive(Deck& deck) const {
+  derive_decoder(deck, deck.families.of<GptSettings>().model, "model");
+}
+
+ModelConfig GptFamily::model(const Deck& deck) const {
+  return gpt_of(deck);
+}
+
+std::int64_t& GptFamily::vocab_size(Deck& deck) const {
+  return deck.families.of<GptSettings>().model.vocab_size;
+}
+
+ModelBatch token_batch(std::int64_t samples, const TensorView& inputs, const TensorView& targets,
+                       std::int64_t first_sample) {
+  ModelBatch batch;
+  batch.samples = samples;
+  batch.tokens = inputs.count() / samples;
+  batch.first_sample = first_sample;
+  batch.add({.name = "inputs", .view = inputs, .shared = Shared::positions, .padding = 0});
+  if (targets.shape.rank() > 0)
+    batch.add({.name = "targets",
+               .view = targets,
+               .shared = Shared::positions,
+               .padding = kIgnoredTarget});
+  return batch;
+}
+
+void add_documents(ModelBatch& batch, const TensorView& begins, const TensorView& positions) {
+  batch.add({.name = kDocumentBegins, .view = begins});
+  batch.add({.name = kDocumentPositions, .view = positions, .shared = Shared::positions});
+}
+
+const ModelFamily& gpt_family() {
+  static const GptFamily kFamily;
+  return kFamily;
+}
+
+const ModelFamily& family_of(const GptConfig&) {
+  return gpt_family();
+}
+
+UnitCosts GptFamily::unit_costs(const ModelConfig& config) const {
+  const auto& gpt = config.as<GptConfig>();
+  return Gpt::unit_costs(gpt, gpt.block_size);
+}
+
+std::vector<TiedNames> GptFamily::tied(const ModelConfig& config) const {
+  if (!config.as<GptConfig>().tied) return {};
+  return {{.name = "embedding.tokens.weight", .alias = "head.weight"}};
+}
+
+std::vector<KeyProblem> GptFamily::check_tensor_size(const ModelConfig& config,
+                                                     std::int64_t ranks) const {
+  return choir::check_tensor_size(config.as<GptConfig>(), ranks);
+}
+
+std::int64_t GptFamily::query_heads(const ModelConfig& config) const {
+  return config.as<GptConfig>().n_head;
+}
+
+std::string GptFamily::describe(const ModelConfig& config) const {
+  const auto& gpt = config.as<GptConfig>();
+  return fmt::format(
+      "{} layers of {}, {} heads ({} of keys and values), vocabulary {}, blocks of "
+      "{}, dropout {}, {}",
+      gpt.n_layer, gpt.n_embd, gpt.n_head, gpt.n_kv_head, gpt.vocab_size, gpt.block_size,
+      gpt.dropout, gpt.tied ? "tied" : "not tied");
+}
+
+BatchShape GptFamily::shape(const ModelConfig& config, std::int64_t samples) const {
+  return {.samples = samples, .tokens = config.as<GptConfig>().block_size};
+}
+
+ModelBatch GptFamily::fields(const ModelConfig& config, const BatchShape& shape) const {
+  const TensorView tokens{nullptr, DType::i32, {shape.samples * shape.tokens}};
+  ModelBatch batch = token_batch(shape.samples, tokens, tokens);
+  if (config.as<GptConfig>().packed) add_documents(batch, tokens, tokens);
+  return batch;
+}
+
+ops::BenchShape GptFamily::op_shape(const ModelConfig& config, const BatchShape& shape) const {
+  return DecoderTower::op_shape(config.as<GptConfig>(), shape);
+}
+
+std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
+                                                   Mesh& mesh, Logger& log) const {
+  if (trains_on_chat(deck, mesh)) return std::make_unique<ChatTrainingData>(deck, batch, mesh, log);
+  return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);
+}
+
+std::unique_ptr<EvaluationData> GptFamily::open_evaluation(const Deck& deck,
+                                                           const std::string& vocabulary,
+                                                           Mesh& mesh, Logger& log) const {
+  if (trains_on_chat(deck, mesh))
+    return std::make_unique<ChatEvaluationData>(deck, vocabulary, mesh);
+  return std::make_unique<TokenEvaluationData>(deck, vocabulary, mesh, log);
+}
+
+std::unique_ptr<SyntheticBatches> GptFamily::synthetic_batches(const ModelConfig& config,
+                                                               std::uint64_t seed,
+                                                               std::int64_t samples) const {
+  const auto& gpt = config.as<GptConfig>();
+  return std::make_unique<SyntheticTokens>(seed, samples, gpt.block_size, gpt.vocab_size,
+                                           gpt.packed);
+}
+
+std::unique_ptr<BenchBatches> GptFamily::bench_batches(const Deck& deck, const BatchSizes& batch,
+                                                       Mesh& mesh, Logger& log,
+                                                       const BenchAudio&) const {
+  return std::make_unique<TokenBenchBatches>(deck, batch, mesh, log);
+}
+
+bool GptFamily::writes_samples(const Deck& deck) const {
+  return gpt_settings(deck).sample_tokens > 0;
+}
+
+void GptFamily::sample_once(ModelInstance& instance) const {
+  Generator(instance).plan(1);
+}
+
+}  // namespace choir

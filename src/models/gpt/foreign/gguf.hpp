@@ -1,0 +1,60 @@
+#pragma once
+// GGUF files: conversion between their metadata and the configuration of a GPT, their scaling of
+// rotary angles, and their tokenizers. Llama 3's scaling is a tensor with the divisor of the
+// frequency of each pair; no keys describe its origin.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/rope/rope.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/gpt/foreign/foreign_model.hpp"
+#include "src/store/gguf/gguf.hpp"
+
+namespace choir {
+
+inline constexpr std::string_view kGgufDivisors = "rope_freqs.weight";
+
+/// [head_width / 2]; empty unless angles are scaled in this form. Pure.
+std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling,
+                                 std::int64_t head_width);
+
+/// A scaling with these divisors, with `low` = 1: only the ratios of `original`, `low` and `high`
+/// matter. None if the divisors have another form, or if fewer than two pairs lie between the two
+/// wavelengths, so that the ratios are unknown. Pure.
+std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<const float> divisors);
+
+/// DeckError that lists every key whose value is unsupported or unknown, by its name.
+ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown);
+
+/// The dialect that can express the model. The DeckError for other models names the keys that
+/// prevent it.
+Dialect gguf_dialect_of(const GptConfig& config);
+/// All metadata except the tokenizer. `type` of the matrices: f32, f16, bf16 or q8_0.
+GgufMetadata gguf_metadata(const GptConfig& config, Encoding type, const std::string& name);
+/// llama.cpp's encoding of this tensor in a file of that type: norms and biases are always float,
+/// and so are rows that are not whole blocks.
+Encoding gguf_encoding(const TensorPart& part, Encoding type);
+
+/// True if a GGUF file has a tokenizer, and its metadata without those of the model.
+bool has_tokenizer(const GgufMetadata& metadata);
+GgufMetadata tokenizer_of(const GgufMetadata& metadata);
+/// The tokenizer of a vocabulary (Vocabulary::to_json()). One of characters or bytes becomes
+/// SentencePiece's kind, which llama.cpp runs without merges. "": metadata of a model without a
+/// tokenizer.
+GgufMetadata tokenizer_of_vocabulary(const std::string& vocabulary, std::int64_t vocab_size);
+
+/// Returns text for Vocabulary::from_json(): a tokenizer.json for kind "gpt2", a SentencePiece
+/// model for kind "llama". DataError with `source` for other kinds, for unknown rules of splitting
+/// text, and for tables that contradict one another.
+std::string vocabulary_of_gguf(const GgufMetadata& metadata, const std::string& source);
+
+/// Returns llama.cpp's metadata, without the tokens that begin and end a text. DeckError for models
+/// that do not use byte pairs.
+GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vocab_size);
+
+}  // namespace choir

@@ -1,0 +1,90 @@
+#pragma once
+// The shape of a decoder-only transformer. nanoGPT, GPT-2 and Llama are instances of it.
+#include <cstdint>
+
+#include "choir/models/batch.hpp"
+#include "choir/models/model_config.hpp"
+#include "choir/nn/layers/linear.hpp"
+#include "choir/nn/pass.hpp"
+#include "choir/ops/activation.hpp"
+#include "choir/ops/norm.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/rope/rope.hpp"
+
+namespace choir {
+
+enum class Position { learned, rope };
+/// Biases of a group of layers: like GptConfig::bias, or set separately.
+enum class Biases { as_bias, yes, no };
+
+struct GptConfig {
+  std::int64_t vocab_size = 0;
+  std::int64_t block_size = 1024;  ///< longest sequence, T
+  std::int64_t n_layer = 12;
+  std::int64_t n_head = 12;
+  std::int64_t n_kv_head = 12;  ///< divides n_head
+  std::int64_t n_embd = 768;    ///< C, a multiple of n_head unless heads have a width of their own
+  std::int64_t own_head_width = 0;     ///< D; 0: n_embd / n_head
+  std::int64_t ffn_width = 3072;       ///< F
+  int tile = 1;                        ///< tiles of the feed-forward layer, see FeedForward
+  bool bias = true;                    ///< in linear layers and layer norms
+  Biases qkv_bias = Biases::as_bias;   ///< of queries, keys and values
+  Biases norm_bias = Biases::as_bias;  ///< of layer norms
+  double dropout = 0;                  ///< on the embedding and on both branches of every block
+  bool tied = true;                    ///< head and token embedding share one matrix
+  ops::Norm norm = ops::Norm::layernorm;
+  double norm_eps = 1e-5;
+  ops::Activation activation = ops::Activation::gelu;
+  Position position = Position::learned;
+  double rope_theta = 10000;
+  ops::RopeScaling rope_scaling{};
+  /// Layers n - 1, 2 n - 1, ... do not rotate; 0: all layers rotate.
+  std::int64_t rope_skip_interval = 0;
+  bool qk_norm = false;     ///< RMSNorm of every head of queries and keys, before they are rotated
+  std::int64_t window = 0;  ///< keys that a query sees, itself among them; 0: all before it
+  /// Layers before this one, and layers n - 1, 2 n - 1, ... (0: none), have no window.
+  std::int64_t window_first_layer = 0, window_skip_interval = 0;
+  ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
+  bool attention_deterministic = false;  ///< deterministic backward, also outside reproducible mode
+  Recompute recompute = Recompute::none;  ///< in every block, while training
+  double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
+  bool packed = false;                    ///< rows have several documents (add_documents)
+  Lora lora{};                            ///< of every block
+
+  std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : n_embd / n_head; }
+  /// H D, the width of the attention output.
+  std::int64_t attention_width() const { return n_head * head_width(); }
+  bool has(Biases part) const { return part == Biases::as_bias ? bias : part == Biases::yes; }
+  bool has_norm_bias() const { return norm == ops::Norm::layernorm && has(norm_bias); }
+  bool rotates(std::int64_t layer) const {
+    return position == Position::rope && !is_last_of(layer, rope_skip_interval);
+  }
+  std::int64_t window_of(std::int64_t layer) const {
+    const bool all = layer < window_first_layer || is_last_of(layer, window_skip_interval);
+    return all ? 0 : window;
+  }
+  /// Pairs of query and key that a layer sees in a sequence of the block size.
+  double visible_pairs(std::int64_t layer) const {
+    const auto t = static_cast<double>(block_size), w = static_cast<double>(window_of(layer));
+    return w > 0 && w < t ? t * w - w * (w - 1) / 2 : t * (t + 1) / 2;
+  }
+
+  static bool is_last_of(std::int64_t layer, std::int64_t interval) {
+    return interval > 0 && (layer + 1) % interval == 0;
+  }
+};
+
+const ModelFamily& family_of(const GptConfig& config);
+
+/// A micro-batch of token sequences: "inputs" and "targets", [B*T] i32; targets below 0 are
+/// ignored. If `targets` is empty, the batch has none, as for generation.
+ModelBatch token_batch(std::int64_t samples, const TensorView& inputs,
+                       const TensorView& targets = {}, std::int64_t first_sample = 0);
+
+inline constexpr std::string_view kDocumentBegins = "document_begins",
+                                  kDocumentPositions = "document_positions";
+/// Adds the documents of the rows of a packed model, [B*T] i32: for each position the beginning of
+/// its document in the row, and the position within the document.
+void add_documents(ModelBatch& batch, const TensorView& begins, const TensorView& positions);
+
+}  // namespace choir

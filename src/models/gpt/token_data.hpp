@@ -1,0 +1,146 @@
+#pragma once
+// Windows of tokens for language models: the data that a deck names, opened for the ranks of a
+// mesh; training and evaluation on them; batches of `choir bench step`; random tokens for `choir
+// verify`.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/core/log.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/deck/deck.hpp"
+#include "choir/infer/model_instance.hpp"
+#include "choir/models/family.hpp"
+#include "choir/train/step/training_data.hpp"
+#include "src/data/text/dataset.hpp"
+#include "src/lab/bench/bench_batches.hpp"
+#include "src/models/gpt/family.hpp"
+#include "src/models/gpt/gpt_config.hpp"
+
+namespace choir {
+
+/// Collective over the mesh: ranks of the data axis read their parts, and the first rank of the
+/// tensor axis passes what it read to the others. `vocab_hash`: that of the checkpoint, 0 for any.
+/// If the default corpus of the shipped decks (kDefaultCorpus) is missing, the King James Bible of
+/// Debian's bible-kjv replaces it, and the log reports it.
+std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
+                                   std::uint64_t vocab_hash = 0);
+
+/// The micro-batches that an engine on this rank asks for, `per_rank` in each step, from the sample
+/// `first_sample` on. Local.
+MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t per_rank,
+                                  std::int64_t first_sample);
+
+inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
+
+/// The seed of the order of training data (data.shard_seed), the same on all ranks. Collective over
+/// the world.
+std::uint64_t order_seed(const Deck& deck, Mesh& mesh);
+
+/// A batch in the engine's form: the same host memory, flat.
+ModelBatch token_batch(const Batch& batch);
+
+/// Mean loss over all validation data, then, if there are several sets, over each. The ranks of the
+/// data axis divide the rows; the result does not depend on their number, bit by bit. Collective
+/// over the mesh.
+std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
+                                    ProgressLine* progress = nullptr);
+/// The mean loss over all validation data.
+double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh,
+                       ProgressLine* progress = nullptr);
+
+class TokenTrainingData final : public TrainingData {
+ public:
+  TokenTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger& log);
+
+  std::int64_t vocab_size() const override { return data_->vocab_size(); }
+  std::uint64_t vocab_hash() const override { return data_->vocab_hash(); }
+  std::string vocabulary_json() const override;
+  std::string to_string() const override { return data_->to_string(); }
+  std::string contents() const override { return data_->contents(); }
+  std::vector<std::pair<std::string, std::string>> hints() const override { return data_->hints(); }
+  void require_resumable(std::int64_t consumed_samples) const override;
+  void start_training(const Sharding& sharding, std::int64_t per_rank,
+                      const Position& from) override;
+  ModelBatch next() override;
+  StepContent content(std::int64_t step, const Model& model) override;
+  bool has_validation() const override { return data_->has_validation(); }
+  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
+  std::string sample(ModelInstance& instance) override;
+
+ private:
+  GptSettings settings_;
+  std::uint64_t seed_;
+  std::int64_t block_size_;
+  BatchSizes batch_;
+  Mesh& mesh_;
+  Logger& log_;
+  std::unique_ptr<Dataset> data_;
+};
+
+class TokenEvaluationData final : public EvaluationData {
+ public:
+  TokenEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh, Logger& log);
+  std::vector<BatchShape> shapes() const override;
+  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+
+ private:
+  static constexpr std::int64_t kRows = 8;
+  Mesh& mesh_;
+  std::int64_t block_size_;
+  std::unique_ptr<Dataset> data_;
+};
+
+/// Weights that take part in matrix products, the head included.
+std::int64_t matmul_weights(const GptConfig& config);
+
+/// The work of a step on `sequences` of `config.block_size` tokens on this rank, which updates
+/// `parameters` parameters.
+StepWork step_work(const GptConfig& config, const Precision& precision, std::int64_t sequences,
+                   std::int64_t parameters);
+
+class TokenBenchBatches final : public BenchBatches {
+ public:
+  TokenBenchBatches(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger& log);
+  std::int64_t vocab_size() const override { return data_->vocab_size(); }
+  void start(const Sharding& sharding) override;
+  ModelBatch micro_batch(std::int64_t step, std::int64_t j) override;
+  ByTerm targets(std::int64_t) const override { return tokens_; }
+  double flops(std::int64_t step, ModelInstance& instance) const override;
+  StepWork work(const EngineOptions& options, ModelInstance& instance, double parts) const override;
+
+ private:
+  std::unique_ptr<Dataset> data_;
+  BatchSizes batch_;
+  double tokens_;
+};
+
+class SyntheticTokens final : public SyntheticBatches {
+ public:
+  /// Micro-batches of `rows` sequences of `tokens` tokens below `vocabulary`.
+  SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
+                  std::int64_t vocabulary, bool packed = false);
+
+  /// The micro-batch of this global index; valid until the next call.
+  ModelBatch micro_batch(std::int64_t index) override;
+  BatchShape shape(std::int64_t) const override { return {.samples = rows_, .tokens = tokens_}; }
+  ByTerm targets(std::int64_t first, std::int64_t count) const override {
+    return static_cast<double>(valid(first * rows_, count * rows_));
+  }
+  /// Targets that are not masked in samples [first, first + count).
+  std::int64_t valid(std::int64_t first, std::int64_t count) const;
+
+ private:
+  /// Number of first targets of a sample that are not masked.
+  std::int64_t length(std::int64_t sample) const;
+
+  void write_documents(std::int64_t sample, std::int64_t row);
+
+  PhiloxKey tokens_key_, length_key_, documents_key_;
+  std::int64_t rows_, tokens_, vocabulary_;
+  std::vector<std::int32_t> inputs_, targets_, begins_, positions_;
+};
+
+}  // namespace choir

@@ -1,0 +1,100 @@
+#pragma once
+// The blocks of the models: transformer block and FastConformer block.
+#include <memory>
+#include <string>
+
+#include "choir/nn/layers/feed_forward.hpp"
+#include "choir/nn/layers/norms.hpp"
+#include "choir/nn/pass.hpp"
+#include "kernels/stochastic_depth/stochastic_depth.hpp"
+#include "src/nn/layers/convolutions.hpp"
+#include "src/nn/layers/relative_attention.hpp"
+#include "src/nn/layers/self_attention.hpp"
+
+namespace choir {
+
+/// Pre-norm transformer block on a residual stream: x += attention(norm(x)); x +=
+/// feed_forward(norm(x)).
+class TransformerBlock {
+ public:
+  TransformerBlock(ParameterSet& parameters, const std::string& name,
+                   const ResidualNorm::Options& norm, const SelfAttention::Options& attention,
+                   const FeedForward::Options& feed_forward);
+
+  /// `hooks` receive the buckets of tiles. The caller acquires the bucket of the block and reports
+  /// its gradients.
+  ResidualStream forward(Pass& pass, const ResidualStream& in, const TensorView& rope_table,
+                         BucketHooks& hooks);
+  /// Returns the gradient of the incoming stream from that of the outgoing stream. With full
+  /// recomputation it is collective over the tensor axis like forward, because it runs forward.
+  Tensor backward(Pass& pass, Tensor d_stream, const TensorView& rope_table, BucketHooks& hooks);
+
+  /// See SelfAttention::remember.
+  void remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
+    attention_.remember(pass, state, capacity);
+  }
+
+ private:
+  void forward_again(Pass& pass, const TensorView& rope_table);
+  ResidualNorm* source(ResidualNorm& norm) const {
+    return recompute_ == Recompute::selective ? &norm : nullptr;
+  }
+
+  ResidualNorm attention_norm_;
+  SelfAttention attention_;
+  ResidualNorm feed_forward_norm_;
+  std::unique_ptr<FeedForward> feed_forward_;
+  Recompute recompute_;
+};
+
+/// A FastConformer block on a residual stream x [B*T, C] (Gulati et al. 2020):
+///   r = x + 1/2 feed_forward_1(norm(x)); r += attention(norm(r)); r += convolution(norm(r));
+///   r += 1/2 feed_forward_2(norm(r)); y = norm(r)
+/// With stochastic depth an utterance skips the block with probability p (y = x); the other
+/// utterances have y = x + (y - x)/(1 - p).
+class ConformerBlock {
+ public:
+  struct Options {
+    std::int64_t width = 0, hidden = 0, heads = 0, kernel = 9;
+    bool causal = false;
+    ops::AttentionContext context{};
+    double dropout = 0, stochastic_depth = 0;
+    double norm_eps = 1e-5;
+    bool batch_norm = false;  ///< the norm inside the convolution module
+    Recompute recompute = Recompute::none;
+  };
+  ConformerBlock(ParameterSet& parameters, const std::string& name, const Options& options);
+
+  /// `positions` as in RelativeAttention. x is not changed. With streams, x is their next chunk.
+  Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions, BucketHooks& hooks);
+  /// Returns d_x. With full recomputation it is collective over the tensor axis like forward,
+  /// because it runs forward.
+  Tensor backward(Pass& pass, Tensor d_y, BucketHooks& hooks);
+
+  /// See RelativeAttention::remember.
+  void remember(Pass& pass, StreamState& state, std::int64_t left, std::int64_t chunk,
+                const Tensor& positions) const;
+
+ private:
+  Tensor transform(Pass& pass, const Tensor& x, const Tensor& positions, BucketHooks& hooks);
+  Tensor transform_backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks);
+  ops::StochasticDepth depth(const Pass& pass) const;
+  bool drops(const Pass& pass) const { return pass.training() && options_.stochastic_depth > 0; }
+  ResidualNorm* source(ResidualNorm& norm) const {
+    return options_.recompute == Recompute::selective ? &norm : nullptr;
+  }
+
+  Options options_;
+  std::string name_;
+  ResidualNorm first_norm_;
+  std::unique_ptr<FeedForward> first_;
+  ResidualNorm attention_norm_;
+  RelativeAttention attention_;
+  ResidualNorm convolution_norm_;
+  ConvolutionModule convolution_;
+  ResidualNorm second_norm_;
+  std::unique_ptr<FeedForward> second_;
+  ResidualNorm final_norm_;
+};
+
+}  // namespace choir

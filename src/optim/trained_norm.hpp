@@ -1,0 +1,124 @@
+#pragma once
+// The Euclidean norm of the whole gradient, or of the trained weights: one number over unique
+// elements, and the sums it is computed from.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "choir/core/memory_plan.hpp"
+#include "choir/device/device.hpp"
+#include "choir/parallel/sharding/parameter_storage.hpp"
+#include "kernels/sums/sums.hpp"
+
+namespace choir {
+
+/// Every logical tensor of the model, or tile of one, is cut into fixed chunks. Each rank of the
+/// tensor axis cuts the part of a tensor that it owns. If several ranks hold a part, one of them
+/// counts it, and of tied weights one copy is counted. A rank adds the chunks (f64) of each tensor
+/// that it has a part of. Only these sums, one per tensor and owning rank of the tensor axis, are
+/// reduced over the ranks: a few bytes per tensor. All ranks get the same bits, because ranks with
+/// different parts never contribute to the same number.
+///
+/// With `exact`, the reduced sums are those of all chunks of the model, added in one fixed tree.
+/// The result then depends neither on data-parallel ranks nor on pipeline stages, threads or
+/// buckets, and costs 8 bytes per 16,384 parameters of the model on every rank. Data-parallel ranks
+/// that own slices exchange their pieces of the chunks that slice boundaries cut: at most one chunk
+/// per boundary, a few at a time. The sums of the last few steps are kept, so that the tensors of a
+/// bad step can be named after the next step has been queued.
+class TrainedNorm {
+ public:
+  enum class Of { gradients, masters };
+  struct Options {
+    int places = 1;      ///< number of steps whose sums are kept
+    bool exact = false;  ///< see above
+    Of of = Of::gradients;
+  };
+  TrainedNorm(const ParameterStorage& storage, Device& device)
+      : TrainedNorm(storage, device, Options()) {}
+  TrainedNorm(const ParameterStorage& storage, Device& device, const Options& options);
+
+  /// Collective over the data ranks of the storage and over `holders`, the axes whose ranks hold
+  /// other parts of the model (tensor, pipeline); called after all reductions. Whole gradients are
+  /// read by all data ranks together, slices by their owners. Afterwards square_sum() holds the sum
+  /// of squares, and sums(place) the sums it was computed from.
+  void compute(const Stream& stream, std::span<Communicator* const> holders, int place = 0);
+
+  /// Logical tensors, tiles together, in the order of their sums; the same for gradients and
+  /// masters, and on every rank.
+  struct Tensor {
+    std::string name;
+    std::int64_t first_sum = 0;
+  };
+  std::vector<Tensor> tensors() const;
+  /// After compute(): the sums over all ranks, f64 on the device.
+  TensorView sums(int place = 0) const { return sums_.slice(place * count_, count_); }
+
+  /// Device scalar (f64).
+  TensorView square_sum() const { return square_sum_; }
+  /// Waits for the stream and returns the names of the parameters whose gradient was not finite
+  /// when `place` was computed. Local; the same on every rank.
+  std::vector<std::string> not_finite(int place = 0) const;
+  void add_to(MemoryPlan& plan) const {
+    plan.add(of_ == Of::gradients ? "gradient norm" : "weight norms",
+             memory_.bytes() + border_memory_.bytes());
+  }
+
+ private:
+  /// Consecutive sums of the part of a parameter that one rank of the tensor axis counts.
+  struct Run {
+    const Parameter* parameter;
+    const Parameter* whole;  // the first tile of its logical tensor
+    std::int64_t count;
+  };
+  /// Local elements that this rank counts, and their chunks.
+  struct Part {
+    const Parameter* parameter;
+    Range elements;
+    std::int64_t chunks;
+    std::int64_t at;    // first chunk, in chunk_sums_
+    std::int64_t turn;  // first chunk, among those of this rank
+  };
+  /// Chunks of this rank that are added to one sum.
+  struct Total {
+    std::int64_t turn, chunks, sum;
+  };
+  /// A chunk with elements in several slices of this rank's group.
+  struct Cut {
+    const Parameter* parameter;
+    Range elements;      // local
+    std::int64_t chunk;  // index in chunk_sums_
+  };
+  void add_sums(const Parameter* p, const Parameter* whole);
+  void find_cuts();
+  /// Adds f64 sums of squares to `chunks`, which are zero.
+  void sum_shares(const Stream& stream, const TensorView& chunks);
+  void sum_slices(const Stream& stream, const TensorView& chunks);
+  void sum_cuts(const Stream& stream, const TensorView& chunks);
+  /// This rank's slice of a gradient or a master, 1-D.
+  TensorView own_part(const Parameter& p) const {
+    const Bucket& bucket = storage_->bucket_of(p);
+    return storage_->owned_part(
+        of_ == Of::gradients ? storage_->gradients(bucket) : storage_->masters(bucket), p);
+  }
+
+  const ParameterStorage* storage_;
+  Of of_;
+  Device* device_;
+  bool exact_;
+  std::vector<Run> runs_;  // for the whole model
+  std::vector<Part> parts_;
+  std::vector<Total> totals_;  // empty with exact
+  std::int64_t count_ = 0;     // number of sums
+  std::int64_t mine_ = 0;      // chunks of this rank
+  // Chunks of each rank of the tensor axis. All ranks allocate the maximum, as planned for all.
+  std::vector<std::int64_t> of_ranks_{0};
+  Buffer memory_, border_memory_;
+  TensorView sums_;        // [places * count]
+  TensorView chunk_sums_;  // [mine] of this rank; empty with exact, where sums are those of chunks
+  TensorView square_sum_;
+  std::vector<ops::Summed> summed_;  // arguments of one call; kept, so that steps allocate nothing
+  std::vector<Cut> cuts_;            // exact only; the same on every rank of a group
+  TensorView border_;                // [a few chunks] of the gradient or the masters
+};
+
+}  // namespace choir

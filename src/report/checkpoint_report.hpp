@@ -1,0 +1,39 @@
+#pragma once
+// Output of `choir inspect`, from data that was read before. Pure.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/store/open.hpp"
+#include "src/train/step/train_checkpoint.hpp"
+
+namespace choir {
+
+struct InspectedCheckpoint {
+  Checkpoint checkpoint;
+  TrainMeta meta;
+  Progress progress;
+  std::optional<Verification> verification;  ///< with --verify
+
+  bool damaged() const { return verification && !verification->good(); }
+};
+std::string to_text(const InspectedCheckpoint& inspected);
+std::string to_json(const InspectedCheckpoint& inspected);
+
+/// One checkpoint in the list of a run directory.
+struct CheckpointSummary {
+  std::string path;
+  std::int64_t step = 0;
+  std::string saved_at;  ///< "" if the manifest cannot be read
+  std::optional<double> val_loss;
+  std::int64_t bytes = 0;
+  std::string problem;  ///< "" if the checkpoint is valid
+  bool latest = false;  ///< `latest` points to it
+};
+/// `verified`: every byte was read, not only the manifests and the sizes.
+std::string to_text(const std::string& folder, const std::vector<CheckpointSummary>& list,
+                    bool verified);
+std::string to_json(const std::string& folder, const std::vector<CheckpointSummary>& list,
+                    bool verified);
+
+}  // namespace choir

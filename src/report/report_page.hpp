@@ -1,0 +1,44 @@
+#pragma once
+// The page of `choir report`: one self-contained HTML file. Pure.
+#include <string>
+#include <vector>
+
+#include "src/report/dialogue.hpp"
+#include "src/report/run_record.hpp"
+#include "src/report/scaling_table.hpp"
+
+namespace choir::report {
+
+/// Returns the page of runs, benchmark tables and dialogues; any of them may be empty.
+std::string report_page(const std::vector<ReportedRun>& runs,
+                        const std::vector<ScalingTable>& tables,
+                        const std::vector<RecordedDialogue>& dialogues = {});
+
+// The parts of the page.
+std::string page_style();
+/// The curves of all runs, overlaid.
+std::string curves_section(const std::vector<ReportedRun>& runs);
+/// The time of a step by phases.
+std::string phases_section(const std::vector<ReportedRun>& runs);
+std::string memory_section(const std::vector<ReportedRun>& runs);
+/// The mesh of ranks as cells, with a colour per node.
+std::string layout_section(const std::vector<ReportedRun>& runs);
+std::string events_section(const std::vector<ReportedRun>& runs);
+std::string samples_section(const std::vector<ReportedRun>& runs);
+/// The keys in which the decks differ, and each deck with the sources of its values.
+std::string deck_section(const std::vector<ReportedRun>& runs);
+std::string provenance_section(const std::vector<ReportedRun>& runs);
+std::string scaling_section(const ScalingTable& table);
+
+/// The keys whose values differ between runs, without run.dir and run.name, which always differ.
+std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs);
+
+/// Sentences that explain why the numbers of these runs are not comparable; empty if they are.
+std::vector<std::string> comparison_cautions(const std::vector<ReportedRun>& runs);
+
+/// The number of colours. A run has the same colour in all charts.
+inline constexpr int kColours = 8;
+/// "<section><h2 id=title>title</h2>body</section>".
+std::string section(const std::string& title, const std::string& body);
+
+}  // namespace choir::report

@@ -1,0 +1,301 @@
+// Resources of a run: time by phases, ranks on the mesh, and the memory of rank 0 (the plan, its
+// entries, the measured use).
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "choir/comm/layout.hpp"
+#include "src/core/quantities.hpp"
+#include "src/report/report_page.hpp"
+#include "src/report/svg_chart.hpp"
+
+namespace choir::report {
+namespace {
+
+struct PhaseColumn {
+  const char *key, *name;
+  int colour;
+};
+constexpr std::array<PhaseColumn, 6> kPhaseColumns{{{"data", "data", 4},
+                                                    {"dtf", "forward", 0},
+                                                    {"dtb", "backward", 5},
+                                                    {"comm", "communication", 1},
+                                                    {"optimizer", "optimizer", 2},
+                                                    {"other", "other", 7}}};
+
+double mean_of(const Curve& curve) {
+  double sum = 0, count = 0;
+  for (const double y : curve.y)
+    if (std::isfinite(y)) sum += y, ++count;
+  return count > 0 ? sum / count : 0;
+}
+
+/// The first line of a run covers one step, which warms up. If it takes twice as long as the mean,
+/// it is omitted, because it would compress all others.
+Chart phase_chart(const ReportedRun& run) {
+  Chart chart{.title = "Phases of a step",
+              .unit = "milliseconds, stacked",
+              .from_zero = true,
+              .stacked = true};
+  const Curve& dt = run.curve("dt");
+  const bool slow_start = dt.x.size() > 2 && dt.y[0] > 2 * (dt.y[1] + dt.y[2]) / 2;
+  if (slow_start)
+    chart.note =
+        fmt::format("Step {:.0f} took {:.4g} ms and is not shown.", dt.x[0], 1e3 * dt.y[0]);
+  for (const PhaseColumn& phase : kPhaseColumns) {
+    Curve curve = run.curve(phase.key);
+    if (slow_start && !curve.x.empty()) {
+      curve.x.erase(curve.x.begin());
+      curve.y.erase(curve.y.begin());
+    }
+    for (double& y : curve.y) y *= 1e3;
+    chart.series.push_back({.label = phase.name, .colour = phase.colour, .curve = curve});
+  }
+  return chart;
+}
+
+constexpr double kCell = 46, kHigh = 26, kGap = 14, kLabels = 52;
+
+/// One stage: rows are data-parallel ranks, columns are ranks of the tensor and context axes.
+std::string stage_cells(const Layout& layout, const RunStart& start, int stage, int rows,
+                        int columns, double left) {
+  const int tensor = layout.size(Axis::tensor);
+  std::string out = fmt::format(
+      "<text x={:.0f} y=14 class=\"m t\">{}</text>", left + columns * kCell / 2,
+      layout.size(Axis::pipeline) > 1 ? fmt::format("pp {}", stage) : std::string("rank"));
+  for (int row = 0; row < rows; ++row)
+    for (int column = 0; column < columns; ++column) {
+      Coordinates at;
+      at[Axis::tensor] = column % tensor;
+      at[Axis::context] = column / tensor;
+      at[Axis::data] = row;
+      at[Axis::pipeline] = stage;
+      const int rank = layout.rank(at);
+      const RankPlace& place = start.ranks[static_cast<std::size_t>(rank)];
+      const double x = left + column * kCell, y = 40 + row * kHigh;
+      out += fmt::format(
+          "<rect class=\"cell f{}\" x={:.0f} y={:.0f} width={} height={} rx=4><title>rank {}: dp "
+          "{} tp {} pp {} cp {}, {} (node {}), {}, {} planned</title></rect><text x={:.0f} "
+          "y={:.0f} class=m>{}</text>",
+          place.node % kColours, x, y, kCell, kHigh, rank, row, at[Axis::tensor], stage,
+          at[Axis::context], escape_html(place.host), place.node, counted(place.threads, "thread"),
+          format_bytes(place.planned), x + kCell / 2, y + kHigh / 2 + 4, rank);
+    }
+  return out;
+}
+
+std::string mesh_picture(const RunStart& start) {
+  constexpr int kMostRows = 16, kMostColumns = 16, kMostStages = 8;
+  const Layout layout(start.tp, start.cp, start.dp, start.pp, start.order);
+  const int all = start.tp * start.cp;
+  const int rows = std::min(start.dp, kMostRows), columns = std::min(all, kMostColumns);
+  const int stages =
+      std::min(start.pp, std::max(1, std::min(kMostStages, 2 * kMostColumns / columns)));
+  const double width = kLabels + stages * (columns * kCell + kGap), height = 46 + rows * kHigh;
+  std::string out = fmt::format(
+      "<svg class=mesh style=\"width:{:.0f}px\" viewBox=\"0 0 {:.0f} {:.0f}\" role=img "
+      "aria-label=\"mesh of ranks\">",
+      width, width, height);
+  for (int row = 0; row < rows; ++row)
+    out += fmt::format("<text x={} y={:.0f} class=\"e t\">dp {}</text>", kLabels - 8,
+                       40 + row * kHigh + kHigh / 2 + 4, row);
+  for (int stage = 0; stage < stages; ++stage) {
+    const double left = kLabels + stage * (columns * kCell + kGap);
+    for (int column = 0; column < columns && all > 1; ++column)
+      out += fmt::format(
+          "<text x={:.0f} y=33 class=\"m t\">{}</text>", left + (column + 0.5) * kCell,
+          start.cp == 1   ? fmt::format("tp {}", column)
+          : start.tp == 1 ? fmt::format("cp {}", column)
+                          : fmt::format("t{} c{}", column % start.tp, column / start.tp));
+    out += stage_cells(layout, start, stage, rows, columns, left);
+  }
+  out += "</svg>";
+  if (rows * columns * stages < layout.ranks())
+    out += fmt::format("<p class=note>{} of {} ranks are drawn.</p>", rows * columns * stages,
+                       layout.ranks());
+  return out;
+}
+
+std::string node_keys(const RunStart& start) {
+  std::map<int, std::pair<std::string, int>> nodes;
+  for (const RankPlace& place : start.ranks) {
+    nodes[place.node].first = place.host;
+    ++nodes[place.node].second;
+  }
+  std::string out = "<div class=keys>";
+  for (const auto& [node, what] : nodes) {
+    if (node == 8 && nodes.size() > 9) {
+      out += fmt::format("<span class=key>and {} more nodes</span>", nodes.size() - 8);
+      break;
+    }
+    out += legend_key(node % kColours, fmt::format("node {}: {}, {} rank{}", node, what.first,
+                                                   what.second, what.second == 1 ? "" : "s"));
+  }
+  return out + "</div>";
+}
+
+}  // namespace
+
+std::string phases_section(const std::vector<ReportedRun>& runs) {
+  double longest = 0;
+  for (const ReportedRun& run : runs) longest = std::max(longest, mean_of(run.curve("dt")));
+  if (longest <= 0) return {};
+  std::string rows;
+  for (const ReportedRun& run : runs) {
+    const double step = mean_of(run.curve("dt"));
+    if (step <= 0) continue;
+    std::vector<BarPart> parts;
+    for (const PhaseColumn& phase : kPhaseColumns) {
+      const double seconds = mean_of(run.curve(phase.key));
+      parts.push_back(
+          {fmt::format("{}: {:.2f} ms, {:.1f} %", phase.name, 1e3 * seconds, 100 * seconds / step),
+           phase.colour, seconds});
+    }
+    const std::string whole = fmt::format("{:.4g} ms a step", 1e3 * step);
+    rows += runs.size() > 1 ? bar(run.name, whole, parts, longest) : bar(whole, "", parts, longest);
+  }
+  std::string body = "<div class=\"card thick\"><h3>Mean step</h3>" + rows +
+                     "<div class=wide><table><tr><th>phase</th>";
+  for (const ReportedRun& run : runs)
+    body += "<th class=n>" + (runs.size() > 1 ? escape_html(run.name) : "ms") + "</th>" +
+            (runs.size() > 1 ? "" : "<th class=n>share</th>");
+  for (const PhaseColumn& phase : kPhaseColumns) {
+    body += fmt::format("</tr><tr><td class=w><i class=\"chip f{}\"></i>{}</td>", phase.colour,
+                        phase.name);
+    for (const ReportedRun& run : runs) {
+      const double seconds = mean_of(run.curve(phase.key));
+      if (runs.size() == 1) body += fmt::format("<td class=n>{:.3g}</td>", 1e3 * seconds);
+      body += fmt::format("<td class=n>{:.1f} %</td>",
+                          100 * seconds / std::max(mean_of(run.curve("dt")), 1e-30));
+    }
+  }
+  body += "</tr></table></div></div>";
+  if (runs.size() == 1) body += to_html(phase_chart(runs[0]));
+  return section("Time per step", "<div class=grid>" + body + "</div>");
+}
+
+std::string layout_section(const std::vector<ReportedRun>& runs) {
+  std::string body;
+  for (const ReportedRun& run : runs) {
+    if (!run.start.known) continue;
+    const RunStart& s = run.start;
+    body += fmt::format(
+        "<div class=card><h3>{}{} rank{} = dp {} x tp {} x pp {} x cp {}</h3>{}{}<p class=note>"
+        "Order {}, the first varies fastest. {}</p></div>",
+        runs.size() > 1 ? escape_html(run.name) + ": " : "", s.ranks.size(),
+        s.ranks.size() == 1 ? "" : "s", s.dp, s.tp, s.pp, s.cp, node_keys(s), mesh_picture(s),
+        escape_html(s.order), escape_html(s.device));
+  }
+  return body.empty() ? "" : section("Layout", "<div class=grid>" + body + "</div>");
+}
+
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+struct Planned {
+  double device = 0, all = 0;
+};
+
+Planned planned_of(const ReportedRun& run) {
+  Planned sum;
+  for (const PlannedMemory& entry : run.start.memory) {
+    sum.all += entry.bytes;
+    if (entry.place == "device") sum.device += entry.bytes;
+  }
+  return sum;
+}
+
+Curve mebibytes(Curve curve) {
+  for (double& y : curve.y) y /= kMiB;
+  return curve;
+}
+
+/// A constant over the steps of `like`.
+Curve level(double bytes, const Curve& like) {
+  return {.x = {like.x.front(), like.x.back()}, .y = {bytes / kMiB, bytes / kMiB}};
+}
+
+/// The memory that the engine allocated on its device, by its own count. (Runs of older versions
+/// have no such curve.)
+std::string allocated_chart(const ReportedRun& run, double planned) {
+  const Curve& allocated = run.curve("allocated");
+  if (allocated.x.empty()) return {};
+  const bool cpu = run.start.device.starts_with("cpu");
+  const double most = *std::max_element(allocated.y.begin(), allocated.y.end());
+  Chart chart{.title = "Allocated by the model and its training",
+              .unit = "MiB, rank 0",
+              .from_zero = true,
+              .shown = Chart::Shown::last};
+  chart.series.push_back({.label = "allocated", .colour = 0, .curve = mebibytes(allocated)});
+  chart.series.push_back(
+      {.label = "planned", .colour = 1, .curve = level(planned, allocated), .dashed = true});
+  chart.note = fmt::format(
+      "Parameters, gradients, moments, and activations at their peak{}: {:.4g} % of the plan.",
+      cpu ? "" : " on the GPU, without the memory of its libraries",
+      planned > 0 ? 100 * most / planned : 0);
+  return to_html(chart);
+}
+
+std::string resident_chart(const ReportedRun& run) {
+  const Curve& resident = run.curve("mem");
+  if (resident.x.empty()) return {};
+  Chart chart{.title = "Resident in host memory",
+              .unit = "MiB, process of rank 0",
+              .from_zero = true,
+              .shown = Chart::Shown::last};
+  chart.series.push_back({.label = "resident", .colour = 0, .curve = mebibytes(resident)});
+  const double before = run.start.resident_before;
+  if (before > 0)
+    chart.series.push_back({.label = "before the model was built",
+                            .colour = 7,
+                            .curve = level(before, resident),
+                            .dashed = true});
+  chart.note =
+      "All memory that the system counts for the process, including libraries, buffers of MPI and "
+      "the pages of data files that were read, which it reclaims when needed.";
+  return to_html(chart);
+}
+
+std::string plan_card(const ReportedRun& run, const Planned& planned, bool named) {
+  std::vector<PlannedMemory> entries = run.start.memory;
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::string rows, small;
+  double rest = 0;
+  for (const PlannedMemory& entry : entries) {
+    const std::string name = entry.name + (entry.place == "device" ? "" : " (" + entry.place + ")");
+    if (entry.bytes < 0.002 * planned.all) {  // the bar would be invisible
+      small += (small.empty() ? "" : ", ") + name;
+      rest += entry.bytes;
+      continue;
+    }
+    rows += bar(name, format_bytes(entry.bytes), {{name, 0, entry.bytes}}, entries[0].bytes);
+  }
+  if (!small.empty())
+    rows += fmt::format("<p class=note>Another {} in total for {}.</p>", format_bytes(rest),
+                        escape_html(small));
+  return fmt::format(
+      "<div class=card style=align-self:start><h3>{}Planned for rank 0: {} on the "
+      "device</h3>{}</div>",
+      named ? escape_html(run.name) + ". " : "", format_bytes(planned.device), rows);
+}
+
+}  // namespace
+
+std::string memory_section(const std::vector<ReportedRun>& runs) {
+  std::string body;
+  for (const ReportedRun& run : runs) {
+    const Planned planned = planned_of(run);
+    if (planned.all <= 0) continue;
+    body += "<div class=grid" + std::string(body.empty() ? "" : " style=margin-top:14px") + ">" +
+            plan_card(run, planned, runs.size() > 1) + "<div class=stack>" +
+            allocated_chart(run, planned.device) + resident_chart(run) + "</div></div>";
+  }
+  return body.empty() ? "" : section("Memory: plan and use", body);
+}
+
+}  // namespace choir::report

@@ -1,0 +1,102 @@
+#pragma once
+// A run as reconstructed from its directory, for reports: curves, events, samples, deck and
+// hardware. Missing files are noted. Local; no MPI, no model.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/report/metric_lines.hpp"
+
+namespace choir::report {
+
+enum class EventKind { start, restart, save, failed_save, warning, stop, failure, end };
+inline constexpr int kEventKinds = 8;
+const char* name_of(EventKind kind);
+
+struct RunEvent {
+  EventKind kind = EventKind::start;
+  std::string time;        ///< as in the log
+  std::int64_t step = -1;  ///< -1: unknown
+  std::string text;
+};
+
+struct DeckEntry {
+  std::string value, source;  ///< as JSON; "default", "command line", a file with its line
+};
+
+struct RankPlace {
+  int node = 0, threads = 1;
+  std::string host;
+  double planned = 0;  ///< planned bytes on its device
+};
+
+struct PlannedMemory {
+  std::string name, place;
+  double bytes = 0;
+};
+
+/// The latest start record of metrics.jsonl.
+struct RunStart {
+  bool known = false;
+  std::string time, device, order;
+  int tp = 1, cp = 1, dp = 1, pp = 1;
+  double parameters = 0, resident_before = 0;
+  std::vector<RankPlace> ranks;
+  std::vector<PlannedMemory> memory;  ///< of rank 0
+  std::vector<std::pair<std::string, std::string>> provenance;
+};
+
+/// One job of a run, which may be a chain of jobs.
+struct JobStart {
+  std::int64_t step = 0;  ///< steps done before the job
+  std::string time;       ///< local time as in the log
+};
+
+/// The state of a run. `silent`: its log has no end, and nothing shows that it is running.
+enum class Fate { unknown, finished, stopped, failed, running, silent };
+const char* name_of(Fate fate);
+
+struct SampleText {
+  std::int64_t step = 0;
+  std::string text;
+};
+
+struct ReportedRun {
+  std::string path, name;
+  Fate fate = Fate::unknown;
+  std::string state;      ///< the reason in a sentence; empty if the run finished
+  std::string last_line;  ///< time of the last log line that has one
+  std::map<std::string, Curve> curves;
+  std::vector<RunEvent> events;
+  std::vector<std::string> summary;  ///< lines of the last summary in the log
+  std::vector<SampleText> samples;   ///< a few over the whole run, the last among them
+  std::size_t sample_count = 0;
+  std::map<std::string, DeckEntry> deck;
+  RunStart start;
+  std::vector<JobStart> starts;    ///< in the order of the lines
+  std::vector<std::string> notes;  ///< problems: truncated, missing or unknown data
+
+  /// Returns an empty curve if the run has none with this key.
+  const Curve& curve(const std::string& key) const;
+  std::string deck_value(const std::string& key) const;  ///< "" if there is none
+  bool empty() const { return curve("loss").x.empty(); }
+  double last_step() const;
+  double stepping_seconds() const;  ///< over all lines, without evaluations and saves
+};
+
+/// Reads a run. Throws DataError if `path` is not a run directory. A run without metrics is
+/// empty().
+ReportedRun read_run(const std::string& path);
+
+// The parts of read_run():
+/// Reads events, the summary and the fate from log.txt. Returns false if there is no log.
+bool read_log(const std::string& path, ReportedRun& run);
+/// Judges a run whose log has no end by the lock of the log (see RunDirectory) and the age of its
+/// last line. `now` has the format of timestamp().
+void judge_open_end(const std::string& log, const std::string& now, ReportedRun& run);
+void read_deck(const std::string& path, ReportedRun& run);
+void read_samples(const std::string& folder, ReportedRun& run);
+
+}  // namespace choir::report

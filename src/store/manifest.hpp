@@ -1,0 +1,80 @@
+#pragma once
+// manifest.json: the list that makes a directory a checkpoint. It is written last, contains its own
+// checksum, and has checksums for every byte of state.h5. Readers take all offsets from it alone
+// and check them against the size of the file, since anybody can compute checksums.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "choir/core/dtype.hpp"
+#include "choir/core/tensor.hpp"
+#include "src/store/branch.hpp"
+
+namespace choir {
+
+inline constexpr int kCheckpointFormat = 1;
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kStateName = "state.h5";
+
+/// Position of one tensor in state.h5: contiguous, row-major, little-endian.
+struct TensorRecord {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::int64_t offset = 0;   ///< bytes from the start of the file
+  std::uint32_t crc32c = 0;  ///< CRC of its bytes
+
+  std::int64_t bytes() const { return shape.count() * static_cast<std::int64_t>(size_of(dtype)); }
+};
+
+/// Position of the text CheckpointMeta::json in state.h5.
+struct TextRecord {
+  std::int64_t offset = 0, bytes = 0;
+  std::uint32_t crc32c = 0;
+};
+/// The largest size of this text: a deck, a vocabulary and the position in the data are a few MB.
+inline constexpr std::int64_t kMostTextBytes = std::int64_t{1} << 28;
+
+struct Manifest {
+  std::int64_t step = 0;
+  std::string saved_at;  ///< local time
+  std::string deck_hash;
+  std::string layout;
+  std::optional<double> metric;
+  Branch branch;                       ///< older manifests have none
+  std::int64_t state_bytes = 0;        ///< size of state.h5
+  std::uint32_t state_crc32c = 0;      ///< of the whole file
+  std::uint32_t structure_crc32c = 0;  ///< of HDF5's own bytes in it, without the tensors
+  std::optional<TextRecord> meta;      ///< older programs wrote none
+  std::vector<TensorRecord> tensors;
+
+  std::string to_text() const;
+  /// Throws a StorageError that names the fault: not JSON, checksum, format version, a missing key,
+  /// a tensor or text that is outside the file or overlaps another, two tensors of one name.
+  static Manifest parse(std::string_view text);
+
+  /// nullptr if there is no tensor of that name.
+  const TensorRecord* find(std::string_view name) const;
+};
+
+/// A range of bytes of state.h5: a tensor, or HDF5's own data between tensors.
+struct FileRegion {
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;
+  int tensor = -1;  ///< index into Manifest::tensors; -1 is HDF5's own
+};
+
+/// The whole file as regions in ascending order, without holes. Tensors of zero bytes have no
+/// region. Throws StorageError if two tensors overlap.
+std::vector<FileRegion> regions_of(const std::vector<TensorRecord>& tensors,
+                                   std::int64_t file_bytes);
+
+/// CRC of the whole file, or of HDF5's own bytes in it, computed from the CRCs of the regions.
+std::uint32_t crc_of_file(const std::vector<FileRegion>& regions,
+                          const std::vector<std::uint32_t>& crcs);
+std::uint32_t crc_of_structure(const std::vector<FileRegion>& regions,
+                               const std::vector<std::uint32_t>& crcs);
+
+}  // namespace choir

@@ -1,0 +1,63 @@
+#pragma once
+// Safetensors: u64 N, N bytes of JSON (name -> dtype, shape, [begin, end) in the data), the data.
+// The tensors are in one file, or in several ("shards") with model.safetensors.index.json, which
+// lists the shard of each tensor.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/store/tensor_file.hpp"
+
+namespace choir {
+
+class SafetensorsReader final : public TensorReader {
+ public:
+  /// Local. `path` is a .safetensors file, an index.json, or a folder with model.safetensors or its
+  /// index. Reads headers only. Throws StorageError for an inconsistent header: the tensors must
+  /// tile the data exactly, and the shards must hold exactly the tensors of the index.
+  explicit SafetensorsReader(const std::string& path);
+  ~SafetensorsReader() override;
+
+  /// "__metadata__" of the file; for shards that of the first.
+  const std::map<std::string, std::string>& metadata() const;
+
+ private:
+  void read_encoded(std::size_t index, std::int64_t first, std::int64_t count,
+                    std::byte* to) const override;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct SafetensorsOptions {
+  /// A shard has at most this many bytes of data, unless one tensor has more.
+  std::int64_t shard_bytes = 5'000'000'000;
+  /// File name without ".safetensors"; adapters use "adapter_model".
+  std::string stem = "model";
+  /// Older versions of transformers refuse files without "format".
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+};
+
+/// Fills shards in the order of the list. Within a shard the widest types come first, and names are
+/// sorted by their bytes, as in the format's own library. Writes STEM.safetensors for one shard,
+/// else STEM-00001-of-00002.safetensors and so on, with STEM.safetensors.index.json.
+class SafetensorsWriter final : public TensorWriter {
+ public:
+  /// Local; touches no file.
+  SafetensorsWriter(const std::string& folder, std::vector<TensorEntry> tensors,
+                    SafetensorsOptions options = {});
+  ~SafetensorsWriter() override;
+
+  void lay_out() override;
+  void sync() override;
+
+ private:
+  void write_encoded(std::size_t index, std::int64_t first, std::int64_t count,
+                     const std::byte* from) override;
+  void rename_files() override;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace choir

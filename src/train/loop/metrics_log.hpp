@@ -1,0 +1,98 @@
+#pragma once
+// The numbers of the log lines in three forms: the log line in the format of the ALCF tutorial,
+// metrics.jsonl with the same names and full precision, and TensorBoard events.
+//
+// A TensorBoard file is a sequence of records in TensorFlow's record format: length (8 bytes,
+// little-endian), masked CRC-32C of the length, payload, masked CRC-32C of the payload. A payload
+// is an Event in protocol buffer encoding, which is encoded here by hand. Source:
+// tensorflow/core/lib/io/record_writer.h, core/util/event.proto, core/framework/summary.proto.
+
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "choir/train/step/training_data.hpp"
+#include "src/train/step/engine.hpp"
+
+namespace choir {
+
+/// One logged step; times are means over the steps since the previous line.
+struct StepMetrics {
+  std::int64_t step = 0;  ///< from 1
+  StepResult result;
+  /// The terms of this step's loss if it has several: see means_by_name().
+  std::vector<std::pair<std::string, double>> terms;
+  double dt = 0;  ///< seconds per step, all phases
+  double forward = 0, backward = 0, data = 0, comm = 0, optimizer = 0, other = 0;
+  double sequences = 0;        ///< of the global batch
+  double tokens = 0;           ///< number of unmasked targets
+  double audio_seconds = 0;    ///< of speech data
+  double mfu = 0;              ///< fraction of `peak_flops` of all ranks; 0: peak unknown
+  std::int64_t memory = 0;     ///< resident bytes of this rank, the whole process
+  std::int64_t allocated = 0;  ///< the part that the memory plan counts on the device, at its peak
+  std::optional<double> train_loss, val_loss;  ///< of the evaluation at this step
+  std::vector<Validation> validations;         ///< all validation results
+  bool scaled = false;                         ///< the line shows result.loss_scale
+};
+
+/// "step=10 loss=3.154 dt=..." with the keys in the order of the legend.
+std::string format_line(const StepMetrics& metrics, int ranks);
+/// The meaning of each key, one line per key.
+std::string metrics_legend(const std::string& peak_text);
+/// One JSON object.
+std::string to_json(const StepMetrics& metrics, int ranks);
+
+/// Appends objects to a file, flushed line by line. Local; rank 0 owns one.
+class MetricsFile {
+ public:
+  MetricsFile() = default;
+  /// Drops lines of steps beyond `last_step`, which a resumed run repeats. Throws StorageError.
+  MetricsFile(const std::string& path, std::int64_t last_step);
+  /// Returns false if the line could not be written: a full disk must not end training.
+  bool write(const std::string& line);
+
+ private:
+  std::ofstream file_;
+};
+
+namespace tensorboard {
+
+/// The record with this payload.
+std::string record(std::string_view payload);
+
+/// The first event of every file; `wall_time` in seconds since 1970.
+std::string version_event(double wall_time);
+/// An event after which events from `step` on replace earlier ones, because a resumed run repeats
+/// them.
+std::string start_event(double wall_time, std::int64_t step);
+/// An event with tags and their values.
+std::string scalars_event(double wall_time, std::int64_t step,
+                          std::span<const std::pair<std::string, double>> scalars);
+
+/// Tags of a log line: "val/wer/NAME", "speed/tokens_per_second" ...
+std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metrics);
+
+}  // namespace tensorboard
+
+/// Local; rank 0 owns one. A resumed run creates a new file after the existing ones.
+class TensorboardFile {
+ public:
+  TensorboardFile() = default;
+  /// Creates `folder`/events.out.tfevents.<time>.<host>. `first_step` is the next step to be
+  /// written. Throws StorageError.
+  TensorboardFile(const std::string& folder, std::int64_t first_step);
+  /// Returns false if the event could not be written: a full disk must not end training.
+  bool write(const StepMetrics& metrics);
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+  std::streamoff good_ = 0;  // bytes of complete records
+};
+
+}  // namespace choir
