@@ -3,15 +3,13 @@
 # 2015, as the sanitized build. FUZZ=deck,archive: only these.
 CLANGXX ?= clang++
 FUZZ_TARGETS := $(if $(FUZZ),$(shell echo $(FUZZ) | tr ',' ' '),$(basename $(notdir $(wildcard test/fuzz/*.cpp))))
-FUZZED := $(addprefix src/core/,capped_text crc32c dtype error failure file_kind json json_text json_value key_table key_table_print key_value tensor text) \
-  $(addprefix src/data/,posix_file speech/label_file speech/speech_mix) \
-  $(filter-out %/audio_report %/prepare_audio,$(basename $(wildcard src/data/audio/*.cpp))) \
-  $(basename $(wildcard src/data/vocabulary/*.cpp)) \
-  $(addprefix src/data/tokens/,token_file token_stream) \
-  $(addprefix src/store/,directory encoding file_window manifest open finite slab_io state_file state_meta tensor_reader) \
+FUZZED := $(addprefix src/core/,dtype error file file_kind json_document json_value hash key_table key_table_print tensor text) \
+  $(addprefix src/data/,speech/label_file sampling/mix) \
+  $(filter-out %/prepare_audio,$(basename $(wildcard src/data/audio/*.cpp))) \
+  $(basename $(wildcard src/data/vocabulary/*.cpp)) $(addprefix src/data/text/,token_file token_stream) \
+  $(addprefix src/store/,directory encoding weight_file manifest open finite slab_io state_file tensor_file) \
   $(basename $(wildcard $(addsuffix /*.cpp,$(addprefix src/store/,safetensors gguf torch llmc weights)))) \
-  $(addprefix src/models/,families gpt/gpt_keys fastconformer/fastconformer_keys \
-    fastconformer/speech_settings) \
+  $(addprefix src/models/,families gpt/family fastconformer/family fastconformer/speech_settings) \
   $(basename $(wildcard src/models/fastconformer/foreign/*.cpp)) src/models/gpt/foreign/peft \
   $(basename $(wildcard src/deck/*.cpp))
 FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined

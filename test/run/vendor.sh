@@ -16,7 +16,7 @@ for one in "${stand_ins[@]}"; do
   # shellcheck disable=SC2046
   check "stand-in ${one#*:}" "${CXX:-g++}" -std=c++20 -O2 -shared -fPIC -Wall -Wextra -Wno-missing-field-initializers \
     -I"$root/include" -I"$root" $(setting FEATURE_CPPFLAGS) $(setting CUDA_CPPFLAGS) -Wl,-soname,"${one#*:}" \
-    -o "stand-ins/${one#*:}" "$root/test/vendor/fake_${one%%:*}.cpp" "$root"/src/core/{error,failure,dtype}.cpp -lfmt || exit
+    -o "stand-ins/${one#*:}" "$root/test/vendor/fake_${one%%:*}.cpp" "$root"/src/core/{error,dtype}.cpp -lfmt || exit
 done
 main=("$build"/obj/test/support/*.o)
 check "tests on the stand-ins" compile on_stand_ins "${tests[@]}" "${main[@]}" || exit

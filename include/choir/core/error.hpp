@@ -63,19 +63,6 @@ using StorageError = CodedError<ExitCode::storage>;
 /// One printable line: "what [where]. hint".
 std::string describe(const std::exception& error);
 
-}  // namespace choir
-
-/// Checks for mistakes of the programmer, never for mistakes of the user: throws
-/// Error{ExitCode::other}.
-#define CHOIR_CHECK(condition, ...)                                                               \
-  do {                                                                                            \
-    if (!(condition)) [[unlikely]]                                                                \
-      throw ::choir::Error(::choir::ExitCode::other,                                              \
-                           "internal check failed: " #condition ": " + fmt::format(__VA_ARGS__)); \
-  } while (false)
-
-namespace choir {
-
 struct Failure {
   ExitCode code = ExitCode::other;
   std::string text, hint;
@@ -103,3 +90,12 @@ std::string storage_cure(int number);
 std::string flush_stdout();
 
 }  // namespace choir
+
+/// Checks for mistakes of the programmer, never for mistakes of the user: throws
+/// Error{ExitCode::other}.
+#define CHOIR_CHECK(condition, ...)                                                               \
+  do {                                                                                            \
+    if (!(condition)) [[unlikely]]                                                                \
+      throw ::choir::Error(::choir::ExitCode::other,                                              \
+                           "internal check failed: " #condition ": " + fmt::format(__VA_ARGS__)); \
+  } while (false)
