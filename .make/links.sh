@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # links.sh [FOLDER]: what the documents (*.md) point to is there. Links and their #headings; paths and names of files in
 # `code`; names of results; and every file of bench/results has its line in bench/README.md. Left alone is what a reader
-# fills in or a run makes: CAPITALS, *, {}, <>, and what is not under a folder of the sources.
+# fills in or a run makes: CAPITALS, *, {}, <>, and what is not under a folder of the sources. A result names the files of
+# the revision that it measured, so only its links and the results that it names are checked.
 set -u
 cd "${1:-$(dirname "$0")/..}" || exit 2
 bad=0
@@ -27,6 +28,10 @@ for document in $documents; do
   while IFS= read -r word; do
     [[ $word =~ ^[a-z0-9_./-]+$ ]] || continue
     word=${word%[.,:]}
+    case $document:$word in
+      bench/results/*:20[0-9][0-9]-*) ;;
+      bench/results/*) continue ;;
+    esac
     case $word in
       bench/* | inputs/* | jobs/* | test/* | src/* | include/* | kernels/* | .make/* | .ci/* | .github/*)
         [ -e "$word" ] || complain "$document: there is no '$word'" ;;

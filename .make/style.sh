@@ -42,7 +42,7 @@ if hits=$(grep -nP '\t' $files | head -n 3); [ -n "$hits" ]; then complain "tabs
 if hits=$(grep -rnE '<<<.*>>>' kernels src 2>/dev/null | head -n 3); [ -n "$hits" ]; then complain "bare kernel launch:"; echo "$hits"; fi
 # Names from files reach a terminal in printable form alone (src/core/output.hpp).
 printers=$(grep -rlE 'fmt::print\(|std::(cout|cerr|clog|printf|puts|fputs)\b|fprintf\(std' src --include='*.?pp' |
-  grep -vxE 'src/(core/(log|output)|report/transcripts|app/prepare_command|comm/watch/(watchdog|flight_report)|device/cuda/cuda_device)\.cpp')
+  grep -vxE 'src/(core/(log|output)|report/transcripts|app/prepare_command|comm/watch/(watchdog|flight_report)|device/cuda/cuda_device)\.[ch]pp')
 [ -z "$printers" ] || complain "prints past src/core/output.hpp:" $printers
 for h in $(find include/choir -name '*.hpp'); do
   t=$(basename "$h" .hpp)
