@@ -288,8 +288,6 @@ CHOIR_INSTANTIATE(f16)
 
 namespace {
 
-constexpr std::int64_t kCost = 4;  // work in units of a copy
-
 bool counts(const std::int32_t* lengths, std::int64_t tokens, std::int64_t row) {
   return lengths == nullptr || row % tokens < frames_of(lengths, row / tokens, tokens);
 }
@@ -438,14 +436,6 @@ void activation_backward(ops::Activation kind, const TensorView& x, const Tensor
     dx[up] = dy[i] * value(kind, in[gate]);
   }
 }
-
-namespace {
-
-double logistic(double x) {
-  return 1 / (1 + std::exp(-x));
-}
-
-}  // namespace
 
 void glu_forward(const TensorView& x, const TensorView& y, const std::int32_t* lengths,
                  std::int64_t tokens) {
