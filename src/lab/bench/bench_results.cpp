@@ -202,10 +202,10 @@ nlohmann::ordered_json settings() {
                     [&](std::string_view start) { return text.starts_with(start); }))
       found.emplace(text);
   }
-  auto json = nlohmann::ordered_json::object();
+  auto record = nlohmann::ordered_json::object();
   for (const std::string& text : found)
-    json[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
-  return json;
+    record[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  return record;
 }
 
 /// The distinct texts, in the order of the ranks.
@@ -244,26 +244,26 @@ std::string bench_provenance(Mesh& mesh, const Device& device, const std::string
       mesh.world(), card == nullptr ? "" : fmt::format("{} {}", card->name, card->uuid));
   const std::vector<CpuModel> cpus = gather_cpus(mesh);
   if (mesh.rank() != 0) return "";
-  auto json = parsed_ordered_json(build_provenance());
-  json["hosts"] = distinct(hosts);
+  auto record = parsed_ordered_json(build_provenance());
+  record["hosts"] = distinct(hosts);
   std::vector<std::string> names;
   for (const CpuModel& cpu : cpus) names.push_back(cpu.name);
-  json["cpus"] = distinct(names);
-  json["cpu_clocks"] = describe_clocks(cpus);
+  record["cpus"] = distinct(names);
+  record["cpu_clocks"] = describe_clocks(cpus);
   if (!deck_text.empty())
-    json["deck_crc32c"] = fmt::format("{:08x}", crc32c(deck_text.data(), deck_text.size()));
-  json["overrides"] = overrides;
+    record["deck_crc32c"] = fmt::format("{:08x}", crc32c(deck_text.data(), deck_text.size()));
+  record["overrides"] = overrides;
   if (card != nullptr) {
     const cuda::Availability cuda = cuda::availability();
-    json["gpus"] = distinct(cards);
-    json["cuda"] = cuda.toolkit;
-    json["driver_cuda"] = cuda.driver;
-    json["nccl"] = nccl_availability().version;
+    record["gpus"] = distinct(cards);
+    record["cuda"] = cuda.toolkit;
+    record["driver_cuda"] = cuda.driver;
+    record["nccl"] = nccl_availability().version;
   }
   for (const char* name : kJobs)
-    if (const char* job = std::getenv(name)) json["job"] = job;
-  json["environment"] = settings();
-  return dumped(json);
+    if (const char* job = std::getenv(name)) record["job"] = job;
+  record["environment"] = settings();
+  return dumped(record);
 }
 
 }  // namespace choir

@@ -14,7 +14,7 @@
 namespace choir {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+constexpr double kBytesPerMiB = 1 << 20;
 
 double mean(const double* first, std::size_t n) {
   return std::accumulate(first, first + n, 0.0) / static_cast<double>(n);
@@ -167,10 +167,10 @@ std::vector<std::string> complaints_of(const StepBench& b) {
   // GPU memory does not belong to the process: there only the arena can be compared with its plan.
   const auto difference = static_cast<double>(std::abs(b.grown_memory - b.planned_memory));
   if (b.host_visible && b.communicated &&
-      difference > std::max(0.05 * static_cast<double>(b.planned_memory), 64 * kMiB))
+      difference > std::max(0.05 * static_cast<double>(b.planned_memory), 64 * kBytesPerMiB))
     list.push_back(fmt::format("resident memory grew by {:.1f} MiB, {:.1f} MiB were planned",
-                               static_cast<double>(b.grown_memory) / kMiB,
-                               static_cast<double>(b.planned_memory) / kMiB));
+                               static_cast<double>(b.grown_memory) / kBytesPerMiB,
+                               static_cast<double>(b.planned_memory) / kBytesPerMiB));
   return list;
 }
 
@@ -194,7 +194,7 @@ std::string to_string(const StepBench& b) {
         "exposed communication {} ({}, {} ranks): {:.3f} ms a step ({:.1f} %), {:.1f} MiB "
         "in {:.1f} calls{}\n",
         t.axis, t.transport, t.ranks, 1e3 * t.exposed_seconds,
-        100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls,
+        100 * t.exposed_seconds / b.median_seconds, t.bytes / kBytesPerMiB, t.calls,
         t.axis == short_name(Axis::pipeline) ? ", the bubble included" : "");
   text += to_string(b.pipeline);
   if (b.floor_seconds > 0) text += floor_table(b);
@@ -202,8 +202,9 @@ std::string to_string(const StepBench& b) {
       "memory of a rank: {:.1f} MiB planned on the {}; arena peak {} bytes, planned {}; resident "
       "memory grew by {:.1f} MiB; heap growth during the timed steps: {} bytes\nloss {:.4f} -> "
       "{:.4f}\n",
-      static_cast<double>(b.planned_memory) / kMiB, b.device, b.peak_arena, b.planned_arena,
-      static_cast<double>(b.grown_memory) / kMiB, b.heap_growth, b.losses.front(), b.losses.back());
+      static_cast<double>(b.planned_memory) / kBytesPerMiB, b.device, b.peak_arena, b.planned_arena,
+      static_cast<double>(b.grown_memory) / kBytesPerMiB, b.heap_growth, b.losses.front(),
+      b.losses.back());
   if (b.peak_flops > 0) text += mfu_line(b);
   text += noise_text(b.noise);
   text += b.measures_audio() ? fmt::format("{:.0f} x real time   {:.0f} per rank", b.real_time(),
@@ -310,12 +311,12 @@ std::string to_csv(const StepBench& b) {
   for (int a = 0; a < kAxes; ++a)
     row += fmt::format(",{:.4f}", 1e3 * b.exposed_seconds(static_cast<Axis>(a)));
   const nlohmann::ordered_json from = step_provenance(b);
-  return row +
-         fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{:.1f},{},{},{}",
-                     b.rates.flops_per_second / 1e12, b.rates.bytes_per_second / 1e9,
-                     static_cast<double>(b.host_visible ? b.grown_memory : b.planned_memory) / kMiB,
-                     b.losses.back(), b.real_time(), b.valid() ? "VALID" : "INVALID",
-                     from["revision"].get<std::string>(), from["date"].get<std::string>());
+  return row + fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{:.1f},{},{},{}",
+                           b.rates.flops_per_second / 1e12, b.rates.bytes_per_second / 1e9,
+                           static_cast<double>(b.host_visible ? b.grown_memory : b.planned_memory) /
+                               kBytesPerMiB,
+                           b.losses.back(), b.real_time(), b.valid() ? "VALID" : "INVALID",
+                           from["revision"].get<std::string>(), from["date"].get<std::string>());
 }
 
 }  // namespace choir

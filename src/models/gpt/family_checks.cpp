@@ -231,13 +231,13 @@ class Checks {
   }
 
   void pass() {
-    constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
+    constexpr std::int64_t kMostPositions = std::int64_t{1} << 31;
     const std::int64_t rows = deck_.train.micro_batch_size, block = gpt_of(deck_).block_size;
-    if (rows >= kMostTokens / block)
+    if (rows >= kMostPositions / block)
       add({"train.micro_batch_size", "model.block_size"},
           fmt::format("train.micro_batch_size = {} x model.block_size = {} is too much for one "
                       "pass; legal: fewer than {} tokens",
-                      rows, block, kMostTokens));
+                      rows, block, kMostPositions));
   }
 
   void add(std::vector<std::string> keys, std::string text) {
