@@ -20,6 +20,12 @@ HOST_FLAGS_thread  := -O1 -g1 -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MAL
 # Tensor maps are arguments aligned to 64 bytes, about which GCC tells a story of 2010.
 HOST_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas -Wno-psabi $(if $(WERROR),-Werror)
 HOST_CUDA_SOURCES := $(filter-out kernels/%,$(filter-out $(HOST_CUDA_NEVER),$(CUDA_SOURCES)))
+# host_kernel VARIANT: compiles device code of the tree, or of a source that make wrote (program.mk).
+define host_kernel
+@mkdir -p $(@D)
+@echo "  host  $< ($(1))"
+@$(MPICXX) -Itest/host_cuda/include $(CPPFLAGS) -std=c++20 $(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -x c++ -c -o $@ $<
+endef
 define host_variant
 HOST_OBJECTS_$(1) := $(HOST_CUDA_SOURCES:%.cpp=$(BUILD)/host_$(1)/%.o) $(CUDA_KERNELS:%.cu=$(BUILD)/host_$(1)/%.cu.o) \
   $(HOST_CUDA:%.cpp=$(BUILD)/host_$(1)/%.o)
@@ -27,10 +33,10 @@ $(BUILD)/host_$(1)/test/host_cuda/%.o: test/host_cuda/%.cpp
 	@mkdir -p $$(@D)
 	@echo "  host  $$< ($(1))"
 	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $$(if $$(filter block,$$*),-O2 $(filter -D%,$(HOST_FLAGS_$(1))),$$(filter-out -fsanitize=thread,$(HOST_FLAGS_$(1)))) -MMD -MP -c -o $$@ $$<
+$(BUILD)/host_$(1)/%.cu.o: $(BUILD)/%.cu
+	$$(call host_kernel,$(1))
 $(BUILD)/host_$(1)/%.cu.o: %.cu
-	@mkdir -p $$(@D)
-	@echo "  host  $$< ($(1))"
-	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -x c++ -c -o $$@ $$<
+	$$(call host_kernel,$(1))
 $(BUILD)/host_$(1)/%.o: %.cpp
 	@mkdir -p $$(@D)
 	@echo "  host  $$< ($(1))"
@@ -57,12 +63,14 @@ $(BUILD)/libnccl_fake.so: test/host_cuda/nccl/nccl_fake.cpp
 	@$(MPICXX) -Itest/host_cuda/include $(CPPFLAGS) -std=c++20 $(HOST_WARNINGS) -O2 -fPIC -shared -MMD -MP -MT $@ \
 	  -MF $(BUILD)/host_plain/nccl_fake.d -o $@ $< -lfmt -lrt
 
-# The test program of a variant with some launchers compiled from changed kernels (test/host_cuda/mutate.sh).
+# The test program of a variant with some launchers compiled from changed kernels (test/host_cuda/mutate.sh). The source of
+# a launcher is the changed one if there is one, else that of the tree, else the one that make wrote.
 .PHONY: mutant
 mutant: $(BUILD)/test_host_cuda_$(VARIANT)
 	@for source in $(MUTATED); do mkdir -p $(MUTANTS)/objects; \
+	  for text in {$(MUTANTS)/,,$(BUILD)/}$$source; do [ ! -e $$text ] || break; done; \
 	  $(MPICXX) -I$(MUTANTS) -Itest/host_cuda/include $(CPPFLAGS) -std=c++20 -w $(HOST_FLAGS_$(VARIANT)) \
-	    -x c++ -c -o $(MUTANTS)/objects/$$(basename $$source).o $$source || exit 1; done
+	    -x c++ -c -o $(MUTANTS)/objects/$$(basename $$source).o $$text || exit 1; done
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) $(filter -fsanitize=%,$(HOST_FLAGS_$(VARIANT))) -o $(MUTANTS)/program \
 	  $(MUTANTS)/objects/*.o $(filter-out $(MUTATED:%=$(BUILD)/host_$(VARIANT)/%.o),$(HOST_OBJECTS_$(VARIANT))) \
 	  $(CUDA_TEST_OBJECTS) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \

@@ -44,7 +44,12 @@ KERNELS := $(sort $(shell find kernels -name '*.cpp'))
 in_folders = $(foreach s,$(2),$(if $(strip $(foreach folder,$(1),$(findstring /$(folder)/,$s))),$s))
 ABSENT       := $(filter %cuda_absent.cpp,$(SOURCES) $(KERNELS))
 CUDA_SOURCES := $(filter-out $(ABSENT),$(call in_folders,cuda cudnn nccl,$(SOURCES) $(KERNELS)))
-CUDA_KERNELS := $(sort $(shell find kernels -name '*.cu'))
+# Attention for 16-bit types is instantiated by sources that make writes, one per half and type, so that nvcc compiles them
+# side by side.
+ATTENTION_HALVES := forward backward_keys backward_queries hopper_forward hopper_backward
+ATTENTION_INSTANCES := $(foreach half,$(ATTENTION_HALVES),$(foreach type,bf16 f16,\
+  kernels/attention/cuda/attention_$(half)_$(type).cu))
+CUDA_KERNELS := $(sort $(shell find kernels -name '*.cu') $(ATTENTION_INSTANCES))
 COMMON       := $(filter-out $(CUDA_SOURCES) $(ABSENT),$(SOURCES) $(KERNELS))
 COMMON_OBJECTS := $(call objects,$(COMMON))
 ifneq ($(CUDA),)
@@ -79,12 +84,33 @@ NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) -
 $(BUILD)/cuda_archs: always
 	@$(call write_changed,$@,$(ARCHS))
 # The PTX of sm_80 stays beside the object, for test/run/kernel_instructions.sh.
+define nvcc
+@mkdir -p $(@D)/$(*F).keep
+@echo "  nvcc  $<"
+@$(CUDA)/bin/nvcc $(CPPFLAGS) $(NVCC_FLAGS) --keep --keep-dir $(@D)/$(*F).keep -MD -MP -c -o $@ $< > $@.log 2>&1 || \
+  { cat $@.log; exit 1; }
+@mv $(@D)/$(*F).keep/$(*F)*compute_80.ptx $(@:.o=.ptx) && rm -r $(@D)/$(*F).keep
+endef
+# The rule of written sources is the first, because make takes the first rule whose source it knows, and it also knows
+# sources of the tree that only the dependencies of an older build name.
+$(BUILD)/obj/kernels/%.cu.o: $(BUILD)/kernels/%.cu $(BUILD)/cuda_archs
+	$(nvcc)
 $(BUILD)/obj/kernels/%.cu.o: kernels/%.cu $(BUILD)/cuda_archs
-	@mkdir -p $(@D)/$(*F).keep
-	@echo "  nvcc  $<"
-	@$(CUDA)/bin/nvcc $(CPPFLAGS) $(NVCC_FLAGS) --keep --keep-dir $(@D)/$(*F).keep -MD -MP -c -o $@ $< > $@.log 2>&1 || \
-	  { cat $@.log; exit 1; }
-	@mv $(@D)/$(*F).keep/$(*F)*compute_80.ptx $(@:.o=.ptx) && rm -r $(@D)/$(*F).keep
+	$(nvcc)
+# attention_instance HALF TYPE: the rule that writes one source of ATTENTION_INSTANCES, if it changed.
+define attention_instance
+$(BUILD)/kernels/attention/cuda/attention_$(1)_$(2).cu: .make/program.mk
+	@mkdir -p $$(@D)
+	@printf '%s\n' '#include "kernels/attention/cuda/attention_$(patsubst backward_%,backward,$(1)).cuh"' '' \
+	  'namespace choir::cuda {' '' \
+	  $(if $(filter hopper_forward,$(1)),'template bool hopper_has_attention<$(2)>(const ops::AttentionProblem&);') \
+	  'template void launch_attention_$(1)(const Stream&, const ops::AttentionProblem&, const AttentionArgs<$(2)>&);' \
+	  '' '}  // namespace choir::cuda' > $$@.new
+	@cmp -s $$@.new $$@ && rm $$@.new || mv $$@.new $$@
+endef
+$(foreach half,$(ATTENTION_HALVES),$(foreach type,bf16 f16,$(eval $(call attention_instance,$(half),$(type)))))
+# Dependencies of builds before make wrote these sources name them in the tree.
+$(ATTENTION_INSTANCES): ;
 $(BUILD)/obj/src/%.o $(BUILD)/obj/kernels/%.o: CPPFLAGS += $(if $(call in_folders,cuda cudnn nccl,$@),$(CUDA_CPPFLAGS))
 
 # Reading headers is most of the work of a compiler here, so those that everybody reads are read once: by the program, by

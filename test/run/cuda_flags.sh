@@ -8,7 +8,7 @@
 from_root=${build#"$root"/}
 asked() {
   env -u MAKEFLAGS -u WERROR -u CUDA_ARCHS make --no-print-directory -C "$root" -n -W kernels/copy/copy.cu \
-    BUILD="$from_root" "$@" "$from_root/obj/kernels/copy_rows/copy_rows.cu.o" 2>&1 | grep 'bin/nvcc'
+    BUILD="$from_root" "$@" "$from_root/obj/kernels/copy/copy.cu.o" 2>&1 | grep 'bin/nvcc'
 }
 targets() { grep -oE 'sm_[0-9]+a?' <<<"$1" | sort -u | paste -sd' '; }
 known=$(sed -n 's/^KNOWN_CUDA_ARCHS := //p' "$build/features.mk" | tail -n 1)

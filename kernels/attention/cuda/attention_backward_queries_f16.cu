@@ -1,8 +1,0 @@
-#include "kernels/attention/cuda/attention_backward.cuh"
-
-namespace choir::cuda {
-
-template void launch_attention_backward_queries(const Stream&, const ops::AttentionProblem&,
-                                                const AttentionArgs<f16>&);
-
-}  // namespace choir::cuda
