@@ -5,7 +5,6 @@
 #include "kernels/copy/splice.hpp"
 
 #include "kernels/cuda/access.cuh"
-#include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {

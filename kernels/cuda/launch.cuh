@@ -1,7 +1,8 @@
 #pragma once
-// Launches of kernels, and the CUDA keywords that have no plain C++ form. The same device code is
-// compiled by nvcc for the GPU and by the host compiler for test/host_cuda, which replaces
-// <cuda_runtime.h>. Only this header and ptx.cuh may distinguish the two.
+// Launches of kernels, dispatch on the type of elements, and the CUDA keywords that have no plain
+// C++ form. The same device code is compiled by nvcc for the GPU and by the host compiler for
+// test/host_cuda, which replaces <cuda_runtime.h>. Only this header and ptx.cuh may distinguish the
+// two.
 
 #include <cuda_runtime.h>
 
@@ -12,6 +13,23 @@
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 #include "src/device/cuda/check.hpp"
+
+// Adjustments for ptxas on Blackwell. It keeps the values of a kernel in registers only with
+// particular loop unrolling, and spills in order to fit more warps on a multiprocessor unless the
+// launch bounds state that one block is enough. Kernels on the CPU can be compiled either way
+// (test/host_cuda).
+#if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000) || defined(HOST_CUDA_BLACKWELL)
+namespace choir::cuda {
+inline constexpr bool kBlackwell = true;
+}
+/// Launch bounds of a kernel that would spill otherwise.
+#define CHOIR_ALONE_ON_BLACKWELL(threads) __launch_bounds__(threads, 1)
+#else
+namespace choir::cuda {
+inline constexpr bool kBlackwell = false;
+}
+#define CHOIR_ALONE_ON_BLACKWELL(threads) __launch_bounds__(threads)
+#endif
 
 namespace choir::cuda {
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "kernels/cuda/access.cuh"
-#include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/launch.cuh"
 

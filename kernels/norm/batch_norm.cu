@@ -7,7 +7,6 @@
 
 #include "kernels/cpu/frames.hpp"
 #include "kernels/cuda/access.cuh"
-#include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {

@@ -3,7 +3,6 @@
 #include "kernels/norm/norm.hpp"
 
 #include "kernels/cuda/access.cuh"
-#include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/launch.cuh"

@@ -9,8 +9,8 @@
 
 #include "kernels/attention/cuda/attention_args.cuh"
 #include "kernels/cuda/access.cuh"
-#include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/collective.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
 
