@@ -54,7 +54,7 @@ deps:
 deps-speech:
 	@.make/deps.sh --speech "$(PREFIX)"
 
-# Where there is no GPU a quickstart need not wait for kernels that nobody can run: `make` adds them.
+# Without a GPU a quickstart need not wait for kernels that nobody can run: `make` adds them.
 without_gpu = $(if $(CUDA_HOME)$(shell nvidia-smi -L 2>/dev/null),,CUDA_HOME=none)
 $(QUICKSTARTS) test test-long: %:
 	@.make/deps.sh --if-missing

@@ -100,7 +100,8 @@ cuda=${CUDA_HOME:-}; [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1 && cuda=$
 [ "$cuda" = none ] && cuda=""
 cuda_flags="" known="" here="" archs="" host_compiler=""
 if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" ]; then
-  # What releases are compiled for, as far as this toolkit knows it; and without a wish, what is in this machine.
+  # known: the architectures of releases that this toolkit supports; here: those of the GPUs in this
+  # machine, which are the default.
   offered=$("$cuda/bin/nvcc" --list-gpu-code 2>/dev/null)
   for arch in 80 89 90a 100 120; do grep -qx "sm_${arch%a}" <<<"$offered" && known+="${known:+ }$arch"; done
   for capability in $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -un); do

@@ -13,8 +13,9 @@ begin() {  # begin NAME SECTION SUMMARY
 }
 see() { printf '\x01.SH SEE ALSO\n'; printf '\x01.BR %s (%s)\n' "$@"; }
 
-# What CLI11 prints: a description, "Usage: ...", then headings and "  NAME  text", where text begins in column 31, or on
-# the next line behind a long name. Tables of the program itself ("  NAME text") have no heading.
+# CLI11 prints a description, "Usage: ...", then headings and "  NAME  text", where text begins in
+# column 31, or on the next line behind a long name. Tables of the program itself ("  NAME text")
+# have no heading.
 page_of() {
   awk '
     function item(line, next_line) {

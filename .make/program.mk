@@ -26,8 +26,8 @@ KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 # sources of a folder are compiled together, as in a unity build: names in their unnamed namespaces differ, which the
 # compiler would mostly tell. UNITY=0 compiles each by itself, as does whoever changes one again and again.
 UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
-# What other programs replace, or a build often makes again, stays by itself; and kernels, for what is fused and inlined
-# in them decides about bits.
+# Sources that other programs replace, or that most builds compile again, are compiled one by one.
+# So are kernels: the instructions that the compiler fuses and inlines in them decide about bits.
 BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
 ALONE  := kernels/% src/models/families.cpp src/train/step/build_info.cpp $(BROKEN)
 # objects SOURCES: what they become.
@@ -40,7 +40,7 @@ OWN_START_OBJECTS := $(if $(SANITIZE),,$(OWN_START:%.cpp=$(BUILD)/obj/%.o))
 MAIN_OBJECTS := $(BUILD)/obj/src/app/main.o $(OWN_START_OBJECTS)
 SOURCES := $(filter-out src/app/main.cpp $(OWN_START),$(shell find src -name '*.cpp' | sort))
 KERNELS := $(sort $(shell find kernels -name '*.cpp'))
-# What only a build with CUDA contains, and what stands in for it in one without.
+# Sources that only a build with CUDA contains, and their stand-ins in a build without it.
 in_folders = $(foreach s,$(2),$(if $(strip $(foreach folder,$(1),$(findstring /$(folder)/,$s))),$s))
 ABSENT       := $(filter %cuda_absent.cpp,$(SOURCES) $(KERNELS))
 CUDA_SOURCES := $(filter-out $(ABSENT),$(call in_folders,cuda cudnn nccl,$(SOURCES) $(KERNELS)))
@@ -66,7 +66,7 @@ link = echo "  link  $@" && $(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(1)
 
 all: $(BUILD)/choir
 
-# What it was made from stands beside it, for tests that link the same.
+# objects.txt lists the objects of the program, for tests that link the same objects.
 $(BUILD)/choir: $(MAIN_OBJECTS) $(OBJECTS)
 	@$(call link,$(LDLIBS))
 	@printf '%s\n' $^ > $(BUILD)/objects.txt
@@ -146,9 +146,9 @@ $(BUILD)/obj/$(1)/%.o: $(1)/%.cpp $(BUILD)/prelude/$(2).hpp.gch
 	@echo "  c++   $$<"
 	@$(MPICXX) $$(CPPFLAGS) $$(CXXFLAGS) $$(if $$(own_flags),$$(own_flags),-include $(BUILD)/prelude/$(2).hpp) -c -o $$@ $$<
 endef
-# Whether a sum of products is rounded once or twice must not depend on the shape of the tile it stands in, as it does
-# where GCC tunes for processors on which it finds chains of fused operations slow: a key that is hidden must change
-# nothing. A prelude that was compiled without a flag would take it back.
+# The number of roundings of a sum of products must not depend on the shape of its tile, but it does
+# if GCC tunes for processors on which it considers chains of fused operations slow; a hidden key
+# must change nothing. A prelude that was compiled without the flag would cancel it.
 $(BUILD)/obj/kernels/attention/simd/%.o: own_flags := $(FUSED_FLAGS)
 $(foreach room,src kernels test,$(eval $(call compile,$(room),$(room))))
 $(foreach room,$(PLAIN_ROOMS),$(eval $(call compile,src/$(room),plain)))

@@ -182,7 +182,8 @@ known_losses() {
   [ "$smoke" = 0 ] || { echo "not judged: smoke"; return 0; }
   judge "$folder/train.jsonl"
 }
-# What each choice is worth: a step of each, and at the end their rates. On the CPU those that it has.
+# The gain of each choice: one step is timed with each, and their rates are listed at the end. The
+# CPU is measured with the choices that it has.
 matrix() {
   local name overrides code word given bad=0 table=""
   while read -r name overrides; do
@@ -254,7 +255,7 @@ ranks() {
   printf '%s' "$table"
   return "$bad"
 }
-# Where the time of a step goes: every kernel of one by its name, longest first.
+# Time of a step by kernel, the longest first.
 profiles() {
   local name words
   while read -r name words; do

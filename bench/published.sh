@@ -120,7 +120,8 @@ awk -F";" '
         worst[c], exp(sum[c] / rows[c])
   }' "$rows"
 
-# Of the rate a GPU: from 8,192 to 16,384 cards, and from one piece a stage to several.
+# Share of the rate per GPU that is kept from 8,192 to 16,384 cards, and the gain of several pieces
+# per stage over one.
 time_of() { awk -F";" -v name="$1" '$3 == name {print $5}' "$rows"; }
 awk "BEGIN {printf \"\nLlama 3, 8,192 to 16,384 cards: keeps %.3f of the rate a GPU; published 0.930\n\",
   $(time_of "Llama 3 405B, 8192") / 2 / $(time_of "Llama 3 405B, 16384")}"

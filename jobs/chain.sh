@@ -69,7 +69,7 @@ if [ "$random_seed" = yes ]; then
   done
 fi
 
-# What is wrong with the deck is said now, not when the first job has waited for a day.
+# Errors of the deck are reported now, not when the first job has waited for a day.
 choir=${CHOIR:-build/choir}
 if [ ! -f "$choir" ] || [ ! -x "$choir" ]; then say "$choir is no program: make, and submit from the root of choir; or set CHOIR"; fi
 checked=$(check_deck "$choir") || exit

@@ -40,5 +40,5 @@ launch_exec() {
 launch_show() { echo "\$ ${*@Q}" | sed -E "s/'([-A-Za-z0-9_.,:=\/+%@]+)'/\1/g"; }
 launch() { (launch_exec "$@"); }
 
-# As a program: launch.sh N PROGRAM ARGUMENT...
+# Use as a program: launch.sh N PROGRAM ARGUMENT...
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then launch_exec "$@"; fi

@@ -15,7 +15,7 @@ if [ "$long" = --program ]; then emulated="" rank_counts=(2); fi
 # Two ranks are those of most scripts; what they could show of a collective, three and four do. Here they run what the
 # others leave to them, which the list of what was skipped shows.
 of_two="LossTerms.*:ZeroMemory.StageTwo*:DeviceTraining.*:DeviceLayouts.*:RequireEqual.TwoRanks*:DeviceMesh.KernelsOf*"
-# What three ranks show as well as four.
+# Tests that need no more than three ranks.
 of_three="ReadersTest.*:DatasetTest.*:SpeechDatasetTest.*:BenchCheckpointTest.*:BackgroundSaverTest.*"
 # Tests that compare a time with a bound, or in which something happens, or must not, within a fraction of a second.
 timed_unit="*.TimeGrows*:Watchdog.*:RunLockTest.*:Prefetcher.MeasuresWaiting:QueuedStep.PhasesOfTheDeviceAddUp"
@@ -201,7 +201,8 @@ if [ -n "$emulated" ]; then
   if [ "$long" = --long ]; then
     shards "kernels, ASan + UBSan" "$build/test_host_cuda_address"
     HOST_CUDA_SEED=7 shards "kernels, shuffled" "$build/test_host_cuda_plain"
-    # What no name gives to the race detector is larger: some take longer than a test may otherwise.
+    # A timeout for the race detector, which is larger than the usual one because some of its tests
+    # take longer.
     CHOIR_TEST_TIMEOUT=1800 shards "kernels, TSan" "$build/test_host_cuda_thread"
   else
     HOST_CUDA_SEED=7 shards "kernels, ASan + UBSan" "$build/test_host_cuda_address" --gtest_filter="-$trainings"

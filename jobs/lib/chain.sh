@@ -14,10 +14,12 @@ chain_step() {  # chain_step RUN_DIR
   echo $((10#${BASH_REMATCH[1]}))
 }
 
-# Whether one more job has something to do, by the record and the step the run stands at now. Prints one of
+# Decides from the record and the current step of the run if one more job has something to do.
+# Prints one of
 #   go | done | CODE WHY
-# Exit codes that another job can help: 75 saved, 5 communication, 137 killed. A job that began and did not write how it
-# ended was killed with its script. Any of them without a new checkpoint would happen again.
+# Another job can help after these exit codes: 75 saved, 5 communication, 137 killed. A job that
+# began and did not write how it ended was killed with its script. Without a new checkpoint any of
+# them would happen again.
 chain_verdict() {  # chain_verdict RECORD STEP_NOW
   local word first second third last="" job="" code="" before=0 after=0
   [ -e "$1" ] || { echo go; return; }

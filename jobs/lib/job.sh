@@ -13,7 +13,7 @@ done
 # shellcheck source=/dev/null
 . "$jobs/sites/$site.sh"
 
-# As early as can be: by itself SIGUSR1 would end this script.
+# The trap is set as early as possible, because an untrapped SIGUSR1 ends this script.
 signalled=""
 trap 'signalled=yes' USR1
 
@@ -24,7 +24,7 @@ job_exit() {  # job_exit CODE
   exit "$1"
 }
 
-# What is set wrong must not pass for what is not set.
+# A setting with a wrong value must not pass for one that is not set.
 job_settings() {
   local name
   [ -z "${WALLTIME:-}" ] || [ -n "$(deadline_seconds "$WALLTIME")" ] || {
@@ -130,7 +130,8 @@ job() {
   launch_show "${command[@]}"
   local code=0
   job_run "${command[@]}" || code=$?
-  # What mpiexec of Open MPI says of a node that is gone, with all that was killed there.
+  # mpiexec of Open MPI ends with 205 when a node is gone, together with all processes that were
+  # killed there.
   [ "$code" != 205 ] || { echo "job: mpiexec lost a node and ended with exit code 205"; code=137; }
   # And that of MPICH before 4.1 forgets how ranks ended to which it has handed on a signal.
   if [ "$code" = 0 ] && tail -n 1 "$run_dir/log.txt" 2>/dev/null | grep -q '^run the same command again'; then code=75; fi

@@ -2,7 +2,8 @@
 # The launchers, each in one function: NAME_line RANKS PER_NODE THREADS sets the array `line`, to which the program and
 # its arguments are added. A site (jobs/sites) says which it has, and adds how its nodes bind.
 
-# What the ranks on other nodes must be given where a launcher passes on nothing by itself.
+# Environment variables that must be given to ranks on other nodes if a launcher passes on none by
+# itself.
 launchers_exported() {
   compgen -e | grep -E '^(PATH|LD_LIBRARY_PATH|TMPDIR|(OMP|NCCL|FI|CUDA|CUBLAS|HDF5|MPICH|CHOIR)_.*)$'
 }
@@ -62,9 +63,9 @@ launchers_mpiexec() {
   esac
 }
 
-# What the MPI of a program calls itself when srun starts it; empty: what SLURM does by default. Open MPI of Debian and
-# of most others speaks PMIx alone: under srun --mpi=pmi2 every one of its ranks would be a world of its own, or die in
-# MPI_Init.
+# Name by which srun must start a program with this MPI (--mpi=NAME); empty for the default of
+# SLURM. Open MPI of Debian and of most other distributions supports PMIx only: under srun
+# --mpi=pmi2 each of its ranks would be a world of its own, or die in MPI_Init.
 launchers_srun_mpi() {  # launchers_srun_mpi PROGRAM
   case $(ldd "$(command -v "$1")" 2>/dev/null) in
     *libmpi.so.40* | *libmpi.so.30*) echo pmix ;;

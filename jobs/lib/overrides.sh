@@ -8,8 +8,9 @@ override() {
   overrides=(${kept[@]+"${kept[@]}"} "$1")
 }
 
-# What `choir train --check` says of the deck: it opens the data. Those that STAGE names are not on the disks of the nodes
-# yet, so it looks at what will be copied. To be called in a subshell, which forgets that.
+# Runs `choir train --check`, which opens the data of the deck. Data named by STAGE are not on the
+# disks of the nodes yet, so the check reads the originals. Call this in a subshell, because it
+# changes the overrides.
 # shellcheck disable=SC2154  # deck is the caller's, as overrides are
 check_deck() {  # check_deck PROGRAM
   local item key path

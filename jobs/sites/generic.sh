@@ -31,5 +31,5 @@ site_line() {
   "${kind}_line" "$@"
 }
 
-# Where a node has a disk of its own; data are copied there when the job file says STAGE.
+# Local disk of a node; data are copied there when the job file sets STAGE.
 site_scratch() { echo "${LOCAL_SCRATCH:-${SLURM_TMPDIR:-}}"; }

@@ -10,7 +10,7 @@ using ops::Activation;
 class CudaActivation : public CudaTest {
  protected:
   void check(ActivationCase c) {
-    // What kernels/activation/activation.cu says of its short forms.
+    // Error of the short forms, by the comment in kernels/activation/activation.cu.
     if (size_of(c.dtype) == 2 && c.kind != Activation::relu) c.approximation = 1e-5;
     c.check(device());
   }
@@ -33,7 +33,8 @@ TEST_F(CudaActivation, AnyAlignment) {
 }
 
 TEST_F(CudaActivation, MoreThanOnePassOfTheGrid) {
-  // What one sweep of the largest grid leaves over: 8192 blocks of 256 threads, four elements each.
+  // A few elements more than one sweep of the largest grid covers: 8192 blocks of 256 threads, four
+  // elements each.
   const std::int64_t n = 8192 * 256 * 4 + 5;
   std::vector<float> ones(static_cast<std::size_t>(n), -1.0f);
   ones.back() = 3, ones[ones.size() - 6] = 2;

@@ -13,7 +13,7 @@
 
 namespace choir::test {
 
-/// What tensors of a model hold on a GPU.
+/// Element types of model tensors on a GPU.
 inline constexpr DType kGpuTypes[] = {DType::f32, DType::bf16, DType::f16};
 
 /// The device, or nullptr (with the reason in the log) where there is none: tests skip then.
@@ -61,7 +61,7 @@ class DeviceTensor {
     device_->copy_to_host(values.data(), view_.data, bytes_);
     return values;
   }
-  /// Whether nothing was written behind the end.
+  /// True if nothing was written behind the end.
   bool intact() const {
     if (can_forbid()) return true;  // or the program would have ended
     std::vector<unsigned char> slack(kSlack);

@@ -157,9 +157,10 @@ TEST_F(CudaEmbedding, RowsOfADividedTable) {
     ASSERT_EQ(d_table[i], counts[static_cast<std::size_t>(i / 16)]);
 }
 
-/// What the ids add up to in the order that kernels/embedding/embedding.cu states, in f32, one
-/// column: sorted rows in segments of 64; an id within one segment is added to the total, the sums
-/// of others go to the next free one of two places a segment has in the next list.
+/// The sum for one column of the ids in the order that kernels/embedding/embedding.cu states, in
+/// f32: sorted rows are cut into segments of 64; an id that lies within one segment is added to the
+/// total, and the sums of the other ids are written to the next free one of the two slots of a
+/// segment in the next list.
 std::vector<float> in_segments(const HostTensor& ids, const HostTensor& d_out,
                                std::int64_t vocabulary) {
   struct Item {

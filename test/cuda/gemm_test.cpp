@@ -55,8 +55,8 @@ TEST_F(CudaGemm, ProductsOfALinearLayer) {
         const HostTensor a64 = a.to(DType::f64), b64 = b.to(DType::f64);
         ref::gemm({m, n, k, false, transpose, accumulate, DType::f64, DType::f64, a64.data(),
                    b64.data(), nullptr, exact.data()});
-        // As in gemm_test.cpp: sums of k products of unit normals, which may be rounded before they
-        // meet what is there, and the result.
+        // The bounds are those of gemm_test.cpp: sums of k products of unit normals, which may be
+        // rounded before they are added to the old contents, and the rounding of the result.
         const double store = 1.01 * operation_roundoff(type);
         for (std::int64_t i = 0; i < c.count(); ++i) {
           const double product = std::fabs(exact[i] - (accumulate ? started[i] : 0));
@@ -68,7 +68,7 @@ TEST_F(CudaGemm, ProductsOfALinearLayer) {
       }
 }
 
-// What a model multiplies when it generates: rows of whole packs by a kernel of ours, others, and
+// Products of generation: rows of whole packs are computed by a kernel of ours, other counts, and
 // one row more, by the library. Long rows are shared by two and four warps.
 TEST_F(CudaGemm, FewRowsReadTheWeightOnce) {
   for (const DType type : kGpuTypes)

@@ -1,8 +1,8 @@
 #pragma once
-// What every target of libFuzzer here shares. A target defines seeds() and try_input(); its program
-// writes the seeds into $CHOIR_FUZZ_SEEDS and ends when that is set, and else fuzzes. An input may
-// be refused by one of our errors with the exit code of decks, data or storage; anything else that
-// is thrown, and any file outside of the scratch folder, is a finding.
+// Helpers shared by all targets of libFuzzer. A target defines seeds() and try_input(); its program
+// writes the seeds into $CHOIR_FUZZ_SEEDS and ends if that is set, and fuzzes otherwise. Refusing
+// an input with one of our errors and the exit code of decks, data or storage is correct; any other
+// exception, and any file outside of the scratch folder, is a finding.
 #include <unistd.h>
 
 #include <cstdint>
@@ -64,7 +64,7 @@ inline std::string read_bytes(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// What stands before the first `mark`, which goes with it.
+/// Removes the text before the first `mark`, and the mark, from `rest`; returns that text.
 inline std::string_view cut(std::string_view& rest, std::string_view mark) {
   const std::size_t at = rest.find(mark);
   const std::string_view front = rest.substr(0, at);

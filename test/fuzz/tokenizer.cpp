@@ -15,7 +15,7 @@ const std::vector<std::string>& sentences() {
   return all;
 }
 
-/// What is wrong with the hash, if only that, names the right one.
+/// Opens a tokenizer.json. A text with no other fault than a wrong hash is given the right one.
 Vocabulary opened(std::string json) {
   try {
     return Vocabulary::from_json(json, "fuzz");

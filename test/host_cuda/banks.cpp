@@ -17,7 +17,7 @@ constexpr bool kCounts = true;
 
 constexpr unsigned kTogether = 8, kWarp = 32, kBytes = 16, kPlaces = 8;
 
-/// What eight lanes access at once.
+/// Number of lanes that access shared memory at once.
 struct Access {
   std::array<std::uintptr_t, kTogether> address{};
   unsigned lanes = 0;

@@ -17,7 +17,7 @@ struct KernelBanks {
   BankUse matrices, copies;
 };
 
-/// What every kernel that ran in this process did, by its name.
+/// Bank statistics of each kernel that ran in this process, by its name.
 std::map<std::string, KernelBanks>& bank_uses();
 
 /// One lane's copy of 16 bytes to shared memory: the n-th since its last commit, which was the

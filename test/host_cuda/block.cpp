@@ -32,7 +32,7 @@ struct alignas(64) Slots {
   unsigned readers = 0;  // lanes that have not reached their next operation
 };
 
-// What its warp and the scheduler look at again and again: one line of the cache.
+// State that a thread's warp and the scheduler read again and again: one cache line.
 struct alignas(64) Thread {
   Index3 index;
   std::uint32_t mask = 0;

@@ -19,9 +19,9 @@ struct Grid {
   std::size_t shared_bytes = 0;  ///< dynamic
 };
 
-/// What a block may not exceed on any GPU since sm_80: of shared memory, arrays of the kernel and
-/// what its launch asks for together, sm_86, sm_89 and sm_120 have the least (sm_80 163 KB, sm_90
-/// 227).
+/// Limits of a block that hold on every GPU since sm_80. Shared memory counts the arrays of the
+/// kernel and the bytes of its launch together; sm_86, sm_89 and sm_120 have the least (sm_80 163
+/// KB, sm_90 227).
 constexpr unsigned kMaxThreads = 1024;
 constexpr std::size_t kMaxSharedBytes = 99 * 1024;
 
@@ -56,8 +56,8 @@ void synchronize_warp(std::uint32_t mask, Where where);
 constexpr std::size_t kExchangeBytes = 64;
 const std::byte* exchange(std::uint32_t mask, const void* value, std::size_t bytes, Where where);
 
-/// As exchange(); afterwards the last lane to arrive has called combine(inputs, outputs) once, and
-/// every lane gets its own slot of the outputs.
+/// Like exchange(), but the last lane to arrive calls combine(inputs, outputs) once, and every lane
+/// gets its own slot of the outputs.
 using Combine = void (*)(const std::byte* inputs, std::byte* outputs);
 const std::byte* combine(std::uint32_t mask, const void* value, std::size_t bytes, Combine combine,
                          Where where);

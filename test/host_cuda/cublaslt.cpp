@@ -52,8 +52,8 @@ float load(const void* base, DType type, std::int64_t i) {
 
 constexpr float kRootTwoOverPi = 0.7978845608f, kCubic = 0.044715f;
 
-/// As wrong as the library may be, which does not say that it is better than PTX's tanh.approx.f32:
-/// 2^-11 of the value, to either side.
+/// The largest error that the library may have. NVIDIA does not promise more than PTX's
+/// tanh.approx.f32: 2^-11 of the value, to either side.
 float short_tanh(float x) {
   constexpr float kError = 0x1p-11f;
   const float up = std::bit_cast<std::uint32_t>(x) % 2 == 0 ? 1.0f : -1.0f;
@@ -136,7 +136,7 @@ void multiply(const Call& call, int h) {
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
   return (seed ^ value) * 0x9E3779B97F4A7C15ull + (seed >> 29);
 }
-/// What an algorithm was proposed for; another product must not use it.
+/// The product for which an algorithm was proposed; another product must not use it.
 std::uint64_t digest(const cublasLtMatmulDescOpaque_t& operation,
                      const cublasLtMatrixLayoutOpaque_t& a, const cublasLtMatrixLayoutOpaque_t& b,
                      const cublasLtMatrixLayoutOpaque_t& d) {

@@ -103,8 +103,8 @@ void Fiber::start(const std::function<void()>& body) {
   body_ = &body;
   finished_ = false;
   fake_stack_ = nullptr;
-  // As if first_instruction() had been called: six registers to pop, the address to return to, and
-  // a stack aligned as after a call.
+  // The stack looks like one on which first_instruction() has been called: six registers to pop,
+  // the return address, and the alignment of a stack after a call.
   auto** top = reinterpret_cast<void**>(stack_ + bytes_ - skew_) - 2;
   *top = reinterpret_cast<void*>(&first_instruction);
   pointer_ = top - 6;

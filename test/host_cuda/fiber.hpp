@@ -7,7 +7,7 @@
 
 namespace host_cuda {
 
-/// Where fibers return to: the thread of the system that runs them, its stack and its next
+/// The point to which fibers return: the system thread that runs them, its stack and its next
 /// instruction.
 struct Home {
   void* pointer = nullptr;

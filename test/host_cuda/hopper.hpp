@@ -1,10 +1,10 @@
 #pragma once
-// What sm_90a has beside its threads, for one block: barriers in shared memory, the copy engine and
-// the products of warp groups. All of it is as late as the manual allows: a box lands when nobody
-// can go on without it (or by the seed), a product is known when it is waited for, and until then
-// its registers are NaN and its operands must not change. What the manual leaves undefined is a
-// defect with a name. Memory is touched by the functions defined here, in the threads of the
-// kernel, where the sanitizers see it; the rest is bookkeeping.
+// Hardware units of sm_90a beside its threads, for one block: barriers in shared memory, the copy
+// engine and the products of warp groups. All of them are as late as the manual allows: a box
+// arrives when no thread can continue without it (or by the seed); a product is complete when it is
+// waited for, and until then its registers are NaN and its operands must not change. Behavior that
+// the manual leaves undefined is a defect with a name. The functions defined here access memory in
+// the threads of the kernel, where the sanitizers see it; the rest is bookkeeping.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -158,8 +158,8 @@ constexpr std::uint64_t encode(std::uint32_t address, std::uint32_t leading, std
          std::uint64_t{base_offset & 7u} << 49 | std::uint64_t{swizzle} << 62;
 }
 
-/// Where element (i, k) of a matrix lies, i along M or N; canonical layouts of 9.7.15.5.1.2.1.3.
-/// `k_major`: k runs along the rows in memory. Elements of two bytes.
+/// Offset of element (i, k) of a matrix, with i along M or N; canonical layouts of
+/// 9.7.15.5.1.2.1.3. `k_major`: k runs along the rows in memory. Elements have two bytes.
 constexpr std::uint32_t element_address(std::uint64_t descriptor, bool k_major, unsigned i,
                                         unsigned k) {
   const auto field = [&](unsigned bit) {

@@ -118,7 +118,7 @@ void drain_all();
 bool refused_in_capture();
 /// ... in no thread and no mode: waiting for what is being captured.
 bool refused_in_capture(std::uint64_t of);
-/// Whether [address, address + bytes) lies in one of the blocks.
+/// True if [address, address + bytes) lies in one of the blocks.
 bool inside(const std::map<char*, std::size_t>& blocks, const void* address, std::size_t bytes);
 
 }  // namespace host_cuda

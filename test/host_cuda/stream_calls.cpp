@@ -19,7 +19,7 @@ cudaError_t isolated(Capture* capture) {
   return answer(kIsolation);
 }
 
-/// Whether the origin comes after everything that the other streams did.
+/// True if the origin stream waits for all work of the other streams.
 bool joined(const Capture& capture) {
   for (std::size_t b = 0; b < capture.branches.size(); ++b)
     if (capture.known[0][b] < capture.branches[b].size()) return false;

@@ -110,8 +110,7 @@ TEST_P(DeviceAsync, TooManyAndTwiceAreRefused) {
   EXPECT_ALL_RANKS(refused && twice);
 }
 
-// What the host's part throws, on whichever thread, comes out of wait(), and of every call after
-// it.
+// An exception of the host's part, on any thread, is rethrown by wait() and by every call after it.
 class StagedAsync : public DeviceAsync {};
 
 TEST_P(StagedAsync, FailureOfTheHostComesOutOfWait) {

@@ -44,7 +44,8 @@ TEST_F(DeviceMesh, TakesNcclWhereItCan) {
   EXPECT_ALL_RANKS((memory.read() == std::vector<float>{n, 2 * n, 3 * n}));
 }
 
-// What a kernel of each communicator may take of the GPU, should all wait for their peers at once.
+// Share of the GPU that a kernel of each communicator may take, in case all of them wait for their
+// peers at once.
 TEST_F(DeviceMesh, KernelsOfSeveralGroupsFitOnTheCardTogether) {
   if (world_size() != 2) GTEST_SKIP() << "needs 2 ranks";
   const int half = world_size() / 2;

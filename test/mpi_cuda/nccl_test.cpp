@@ -1,6 +1,6 @@
-// What only the NCCL communicator does: set-up that hangs, errors that come later, sums in a tree,
-// and a host that waits for nothing. Under host execution, where NCCL is played by a library that
-// fails on demand.
+// Tests of behavior that only the NCCL communicator has: set-up that hangs, asynchronous errors,
+// sums in a tree, and a host that does not wait. Under host execution a library that fails on
+// demand plays NCCL.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -117,7 +117,7 @@ TEST_F(Nccl, ErrorOfAPeerShowsAtTheNextCallAndBreaksTheCommunicator) {
   host_->barrier();
 }
 
-// As the watchdog does it: the GPU waits for a peer that never comes.
+// The GPU waits for a peer that never comes, as in the case that the watchdog handles.
 TEST_F(Nccl, AnAbortEndsWhatThePeersNeverJoin) {
   if (host_->size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = make();

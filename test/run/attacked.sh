@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What was found by attacking the program: output that is lost, limits, strange things under the names of files, names
-# that lie, and what a check before a job must see. Nothing may hang, and every refusal says where and what to do.
+# Defects that were found by attacking the program: output that is lost, limits, strange things
+# under the names of files, names that lie, and what a check before a job must see. Nothing may
+# hang, and every refusal says where and what to do.
 . "$(dirname "$0")/lib/common.sh"
 limit=30
 
@@ -40,7 +41,8 @@ cat stdout stderr >out
 expect "a limit on the size of files" 6 "checkpoint of step 2 FAILED, training goes on" "File too large" "ulimit -f" \
   "the state after step 4 was not saved"
 
-# What killed runs of prepare left, where their process is dead and of this host.
+# Folders that killed runs of prepare left; prepare removes those whose process is dead and ran on
+# this host.
 dead=$(sh -c 'echo $$')
 mkdir "tokens.partial-$(hostname)-$dead" "tokens.partial-$(hostname)-$$" tokens.partial-elsewhere-1 "tokens.old-$(hostname)-$dead"
 run 0 prepare text text.txt --out tokens
@@ -228,7 +230,7 @@ if mount -t tmpfs -o size=1m tmpfs disk 2>/dev/null; then
   umount disk && mounted=""
 else skip "a full run.dir" "no tmpfs can be mounted"; fi
 
-# What killed ranks left in the memory of the node.
+# Shared memory that killed ranks left on the node.
 segment=/dev/shm/vader_segment.attacked.$$.0
 if : 2>/dev/null >"$segment"; then
   dd if=/dev/zero of="$segment" bs=1M count=4 status=none

@@ -17,7 +17,7 @@ check "every needed library is in it or the host's" "$root/.make/bundle.sh" --ch
 check "the manifest says where each comes from" matches "$bundle/MANIFEST" '^needs \./bin/choir lib/libmpi\.so\.40$'
 check "glibc is the host's" matches "$bundle/MANIFEST" '^needs \./bin/choir host:libc\.so\.6$'
 
-# What the loader really takes: from the bundle, or glibc and the driver.
+# Libraries that the loader really takes: they come from the bundle, or are glibc and the driver.
 foreign() {
   env -i PATH=/usr/bin:/bin "$bundle/run" ldd "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/openmpi/*.so 2>&1 | sed -nE 's/^\s*(\S+) => (.*)/\1 \2/p' | grep -v " $bundle/lib/" |
     grep -vE '^(ld-linux[-a-z0-9]*|lib(c|m|mvec|dl|pthread|rt|resolv|util))\.so|^lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvJitLink)[a-z_]*\.so'

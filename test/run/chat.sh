@@ -60,7 +60,7 @@ check "... the same on two ranks, and gone on with" same_numbers "$(losses packe
 run 1 train deck.json run.dir=x data.pack=true data.input_cfg= data.validation={} 'data.train=["train.jsonl"]'
 expect "... of conversations alone" 3 "data.pack = true requires conversations"
 
-# What was trained answers: alone, among others, over tensor ranks, and turn by turn.
+# A trained model answers: a single prompt, a file of prompts, over tensor ranks, and turn by turn.
 cat >ask.jsonl <<'D'
 {"id": "first", "prompt": "say 1"}
 {"id": 2, "messages": [{"role": "user", "content": "say 2"}, {"role": "assistant", "content": "<2>"}, {"role": "user", "content": "say 3"}]}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What nvcc is asked for: device code for the wanted GPUs, the host compiler of MPI, and warnings that are errors for those
-# who develop choir and not for those who build it with a newer compiler.
+# Flags of nvcc: device code for the wanted GPUs, the host compiler of MPI, and warnings that are
+# errors for developers of choir but not for users who build it with a newer compiler.
 . "$(dirname "$0")/lib/common.sh"
 [ -n "$(sed -n 's/^CUDA := //p' "$build/features.mk" | tail -n 1)" ] || { skip "what nvcc is asked for" "this build has no CUDA"; exit; }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Which device a run takes, and what it says when it cannot have the one that was asked for. GPUs are hidden here
-# (lib/common.sh); the emulated one of choir_host_cuda is there all the same, and the same for every rank.
+# The choice of a device, and the messages when a requested device does not exist. GPUs are hidden
+# here (lib/common.sh); the emulated one of choir_host_cuda exists all the same, and is the same for
+# every rank.
 . "$(dirname "$0")/lib/common.sh"
 
 once() { [ "$(grep -c "$1" out)" = 1 ]; }

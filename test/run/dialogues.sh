@@ -161,7 +161,7 @@ run 1 prepare codes stranger packed/val/agent --name stranger
 run 1 eval one_rank data.codes=stranger 'data.validation={"val":"packed/val"}'
 expect "dialogues in its codes" 3 "are codes of codec" "the model learned those of"
 
-# What the agent says, heard by a recogniser of another run.
+# A recogniser of another run transcribes the words of the agent.
 run 1 prepare tokens packed/train/agent --tokenizer packed/train/user/tokenizer.char.json --name char
 cat >asr.json <<'D'
 { "model": {"type": "fastconformer", "n_layer": 1, "n_embd": 16, "n_head": 2, "subsampling": 8, "subsampling_channels": 8, "mels": 20, "freq_width": 6},
@@ -184,7 +184,7 @@ run 2 eval one_rank eval.codec=codec eval.recogniser=codec
 expect "... nor by what is no recogniser" 2 'eval.recogniser: codec/checkpoints/' 'model.type = "codec"'
 run 1 eval one_rank eval.recogniser=asr
 expect "... nor without a codec" 2 'eval.recogniser = "asr" has no effect without eval.codec'
-# What the user says, in words: those that the recogniser makes of the recording.
+# Words of the user, as a streaming recogniser transcribes them from the recording.
 run 1 train asr.json run.dir=ear model.causal=true model.context_style=chunked model.left_context=8 model.right_context=1 \
   model.normalise=false model.conv_norm=layernorm model.dropout=0
 run 0 transcribe ear one/audio/d000000_user.wav --stream --json

@@ -49,7 +49,8 @@ done
 report --ranks=two
 expect "ranks that are no number" 2 "is no list of numbers"
 
-# What is expected beside what a report has: ratios to the middle, and what is not there.
+# Expected figures beside those of a report: ratios to the middle of the expected range, and missing
+# figures.
 mkdir measured
 cat >measured/attention.csv <<'END'
 bench,name,variant,shape,dtype,us,rate,unit,fraction,error,allowed,verdict

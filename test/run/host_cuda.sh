@@ -112,7 +112,8 @@ expect "... and of sm_80" 0 "summary:"
 check "... learn the same" close hopper ampere
 check "... by other kernels" apart "weights hopper" "weights ampere"
 
-# What the plan of a card allows is tried on it, and of a card with little room the largest that ran is written.
+# tune tries the micro-batches that the plan of a card allows, and writes the largest that ran if
+# the card has little memory.
 tuned=("$debug" "${small[@]}" device=cuda "$half" train.micro_batch_size=1 train.global_batch_size=16 eval.interval=0)
 HOST_CUDA_MEMORY=72 run 1 tune "${tuned[@]}" --probe --out tuned.json
 expect "tune --probe" 0 "trying it on cuda 0 (host execution" "micro-batch     1 ran, " "micro-batch     8 did not run: out of memory: " "the largest that ran"

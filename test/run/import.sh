@@ -155,7 +155,7 @@ golden 1 golden.1 1
 golden 2 golden.2 2 parallel.zero=3
 golden 4 golden.4 1 parallel.tensor=2 parallel.pipeline=2
 
-# What is wrong is refused by its name.
+# Wrong files are refused, and the message names the fault.
 refused() {  # refused NAME CODE MODEL SED WORDS...: config.json of the model, changed
   local name=$1 code_wanted=$2 model=$3 change=$4
   shift 4

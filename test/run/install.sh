@@ -37,7 +37,7 @@ if command -v groff >/dev/null 2>&1; then
   check "roff has no complaint" test ! -s roff.txt
 else skip "roff has no complaint" "groff is not installed"; fi
 
-# What a shell would offer behind the words, sorted.
+# Prints the completions that a shell would offer after the given words, sorted.
 offered() {  # offered WORDS
   (
     PATH=$there/bin:$PATH

@@ -68,7 +68,7 @@ if command -v script >/dev/null && mpiexec --version | grep -q "Open MPI\|OpenRT
   on_terminal "sh -c 'exit 9'"
   words "an exit code that is not ours is that of the launcher" 9
 else skip "the launcher on a terminal" "it takes script(1) and Open MPI"; fi
-# What Open MPI says of a code (it does not every time) is read from a pipe.
+# The notice of Open MPI about an exit code (it is not printed every time) is read from a pipe.
 dashes=$(printf '%.0s-' {1..74})
 notice() { printf '%s\n' "before" "$dashes" "mpiexec detected that one or more processes exited" "" "  Exit code:    $1" "$dashes" "behind"; }
 for code_told in 9 2; do notice $code_told | jobs/lib/own_exit_codes.sh >"$work/told_$code_told"; done

@@ -50,8 +50,8 @@ while read -r arch registers stack spills kernel; do
   fi
   [ "$failed" -gt "$before" ] || passed=$((passed + 1))
 done <"$build/kernel_resources.txt"
-# What ptxas says of wgmma that it makes wait for each other (C7510), fences it has to add (C7519), registers that are not
-# handed over (C7508).
+# Notes of ptxas about wgmma: products that are serialized (C7510), fences that it has to add
+# (C7519), registers that are not handed over (C7508).
 if notes=$(grep -h 'ptxas info *: (C75' "${logs[@]}"); then complain "ptxas on warp groups: $notes"; else passed=$((passed + 1)); fi
 [ "$same_compiler" = yes ] || echo "registers not compared: $known is of $(head -n 1 "$known"), this is nvcc $version"
 echo "$passed passed, $failed failed"

@@ -61,7 +61,7 @@ for name in both all_axes moved; do
   check "the checkpoint of $name has the tensors of one rank's" same "names one" "names $name"
 done
 
-# What was trained in pieces is used in one, or in others.
+# A model that was trained in pieces is used in one piece, or in other pieces.
 run 1 eval one
 one=$(grep -o 'val_loss=[0-9.]*' out)
 run 0 generate one --tokens 40 --temperature 0

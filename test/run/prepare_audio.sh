@@ -169,7 +169,8 @@ expect "the same command continues" 0 "was begun by an earlier run" "400 utteran
 check "... with the bytes of a run that was not killed" equal_folders whole broken
 check "... and keeps what was finished" test "$stamp" = "$(stat -c %Y.%y broken/audio_00001.pcm)"
 
-# What cannot be used. bad NAME LINE WORDS...: the second line of a manifest; stop names it, skip leaves it out.
+# Unusable input. bad NAME LINE WORDS...: the second line of a manifest; stop names it, skip leaves
+# it out.
 bad() {
   local name=$1 line=$2
   shift 2

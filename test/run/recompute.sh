@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib/common.sh"
 model=(model.dropout=0.1 train.micro_batch_size=12 log.verbose=true)
 
-# What the plan says of activations, in bytes as far as it is printed.
+# Bytes of activations in the plan, as exactly as they are printed.
 planned() { sed -nE 's/^ *activations +([0-9.]+) ([KMG]iB|B).*/\1 \2/p' "$1.out" | head -n 1 |
   awk '{ f["B"] = 1; f["KiB"] = 1024; f["MiB"] = 1024 ^ 2; f["GiB"] = 1024 ^ 3; print $1 * f[$2] }'; }
 less() { awk -v a="$(planned "$1")" -v b="$(planned "$2")" 'BEGIN { exit !(a > 0 && a < b) }'; }

@@ -60,7 +60,7 @@ run 0 transcribe run --manifest digits/val.json --out b.json --stream
 expect "a manifest" 0 "WER" "stream: "
 check "... with the same lines" cmp a.json b.json
 
-# What cannot be is refused.
+# Impossible requests are refused.
 run 2 transcribe run missing.wav 1.wav --stream
 expect "a file that is not there" 3 "missing.wav"
 run 0 transcribe run missing.wav 1.wav --stream --on-bad skip

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What one does with a checkpoint: generate and eval.
+# Commands that use a checkpoint: generate and eval.
 . "$(dirname "$0")/lib/common.sh"
 
 train 2 run

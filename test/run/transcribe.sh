@@ -111,7 +111,7 @@ check "... window by window" eval 'texts | diff little -'
 run 2 transcribe run a.wav long.wav --memory 0.008
 check "... on two ranks" eval 'texts | diff little -'
 
-# What is wrong is named.
+# Errors are named.
 check "NaN is made" ./convert a.wav nan.wav float 22050 1 1
 run 0 transcribe run nan.wav a.wav
 expect "a file with NaN" 3 "nan.wav" "sample " "nan"

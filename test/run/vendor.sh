@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What calls NVIDIA's libraries, without a GPU: products and attention on stand-ins for cuBLASLt and cuDNN that compute
-# what they are asked for on host memory (test/vendor); the real cuBLASLt as far as it goes without a driver; and a
-# program that starts where neither is there.
+# Tests without a GPU of the code that calls NVIDIA's libraries: products and attention on stand-ins
+# for cuBLASLt and cuDNN that compute the requested result in host memory (test/vendor); the real
+# cuBLASLt as far as it works without a driver; and a program that starts without either library.
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/cuda_build.sh"
 

@@ -41,7 +41,7 @@ for precision in bf16-mixed $(exhaustive && echo fp32); do
   expect "$precision, by the rounding of one rank" 0 "4 x the distance of one rank in $precision" "VALID: 5 layouts"
 done
 
-# What speech does not have is refused by name.
+# Options that speech models do not have are refused by name.
 run 2 verify "$deck" --layouts "cp=2"
 expect "a context axis" 2 "parallel.context = 2 shares tokens of a sequence" "legal: 1"
 run 2 verify "$deck" --layouts "tile=4"

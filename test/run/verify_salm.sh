@@ -19,7 +19,7 @@ run 4 verify "$deck" model.lm.tied=false model.lm.position=learned model.encoder
 expect "learned positions, a head of its own, statistics of clips" 0 "VALID: 4 layouts"
 run 2 verify "$deck" model.encoder.conv_norm=batchnorm --layouts "cp=2"
 expect "... which ranks that share the clips do not have" 2 'legal: "layernorm"'
-# What is frozen has no gradient, and costs no backward.
+# A frozen parameter has no gradient, and its backward is not computed.
 frozen='train.freeze=["encoder.*","lm.*"]'
 run 4 verify "$deck" "$frozen" --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,pp=2 cp=2 recompute=full"
 expect "adapter and projector alone" 0 "VALID: 3 layouts"

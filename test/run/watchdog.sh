@@ -39,7 +39,7 @@ kill -STOP "$(pgrep -P "$pid" -x choir | tail -n 1)"
 end 10
 expect "a rank is stopped" 5 "stopped by a signal" "exit code 5"
 
-# Where the launcher leaves the others alone, they name the dead one.
+# If the launcher does not end the other ranks, they name the dead one.
 export OMPI_MCA_orte_enable_recovery=1
 began=$(now_ms)
 train 3 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5 parallel.timeout=25 eval.interval=0

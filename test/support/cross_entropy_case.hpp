@@ -6,7 +6,7 @@
 
 namespace choir::test {
 
-/// What the tolerance is made of, in units of the roundoff u of sums: the error of one exponential
+/// Parts of the tolerance, in units of the roundoff u of sums: the error of one exponential
 /// (absolute, and for every unit of its argument), and the number of roundings of a sum.
 struct CrossEntropyErrors {
   double exp, exp_per_unit, additions;

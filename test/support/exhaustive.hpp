@@ -13,8 +13,9 @@ inline bool exhaustive() {
   return asked;
 }
 
-/// What pass number `pass` over `list` takes, if `passes` in a row take everything once: as all are
-/// taken more often than that, each entry meets several passes. Short lists are taken whole.
+/// The part of `list` that pass number `pass` takes. Any `passes` passes in a row take every entry
+/// once; as there are more passes than that, each entry is tested in several of them. Short lists
+/// are taken whole.
 template <class T>
 std::vector<T> dealt(const std::vector<T>& list, std::size_t pass, std::size_t passes = 3) {
   if (exhaustive() || list.size() < 2 * passes) return list;

@@ -10,7 +10,7 @@ extern "C" void __asan_unpoison_memory_region(void const volatile*, std::size_t)
 
 namespace choir::test {
 
-/// Whether forbid() does anything.
+/// True if forbid() has an effect.
 inline bool can_forbid() {
   return __asan_poison_memory_region != nullptr;
 }

@@ -73,7 +73,7 @@ struct L1LossCase {
     HostTensor lengths(DType::i32, {sequences});
     for (std::int64_t b = 0; b < sequences; ++b)
       lengths.set(b, static_cast<double>(b == 0 ? tokens : (b * 5) % (tokens + 1)));
-    // What does not count may be anything.
+    // Rows that do not count may contain anything.
     for (std::int64_t b = 0; b < sequences; ++b)
       if (lengths[b] < static_cast<double>(tokens))
         predicted.set(((b + 1) * tokens - 1) * width, NAN);

@@ -28,8 +28,8 @@ struct GemmEpilogueCase {
   double u() const { return unit_roundoff(sum_dtype(dtype)); }
   /// The error of sums of k products of unit normals, as in gemm_test.cpp.
   double sum_error() const { return 4 * u() * static_cast<double>(k + 2); }
-  /// What tanh_error makes of x (1 + tanh u) / 2 and of its slope (1 + t) / 2 + x (1 - t^2) u' / 2,
-  /// with t at most 1.
+  /// Errors that follow from tanh_error for x (1 + tanh u) / 2 and for its slope (1 + t) / 2 + x (1
+  /// - t^2) u' / 2, with t at most 1.
   double gelu_error(double x) const { return 0.5 * tanh_error * std::fabs(x); }
   double slope_error(double x) const {
     const double inner_slope = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);

@@ -107,7 +107,7 @@ inline ops::LogMel log_mel_arguments(const ops::MelOptions& options, const Tenso
           .sample_ids = ids.as<std::int64_t>()};
 }
 
-/// What the device computes: [B, frames, F].
+/// Result of the device: [B, frames, F].
 inline HostTensor device_log_mel(Device& device, DType dtype, const ops::MelOptions& options,
                                  const Utterances& u, std::int64_t frames = -1) {
   if (frames < 0) frames = u.most_frames();
@@ -143,8 +143,8 @@ inline MelRoundoffs mel_roundoffs(DType dtype) {
   const double u = unit_roundoff(dtype);
   return {0x1p-53, u, u};
 }
-/// What is left of an error where spectra are f64: the logarithm's roundings, of numbers up to 17.
-/// Asked of speech is 1e-4.
+/// The remaining error if spectra are f64: the logarithm's roundings, of numbers up to 17. The
+/// bound for speech is 1e-4.
 inline constexpr double kLogMelReached = 0x1p-24 * (1 + 4 * 17);
 static_assert(kLogMelReached < 1e-4);
 

@@ -39,7 +39,7 @@ struct NormTensors {
     if (c.bias) bias = HostTensor::normal(c.dtype, {c.width}, 4);
     if (c.bias) d_bias = HostTensor::normal(sum_dtype(c.dtype), {c.width}, 8);
   }
-  /// What the norm saw: the rounded sum.
+  /// Input of the norm: the rounded sum.
   const HostTensor& input() const { return delta.count() > 0 ? sum : residual; }
   ops::NormForward forward(ops::Norm kind) const {
     ops::NormForward f;

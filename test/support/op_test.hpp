@@ -21,7 +21,7 @@
 
 namespace choir {
 
-/// What tensors of the model may hold.
+/// Element types of model tensors.
 inline constexpr DType kElementTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 /// Relative error of one rounding to nearest: half the distance of neighbours at 1.

@@ -1,6 +1,6 @@
 #pragma once
-// What make compiles once for all tests (see src/core/prelude.hpp). Tests include what they use
-// all the same.
+// Headers that make compiles once for all tests (see src/core/prelude.hpp). Tests nevertheless
+// include each header that they use.
 #include <gtest/gtest.h>
 
 #include "src/core/prelude.hpp"

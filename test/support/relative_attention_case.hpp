@@ -124,7 +124,7 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
     mirror.fetch();
     for (std::int64_t i = 0; i < 2 * rows; ++i) moments.set(k * 2 * rows + i, part[i]);
   }
-  // What one rank with all channels has, by the reference of the norm itself.
+  // Result of one rank with all channels, by the reference of the norm itself.
   const std::int64_t all = ranks * width;
   HostTensor X(DType::f64, {rows, all}), D = X, Y = X, G = X, W(DType::f64, {all}), B = W,
                                          DW = HostTensor::filled(DType::f64, {all}, 0), DB = DW,

@@ -23,8 +23,8 @@ struct ActivationSplit {
   double micro_batch = 1;          ///< b, sequences
   double tensor = 1;               ///< t
   bool sequence_parallel = false;  ///< norms, dropouts and layer inputs are split over t too
-  /// As in the paper: selective computes the s^2 part of attention again, as attention without
-  /// stored scores does under none; full every layer from its input.
+  /// Definitions of the paper: selective recomputes the s^2 part of attention, which attention
+  /// without stored scores does also under none; full recomputes every layer from its input.
   Recompute recompute = Recompute::none;
 };
 

@@ -183,7 +183,8 @@ class TwoTermsBatches final : public SyntheticBatches {
   std::vector<std::int32_t> here_, text_, sound_;
 };
 
-/// What an engine asks for; it is in no table, and no deck can name it.
+/// The functions of a family that an engine needs. The family is in no table, and no deck can name
+/// it.
 class TwoTermsFamily final : public ModelFamily {
  public:
   std::string_view name() const override { return "two terms"; }
@@ -336,7 +337,7 @@ struct CombinedLoss {
   }
 
  private:
-  // What one target adds.
+  // Adds the terms of one target.
   void add(const TwoTerms& c, const Named& parameters, const std::string& head, std::int32_t token,
            std::int32_t target, double factor) {
     const auto width = static_cast<std::size_t>(c.n_embd);

@@ -36,7 +36,7 @@ struct FramesCase {
       lengths.set(b, static_cast<double>(length));
       audio_lengths.set(
           b, static_cast<double>(std::max<std::int64_t>(0, length * hops_per_unit * hop - 5)));
-      // What does not count may be anything.
+      // Samples that do not count may contain anything.
       if (length == units) continue;
       sound.set((b + 1) * width - 1, NAN);
       of_frames.set(((b + 1) * rows - 1) * frame, NAN);

@@ -27,7 +27,7 @@ void expect_close_norm(const HostTensor& a, const HostTensor& b, double limit,
   EXPECT_GT(size, 0) << what;
 }
 
-/// Where an arena may put it: behind `skew` bytes that belong to somebody else.
+/// A workspace as an arena may give it: behind `skew` bytes of other owners.
 struct Workspace {
   Workspace(const ops::AttentionProblem& p, const cudnn::AttentionLayout& layout)
       : bytes(cudnn::attention_workspace(p, layout)), all(DType::u8, {2 * kSkew + bytes}) {}

@@ -75,8 +75,8 @@ Matrix& matrix(cublasLtMatrixLayout_t of) {
   return *reinterpret_cast<Matrix*>(of);
 }
 
-/// What an algorithm was chosen for, kept inside it: the alignments that were promised for A, B, C
-/// and D, which addresses must have, and the shape.
+/// The request for which an algorithm was chosen, kept inside it: the promised alignments of A, B,
+/// C and D, which addresses must have, and the shape.
 struct Promise {
   std::uint32_t alignment[4];
   std::int32_t count;

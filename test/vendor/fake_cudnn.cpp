@@ -101,7 +101,8 @@ class Run {
     const auto uids = pack.all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const auto data = pack.all<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     for (std::size_t i = 0; i < uids.size(); ++i) bound_[uids[i]] = data[i];
-    // As cudaMalloc gives it: kernels that load its parts by TMA want no less.
+    // The workspace must be aligned like memory of cudaMalloc: kernels that load its parts by TMA
+    // need that.
     const auto* workspace = pack.get<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
     good_ = reinterpret_cast<std::uintptr_t>(workspace) % 256 == 0;
     for (const void* one : graph.all<void*>(CUDNN_ATTR_OPERATIONGRAPH_OPS))

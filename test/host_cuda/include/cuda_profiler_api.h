@@ -1,5 +1,5 @@
 #pragma once
-// What tells a profiler when to look. There is none here: each call is a line of the output.
+// Calls that start and stop a profiler. There is no profiler here: each call prints a line.
 #include <cuda_runtime.h>
 
 cudaError_t cudaProfilerStart();

@@ -61,7 +61,7 @@ struct Communicator {
       std::make_shared<int>(0);  ///< every recorded operation has it too
 };
 
-// What tests break on purpose.
+// Faults that tests cause on purpose.
 bool hold_init = false;
 Result failure = Result::success;
 int calls_in_group = -1;  // -1: no group is open
@@ -96,7 +96,7 @@ class Exchange {
  public:
   Exchange(Communicator& comm, std::vector<Transfer> transfers)
       : comm_(&comm), transfers_(std::move(transfers)) {}
-  /// As far as it goes without waiting; true when it is done.
+  /// Advances the operation without waiting; returns true when it is complete.
   bool advance() {
     if (comm_->aborted) return true;
     bool busy = false;
@@ -219,7 +219,7 @@ bool in_graphs(const Communicator& comm) {
   return comm.recorded.use_count() > 1;
 }
 
-/// What is called in a group is queued when the group ends, as with the real one.
+/// Queues a call; calls within a group are queued when the group ends, as in the real library.
 Result queue(cudaStream_t stream, const Communicator& comm,
              std::function<host_cuda::Progress()> begin) {
   const auto put = [stream, &comm, begin = std::move(begin)] { put_on(stream, comm, begin); };

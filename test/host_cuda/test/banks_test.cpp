@@ -16,7 +16,7 @@ namespace {
 using host_cuda::BankUse;
 using host_cuda::KernelBanks;
 
-/// What is not to be compared with the table: kernels of tests.
+/// True for kernels of tests, which are not compared with the table.
 bool of_a_test(const std::string& kernel) {
   return kernel.starts_with("test ");
 }

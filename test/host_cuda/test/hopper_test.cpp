@@ -1,5 +1,5 @@
-// What test/host_cuda makes of the instructions of sm_90a: layouts against the exact ones that the
-// PTX manual prints, and the defects that it must name.
+// Tests of the emulated instructions of sm_90a: the layouts are compared with those that the PTX
+// manual prints, and each defect must be named.
 #include <gtest/gtest.h>
 
 #include <cmath>

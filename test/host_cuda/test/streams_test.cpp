@@ -230,7 +230,7 @@ TEST_F(HostStreams, WaitingInsideACaptureSpoilsIt) {
   cudaGetLastError();
 }
 
-// As the thread that writes a checkpoint does while the next step is recorded.
+// The thread that writes a checkpoint waits in this way while the next step is recorded.
 TEST_F(HostStreams, AnotherThreadMayWaitWhileThisOneCaptures) {
   const Stream main(*device_);
   const SideStream side(*device_);

@@ -97,7 +97,7 @@ TEST_P(ExchangeOf, PartsNeedNotBeAlike) {
   EXPECT_ALL_RANKS(ok);
 }
 
-// What is received is there though what is sent is not taken yet.
+// A receive completes although the peer has not yet taken the message of this rank.
 TEST_P(ExchangeOf, ReceivedBeforeSent) {
   if (size == 1) GTEST_SKIP() << "needs 2 or more ranks";
   constexpr std::size_t kCount = 50000;

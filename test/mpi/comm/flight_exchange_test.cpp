@@ -1,5 +1,5 @@
-// What the boards of several nodes show, put together through files. The nodes are rehearsed: one
-// is cut into several that share no memory.
+// Tests how the boards of several nodes are combined through files. The nodes are rehearsed: one
+// node is divided into several that share no memory.
 #include "src/comm/watch/flight_report.hpp"
 
 #include <gtest/gtest.h>

@@ -152,7 +152,7 @@ TEST(Flight, OtherRanksReadIt) {
            f.phase == (f.world_rank == last ? "step 3: data" : "step 3: comm");
   }
   EXPECT_ALL_RANKS(told);
-  // As if the others waited there now.
+  // The records are changed to those of ranks that wait in the call.
   std::vector<RankFlight> waiting = flights;
   for (RankFlight& f : waiting)
     for (CallRecord& c : f.calls)
@@ -228,7 +228,7 @@ TEST(CallCheck, NamesTheFirstThatDiffers) {
   EXPECT_ALL_RANKS(text.find(wanted) != text.npos) << text;
 }
 
-// What would otherwise give wrong sums and no error, or hang.
+// Tests mismatched calls that would otherwise give wrong sums without an error, or hang.
 TEST(CallCheck, SeesCountTypeOperationAndRoot) {
   const int ranks = test::world_size(), me = test::world_rank();
   if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";

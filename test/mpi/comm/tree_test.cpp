@@ -34,7 +34,7 @@ class Tree : public testing::TestWithParam<std::string> {
     return serial_tree(leaves);
   }
 
-  /// Whether sums of 16 bits are right from `first` on.
+  /// True if the 16-bit sums from `first` on are right.
   template <class T>
   bool rounded_once(const T* data, std::size_t first, std::size_t count) const {
     bool ok = true;

@@ -1,4 +1,4 @@
-// What it costs to be watched; bench/watch_cost.sh sets it against a step.
+// Measures the cost of the watchdog; bench/watch_cost.sh compares it with a step.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -136,7 +136,7 @@ TEST_F(ConversationBatchesTest, TrainOnWhatTheSamplerSaysAndGoOnFromAnyStep) {
   const auto order = [&](const SpeechCursor& from) {
     return SpeechOrder::of_rank(from, kMicroBatches, comm().rank(), comm().size());
   };
-  // What the ranks see together is what the sampler plans.
+  // The batches of all ranks together are those that the sampler plans.
   std::vector<std::int64_t> seen(kCount, 0), planned(kCount, 0);
   SpeechSteps steps(batches->sampler(), batches->sampler().begin(), kMicroBatches);
   SpeechStep step;

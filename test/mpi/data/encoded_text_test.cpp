@@ -81,8 +81,8 @@ TEST_F(EncodedText, AsInOneGo) {
   }
 }
 
-// What looks wrong only because a part begins in the middle of it is not; what is wrong is named
-// with its place, on all ranks.
+// A character that is cut by the border of two parts is no error; a real error is reported with its
+// position, on all ranks.
 TEST_F(EncodedText, NamesBrokenTexts) {
   const Vocabulary vocabulary = bpe(texts_, false);
   const std::string text = texts_[0] + "\xff" + texts_[0];

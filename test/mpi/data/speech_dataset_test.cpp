@@ -62,7 +62,7 @@ class SpeechDatasetTest : public testing::Test {
     return c;
   }
 
-  // Whether a batch is these rows, by the formulas.
+  // True if the batch consists of these rows, checked with the formulas.
   bool holds(const SpeechBatch& batch, std::span<const SpeechRow> rows) const {
     const std::int64_t b = std::max<std::int64_t>(1, std::ssize(rows));
     std::int64_t longest = 1, most = 1, targets = 0;

@@ -32,7 +32,7 @@ class BackgroundSaverTest : public ::testing::Test {
                     static_cast<std::size_t>(piece.count) * size_of(from.tensors()[t].dtype));
       }
   }
-  /// As parameters and moments are.
+  /// Marks the tensors as device memory, like parameters and moments.
   void on_device(TensorSet& set) {
     for (StoredTensor& tensor : set.tensors()) tensor.device = device_.get();
   }

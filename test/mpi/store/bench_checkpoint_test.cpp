@@ -53,7 +53,7 @@ TEST_F(BenchCheckpointTest, ReadsBackWhatItWrote) {
     ++checks;
     return SaveCheck{};
   };
-  // What is saved changes after the wait.
+  // The saved tensors change after the wait.
   run.meanwhile = [&](const std::function<void()>& wait) {
     wait();
     if (++steps == 1) set.poison();

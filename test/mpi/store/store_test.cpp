@@ -115,7 +115,7 @@ TEST_F(CheckpointRanks, OneReadsForAllThatWantTheSame) {
   EXPECT_EQ(all(wanted.wrong()), 0);
 }
 
-// As a file system does where two nodes write back the same page.
+// A file system does this if two nodes write back the same page.
 TEST_F(CheckpointRanks, ABorderThatAnotherRankWroteOverIsAReason) {
   if (world_->size() == 1) GTEST_SKIP() << "nobody writes beside a single rank";
   TensorSet set(Cut::slices, world_->rank(), world_->size(), 4);

@@ -26,7 +26,7 @@ LogicalState statistics_of(SpeechRun& run) {
   return state;
 }
 
-/// Those of a rank are what `state` says.
+/// True if the statistics of this rank are equal to those in `state`.
 bool holds_statistics(SpeechRun& run, const LogicalState& state) {
   Progress progress;
   for (const StoredTensor& tensor : tensors_to_load(run.engine(), progress)) {

@@ -1,5 +1,5 @@
-// What a save copies, and compares, beside the step that follows: nobody changes it before that
-// step's update, in any layout and precision, and the update comes after the wait.
+// Tests that a save, which copies and compares tensors during the step that follows, sees them
+// unchanged: in any layout and precision the update of that step waits for the save.
 #include "src/train/loop/weight_check.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/layout_case.hpp"

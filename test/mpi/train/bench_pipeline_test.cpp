@@ -1,4 +1,4 @@
-// What a bench says of the stages of a real step.
+// Tests the report of a bench about the stages of a real step.
 #include "src/lab/bench/bench_pipeline.hpp"
 
 #include <gtest/gtest.h>

@@ -126,7 +126,7 @@ std::set<std::string> datasets_of(const std::string& path) {
   return list;
 }
 
-/// What is no logical element of a local tensor is zero, and nothing stores it.
+/// True if the padding of local tensors, which no checkpoint stores, is zero.
 bool padding_is_zero(test::EngineRun& run) {
   const ParameterStorage& storage = run.engine().instance().storage();
   if (storage.sharding().slices() > 1) return true;  // slices have no padding of their own to see
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, CheckpointGrid, testing::Values("fp64", "bf
                            return std::string(precision.param).substr(0, 4);
                          });
 
-// What one rank wrote, every layout reads.
+// Every layout reads a checkpoint that one rank wrote.
 TEST(CheckpointLayouts, OneRankWritesAllRead) {
   test::Meshes meshes;
   Communicator& world = meshes.of({}).world();

@@ -16,7 +16,7 @@
 
 namespace choir::test {
 
-/// What an engine can be laid out in; the data axis gets the ranks that are left.
+/// Layout of an engine; the data axis gets the remaining ranks.
 struct GridLayout {
   int pipeline = 1, tensor = 1, context = 1;
   bool sequence = false;
@@ -73,7 +73,7 @@ inline LogicalState logical_state(EngineRun& run) {
     values.assign(static_cast<std::size_t>(tensor.shape.count()), 0.0);
     for (const StoredPiece& piece : tensor.pieces)
       read_piece(tensor, piece, values.data() + piece.first);
-    // As integers: adding zeros then keeps every bit.
+    // The values are added as integers, so that adding zeros keeps every bit.
     run.mesh().world().all_reduce(values.data(), values.size(), DType::i64, ReduceOp::sum);
   }
   return state;

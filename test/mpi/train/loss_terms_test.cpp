@@ -20,7 +20,7 @@ TEST(LossTerms, DataRanksFindTheGradientsOfTheCombinedLoss) {
   EXPECT_ALL_RANKS(std::abs(result.loss - expected.loss) <= 1e-12);
   EXPECT_ALL_RANKS(largest_distance(expected.gradients, run.gradients()) <= 1e-12);
 
-  // Where each rank divides by its own targets, the mean over ranks is a mean of means.
+  // If each rank divides by its own targets, the mean over ranks is a mean of means.
   TwoTermsRun wrong({}, *mesh, micro_batches());
   ByTerm own = wrong.own_targets();
   for (double& targets : own) targets *= world_size();

@@ -62,7 +62,7 @@ std::vector<GridLayout> gpt_grid(const GridLayout& base = {}) {
   return list;
 }
 
-/// What a run leaves.
+/// Results of a run.
 struct Trace {
   std::vector<double> losses, norms;
   LogicalState state;
@@ -136,8 +136,8 @@ TEST(ReproducibleLayouts, WithoutTheTreeBitsDiffer) {
   EXPECT_ALL_RANKS(test::distance(one.state, many.state) < 1e-3) << "and in the last bits only";
 }
 
-// What ranks of the tensor axis add is added in another order than by one rank; for a given size of
-// the axis the rest of the layout still changes no bit.
+// Sums over ranks of the tensor axis are added in another order than by one rank; for a given size
+// of the axis the rest of the layout still changes no bit.
 TEST(ReproducibleLayouts, TensorAxisOfOneSize) {
   if (!test::power_of_two_ranks() || test::world_size() < 4) GTEST_SKIP() << "needs 4, 8 ... ranks";
   test::Meshes meshes;

@@ -41,7 +41,7 @@ TEST(TensorPrecision, Bf16WeightsTrainNearlyTheSame) {
     }
 }
 
-// What overflows on one rank of the tensor axis is an overflow for all of them: nobody updates, all
+// An overflow on one rank of the tensor axis is an overflow for all of them: no rank updates, all
 // halve the loss scale, and the next step counts again.
 TEST(TensorPrecision, AnOverflowOnOneRankSkipsEverywhere) {
   EngineOptions options = options_of(gpt(), false);

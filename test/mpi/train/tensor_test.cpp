@@ -49,7 +49,8 @@ TEST(TensorParallel, LlamaTrainsTheSameInFp64) {
   expect_same_training(llama(test::world_size() == 3 ? 3 : 2), "grouped");
 }
 
-// What is taken from a target is spread over 19 symbols, of which ranks have unlike parts.
+// Label smoothing spreads a share of each target over 19 symbols, and ranks hold unequal parts of
+// them.
 TEST(TensorParallel, SmoothedLabelsTrainTheSameInFp64) {
   GptConfig tied = gpt(), untied = llama(1);
   tied.label_smoothing = untied.label_smoothing = 0.1;
@@ -100,7 +101,7 @@ TEST(TensorParallel, ReproducibleInAnyOrderOfRanks) {
   EXPECT_ALL_RANKS(test::same_bits(a.state, b.state));
 }
 
-// What the null device planned is what the step uses, on every rank.
+// The step uses exactly the memory that the null device planned, on every rank.
 TEST(TensorParallel, ThePlanIsExact) {
   for (const Layout& layout : layouts())
     for (const bool sequence : {false, true}) {

@@ -1,4 +1,5 @@
-// What the null communicators count in a planned step is what the real ones count in a real step.
+// Tests that null communicators count the same traffic in a planned step as real ones in a real
+// step.
 #include <gtest/gtest.h>
 
 #include "src/train/loop/layout_report.hpp"

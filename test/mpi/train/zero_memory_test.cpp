@@ -1,5 +1,5 @@
-// What ranks really hold at ZeRO stage 3, measured while they train: memory taken from the device,
-// and resident memory of the processes.
+// Memory of ranks at ZeRO stage 3, measured while they train: memory taken from the device, and
+// resident memory of the processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

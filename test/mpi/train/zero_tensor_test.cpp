@@ -178,7 +178,7 @@ TEST(ZeroTensor, EvaluatesAndGeneratesTheSame) {
     }
 }
 
-/// Where a run may be moved: layout and stage.
+/// A layout and ZeRO stage to which a run may be moved.
 struct Place {
   Layout layout;
   ZeroOptions zero;

@@ -292,7 +292,7 @@ TEST(Zero, CheckpointsKnowNoStage) {
   }
 }
 
-// What a slice off by one would write is no cover of the tensors, and refused on every rank.
+// Slices that are off by one do not cover the tensors; saving them is refused on every rank.
 TEST(Zero, NegativeControlPiecesOffByOne) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   const auto mesh = world_mesh();

@@ -208,7 +208,7 @@ train() {  # train RANKS RUN_DIRECTORY OVERRIDE...
   run "$ranks" train "$debug" "${small[@]}" run.dir="$directory" "$@"
 }
 
-# What a run computed: "step loss" of every line of its metrics.jsonl.
+# Prints the results of a run: "step loss" of every line of its metrics.jsonl.
 losses() { sed -nE 's/^\{"step":([0-9]+),"loss":([^,]*),.*/\1 \2/p' "$1/metrics.jsonl"; }
 # Name and checksum of every tensor of a checkpoint (of a run's newest), sorted.
 tensors() {

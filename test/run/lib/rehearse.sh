@@ -38,7 +38,8 @@ flat() {
   done
 }
 ranks_of() { sed -nE 's/^  "ranks": ([0-9]+),$/\1/p' "$1"; }
-# Of a rank of $many against rank 0 of $few: the sum over phases or, with '- -', the number of the rank itself.
+# Compares a rank of $many with rank 0 of $few: the sum over phases or, with '- -', the number of
+# the rank itself.
 compare_with_first() {  # compare_with_first NAME RANK KEY WHICH FACTOR MORE
   check "$1" awk -v rank="$2" -v key="$3" -v which="$4" -v factor="$5" -v more="$6" '
     $4 != key || $3 != "-" || (which == "- -") != ($2 == "-") { next }

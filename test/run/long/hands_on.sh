@@ -52,7 +52,7 @@ if [ -z "$incomplete" ]; then pass "each step shows output, asks and answers"
 else fail "each step shows output, asks and answers" "$incomplete"
 fi
 
-# What a line promises, as a pattern.
+# Prints the output that a line of the text promises, as a pattern.
 pattern() {  # pattern LINE
   sed -E 's/[][\\.*^$()+?{}|]/\\&/g; s/(\\\.){3}/@ANY@/g
     s/[-+]?[0-9]([0-9,:]|\\\.|e[-+]?[0-9])*( ?(ns|us|ms|s|m|h|B|KiB|MiB|GiB|TiB|KB|MB|GB|GFLOP|TFLOP|MFLOP)\b)?/@NUM@/g

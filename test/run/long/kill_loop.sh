@@ -21,7 +21,7 @@ while [ "$kills" -lt "${KILLS:-50}" ] && [ "$rounds" -lt 200 ]; do
   # shellcheck disable=SC2086
   if [ -n "$victims" ] && kill -9 $victims 2>/dev/null; then kills=$((kills + 1)); fi
   end 30
-  # As far as the run got, only its next start may fail to find it: that is what is tested.
+  # Only the next start can fail to resume from the step that this run reached; this is tested here.
   [ "$code" != 0 ] || rm -r killed/checkpoints
   if [ -n "$before" ] && [ "$code" != 0 ] && ! grep -qF "resumed from" out && grep -qF '[I] step=' out; then
     fail "round $rounds" "did not resume, though step $before is complete"

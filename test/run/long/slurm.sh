@@ -80,11 +80,11 @@ took=$(($(now_ms) - began))
 expect "a rank that dies under srun" 137 "fault: rank 1 is killed" "task 1: Killed"
 in_time "a rank that dies takes the others with it in 11 s" "$took" 11000
 
-# What Debian's Open MPI does without PMIx, and who is to blame, is said.
+# Without PMIx Debian's Open MPI does not start under srun, and the message names the cause.
 command="srun --mpi=pmi2" code=0
 (cd "$root" && timeout 60 srun --mpi=pmi2 -n 2 "$choir" train "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/pmi2") >out 2>&1 || code=$?
 check "srun --mpi=pmi2 does not start Open MPI (exit code $code), hence PMIx" test "$code" != 0
-# As a program of any other job: all ranks of the allocation.
+# A program other than a training gets all ranks of the allocation, too.
 command="salloc jobs/launch" code=0
 (cd "$root" && timeout 60 salloc -n 2 jobs/launch "$choir" doctor --folder "$work") >out 2>&1 || code=$?
 expect "jobs/launch in an allocation" 0 "\$ srun -n 2" "2 processes, one world" "use jobs/generic.slurm"

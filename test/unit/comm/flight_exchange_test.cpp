@@ -1,4 +1,5 @@
-// What one node writes of its ranks and another reads, and what is said of all of them.
+// Tests the records that one node writes of its ranks and another reads, and the report about all
+// of them.
 #include "src/comm/watch/flight_report.hpp"
 
 #include <gtest/gtest.h>

@@ -78,7 +78,7 @@ TEST(FlightLog, KnowsHowFarEachCommunicatorIs) {
   EXPECT_EQ(moved->join("x", 9, 0, 2), -1);
 }
 
-// What a reader gets is one record or none, never a mixture: bytes and peer follow from the number.
+// A reader gets one record or none, never a mixture: bytes and peer follow from the number.
 TEST(FlightLog, IsReadWhileThreadsWrite) {
   Log l;
   std::vector<std::jthread> writers;  // end with the test, also where it fails

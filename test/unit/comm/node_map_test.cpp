@@ -46,15 +46,16 @@ TEST(NodeMap, KnowsWhetherNodesAreBranchesOfTheTree) {
     EXPECT_FALSE(NodeMap(nodes).continues_tree()) << nodes.size();
 }
 
-/// As tree_reduce.hpp says.
+/// Expected order of a sum of terms in a tree.
 std::string tree_of(const std::vector<std::string>& terms, std::size_t first, std::size_t count) {
   if (count == 1) return terms[first];
   const std::size_t left = std::bit_floor(count - 1);
   return "(" + tree_of(terms, first, left) + "+" + tree_of(terms, first + left, count - left) + ")";
 }
 
-/// What the nodes have of each slice, in words: first its own term, in the end the sum of all. Then
-/// backwards: who knows the sum of which slice.
+/// Plays the rounds and keeps, in words, the term that each node has of each slice: first its own,
+/// in the end the sum of all. Afterwards the same backwards, for the nodes that have the sum of
+/// each slice.
 void play_rounds(int nodes, bool in_tree) {
   const NodeRounds rounds(nodes, in_tree);
   const auto n = static_cast<std::size_t>(nodes);

@@ -66,7 +66,7 @@ TEST(Errors, CarryCodeHintAndPlace) {
   EXPECT_EQ(describe(std::runtime_error("plain")), "plain");
   EXPECT_EQ(describe(std::bad_alloc()).rfind("out of memory: ", 0), 0u);
   EXPECT_EQ(describe(DeckError("first\nsecond")), "first\nsecond");
-  // What is wrong inside the program, or between its ranks, is looked for there.
+  // Errors within the program, or between its ranks, print their position in the source.
   const std::string lines = describe(CommError("first\nsecond"));
   EXPECT_EQ(lines.rfind("first [format_test.cpp:", 0), 0u) << lines;
   EXPECT_LT(lines.find("[format_test.cpp"), lines.find("\nsecond")) << lines;

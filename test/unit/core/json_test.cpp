@@ -14,7 +14,7 @@ namespace {
 
 using test::has;
 
-/// What parse_json says about a text, with its hint; "" when it accepts it.
+/// The message of parse_json about a text, with its hint; "" if it accepts the text.
 std::string complaint_of_json(const std::string& text) {
   try {
     parse_json(text, "a.json");

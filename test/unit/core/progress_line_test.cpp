@@ -1,4 +1,4 @@
-// What a long phase says of itself.
+// Tests of the progress line of a long phase.
 #include "choir/core/log.hpp"
 
 #include <gtest/gtest.h>

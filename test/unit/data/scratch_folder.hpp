@@ -60,7 +60,7 @@ inline void write_native(const std::string& path, std::span<const std::int32_t> 
   writer.finish();
 }
 
-/// What `action` throws as a DataError; "" when it does not.
+/// The message of the DataError that `action` throws; "" if it throws none.
 template <class Action>
 std::string data_error_of(Action&& action) {
   try {

@@ -105,7 +105,7 @@ TEST(DeckLayout, RanksThatDoNotComeOut) {
             "parallel.data is 3, but 4 ranks leave 2 ");
 }
 
-// What is listed can be had.
+// Every layout that the message lists is legal.
 TEST(DeckLayout, TheTableIsLegal) {
   for (const int ranks : {2, 3, 5, 6, 8, 12, 24}) {
     const std::string text = refusal(ranks, {"parallel.tensor=4", "parallel.pipeline=12"});

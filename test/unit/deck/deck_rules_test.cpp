@@ -1,5 +1,5 @@
-// What keys of a deck say together: what does not fit is refused, and the nearest that does is
-// named.
+// Tests of rules about several keys of a deck: a combination that does not fit is refused, and the
+// message names the nearest one that does.
 #include <fmt/core.h>
 
 #include "src/models/gpt/family.hpp"

@@ -1,4 +1,4 @@
-// What /proc/cpuinfo says on several kinds of processors.
+// Tests with the text of /proc/cpuinfo on several kinds of processors.
 #include "src/device/cpu_device.hpp"
 
 #include <gtest/gtest.h>

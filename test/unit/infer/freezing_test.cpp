@@ -68,7 +68,7 @@ class PartRun {
     }
     return all;
   }
-  /// Those that are frozen in `other`.
+  /// Restores the masters of parameters that are frozen in `other`.
   void put_back(const Bytes& masters, PartRun& other) {
     for (std::size_t i = 0; i < masters.size(); ++i)
       if (!other.parameters()[i].trainable)
@@ -218,8 +218,8 @@ TEST(Freezing, GradientsAndMomentsAreOfWhatIsTrained) {
   EXPECT_LT(bytes_of(upper, "activations"), 0.8 * bytes_of(whole, "activations"));
 }
 
-// What computes is a copy of the master that no update changes: without the master nothing else
-// changes, and of the fp32 nothing is left.
+// Computation uses a copy of the master, and no update changes that of a frozen parameter: without
+// the master nothing else changes, and no fp32 values are kept.
 TEST(Freezing, WithoutMastersOfWhatIsFrozenTheBitsAreTheSame) {
   for (const Freezing& freezing : kOfGpt) {
     SCOPED_TRACE(freezing.freeze.front());

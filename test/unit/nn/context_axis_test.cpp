@@ -107,8 +107,8 @@ TEST(ContextWay, IsUlyssesWhereTheRanksDivideTheHeads) {
   EXPECT_EQ(context_way_of("ring-ulysses", 12, 6), ulysses);
 }
 
-// What attention wants: query head j of a rank reads its K/V head j / (heads / kv_heads), which
-// must be the one that the query head reads among all.
+// Requirement of attention: query head j of a rank reads the K/V head j / (heads / kv_heads) of the
+// rank, which must be the one that this query head reads among all heads.
 TEST(ContextHeads, EveryQueryFindsItsKeys) {
   for (const std::int64_t heads : {1, 4, 6, 12, 24})
     for (std::int64_t kv_heads = 1; kv_heads <= heads; ++kv_heads)

@@ -47,7 +47,7 @@ TEST(Lora, ForwardAndBackwardAreThoseOfPeft) {
   };
   expect_values(gradient("layer.adapter_a"), {-1, .5, 0, 2, 15, 17.5, 30, 30});
   expect_values(gradient("layer.adapter_b"), {4.4, -.8, -3.8, 0, 7.6, 0});
-  // What it does to unit vectors are the columns of PEFT's merged weight.
+  // The results for unit vectors are the columns of PEFT's merged weight.
   pass.begin(Mode::evaluate, {.batch = 1, .tokens = 4}, 0);
   const Tensor units = pass.allocate({4, 4}, "units");
   rank.put({1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, units);

@@ -1,4 +1,4 @@
-// Where parameters lie, how many there are, and how they begin.
+// Tests of the positions, the number and the initial values of parameters.
 #include "choir/nn/parameter_set.hpp"
 
 #include <gtest/gtest.h>
@@ -235,8 +235,8 @@ TEST(Initialise, Bf16IsTheNearest) {
         << i;
 }
 
-// What names an element must not know how many ranks there are, nor which of them this is, and may
-// not be used twice.
+// The name of an element must not depend on the number of ranks or on the rank, and may not be used
+// twice.
 TEST(ParameterSet, PositionsAreTheSameForAnyNumberOfRanks) {
   std::vector<std::int64_t> positions;
   GptConfig config = odd_gpt();
@@ -257,7 +257,8 @@ TEST(ParameterSet, PositionsAreTheSameForAnyNumberOfRanks) {
           EXPECT_GE(p->position, end);
           end = p->position + p->count();
           found.push_back(p->position);
-          // Those of one rank are where they would be in memory, but for the rows of padding.
+          // Parameters of one rank have the positions that they have in memory, except for the rows
+          // of padding.
           if (data_ranks == 1 && tensor_ranks == 1) {
             EXPECT_EQ(p->position + padding, bucket.offset + p->offset);
             padding += placed(p->local_count()) - placed(p->count());

@@ -107,7 +107,8 @@ TEST(Recompute, WorksWithPassesInFlightAndPostponedWeightGradients) {
       }
 }
 
-// What backward finds of a layer. e: bytes of an activation, s: of a statistic, N tokens.
+// Activations of a layer that are stored for backward. e: bytes of an activation, s: of a
+// statistic, N tokens.
 //   none       e N (2 C  both norms' input + 2 C  their output + Q  queries, keys, values
 //                   + C  attention's output + a F  before the activation + F  after it)
 //              + s N (2 or 4 statistics of norms + H  log-sum-exps)

@@ -1,5 +1,5 @@
-// Which elements of a tensor a rank holds: worked out by hand for small shapes, and over all ranks
-// every element owned once.
+// Tests of the elements of a tensor that a rank holds: worked out by hand for small shapes; over
+// all ranks every element is owned once.
 #include "choir/nn/parameter.hpp"
 
 #include <gtest/gtest.h>

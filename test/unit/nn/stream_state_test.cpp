@@ -1,4 +1,4 @@
-// What modules remember of streams: the rows that a list of all rows would have there.
+// Tests of the rows that modules keep for streams: they are equal to those in a list of all rows.
 #include "choir/nn/stream_state.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ struct StreamStateTest : ::testing::Test {
   /// The next `count` rows of every stream: element = stream * 1000 + position * 10 + column.
   StreamState::Rows bring(StreamState& state, const void* to, std::int64_t count) {
     pass.begin(Mode::generate, state.next(count), 0);
-    // As keys and values lie in rows of queries, keys and values.
+    // Rows have the stride of keys and values within rows of queries, keys and values.
     const std::int64_t stride = kWidth + 2;
     Tensor x = pass.allocate({state.streams() * count, stride}, "x");
     for (std::int64_t row = 0; row < x.shape.rows(); ++row)

@@ -1,5 +1,5 @@
 #pragma once
-// What a short training on one rank leaves, in exactly the memory that was planned.
+// The state after a short training on one rank, in exactly the memory that was planned.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -47,7 +47,7 @@ inline std::string name_of(const AttentionCase& c) {
       c.begins.empty() ? "" : fmt::format(" documents to {}", c.begins.back()));
 }
 
-/// Where the tensors of a case lie: in host memory, or copies of them on a device.
+/// Memory of the tensors of a case: host memory, or copies on a device.
 struct AttentionMemory {
   void *q, *kv, *bias, *out, *log_sum_exp, *d_out, *d_q, *d_kv, *d_bias;
   const std::int32_t* lengths;

@@ -15,7 +15,7 @@ struct GoldenCodes {
   std::int32_t index;
 };
 
-// What NeMo's FiniteScalarQuantizer (shift by tan, eps 1e-3) gives.
+// Results of NeMo's FiniteScalarQuantizer (shift by tan, eps 1e-3).
 const GoldenCodes kGoldens[] = {
     {"8,5,5,5", {0, 0, 0, 0}, {0, 0, 0, 0}, 500},
     {"8,5,5,5", {.3, -.7, 1.2, -2}, {1, -1, 2, -2}, 173},

@@ -175,7 +175,8 @@ TEST(Gemm, MemoryRefusedForGeneratedCodeIsReported) {
   EXPECT_EXIT(ever_new_products(), testing::ExitedWithCode(7), "");
 }
 
-// What a model multiplies when it generates, and its neighbours: one row more goes to a library.
+// Products of generation, and their neighbours: products with one row more are computed by a
+// library.
 TEST(Gemm, FewRowsMatchReferenceInOnePass) {
   int taken = 0;
   const auto run = [&](PlanCache& plans, const GemmArgs& args) {

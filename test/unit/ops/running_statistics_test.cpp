@@ -16,8 +16,8 @@ TEST(RunningStatistics, MatchTheReference) {
       }
 }
 
-/// What PyTorch's BatchNorm1d (2.x, fp64, eps 1e-5, momentum 0.1) gives for the frames of
-/// micro-batch m that count, one after another: x[r][c] = sin(0.7 (3 r + c) + m)(1 + c) + c/2 + m.
+/// Results of PyTorch's BatchNorm1d (2.x, fp64, eps 1e-5, momentum 0.1) for the counted frames of
+/// micro-batch m, one after another: x[r][c] = sin(0.7 (3 r + c) + m)(1 + c) + c/2 + m.
 struct GoldenFrames {
   std::vector<std::int32_t> lengths;  ///< of utterances of 4 frames
   std::int64_t first, last;           ///< rows that count

@@ -61,7 +61,7 @@ TEST(Splice, BackwardIsTheTransposeOfForward) {
   expect_gradient(d_audio, audio, loss, "splice to audio");
 }
 
-// What ranks put in adds up to the whole, to the bit: all terms but one are zero.
+// The shares of all ranks add up to the whole, to the bit: all terms but one are zero.
 TEST(Splice, SharesOfTheAudioAddUp) {
   CpuBench cpu;
   const SpliceCase c{DType::f64, 40, 18, 0, 18, 5};

@@ -1,4 +1,4 @@
-// What a step decides, against numbers worked out by hand.
+// Tests of the decisions of a step, against numbers worked out by hand.
 #include "choir/ops/step_control.hpp"
 
 #include <gtest/gtest.h>

@@ -26,7 +26,7 @@ double read(const TensorView& x, std::int64_t i) {
   return ref::load(x.data, x.dtype, i);
 }
 
-/// What three patterns make of the learning rate, written out by hand.
+/// Learning rate after three patterns, written out by hand.
 double rate_of(const std::string& name) {
   if (name.starts_with("blocks.0.")) return 0.25 * kRate;
   if (name.ends_with("qkv.bias")) return 3 * kRate;
@@ -215,8 +215,8 @@ std::map<std::string, std::vector<double>> rounded_masters(const GptConfig& mode
   return masters;
 }
 
-// Where gradients are the same bits, so are the weights: which neighbour an update is rounded to
-// belongs to the element, whichever rank of whatever layout updates it.
+// Equal bits of gradients give equal bits of weights: the direction in which an update is rounded
+// belongs to the element, on every rank of every layout.
 TEST(Optimizer, RandomRoundingKnowsNoLayout) {
   GptConfig narrow = test::tiny_llama();
   narrow.n_kv_head = 1, narrow.n_embd = 24, narrow.ffn_width = 20;

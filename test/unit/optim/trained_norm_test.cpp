@@ -61,8 +61,8 @@ TEST(TrainedNorm, EqualsThePlainSum) {
   }
 }
 
-// What meets the numbers of other ranks is a sum a tensor; in exact mode it is the sums of all
-// chunks, and the model must be large enough to tell the two.
+// Ranks exchange one sum per tensor; in exact mode they exchange the sums of all chunks. The model
+// must be large enough to tell the two apart.
 TEST(TrainedNorm, OneSumOfATensorMeetsThoseOfOthers) {
   GptConfig model = test::tiny_gpt();
   model.vocab_size = 5000;

@@ -19,7 +19,7 @@ float number(std::int64_t j, std::int64_t i) {
                             std::pow(10.0, 4 * uniform01(philox_at(key, index)[3])));
 }
 
-/// What the reducer makes of `micro_batches` micro-batches on one rank.
+/// Result of the reducer for `micro_batches` micro-batches on one rank.
 Flat reduced(std::int64_t micro_batches, bool reproducible) {
   CpuDevice device;
   test::SingleRank single;

@@ -1,5 +1,6 @@
 #pragma once
-// What the tests of pipeline schedules share: every small schedule there is, and short forms.
+// Helpers shared by the tests of pipeline schedules: every small schedule there is, and short
+// forms.
 #include <fmt/format.h>
 
 #include "choir/core/error.hpp"

@@ -73,8 +73,8 @@ TEST(ScheduleSimulation, BubbleOfClosedForm) {
   });
 }
 
-// Where the last group of micro-batches is not full, interleaving costs at most as much as if it
-// were, and at least as much as the longest chain of one micro-batch behind the work of a stage.
+// If the last group of micro-batches is not full, interleaving costs at most as much as with a full
+// group, and at least as much as the longest chain of one micro-batch behind the work of a stage.
 TEST(ScheduleSimulation, InterleavedWithoutDivision) {
   test::each_shape([](ScheduleKind kind, const PipelineShape& shape) {
     if (shape.chunks == 1 || shape.micro_batches % shape.stages == 0) return;

@@ -1,4 +1,4 @@
-// What a rank holds at each ZeRO stage, from the plan of layouts of any size.
+// Memory of a rank at each ZeRO stage, from the plan of layouts of any size.
 #include <gtest/gtest.h>
 
 #include "test/unit/train/engine_case.hpp"
@@ -104,8 +104,8 @@ TEST(ZeroMemory, TilesShrinkWhatIsWhole) {
         }
 }
 
-// What is gathered ahead is what comes next, in both directions: no bucket more often than without,
-// and at most once in each.
+// The bucket that is gathered ahead is the next one, in both directions: no bucket is gathered more
+// often than without it, and each at most once per direction.
 TEST(ZeroMemory, TilesAreGatheredAheadInTheirOrder) {
   const auto moved = [](int tiles, int prefetch) {
     StepTraffic traffic;

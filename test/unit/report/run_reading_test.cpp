@@ -1,4 +1,4 @@
-// What a report makes of the files of a run, whole and damaged.
+// Tests how a report reads the files of a run, whole and damaged.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>

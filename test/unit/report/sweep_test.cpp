@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What `choir bench step --json` writes, as far as a sweep reads it.
+/// The part of the output of `choir bench step --json` that a sweep reads.
 json run_of(const std::string& sweep, int ranks, int micro, int global, double seconds) {
   json run{{"deck", "a.json"},
            {"precision", "fp32"},

@@ -65,7 +65,7 @@ TEST_F(WandbRunTest, HasTheBytesOfItsOwnPackage) {
   EXPECT_EQ(made.file, "run-y50rut7i.wandb");
 }
 
-// What a longer chain writes later takes the place of the run.
+// The output of a longer chain of jobs replaces the run that was written before.
 TEST_F(WandbRunTest, KeepsItsName) {
   ReportedRun longer = two_jobs();
   longer.starts.push_back({10, "2026-11-25 00:00:00"});

@@ -1,4 +1,4 @@
-// What goes wrong while saving: errors, full disks, kills. One rank; test/mpi has several.
+// Faults while saving: errors, full disks, kills. This test has one rank; test/mpi has several.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>

@@ -10,7 +10,7 @@ namespace {
 using test::bytes_of;
 using test::WeightsFolder;
 
-// As numpy.save writes an array of zeros and ones of this shape.
+// An array of zeros and ones of this shape, in the bytes of numpy.save.
 std::string expected(const std::string& dict, const std::string& data) {
   std::string header = dict + std::string(127 - 10 - dict.size(), ' ') + "\n";
   return std::string("\x93NUMPY\x01\0\x76\0", 10) + header + data;

@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of weight files share: a folder of their own, bytes of files, and what a refusal
-// says.
+// Helpers shared by the tests of weight files: a folder for each test, bytes of files, and the
+// message of a refusal.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -74,7 +74,7 @@ std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-/// What the StorageError says, or "" when there was none.
+/// The message of the StorageError, or "" if there was none.
 template <class Action>
 std::string refusal(Action&& action) {
   try {

@@ -225,7 +225,7 @@ class EngineRun {
     add_up(mesh().host_along(Axis::tensor), logical);
     all.insert(all.end(), logical.begin(), logical.end());
   }
-  // As integers: adding zeros then keeps every bit.
+  // The values are added as integers, so that adding zeros keeps every bit.
   static void add_up(Communicator& ranks, std::vector<double>& all) {
     if (ranks.size() > 1) ranks.all_reduce(all.data(), all.size(), DType::i64, ReduceOp::sum);
   }

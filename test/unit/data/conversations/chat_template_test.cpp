@@ -14,7 +14,7 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 using Marks = std::vector<std::uint8_t>;
 
-/// What the real tokenizers make of the pieces that the templates have: any other piece is an
+/// Tokens that the real tokenizers give for the pieces of the templates: any other piece is an
 /// error.
 class KnownPieces final : public ChatTokenizer {
  public:

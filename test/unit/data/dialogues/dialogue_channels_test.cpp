@@ -64,8 +64,8 @@ TEST(TextChannel, TwoTurnsEach) {
   EXPECT_EQ(said[1], (FrameTurn{14, 17, {23, 24}}));
 }
 
-// Where a turn of one frame has no room for its token, EOS stays and text goes: elsewhere it is EOS
-// that ate the text, and a text that ate the EOS.
+// If a turn of one frame has no room for its token, EOS is kept and the text is cut. In other cases
+// EOS had cut the text, or a text the EOS.
 TEST(TextChannel, EosIsNeverLost) {
   const std::vector<FrameTurn> turns{turn_at(0.3, 0.4, {7}), turn_at(0.6, 1.0, {9})};
   const TextChannel channel = text_channel(turns, 13, kControls);

@@ -41,7 +41,7 @@ TEST(EditDistance, AgreesWithJiwer) {
   EXPECT_EQ(words.exact, 1);
 }
 
-// Where only one alignment is the shortest. By jiwer 4.0.
+// Cases with only one shortest alignment. The counts are those of jiwer 4.0.
 TEST(EditDistance, KindsOfEdits) {
   const EditCounts w = word_edits("a b c d", "a x c");
   EXPECT_EQ(w, (EditCounts{.deletions = 1, .substitutions = 1, .correct = 2, .utterances = 1}));

@@ -102,7 +102,8 @@ TEST(SpeechFilter, BadOnesStopOrAreFew) {
                     "none of the 200 utterances of it is left");
 }
 
-// What is impossible at 8x and possible at 2x is said with its cure; validation keeps it.
+// An utterance that is impossible at 8x and possible at 2x is reported with its cure; validation
+// keeps it.
 TEST(SpeechFilter, ImpossibleCtcNamesItsCure) {
   const ScratchFolder scratch;
   PackedSpeech speech{scratch / "a"};

@@ -44,7 +44,7 @@ TEST(SpeechMix, GroupsMultiplyAndTagsAreInherited) {
   EXPECT_DOUBLE_EQ(pools[2].probability, 0.1);
 }
 
-// As in NeMo's documentation, written as JSON.
+// The example of NeMo's documentation, written as JSON.
 TEST(SpeechMix, WordsOfNemo) {
   const SpeechMix mix = SpeechMix::of_text(R"({"input_cfg": [
     {"type": "lhotse_shar", "shar_path": "duplexA", "weight": 0.7},
@@ -97,7 +97,7 @@ TEST(SpeechMix, WithoutWeightsFoldersAreOnePool) {
   EXPECT_DOUBLE_EQ(pools[0].probability, std::sqrt(10.0) / (std::sqrt(10.0) + std::sqrt(30.0)));
 }
 
-// What has no utterance gives its share to the others of its level.
+// A folder without utterances gives its share to the others of its level.
 TEST(SpeechMix, EmptyFoldersTakeNoShare) {
   const std::int64_t sizes[] = {10, 0, 30};
   const auto pools = pools_of(mix_of(kNested), sizes);

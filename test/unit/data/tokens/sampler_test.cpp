@@ -28,8 +28,8 @@ TEST(Permutation, KnownAnswers) {  // from an independent program
   for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(p(i), expected[i]);
 }
 
-// Where i goes must look uniform: chi-squared over 16 bins for element 0 in 4,096 permutations. The
-// 99.99 % point for 15 degrees of freedom is 44.3.
+// The destination of i must look uniform: chi-squared over 16 bins for element 0 in 4,096
+// permutations. The 99.99 % point for 15 degrees of freedom is 44.3.
 TEST(Permutation, IsUniformOverNumbers) {
   std::vector<int> bins(16, 0);
   for (std::uint64_t number = 0; number < 4096; ++number)

@@ -79,7 +79,7 @@ TEST(TokenBlend, ALimitedTextIsItsBeginning) {
   EXPECT_NE(blend.contents().find("0.5 of 200 tokens"), std::string::npos);
 }
 
-// What a rank of any layout asks for, and a resumed run, is what one rank sees in order.
+// A rank of any layout, and a resumed run, gets the items that one rank gets in order.
 TEST(TokenBlend, SamplesDoNotDependOnWhatWasAskedBefore) {
   TokenBlend in_order = blend_of(kThreeToOne, kLengths, 7);
   std::vector<std::int64_t> starts;

@@ -15,7 +15,8 @@ namespace {
 using Kind = SentencePieceFile::Kind;
 using Ids = std::vector<std::int32_t>;
 
-// As Llama 2 has it: <unk> 0, <s> 1, </s> 2, bytes from 3 on, then what the merges make.
+// A vocabulary like that of Llama 2: <unk> 0, <s> 1, </s> 2, bytes from 3 on, then the results of
+// merges.
 SentencePieceFile llama_like() {
   SentencePieceFile file{.pieces = {{"<unk>", 0, Kind::unknown},
                                     {"<s>", 0, Kind::control},
@@ -74,7 +75,7 @@ TEST(SentencePieceFile, EncodesAsLanguageModelsDo) {
   EXPECT_EQ(vocabulary.encode("the cat"), (Ids{kThe, kCat}));
   EXPECT_EQ(vocabulary.encode(" the\ncat"), (Ids{kBlank, kThe, 13, 271, kAt}));
   EXPECT_EQ(vocabulary.encode("  "), (Ids{kBlanks, kBlank}));
-  // What people write is never a control token.
+  // Text that people write never becomes a control token.
   const Ids marks = vocabulary.encode("</s>");
   EXPECT_EQ(std::count(marks.begin(), marks.end(), 2), 0);
   const Ids accent = vocabulary.encode("é");

@@ -1,4 +1,4 @@
-// What a tokenizer.json may say, and every refusal of what it may not.
+// Tests of the forms that a tokenizer.json may have, and of every refusal of another form.
 #include "src/data/vocabulary/tokenizer_json.hpp"
 
 #include <gtest/gtest.h>

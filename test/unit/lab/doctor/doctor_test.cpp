@@ -142,7 +142,7 @@ TEST(Doctor, SpeedIsJudgedByWhatSuchCoresShouldDo) {
   slow.f64 = 0.02e12;
   EXPECT_EQ(products(slow).health, Health::ok) << "an old processor does no more";
 
-  // What no user can mend.
+  // Facts that no user can change.
   SpeedFacts small = usual;
   small.bf16 = 0.1e12;
   EXPECT_EQ(products(small).health, Health::info);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kRow = 16;  // bytes
 
-/// What one step and an evaluation ask for on one rank.
+/// Matrix products of one step and an evaluation on one rank.
 std::set<ops::Product> products_of(Deck deck) {
   // fp64 stays on the CPU.
   if (deck.train.precision == "fp64") deck.train.precision = "bf16-mixed";
@@ -34,7 +34,7 @@ std::set<ops::Product> products_of(Deck deck) {
   return plan_step(options, Layout(), 0, 1, false, &card).products;
 }
 
-/// What may have odd rows, by what all such products of the deck say.
+/// Products that may have odd rows, by the words of all such products of the deck.
 struct Exception {
   const char* decks;  // their names begin so
   const char* words;

@@ -60,8 +60,8 @@ TEST(LayoutPlan, RolesStandForAllRanks) {
       expect_roles_stand_for_all(plan_case(decks, 64, 8, kPlenty, {tensor, order}));
   expect_roles_stand_for_all(
       plan_case(decks, 64, 8, kPlenty, {"parallel.tensor=8", "parallel.sequence=true"}));
-  // Where tensor ranks share the vocabulary evenly the inner ones are not planned one by one; what
-  // each does is compared, too, where times are predicted.
+  // If tensor ranks share the vocabulary evenly, the inner ones are not planned one by one; if
+  // times are predicted, the work of each is compared, too.
   for (const char* vocabulary : {"model.vocab_size=64", "model.vocab_size=71"}) {
     PlanCase timed = plan_case(decks, 16, 8, kPlenty, {"parallel.tensor=8", vocabulary});
     timed.target = find_target("h200", timed.deck);
@@ -158,7 +158,7 @@ TEST(LayoutPlan, NodesMustBeFull) {
   }
 }
 
-/// What one rank has: everything but the snapshot, and the snapshot.
+/// Memory of one rank: everything but the snapshot, and the snapshot.
 std::pair<double, double> parts_of(const LayoutPlan& plan) {
   const auto snapshot = static_cast<double>(plan.roles[0].plan.memory.bytes_of(kSnapshotEntry));
   return {plan.needs() - snapshot, snapshot};

@@ -58,7 +58,7 @@ TEST(SizeSearch, WeightsAreThoseOfTheModel) {
   }
 }
 
-/// What a search finds leaves no room for any larger size: each is planned.
+/// The size that a search finds leaves no room for any larger one: each larger size is planned.
 TEST(SizeSearch, FindsTheLargest) {
   for (const auto& [like, more] :
        {std::pair<std::string, std::vector<std::string>>{"llama", {}},

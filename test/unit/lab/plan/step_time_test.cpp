@@ -177,8 +177,8 @@ TEST(StepTime, HidesWhatOverlapsAllows) {
   EXPECT_EQ(timed(2, 2, changes, network).time->hidden, 0);
 }
 
-// What ranks compute that wait for each other along an axis takes longer, their messages do not;
-// and one rank waits for nobody.
+// The computation of ranks that wait for each other along an axis takes longer, but their messages
+// do not; and a single rank waits for nobody.
 TEST(StepTime, RanksThatWaitForEachOtherComputeLonger) {
   const auto machine = plain_machine(1e9, 1);
   auto waiting = std::make_shared<Calibration>(*machine);
@@ -242,8 +242,8 @@ TEST(MachineRates, GroupsOnSeveralNodesReduceInThreeSteps) {
   EXPECT_EQ(rates.call({.axis = "tp", .ranks = 1, .nodes = 1}, reduce), 0);
 }
 
-// What a slow link does to the order: nothing is laid across it any more that need not be.
-// Gradients are more than activations here, because of the vocabulary.
+// A slow link changes the order: only layouts that must cross it do so. Gradients are more than
+// activations here, because of the vocabulary.
 TEST(LayoutSearch, WithACalibrationTheFastestComesFirst) {
   const DeckVariants decks = variants({"model.n_layer=2", "model.vocab_size=8192",
                                        "model.tied=false", "train.global_batch_size=16"});

@@ -40,7 +40,7 @@ TEST(MicroBatchTuner, WithPlentyTheGlobalBatchIsTheBound) {
   const TunedMicroBatch tuned = tune_micro_batch(plan_case(decks, 2, 2, 1e15), decks);
   EXPECT_EQ(tuned.batch.micro, 96);
   EXPECT_EQ(tuned.limited_by, "train.global_batch_size");
-  // What the deck says of accumulation follows.
+  // The accumulation of the deck follows the micro-batch.
   const Deck deck = decks.with(tuned.changes());
   EXPECT_EQ(deck.train.grad_accum, 1);
   EXPECT_EQ(deck.train.micro_batch_size, 96);

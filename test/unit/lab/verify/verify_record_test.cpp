@@ -1,4 +1,5 @@
-// What verify compares, and that it sees what is wrong, missing or owned twice.
+// Tests of the comparison in verify: it detects wrong and missing values, and values that two ranks
+// own.
 #include "src/lab/verify/verify_record.hpp"
 
 #include <gtest/gtest.h>

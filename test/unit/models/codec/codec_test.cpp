@@ -24,7 +24,7 @@ CodecConfig small_codec() {
   return c;
 }
 
-/// Whose decoder makes sound.
+/// Config of a small codec with a decoder that makes sound.
 CodecConfig small_speaker() {
   CodecConfig c = small_codec();
   c.head = "istft", c.resolutions = "64,128";
@@ -225,7 +225,7 @@ TEST(WaveformHead, SpectraOfASoundComeBackAsTheSound) {
     }
   const Tensor frames = head.frames(pass, polar);
   ASSERT_EQ(frames.count(), rows * fft);
-  // Where all the frames are that reach there.
+  // Samples that are covered by all frames that can reach them.
   for (std::int64_t s = fft; s < samples - fft; ++s) {
     double sum = 0;
     for (std::int64_t r = 0; r < rows; ++r)

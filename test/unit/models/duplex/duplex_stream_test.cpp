@@ -127,7 +127,7 @@ TEST(DuplexStream, LearntPositionsHaveAnEnd) {
   EXPECT_FALSE(stream.rows().has_room(config.lm.block_size + 1));
 }
 
-// What the heads say of a row in training is what generation reads.
+// The logits of a row are the same in training and in generation.
 TEST(DuplexStream, LogitsAreThoseThatLossesAreMadeOf) {
   Talking model(small_duplex());
   const DuplexConfig& c = model.config();

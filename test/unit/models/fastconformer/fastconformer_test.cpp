@@ -41,7 +41,8 @@ void check_gradients(const FastConformerConfig& config) {
     const std::vector<double>& expected = analytic[index++];
     double norm = 0;
     for (const double g : expected) norm = std::max(norm, std::abs(g));
-    // What is added to every frame that counts batch normalisation takes away again.
+    // Batch normalisation subtracts a constant that is added to every counted frame, so the bias
+    // before it has no gradient.
     if (config.conv_norm != ConvNorm::batchnorm || !p.name.ends_with(".depthwise.bias")) {
       EXPECT_GT(norm, 1e-9) << p.name << " has no gradient";
     }

@@ -56,7 +56,7 @@ TEST(DeckSpeech, SharedKeysCountWhereGiven) {
   EXPECT_EQ(given.recompute, Recompute::full);
 }
 
-// What a run writes beside its results is read back as the same model.
+// The deck that a run writes beside its results is read back as the same model.
 TEST(DeckSpeech, ResolvedDeckIsTheSameModel) {
   const Deck deck = speech_deck({"model.n_layer=3", "model.hop=80"});
   const Deck again = parse_deck(resolved_json(deck), "again.json", {});

@@ -41,7 +41,7 @@ void append(std::vector<double>& values, const Tensor& logits, std::int64_t coun
     values.push_back(ref::load(logits.data, logits.dtype, i));
 }
 
-/// What the recording gives as a whole.
+/// Logits of the whole recording, computed at once.
 std::vector<double> whole(const FastConformerConfig& c, std::span<const std::int16_t> audio) {
   RandomModel model(c, "fp64", std::size_t{64} << 20);
   HostBatch host(c, {.samples = 1, .audio_samples = std::ssize(audio), .labels = 1});

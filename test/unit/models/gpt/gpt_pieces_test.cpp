@@ -127,7 +127,8 @@ TEST(GptPieces, EveryOrderInOnePiece) {
     }
 }
 
-// What the loss of one rank says is the measure of all the above.
+// The tests above compare with the loss of one rank. Here it is compared with that of loss and
+// backward.
 TEST(GptPieces, TheWholeModelIsTheOneOfLossAndBackward) {
   const GptConfig config = gpt();
   Chain whole(config, "fp64", uncut(config), 1), other(config, "fp64", uncut(config), 1);

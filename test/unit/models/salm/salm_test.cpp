@@ -62,7 +62,7 @@ struct Talk {
   std::int64_t id = 0;
 };
 
-/// What ids of a conversation are answers.
+/// True if the id at this index of a conversation is part of an answer.
 bool counts(std::size_t at, const Talk& talk) {
   return at + 3 >= talk.ids.size() && talk.ids[at] != kClip;
 }
@@ -341,7 +341,7 @@ TEST(SalmBatch, TensorRanksShareTheClipsOfAContextRank) {
       << "rows of all three, of two positions";
 }
 
-// What only one tensor rank encodes is whole on each, and its gradient a sum.
+// A part that only one tensor rank encodes is whole on each rank, and its gradient is a sum.
 TEST(SalmParameters, OfTheEncoderAreWholeWhereTensorRanksShareClips) {
   SalmConfig config = adapted_salm();
   config.encoder_share = EncoderShare::clips;

@@ -16,7 +16,7 @@ using test::values;
 using test::WeightsFolder;
 using Floats = std::vector<float>;
 
-// As the gguf package writes five pairs and two tensors; what they are says the first test.
+// Five pairs and two tensors, written by the gguf package; the first test lists them.
 const std::string kTiny = from_hex(
     "474755460300000002000000000000000500000000000000140000000000000067656e6572616c2e61726368"
     "69746563747572650800000005000000000000006c6c616d6111000000000000006c6c616d612e626c6f636b"

@@ -17,8 +17,8 @@ using Floats = std::vector<float>;
 using Integers = std::vector<std::int64_t>;
 using namespace std::string_literals;
 
-// What torch.save makes of an OrderedDict of w = arange(6) as [2, 3], wt = its transpose, h = [1.5]
-// in bfloat16 and n = 3.
+// The bytes of torch.save for an OrderedDict of w = arange(6) as [2, 3], wt = its transpose, h =
+// [1.5] in bfloat16 and n = 3.
 const std::string kTiny = from_hex(
     "800263636f6c6c656374696f6e730a4f726465726564446963740a7100295271012858010000007771026374"
     "6f7263682e5f7574696c730a5f72656275696c645f74656e736f725f76320a71032828580700000073746f72"

@@ -41,7 +41,7 @@ TEST(Diagnosis, NamesWhatIsSlow) {
   EXPECT_EQ(diagnosis(RunTimes()), "");
 }
 
-// What rank 0 sees of a rank that is slow, wherever it is, is communication.
+// For rank 0 the time of a slow rank, whatever its cause, looks like communication.
 TEST(Diagnosis, ASlowRankIsNoSlowNetwork) {
   RunTimes times = steps(0, 0.1, 0.1, 0.79);
   times.own = {0.2, 0.95};
@@ -115,7 +115,7 @@ TEST(CoreWatch, ReadsWhatTheSystemTells) {
   EXPECT_GT(found.seconds, 0);
   EXPECT_EQ(watch.look().waiting, 0);
   fs::remove_all(tasks);
-  // Where nothing is told, nothing is short.
+  // If the files do not exist, no shortage is reported.
   CoreWatch blind({7}, tasks_path.c_str(), cores_path.c_str());
   EXPECT_EQ(blind.look().share(), 0);
   EXPECT_EQ(computing_threads().size(), static_cast<std::size_t>(omp_get_max_threads()));

@@ -12,7 +12,7 @@ using test::small_deck;
 
 constexpr const char* kContents = "train 900 tokens 0000abcd, validation 100 tokens 00001234";
 
-/// What a run of this deck would leave.
+/// The checkpoint that a run of this deck would leave.
 ResumePoint left_by(const Deck& deck, const std::string& contents = kContents) {
   return {.checkpoint = {.path = "runs/a/checkpoints/step_00000010", .manifest = {.step = 10}},
           .meta = {.deck = resolved_json(deck), .vocab_size = 64, .contents = contents}};

@@ -1,4 +1,4 @@
-// Which tensor of which run a parameter begins with.
+// Tests of the tensor, and the run, from which a parameter starts.
 #include "src/train/loop/warm_start.hpp"
 
 #include <gtest/gtest.h>

@@ -29,8 +29,8 @@ TEST(BatchNormTraining, StatisticsFollowTheMicroBatches) {
   }
 }
 
-// What a micro-batch leaves is a function of it alone: of the first step, whose parameters all runs
-// share. Frames that count are those of the utterances.
+// The statistics that a micro-batch leaves are a function of it alone: in the first step, in which
+// all runs have the same parameters. The counted frames are those of the utterances.
 TEST(BatchNormTraining, RecordsAreThoseOfTheMicroBatchWhateverIsComputedAgain) {
   SingleRank single;
   FastConformerConfig c = batch_normed();

@@ -26,7 +26,7 @@ TEST(SeparateDevice, HostReadsEndTheProgram) {
   EXPECT_EQ(*static_cast<char*>(memory.data()), 0);
 }
 
-/// What `steps` steps return with up to `lag` in flight, step 2 with a loss that is not a number.
+/// Results of `steps` steps with up to `lag` in flight; step 2 has a loss that is not a number.
 struct Outcome {
   std::vector<double> numbers, state;
 };
@@ -173,8 +173,8 @@ TEST(QueuedStep, CheckpointsPassBetweenMemories) {
   }
 }
 
-// Where the device keeps the time, the phases of a step reach from the end of the one before to its
-// own end: over several steps they add up to the time that passed.
+// If the device measures the time, the phases of a step reach from the end of the step before to
+// its own end: over several steps they add up to the time that passed.
 TEST(QueuedStep, PhasesOfTheDeviceAddUp) {
   test::SingleRank single;
   test::EngineRun run(test::engine_options(test::tiny_gpt(), "fp32", 3), *single.mesh,
@@ -205,7 +205,7 @@ TEST(QueuedStep, PhasesOfTheDeviceAddUp) {
   EXPECT_GT(totals.of(Phase::optimizer), 0);
   EXPECT_GT(totals.of(Phase::data), 0);
   EXPECT_LE(totals.total(), wall);
-  // What is missing is the host's before the first mark and after the last event.
+  // The difference is the time of the host before the first mark and after the last event.
   test::print_measured("phases of the device", totals.total(), "s", "above", 0.9 * wall);
   EXPECT_GE(totals.total(), 0.9 * wall);
 }

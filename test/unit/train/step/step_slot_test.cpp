@@ -1,4 +1,5 @@
-// What a queued step copies: every field of every micro-batch, of any shape that was planned.
+// Tests of the copies of a queued step: every field of every micro-batch, of any shape that was
+// planned.
 #include "src/train/step/step_slot.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
 #include "src/models/gpt/gpt_config.hpp"
