@@ -9,7 +9,7 @@
 
 namespace choir::test {
 
-/// A batch of utterances; what lies behind the end of each is rubbish that nobody may read.
+/// /// A batch of utterances; the samples behind the end of each are garbage that must not be read.
 struct Utterances {
   HostTensor audio, samples, frames, ids;  // [B, S] u16, [B] i32, [B] i32, [B] i64
 
@@ -41,8 +41,8 @@ struct Utterances {
   }
 };
 
-/// A voice that glides, with three formants and four syllables a second, over noise so many dB
-/// below (35: the least noise of the spoken corpora).
+/// /// A gliding voice with three formants and four syllables per second, over noise at this many
+/// dB below it (35: the least noise of the spoken corpora).
 inline std::vector<std::int16_t> speech_like(std::int64_t samples, double rate, std::uint64_t seed,
                                              double decibels = 35) {
   const PhiloxKey key = philox_key(seed, "speech");
@@ -67,9 +67,9 @@ inline std::vector<std::int16_t> speech_like(std::int64_t samples, double rate, 
   return wave;
 }
 
-/// Two tones half as loud as can be, each in the middle between two bins of 512 at 16 kHz, over
-/// noise of so many units of the last place: what is rounded at the tones' size shows in all other
-/// bands.
+/// /// Two tones of half the largest amplitude, each in the middle between two bins of 512 at 16
+/// kHz, over noise of this many units in the last place: rounding errors at the size of the tones
+/// would show in all other bands.
 inline std::vector<std::int16_t> loud_tones(std::int64_t samples, double rate, std::uint64_t seed,
                                             double deviation) {
   const PhiloxKey key = philox_key(seed, "tones");
@@ -213,7 +213,7 @@ class LogMelBound {
     if (relative >= 1) return INFINITY;
     const double of_power = -std::log1p(-relative) + u_.result;
     const double of_logarithm = of_power + 4 * u_.result * (std::fabs(logarithm) + of_power);
-    // The difference and the product, whose factor is rounded too.
+    // The difference, and the product, whose factor is rounded too.
     const bool as_it_is = o_.mean == 0 && o_.deviation == 1;
     const double of_standard =
         as_it_is ? 0 : 4 * u_.result * (std::fabs(logarithm) + std::fabs(o_.mean));
@@ -250,7 +250,7 @@ class LogMelBound {
   double far_ = 0, edges_ = 0;  // D; what edges of filters move e by
 };
 
-/// Against the reference within the bound, and within `absolute` where that is smaller.
+/// Compares with the reference within the bound, and within `absolute` if that is smaller.
 inline HostTensor check_log_mel(Device& device, DType dtype, const ops::MelOptions& options,
                                 const Utterances& u, double absolute = INFINITY,
                                 std::int64_t frames = -1) {

@@ -23,8 +23,8 @@ struct GoldenMask {
   std::int64_t start, width;
 };
 
-/// A saw tooth and noise of a congruential generator, both integers; the last of every three tenths
-/// of a second is quiet.
+/// A saw tooth and noise of a congruential generator, both integers; the last third of every 0.3 s
+/// is quiet.
 inline std::vector<std::int16_t> golden_signal(std::int64_t samples) {
   std::vector<std::int16_t> signal;
   std::uint32_t state = 12345;
@@ -37,7 +37,7 @@ inline std::vector<std::int16_t> golden_signal(std::int64_t samples) {
   return signal;
 }
 
-// sr 16000, n_fft 512, n_mels 80: so many weights that are not 0, and their sum.
+// sr 16000, n_fft 512, n_mels 80: the number of weights that are not 0, and their sum.
 inline constexpr int kFilters16Weights = 500;
 inline constexpr double kFilters16Sum = 2.5582607778404807;
 inline constexpr Golden kFilters16[] = {
@@ -100,7 +100,7 @@ inline constexpr Golden kDithered16[] = {
     {29, 40, -8.62826725362605}, {29, 78, -5.32398648845943}, {29, 79, -5.33095806625274},
     {30, 0, -8.25769235587704},  {30, 1, -6.6293610887426},   {30, 20, -5.44424798207247},
     {30, 40, -5.26247608698424}, {30, 78, -5.16693833966815}, {30, 79, -5.30204270196797}};
-// The 31 frames that count of kLogMel16, normalised with the unbiased deviation + 1e-5.
+// The 31 counted frames of kLogMel16, normalised with the unbiased deviation + 1e-5.
 inline constexpr Golden kNormalised16[] = {
     {0, 0, 2.99078007538165},    {0, 1, 0.863021533443495},   {0, 20, 0.124176501378759},
     {0, 40, 0.189331832224762},  {0, 78, -0.520770134825649}, {0, 79, -1.09091492420559},

@@ -1,5 +1,5 @@
 #pragma once
-// A test of a time prints what it measured beside the bound: `make test` shows these lines.
+// A test of a time prints the measured value beside the bound; `make test` shows these lines.
 #include <cstdio>
 
 namespace choir::test {

@@ -7,9 +7,9 @@
 
 namespace choir::test {
 
-/// in() and io() hand out views of device memory that holds what the host tensor holds; fetch()
-/// brings back what io() gave out and checks that nothing was written behind any of them. Host
-/// tensors stay where they are meanwhile.
+/// in() and io() return views of device memory with a copy of the host tensor; fetch() copies the
+/// results of io() back and checks that nothing was written behind any of them. The host tensors
+/// must not move meanwhile.
 class Mirror {
  public:
   explicit Mirror(Device& device) : device_(&device) {}
@@ -18,7 +18,8 @@ class Mirror {
   }
   Mirror(const Mirror&) = delete;
 
-  /// `skew`: elements between an aligned address and the first. An empty tensor stays empty.
+  /// `skew`: number of elements between an aligned address and the first element. An empty tensor
+  /// stays empty.
   TensorView in(const HostTensor& tensor, int skew = 0) {
     if (tensor.shape().rank() == 0) return {};
     const std::size_t at = static_cast<std::size_t>(skew) * size_of(tensor.dtype());

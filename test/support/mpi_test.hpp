@@ -1,6 +1,6 @@
 #pragma once
 // Assertions for tests of several ranks. A rank-local ASSERT before a collective leaves the other
-// ranks waiting for ever: decide together instead.
+// ranks waiting forever, so all ranks decide together instead.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -15,7 +15,7 @@ int world_size();
 
 }  // namespace choir::test
 
-/// Collective; must be reached by all ranks. More can be streamed into it.
+/// Collective; all ranks must reach it. A message can be streamed into it.
 #define EXPECT_ALL_RANKS(condition) \
   EXPECT_TRUE(::choir::test::on_all_ranks(static_cast<bool>(condition))) << #condition
 #define ASSERT_ALL_RANKS(condition) \

@@ -19,7 +19,7 @@ struct NormCase {
   }
 };
 
-/// All the tensors of one norm, forward and backward, poisoned where they are written.
+/// All tensors of one norm, forward and backward; the outputs are poisoned.
 struct NormTensors {
   HostTensor residual, delta, weight, bias, sum, out, mean, rstd, d_out, d_sum, d_weight, d_bias,
       workspace;
@@ -58,7 +58,7 @@ struct NormTensors {
     b.workspace = workspace;
     return b;
   }
-  /// Exact copies in f64 whose input is what the fast norm saw.
+  /// Exact copies in f64, whose input is that of the fast norm.
   NormTensors exact() const {
     NormTensors t = *this;
     t.residual = input().to(DType::f64);
@@ -101,7 +101,7 @@ inline double largest_magnitude(const HostTensor& x) {
   return m;
 }
 
-/// Largest |x| rstd over the rows: how much errors of the statistics are amplified.
+/// Largest |x| rstd over the rows: the factor by which errors of the statistics are amplified.
 inline double condition(const NormTensors& exact, std::int64_t width) {
   double m = 1;
   for (std::int64_t i = 0; i < exact.residual.count(); ++i)
@@ -109,7 +109,8 @@ inline double condition(const NormTensors& exact, std::int64_t width) {
   return m;
 }
 
-/// Forward and backward, with and without accumulation, everything twice with the same bits.
+/// Runs forward and backward, with and without accumulation; each runs twice and must give the same
+/// bits.
 inline void check_norm(Device& device, const NormCase& c) {
   SCOPED_TRACE(c.name());
   NormTensors t(c);

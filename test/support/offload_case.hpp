@@ -9,7 +9,8 @@
 
 namespace choir::test {
 
-/// So short that every bucket of a tiny model has several chunks, and the last one is shorter.
+/// This chunk is so short that every bucket of a tiny model has several chunks, and the last one is
+/// shorter.
 inline constexpr std::int64_t kShortChunk = 64 * 6;
 
 inline std::string temporary_directory() {
@@ -29,7 +30,7 @@ struct OffloadRun {
   std::vector<double> state;
 };
 
-/// Collective. Step 2 has a loss that is not a number: nothing may change in it.
+/// Collective. Step 2 has a loss that is not a number and must change nothing.
 inline OffloadRun run_offloaded(const EngineOptions& options, Mesh& mesh,
                                 std::unique_ptr<Device> device, int steps = 5) {
   EngineRun run(options, mesh, std::move(device));

@@ -56,12 +56,13 @@ inline double underflow_roundoff(DType dtype) {
   }
 }
 
-/// The type statistics, sums and parameter gradients have for activations of `dtype`.
+/// Type of statistics, sums and parameter gradients for activations of `dtype`.
 inline DType sum_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// Relative error of one operation stored as `dtype`: 16 bits are rounded twice, through f32.
+/// Relative error of one operation whose result is stored as `dtype`: 16 bits are rounded twice,
+/// through f32.
 inline double operation_roundoff(DType dtype) {
   const double u = unit_roundoff(dtype), sum = unit_roundoff(sum_dtype(dtype));
   return sum_dtype(dtype) == dtype ? u : u + sum + u * sum;
@@ -91,13 +92,14 @@ inline void set_element(const TensorView& x, std::int64_t i, double value) {
   }
 }
 
-/// Owns its memory (64-byte aligned); copies are deep. `skew` elements are skipped at the start, so
-/// that a kernel meets addresses aligned to nothing but the element. Guard bytes behind the end are
-/// checked.
+/// A tensor that owns its memory (64-byte aligned); copies are deep. `skew` elements are skipped at
+/// the start, so that kernels are tested with addresses that are aligned to the element only. Guard
+/// bytes behind the end are checked.
 class HostTensor {
  public:
   HostTensor() = default;
-  /// Starts poisoned: NaN (or a huge integer) in every element, so an element not written is seen.
+  /// Starts poisoned: NaN (or a huge integer) in every element, so that an element that was not
+  /// written is detected.
   HostTensor(DType dtype, const Shape& shape, int skew = 0)
       : dtype_(dtype), shape_(shape), skew_(skew) {
     storage_.assign(kAlign + skew_bytes() + bytes() + kGuard, kGuardByte);
@@ -108,7 +110,7 @@ class HostTensor {
     for (std::int64_t i = 0; i < t.count(); ++i) t.set(i, value);
     return t;
   }
-  /// Normal numbers of standard deviation `deviation` around `mean`, a function of (seed, index)
+  /// Normal numbers of standard deviation `deviation` around `mean`; a function of (seed, index)
   /// only.
   static HostTensor normal(DType dtype, const Shape& shape, std::uint64_t seed,
                            double deviation = 1, double mean = 0) {
@@ -150,7 +152,8 @@ class HostTensor {
   double operator[](std::int64_t i) const { return element_as_double(view(), i); }
   void set(std::int64_t i, double value) { set_element(view(), i, value); }
 
-  /// The same numbers in another dtype. To f64 it is exact: what a reference starts from.
+  /// The same numbers in another dtype. Conversion to f64 is exact and gives the input of
+  /// references.
   HostTensor to(DType other) const {
     if (shape_.rank() == 0) return {};
     HostTensor t(other, shape_);
@@ -171,7 +174,7 @@ class HostTensor {
     const bool number = unit_roundoff(dtype_) > 0;
     std::memset(data(), number ? 0xff : 0x7f, bytes());
   }
-  /// True when nothing was written behind the last element.
+  /// True if nothing was written behind the last element.
   bool guard_intact() const {
     const auto* end = static_cast<const unsigned char*>(data()) + bytes();
     for (const auto* p = end; p < storage_.data() + storage_.size(); ++p)
@@ -184,8 +187,8 @@ class HostTensor {
   }
 
  private:
-  /// The first numbers of a seed: few seeds fill all tensors, and a logarithm takes longer than
-  /// most of what is done with them.
+  /// The first numbers of a seed are cached: few seeds fill all tensors, and a logarithm takes
+  /// longer than most operations on them.
   static std::vector<double>& drawn_normals(std::uint64_t seed) {
     static thread_local std::map<std::uint64_t, std::vector<double>> of_seeds;
     return of_seeds[seed];
@@ -210,7 +213,8 @@ inline double ulps(float a, double exact) {
   return std::fabs(static_cast<double>(a) - exact) / spacing;
 }
 
-/// |actual - expected| <= absolute + relative * |expected| for every element; names the worst one.
+/// Checks |actual - expected| <= absolute + relative * |expected| for every element; the message
+/// names the worst one.
 inline void expect_close(const TensorView& actual, const TensorView& expected, double relative,
                          double absolute, const std::string& what) {
   ASSERT_EQ(actual.count(), expected.count()) << what;

@@ -1,5 +1,5 @@
 #pragma once
-// How far the memory of a process grows during an action, for tests of what a file may cost.
+// Growth of the memory of a process during an action, for tests that limit the cost of a file.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -10,8 +10,8 @@
 
 namespace choir::test {
 
-/// Bytes that `action` adds to the largest resident memory of a child process that does nothing
-/// else; -1 if it ends abnormally. A sanitizer's allocator makes the number meaningless.
+/// Returns the bytes that `action` adds to the largest resident memory of a child process that does
+/// nothing else; -1 if it ends abnormally. A sanitizer's allocator makes the number meaningless.
 inline long peak_growth(const std::function<void()>& action) {
   long* grown = static_cast<long*>(
       mmap(nullptr, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -22,8 +22,8 @@ inline long peak_growth(const std::function<void()>& action) {
       getrusage(RUSAGE_SELF, &used);
       return used.ru_maxrss * 1024;
     };
-    // Large blocks are returned when they are freed, as in a new process; what earlier tests of
-    // this program freed would keep them.
+    // Large blocks are returned when they are freed, as in a new process; otherwise blocks that
+    // earlier tests of this program freed would be kept.
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     const long before = peak();
     action();

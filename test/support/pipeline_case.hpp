@@ -1,6 +1,7 @@
 #pragma once
-// A stage whose tensors say where they come from: every activation and gradient carries numbers
-// made of its virtual stage, micro-batch and direction, and what arrives is kept and compared.
+// A stage whose tensors identify their origin: every activation and gradient carries numbers
+// computed from its virtual stage, micro-batch and direction; received tensors are kept and
+// compared.
 #include <functional>
 #include <random>
 #include <vector>
@@ -12,7 +13,7 @@ namespace choir::test {
 
 class FakeStage final : public StageWork {
  public:
-  /// Messages of `count` numbers; they and the copies of what came are on `device`.
+  /// Messages of `count` numbers; they and the copies of received messages are on `device`.
   FakeStage(Device& device, const PipelineShape& shape, int stage, std::int64_t count)
       : shape_(shape),
         stage_(stage),
@@ -34,13 +35,13 @@ class FakeStage final : public StageWork {
   }
   ~FakeStage() override { stream_.synchronize(); }
 
-  /// Before each run.
+  /// Must be called before each run.
   void begin() {
     wrong_order_ = 0;
     for (auto& next : next_) next.assign(static_cast<std::size_t>(shape_.chunks), 0);
     if (stream_.kind() != DeviceKind::null) stream_.zero(seen_.data(), memory_bytes());
   }
-  /// How long a computation takes.
+  /// Duration of a computation.
   std::function<void(const Action&)> spend = [](const Action&) {};
 
   Tensor receive_buffer(int, int, bool gradient) override { return tensor(gradient); }
@@ -65,7 +66,8 @@ class FakeStage final : public StageWork {
     spend({ActionKind::backward_weight, j, c});
   }
 
-  /// "" if all that was due was done once, in order, with the right numbers, and let go.
+  /// Returns "" if all operations ran once, in order, with the right numbers, and all tensors were
+  /// released.
   std::string complaint(bool forward_only = false) {
     if (wrong_order_ > 0) return fmt::format("{} computations out of order", wrong_order_);
     for (const int kind : {0, 1, 2})
@@ -147,7 +149,8 @@ class FakeStage final : public StageWork {
   int wrong_order_ = 0;
 };
 
-/// Calls body(kind, shape) for the schedules of `stages`, 1 to 6 micro-batches and 1 to 3 chunks.
+/// Calls body(kind, shape) for the schedules of `stages` stages, 1 to 6 micro-batches and 1 to 3
+/// chunks.
 template <class Body>
 void each_run(int stages, Body&& body) {
   for (const ScheduleKind kind :

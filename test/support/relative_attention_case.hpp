@@ -1,5 +1,5 @@
 #pragma once
-// Helpers of relative attention, split norms and stochastic depth against their references, on any
+// Compares relative attention, split norms and stochastic depth with their references, on any
 // device.
 #include "kernels/norm/split_norm.hpp"
 #include "kernels/relative_attention/relative_attention.hpp"
@@ -21,7 +21,7 @@ inline void check_relative_positions(Device& device, DType dtype, std::int64_t t
   mirror.fetch();
   ref::relative_positions(exact);
   // Two products of table entries (a rounding each, and one of each product and the sum), and in
-  // f64 the rounding of the reference's angle, up to T.
+  // f64 the rounding of the reference's angle, which grows up to T.
   const double u = unit_roundoff(sum_dtype(dtype));
   expect_close(out, exact, unit_roundoff(dtype), 8 * u + static_cast<double>(tokens) * 0x1p-50,
                "positions");
@@ -66,7 +66,8 @@ inline void check_relative_queries(Device& device, DType dtype, std::int64_t row
                                   .workspace = {},
                                   .scale = scale});
   const double each = unit_roundoff(dtype), sum = unit_roundoff(sum_dtype(dtype));
-  // Values of at most 5 or so standard deviations are added: absolute errors of their roundings.
+  // The terms are at most about 5 standard deviations: the bounds are absolute errors of their
+  // roundings.
   expect_close(q, q64, each, 16 * sum, "q + u");
   expect_close(shifted, shifted64, each, 16 * sum, "shifted");
   expect_close(d, d64, each, 16 * sum, "d_q");
@@ -104,7 +105,7 @@ inline void check_scores(Device& device, DType dtype, std::int64_t batch, std::i
 inline constexpr ops::AttentionContext kContexts[] = {
     {-1, -1, 0}, {3, 2, 0}, {0, 0, 0}, {-1, 0, 0}, {2, -1, 0}, {1, -1, 3}, {0, -1, 2}, {-1, -1, 4}};
 
-/// `ranks` ranks of `width` channels each, one after another.
+/// `ranks` ranks with `width` channels each, one after another.
 inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std::int64_t width,
                              std::int64_t ranks) {
   SCOPED_TRACE(fmt::format("{} N {} c {} ranks {}", name_of(dtype), rows, width, ranks));
@@ -157,8 +158,8 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
                                  (X[r * all + c] - mean) * rstd * gh / static_cast<double>(all)));
   }
   const HostTensor sums_in = total.to(sum);
-  // Sums of `all` terms of order 1 and their products with rstd, which is of order 1 here unless
-  // two channels make a row (then up to 1 / distance).
+  // Sums of `all` terms of order 1 and their products with rstd, which is of order 1 here unless a
+  // row has only two channels (then it is up to 1 / distance).
   const double u = unit_roundoff(sum) * 40 * static_cast<double>(all + rows),
                e = 2 * unit_roundoff(dtype) + u;
   for (std::int64_t k = 0; k < ranks; ++k) {

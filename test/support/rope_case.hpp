@@ -15,8 +15,8 @@ inline ops::Rope rope_arguments(const TensorView& x, const TensorView& table, st
   return r;
 }
 
-/// Forward, and back again; `others` features of a row are left alone. The table ends at `end`. So
-/// many positions are told by the device alone.
+/// Runs forward and backward; the `others` features of a row must not change. The table ends at
+/// `end`; `on_device` positions are given in device memory only.
 inline void check_rope(Device& device, DType dtype, ops::RopePairing pairing, std::int64_t width,
                        std::int64_t others, int skew = 0, std::int64_t end = ops::kNoPositionEnd,
                        std::int64_t on_device = 0) {
@@ -44,7 +44,8 @@ inline void check_rope(Device& device, DType dtype, ops::RopePairing pairing, st
     args = rope_arguments(exact, table, heads, width, pairing);
     args.inverse = inverse, args.position_end = end;
     ref::rope(args, 10000.0);
-    // Two products and a sum of terms below |a| + |b|, table entries rounded once: 4 roundings.
+    // Two products and a sum of terms below |a| + |b|, with table entries that are rounded once: 4
+    // roundings.
     const double u = unit_roundoff(sum_dtype(dtype));
     expect_close(x, exact, unit_roundoff(dtype), 4 * u * 8, inverse ? "back" : "rope");
     exact = x.to(DType::f64);

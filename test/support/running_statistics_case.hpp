@@ -17,7 +17,7 @@ inline void check_running_statistics(Device& device, const RunningCase& c) {
   const Stream stream(device);
   HostTensor records = HostTensor::normal(c.dtype, {c.micro_batches, 2, c.width}, 1);
   HostTensor frames(c.dtype, {c.micro_batches});
-  // None, one frame: no variance, and what the record says may not be read.
+  // No frame, or one frame: there is no variance, and the record's must not be read.
   for (std::int64_t m = 0; m < c.micro_batches; ++m) {
     frames.set(m, static_cast<double>(m % 4 == 1 ? 0 : m % 4 == 2 ? 1 : 2 + 300 * m));
     for (std::int64_t i = 0; m % 4 % 3 != 0 && i < 2 * c.width; ++i)
@@ -45,7 +45,7 @@ inline void check_running_statistics(Device& device, const RunningCase& c) {
                                   .variance = expected_variance,
                                   .momentum = 0.3,
                                   .control = c.controlled ? &step : nullptr});
-  // Averages of what is given, in f64 whatever the type, stored once.
+  // Averages of the given numbers, in f64 for any type, rounded once when they are stored.
   const double u = unit_roundoff(c.dtype),
                deep = 4 * unit_roundoff(DType::f64) * static_cast<double>(c.micro_batches) * 6;
   expect_close(mean, expected_mean, 2 * u, deep, "mean");

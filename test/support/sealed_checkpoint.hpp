@@ -1,5 +1,5 @@
 #pragma once
-// Checkpoints that were changed and whose checksums are right: anybody can compute them.
+// Changes checkpoints and corrects their checksums, as anybody can.
 #include <string>
 
 #include "src/core/hash.hpp"
@@ -7,8 +7,8 @@
 
 namespace choir::test {
 
-/// Puts all checksums of the manifest right for these bytes of state.h5, which has the size that
-/// the manifest gives.
+/// Corrects all checksums of the manifest for these bytes of state.h5, which must have the size
+/// that the manifest gives.
 inline void seal(Manifest& manifest, const std::string& state) {
   const auto crc_of = [&](std::int64_t offset, std::int64_t bytes) {
     return crc32c(state.data() + offset, static_cast<std::size_t>(bytes));

@@ -1,7 +1,7 @@
 #pragma once
-// The cpu as a device whose memory the host must not touch, for tests of programs that will run on
-// one. Its memory is closed (any access ends the program) from every copy, every wait and every
-// question whether the host may look, until the next op asks what kind of device it runs on.
+// The CPU as a device whose memory the host must not touch, for tests of programs that will run on
+// a GPU. The memory is closed (any access ends the program) from every copy, every wait and every
+// query for host access, until the next op asks for the kind of its device.
 #include <sys/mman.h>
 
 #include <map>

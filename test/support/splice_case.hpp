@@ -5,8 +5,8 @@
 
 namespace choir::test {
 
-/// This rank has `audio` of `all` rows of audio, from `first` on. Every other row of the prompt or
-/// so is one of them, in no order.
+/// This rank has `audio` of `all` rows of audio, from `first` on. About every other row of the
+/// prompt is one of them, in no order.
 struct SpliceCase {
   DType dtype;
   std::int64_t rows, all, first, audio, width;
@@ -47,7 +47,7 @@ struct SpliceCase {
                           .d_audio = d_exact,
                           .first_audio = first,
                           .all_audio = all});
-    // One addition, of terms below 5; backward copies.
+    // One addition of terms below 5; backward copies.
     expect_close(out, exact, unit_roundoff(dtype), 10 * unit_roundoff(sum_dtype(dtype)), "forward");
     expect_close(d_audio, d_exact, 0, 0, "backward");
   }

@@ -12,7 +12,7 @@ struct StridedConvCase {
   int skew = 0;
 };
 
-/// The tensors of one call. Frames that do not count are NaN in x, y and d_y.
+/// The tensors of one call. Frames that are not counted are NaN in x, y and d_y.
 struct StridedConvTensors {
   explicit StridedConvTensors(const StridedConvCase& c)
       : x_shape{c.batch, c.frames, c.frequencies, c.in_channels},
@@ -42,7 +42,7 @@ struct StridedConvTensors {
     f.causal = c.causal, f.relu = c.relu;
     return f;
   }
-  /// Makes the workspace.
+  /// Allocates the workspace.
   ops::StridedConvBackward backward(const Stream& stream, const StridedConvCase& c) {
     workspace = HostTensor(DType::u8, {ops::strided_conv_workspace(stream, y_shape)});
     ops::StridedConvBackward b{.x = x, .weight = weight, .y = y, .d_y = d_y, .d_x = d_x};
@@ -83,7 +83,7 @@ inline void check_strided_conv(Device& device, const StridedConvCase& c) {
 
   HostTensor y(DType::f64, t.y_shape), d_x(DType::f64, t.x_shape);
   HostTensor d_weight = before_weight.to(DType::f64), d_bias = before_bias.to(DType::f64);
-  // Backward starts from the signs that the device saw.
+  // Backward starts from the signs that the device computed.
   const HostTensor x64 = t.x.to(DType::f64), w64 = t.weight.to(DType::f64),
                    seen = t.y.to(DType::f64);
   ops::StridedConv exact{.x = x64, .weight = w64};

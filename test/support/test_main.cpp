@@ -1,9 +1,9 @@
-// The main of both test programs, for any number of ranks. Rank 0 prints as GoogleTest does; the
-// others print failures only, with their rank. A test has failed when it failed anywhere, and it
-// was skipped when every rank skipped it; all ranks return the same code, and a test that hangs is
-// named and ends the run. CHOIR_TEST_OUTCOMES names a file to which each test adds a line, "ran",
-// tab, NAME or "skipped", tab, NAME, tab, REASON: test/run_all.sh finds there what no run of it
-// ran.
+// The main function of both test programs, for any number of ranks. Rank 0 prints as GoogleTest
+// does; the others print only failures, with their rank. A test has failed if it failed on any
+// rank, and it was skipped if every rank skipped it; all ranks return the same code. A test that
+// hangs is named and ends the run. CHOIR_TEST_OUTCOMES names a file to which each test adds a line,
+// "ran", tab, NAME or "skipped", tab, NAME, tab, REASON: test/run_all.sh finds in it the tests that
+// none of its runs executed.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -28,7 +28,7 @@ class OtherRanksPrinter : public testing::EmptyTestEventListener {
   explicit OtherRanksPrinter(const choir::MpiSession& mpi) : mpi_(mpi) {}
 
  private:
-  // Asking GoogleTest for the current test inside OnTestPartResult would take its mutex twice.
+  // A query for the current test inside OnTestPartResult would lock GoogleTest's mutex twice.
   void OnTestStart(const testing::TestInfo& test) override { test_ = full_name(test); }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
@@ -41,7 +41,7 @@ class OtherRanksPrinter : public testing::EmptyTestEventListener {
   std::string test_ = "set-up";
 };
 
-/// The first line of the reason that a test gives for being skipped.
+/// The first line of the reason for which a test is skipped.
 std::string reason_of(const testing::TestResult& result) {
   for (int i = 0; i < result.total_part_count(); ++i) {
     const testing::TestPartResult& part = result.GetTestPartResult(i);
@@ -54,7 +54,7 @@ std::string reason_of(const testing::TestResult& result) {
   return "another rank ran it";
 }
 
-// After each test the ranks compare notes: a test counts as failed when it failed on any of them.
+// After each test the ranks compare results: a test has failed if it failed on any of them.
 class Verdict : public testing::EmptyTestEventListener {
  public:
   Verdict(const choir::MpiSession& mpi, double timeout)
@@ -95,8 +95,8 @@ class Verdict : public testing::EmptyTestEventListener {
   std::vector<std::string> failed_;
 };
 
-/// A folder for the temporary files of this run, the same on all ranks; it goes at the end. Names
-/// in it meet those of no other run, whatever the tests call their files.
+/// A folder for the temporary files of this run, the same on all ranks; it is removed at the end.
+/// Tests may use the same names of files as those of another run.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const choir::MpiSession& mpi) : owner_(mpi.rank() == 0) {
@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
   auto* verdict = new Verdict(mpi, timeout_of_a_test());  // GoogleTest owns it
   listeners.Append(verdict);
   int code = RUN_ALL_TESTS();
-  // Failures outside of tests (set-up of a suite) are in `code` alone.
+  // Failures outside of tests (set-up of a suite) are only in `code`.
   MPI_Allreduce(MPI_IN_PLACE, &code, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (!verdict->failed().empty()) code = 1;
   if (mpi.rank() == 0) {

@@ -1,5 +1,5 @@
 #pragma once
-// Bits that may not depend on the number of threads.
+// Checks that bits do not depend on the number of threads.
 #include <omp.h>
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace choir::test {
 
-/// run() returns what it computed; with 1 to 4 threads that is the same.
+/// run() returns its result, which must be the same with 1 to 4 threads.
 template <class Run>
 void expect_same_bits_for_any_threads(const Run& run) {
   const int threads = omp_get_max_threads();
@@ -36,7 +36,7 @@ inline HostTensor first_frames(const HostTensor& x, std::int64_t frames) {
   return y;
 }
 
-/// x with zeros where it is not a number.
+/// A copy of x with zeros in place of NaN.
 inline HostTensor cleared(HostTensor x) {
   for (std::int64_t i = 0; i < x.count(); ++i)
     if (std::isnan(x[i])) x.set(i, 0);

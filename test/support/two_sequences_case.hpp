@@ -1,5 +1,5 @@
 #pragma once
-// Frames through a convolution and tokens through attention, in one pass or in a pass each.
+// Frames through a convolution and tokens through attention, in one pass or in one pass each.
 #include <memory>
 #include <vector>
 
@@ -28,7 +28,8 @@ class TwoSequences {
     rank_.place();
   }
 
-  /// Backward of the frames is behind that of the tokens, which are a sequence of their own inside.
+  /// Backward of the frames runs after that of the tokens, which form an inner sequence of their
+  /// own.
   Result in_one_pass(bool postponed) {
     Pass& pass = rank_.pass();
     Result result;

@@ -1,7 +1,7 @@
 #pragma once
-// A model whose loss has two terms, each with targets at positions of its own and in numbers that
-// differ from micro-batch to micro-batch: an embedding, and a head for each term. Beside it stands
-// the same loss written down at once, in fp64.
+// A model whose loss has two terms, each with its own targets, whose positions and numbers differ
+// from micro-batch to micro-batch: an embedding, and a head for each term. A second implementation
+// in fp64 computes the same loss at once.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -38,7 +38,7 @@ class TwoTermsModel final : public Model {
     parameters.begin_bucket("embedding", pieces_.has_input());
     table_ = &parameters.add(
         {.name = "embedding.weight", .shape = {c.vocab_size, c.n_embd}, .init = Init::normal(0.5)});
-    // The blocks leave the stream as it is; they are there to be dealt out to stages.
+    // The blocks do not change the stream; they exist to be distributed over stages.
     for (std::int64_t i = 0; i < c.n_layer; ++i) trained_.begin_unit(parameters);
     trained_.begin_unit(parameters);
     bucket_ = parameters.begin_bucket("heads", pieces_.has_head());
@@ -120,8 +120,8 @@ class TwoTermsModel final : public Model {
   int bucket_ = -1;
 };
 
-/// A position has a target of the one term, of the other, of both or of none. Which of them is rare
-/// depends on the micro-batch, so that no two ranks have equally many.
+/// A position has a target of the first term, of the second, of both or of neither. The micro-batch
+/// decides which of the terms is rare, so that no two ranks have equally many targets.
 class TwoTermsBatches final : public SyntheticBatches {
  public:
   static constexpr std::int64_t kRows = 2;
@@ -229,7 +229,7 @@ inline const ModelFamily& family_of(const TwoTerms&) {
 /// Tensors by name.
 using Named = std::map<std::string, std::vector<double>>;
 
-/// The largest distance of two tensors of the same name, of those that `a` has.
+/// The largest distance between tensors of the same name, over the names in `a`.
 inline double largest_distance(const Named& a, const Named& b) {
   double most = 0;
   for (const auto& [name, values] : a)
@@ -238,10 +238,10 @@ inline double largest_distance(const Named& a, const Named& b) {
   return most;
 }
 
-/// A training run of it in fp64 on this rank of a mesh.
+/// A training run of the model in fp64 on this rank of a mesh.
 class TwoTermsRun {
  public:
-  /// `micro_batches`: of a step, all ranks.
+  /// `micro_batches`: those of one step, of all ranks.
   TwoTermsRun(const TwoTerms& model, Mesh& mesh, std::int64_t micro_batches,
               std::unique_ptr<Device> device = std::make_unique<CpuDevice>())
       : device_(std::move(device)),
@@ -257,14 +257,14 @@ class TwoTermsRun {
   Engine& engine() { return engine_; }
   TwoTermsBatches& batches() { return batches_; }
   ByTerm targets() const { return batches_.targets(0, micro_batches_); }
-  /// The targets of the micro-batches that this rank computes.
+  /// Targets of the micro-batches that this rank computes.
   ByTerm own_targets() const {
     ByTerm sums(2, 0);
     for (std::int64_t j = 0; j < options_.micro_batches; ++j)
       sums += batches_.targets(engine_.micro_batch_index(0, j), 1);
     return sums;
   }
-  /// The first step.
+  /// Computes the first step.
   StepResult step(const ByTerm& targets) {
     engine_.step(
         0, [&](std::int64_t j) { return batches_.micro_batch(engine_.micro_batch_index(0, j)); },
@@ -272,7 +272,7 @@ class TwoTermsRun {
     return engine_.finish(clock_);
   }
 
-  /// The masters of this rank's parameters.
+  /// The master values of this rank's parameters.
   Named masters() {
     return values([](const Parameter& p) { return p.master; });
   }
@@ -314,7 +314,7 @@ class TwoTermsRun {
   PhaseClock clock_;
 };
 
-/// The loss and its gradient in one sum over the positions of all micro-batches.
+/// The loss and its gradient as one sum over the positions of all micro-batches.
 struct CombinedLoss {
   double loss = 0;
   Named gradients;

@@ -1,5 +1,5 @@
 #pragma once
-// Sound files for tests: WAV of 16 bits, made of a function of the sample.
+// Sound files for tests: 16-bit WAV, computed by a function of the sample.
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -22,7 +22,7 @@ inline void write_wav(const std::string& path, int rate, int channels,
   for (const std::int16_t x : samples) put(static_cast<std::uint16_t>(x), 2);
 }
 
-/// Tones that come and go, below 3 kHz.
+/// Tones below 3 kHz that start and stop.
 inline std::vector<std::int16_t> tones(int rate, double seconds, int seed) {
   std::vector<std::int16_t> samples(static_cast<std::size_t>(seconds * rate));
   for (std::size_t i = 0; i < samples.size(); ++i) {

@@ -7,7 +7,7 @@
 
 namespace choir::test {
 
-/// |actual - exact| <= allowed, element by element.
+/// Checks |actual - exact| <= allowed for each element.
 inline void expect_within(const TensorView& actual, const TensorView& exact,
                           const std::vector<double>& allowed, const char* what) {
   for (std::int64_t i = 0; i < actual.count(); ++i)
@@ -63,7 +63,7 @@ struct FramesCase {
     HostTensor exact(DType::f64, {sounds, rows, frame}), sums(DType::f64, {sounds, width});
     ref::split_frames(of, sound.to(DType::f64), exact.as<double>());
     expect_close(split, exact, 0, 0, "frames");
-    // So many terms of at most 5, each addition rounded.
+    // Sums of this many terms of at most 5; each addition is rounded.
     const auto terms = static_cast<double>((frame + hop - 1) / hop + 1);
     const double rounding = terms * terms * 5 * unit_roundoff(dtype);
     ref::join_frames(of, of_frames.to(DType::f64).as<double>(), sums.as<double>(), false);
@@ -90,7 +90,7 @@ struct SpectraCase {
     const HostTensor d_powers = HostTensor::normal(dtype, one, 3);
     HostTensor spectra(dtype, both), d_polar(dtype, both), powers(dtype, one),
         d_spectra(dtype, both);
-    // A magnitude at the cut may be cut on one side only.
+    // A magnitude at the cut may be cut by one implementation only.
     for (std::int64_t i = 0; i < polar.count(); ++i)
       if (std::fabs(1.5 * polar[i] - 1 - std::log(4.0)) < 1e-4) polar.set(i, 0);
     Mirror mirror(device);
@@ -107,8 +107,9 @@ struct SpectraCase {
     ref::polar_forward(how, rows, bins, polar64.as<double>(), exact.as<double>());
     ref::polar_backward(how, rows, bins, polar64.as<double>(), d64.as<double>(),
                         d_exact.as<double>());
-    // The exponent is rounded twice and its power errs by 2 ulp; a phase p is right to |p| 2 u + 4
-    // u (kernels/waveform/waveform.cu), and products follow. The reference rounds as f64 does.
+    // The exponent is rounded twice and its power has an error of 2 ulp; a phase p is right to |p|
+    // 2 u + 4 u (kernels/waveform/waveform.cu), and products follow. The reference rounds as f64
+    // does.
     const double u = 2 * unit_roundoff(dtype);
     std::vector<double> allowed(static_cast<std::size_t>(polar.count())), of_gradient = allowed;
     for (std::int64_t r = 0; r < rows; ++r)
@@ -184,8 +185,8 @@ struct SpectralLossCase {
     args.logarithms.losses = log_exact, args.convergence.losses = convergence_exact;
     args.convergence.device_scale = weights.as<double>();
     ref::spectral_loss(args);
-    // Sums of `width` terms; logarithms up to 10 err by 2 ulp, roots by the rounding of what they
-    // are of. A gradient has the errors of the distance, and 1 - sqrt(t / p) those of its terms.
+    // Sums of `width` terms; logarithms up to 10 have errors of 2 ulp, roots the rounding of their
+    // arguments. A gradient has the errors of the distance, and 1 - sqrt(t / p) those of its terms.
     const double u = 2 * unit_roundoff(dtype), sums = static_cast<double>(width) * u;
     expect_close(logs, log_exact, sums, static_cast<double>(width) * 45 * u, "logarithms");
     expect_close(convergence, convergence_exact, sums + 8 * u, 24 * u, "convergence");

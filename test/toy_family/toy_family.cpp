@@ -1,6 +1,6 @@
-// A family of models that the program does not know: what follows is everything that a family
-// needs. The model guesses each next token from the one before it alone: embedding, feed-forward
-// layers, head. Its tokens follow a rule with noise, so there is something to learn.
+// A model family that the program does not contain: this file is everything that a family needs.
+// The model predicts each next token from the one before it alone: embedding, feed-forward layers,
+// head. Its tokens follow a rule with noise, so that there is something to learn.
 #include "choir/core/philox.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/models/blocks.hpp"
@@ -157,7 +157,7 @@ class ToyFamily final : public FamilyOf<ToyConfig, ToyConfig, ToyModel> {
     return deck.families.of<ToyConfig>().vocab_size;
   }
   bool fixed_shape() const override { return true; }
-  /// Parameters do not show how long sequences are.
+  /// The parameters do not show the length of sequences.
   void check_start(const Deck& deck, const std::vector<StartingPoint>& points,
                    const std::string&) const override {
     for (const StartingPoint& point : points)
@@ -207,7 +207,7 @@ const ModelFamily& family_of(const ToyConfig&) {
 
 }  // namespace
 
-// The table of a program with this family more (src/models/families.cpp).
+// The table of a program that has this family in addition (src/models/families.cpp).
 const ModelFamily& gpt_family();
 const ModelFamily& fastconformer_family();
 const std::vector<const ModelFamily*>& model_families() {

@@ -1,4 +1,4 @@
-// Who gets which GPU, on machines that are not here.
+// Tests of the assignment of GPUs to ranks, with descriptions of other machines.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ TEST(AssignGpus, OfTheOwnSocketWhereTheyAre) {
   EXPECT_EQ(assign(turns), (std::vector{0, 4, 1, 5, 2, 6, 3, 7}));
 }
 
-// A rank that can be near must not lose its GPU to one that cannot.
+// A rank that can have a near GPU must not lose it to one that cannot.
 TEST(AssignGpus, TheSumOfDistancesIsSmallest) {
   const std::vector<GpuSeeker> ranks{{0, {0, 1}, server(2)}, {1, {0}, server(2)}};
   EXPECT_EQ(assign(ranks), (std::vector{1, 0}));
@@ -72,13 +72,13 @@ TEST(AssignGpus, UnknownNodesCountAsNear) {
   EXPECT_EQ(assign_gpus(nowhere, {}, "node7", false), (std::vector{0, 1}));
 }
 
-// One GPU to each rank by CUDA_VISIBLE_DEVICES: the place is 0 for all, the card is not.
+// CUDA_VISIBLE_DEVICES gives one GPU to each rank: the index is 0 for all, but the cards differ.
 TEST(AssignGpus, WhatEachRankIsAllowedToSee) {
   const std::vector<VisibleGpu> all = server(4);
   std::vector<GpuSeeker> ranks;
   for (int r = 0; r < 4; ++r) ranks.push_back({r, {0, 1}, {all[static_cast<std::size_t>(3 - r)]}});
   EXPECT_EQ(assign(ranks), (std::vector{0, 0, 0, 0}));
-  // Rank 0 sees two, rank 1 the first of them only: there is one way.
+  // Rank 0 sees two GPUs, rank 1 only the first of them: there is one solution.
   EXPECT_EQ(assign({{0, {0}, {all[0], all[1]}}, {1, {0}, {all[0]}}}), (std::vector{1, 0}));
 }
 
@@ -92,7 +92,7 @@ TEST(AssignGpus, TwoRanksOnOneAreRefusedWithTheirNames) {
   EXPECT_NE(complaint(many).find("4 ranks for 2 GPU(s): ranks 0, 1 on GPU-0; ranks 2, 3 on GPU-1"),
             std::string::npos)
       << complaint(many);
-  // There are enough, but these two may only see the same one.
+  // There are enough GPUs, but these two ranks may only see the same one.
   EXPECT_NE(complaint({{0, {0}, one}, {1, {0}, one}, {2, {0}, server(4)}}).find("ranks 0, 1 on"),
             std::string::npos);
 }
@@ -105,11 +105,11 @@ TEST(AssignGpus, SharedEvenlyWhereThatIsAllowed) {
   std::vector<int> users(2, 0);
   for (const int place : assign(ranks, true)) ++users[static_cast<std::size_t>(place)];
   EXPECT_EQ(std::max(users[0], users[1]), 3);
-  // Nearness does not make two share what two could have alone.
+  // Nearness does not make two ranks share a GPU if each could have its own.
   EXPECT_EQ(assign({{0, {0}, server(2)}, {1, {0}, server(2)}}, true), (std::vector{0, 1}));
 }
 
-// Least cost against every permutation.
+// The cost is compared with that of every permutation.
 TEST(AssignGpus, AgainstEveryPermutation) {
   for (int trial = 0; trial < 40; ++trial) {
     NumaDistances distances(5, std::vector<int>(5));

@@ -8,7 +8,8 @@
 namespace choir {
 namespace {
 
-// A prime power p^k goes into four axes in (k + 3 over 3) ways, whatever the others do.
+// A prime power p^k can be divided among four axes in (k + 3 over 3) ways, independently of the
+// other primes.
 TEST(AxisSizes, AreAllThereAreAndEachOnce) {
   for (const auto& [ranks, ways] :
        {std::pair(1, 1u), {2, 4u}, {3, 4u}, {4, 10u}, {6, 16u}, {8, 20u}, {12, 40u}, {64, 84u}}) {

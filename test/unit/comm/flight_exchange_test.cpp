@@ -36,7 +36,7 @@ RankFlight flight(int rank, CallState state, double start, double end) {
               {.id = 0xffffffffffffffff, .rank = rank, .size = 4, .entered = 117, .name = "dp"}}};
 }
 
-// The writer's clock stands at 1000, the reader's at 5.
+// The writer's clock shows 1000, the reader's 5.
 TEST(FlightExchange, EverythingIsReadAsItWasWritten) {
   const std::string text = flights_text(
       kLaunch, {flight(3, CallState::waiting, 997, 0), flight(4, CallState::done, 997, 998)}, 1000);
@@ -55,7 +55,7 @@ TEST(FlightExchange, EverythingIsReadAsItWasWritten) {
   EXPECT_EQ(c.state, CallState::waiting);
   EXPECT_EQ(c.group, 0xffffffffffffffff);
   EXPECT_EQ(c.end, 0);
-  // Between the two a second may have passed on a machine that has much else to do.
+  // On a busy machine a second may have passed between the two.
   EXPECT_NEAR(c.start, 5 - 3, 1);
   EXPECT_LE(c.start, 5 - 3);
   EXPECT_NEAR(r.alive, 4.5, 1);
@@ -78,7 +78,8 @@ TEST(FlightExchange, OtherLaunchesAndHalfFilesAreNotRead) {
   EXPECT_TRUE(flights_of_text(R"({"launch": "x", "written": 0, "ranks": []})", 0, 5).empty());
 }
 
-// A node whose wall clock is an hour off, or a year: what it saw is as old as it says, no older.
+// The wall clock of the writing node is wrong by an hour, or a year: its records have the age that
+// it states.
 TEST(FlightExchange, AWrongWallClockMakesNothingOlder) {
   const std::string text = flights_text(kLaunch, {flight(3, CallState::waiting, 997, 0)}, 1000);
   for (const double off : {-3e7, -3600.0, 3600.0, 3e7}) {
@@ -90,7 +91,7 @@ TEST(FlightExchange, AWrongWallClockMakesNothingOlder) {
   }
 }
 
-// Rank 2, on the second node, keeps rank 0 waiting. From a third node nothing came.
+// Rank 2, on the second node, keeps rank 0 waiting. Nothing was received from a third node.
 TEST(FlightExchange, OneSentenceForAllNodes) {
   FlightExchange::Gathered all;
   for (const int r : {0, 1, 2, 3}) {

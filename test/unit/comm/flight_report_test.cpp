@@ -1,4 +1,4 @@
-// Who holds up whom, from records written by hand.
+// Tests which rank is reported as the one that delays others, with records written by hand.
 #include "src/comm/watch/flight_report.hpp"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(FlightReport, NamesWhoHasNotEntered) {
       "ago; in phase \"step 12: stage 1 of 2, backward of micro-batch 0, chunk 0\"");
 }
 
-// 0 waits for 1 in dp, and 1 for 2 in tp: it is 2 that holds up both.
+// Rank 0 waits for 1 in dp, and 1 for 2 in tp: rank 2 delays both.
 TEST(FlightReport, FollowsAChainToItsEnd) {
   std::vector<RankFlight> ranks{rank(0, 5, 9), rank(1, 4, 9), rank(2, 5, 8)};
   ranks[0].calls = {kWaitsInData};

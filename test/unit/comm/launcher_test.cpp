@@ -24,8 +24,7 @@ TEST(Launcher, SaysHowManyRanksItStarted) {
 TEST(Launcher, SlurmCountsOnlyInsideAStep) {
   EXPECT_EQ(launcher_world_size(environment({{"SLURM_NTASKS", "8"}})), std::nullopt);
   EXPECT_EQ(launcher_world_size(environment({{"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}})), 8);
-  // mpiexec inside an allocation starts one daemon per node as a step; the ranks are its own
-  // matter.
+  // mpiexec inside an allocation starts one daemon per node as a step, and starts the ranks itself.
   EXPECT_EQ(launcher_world_size(
                 environment({{"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "1"}})),
             1);

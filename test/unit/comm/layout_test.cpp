@@ -35,7 +35,7 @@ TEST(Layout, RankIsTheFormula) {
         }
 }
 
-// Data slower, context faster, in any order of the layout.
+// The data axis is slower and the context axis faster in any order of the layout.
 TEST(Layout, ReplicasHaveTheSameParameters) {
   EXPECT_EQ(Layout(2, 2, 2, 1).replicas(5), (std::vector<int>{1, 3, 5, 7}));
   EXPECT_EQ(Layout(2, 2, 2, 1, "dp-cp-tp-pp").replicas(5), (std::vector<int>{4, 6, 5, 7}));

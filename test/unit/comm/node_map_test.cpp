@@ -24,7 +24,7 @@ TEST(NodeMap, NumbersNodesByTheirLowestRanks) {
   EXPECT_EQ(map.places_served(0), (Ranks{0, 2})) << "the third place goes around";
 }
 
-// Every place has one rank on each node that works for it.
+// Every place is served by one rank of each node.
 TEST(NodeMap, EverybodyIsServedOnce) {
   for (const Ranks& nodes : {Ranks{0, 0, 1, 1}, Ranks{0, 0, 0, 1}, Ranks{0, 1, 2, 0, 1, 0, 0}}) {
     const NodeMap map(nodes);

@@ -27,14 +27,14 @@ TEST(CappedText, ADeviceEnds) {
   EXPECT_EQ(read_capped(file, 2).fault, "has more than 2 MiB");
 }
 
-// A folder can be opened, but not read.
+// A folder can be opened, but not be read.
 TEST(CappedText, WhatCannotBeReadIsSaid) {
   std::ifstream file("/", std::ios::binary);
   ASSERT_TRUE(file.is_open());
   EXPECT_EQ(read_capped(file, 1).fault, "cannot be read");
 }
 
-// Its 20 GB are a hole: only the size is looked at.
+// Its 20 GB are a hole: only the size is read.
 TEST(CappedText, AFileIsJudgedByItsSize) {
   const std::string path = testing::TempDir() + fmt::format("capped_{}", ::getpid());
   std::ofstream(path) << "text";

@@ -28,7 +28,7 @@ std::string noise(std::size_t n) {
   return text;
 }
 
-/// Bit by bit, as the polynomial is defined.
+/// Computes the checksum bit by bit, as the polynomial is defined.
 std::uint32_t by_bits(const std::string& text) {
   std::uint32_t c = 0xffffffffu;
   for (const char byte : text) {
@@ -38,7 +38,7 @@ std::uint32_t by_bits(const std::string& text) {
   return ~c;
 }
 
-// Around the lengths that are cut into lanes: 3 x 2 KiB and 3 x 32 KiB.
+// Lengths around those that are divided into lanes: 3 x 2 KiB and 3 x 32 KiB.
 TEST(Crc32c, LongTextsAreThoseOfTheDefinition) {
   for (const std::size_t n : {6143u, 6144u, 6151u, 98303u, 98304u, 98311u, 210001u}) {
     const std::string text = noise(n);

@@ -61,8 +61,8 @@ TEST(Bf16, SpecialValues) {
   EXPECT_TRUE(std::isnan(through_bf16(std::bit_cast<float>(0xffffffffu))));
 }
 
-/// The value of a half by the standard's formula, for finite ones; 0x7c00 counts as the 65536 that
-/// would come next.
+/// The value of a finite half by the formula of the standard; 0x7c00 counts as 65536, the next
+/// value.
 double value_of(std::uint32_t half) {
   const int exponent = static_cast<int>((half >> 10) & 31u);
   const auto fraction = static_cast<double>(half & 0x3ffu);
@@ -71,7 +71,7 @@ double value_of(std::uint32_t half) {
   return half & 0x8000u ? -magnitude : magnitude;
 }
 
-/// By the constructor, which may be an instruction, and by the integers.
+/// Converts with the constructor, which may be an instruction, and with integers.
 void expect_f16(float x, std::uint32_t bits) {
   ASSERT_EQ(f16(x).bits, bits) << x;
   ASSERT_EQ(f16::round(x), bits) << x;
@@ -99,7 +99,7 @@ TEST(F16, EveryValueOfTheFormatIsExact) {
 }
 
 TEST(F16, EveryBoundaryOfRoundingIsInTheMiddleAndTiesGoToEven) {
-  // Rounding is monotonic, so the floats next to every half way point decide all others.
+  // Rounding is monotonic, so the floats next to every half-way point decide about all others.
   for (const std::uint32_t sign : {0u, 0x8000u})
     for (std::uint32_t bits = 0; bits < 0x7c00u; ++bits) {
       const std::uint32_t low = sign | bits, high = low + 1;

@@ -45,7 +45,7 @@ TEST(JsonText, AKeyThatIsGivenTwiceIsNamedWithBothPositions) {
             "a.json:3:11: key 'o.x' is given twice (first on line 2, column 2)");
   EXPECT_EQ(both(R"([1, {"b": {"x": 1, "x": 1}}])"),
             "a.json:1:20: key '[1].b.x' is given twice (first in column 12)");
-  // Written in another manner, and with quotes and backslashes in it.
+  // The text is written in another style, with quotes and backslashes in it.
   EXPECT_EQ(both(R"({"b": 1, "\u0062": 1})"),
             "a.json:1:10: key 'b' is given twice (first in column 2)");
   EXPECT_EQ(both(R"({"\\\"": 1, "\\\"": 1})"),
@@ -111,7 +111,7 @@ TEST(JsonText, TimeGrowsWithTheNumberOfKeys) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Whatever a text consists of, it is read with at most 12 times its size, or refused.
+// Any text is read with at most 12 times its size, or refused.
 TEST(JsonText, MemoryIsAMultipleOfTheText) {
   constexpr std::size_t kBytes = std::size_t{3} << 20;
   const auto repeated = [](const std::string& part, const std::string& open,
@@ -173,8 +173,7 @@ TEST(JsonText, TablesAreNotKept) {
             "t:1:22: key 'a.table.k' is given twice (first in column 16)");
 }
 
-// A quarter of a million values: with a search for the line of each from the beginning, 10^11
-// steps.
+// A quarter of a million values: if the line of each were searched from the beginning, 10^11 steps.
 TEST(JsonText, ALongListIsReadInOnePass) {
   std::string text = "[\n";
   for (int i = 0; i < 250000; ++i) text += "1,\n";
@@ -189,7 +188,7 @@ TEST(JsonText, NamesOfKeysDoNotMultiply) {
   EXPECT_EQ(parse_json("{\"" + longest + "\": 1}", "a.json").line_of(longest), 1);
   EXPECT_TRUE(test::has(refusal_of([&] { parse_json("{\"" + longer + "\": 1}", "a.json"); }),
                         "the names of a key and of what it is in have 4097 bytes together"));
-  // 100,000 values below a name of 4,000 bytes: of some of them the line is not kept.
+  // 100,000 values below a name of 4,000 bytes: the lines of some of them are not kept.
   std::string list = "{\"" + std::string(4000, 'k') + "\": [";
   for (int i = 0; i < 100000; ++i) list += "1,";
   EXPECT_EQ(parse_json(list + "1]}", "a.json").place_of(std::string(4000, 'k') + "[100000]"),
@@ -200,7 +199,8 @@ TEST(JsonText, ADeckWithoutEndIsNotReadToItsEnd) {
   EXPECT_TRUE(test::has(refusal_of([] { read_deck_text("/dev/zero"); }), "has more than 16 MiB"));
 }
 
-// The distance of a word of a megabyte to a name of six letters is known without a table of it.
+// The distance between a word of a megabyte and a name of six letters is computed without a table
+// of it.
 TEST(JsonText, NothingIsNearToAVeryLongWord) {
   const std::vector<std::string> names(1000, "weight");
   EXPECT_EQ(nearest_name(std::string(1000000, 'w'), names), "");

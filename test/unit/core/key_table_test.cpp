@@ -62,7 +62,7 @@ Result read(const std::string& text, const std::vector<std::string>& overrides =
   return result;
 }
 
-/// The only complaint_of_table, or all of them when there is not exactly one.
+/// The complaint_of_table if there is exactly one; otherwise all of them.
 std::string complaint_of_table(const std::string& text,
                                const std::vector<std::string>& overrides = {}) {
   const Result result = read(text, overrides);

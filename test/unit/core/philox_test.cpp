@@ -40,8 +40,8 @@ TEST(Philox, UniformStaysInItsInterval) {
   EXPECT_EQ(uniform01(0x80000000), 0.5);
 }
 
-// Mean 0, variance 1, third moment 0, fourth 3; the standard errors of 200,000 samples are
-// 1/sqrt(n), sqrt(2/n), sqrt(15/n), sqrt(96/n), and five of them are allowed.
+// Mean 0, variance 1, third moment 0, fourth 3; the standard errors for n = 200,000 samples are
+// 1/sqrt(n), sqrt(2/n), sqrt(15/n), sqrt(96/n); five of them are allowed.
 TEST(Philox, NormalHasItsMoments) {
   constexpr int kSamples = 200000;
   const PhiloxKey key = philox_key(1, "test");

@@ -1,4 +1,4 @@
-// Text on its way to a terminal.
+// Tests of text that is printed on a terminal.
 #include "src/core/output.hpp"
 
 #include <gtest/gtest.h>

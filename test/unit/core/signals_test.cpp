@@ -1,4 +1,5 @@
-// Signals: which thread they reach, on which stack their handlers run, and what children get.
+// Tests of signals: the thread that receives them, the stack of their handlers, and the mask of
+// children.
 #include "src/core/signals.hpp"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@ extern "C" void note_call(int) {
   ++calls;
 }
 
-/// A handler for as long as it lives.
+/// A handler that is installed as long as this object lives.
 class Handler {
  public:
   Handler(int number, int flags) : number_(number) {
@@ -141,7 +142,7 @@ TEST(AlternateSignalStack, BelongsToItsThread) {
   EXPECT_EQ(calls_elsewhere, 0);
 }
 
-/// Sends SIGPROF to each thread of the process but its own, one after the other, without a pause.
+/// Sends SIGPROF to each other thread of the process, one after the other, without a pause.
 class Profiler {
  public:
   Profiler() : thread_([this] { run(); }) {}
@@ -180,7 +181,7 @@ std::vector<float> product(int threads) {
   return c;
 }
 
-// Teams that shrink end threads, and those that grow start others, which need a stack, too.
+// Teams that shrink end threads, and teams that grow start threads, which need a stack, too.
 TEST(AlternateSignalStack, AProfilerChangesNoBitOfProductsOnTeamsOfAnySize) {
   if (kSanitized) GTEST_SKIP() << "sanitizers start threads themselves";
   const int threads_before = omp_get_max_threads();
@@ -193,8 +194,8 @@ TEST(AlternateSignalStack, AProfilerChangesNoBitOfProductsOnTeamsOfAnySize) {
     for (const int threads : {4, 1, 3, 2, 4, 1, 2})
       EXPECT_EQ(product(threads), expected[static_cast<std::size_t>(threads - 1)]) << threads;
     EXPECT_TRUE(wait_for_calls(200));
-    // A thread has its stack shortly after it starts, until shortly before it ends. Teams of these
-    // sizes start at most 8 threads, and signals of one kind that wait are one.
+    // A thread has its stack from shortly after its start until shortly before its end. Teams of
+    // these sizes start at most 8 threads, and pending signals of one kind count as one.
     EXPECT_LE(calls_elsewhere, 8 * 2 * 2) << "of " << calls;
   }
   omp_set_num_threads(threads_before);

@@ -1,5 +1,5 @@
 #pragma once
-// Folders of packed speech whose every sample and label is known by a formula.
+// Folders of packed speech in which a formula gives every sample and label.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@ struct PackedSpeech {
   std::vector<std::int64_t> bad;      ///< text outside the vocabulary
   std::vector<std::int64_t> crowded;  ///< more labels than frames
 
-  // Between 0.7 and 3.2 s.
+  // Durations between 0.7 and 3.2 s.
   std::int64_t samples(std::int64_t u) const { return 700 + (u * 977 + number * 131) % 2500; }
   std::int16_t sample(std::int64_t u, std::int64_t i) const {
     return static_cast<std::int16_t>((u * 7919 + i * 31 + number * 101 + 1) % 60000 - 30000);
@@ -76,7 +76,7 @@ struct PackedSpeech {
     LabelFile::write(folder, "test", AudioCatalog::open(folder).hash(), tokenizer_hash, 9, ids,
                      is_bad);
   }
-  /// Flips a bit in the middle of an utterance, in the file.
+  /// Flips a bit in the middle of an utterance in the file.
   void damage(std::int64_t u) const {
     const auto record = AudioCatalog::open(folder)[u];
     const std::string path = audio_shard_path(folder, record.shard);

@@ -1,5 +1,5 @@
 #pragma once
-// A folder for one test, removed at the end, and files in it.
+// A folder for one test with its files; it is removed at the end.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -73,7 +73,7 @@ std::string data_error_of(Action&& action) {
 
 }  // namespace choir::test
 
-/// The DataError of `statement` has `words` in it.
+/// Checks that the message of the DataError of `statement` contains `words`.
 #define EXPECT_DATA_ERROR(statement, words)                                                    \
   do {                                                                                         \
     const std::string said = ::choir::test::data_error_of([&] { statement; });                 \

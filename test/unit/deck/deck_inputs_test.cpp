@@ -1,4 +1,4 @@
-// The decks in inputs/ are what they are meant to be.
+// Tests that the decks in inputs/ have the intended settings.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -51,8 +51,8 @@ TEST(DeckInputs, ShakespeareCharIsTheTalksRun) {
   const BatchSizes batch = resolve_batch(deck, 4);
   EXPECT_EQ(batch.accum, 1);
   EXPECT_EQ(batch.global * gpt.block_size, 262144);
-  // 12 C^2 + 2 C a layer, the head and the last norm; C^2 from 4 attention and 8 feed-forward
-  // squares.
+  // 12 C^2 + 2 C per layer, the head and the last norm; C^2 comes from 4 squares of attention and 8
+  // of the feed-forward layer.
   const std::int64_t c = gpt.n_embd, v = 65;
   EXPECT_EQ(gpt.n_layer * (4 * c * c + 2 * c * gpt.ffn_width + 2 * c) + v * c + c, 85003776);
 }

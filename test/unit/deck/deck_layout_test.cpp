@@ -1,4 +1,5 @@
-// Layouts that a deck asks for and cannot have: what is said, and what could be had instead.
+// Tests of layouts that a deck requests and cannot have: the message, and the possible layouts that
+// it lists.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -8,7 +9,7 @@
 namespace choir {
 namespace {
 
-// 12 layers, 12 heads; eight sequences a step in micro-batches of one.
+// 12 layers, 12 heads; eight sequences per step in micro-batches of one.
 Deck deck_with(const std::vector<std::string>& overrides) {
   return parse_deck(R"({"data": {"train": "a.txt"},
  "train": {"micro_batch_size": 1, "global_batch_size": 8}})",
@@ -78,7 +79,7 @@ TEST(DeckLayout, ContextAndHeads) {
   EXPECT_EQ(complaint_of_layout({"parallel.context=6", "parallel.tensor=2"}), "");
 }
 
-// Nearest: the fewest keys change, and those by the smallest factors.
+// The nearest layouts change the fewest keys, and those by the smallest factors.
 TEST(DeckLayout, RanksThatDoNotComeOut) {
   EXPECT_EQ(refusal(6, {"parallel.tensor=4"}),
             "6 ranks cannot be divided by parallel.tensor 4 x parallel.context 1 x "
@@ -90,13 +91,13 @@ TEST(DeckLayout, RanksThatDoNotComeOut) {
             "  parallel.tensor=3 parallel.context=2 parallel.pipeline=1 (parallel.data 1)\n"
             "  parallel.tensor=2 parallel.context=1 parallel.pipeline=3 (parallel.data 1)\n"
             "  parallel.tensor=2 parallel.context=3 parallel.pipeline=1 (parallel.data 1)");
-  // Layouts without sequence parallelism's tensor ranks are none, nor those the batch denies.
+  // Sequence parallelism without tensor ranks is no layout, nor is one that the batch rules out.
   EXPECT_EQ(refusal(3, {"parallel.tensor=2", "parallel.sequence=true"}),
             "3 ranks cannot be divided by parallel.tensor 2 x parallel.context 1 x "
             "parallel.pipeline 1 = 2\n"
             "start a multiple of 2 ranks; legal on 3 ranks:\n"
             "  parallel.tensor=3 parallel.context=1 parallel.pipeline=1 (parallel.data 1)");
-  // A model that no axis can divide among seven, and a batch that no seven ranks share.
+  // No axis can divide the model among seven ranks, and seven ranks cannot share the batch.
   EXPECT_EQ(refusal(7, {"parallel.pipeline=2", "model.n_layer=2", "parallel.context_mode=ulysses"}),
             "7 ranks cannot be divided by parallel.tensor 1 x parallel.context 1 x "
             "parallel.pipeline 2 = 2\n"

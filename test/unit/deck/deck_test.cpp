@@ -14,7 +14,8 @@ namespace {
 using test::complaint;
 using test::small_deck;
 
-// Values nested so deep that to show one would use up the stack; more errors than anybody explains.
+// Values nested so deeply that printing one would overflow the stack; more errors than anybody
+// explains.
 TEST(Deck, HostileTextIsRefusedAsAnyOther) {
   const std::string deep = std::string(60000, '[') + std::string(60000, ']');
   EXPECT_NE(complaint({"train.max_steps=" + deep}).find("train.max_steps = \"[[["),
@@ -144,7 +145,7 @@ TEST(Deck, WhatIsMissingIsSaid) {
   EXPECT_NE(empty.find("data.train is not given"), std::string::npos) << empty;
   EXPECT_EQ(empty.find("batch"), std::string::npos) << "one pass of 8 sequences: " << empty;
   EXPECT_EQ(said("[]").rfind("m.json:1: a deck is an object", 0), 0u);
-  // A refused value does not cause complaints about what rests on it.
+  // A refused value does not cause complaints about values that depend on it.
   const std::string one = said(
       "{\"data\": {\"train\": [\"x\"]},\n\"train\": {\"micro_batch_size\": \"two\","
       " \"global_batch_size\": 8}}");
@@ -209,7 +210,7 @@ TEST(Deck, FilesOfOtherProgramsAreKnownAndTranslated) {
       << "run.name or optimizer.name";
   expect(said("torchrun --nproc_per_node 8 a.py \\\n  --num-layers 24 \\\n --lr=1e-4\n", "run.sh"),
          {"a shell script", "model.n_layer=24", "optimizer.learning_rate=1e-4"});
-  // The text decides, not the name alone.
+  // The text decides about the format, not the name alone.
   EXPECT_EQ(said("// a deck\n{\"data\": {\"train\": \"a\"}}", "deck.py"), "");
   expect(said("batch_size = 64\n", "deck.json"), {"not valid JSON"});
 }

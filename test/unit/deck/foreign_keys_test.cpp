@@ -1,4 +1,4 @@
-// Whole configurations of other programs: every key of theirs has a word for it here.
+// Whole configurations of other programs: there is an explanation for each of their keys.
 #include <gtest/gtest.h>
 
 #include "src/core/text.hpp"
@@ -136,7 +136,7 @@ TEST(ForeignKeys, EveryKeyOfTheirRecipesIsAnswered) {
   EXPECT_EQ(foreign_advice("model.flux_capacitor"), "");
 }
 
-// A last name of ours must not answer for something else of theirs.
+// A key of ours with the same last name must not be suggested for a different key of theirs.
 TEST(ForeignKeys, WholePathsGoBeforeLastNames) {
   EXPECT_EQ(foreign_advice("zero_optimization.offload_optimizer.device"), "parallel.offload");
   EXPECT_EQ(foreign_advice("optimizer.type"), "optimizer.name");

@@ -7,7 +7,7 @@
 namespace choir {
 namespace {
 
-// One is kept for whoever asks for the same again; what differs in anything is another one.
+// Equal options share one object; any difference gives another object.
 TEST(TrainingSchedule, IsOfWhatWasAskedForLast) {
   struct Request {
     PipelineOptions options;

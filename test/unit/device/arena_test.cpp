@@ -15,7 +15,7 @@
 namespace choir {
 namespace {
 
-/// Bytes the C library has handed out.
+/// Bytes that the C library has allocated.
 std::size_t heap_in_use() {
   return mallinfo2().uordblks;
 }
@@ -41,7 +41,7 @@ TEST(Arena, ReusesTheSmallestHoleThatFits) {
   EXPECT_EQ(arena.peak(), peak);
 }
 
-// Offsets are those of the plan, whatever the order in which tensors of a step end.
+// Offsets are those of the plan, in whatever order the tensors of a step end.
 TEST(Arena, OfEqualHolesTakesTheLowest) {
   CpuDevice device;
   for (const std::array<std::size_t, 3>& order : {std::array<std::size_t, 3>{1, 3, 5}, {5, 3, 1}}) {
@@ -124,8 +124,8 @@ TEST(Arena, SaysWhichTensorDidNotFit) {
   EXPECT_EQ(arena.live(), 1024u);  // a refused request leaves nothing behind
 }
 
-/// A random sequence of requests and releases; what each live tensor holds is its own number, so
-/// that overlapping tensors would be seen.
+/// A random sequence of requests and releases; each live tensor is filled with its own number, so
+/// that overlapping tensors would be detected.
 struct Churn {
   static constexpr int kSlots = 60, kRequests = 4000;
   std::vector<Tensor> slots = std::vector<Tensor>(kSlots);
@@ -177,8 +177,8 @@ TEST(Arena, PlanOnTheNullDeviceIsExactOnTheCpu) {
   EXPECT_THROW(failing.run(short_by_one, false), Error);
 }
 
-/// A pipeline in small: three micro-batches of these shapes go in, each keeps some tensors, and
-/// come out in order.
+/// A small pipeline: three micro-batches of these shapes enter, each keeps some tensors, and they
+/// leave in order.
 void flow(Arena& arena, const std::vector<std::size_t>& shapes) {
   constexpr std::array<std::array<std::int64_t, 4>, 3> kSizes{
       {{300, 9000, 700, 64}, {5000, 100, 100, 1000}, {900, 900, 6000, 200}}};
@@ -198,7 +198,7 @@ void flow(Arena& arena, const std::vector<std::size_t>& shapes) {
   arena.end_sequence();
 }
 
-// Planned with each shape alone, any mixture has the same peak.
+// Each shape is planned alone; any mixture has the same peak.
 TEST(Arena, SequencesDoNotDependOnTheOrderOfSizes) {
   NullDevice nowhere;
   Arena plan(nowhere, Arena::kUnbounded);

@@ -1,5 +1,5 @@
-// Peaks of GPUs by name, against data sheets; and from multiprocessors and clock where a name is
-// new.
+// Tests of peaks of GPUs: by name, against data sheets; and for new names from multiprocessors and
+// clock.
 #include <gtest/gtest.h>
 
 #include "src/device/cuda.hpp"
@@ -13,7 +13,7 @@ double teraflops(const char* name, int major, int minor, int multiprocessors, do
   return 1e-12 * peak_bf16_flops(card, 1e9 * gigahertz);
 }
 
-// The highest clock of an H100 would make 1071 of it.
+// The highest clock of an H100 would give 1071.
 TEST(CardPeaks, BoardsForDataCentresHaveTheMakersFigure) {
   EXPECT_EQ(teraflops("NVIDIA H100 80GB HBM3", 9, 0, 132, 1.98), 989);
   EXPECT_EQ(teraflops("NVIDIA H100 PCIe", 9, 0, 114, 1.755), 756);

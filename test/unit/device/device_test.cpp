@@ -13,7 +13,7 @@ namespace {
 
 TEST(CpuDevice, ZeroesAndCopiesAcrossChunkBorders) {
   CpuDevice device;
-  // Above and below the size from which all threads take part, and not a multiple of it.
+  // Sizes above and below the one from which all threads take part, and not multiples of it.
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{4097}, (std::size_t{3} << 20) + 17}) {
     Buffer a(device, bytes), b(device, bytes);
     std::vector<unsigned char> host(bytes), back(bytes);

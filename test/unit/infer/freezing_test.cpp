@@ -1,5 +1,5 @@
-// Training a part of a model: the numbers are those of a run that trains all of it and puts the
-// frozen parameters back after every step; the costs are those of what is trained.
+// Tests of training a part of a model: the numbers are those of a run that trains everything and
+// restores the frozen parameters after every step; the costs are those of the trained part.
 #include "choir/infer/freezing.hpp"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::unique_ptr<SyntheticBatches> batches_for(const EngineOptions& o) {
   return o.model.family().synthetic_batches(o.model, o.seed, o.micro_batch_size);
 }
 
-/// One rank on the cpu.
+/// One rank on the CPU.
 class PartRun {
  public:
   explicit PartRun(const EngineOptions& options)
@@ -207,13 +207,13 @@ TEST(Freezing, GradientsAndMomentsAreOfWhatIsTrained) {
   const EngineOptions options = gpt(tiny_gpt(), "fp32");
   const StepPlan whole = planned(options), part = planned(with(options, {{"blocks.1.*"}, {}}));
   // Weights 8 C^2 with F = 2 C: qkv 3, output 1, feed-forward 2 + 2. Tensors begin at multiples of
-  // 64 = 2 C: biases of 3 C take 4 C, those of C, and the norms, 2 C.
+  // 64 = 2 C: biases of 3 C take 4 C; those of C, and the norms, take 2 C.
   constexpr double kC = 32, kElements = 8 * kC * kC + (4 + 2 + 2 + 2) * kC + 4 * 2 * kC;
   EXPECT_EQ(bytes_of(whole, "gradients") - bytes_of(part, "gradients"), 4 * kElements);
   EXPECT_EQ(bytes_of(whole, "optimizer moments") - bytes_of(part, "optimizer moments"),
             8 * kElements);
   EXPECT_EQ(bytes_of(whole, "parameters, master"), bytes_of(part, "parameters, master"));
-  // Nothing is kept of what backward does not reach.
+  // Nothing is kept for layers that backward does not reach.
   const StepPlan upper = planned(with(options, {{"embedding.*", "blocks.0.*"}, {}}));
   EXPECT_LT(bytes_of(upper, "activations"), 0.8 * bytes_of(whole, "activations"));
 }
@@ -255,7 +255,7 @@ TEST(Freezing, WithoutMastersOfWhatIsFrozenTheBitsAreTheSame) {
   }
 }
 
-/// FLOPs of a micro-batch: the step's own are in both.
+/// FLOPs of a micro-batch; the FLOPs of the step itself are in both.
 double flops(EngineOptions options) {
   options.micro_batches = 2;
   const double two = planned(options).flops;
@@ -270,7 +270,7 @@ TEST(Freezing, NoProductsForWhatIsFrozen) {
   constexpr double kFeedForward = 3 * 32 * 64;
   EXPECT_EQ(whole - flops(with(options, {{"blocks.1.feed_forward.*"}, {}})),
             2 * rows * kFeedForward);
-  // Below the lowest of what is trained neither products for inputs nor for weights.
+  // Below the lowest trained layer there are no products for inputs or for weights.
   constexpr double kBlock = kFeedForward + 32 * (32 + 2 * 16) + 32 * 32;
   EXPECT_GE(whole - flops(with(options, {{"embedding.*", "blocks.0.*"}, {}})), 4 * rows * kBlock);
 }
@@ -318,7 +318,7 @@ TEST(Freezing, FrozenParametersHaveBucketsBehindTheOthers) {
     }
     EXPECT_EQ(end, trained ? part.trained_size() : part.flat_size());
   }
-  // The model knows its buckets by number, random numbers their elements by position.
+  // The model identifies its buckets by number, random numbers their elements by position.
   for (std::size_t i = 0; i < whole.buckets().size(); ++i)
     EXPECT_EQ(whole.buckets()[i].name, part.buckets()[i].name);
   EXPECT_EQ(part.buckets().size(), whole.buckets().size() + 2);

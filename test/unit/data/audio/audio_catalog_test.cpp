@@ -17,8 +17,9 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-// Two utterances: 80 samples 1, -2, 3, 7, 7, ... and 4 samples 100, -32768, 32767, 0. The bytes are
-// of an independent program (Python, struct.pack and a bitwise crc32c), from the description.
+// Two utterances: 80 samples 1, -2, 3, 7, 7, ... and 4 samples 100, -32768, 32767, 0. An
+// independent program wrote the bytes from the description (Python, struct.pack and a bitwise
+// crc32c).
 const std::string kManifest =
     "{\"id\":\"a\",\"text\":\"h\xc3\xa9llo\",\"duration\":0.005}\n"
     "{\"id\":\"b\",\"text\":\"\",\"duration\":0.00025}\n";

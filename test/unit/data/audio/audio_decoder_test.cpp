@@ -19,7 +19,7 @@ namespace {
 
 using test::ScratchFolder;
 
-// A sine of `hertz`, and what of it a rate sees.
+// A sine of `hertz`, and the part of it that a sampling rate can represent.
 std::vector<float> sine(double hertz, int rate, double seconds, double amplitude = 0.5) {
   std::vector<float> samples(static_cast<std::size_t>(seconds * rate));
   for (std::size_t i = 0; i < samples.size(); ++i)
@@ -40,7 +40,7 @@ double snr(std::span<const float> got, double hertz, int rate, std::size_t edge,
   return 10 * std::log10(signal / noise);
 }
 
-// Amplitude of the sine in it, over that which it should have; its phase is not free.
+// Amplitude of the sine in the sound, relative to the correct one; its phase is not free.
 double gain_of(std::span<const float> got, double hertz, int rate, std::size_t edge) {
   double along = 0, norm = 0;
   for (std::size_t i = edge; i + edge < got.size(); ++i) {
@@ -60,7 +60,7 @@ void write_sound(const std::string& path, int format, int rate, int channels,
   info.format = format;
   SNDFILE* file = sf_open(path.c_str(), SFM_WRITE, &info);
   ASSERT_NE(file, nullptr) << sf_strerror(nullptr);
-  // Vorbis of libsndfile cannot take long pieces.
+  // Vorbis of libsndfile cannot take long blocks.
   const sf_count_t frames = std::ssize(samples) / channels;
   for (sf_count_t at = 0; at < frames; at += 1024) {
     const sf_count_t here = std::min<sf_count_t>(1024, frames - at);
@@ -76,8 +76,8 @@ std::vector<char> bytes_of(const std::string& path) {
 
 // soxr's HQ promises 20 bits in the passband (up to 0.91 of the lower Nyquist frequency), 120 dB,
 // and a roll-off of at most 0.01 dB within it (its default flag), which is a gain and no noise.
-// fp32 samples alone have 24 bits, so 110 dB leaves room for neither a shift nor a wrong filter: a
-// hundredth of a sample late at 3 kHz is 39 dB.
+// fp32 samples alone have 24 bits, so a bound of 110 dB detects any shift and any wrong filter: a
+// delay of a hundredth of a sample at 3 kHz gives 39 dB.
 TEST(Resample, SineIsTheSineOfTheOtherRate) {
   struct Case {
     int from, to;
@@ -123,7 +123,7 @@ TEST_F(Sound, SixteenBitsPassBitByBit) {
                                      std::pair{"b.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_24},
                                      std::pair{"c.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT},
                                      std::pair{"b.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_24}}) {
-    // Through libsndfile's own scaling on the way out: 24 bits lose nothing of 16.
+    // libsndfile scales when it writes: 24 bits lose nothing of 16.
     write_sound(folder_ / name, format, 16000, 1, ramp);
     auto from_file = AudioDecoder::from_file(folder_ / name);
     EXPECT_EQ(from_file.frames(), 65536);
@@ -132,7 +132,8 @@ TEST_F(Sound, SixteenBitsPassBitByBit) {
     int worst = 0;
     for (std::size_t i = 0; i < ramp.size(); ++i)
       worst = std::max(worst, std::abs(pcm.samples[i] - (static_cast<int>(i) - 32768)));
-    // sf_write_float scales by 32767 or 8388607, not by a power of two: up to one step.
+    // sf_write_float scales by 32767 or 8388607, not by a power of two: the error is up to one
+    // step.
     EXPECT_LE(worst, 1) << name;
     auto from_memory = AudioDecoder::from_memory(bytes_of(folder_ / name), name);
     EXPECT_EQ(from_memory.read(0, 65536, {}, 16000).samples, pcm.samples) << name;
@@ -170,7 +171,7 @@ TEST_F(Sound, ResampledOnTheWay) {
   std::vector<float> got(pcm.size());
   for (std::size_t i = 0; i < got.size(); ++i) got[i] = static_cast<float>(pcm[i]) / 32768.0f;
   // Two roundings to 16 bits of a sine of half scale: 6.02 * 16 + 1.76 - 6 - 3 = 89 dB; libsndfile
-  // scales by 32767 of 32768 on the way out, which alone is 90.3 dB: 86.5 dB together.
+  // scales by 32767 of 32768 when it writes, which alone is 90.3 dB: 86.5 dB together.
   EXPECT_GT(snr(got, 700, 16000, 1000), 85);
 }
 
@@ -228,7 +229,7 @@ TEST_F(Sound, WhatCannotBeReadIsNamed) {
                     "sample 1 is nan");
   EXPECT_DATA_ERROR(AudioDecoder::from_file(folder_ / "nan.wav").read(1, 3, {}, 16000),
                     "has 3 samples, but 3 from sample 1 on were requested");
-  // A FLAC that is cut off: its header still promises all.
+  // A truncated FLAC file: its header still gives the full length.
   write_sound(folder_ / "cut.flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 16000, 1,
               sine(700, 16000, 2.0));
   const std::string bytes = test::read_bytes(folder_ / "cut.flac");

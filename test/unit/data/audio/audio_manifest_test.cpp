@@ -16,7 +16,7 @@ class ManifestOnDisk : public testing::Test {
     write_bytes(folder_ / "m.jsonl", lines);
     return read_audio_manifests({folder_ / "m.jsonl"}, options);
   }
-  // The reason and the detail of the one line that is left out.
+  // The reason and the detail for the only line that is left out.
   std::string why(const std::string& line, ManifestOptions options = {}) {
     const AudioManifest manifest = read(line + "\n", options);
     if (manifest.left_out.size() != 1 || !manifest.entries.empty()) return "it is fine";
@@ -155,7 +155,7 @@ TEST_F(ManifestOnDisk, OtherKindsOfCutsAndSourcesAreRefusedByName) {
               "refused kind: it is a " + kind + "; only MonoCut is supported");
   EXPECT_EQ(why(R"({"id":"c","duration":1,"supervisions":[],"tracks":[]})"),
             "refused kind: it is a MixedCut; only MonoCut is supported");
-  // A Shar's source stands for a member of the tar beside it: alone it says nothing.
+  // The source in a Shar names a member of the tar beside it: without the tar it has no meaning.
   for (const std::string kind : {"command", "url", "memory", "shar"})
     EXPECT_EQ(why(R"({"id":"c","duration":1,"channel":0,"recording":{"sources":[{"type":")" + kind +
                   R"(","channels":[0],"source":")" + (kind == "shar" ? "" : "x") + R"("}]}})"),

@@ -1,5 +1,5 @@
-// Files made to hurt: each was, or would have been, a crash, an allocation without bounds, or
-// hours.
+// Hostile files: each caused, or would have caused, a crash, an allocation without bounds, or hours
+// of work.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -28,7 +28,7 @@ std::string nested(std::size_t levels) {
   return std::string(levels, '[') + std::string(levels, ']');
 }
 
-/// Why the only line of a manifest is left out.
+/// The reason for which the only line of a manifest is left out.
 std::string left_out(const ScratchFolder& folder, const std::string& line) {
   write_bytes(folder / "m.json", line + "\n");
   const AudioManifest manifest = read_audio_manifests({folder / "m.json"}, {});
@@ -128,7 +128,8 @@ TEST(HostileInput, MembersOfAnArchiveAreNotFilesOfTheFolder) {
                                              "out"}));
 }
 
-/// The remainder of a polynomial over GF(2), bit by bit; without its highest term.
+/// The remainder of a polynomial over GF(2), bit by bit; the polynomial is given without its
+/// highest term.
 std::uint32_t remainder_of(const std::string& bytes, int bits, std::uint32_t polynomial) {
   std::uint32_t crc = 0;
   for (const char byte : bytes) {
@@ -139,7 +140,7 @@ std::uint32_t remainder_of(const std::string& bytes, int bits, std::uint32_t pol
   return crc;
 }
 
-// The first block of FLAC (RFC 9639): 4096 samples a frame, 16 bits, one channel, at 16 kHz; the
+// The first block of FLAC (RFC 9639): 4096 samples per frame, 16 bits, one channel, at 16 kHz; the
 // number of samples has 36 bits. One frame follows, whose samples are all 0.
 std::string flac_of_one_frame(std::uint64_t samples) {
   const std::uint64_t rest = std::uint64_t{16000} << 44 | std::uint64_t{15} << 36 | samples;
@@ -175,7 +176,7 @@ TEST(HostileInput, ARateThatIsNone) {
   }
 }
 
-// Finite before they are resampled.
+// The samples are finite before they are resampled.
 TEST(HostileInput, SamplesAsLargeAsTheyGet) {
   std::string bytes = wav_header(8000, 800);  // 400 of 32 bits
   const auto patch = [&](std::size_t at, std::uint16_t value) {
@@ -235,7 +236,7 @@ TEST(HostileInput, ANumberOfLabelsBelowNone) {
   EXPECT_DATA_ERROR(LabelFile::open(folder.path(), "x", 3), "gives utterance 0 -5 ids");
 }
 
-// Parts of another program, or of none: the shard is made again.
+// Files of another program, or of none: the shard is written again.
 TEST(HostileInput, PartsOfAnUnfinishedRun) {
   const ScratchFolder folder;
   BytePacker packer;

@@ -43,7 +43,7 @@ TEST_F(RecordingFile, PartsOfAnotherRateAreThoseOfTheWhole) {
     const auto whole = recording.read(0, recording.samples());
     const auto parts = in_parts(recording, 7001);
     ASSERT_EQ(parts.size(), whole.size());
-    // The filter's tail beyond the margin is below its 120 dB: the rounding to 16 bits may differ.
+    // The filter's tail beyond the margin is below its 120 dB; the rounding to 16 bits may differ.
     int most = 0;
     for (std::size_t i = 0; i < parts.size(); ++i)
       most = std::max(most, std::abs(parts[i] - whole[i]));

@@ -22,7 +22,7 @@ CodecDescription small_codec() {
           .silence = {7, 8, 239}};
 }
 
-/// A code that depends on the frame's first sample and on its place.
+/// A code that depends on the first sample of the frame and on its index.
 std::vector<std::uint16_t> codes_of(std::span<const std::int16_t> samples) {
   const CodecDescription codec = small_codec();
   std::vector<std::uint16_t> codes;
@@ -116,7 +116,7 @@ TEST(CodeFile, IsRefusedBesideOtherAudio) {
     EXPECT_THROW(CodeFile::path(speech.folder, name), DeckError) << name;
 }
 
-/// Opens and reads everything.
+/// Opens the file and reads everything.
 void read_all(const PackedSpeech& speech) {
   const CodeFile codes = CodeFile::open(AudioCatalog::open(speech.folder), "codec");
   for (std::int64_t u = 0; u < codes.size(); ++u) (void)codes.read(u);

@@ -128,7 +128,7 @@ TEST(ChatTemplate, WithoutAnAnswerTheHeaderOfOneFollows) {
   EXPECT_EQ(tokenizer->vocab_size(), 258);
 }
 
-// A control token that a user writes is text, so nobody can end a turn but the template.
+// A control token that a user writes is text, so only the template can end a turn.
 TEST(ChatTemplate, ControlTokensInTextsAreText) {
   auto tokenizer = chat_tokenizer(Vocabulary::bytes(), ChatTemplate::chatml);
   const Conversation conversation{
@@ -156,7 +156,7 @@ TEST(ChatTemplate, ClipsAreNoTokens) {
             "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\na <|audio|> [/INST]{b </s>}");
 }
 
-// Beginnings of what Qwen2, Llama 3, Llama 2 and Mistral come with, and a program of nobody's.
+// Beginnings of the templates of Qwen2, Llama 3, Llama 2 and Mistral, and of an unknown one.
 TEST(ChatTemplate, IsKnownByWhatItWrites) {
   const auto of = [](const char* jinja) { return template_written_by(jinja); };
   EXPECT_EQ(of("{{'<|im_start|>' + message['role'] + '\n'}}"), ChatTemplate::chatml);

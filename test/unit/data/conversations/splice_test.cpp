@@ -15,7 +15,7 @@ using Samples = std::vector<std::int64_t>;
 constexpr std::int32_t kPlaceholder = 100;
 const SpeechFrames kWhole{.hop = 1, .stages = 0};  // a sample a frame
 
-// Clips of 4, 2, 1 and 3 frames; the second row comes without its leading padding.
+// Clips of 4, 2, 1 and 3 frames; the second row has no leading padding.
 TEST(Splice, GivesTheKnownIndex) {
   const std::vector<Ids> ids{{1, 5, 100, 6, 7, 2}, {1, 100, 8, 2}, {1, 100, 9, 100, 10, 2}};
   const std::vector<Samples> clips{{4}, {2}, {1, 3}};
@@ -39,7 +39,8 @@ TEST(Splice, GivesTheKnownIndex) {
 }
 
 TEST(Splice, LengthsAreOfIntegers) {
-  // 5 + 4 + 3 + 6 ids, clips of 0.56, 2 and 1 seconds: 60, where floats say 61.
+  // 5 + 4 + 3 + 6 ids and clips of 0.56, 2 and 1 seconds give 60; computed in floats it would be
+  // 61.
   const SpeechFrames frames{.hop = 160, .stages = 3};
   Ids ids(18 + 3, 5);
   ids[5] = ids[9] = ids[12] = kPlaceholder;

@@ -12,7 +12,7 @@ namespace {
 using test::ScratchFolder;
 using test::write_bytes;
 
-/// A folder of packed audio as far as labels need one: an index and its manifest.
+/// The part of a folder of packed audio that labels need: an index and its manifest.
 void pack(const ScratchFolder& folder, const std::vector<std::string>& texts) {
   std::string manifest;
   std::vector<AudioCatalog::Utterance> utterances;

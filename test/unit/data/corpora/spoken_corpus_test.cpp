@@ -1,4 +1,4 @@
-// Plans of the synthetic corpora, programs, WAV files, folders of a corpus.
+// Tests of the plans of synthetic corpora, programs, WAV files, and folders of a corpus.
 #include "src/data/corpora/spoken_corpus.hpp"
 
 #include <cmath>
@@ -69,8 +69,9 @@ TEST(SpokenPlan, BookHoldsOutSentencesAndVoices) {
   EXPECT_EQ(counts.voices.at(CorpusSplit::val), known);
   EXPECT_EQ(counts.voices.at(CorpusSplit::val_voices), unseen);
   for (const std::string& voice : unseen) EXPECT_FALSE(known.contains(voice));
-  // A tenth of 900 sentences is held out: binomial, standard deviation 9 of sentences; each is
-  // spoken twice. Half of the lines are by unseen voices: standard deviation below 7.
+  // A tenth of 900 sentences is held out: a binomial number with a standard deviation of 9
+  // sentences, each of which is spoken twice. Half of the lines are by unseen voices: the standard
+  // deviation is below 7.
   const int val = counts.lines.at(CorpusSplit::val), far = counts.lines.at(CorpusSplit::val_voices);
   EXPECT_NEAR(val + far, lines / 10, 4 * 18);
   EXPECT_NEAR(val, far, 4 * 14);
@@ -113,8 +114,8 @@ TEST(SpokenPlan, DigitsHoldOutStringsAndTrainEveryDigit) {
   EXPECT_EQ(single, (std::set<std::string>{"zero", "one", "two", "three", "four", "five", "six",
                                            "seven", "eight", "nine"}));
   EXPECT_EQ(counts.voices.at(CorpusSplit::train).size(), 11u);
-  // A tenth validates. Most of the spread is in which of the 100 pairs are held out: each stands
-  // for 10 lines, 13 of them with standard deviation 3.4.
+  // A tenth is for validation. Most of the spread comes from the number of held-out pairs among
+  // 100: it is 13 with a standard deviation of 3.4, and each pair stands for 10 lines.
   EXPECT_NEAR(counts.lines.at(CorpusSplit::val), lines / 10, 4 * 45);
   EXPECT_EQ(counts.lines.count(CorpusSplit::val_voices), 0u);
 }
@@ -144,7 +145,7 @@ TEST(SpokenWav, HeaderAndSamplesComeBack) {
   std::string streamed = file;
   streamed.replace(40, 4, "\xff\xff\xff\x7f");
   EXPECT_EQ(parse_wav(streamed, "a").samples, samples);
-  // A chunk of odd length before the samples, with its byte of padding.
+  // A chunk of odd length, with its byte of padding, before the samples.
   std::string longer = file;
   longer.insert(36, std::string("LIST\x03\0\0\0abc\0", 12));
   EXPECT_EQ(parse_wav(longer, "a").samples, samples);
@@ -170,7 +171,7 @@ TEST(SpokenCorpus, IsMadeOnceAndKeepsToItsFolder) {
   ASSERT_TRUE(find_corpus(folder, "{\"a\":1}", report));
   EXPECT_FALSE(report.made);
   EXPECT_EQ(report.parts[0], (CorpusReport::Part{1, 1.5}));
-  // Another request removes what was there.
+  // Another request removes the files of the one before.
   EXPECT_FALSE(find_corpus(folder, "{\"a\":2}", report));
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   write_bytes(folder + "/mine.txt", "keep");

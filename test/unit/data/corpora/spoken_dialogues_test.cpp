@@ -28,7 +28,8 @@ TEST(SpokenDialogues, AreAFunctionOfSeedAndNumber) {
       spoken_dialogue(6, 0).exchanges[0].question + spoken_dialogue(6, 1).exchanges[0].question);
 }
 
-// Digits in words are said again, counted up to, or added: an agent that understands is right.
+// Digits in words are repeated, counted up to, or added: an agent that understands the task is
+// right.
 TEST(SpokenDialogues, AnswersFollowFromQuestions) {
   const std::map<std::string, int> digits{{"zero", 0},  {"one", 1},  {"two", 2}, {"three", 3},
                                           {"four", 4},  {"five", 5}, {"six", 6}, {"seven", 7},
@@ -81,7 +82,7 @@ TEST(SpokenDialogues, SplitsAndBargeIns) {
   EXPECT_EQ(count[CorpusSplit::val_barge_in], kMany / 16);
   EXPECT_EQ(broken[CorpusSplit::val], 0);
   EXPECT_EQ(broken[CorpusSplit::val_barge_in], count[CorpusSplit::val_barge_in]);
-  // A fifth, within four deviations of a binomial.
+  // The share is a fifth, within four deviations of a binomial.
   const auto n = static_cast<double>(count[CorpusSplit::train]);
   EXPECT_NEAR(static_cast<double>(broken[CorpusSplit::train]), 0.2 * n, 4 * std::sqrt(0.16 * n));
   for (const std::string& words : validated) EXPECT_FALSE(trained.contains(words)) << words;

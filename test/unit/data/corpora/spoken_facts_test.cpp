@@ -65,7 +65,7 @@ TEST(SpokenFacts, AFifthIsHeldOutAndAllAreSpokenInTurn) {
     EXPECT_EQ(trained.size(), 1u) << question;
     held_out += trained.contains(false);
   }
-  // Binomial with standard deviation sqrt(197 * 0.16) = 5.6.
+  // A binomial number with standard deviation sqrt(197 * 0.16) = 5.6.
   EXPECT_NEAR(static_cast<double>(held_out), static_cast<double>(n) / 5, 4 * 5.6);
 }
 

@@ -1,4 +1,4 @@
-// Numbers in words, transcripts to what is said, clauses of a book.
+// Tests of numbers in words, of transcripts converted to spoken words, and of clauses of a book.
 #include "src/data/corpora/spoken_text.hpp"
 #include "choir/core/error.hpp"
 #include "test/unit/data/scratch_folder.hpp"
@@ -58,10 +58,10 @@ TEST(SpokenClauses, AreShortAndOfCommonWords) {
       "And the king said, Go up (to) the hill; and the king went.\n"
       "And the king said: go up to the rare hill!\n"
       "go up to the hill\n";
-  // Counts: the 5, king 3, hill 3, and 3, go 3, up 3, to 3, said 2, went 1, rare 1.
+  // Numbers of words: the 5, king 3, hill 3, and 3, go 3, up 3, to 3, said 2, went 1, rare 1.
   const auto clauses = spoken_clauses(book, {.words = 8, .shortest = 12, .longest = 18});
   EXPECT_EQ(clauses, (std::vector<std::string>{"and the king said", "go up to the hill"}));
-  // One word more is the first of the once-used ones in the alphabet.
+  // The next word is the first of those that occur once, in alphabetical order.
   EXPECT_EQ(spoken_clauses(book, {.words = 9, .shortest = 18, .longest = 30}),
             (std::vector<std::string>{"go up to the rare hill"}));
   EXPECT_EQ(

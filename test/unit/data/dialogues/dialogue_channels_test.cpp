@@ -11,7 +11,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Four counts of one recording, none of which may be taken for another.
+// Four counts of one recording that must not be confused.
 TEST(FrameClock, CountsAsTheTableSays) {
   const FrameClock clock;
   const SpeechFrames encoder, causal{.causal = true};
@@ -78,7 +78,7 @@ TEST(TextChannel, EosIsNeverLost) {
   // One directly behind the other: an EOS needs a frame of its own.
   const std::vector<FrameTurn> joined{{0, 3, {5}}, {3, 5, {6}}};
   EXPECT_EQ(text_channel(joined, 6, kControls).tokens, (Ids{1, 5, 2, 1, 6, 2}));
-  // Nothing is left of a turn, and of one behind the end.
+  // A turn of which nothing remains, and one behind the end.
   const std::vector<FrameTurn> gone{{1, 4, {5}}, {2, 4, {6}}, {7, 9, {7, 8}}};
   EXPECT_EQ(text_channel(gone, 6, kControls).tokens, (Ids{0, 0, 1, 6, 2, 0}));
   EXPECT_EQ(text_channel(gone, 6, kControls).cut, 3);
@@ -132,8 +132,8 @@ TEST(DialogueRows, TextLeadsCodesByAFrame) {
                                                  110, 120, 130, 1000, 150, 160, 1001, 180}));
   EXPECT_EQ(exact.code_targets[1], 1) << "the second codebook";
   EXPECT_EQ(exact.codes[1], 1002);
-  // Eight of the labels are no padding; a uniform guess of 32 costs 19 ln 32, with a weight of 0.3
-  // for padding what the sheet says.
+  // Eight of the labels are not padding; a uniform guess among 32 costs 19 ln 32, and with a weight
+  // of 0.3 for padding the number of the worked example.
   double weighted = 0;
   for (const std::int32_t id : exact.text_targets) weighted += (id == 0 ? 0.3 : 1) * std::log(32.0);
   EXPECT_NEAR(weighted, 39.162816, 1e-6 / 2);

@@ -13,7 +13,7 @@ DialogueTurn turn(bool agent, int begin, int end, const char* text) {
 }
 
 // The user asks, and breaks into the answer at frame 50; the agent stops at 55, in the middle of
-// "three". Sound begins a frame behind BOS.
+// "three". The sound begins one frame after BOS.
 std::vector<DialogueTurn> dialogue() {
   std::vector<DialogueTurn> turns{
       turn(false, 2, 10, "what is one plus one"), turn(true, 14, 20, "two"),

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kHop = 1280;
 
-/// A wave of so many frames, and a few samples more, on each of `channels`.
+/// A wave of this many frames, and a few samples more, on each of `channels`.
 void write_wave(const std::string& path, std::int64_t samples, int step, int channels = 1) {
   std::string bytes = wav_header(16000, samples * channels);
   if (channels == 2) bytes[22] = 2, bytes[32] = 4;
@@ -43,7 +43,7 @@ struct DialogueLine {
                             turn("User", 0.8, 0.24, "b"), turn("Assistant", 1.12, 0.24, "abab")});
 };
 
-/// Writes both recordings; the cut with its target.
+/// Writes both recordings; returns the cut with its target.
 std::string cut_with_target(const ScratchFolder& folder, const DialogueLine& line) {
   const auto recording = [&](const char* who, std::int64_t samples, int step) {
     const std::string name = line.id + "_" + who + ".wav";
@@ -98,7 +98,7 @@ TEST(PrepareDialogues, TheTextChannelIsBesideTheAudio) {
   EXPECT_EQ(summary.frames, 20);
   EXPECT_EQ(summary.cut, 2) << "abab has a turn of three frames";
   EXPECT_NE(summary.worst.find("turn 2 of 'one'"), std::string::npos) << summary.worst;
-  // Characters ' ', a, b; padding, BOS and EOS behind them.
+  // Characters ' ', a, b, followed by padding, BOS and EOS.
   EXPECT_EQ(labels_of(folder, 0), (std::vector<std::int32_t>{3, 3, 3, 3, 3, 4, 1, 0, 2, 3,
                                                              3, 3, 5, 3, 4, 1, 2, 5, 3, 3}));
   const DialogueForm form = DialogueForm::read(folder / "packed");
@@ -110,8 +110,8 @@ TEST(PrepareDialogues, TheTextChannelIsBesideTheAudio) {
   EXPECT_EQ(turns[3].text, "abab");
 }
 
-// Words of the agent with their times stay beside its turns, without the pauses among them, and
-// are what there is to hear on its side.
+// Words of the agent, with their times and without the pauses between them, are stored beside its
+// turns; they are the sound that can be heard on its side.
 TEST(PrepareDialogues, WordsKeepTheirTimes) {
   const ScratchFolder folder;
   DialogueLine line{.id = "aligned"};
@@ -135,7 +135,7 @@ TEST(PrepareDialogues, WordsKeepTheirTimes) {
       std::string::npos);
 }
 
-// Two channels of one file are the same as two files, whoever is on which.
+// Two channels of one file give the same as two files, in either order of the speakers.
 TEST(PrepareDialogues, TwoChannelsOfOneFile) {
   const ScratchFolder folder;
   write_wave(folder / "both.wav", 20 * kHop, 3, 2);

@@ -8,7 +8,7 @@ namespace choir {
 namespace {
 
 const std::vector<UserSpan> kUser{{2, 10}, {30, 38}, {50, 58}};
-// The third thing the user says breaks into the second answer.
+// The third utterance of the user breaks into the second answer.
 const std::vector<FrameTurn> kReference{{14, 20, {5, 6}}, {42, 55, {7, 8, 9}}, {62, 70, {5}}};
 
 double value_of(const TurnCounts& counts, const std::string& name) {
@@ -32,8 +32,8 @@ TEST(TurnCounts, ThePerfectAgent) {
 }
 
 TEST(TurnCounts, EachFaultOnce) {
-  // Late by 3 (a hit), by 4 (answered, no hit, and it never stops), then nothing for the third; one
-  // begun into the user's words, one into silence.
+  // The answers are late by 3 (a hit), by 4 (answered, no hit, and it never stops), and missing for
+  // the third; one begins during the user's words, one in silence.
   const std::vector<FrameTurn> said{{4, 6, {1}}, {17, 23, {5, 6}}, {25, 27, {1}}, {46, 80, {7}}};
   const TurnCounts counts = count_turns(kReference, said, kUser, 80);
   EXPECT_EQ(counts.hits, 1);
@@ -57,7 +57,7 @@ TEST(TurnCounts, SilenceMissesEverything) {
   for (const auto& [name, value] : counts.metrics()) EXPECT_EQ(name == "missed_turns", value != 0);
 }
 
-// Sums of integers are sums of counts, whoever counted.
+// Counts are integers, so their sums do not depend on the rank that counted.
 TEST(TurnCounts, IntegersAdd) {
   const TurnCounts a = count_turns(kReference, kReference, kUser, 80);
   const TurnCounts b = count_turns(kReference, {}, kUser, 80);

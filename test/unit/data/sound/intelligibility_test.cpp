@@ -20,7 +20,8 @@ std::int16_t quantised(double x) {
   return static_cast<std::int16_t>(std::nearbyint(std::clamp(4000 * x, -32768.0, 32767.0)));
 }
 
-/// A voice with formants that glide, syllables and a pause; and with noise so many dB below 1.
+/// A voice with gliding formants, syllables and a pause; and the same with noise at this many dB
+/// below 1.
 Waves waves(int rate, double seconds, double noise_db) {
   constexpr double kTurn = 2 * std::numbers::pi;
   Waves all;
@@ -56,7 +57,8 @@ TEST(Stoi, IsWhatPystoiSays) {
                 {22050, 2.5, 5, 0.9544704072984072}};
   for (const auto& g : golden) {
     const Waves w = waves(g.rate, g.seconds, g.noise_db);
-    // A sample of thousands may be rounded the other way: by less than its share of the power.
+    // One sample in thousands may be rounded in the other direction, which changes the score by
+    // less than its share of the power.
     EXPECT_NEAR(stoi(w.clean, w.changed, g.rate).value(), g.stoi, 1e-6) << g.rate;
     EXPECT_NEAR(stoi(w.clean, w.clean, g.rate).value(), 1, 1e-12);
   }

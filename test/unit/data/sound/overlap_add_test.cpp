@@ -9,7 +9,7 @@ namespace {
 
 using Samples = std::vector<std::int16_t>;
 
-// Frames of 4, 2 apart, one sample before their own.
+// Frames of 4 samples, 2 apart, that start one sample before their nominal position.
 TEST(OverlapAdd, AddsWhatOverlaps) {
   OverlapAdd sum(4, 2, 1);
   EXPECT_EQ(sum.delay(), 1);

@@ -25,7 +25,7 @@ VocoderOptions vocoder_options(std::int64_t centre = 0) {
   return options;
 }
 
-/// Its rows [T, mels], row t around t hop + centre.
+/// Mel rows of the wave [T, mels]; row t is centred at t hop + centre.
 std::vector<float> rows_of(const VocoderOptions& options, Samples wave) {
   wave.erase(wave.begin(), wave.begin() + options.centre);
   wave.resize(wave.size() + static_cast<std::size_t>(options.centre));
@@ -38,7 +38,7 @@ std::vector<float> rows_of(const VocoderOptions& options, Samples wave) {
   return all;
 }
 
-/// Pushed so many rows at a time.
+/// The output if this many rows are pushed at a time.
 Samples streamed(const VocoderOptions& options, const std::vector<float>& rows,
                  std::int64_t rows_a_push) {
   Vocoder vocoder(options);
@@ -72,7 +72,7 @@ TEST(Vocoder, SpeechThatComesBackIsUnderstood) {
 
 TEST(Vocoder, AStreamIsTheSameHoweverItIsCut) {
   const VocoderOptions options = vocoder_options(80);
-  // 101 rows: the last block is not whole.
+  // 101 rows: the last block is not full.
   const auto rows = rows_of(options, test::speech_like(101 * kRowSamples, kSpeechRate, 6));
   const Samples whole = streamed(options, rows, 101);
   ASSERT_EQ(std::ssize(whole), 101 * kRowSamples);

@@ -28,7 +28,8 @@ std::vector<float> rows(const std::vector<std::vector<double>>& probabilities) {
   return y;
 }
 
-// The case for which the search exists: the best path is all blank (0.36), but "a" has more.
+// The search exists for this case: the best path is all blank (0.36), but "a" has a higher
+// probability.
 TEST(CtcBeamSearch, AddsPathsOfAText) {
   const std::vector<float> y = rows({{0.4, 0.6}, {0.4, 0.6}});
   const auto found = ctc_beam_search(y, 2, {.beam = 4, .best = 2});
@@ -53,7 +54,7 @@ std::vector<float> random_rows(std::size_t frames, std::size_t vocabulary, std::
   return rows(table);
 }
 
-// With a beam that keeps everything the probabilities are the sums over all paths.
+// If the beam keeps everything, the probabilities are the sums over all paths.
 TEST(CtcBeamSearch, IsExactWithAWideBeam) {
   constexpr std::size_t kFrames = 6, kSymbols = 4;
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
@@ -78,14 +79,15 @@ TEST(CtcBeamSearch, IsExactWithAWideBeam) {
       EXPECT_LE(h.log_probability, before);
       before = h.log_probability;
     }
-    // A beam that has room for the best finds it too, and a narrow one something as likely or less.
+    // A beam with room for the best text finds it, too; a narrow one finds a text that is at most
+    // as likely.
     EXPECT_EQ(ctc_beam_search(y, kSymbols, {.beam = 50})[0].ids(), found[0].ids());
     EXPECT_LE(ctc_beam_search(y, kSymbols, {.beam = 1})[0].log_probability,
               found[0].log_probability + 1e-12);
   }
 }
 
-/// Algorithm 1 of Hannun et al. as it stands: every symbol extends every prefix.
+/// Algorithm 1 of Hannun et al. as published: every symbol extends every prefix.
 std::vector<std::pair<double, std::vector<std::int32_t>>> plain_search(const std::vector<float>& y,
                                                                        std::size_t symbols,
                                                                        std::size_t beam) {
@@ -121,7 +123,7 @@ std::vector<std::pair<double, std::vector<std::int32_t>>> plain_search(const std
   return found;
 }
 
-// Symbols that no beam has room for are not tried: nothing is lost by it.
+// Symbols for which no beam has room are not tried: the result is the same.
 TEST(CtcBeamSearch, IsThePlainSearch) {
   for (const std::uint32_t seed : {4u, 5u, 6u})
     for (const std::int64_t beam : {1, 2, 5, 12}) {
@@ -153,7 +155,7 @@ TEST(CtcBeamSearch, TimesOfClearSpeech) {
 TEST(CtcBeamSearch, TiesHaveAnOrder) {
   const std::vector<float> y(3 * 4, static_cast<float>(std::log(0.25)));
   const auto found = ctc_beam_search(y, 4, {.beam = 100, .best = 4});
-  // One label has 6 of the 64 paths; two different ones 5, two equal ones 1; none 1.
+  // One label has 6 of the 64 paths; two different labels have 5, two equal ones 1, no label 1.
   const std::vector<std::vector<std::int32_t>> wanted = {{0}, {1}, {2}, {0, 1}};
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(found[i].ids(), wanted[i]);

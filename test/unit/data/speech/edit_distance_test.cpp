@@ -12,7 +12,7 @@ struct Pair {
   const char *reference, *hypothesis;
   int word_edits, words, character_edits, characters;
 };
-/// Edits and lengths by jiwer 4.0.
+/// Edits and lengths of jiwer 4.0.
 const Pair kPairs[] = {
     {"the cat sat on the mat", "the cat sat on mat", 1, 6, 4, 22},
     {"hello world", "hello there big world", 2, 2, 10, 11},
@@ -49,7 +49,7 @@ TEST(EditDistance, KindsOfEdits) {
             (EditCounts{.insertions = 2, .correct = 2, .utterances = 1}));
   EXPECT_EQ(character_edits("über straße ñandú", "uber strasse ñandú"),
             (EditCounts{.insertions = 1, .substitutions = 2, .correct = 15, .utterances = 1}));
-  // Three alignments of "a b" with "b a" have two edits; the one of substitutions is taken.
+  // Three alignments of "a b" with "b a" have two edits; the one with substitutions is taken.
   EXPECT_EQ(word_edits("a b", "b a"), (EditCounts{.substitutions = 2, .utterances = 1}));
 }
 
@@ -70,7 +70,7 @@ TEST(EditDistance, WhiteSpaceDoesNotCountAndBadBytesDo) {
   EXPECT_EQ(character_edits("\xff", "ÿ").substitutions, 1);
 }
 
-/// By the definition, without memory.
+/// The recursive definition, without memoization.
 std::int64_t distance(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
   if (a.empty() || b.empty()) return static_cast<std::int64_t>(a.size() + b.size());
   const std::int64_t both = distance(a.subspan(1), b.subspan(1)) + (a.front() == b.front() ? 0 : 1);

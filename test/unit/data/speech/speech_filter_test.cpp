@@ -8,7 +8,7 @@ namespace {
 using test::PackedSpeech;
 using test::ScratchFolder;
 
-// 10 ms of hop at 1,000 Hz, 8 x: 80 ms a frame.
+// A hop of 10 ms at 1,000 Hz and subsampling by 8: 80 ms per frame.
 constexpr SpeechFrames kFramesOfSift{10, 3, false};
 
 SpeechSift sift_of(const PackedSpeech& speech, const SpeechFilter& filter, bool validation,

@@ -1,5 +1,5 @@
-// Batches of speech: every utterance of an epoch once, buckets that waste little, positions that
-// continue, blends that keep to their weights.
+// Tests of batches of speech: each utterance of an epoch occurs once, buckets waste little,
+// positions continue, and blends keep to their weights.
 #include "src/data/sampling/sampler.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRate = 16000;
 
-// Log-normal durations around `median` seconds, in [1, 12], and about 14 letters a second.
+// Log-normal durations around `median` seconds, in [1, 12], and about 14 letters per second.
 std::vector<SpeechItem> corpus(std::int64_t count, int leaf = 0, double median = 2.6,
                                double spread = 0.45) {
   const PhiloxKey key = philox_key(11, "test.durations");
@@ -55,8 +55,8 @@ std::vector<SpeechRow> sorted(std::vector<SpeechRow> rows) {
   return rows;
 }
 
-// Whatever the window, the seed and the steps: `epochs` whole epochs have every utterance once
-// each.
+// For any window, seed and number of steps, `epochs` whole epochs have every utterance `epochs`
+// times.
 TEST(SpeechSampler, AnEpochHasEveryUtteranceOnce) {
   const std::int64_t n = 120;
   for (const std::uint64_t seed : {0ull, 7ull, 123456789ull}) {
@@ -68,7 +68,7 @@ TEST(SpeechSampler, AnEpochHasEveryUtteranceOnce) {
       std::vector<SpeechRow> drawn;
       SpeechWindow plan;
       SpeechCursor at = sampler.begin();
-      // Whole windows that are whole epochs as well.
+      // The windows are whole, and so are the epochs.
       const std::int64_t windows = 3 * n / std::gcd(n, window);
       for (std::int64_t w = 0; w < windows; ++w) {
         sampler.plan(w, at.drawn, plan);
@@ -101,7 +101,7 @@ TEST(SpeechSampler, EpochsAndSeedsHaveOtherOrders) {
   EXPECT_EQ(a.hash(), SpeechBlend({{corpus(50), 1}}, 1).hash());
 }
 
-// The rule of a micro-batch, by the formula.
+// The rule for a micro-batch, as a formula.
 TEST(SpeechSampler, MicroBatchesKeepToTheirLimitsAndToOneBucket) {
   for (const double quadratic : {0.0, 15.0}) {
     for (const std::int64_t label_buckets : {1, 3}) {
@@ -153,8 +153,8 @@ TEST(SpeechSampler, MicroBatchesKeepToTheirLimitsAndToOneBucket) {
   }
 }
 
-// Shapes are reached, not merely bounds: for each there is a set of utterances that makes it, up to
-// a sixteenth of B.
+// Shapes are reached and are not merely bounds: for each shape some set of utterances needs it, up
+// to a sixteenth of B.
 TEST(SpeechBuckets, ShapesAreTight) {
   SpeechBucketOptions options;
   options.batch_duration = 60;
@@ -166,7 +166,7 @@ TEST(SpeechBuckets, ShapesAreTight) {
   EXPECT_GE(shapes.size(), 8u);
   EXPECT_LE(shapes.size(), 80u);
   for (const SpeechShape& shape : shapes) {
-    // The shortest that pads to S.
+    // The shortest utterance that is padded to S.
     const std::int64_t samples = shape.samples - SpeechFrames{}.multiple() + 1;
     EXPECT_LE(static_cast<double>(shape.utterances) * buckets.effective(samples), 60 * 1.13);
     EXPECT_GE(static_cast<double>(shape.utterances + 1) * buckets.effective(shape.samples), 60.0);
@@ -198,7 +198,7 @@ TEST(SpeechBuckets, WholeOnesHaveOneShape) {
           << "but for the frames that fill it";
     }
   }
-  // All are full but what is left of a window.
+  // All batches are full except the last ones of a window.
   for (const auto& [bucket, seen] : counts)
     EXPECT_EQ(*seen.rbegin(), shapes[static_cast<std::size_t>(bucket)].utterances);
   options.whole = false;
@@ -223,7 +223,7 @@ TEST(SpeechBuckets, EstimatedOnesHoldEqualDurations) {
     const double both =
         seconds[static_cast<std::size_t>(2 * b)] + seconds[static_cast<std::size_t>(2 * b + 1)];
     EXPECT_NEAR(both / total, 1.0 / 6, 0.01) << b;
-    // Labels are whole numbers with many ties: parts of a part are rougher.
+    // Labels are integers with many ties: parts of a part are less even.
     EXPECT_NEAR(seconds[static_cast<std::size_t>(2 * b)] / both, 0.5, 0.06) << b;
   }
 }
@@ -299,7 +299,7 @@ bool same(const SpeechStep& a, const SpeechStep& b) {
   return a.rows == b.rows && a.begins == b.begins && a.after == b.after && a.targets == b.targets;
 }
 
-// A cursor continues bit for bit, through integers; and so does a step number alone.
+// A cursor, saved as integers, continues bit for bit; a step number alone does, too.
 TEST(SpeechSampler, ResumingIsContinuing) {
   SpeechBucketOptions options;
   options.batch_duration = 12;
@@ -326,7 +326,7 @@ TEST(SpeechSampler, ResumingIsContinuing) {
   }
 }
 
-// The row of micro-batches does not depend on how many of them are a step.
+// The sequence of micro-batches does not depend on their number per step.
 TEST(SpeechSampler, StepsAreCutFromOneRowOfMicroBatches) {
   SpeechBucketOptions options;
   options.batch_duration = 10;
@@ -361,7 +361,7 @@ TEST(SpeechSampler, PositionsOfOtherDataAreRefused) {
   EXPECT_EQ(sampler_of({{corpus(77), 1}}, {}, 50, 8).hash(), sampler.hash());
 }
 
-// A corpus like the tutorial's: 4 hours of clauses of 1 to 6 seconds, 60 s a micro-batch.
+// A corpus like that of the tutorial: 4 hours of clauses of 1 to 6 seconds, 60 s per micro-batch.
 TEST(SpeechSampler, PaddingIsBelowATenth) {
   SpeechBucketOptions options;
   options.batch_duration = 60;
@@ -390,7 +390,7 @@ TEST(SpeechBlend, KeepsToItsWeights) {
   }
 }
 
-// Every source is endless with epochs of its own, in which each utterance occurs once.
+// Every source is endless and has its own epochs, in each of which every utterance occurs once.
 TEST(SpeechBlend, SourcesHaveTheirOwnEpochs) {
   SpeechBucketOptions options;
   options.batch_duration = 15;

@@ -5,8 +5,8 @@
 namespace choir {
 namespace {
 
-// Folders a (3 utterances) and b (1) share a pool that gets a quarter, c has one of its own, d has
-// nothing.
+// Folders a (3 utterances) and b (1) share a pool with a share of a quarter; c has its own pool,
+// and d is empty.
 std::vector<SpeechSource> sources() {
   const std::vector<SpeechLeaf> leaves{
       {"a", {{"lang", "en"}, {"noise", "low"}}}, {"b", {{"lang", "de"}}}, {"c", {}}, {"d", {}}};

@@ -41,7 +41,7 @@ TEST(Prefetcher, GivesEveryBatchInOrder) {
       const Batch& batch = prefetcher.next();
       ASSERT_EQ(batch.micro_batch, i);
       if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      // Read ahead must not touch the batch that is in use.
+      // Reading ahead must not change the batch that is in use.
       ASSERT_EQ(batch.inputs.as<std::int32_t>()[5], i);
     }
   }

@@ -75,7 +75,7 @@ TEST(PrepareText, NamesFileAndByteOfBadText) {
     write_bytes(folder / "x.txt", bytes);
     prepare_text({folder / "x.txt"}, folder / "out", {});
   };
-  // Longer than one piece of reading, so that the offset counts through the file.
+  // The text is longer than one read, so that the offset must count through the file.
   const std::string far((std::size_t{1} << 22) - 1, 'a');
   EXPECT_DATA_ERROR(prepare("caf\xE9\n"), "x.txt' is not UTF-8 at byte 3");
   EXPECT_DATA_ERROR(prepare(far + "\u00e9b\xFF"), "is not UTF-8 at byte 4194306");
@@ -105,7 +105,7 @@ TEST(PrepareText, AGivenVocabularyIsKept) {
   write_bytes(folder / "x.txt", "abd");
   EXPECT_DATA_ERROR(prepare_text({folder / "x.txt"}, folder / "out", options),
                     "'d' (U+0064) at byte 2 of '");
-  // The failed one left the data of before, and nothing else.
+  // The failed run left the data of the run before, and nothing else.
   EXPECT_EQ(text_of(folder / "out", Split::train) + text_of(folder / "out", Split::val), "abba");
   const auto entries = std::filesystem::directory_iterator(folder.path());
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 2);

@@ -66,7 +66,7 @@ TEST(Sampler, AnEpochUsesNoPositionTwice) {
       EXPECT_LT(tokens - 1 - 5 * n, 2 * 5);
       phases.insert(starts.front());
     }
-    // All phases that fit occur; there are at least T where the stream has 2T tokens.
+    // All possible phases occur; a stream of 2T tokens has at least T of them.
     EXPECT_EQ(std::ssize(phases), tokens - 5 * n);
     if (tokens >= 10) {
       EXPECT_GE(std::ssize(phases), 5);

@@ -1,4 +1,5 @@
-// Texts in given shares: which window a sample is, pools, and what a changed blend says of itself.
+// Tests of texts in given shares: the window of each sample, pools, and the message about a changed
+// blend.
 #include "src/data/text/token_samples.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kBlendBlock = 16;
 
-/// Blends texts that are called a and b.
+/// Blends the texts a and b.
 TokenBlend blend_of(const char* text, const std::vector<std::int64_t>& lengths,
                     std::uint64_t seed = 7, const std::vector<double>& temperature = {}) {
   const SpeechMix mix =
@@ -37,7 +38,7 @@ TEST(TokenBlend, OnePoolIsThePlainSampler) {
   EXPECT_EQ(blend.contents(), "");
 }
 
-// Binomial: five standard deviations of 40,000 draws.
+// A binomial number: five standard deviations for 40,000 draws.
 TEST(TokenBlend, KeepsToItsWeights) {
   TokenBlend blend = blend_of(kThreeToOne, kLengths, 7);
   constexpr int kDraws = 40000;
@@ -46,7 +47,7 @@ TEST(TokenBlend, KeepsToItsWeights) {
   EXPECT_NEAR(first, 0.75 * kDraws, 5 * std::sqrt(kDraws * 0.75 * 0.25));
 }
 
-// A pool's epoch has every one of its windows once, inside its own text.
+// An epoch of a pool has each of its windows once, and each window lies within its own text.
 TEST(TokenBlend, PoolsHaveEpochsOfTheirOwn) {
   TokenBlend blend = blend_of(kThreeToOne, kLengths, 7);
   const auto windows = static_cast<std::size_t>((1000 - kBlendBlock) / kBlendBlock);
@@ -60,7 +61,8 @@ TEST(TokenBlend, PoolsHaveEpochsOfTheirOwn) {
   }
 }
 
-// No window reaches beyond the first 200 tokens of a, and a's epoch has each of those in there.
+// No window reaches beyond the first 200 tokens of a, and an epoch of a has each window within
+// them.
 TEST(TokenBlend, ALimitedTextIsItsBeginning) {
   const TokenPool pools[] = {{.texts = {0}, .probability = 0.5, .limit = 200},
                              {.texts = {1}, .probability = 0.5}};

@@ -18,8 +18,8 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-// Written by an independent program (Python, struct.pack and a bitwise crc32c) from the
-// description.
+// An independent program wrote these bytes from the description (Python, struct.pack and a bitwise
+// crc32c).
 const std::string kGolden = from_hex(
     "43484f4952544f4b01000000040302010200000041000000040000000000000088776655443322115320ad830000"
     "0000000000000000000000000000b3156ce00100020003004000");

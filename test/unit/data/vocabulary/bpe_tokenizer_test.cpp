@@ -19,7 +19,7 @@ BpeTokenizer tiny() {
   return BpeTokenizer::from_json(test::tiny_tokenizer(), "tiny");
 }
 
-/// The ids of a text that comes `step` bytes at a time.
+/// The ids of a text that is given `step` bytes at a time.
 Ids in_parts(const BpeTokenizer& tokenizer, std::string_view text, std::size_t step) {
   PieceCache cache;
   Ids ids;
@@ -65,8 +65,8 @@ TEST(BpeTokenizer, GivesTheIdsOfQwen2) {
   gives_golden_ids("qwen2", &test::GoldenText::qwen2);
 }
 
-// A token that wants no word in front of it must not find the beginning of a part there, and one
-// that takes blanks along must not lose them at the end of one.
+// A token that allows no word before it must not be found at the beginning of a part; one that
+// includes the blanks around it must not lose them at the end of a part.
 TEST(BpeTokenizer, FindsAddedTokensInPartsAsInTheWhole) {
   const BpeTokenizer tokenizer =
       BpeTokenizer::from_json(test::tokenizer_json(R"("a":0,"1":1,"\u0120":2)", "",
@@ -111,7 +111,7 @@ TEST(BpeTokenizer, TakesAPieceOfAnyLength) {
   EXPECT_EQ(ids, Ids(200000, 258));
 }
 
-// A full cache begins again, and one that another tokenizer used tells nothing.
+// A full cache is emptied, and a cache that another tokenizer used gives no hits.
 TEST(BpeTokenizer, RemembersPiecesOfOneTokenizerOnly) {
   const BpeTokenizer first = tiny(), second = golden("gpt2");
   PieceCache cache, fresh;

@@ -27,7 +27,7 @@ std::vector<std::string> made(const TrainedBpe& bpe) {
   return all;
 }
 
-// The merges that the trainer of Hugging Face's library 0.23.3 makes of the same text.
+// Merges that the trainer of Hugging Face's library 0.23.3 finds in the same text.
 TEST(BpeTraining, MakesTheMergesOfTheOutsideWorld) {
   const TrainedBpe bpe =
       train_bpe(counts_of(kText), {.vocab_size = 400, .splitter = Splitter::gpt2});

@@ -14,7 +14,7 @@
 namespace choir::test {
 namespace {
 
-// Left, right and the id of what they make.
+// Left part, right part and the id of their merge.
 // clang-format off
 constexpr const char* kGpt2 = R"merges(
 h e 258 i n 259 r e 260 o n 261 e r 263 Ġ w 266 e n 268 Ġ c 269 i s 271 o r 273 e s 274 a r 283
@@ -189,8 +189,8 @@ He ll 80294 Hel l 80294 æµ ĭè¯ķ 81705 æµĭ è¯ķ 81705 Ġ à¤¹ 84310 
 à¤ ¦ 145256 ðŁĩ ª 145336 ðŁı ½ 145375 ðŁĳ § 145665 ðŁĩ © 145862)merges";
 // clang-format on
 
-// The ids of bytes in the order of their characters: where each run begins (-1: not there) and how
-// long it is.
+// The ids of bytes in the order of their characters: the beginning of each run (-1: absent) and its
+// length.
 using Runs = std::vector<std::pair<int, int>>;
 const Runs kInOrder{{0, 256}};
 const Runs kSmolLm2Bytes{{17, 124}, {-1, 2}, {141, 47}, {-1, 2}, {188, 2},  {-1, 11},

@@ -1,7 +1,7 @@
 #pragma once
-// Texts with every trap that is known, and what the tokenizers of the outside world make of them:
-// their own libraries gave the pieces and ids. Of the vocabularies only what these texts can reach
-// is here, with the real ids: single bytes, and the merges whose result occurs in a piece.
+// Texts with every known trap, and their tokens by other tokenizers: the pieces and ids come from
+// the original libraries. Only the entries of the vocabularies that these texts can reach are here,
+// with the real ids: single bytes, and the merges whose result occurs in a piece.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,8 +23,8 @@ std::string golden_tokenizer(const std::string& name);
 /// A small vocabulary of 23 merges: <|endoftext|> is 0, the bytes are 1 to 256.
 std::string tiny_tokenizer();
 
-/// Around a vocabulary and merges as JSON: an added token <|endoftext|> with an id, GPT-2's
-/// splitter, or what `pre_tokenizer` and `normalizer` say.
+/// A tokenizer.json around a vocabulary and merges as JSON: it has an added token <|endoftext|>
+/// with an id, and GPT-2's splitter or the given `pre_tokenizer` and `normalizer`.
 std::string tokenizer_json(const std::string& vocabulary, const std::string& merges,
                            const std::string& added_tokens,
                            const std::string& pre_tokenizer =

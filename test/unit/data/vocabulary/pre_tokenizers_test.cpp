@@ -61,7 +61,7 @@ TEST(PreTokenizers, CutWhatOthersHaveCut) {
   EXPECT_EQ(pieces({}, "a 1"), (Pieces{"a 1"}));
 }
 
-// Fed a few bytes at a time, a text is cut exactly as it is in one piece.
+// A text that is given a few bytes at a time is split exactly as in one part.
 TEST(PreTokenizers, CutPartsAsTheWhole) {
   std::string text;
   for (const test::GoldenText& golden : test::golden_texts()) text += golden.text;

@@ -1,4 +1,4 @@
-// SentencePiece models of language models: byte pairs with the bytes as a way out.
+// Tests of SentencePiece models of language models: byte pairs with a fallback to bytes.
 #include "src/data/vocabulary/sentencepiece_model.hpp"
 
 #include <gtest/gtest.h>
@@ -46,8 +46,8 @@ TEST(SentencePieceFile, GoesOutAndInAgain) {
   EXPECT_EQ(sentencepiece_bytes(sentencepiece_json(file.bytes(), true)), file.bytes());
 }
 
-// Cut anywhere it is shorter or refused; with any byte changed it is read or refused, with its
-// place.
+// A truncated file is a shorter model or refused; a file with any byte changed is read or refused,
+// and the message gives the position.
 TEST(SentencePieceFile, RefusesWhatLies) {
   const std::string whole = llama_like().bytes();
   const std::string bytes = whole.substr(whole.size() - 300);
@@ -92,8 +92,8 @@ TEST(SentencePieceFile, EncodesAsLanguageModelsDo) {
 }
 
 // The templates of Llama 2 and Mistral put ids of control pieces between texts, each of which
-// begins like a text: from version 2 on Mistral has [INST] among them, and its template is known by
-// that.
+// begins like a text: from version 2 on Mistral has [INST] among them, which identifies its
+// template.
 TEST(SentencePieceFile, ConversationsHaveItsControlPieces) {
   const Conversation talk{"here:1",
                           "",
@@ -133,7 +133,7 @@ TEST(SentencePieceFile, ConversationsHaveItsControlPieces) {
                                 {1},
                                 text(llama, "[INST] [/INST] [/INST]")}));
   EXPECT_EQ(opened("").chat, ChatTemplate::plain);
-  // ... but what came with the weights may tell.
+  // ... but the files that came with the weights may name it.
   const ChatForm known{.chat_template = "llama2", .system = "", .tokenizer = v1.json};
   EXPECT_EQ(chat_tokenizer_of(known.to_json(), "", count, "test").chat, ChatTemplate::llama2);
   EXPECT_EQ(chat_tokenizer_of(known.to_json(), "mistral", count, "test").chat,
@@ -152,7 +152,7 @@ TEST(SentencePieceFile, ConversationsHaveItsControlPieces) {
       << "more pieces than the model has rows";
 }
 
-// In parts of every size, as files are read.
+// The text is given in parts of every size, as files are read.
 TEST(SentencePieceFile, PartsAreThoseOfTheWhole) {
   const std::string text = " the cat\n  the  cat   é  tha the\tcat ";
   for (const bool across : {false, true}) {

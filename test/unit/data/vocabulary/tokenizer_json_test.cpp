@@ -19,7 +19,7 @@ constexpr const char* kVocabulary = R"("a":0,"b":1,"c":2,"ab":3,"abc":4,"bc":5)"
 constexpr const char* kMerges = R"(["b","c"],["a","b"],["ab","c"],["a","bc"])";
 constexpr const char* kByteLevel = R"({"type":"ByteLevel","add_prefix_space":false})";
 
-/// The smallest tokenizer, with `from` replaced by `to`, which must be there.
+/// The smallest tokenizer, with `from`, which must occur, replaced by `to`.
 std::string edited(const std::string& from, const std::string& to) {
   std::string json =
       test::tokenizer_json(kVocabulary, kMerges, R"({"id":6,"content":"<s>","special":true})");
@@ -69,7 +69,7 @@ TEST(TokenizerJson, PutsItsTemplateAround) {
   EXPECT_EQ(ids_of(json, "ab", {.around = true}), (Ids{6, 3, 6}));
 }
 
-// Blanks beside a token, words around it, and the normal form of what is looked for.
+// Blanks beside a token, words around it, and the normal form of the searched text.
 TEST(TokenizerJson, FindsAddedTokensByTheirFlags) {
   const auto with = [](const std::string& added, const std::string& normalizer = "null") {
     return test::tokenizer_json(std::string(kVocabulary) + ",\"\u0120\":7,\"\u010a\":8", kMerges,
@@ -211,8 +211,8 @@ TEST(TokenizerJson, AnEntryThatIsGivenTwiceIsNamedWithBothPositions) {
                                 json.find(R"("\u0061")") + 1, json.find(R"("a":0)") + 1));
 }
 
-// Each of these made a small file ask for a large table, for a recursion without end, or for work
-// that grew as the square of its size.
+// Small files that asked for a large table, for endless recursion, or for work that grew as the
+// square of their size.
 TEST(TokenizerJson, RefusesWhatWouldCostFarMoreThanItsSize) {
   std::string splitters;
   for (int i = 0; i < 40000; ++i) splitters += R"({"type":"Digits"},)";
@@ -255,8 +255,8 @@ TEST(TokenizerJson, TimeGrowsWithTheNumberOfAddedTokens) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The shortest text that an entry can have: a name of four letters, and no blanks. With the file
-// itself, and what becomes of it.
+// The shortest text of an entry: a name of four letters, and no blanks. The bound counts the file
+// itself and the tables that are built from it.
 TEST(TokenizerJson, MemoryIsAMultipleOfTheFile) {
   std::string vocabulary;
   for (int i = 0; i < 400000; ++i) {

@@ -161,7 +161,7 @@ TEST(Vocabulary, SubwordFilesComeBack) {
   EXPECT_DATA_ERROR(Vocabulary::load(folder / "noise.model"), "not a tokenizer");
 }
 
-// Found by fuzzing: of this SentencePiece throws, where else it returns what is wrong.
+// Found by fuzzing: SentencePiece throws for this piece, whereas it returns other errors.
 TEST(Vocabulary, APieceWithAZeroInItIsRefused) {
   const ScratchFolder folder;
   train_vocabulary({.type = "unigram", .vocab_size = 48}, kSentences).save(folder / "zero.model");

@@ -92,7 +92,7 @@ TEST(BenchAttention, SeriesKeepsTokensAndFeatures) {
 
 TEST(BenchAttention, ShortAndLongAreValid) {
   CpuDevice device;
-  // Whole and in windows; grouped heads; a length that is no multiple of any tile.
+  // The whole sequence and windows; grouped heads; a length that is no multiple of any tile.
   const std::vector<AttentionShape> shapes{
       {2, 4, 2, 32, 40, true, 1}, {1, 4, 1, 16, 301, true, 1}, {1, 2, 2, 64, 301, false, 0}};
   for (const DType t : {DType::f32, DType::bf16}) {

@@ -44,7 +44,7 @@ TEST(DeckWork, ProductsOfAGptAddUpToItsFloor) {
   EXPECT_EQ(work.shape.samples, 3);
   GptConfig c = work.model.as<GptConfig>();
   EXPECT_EQ(c.vocab_size, kSymbols);
-  // The head is padded to that; the products of the floor are those of a step.
+  // The head is padded to this size; the products of the floor are those of a step.
   c.vocab_size = 40;
   EXPECT_DOUBLE_EQ(flops_of(work), step_work(c, precision_of("fp32"), 3, 0).gemm_flops);
 }
@@ -62,7 +62,7 @@ TEST(DeckWork, ProductsAreCalledByTheirWeights) {
   EXPECT_TRUE(a.causal);
 }
 
-/// One of each, by its deck for `choir verify`.
+/// One model of each family, by its deck for `choir verify`.
 class OfAFamily : public testing::TestWithParam<const char*> {};
 
 TEST_P(OfAFamily, EveryProductAndAllAttentionAreMeasured) {

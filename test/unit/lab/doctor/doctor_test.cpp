@@ -54,7 +54,7 @@ TEST(Doctor, SharedCoresAreAWarning) {
 }
 
 TEST(Doctor, OverlapsAreFollowedFromRankToRank) {
-  // 0 and 2 have no core in common, but rank 1 has one with each.
+  // Ranks 0 and 2 have no core in common, but rank 1 shares one with each.
   const auto findings = judge_binding({rank_on(0, 0, {0, 1}, 2), rank_on(1, 0, {1, 2}, 2),
                                        rank_on(2, 0, {2, 3}, 2), rank_on(3, 0, {4}, 1)});
   ASSERT_EQ(findings.size(), 2u);
@@ -235,7 +235,7 @@ TEST(Doctor, GpusAndTheirLibraries) {
   for (const Finding& finding : findings) EXPECT_EQ(finding.health, Health::ok) << finding.text;
   EXPECT_EQ(findings[0].text, "none: no driver; built with CUDA 13.0");
 
-  // Device files, but CUDA does not start: somebody wants to know.
+  // Device files exist, but CUDA does not start: this must be reported.
   findings = judge_gpus(found, 4, {});
   EXPECT_EQ(findings[0].health, Health::warning);
   EXPECT_EQ(findings[0].remedy, "get one");

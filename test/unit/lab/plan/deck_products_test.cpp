@@ -1,6 +1,6 @@
-// The matrix products of every shipped deck, as a GPU would be asked for them: rows that are no
-// multiple of 16 bytes cannot be read by its copy engine, nor with its widest loads, and cost a
-// product a factor of two to five.
+// Tests of the matrix products of every shipped deck on a GPU: rows that are no multiple of 16
+// bytes cannot be read by its copy engine, nor with its widest loads; such products take two to
+// five times as long.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -54,7 +54,7 @@ const Exception* exception_for(const std::string& deck) {
   return nullptr;
 }
 
-/// "C of ...": operands whose rows are narrow or odd.
+/// Names operands with narrow or odd rows: "C of ...".
 std::vector<std::string> complaints_of(const std::set<ops::Product>& products) {
   std::vector<std::string> all;
   for (const ops::Product& p : products)

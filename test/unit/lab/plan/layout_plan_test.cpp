@@ -21,7 +21,7 @@ using test::variants;
 constexpr std::size_t kStoredTensors = 3 * 40;
 constexpr const char* kSnapshotEntry = "checkpoint snapshot";
 
-/// Plans every rank of the layout by itself.
+/// Plans every rank of the layout separately.
 void expect_roles_stand_for_all(const PlanCase& request) {
   const LayoutPlan whole = plan_layout(request);
   const NullDevice device(request.target.kind);
@@ -38,7 +38,7 @@ void expect_roles_stand_for_all(const PlanCase& request) {
                                    [&](const RolePlan& r) { return r.at == at; });
     ASSERT_NE(role, whole.roles.end()) << rank;
     EXPECT_TRUE(!first || work == role->work) << rank;
-    // Data ranks store other pieces of a tensor, each of which begins on a line of its own.
+    // Data ranks store different pieces of a tensor, each of which begins on its own cache line.
     EXPECT_LE(own.snapshot_bytes, role->plan.snapshot_bytes + kStoredTensors * 64) << rank;
     own.snapshot_bytes = role->plan.snapshot_bytes;
     add_snapshot(own.memory, own);
@@ -73,7 +73,7 @@ TEST(LayoutPlan, RolesStandForAllRanks) {
   expect_roles_stand_for_all(card);
 }
 
-// The comparison above can fail: another stage of accumulation is another plan.
+// The comparison above can fail: another number of data ranks gives another plan.
 TEST(LayoutPlan, RolesThatDifferAreSeen) {
   const DeckVariants decks = variants();
   const LayoutPlan a = plan_layout(plan_case(decks, 8, 8, kPlenty, {"parallel.tensor=2"}));
@@ -100,8 +100,8 @@ TEST(LayoutPlan, SumsOverAllRanks) {
   EXPECT_EQ(plan.bubble, 0);
 }
 
-// A plan in outline leaves out what grows with the micro-batches: the places of their losses, on
-// cards the tokens of two steps, and nothing else.
+// A short plan leaves out the memory that grows with the number of micro-batches: the slots of
+// their losses, on cards the tokens of two steps, and nothing else.
 TEST(LayoutPlan, OutlineIsAsLargeButForLossesAndTokens) {
   for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
     PlanCase request = plan_case(variants(), 4, 4, kPlenty, {"parallel.tensor=2"});
@@ -123,7 +123,7 @@ TEST(LayoutPlan, RefusesWhatTheLayoutAndTheBatchRefuse) {
 }
 
 // (p - 1) / (m + p - 1), interleaved (p - 1) / (v m + p - 1); and stages of 3 and 6 units one after
-// the other, of which each is idle while the other works.
+// the other, each of which is idle while the other works.
 TEST(LayoutPlan, BubbleOfTheSchedule) {
   Deck deck = variants().with({});
   for (const char* schedule : {"1f1b", "gpipe"}) {
@@ -140,7 +140,7 @@ TEST(LayoutPlan, BubbleOfTheSchedule) {
   EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 19, 1e-12);
   deck.parallel.schedule = "zb-h1";
   deck.parallel.virtual_stages = 1;
-  // Idle (p - 1)(F + B - W) = 3 beside 24 of work, with F = B = W.
+  // The idle time is (p - 1)(F + B - W) = 3 beside 24 of work, with F = B = W.
   EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 27, 1e-12);
 }
 
@@ -164,14 +164,14 @@ std::pair<double, double> parts_of(const LayoutPlan& plan) {
   return {plan.needs() - snapshot, snapshot};
 }
 
-// A rank on a processor has one memory for its state and the copy of it.
+// A rank on a processor has one memory for its state and the snapshot.
 TEST(LayoutPlan, SnapshotsMustHaveRoom) {
   const DeckVariants decks = variants({"checkpoint.interval=5"});
   const auto with = [&](const char* async, double memory) {
     return plan_layout(plan_case(decks, 2, 2, memory, {async}));
   };
   const auto [rest, snapshot] = parts_of(with("checkpoint.async=true", kPlenty));
-  // Half of 3 fp32 copies of the parameters, and less than a line of padding a tensor.
+  // Half of 3 fp32 copies of the parameters, and less than one cache line of padding per tensor.
   const std::size_t floats =
       with("checkpoint.async=true", kPlenty).roles[0].plan.memory.bytes_of("parameters, master");
   EXPECT_NEAR(snapshot, 1.5 * static_cast<double>(floats), (kStoredTensors + 8) * 64);

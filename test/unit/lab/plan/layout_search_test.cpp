@@ -38,7 +38,7 @@ TEST(DeckVariants, ChangesReplaceWhatWasGiven) {
   EXPECT_EQ(gpt_of(unknown.with({"model.vocab_size=70"})).vocab_size, 70);
 }
 
-/// The steps of the ladder as they are told to users.
+/// The steps of the ladder in the words that users read.
 int rung(const LayoutChoice& choice, int ranks_per_node) {
   const Layout& layout = choice.plan.layout;
   if (layout.size(Axis::tensor) > ranks_per_node) return 5;
@@ -48,8 +48,8 @@ int rung(const LayoutChoice& choice, int ranks_per_node) {
   return choice.plan.deck.parallel.zero > 0 ? 1 : 0;
 }
 
-// Whatever axes the deck allows: each choice is legal, as it is told, fits, is another than the
-// others, keeps the global batch, and stands on no lower step than the one before.
+// For any axes that the deck allows, each choice is legal, is described correctly, fits, differs
+// from the others, keeps the global batch, and is on no lower step than the one before.
 TEST(LayoutSearch, ListsLegalLayoutsUpTheLadder) {
   const DeckVariants decks = variants();
   const PlanCase request = plan_case(decks, 16, 4, kPlenty);
@@ -92,7 +92,8 @@ TEST(LayoutSearch, TensorRanksOfSeveralNodesComeLast) {
   EXPECT_NE(far->reason.find("several nodes"), std::string::npos) << far->reason;
 }
 
-// Between two micro-batches that divide the share of a rank, the larger takes more than 90 %.
+// The memory lies between the needs of two micro-batches that divide the share of a rank; the
+// larger one takes more than 90 %.
 TEST(LayoutSearch, FillsTheMemoryToNineTenths) {
   const DeckVariants decks = variants();
   const auto memory = [&](int micro) {
@@ -129,8 +130,8 @@ TEST(LayoutSearch, KeepsTheMicroBatchWithoutAGlobalBatch) {
   }
 }
 
-// Memory for one micro-batch of four tensor ranks and no more: the simpler layouts are too large,
-// as plans made one by one say.
+// There is memory for one micro-batch of four tensor ranks and no more: the simpler layouts are too
+// large, as single plans confirm.
 TEST(LayoutSearch, LeavesOutWhatIsTooLarge) {
   const DeckVariants decks = variants({"train.recompute=none"});
   const std::vector<std::string> least{"parallel.tensor=4", "parallel.sequence=true",
