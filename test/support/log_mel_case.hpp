@@ -247,7 +247,7 @@ class LogMelBound {
   ops::MelOptions o_;
   const Utterances* all_;
   std::vector<double> filters_;
-  double far_ = 0, edges_ = 0;  // D; what edges of filters move e by
+  double far_ = 0, edges_ = 0;  // D; the error that edges of filters cause in e
 };
 
 /// Compares with the reference within the bound, and within `absolute` if that is smaller.

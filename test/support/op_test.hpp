@@ -44,7 +44,7 @@ inline double unit_roundoff(DType dtype) {
 inline double underflow_roundoff(DType dtype) {
   switch (dtype) {
     case DType::f64:
-      return 0x1p-1074;  // half of it is no double
+      return 0x1p-1074;  // half of it is not a double
     case DType::f32:
       return 0x1p-150;
     case DType::bf16:

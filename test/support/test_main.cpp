@@ -114,7 +114,7 @@ class TemporaryFolder {
     MPI_Bcast(form.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD);
     path_ = form;
     setenv("TMPDIR", form.c_str(), 1);
-    setenv("TEST_TMPDIR", (form + "/").c_str(), 1);  // of testing::TempDir()
+    setenv("TEST_TMPDIR", (form + "/").c_str(), 1);  // the value of testing::TempDir()
   }
   ~TemporaryFolder() {
     std::error_code ignored;

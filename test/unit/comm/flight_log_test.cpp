@@ -49,7 +49,7 @@ TEST(FlightLog, ARecordChangesUntilItIsOverwritten) {
   EXPECT_EQ(l.log->records()[0].state, CallState::done);
   EXPECT_EQ(l.log->records()[0].end, 2.5);
   for (std::uint64_t n = 2; n <= 65; ++n) l.log->begin(l.name, -1, call_number(n));
-  l.log->change(first, CallState::failed, 9);  // number 65 lies there now
+  l.log->change(first, CallState::failed, 9);  // the slot now has number 65
   for (const CallRecord& r : l.log->records()) EXPECT_EQ(r.state, CallState::started);
 }
 
@@ -81,12 +81,12 @@ TEST(FlightLog, KnowsHowFarEachCommunicatorIs) {
 // A reader gets one record or none, never a mixture: bytes and peer follow from the number.
 TEST(FlightLog, IsReadWhileThreadsWrite) {
   Log l;
-  std::vector<std::jthread> writers;  // end with the test, also where it fails
+  std::vector<std::jthread> writers;  // they end with the test, also if it fails
   for (int t = 0; t < 2; ++t)
     writers.emplace_back([&](const std::stop_token& end) {
       for (std::uint64_t n = 1; !end.stop_requested(); ++n) {
         CallRecord call = call_number(n);
-        call.peer = static_cast<int>(n & 0xffff);  // is written last
+        call.peer = static_cast<int>(n & 0xffff);  // written last
         const std::uint64_t record = l.log->begin(l.name, -1, call);
         l.log->change(record, CallState::done, 2.5);
       }

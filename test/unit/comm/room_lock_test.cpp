@@ -60,7 +60,7 @@ TEST_F(RoomLocks, NothingElseIsLocked) {
   EXPECT_NE(refusal().find("is a pipe"), std::string::npos) << refusal();
   fs::remove(path);
   std::ofstream(path).put('x');
-  if (chown(path.c_str(), 65534, 65534) == 0) {  // root alone may do this
+  if (chown(path.c_str(), 65534, 65534) == 0) {  // only root may do this
     EXPECT_NE(refusal().find("belongs to user 65534"), std::string::npos) << refusal();
   }
   path = folder + "/no/such/folder";

@@ -48,7 +48,7 @@ TEST(CappedText, AFileIsJudgedByItsSize) {
   EXPECT_EQ(read_capped_file("/", 1).fault, "is a folder, not a file");
   EXPECT_EQ(read_capped_file("/dev/zero", 1).fault, "is a device, not a file");
   EXPECT_EQ(read_capped_file("/dev/zero", 1, Pipes::read).fault, "has more than 1 MiB");
-  EXPECT_NE(read_capped_file("/proc/self/status", 1).text, "");  // of size 0, but not empty
+  EXPECT_NE(read_capped_file("/proc/self/status", 1).text, "");  // size 0, but not empty
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST(Json, AcceptsCommentsAndKnowsLines) {
   EXPECT_EQ(document.line_of("a"), 3);
   EXPECT_EQ(document.line_of("b"), 4);
   EXPECT_EQ(document.line_of("b.c[0]"), 4);
-  EXPECT_EQ(document.line_of("b.c[1]"), 5);  // the newline behind a number is not its line
+  EXPECT_EQ(document.line_of("b.c[1]"), 5);  // the newline after a number is not part of its line
   EXPECT_EQ(document.line_of("b.d"), 6);
   EXPECT_EQ(document.line_of("b.x"), 0);
   EXPECT_EQ(document.place_of("b.d"), "a.json:6");

@@ -233,7 +233,7 @@ TEST(KeyTable, ResolvedReadsBackWithItsSources) {
   EXPECT_EQ(json["sources"]["top"], "override");
   EXPECT_EQ(json["sources"]["part.rate"], "default");
   EXPECT_EQ(json["part"]["ranks"], "auto");     // computed: the key keeps its default ...
-  EXPECT_EQ(json["derived"]["part.ranks"], 7);  // ... and the value stands here
+  EXPECT_EQ(json["derived"]["part.ranks"], 7);  // ... and the value is stored here
 
   const Result again = read(text);
   EXPECT_TRUE(again.problems.empty()) << again.problems.front().text;

@@ -132,11 +132,11 @@ TEST(AlternateSignalStack, BelongsToItsThread) {
   const Handler handler(SIGUSR2, SA_ONSTACK);
   const AlternateSignalStack outer;
   const auto call = [] {
-    const AlternateSignalStack inner;  // the thread has one already
+    const AlternateSignalStack inner;  // the thread already has one
     raise(SIGUSR2);
   };
   call();
-  raise(SIGUSR2);  // that of `outer` is still there
+  raise(SIGUSR2);  // that of `outer` is still installed
   std::thread(call).join();
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(calls_elsewhere, 0);

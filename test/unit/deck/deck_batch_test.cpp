@@ -77,7 +77,7 @@ TEST(DeckBatch, ResolvesADeckAndMarksWhatFollowed) {
   EXPECT_EQ(deck.train.grad_accum, 2);
   EXPECT_EQ(deck.origins.at("train.grad_accum").source, KeySource::derived);
   EXPECT_EQ(deck.origins.at("train.micro_batch_size").source, KeySource::command);
-  resolve_batch(deck, 1);  // a derived value does not bind
+  resolve_batch(deck, 1);  // a derived value does not constrain
   EXPECT_EQ(deck.train.grad_accum, 6);
 }
 

@@ -92,7 +92,7 @@ TEST(Deck, ResolvedDeckReadsBackToTheSameDeck) {
   resolve_batch(again, 2);
   EXPECT_EQ(deck_digest(again), deck_digest(deck));
   Deck elsewhere = parse_deck(text, "runs/small/deck.json", {});
-  EXPECT_EQ(resolve_batch(elsewhere, 4).accum, 1);  // other ranks: derived anew
+  EXPECT_EQ(resolve_batch(elsewhere, 4).accum, 1);  // other ranks: derived again
 }
 
 TEST(Deck, ListingHasKeysThatConcernTheRun) {

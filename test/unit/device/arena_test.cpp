@@ -64,7 +64,7 @@ TEST(Arena, NeighbouringHolesMerge) {
   void* const at = row[1].data;
   row[1].reset();
   row[3].reset();
-  row[2].reset();  // joins both sides
+  row[2].reset();  // joins both neighbours
   const Tensor wide = arena.allocate(DType::f32, {48}, "wide");
   EXPECT_EQ(wide.data, at);
   EXPECT_EQ(arena.peak(), 5u * 64);
@@ -160,7 +160,7 @@ TEST(Arena, PlanOnTheNullDeviceIsExactOnTheCpu) {
   Churn planned;
   planned.run(plan, false);
   EXPECT_EQ(plan.live(), 0u);
-  EXPECT_GT(plan.peak(), plan.peak_live());  // the sequence does fragment
+  EXPECT_GT(plan.peak(), plan.peak_live());  // the sequence really causes fragmentation
   EXPECT_LT(plan.peak(), 2 * plan.peak_live());
 
   CpuDevice device;

@@ -17,7 +17,7 @@ using Bytes = std::vector<std::vector<std::byte>>;
 
 EngineOptions gpt(const GptConfig& model, const char* precision, bool reproducible = false) {
   EngineOptions options = engine_options(model, precision, 2, reproducible);
-  options.grad_clip = 0;  // the norm is of what is trained
+  options.grad_clip = 0;  // the norm is that of trained parameters
   return options;
 }
 
@@ -127,10 +127,10 @@ GptConfig untied(GptConfig model) {
 const std::vector<Freezing> kOfGpt{
     {{"embedding.*"}, {}},                                  // with a tied head
     {{"embedding.*", "blocks.0.*", "blocks.1.*"}, {}},      // the lower part
-    {{"blocks.1.*"}, {}},                                   // what gradients pass through
-    {{"*.weight"}, {}},                                     // all but the biases
+    {{"blocks.1.*"}, {}},                                   // layers that gradients pass through
+    {{"*.weight"}, {}},                                     // all except the biases
     {{"*norm*", "*.bias", "embedding.positions.*"}, {}},    // the small ones
-    {{"*"}, {"blocks.1.attention.qkv.*"}},                  // a bit in the middle
+    {{"*"}, {"blocks.1.attention.qkv.*"}},                  // a part in the middle
     {{"*"}, {"embedding.positions.weight", "*.0.*norm*"}},  // beside a frozen table
 };
 

@@ -111,7 +111,7 @@ TEST(CodeFile, IsRefusedBesideOtherAudio) {
   speech.utterances = 4, speech.number = 1;
   speech.write();
   EXPECT_DATA_ERROR(CodeFile::open(AudioCatalog::open(speech.folder), "codec"), "another state");
-  EXPECT_FALSE(prepare(speech, small_codec()).there_before);  // stale codes are written anew
+  EXPECT_FALSE(prepare(speech, small_codec()).there_before);  // stale codes are written again
   for (const char* name : {"", "a/b", "..", "a b"})
     EXPECT_THROW(CodeFile::path(speech.folder, name), DeckError) << name;
 }

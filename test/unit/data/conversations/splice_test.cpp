@@ -13,7 +13,7 @@ using Marks = std::vector<std::uint8_t>;
 using Samples = std::vector<std::int64_t>;
 
 constexpr std::int32_t kPlaceholder = 100;
-const SpeechFrames kWhole{.hop = 1, .stages = 0};  // a sample a frame
+const SpeechFrames kWhole{.hop = 1, .stages = 0};  // one sample per frame
 
 // Clips of 4, 2, 1 and 3 frames; the second row has no leading padding.
 TEST(Splice, GivesTheKnownIndex) {

@@ -122,7 +122,7 @@ TEST(SpokenPlan, DigitsHoldOutStringsAndTrainEveryDigit) {
 
 TEST(SpokenProcess, GivesTheOutputAndNamesWhatIsMissing) {
   EXPECT_EQ(run_program({"printf", "%s|", "a b", "$HOME"}, "coreutils"), "a b|$HOME|");
-  EXPECT_EQ(run_program({"cat"}, "coreutils"), "");  // nothing at its standard input
+  EXPECT_EQ(run_program({"cat"}, "coreutils"), "");  // nothing on its standard input
   EXPECT_EQ(run_program({"head", "-c", "1000000", "/dev/zero"}, "coreutils").size(), 1000000u);
   EXPECT_DATA_ERROR(run_program({"choir-no-such-program"}, "a"),
                     "program not found: choir-no-such");

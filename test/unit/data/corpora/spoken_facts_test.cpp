@@ -52,7 +52,7 @@ TEST(SpokenFacts, AFifthIsHeldOutAndAllAreSpokenInTurn) {
   const auto facts = spoken_facts(verses({"And Irad begat Mehujael"}));
   const SpokenPlan plan = spoken_facts_plan(facts, {.hours = 1, .seed = 3});
   const auto n = std::ssize(facts);
-  std::map<std::string, std::set<bool>> heard;  // whether in training
+  std::map<std::string, std::set<bool>> heard;  // true for training
   const std::set<std::string> unseen(unseen_voices().begin(), unseen_voices().end());
   for (std::int64_t i = 0; i < 4 * n; ++i) {
     const SpokenPlan::Line line = plan.line(i);

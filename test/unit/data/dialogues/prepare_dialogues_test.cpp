@@ -119,7 +119,7 @@ TEST(PrepareDialogues, WordsKeepTheirTimes) {
   const Json words = Json::array({Json::array({"a", 0.48, 0.16}), Json::array({"", 0.64, 0.08}),
                                   Json::array({"b", 0.72, 0.24, 0.9})});
   line.turns[1]["alignment"]["word"] = words;
-  line.turns[0]["alignment"]["word"] = words;  // nobody asks for those of the user
+  line.turns[0]["alignment"]["word"] = words;  // nobody requests those of the user
   prepared(folder, cut_with_target(folder, line));
   const auto turns = turns_of_line(AudioCatalog::open(folder / "packed/user").line(0), "the test");
   EXPECT_EQ(turns[1].words, (std::vector<DialogueWord>{{"a", 0.48, 0.16}, {"b", 0.72, 0.24}}));

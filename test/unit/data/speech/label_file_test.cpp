@@ -28,7 +28,7 @@ void expect_spoken(const LabelFile& labels, std::int64_t vocab_size) {
     EXPECT_FALSE(labels.bad(i));
   }
   EXPECT_TRUE(labels.bad(3));
-  EXPECT_TRUE(labels[3].empty());  // what a tokenizer cannot write has no labels
+  EXPECT_TRUE(labels[3].empty());  // a text that the tokenizer cannot encode has no labels
 }
 
 TEST(LabelFile, ThereNeedBeNone) {
@@ -43,7 +43,7 @@ TEST(LabelFile, ThereNeedBeNone) {
 
 TEST(LabelFile, ComesBackAsItWasWritten) {
   const ScratchFolder folder;
-  for (const std::int64_t vocab : {10, 70000}) {  // 2 and 4 bytes an id
+  for (const std::int64_t vocab : {10, 70000}) {  // 2 and 4 bytes per id
     LabelFile::write(folder.path(), "char", kCatalog, 42, vocab, kSpoken, kBad);
     const LabelFile labels = LabelFile::open(folder.path(), "char", kCatalog);
     expect_spoken(labels, vocab);

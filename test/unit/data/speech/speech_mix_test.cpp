@@ -88,7 +88,7 @@ TEST(SpeechMix, WithoutWeightsFoldersAreOnePool) {
   const SpeechMix mix = SpeechMix::of_folders({"a", "b", "c"});
   const auto one = pools_of(mix, sizes);
   ASSERT_EQ(one.size(), 1u);
-  EXPECT_EQ(one[0].leaves, (std::vector<int>{0, 2}));  // b has nothing
+  EXPECT_EQ(one[0].leaves, (std::vector<int>{0, 2}));  // b has none
   EXPECT_EQ(one[0].probability, 1);
   SpeechMix even = mix;
   even.temperature = {0.5};  // by utterances, tempered

@@ -95,7 +95,7 @@ TEST(SpeechSampler, EpochsAndSeedsHaveOtherOrders) {
     same_epoch += a.row(0, k).item == a.row(0, k + 50).item;
     same_seed += a.row(0, k).item == b.row(0, k).item;
   }
-  EXPECT_LT(same_epoch, 10);  // one in the mean
+  EXPECT_LT(same_epoch, 10);  // one on average
   EXPECT_LT(same_seed, 10);
   EXPECT_NE(a.hash(), b.hash());
   EXPECT_EQ(a.hash(), SpeechBlend({{corpus(50), 1}}, 1).hash());
@@ -239,7 +239,7 @@ TEST(SpeechBuckets, GivenOnesAreStrict) {
   EXPECT_EQ(buckets.of(2 * kRate, 99), 1);
   EXPECT_EQ(buckets.of(2 * kRate + 1, 20), 2);
   EXPECT_EQ(buckets.of(4 * kRate, 51), 3);
-  EXPECT_EQ(buckets.of(9 * kRate, 1), 2);  // the last duration holds all beyond
+  EXPECT_EQ(buckets.of(9 * kRate, 1), 2);  // the last duration includes all longer ones
   EXPECT_EQ(buckets.of(9 * kRate, 99), 3);
   EXPECT_DOUBLE_EQ(buckets.effective(2 * kRate), 2);
   EXPECT_EQ(buckets.limit(0, 2 * kRate), 50);
@@ -406,7 +406,7 @@ TEST(SpeechBlend, SourcesHaveTheirOwnEpochs) {
   EXPECT_EQ(std::ssize(seen), 400);
   EXPECT_EQ(window.drawn[0] + window.drawn[1], 400);
   const std::int64_t sizes[] = {40, 7};
-  for (int leaf = 0; leaf < 2; ++leaf)  // whole epochs but the last
+  for (int leaf = 0; leaf < 2; ++leaf)  // whole epochs except the last
     for (std::int64_t epoch = 0; epoch < window.drawn[static_cast<std::size_t>(leaf)] / sizes[leaf];
          ++epoch)
       for (int u = 0; u < sizes[leaf]; ++u)

@@ -11,7 +11,7 @@ std::vector<std::int32_t> values(const TensorView& view) {
 
 TEST(Batch, TargetsAreInputsOneLaterAndPaddingIsMasked) {
   BatchBuffer buffer(3, 4);
-  std::fill_n(buffer.batch.inputs.as<std::int32_t>(), 12, 99);  // what was there must not stay
+  std::fill_n(buffer.batch.inputs.as<std::int32_t>(), 12, 99);  // old contents must not remain
   std::fill_n(buffer.batch.targets.as<std::int32_t>(), 12, 99);
   const std::vector<std::uint16_t> narrow{1, 2, 3, 4, 5, 7, 8, 9};
   const std::vector<std::int32_t> wide{1, 2, 3, 4, 5, 7, 8, 9};
@@ -44,7 +44,7 @@ TEST(Batch, IdsOutsideTheVocabularyAreNamed) {
                     "token -5 at file");
 }
 
-TEST(Synthetic, KnownAnswers) {  // Philox computed by an independent program
+TEST(Synthetic, KnownAnswers) {  // an independent program computed Philox
   BatchBuffer buffer(2, 8);
   buffer.batch.first_sample = 10;
   fill_synthetic(5, "data.synthetic", 50257, buffer.batch);

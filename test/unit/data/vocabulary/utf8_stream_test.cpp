@@ -18,7 +18,7 @@ TEST(Utf8Stream, ReplacesWhatCannotBecomeACharacter) {
   EXPECT_EQ(whole_utf8("a\xFF\xFE"
                        "b"),
             "a\uFFFD\uFFFDb");
-  EXPECT_EQ(whole_utf8("\xE2\x82("), "\uFFFD(");  // one for the longest beginning
+  EXPECT_EQ(whole_utf8("\xE2\x82("), "\uFFFD(");  // one for the longest incomplete character
   EXPECT_EQ(whole_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(whole_utf8("x\xF0\x9F\x98"), "x\uFFFD");
   Utf8Stream stream;

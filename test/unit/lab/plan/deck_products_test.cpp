@@ -23,7 +23,7 @@ std::set<ops::Product> products_of(Deck deck) {
   // fp64 stays on the CPU.
   if (deck.train.precision == "fp64") deck.train.precision = "bf16-mixed";
   const ModelFamily& family = deck.family();
-  constexpr std::int64_t kUnknown = 65;  // symbols, where the data say how many
+  constexpr std::int64_t kUnknown = 65;  // symbols, if the data give their number
   if (family.vocab_size(deck) == 0)
     family.vocab_size(deck) = std::max(kUnknown, family.usual_vocab_size());
   EngineOptions options = engine_options(deck, resolve_batch(deck, 1));
