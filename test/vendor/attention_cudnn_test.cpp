@@ -1,5 +1,5 @@
-// Attention by cuDNN, on the stand-in for the library: what the graphs say, how they are bound,
-// planned and refused.
+// Tests of attention by cuDNN, on the stand-in for the library: the contents of the graphs, and how
+// they are bound, planned and refused.
 #include <dlfcn.h>
 
 #include <cmath>
@@ -12,7 +12,8 @@
 namespace choir {
 namespace {
 
-/// ||a - b|| <= limit ||b|| over elements the reference wrote; the others must stay untouched.
+/// Checks ||a - b|| <= limit ||b|| over elements that the reference wrote; the others must stay
+/// untouched.
 void expect_close_norm(const HostTensor& a, const HostTensor& b, double limit,
                        const std::string& what) {
   double error = 0, size = 0;
@@ -61,7 +62,7 @@ void run_backward(PretendCuda& device, const AttentionTensors& t, bool determini
 }
 
 /// Probabilities and their gradients are rounded to the type of the operands before the next
-/// product, and `out` is read as stored: as for the bf16 kernels of the cpu, 1.5 roundings.
+/// product, and the stored `out` is read: 1.5 roundings, as in the bf16 kernels of the CPU.
 double limit_of(const AttentionCase& c) {
   return 1.5 * unit_roundoff(c.dtype) + 0x1p-18;
 }
@@ -96,7 +97,8 @@ TEST(AttentionCudnn, GraphsSayWhatTheReferenceComputes) {
       }
 }
 
-// Whoever needs no equal bits gets the form that keeps no dS, in the memory planned for it.
+// A caller that needs no equal bits gets the form that does not keep dS, in the memory planned for
+// it.
 TEST(AttentionCudnn, TheOpTakesTheFormThatTheProblemAsksFor) {
   PretendCuda device;
   const Stream stream(device);
@@ -133,7 +135,7 @@ TEST(AttentionCudnn, WithoutStatisticsTheOutputIsTheSame) {
   EXPECT_TRUE(first.out.same_bits(second.out));
 }
 
-/// Rows of a bias: softmax(scale q k^T + bias) v, and d bias, one sample and head, in f64.
+/// softmax(scale q k^T + bias) v and d bias for the rows of a bias, one sample and head, in f64.
 struct Biased {
   std::vector<double> out, d_bias;
   Biased(const AttentionTensors& t, const HostTensor& bias, std::int64_t head,
@@ -174,7 +176,8 @@ TEST(AttentionCudnn, BiasThroughStridesAndItsGradient) {
   AttentionCase c{.batch = 1, .heads = 2, .kv_heads = 2, .width = 8, .causal = false};
   c.dtype = DType::bf16, c.queries = c.keys = 11;
   const AttentionTensors t(c, 1);
-  // Two heads, rows 24 apart and longer than what is read of them, 8 elements in: rel-shift.
+  // Two heads; rows are 24 apart, longer than the part that is read, and start 8 elements in:
+  // rel-shift.
   const std::int64_t row = 24, head = 11 * row, at = 8;
   const HostTensor memory = HostTensor::normal(c.dtype, {2 * head + 16}, 7);
   HostTensor gradient(c.dtype, {1, 2, 11, 11});

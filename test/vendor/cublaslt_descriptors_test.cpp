@@ -1,5 +1,5 @@
-// The real cuBLASLt, as far as it goes without a driver: it loads, takes our descriptors and
-// attributes, and says why it cannot do more.
+// Tests of the real cuBLASLt as far as it works without a driver: it loads, accepts our descriptors
+// and attributes, and names the reason why it cannot continue.
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"

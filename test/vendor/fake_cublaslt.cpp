@@ -1,6 +1,6 @@
 // libcublasLt.so.13 for tests: the functions that choir uses, written from the library's manual, on
-// host memory, column by column. Every call is done when it returns. What the manual does not allow
-// is refused as the library would refuse it.
+// host memory, column by column. Every call is complete when it returns. Calls that the manual does
+// not allow are refused as the library would refuse them.
 #include <cublasLt.h>
 
 #include <cmath>
@@ -118,7 +118,7 @@ bool fits(const Operation& o, const Operand& a, const Operand& b, const Matrix& 
   if (d.leading < d.rows || a.m.leading < a.m.rows || b.m.leading < b.m.rows) return false;
   const bool vector = o.has(CUBLASLT_EPILOGUE_BIAS);
   if (vector && o.vector() == nullptr) return false;
-  // The manual's table of types: what is added to C has its type.
+  // The manual's table of types: the term that is added to C has the type of C.
   if (vector && type_of(o.get(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(d.type))) != d.type)
     return false;
   if (a.m.type != b.m.type || (a.m.type == DType::f32 && d.type != DType::f32)) return false;

@@ -1,6 +1,7 @@
 // libcudnn.so.9 for tests: the backend functions that choir uses, on host memory. A graph is kept
-// as it was described and, when a plan runs, interpreted operation by operation: what comes out is
-// what the graph *says*, element by element, without the fusion that makes the real one fast.
+// as it was described. When a plan runs, the graph is interpreted operation by operation: the
+// result is exactly that of the graph, element by element, without the fusion that makes the real
+// library fast.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -63,7 +64,7 @@ DType type_of(cudnnDataType_t type) {
   }
 }
 
-/// A tensor while a plan runs: memory of the caller's, or of this run's.
+/// A tensor while a plan runs: memory of the caller or of this run.
 struct Tensor {
   Index extents{}, strides{};
   DType type = DType::f32;
@@ -128,7 +129,7 @@ class Run {
     } else if (bound_.count(uid) != 0) {
       made.data = bound_.at(uid);
     } else {
-      good_ = false;  // a tensor in memory that nobody bound
+      good_ = false;  // a tensor whose memory is not bound
       made.own = std::make_shared<std::vector<unsigned char>>(1 << 24);
       made.data = made.own->data();
     }
@@ -155,7 +156,8 @@ class Run {
     }
   }
 
-  /// One [m, k] times [k, n] for every sample and head; the heads of b are shared by groups.
+  /// Products of one [m, k] by [k, n] for every sample and head; groups of heads share the heads of
+  /// b.
   static void matmul(const Tensor& a, const Tensor& b, const Tensor& c) {
     const std::int64_t group = c.extents[1] / b.extents[1];
     c.for_each([&](const Index& i) {
@@ -166,7 +168,7 @@ class Run {
     });
   }
 
-  /// Over every extent by as much as it shrinks.
+  /// Reduces every extent to that of the result.
   static void reduce(cudnnReduceTensorOp_t mode, const Tensor& x, const Tensor& y) {
     y.for_each([&](const Index& i) {
       const Tensor part{.extents = {x.extents[0] / y.extents[0], x.extents[1] / y.extents[1],
@@ -316,7 +318,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t of,
     return CUDNN_STATUS_SUCCESS;
   }
   if (name != CUDNN_ATTR_ENGINEHEUR_RESULTS) return CUDNN_STATUS_BAD_PARAM;
-  // The choice remembers the graph it is for.
+  // The choice stores the graph for which it was made.
   Node& choice = node(*static_cast<cudnnBackendDescriptor_t*>(values));
   choice.values[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH] =
       node(of).values[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH];

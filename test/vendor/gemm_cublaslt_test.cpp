@@ -27,7 +27,7 @@ std::string name_of(const Case& c) {
                      c.bias, static_cast<int>(c.epilogue), c.pre_activation);
 }
 
-/// The tensors of one case. Copies hold the same numbers.
+/// The tensors of one case. Copies have the same numbers.
 struct Tensors {
   explicit Tensors(const Case& of)
       : c(of),
@@ -55,9 +55,9 @@ struct Tensors {
   HostTensor a, b, bias, result, before;
 };
 
-/// The stand-in sums in f64 and rounds each result once, so it differs from the reference by a
-/// rounding of its inputs at most (the kept pre-activation, read again by nobody) and the two forms
-/// of the slope: 1e-9.
+/// The stand-in sums in f64 and rounds each result once, so it differs from the reference at most
+/// by a rounding of its inputs (the kept pre-activation, which is not read again) and by the two
+/// forms of the slope: 1e-9.
 void compare(PretendCuda& device, const Case& c) {
   const std::string name = name_of(c);
   const Tensors t(c), exact = t.exact();
@@ -112,7 +112,7 @@ TEST(GemmCublasLt, EveryEpilogueOfALinearLayer) {
   }
 }
 
-/// All heads of a layer in one call: A and C of each, B the same for all or of each.
+/// All heads of a layer in one call: each has its A and C; B is the same for all or one per head.
 TEST(GemmCublasLt, ManyMatricesInOneCall) {
   PretendCuda device;
   constexpr std::int64_t kCount = 3;

@@ -1,6 +1,6 @@
 #pragma once
-// A device that calls itself cuda and whose memory is the host's: what calls vendor libraries runs
-// on it when those are the stand-ins of this folder.
+// A device of kind cuda whose memory is the host's: code that calls vendor libraries runs on it
+// with the stand-ins of this folder.
 #include <cstring>
 
 #include "choir/device/device.hpp"

@@ -67,15 +67,15 @@ TEST(Shard, ColumnsAreRunsOfEveryRow) {
 }
 
 TEST(Shard, PaddingIsInNoRun) {
-  // 19 rows for 4 ranks in eights: 8, 8, 3, 0.
+  // 19 rows for 4 ranks in groups of eight: 8, 8, 3, 0.
   const ShardSpec spec{.split_dim = 0, .alignment = 8};
   EXPECT_EQ(parameter({19, 2}, spec, 3, 4).local, (Shape{8, 2}));
   EXPECT_TRUE(shard_runs(parameter({19, 2}, spec, 3, 4)).empty());
   EXPECT_EQ(shard_runs(parameter({19, 2}, spec, 2, 4))[0].count, 6);
 }
 
-// 50257 symbols on one rank: rows of logits that begin at 16 bytes, and a checkpoint without
-// padding.
+// 50257 symbols on one rank: rows of logits begin at multiples of 16 bytes, and the checkpoint has
+// no padding.
 TEST(Shard, OneRankPadsToo) {
   const ShardSpec spec{.split_dim = 0, .alignment = kVocabularyAlignment};
   const Parameter head = parameter({50257, 2}, spec, 0, 1);

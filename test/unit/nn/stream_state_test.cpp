@@ -35,7 +35,7 @@ struct StreamStateTest : ::testing::Test {
   static double element(std::int64_t stream, std::int64_t position, std::int64_t column) {
     return static_cast<double>(stream * 1000 + position * 10 + column);
   }
-  /// The newest of all rows up to `seen`; what is before the stream is zero.
+  /// The newest of all rows up to `seen`; rows before the beginning of the stream are zero.
   static void expect_rows(const StreamState& state, const StreamState::Rows& rows,
                           std::int64_t seen) {
     const std::int64_t count = rows.first.shape[0];
@@ -89,7 +89,8 @@ TEST_F(StreamStateTest, AllRowsUpToACapacity) {
   EXPECT_EQ(bring(state, &module, 8).first.shape[0], 8);
 }
 
-// A plan need not bring all positions to see what the last one takes.
+// A plan need not store the rows of all positions: pretend() gives the memory that the last
+// position needs.
 TEST_F(StreamStateTest, PretendsToHaveSeenPositions) {
   for (const std::int64_t chunk : {0, 1}) {
     const StreamState::Track track{.width = kWidth, .most = chunk > 0 ? 4 : 10, .chunk = chunk};
@@ -125,8 +126,8 @@ TEST_F(StreamStateTest, MisuseIsCaught) {
   EXPECT_THROW(pass.begin(Mode::train, state.next(1), 0), Error) << "streams in training";
 }
 
-// Two streams through a block, two frames at a time, of which each sees two before: the rows of a
-// pass over all frames.
+// Two streams through a block, two frames at a time, each of which sees two earlier ones: the
+// results are the rows of a pass over all frames.
 TEST(StreamBlock, StreamsGoOnTogether) {
   constexpr std::int64_t kStreams = 2, kFrames = 8, kChunk = 2, kLeft = 2, kChannels = 12;
   CpuDevice device;

@@ -1,4 +1,5 @@
-// The feed-forward layer in tiles: the same training, and a hidden layer of which a tile is alive.
+// Tests of the feed-forward layer in tiles: the training is the same, and only one tile of the
+// hidden layer is alive.
 #include <gtest/gtest.h>
 
 #include "test/unit/nn/trained.hpp"
@@ -53,8 +54,8 @@ TEST(TiledFeedForward, RecomputationChangesNoBit) {
     }
 }
 
-// The sum over the hidden width is rounded once a tile: after N tiles the error against fp64 is
-// that of N roundings where the whole layer has one.
+// The sum over the hidden width is rounded once per tile: after N tiles the error against fp64 is
+// that of N roundings, whereas the whole layer has one.
 TEST(TiledFeedForward, StaysAsCloseToFp64AsTheWholeLayer) {
   for (const GptConfig& model : models_to_tile())
     for (const auto& [precision, roundoff] : {std::pair{"fp32", 0x1p-24}, {"bf16-mixed", 0x1p-9}}) {
@@ -66,9 +67,9 @@ TEST(TiledFeedForward, StaysAsCloseToFp64AsTheWholeLayer) {
     }
 }
 
-// All that is counted beside the same products: for every tile of a tensor but the first the norm
-// has one chunk more, and one sum more of such chunks. Tensors and their tiles have no gaps, which
-// AdamW would count, between them and have at most one chunk.
+// Operations that are counted beside the same products: for every tile of a tensor except the
+// first, the norm has one more chunk and one more sum of such chunks. Tensors and their tiles have
+// at most one chunk, without gaps between them, which AdamW would count.
 TEST(TiledFeedForward, DoesTheSameWork) {
   constexpr int kTiles = 4;
   for (GptConfig model : models_to_tile())
@@ -88,7 +89,7 @@ TEST(TiledFeedForward, DoesTheSameWork) {
 
 std::size_t peak(GptConfig model, int tiles, Recompute recompute) {
   model.n_layer = 1;
-  model.vocab_size = 8;  // small against the hidden layer
+  model.vocab_size = 8;  // small compared with the hidden layer
   model.block_size = 64;
   model.ffn_width = 4096;
   model.tile = tiles;
@@ -96,8 +97,8 @@ std::size_t peak(GptConfig model, int tiles, Recompute recompute) {
   return plan_step(test::engine_options(model, "fp64", 1), Layout(), 0, 1, false).arena_bytes;
 }
 
-// Recomputed in full, a layer has alive of its hidden width what it reads, its activation and their
-// gradients: of a tile 1 / N. Otherwise all tiles keep what the whole layer keeps.
+// A layer that is fully recomputed has alive, of its hidden width, its input, its activation and
+// their gradients; with tiles 1 / N of these. Otherwise all tiles keep as much as the whole layer.
 TEST(TiledFeedForward, ATileOfTheHiddenLayerIsAlive) {
   constexpr double kHidden = 8.0 * 128 * 4096;  // N F in fp64
   for (const GptConfig& model : models_to_tile()) {

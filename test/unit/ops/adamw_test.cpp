@@ -50,9 +50,9 @@ TEST(AdamW, FollowsTheReferenceOverSteps) {
           ops::adamw(cpu.stream, fast.args(t, scale));
           ref::adamw(exact.args(t, scale));
         }
-        // Four roundings a step and rounded constants: relative 8 u a step for m and v. m sums
-        // terms of both signs, so its error is absolute (|m| <= 1); a step of at most lr / (1 -
-        // b1)^(1/2) carries it over to w, and w itself is rounded every step.
+        // Four roundings per step and rounded constants: a relative error of 8 u per step for m and
+        // v. m sums terms of both signs, so its error is absolute (|m| <= 1); a step of at most lr
+        // / (1 - b1)^(1/2) carries it over to w, and w itself is rounded every step.
         const double u = unit_roundoff(dtype), growth = 8 * kSteps * u;
         expect_close(fast.v, exact.v, growth, 0, "v");
         expect_close(fast.m, exact.m, 0, growth, "m");
@@ -118,7 +118,7 @@ TEST(AdamW, AStepThatIsNotAppliedLeavesEveryBit) {
   CpuBench cpu;
   for (const DType dtype : {DType::f64, DType::f32}) {
     State s(dtype, 1000, true);
-    ops::adamw(cpu.stream, s.args(1, 1));  // moments and copy hold something
+    ops::adamw(cpu.stream, s.args(1, 1));  // moments and copy have contents
     const State before = s;
     s.gradient.set(7, NAN);
     const ops::AdamW args = s.args(2, 0);
@@ -175,9 +175,9 @@ struct TrueState : State {
   }
 };
 
-// The reference rounds a double by way of the nearest float, the twin what it computed in float:
-// the two differ by some ulps of f32 before the 16 random bits are added, so a few elements in
-// 2^16 x ulps may end on the other neighbour, and none anywhere else.
+// The reference rounds a double through the nearest float, the twin rounds the float that it
+// computed: the two differ by some ulps of f32 before the 16 random bits are added, so a few
+// elements in 2^16 x ulps may be rounded to the other neighbour, and none to any other number.
 TEST(AdamWTrue, FollowsTheReference) {
   CpuBench cpu;
   constexpr std::int64_t kCount = 20001;
@@ -191,15 +191,15 @@ TEST(AdamWTrue, FollowsTheReference) {
     ASSERT_LE(std::abs(apart), 1) << i;
     other += apart != 0;
   }
-  // Eight ulps of difference at most: 8 / 2^16 of the elements, and five standard deviations.
+  // The difference is at most eight ulps: 8 / 2^16 of the elements, and five standard deviations.
   const double mean = kCount * 8 * 0x1p-16;
   EXPECT_LE(static_cast<double>(other), mean + 5 * std::sqrt(mean) + 1);
   EXPECT_TRUE(fast.master.guard_intact() && fast.m.guard_intact() && fast.v.guard_intact());
 }
 
-// An update of 1/8 of a bf16 step: to nearest it would be lost every time. At random one weight in
-// eight moves, up by a whole step. The mean of n weights is that of n coins with p = 1/8, so its
-// error is below five times sqrt(p (1 - p) / n) steps.
+// The update is 1/8 of a bf16 step: rounding to nearest would always lose it. With random rounding
+// one weight in eight moves up by a whole step. The mean of n weights is that of n coins with p =
+// 1/8, so its error is below five times sqrt(p (1 - p) / n) steps.
 TEST(AdamWTrue, RoundingIsUnbiased) {
   CpuBench cpu;
   constexpr std::int64_t kCount = 1 << 16;
@@ -220,7 +220,8 @@ TEST(AdamWTrue, RoundingIsUnbiased) {
   EXPECT_NEAR(sum / n, 0.125, 5 * std::sqrt(0.125 * 0.875 / n) + 4 * 0x1p-16 /* ulps of 1.5 */);
 }
 
-// Element i of a range that starts at f is element f + i: whoever updates it, it is rounded alike.
+// Element i of a range that starts at f is element f + i: it is rounded alike, whichever rank
+// updates it.
 TEST(AdamWTrue, RoundingBelongsToTheElementAndTheUpdate) {
   CpuBench cpu;
   constexpr std::int64_t kCount = 64 * 9;
@@ -251,8 +252,8 @@ HostTensor columns_of(const HostTensor& matrix, std::int64_t stride, std::int64_
   return part;
 }
 
-// Whoever has some columns of a matrix, or only the end of them, rounds each element as who has
-// all.
+// A rank that has some columns of a matrix, or only the end of them, rounds each element like a
+// rank that has all.
 TEST(AdamWTrue, PartsOfRowsAreRoundedAsTheWhole) {
   CpuBench cpu;
   for (const std::int64_t stride : {7, 48, 128, 400})

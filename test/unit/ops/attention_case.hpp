@@ -1,6 +1,6 @@
 #pragma once
-// One attention problem with its tensors, run by a kernel or by the reference, and how far the two
-// may be apart.
+// One attention problem with its tensors, run by a kernel or by the reference, and the allowed
+// distance between the two.
 
 #include <array>
 #include <string>
@@ -24,7 +24,7 @@ struct AttentionCase {
   std::vector<std::int32_t> begins{};  ///< of the document of each position, for every sample
 };
 
-/// Documents that begin at `starts` in every sample but the last, which is one document.
+/// Documents that begin at `starts` in every sample except the last, which is one document.
 inline std::vector<std::int32_t> documents(std::int64_t batch, std::int64_t keys,
                                            const std::vector<std::int64_t>& starts) {
   std::vector<std::int32_t> begins;
@@ -54,7 +54,8 @@ struct AttentionMemory {
   const std::int32_t* begins;
 };
 
-/// Q, K, V inside one packed tensor when Tq = Tk, else K and V in a cache with room to spare.
+/// Q, K and V inside one packed tensor if Tq = Tk; otherwise K and V are in a cache with spare
+/// room.
 class AttentionTensors {
  public:
   AttentionTensors(const AttentionCase& c, std::uint64_t seed) : c_(c) {
@@ -75,7 +76,7 @@ class AttentionTensors {
     bias = HostTensor::normal(c.dtype, bias_shape(), seed + 3);
     d_bias = HostTensor(c.dtype, {c.batch, c.heads, c.queries, c.keys});
   }
-  /// The same numbers in f64, outputs poisoned.
+  /// The same numbers in f64, with poisoned outputs.
   AttentionTensors exact() const {
     AttentionTensors t = *this;
     t.c_.dtype = DType::f64;
@@ -141,7 +142,7 @@ class AttentionTensors {
   }
   ops::AttentionBackward backward() const { return backward(host()); }
 
-  /// Gradient of the stored bias: d_bias summed over the places that read the same value.
+  /// Gradient of the stored bias: d_bias summed over the positions that read the same value.
   HostTensor stored_bias_gradient() const {
     HostTensor sum = HostTensor::filled(DType::f64, bias.shape(), 0);
     const ops::AttentionBias where = of_bias(nullptr);
@@ -204,10 +205,10 @@ class AttentionTensors {
   std::int64_t capacity_;
 };
 
-/// Scores are sums of D products (error u sqrt(D) each), outputs averages over up to Tk of them. A
-/// bf16 kernel with tiles rounds P and dS as operands, and every kernel reads `out` as stored for
-/// delta: errors of one unit of the storage type relative to terms of order one, which add in
-/// quadrature.
+/// Scores are sums of D products (error u sqrt(D) each); outputs are averages over up to Tk of
+/// them. A bf16 kernel with tiles rounds P and dS as operands, and every kernel reads the stored
+/// `out` for delta: errors of one unit of the storage type relative to terms of order one, which
+/// add in quadrature.
 struct AttentionTolerance {
   explicit AttentionTolerance(const AttentionCase& c) {
     const double u = unit_roundoff(sum_dtype(c.dtype));
@@ -218,8 +219,8 @@ struct AttentionTolerance {
   double sums, stored;
 };
 
-/// ||a - b|| <= limit ||b|| over elements the reference wrote, plus `absolute` per element where
-/// terms may cancel; the others must stay untouched (NaN).
+/// Checks ||a - b|| <= limit ||b|| over elements that the reference wrote, plus `absolute` per
+/// element if terms may cancel; the others must stay untouched (NaN).
 inline void expect_norm(const HostTensor& a, const HostTensor& b, double limit,
                         const std::string& what, double absolute = 0) {
   double error = 0, size = 0;

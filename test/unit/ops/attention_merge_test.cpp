@@ -16,8 +16,8 @@ TEST(AttentionMerge, MatchesTheReference) {
     }
 }
 
-// Queries that come after three sets of keys, and a fourth of their own: merged, and backward of
-// each with what was merged, they are attention over all keys.
+// Queries that follow three sets of keys, and a fourth set of their own: the merged results, and
+// the backward passes of each set from them, are equal to attention over all keys.
 TEST(AttentionMerge, OfAllSetsIsAttentionToAllKeys) {
   constexpr std::int64_t kBatch = 2, kHeads = 4, kPairs = 2, kWidth = 8, kTokens = 5, kSets = 4;
   constexpr std::int64_t kRow = kHeads * kWidth, kKeyRow = kPairs * kWidth;

@@ -15,7 +15,7 @@ TEST(AttentionOneQuery, GivesTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
-// A cache that fills is planned when it is full.
+// A growing cache is planned with its full size.
 TEST(AttentionOneQuery, MoreKeysNeedNoLessMemory) {
   ops::AttentionProblem p{.batch = 1, .heads = 4, .kv_heads = 2, .head_width = 64, .queries = 1};
   std::int64_t before = 0;

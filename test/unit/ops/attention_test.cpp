@@ -22,7 +22,7 @@ void compare_attention(AttentionKernel kernel, const AttentionCase& c) {
   run_backward(kernel, t);
   ref::attention_backward(exact.backward());
   const double limit = 4 * tolerance.sums + 1.5 * tolerance.stored;
-  // With few keys in a window P (dP - delta) is the difference of equal terms of order one.
+  // If a window has few keys, P (dP - delta) is the difference of equal terms of order one.
   const double cancelled = c.window > 0 || !c.begins.empty() ? limit : 0;
   expect_norm(t.d_q, exact.d_q, limit, "d_q " + what, cancelled);
   if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit, "d_kv " + what, cancelled);
@@ -86,7 +86,7 @@ TEST(Attention, RaggedLengths) {
 }
 
 TEST(Attention, QueriesAgainstACache) {
-  for (const std::int64_t width : {64, 33, 20, 3})  // with and without lanes left over
+  for (const std::int64_t width : {64, 33, 20, 3})  // with and without remaining lanes
     for (const std::int64_t keys : {1, 5, 32, 33, 130})
       over_kernels(
           {.batch = 2, .heads = 4, .kv_heads = 2, .width = width, .queries = 1, .keys = keys});
@@ -107,8 +107,9 @@ TEST(Attention, QueriesAgainstACache) {
                 .causal = false});
 }
 
-// Keys in parts that threads share: parts of which a sample sees nothing or little, and some in
-// which nothing is to be read; more of them than there are at most; three heads to a group.
+// Keys are divided into parts that threads share: some parts are visible to a sample only a little
+// or not at all, and some have nothing to read; more parts than the largest possible number; three
+// heads per group.
 TEST(Attention, OneQueryOfManyKeys) {
   for (const std::int64_t keys : {64, 65, 300, 4200}) {
     over_kernels({.batch = 1, .heads = 6, .kv_heads = 2, .width = 64, .queries = 1, .keys = keys});
@@ -137,8 +138,8 @@ TEST(Attention, OneQueryOfManyKeys) {
                 .begins = documents(2, 400, {100, 399})});
 }
 
-// From a window of one key to one that hides nothing; with and without a cache, grouped, ragged,
-// and longer than the blocks of keys and queries.
+// Windows from one key to one that hides nothing; with and without a cache, grouped, ragged, and
+// longer than the blocks of keys and queries.
 TEST(Attention, SlidingWindow) {
   for (const std::int64_t window : {1, 2, 7, 31, 64, 65, 129, 200}) {
     over_kernels({.batch = 2,
@@ -167,7 +168,7 @@ TEST(Attention, SlidingWindow) {
 }
 
 // Borders on and beside those of the blocks of keys and queries, documents of one token; fewer
-// borders than there are keys, as where padding follows; and documents in a window.
+// borders than keys, as in batches with padding at the end; and documents in a window.
 TEST(Attention, Documents) {
   const std::vector<std::int64_t> starts{0, 1, 2, 31, 32, 33, 64, 100, 129, 149};
   over_kernels({.batch = 2,
@@ -322,7 +323,7 @@ TEST(Attention, SharesTheTileRegistersWithGemm) {
   EXPECT_TRUE(alone.out.same_bits(mixed.out) && alone.d_q.same_bits(mixed.d_q));
 }
 
-/// <w, out> as a function of the packed inputs, by the op itself.
+/// <w, out> as a function of the packed inputs, computed by the op itself.
 struct Loss {
   CpuBench cpu;
   AttentionTensors t;
@@ -481,7 +482,7 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_NO_THROW(ops::attention_forward(loss.cpu.stream, args));
   ops::AttentionBackward back = loss.t.backward();
   back.workspace = loss.workspace, back.d_bias = back.log_sum_exp;
-  EXPECT_THROW(ops::attention_backward(loss.cpu.stream, back), Error);  // of no bias
+  EXPECT_THROW(ops::attention_backward(loss.cpu.stream, back), Error);  // the forward had no bias
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct BatchNormGolden {
   HostTensor y, mean, variance, d_x, d_weight, d_bias, evaluated;
 };
 
-/// Rows of two samples of 3 frames, of which `lengths` count.
+/// Rows of two samples of 3 frames; `lengths` gives the counted ones.
 void check_golden_norm(std::initializer_list<double> lengths, const BatchNormGolden& golden) {
   CpuBench cpu;
   BatchNormCase c{DType::f64, 2, 3, 2};
@@ -46,7 +46,7 @@ void check_golden_norm(std::initializer_list<double> lengths, const BatchNormGol
   expect_close(t.y, golden.evaluated, 1e-15, 4e-16, "evaluation");
 }
 
-TEST(BatchNorm, ValuesOfPyTorch) {  // torch.nn.BatchNorm1d(2, momentum=1) of the rows that count
+TEST(BatchNorm, ValuesOfPyTorch) {  // torch.nn.BatchNorm1d(2, momentum=1) of the counted rows
   check_golden_norm(
       {3, 3},
       {.y = tensor_of({6, 2}, {-3.3366271248133055, 1.112078246018373, -2.42229477162549,
@@ -110,7 +110,7 @@ TEST(BatchNorm, GradientsAgreeWithFiniteDifferences) {
 
 TEST(BatchNorm, LargeMeansDoNotCancel) {
   CpuDevice device;
-  // 1000 standard deviations: squares would leave 24 - 20 bits of the variance.
+  // The mean is 1000 standard deviations: squares would leave 24 - 20 bits of the variance.
   for (const bool masked : {false, true})
     check_batch_norm(device, {DType::f32, 5, 67, 17, true, masked, 1000.0});
 }

@@ -105,7 +105,7 @@ TEST(BenchRow, IsInvalidWhenWrongOrNotANumber) {
   EXPECT_FALSE(row_of({NAN, -2, 2}).valid());
   EXPECT_FALSE(row_of({0, 0, 0}).valid());
   ops::BenchRow row;
-  EXPECT_THROW(ops::Agreement().judge(row), Error);  // nothing compared is no agreement
+  EXPECT_THROW(ops::Agreement().judge(row), Error);  // comparing nothing is no agreement
 }
 
 TEST(BenchRow, TheWorstTensorDecides) {
@@ -119,7 +119,8 @@ TEST(BenchRow, TheWorstTensorDecides) {
 }
 
 TEST(BenchRow, WhatIsAllowedCatchesOneLostBit) {
-  // A result in bf16 where f32 was promised, or TF32 (11 bits), is never within what is allowed.
+  // A result in bf16 where f32 was promised, or in TF32 (11 bits), is never within the allowed
+  // error.
   EXPECT_LT(ops::allowed_error(DType::f32, 65536), 0x1p-11 / 4);
   EXPECT_LT(ops::allowed_product_error(DType::f32, DType::f32, 65536), 0x1p-11 / 4);
   EXPECT_LT(ops::allowed_error(DType::f16, 4096), 0x1p-10);
@@ -159,7 +160,7 @@ TEST(Stopwatch, CallsInTurnAndPreparesEach) {
       stream, 0, [&](std::int64_t i) { calls.push_back(i); },
       [&](std::int64_t i) { prepared.push_back(i); });
   EXPECT_GE(seconds, 0);
-  EXPECT_GE(calls.size(), 7u);  // two to warm up, five measured
+  EXPECT_GE(calls.size(), 7u);  // two for warm-up, five measured
   for (std::size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i], static_cast<std::int64_t>(i));
   EXPECT_EQ(calls, prepared);
 }

@@ -21,7 +21,7 @@ void check(DType dtype, std::int64_t rows, std::int64_t vocabulary, std::int64_t
   rows_of.check(cpu, test::CrossEntropyErrors::cpu(vocabulary));
 }
 
-// The scalar in device memory multiplies the gradient, and the loss not at all.
+// The scalar in device memory multiplies the gradient, but not the loss.
 TEST(CrossEntropy, PartOfTheScaleMayComeFromTheDevice) {
   CpuBench cpu;
   const HostTensor start = HostTensor::normal(DType::f32, {4, 17}, 1),
@@ -38,7 +38,7 @@ TEST(CrossEntropy, PartOfTheScaleMayComeFromTheDevice) {
   EXPECT_TRUE(same.same_bits(losses));
   args.logits = reference, args.losses = exact;
   ref::cross_entropy(args);
-  // Numbers up to 256, some twenty roundings each.
+  // Numbers up to 256, with some twenty roundings each.
   expect_close(read, reference, 0, 256 * 20 * 0x1p-24, "gradient");
 }
 
@@ -57,7 +57,7 @@ TEST(CrossEntropy, SmoothsLabels) {
 }
 
 // The mean over the vocabulary must be that of all ranks, and so must V: uniform logits give log V
-// whatever the smoothing, and these a closed form.
+// for any smoothing; the other logits have a closed form.
 TEST(CrossEntropy, SmoothingOfOneLargeLogitInClosedForm) {
   CpuBench cpu;
   HostTensor logits = HostTensor::filled(DType::f64, {2, 10}, 0), losses(DType::f64, {2});
@@ -86,8 +86,8 @@ TEST(ParallelCrossEntropy, MatchesTheReferenceOfTheWholeVocabulary) {
                 .check_parallel(cpu, ranks, test::CrossEntropyErrors::cpu(vocabulary));
 }
 
-// Two faults known from other programs, made on purpose: label smoothing by the columns of a rank,
-// and padding that takes part. The losses show both.
+// Two faults known from other programs, introduced on purpose: label smoothing that divides by the
+// columns of one rank, and padding that is included. The losses show both.
 TEST(ParallelCrossEntropy, LocalSmoothingAndCountedPaddingAreSeen) {
   CpuBench cpu;
   constexpr std::int64_t kRows = 3, kWide = 8;  // 13 of 16 columns count
@@ -124,7 +124,7 @@ TEST(ParallelCrossEntropy, LocalSmoothingAndCountedPaddingAreSeen) {
     call(ops::cross_entropy_finish);
     return losses[0][0] + losses[0][1] + losses[0][2];
   };
-  // The whole rows, by the definition.
+  // The expected loss from whole rows, by the definition.
   const auto exact = [&](double smoothing) {
     HostTensor rows(DType::f64, {kRows, 13}), losses(DType::f64, {kRows});
     for (int i = 0; i < 2; ++i) {
@@ -142,7 +142,7 @@ TEST(ParallelCrossEntropy, LocalSmoothingAndCountedPaddingAreSeen) {
   for (const double smoothing : {0.0, 0.1})
     EXPECT_NEAR(loss(13, smoothing), exact(smoothing), 1e-12);
   EXPECT_GT(std::abs(loss(16, 0) - exact(0)), 1e-3) << "padding is counted";
-  // Smoothing by e / 8 instead of e / 13 a column is smoothing of another strength.
+  // Smoothing each column by e / 8 instead of e / 13 is smoothing of another strength.
   EXPECT_GT(std::abs(loss(13, 0.1 * 13 / 8) - exact(0.1)), 1e-3) << "smoothing is local";
 }
 
@@ -152,7 +152,7 @@ TEST(ParallelCrossEntropy, GradientAgreesWithFiniteDifferences) {
   HostTensor logits[2] = {HostTensor::normal(DType::f64, {kRows, kWide}, 1),
                           HostTensor::normal(DType::f64, {kRows, kWide}, 2)};
   const HostTensor targets = HostTensor::integers({kRows}, 3, 12);  // 2 of 14 columns are padding
-  // The loss, and the gradient in copies of the logits.
+  // Returns the loss, and the gradient in copies of the logits.
   const auto run = [&](HostTensor& first, HostTensor& second, bool gradient) {
     HostTensor losses(DType::f64, {kRows}), maxima(DType::f64, {kRows}), own[2] = {maxima, maxima};
     HostTensor largest[2] = {maxima, maxima}, sums(DType::f64, {kRows, 3}), all[2] = {sums, sums};
@@ -194,7 +194,7 @@ TEST(CrossEntropy, ExtremeLogitsAreExact) {
     const double gap = logits[5000] - logits[0];
     ops::cross_entropy(cpu.stream, make(logits, targets, losses, 6000, 1));
     EXPECT_EQ(losses[0], 0);
-    EXPECT_EQ(losses[1], gap);  // 2e4 as the type holds it
+    EXPECT_EQ(losses[1], gap);  // 2e4, rounded to the type
     EXPECT_EQ(logits[5000], 0);
     EXPECT_EQ(logits[6000 + 17], -1);
     EXPECT_EQ(logits[6000 + 5000], 1);
@@ -225,11 +225,11 @@ TEST(CrossEntropy, RowsHaveWeights) {
     for (int c = 0; c < 4; ++c) logits.set(4 * r + c, rows[r][c]);
     weights.set(r, of[r]), targets.set(r, ids[r]);
   }
-  logits.set(15, NAN);  // of a row that weighs nothing
+  logits.set(15, NAN);  // in a row without weight
   auto args = make(logits, targets, losses, 4, 1);
   args.weights = weights;
   ops::cross_entropy(cpu.stream, args);
-  const double u = 0x1p-24;  // of a weight
+  const double u = 0x1p-24;  // rounding error of a weight
   EXPECT_NEAR(losses[0], 0.3 * 0.4401897, 1e-8);
   EXPECT_NEAR(losses[1], 0.62652338, 1e-8);
   EXPECT_NEAR(losses[0] + losses[1] + losses[2] + losses[3], 2.1448746457, 0.45 * u + 1e-10);

@@ -139,12 +139,12 @@ TEST(Ctc, MatchesTheReference) {
     CtcCase(dtype, 1, 40, 20, 30, 2, 2).check(cpu, CtcErrors::cpu(30));
     CtcCase(dtype, 40, 12, 6, 1025, 0, 1).check(cpu, CtcErrors::cpu(1025));
     CtcCase(dtype, 5, 9, 0, 11, 1, 1).check(cpu, CtcErrors::cpu(11));  // no labels at all
-    CtcCase(dtype, 5, 9, 3, 1, 1, 1).check(cpu, CtcErrors::cpu(1));    // nothing but the blank
+    CtcCase(dtype, 5, 9, 3, 1, 1, 1).check(cpu, CtcErrors::cpu(1));    // only the blank
     CtcCase(dtype, 3, 90, 40, 9, 0, 1).check(cpu, CtcErrors::cpu(9));
   }
 }
 
-// Without rescaling numbers near 6e3 would be rounded every frame: errors of 3e-4 each.
+// Without rescaling, numbers near 6e3 would be rounded in every frame: errors of 3e-4 each.
 TEST(Ctc, LongUtterancesKeepTheirAccuracy) {
   CpuDevice cpu;
   const CtcCase c(DType::f32, 1, 1500, 200, 60, 0, 1);
@@ -186,7 +186,7 @@ TEST(Ctc, AnUtteranceDoesNotDependOnItsPaddingOrPlace) {
   }
 }
 
-// A scale on the host and one on the device multiply the gradient, and the loss not at all.
+// A scale on the host and one on the device multiply the gradient, but not the loss.
 TEST(Ctc, PartOfTheScaleMayComeFromTheDevice) {
   CpuDevice cpu;
   const CtcCase c(DType::f32, 6, 20, 7, 33, 0, 1);
@@ -270,7 +270,7 @@ TEST(LogSoftmax, MatchesTheReferenceAndLeavesPadding) {
       HostTensor exact = logits.to(DType::f64);
       ops::log_softmax(cpu.stream, logits, vocabulary);
       ref::log_softmax(exact, vocabulary);
-      // Numbers to 10 + ln V, two roundings, the error of the sum.
+      // Numbers up to 10 + ln V: two roundings and the error of the sum.
       const double u = unit_roundoff(sum_dtype(dtype));
       expect_close(logits, exact, unit_roundoff(dtype) + 2 * u,
                    u * (4 * 20 + CtcErrors::cpu(vocabulary).additions), "log_softmax");

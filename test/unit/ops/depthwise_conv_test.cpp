@@ -29,7 +29,7 @@ void check_golden_depthwise(std::int64_t left, const HostTensor& y, const HostTe
   for (HostTensor* g : {&t.d_weight, &t.d_bias}) *g = HostTensor::filled(DType::f64, g->shape(), 0);
   ops::depthwise_conv_forward(cpu.stream, t.forward(c));
   ops::depthwise_conv_backward(cpu.stream, t.backward(cpu.stream, c));
-  // Sums of multiples of 1/64: exact.
+  // Sums of multiples of 1/64 are exact.
   for (std::int64_t i = 0; i < 12; ++i) EXPECT_EQ(t.y[i], y[i]) << "y " << i;
   for (std::int64_t i = 0; i < 12; ++i) EXPECT_EQ(t.d_x[i], d_x[i]) << "d_x " << i;
   for (std::int64_t i = 0; i < 18; ++i) EXPECT_EQ(t.d_weight[i], d_weight[i]) << "d_weight " << i;
@@ -86,7 +86,7 @@ TEST(DepthwiseConv, IsLinearInItsInputAndItsWeight) {
     ops::depthwise_conv_forward(cpu.stream, t.forward(c));
     ops::depthwise_conv_backward(cpu.stream, t.backward(cpu.stream, c));
     const double forward = dot(t.y, t.d_y);
-    // Sums of 10^5 products of order 1, 2^-53 each.
+    // Sums of 10^5 products of order 1, each with an error of 2^-53.
     EXPECT_NEAR(forward, dot(t.x, t.d_x), 1e-9);
     EXPECT_NEAR(forward, dot(t.weight, t.d_weight), 1e-9);
   }

@@ -28,7 +28,7 @@ TEST(Dropout, MaskBelongsToTheGlobalSampleWhateverTheSplit) {
     }
     EXPECT_TRUE(split.same_bits(whole)) << part << " samples at a time";
   }
-  HostTensor one_token(DType::f32, {1, width});  // generating position by position
+  HostTensor one_token(DType::f32, {1, width});  // generation, position by position
   auto args = dropout_arguments(ones.view().slice(0, 1), one_token, 0.4);
   args.first_sample += 2, args.first_position += 3, args.tokens = 1;
   ops::dropout(cpu.stream, args);

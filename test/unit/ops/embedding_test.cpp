@@ -19,7 +19,7 @@ TEST(Embedding, MatchesTheReferenceForwardAndBackward) {
 
 TEST(Embedding, PaddingNeedsNoPosition) {
   CpuDevice cpu;
-  // Positions 4 to 9: the last ones, or all of them, are padding.
+  // Positions 4 to 9; the last ones, or all of them, are padding.
   for (const std::int64_t end : {10, 9, 5, 4, 3}) {
     test::EmbeddingCase c{DType::f32, 42, 6, 5, 24, true};
     c.end = end;
@@ -46,7 +46,8 @@ TEST(Embedding, WorkspaceIsThatOfTheDeviceThatIsPlannedFor) {
   NullDevice like_cpu, like_cuda(DeviceKind::cuda);
   EXPECT_EQ(ops::embedding_workspace(Stream(cpu), 4096, 65, 128), 0);
   EXPECT_EQ(ops::embedding_workspace(Stream(like_cpu), 4096, 65, 128), 0);
-  // Sorted keys and places twice, and two places of 128 sums for every 64 rows.
+  // The workspace has sorted keys and their positions twice, and two slots of 128 sums for every 64
+  // rows.
   EXPECT_GE(ops::embedding_workspace(Stream(like_cuda), 4096, 65, 128),
             4 * 4 * 4096 + 4096 / 64 * 2 * 128 * 4);
 }
@@ -69,7 +70,8 @@ TEST(Embedding, BackwardIsTheTransposeOfForward) {
   expect_gradient(d_learned, learned, loss, "embedding to positions");
 }
 
-// The parts of a table add up to the table, to the bit: all terms but one are zero.
+// The results of the parts of a table add up to that of the table, to the bit: all terms but one
+// are zero.
 TEST(Embedding, ADividedTableIsTheSum) {
   CpuBench cpu;
   constexpr std::int64_t kRows = 40, kVocabulary = 19, kPart = 8, kWidth = 5, kTokens = 7;

@@ -9,7 +9,8 @@
 namespace choir {
 namespace {
 
-// Many products have the bits of one after another; an operand of rank 2 is the same for all.
+// Batched products have the same bits as one product after another; all products share an operand
+// of rank 2.
 TEST(GemmBatched, HasTheBitsOfOneProductAfterAnother) {
   CpuDevice device;
   const Stream stream(device);
@@ -41,7 +42,7 @@ TEST(GemmBatched, HasTheBitsOfOneProductAfterAnother) {
     }
 }
 
-// Threads take whole products where there are enough of them: 9 for at most 4 threads.
+// Threads compute whole products if there are enough of them: 9 for at most 4 threads.
 TEST(GemmBatched, EnoughProductsHaveTheSameBitsForAnyThreads) {
   constexpr std::int64_t kCount = 9, kRows = 96, kColumns = 80, kInner = 120;
   for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})

@@ -1,5 +1,5 @@
-// Products with an activation or its gradient: against the f64 reference, against the ops they are
-// made of, and by differences.
+// Products with an activation or its gradient: they are compared with the f64 reference and with
+// separate ops, and their gradients with differences.
 #include "test/support/gemm_epilogue_case.hpp"
 
 #include "choir/ops/activation.hpp"
@@ -126,7 +126,7 @@ TEST(GemmEpilogue, RefusesWhatDoesNotFit) {
   const auto refused = [&](const ops::GemmOptions& options) {
     EXPECT_THROW(ops::gemm(cpu.stream, a, b, c, options), Error);
   };
-  refused({.epilogue = GemmEpilogue::gelu_tanh_gradient});              // of what?
+  refused({.epilogue = GemmEpilogue::gelu_tanh_gradient});              // no pre-activation
   refused({.epilogue = GemmEpilogue::gelu_tanh, .pre_activation = b});  // wrong size
   refused({.pre_activation = c});                                       // no activation
   refused({.accumulate = true, .epilogue = GemmEpilogue::gelu_tanh});   // += and gelu

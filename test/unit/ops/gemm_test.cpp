@@ -28,9 +28,9 @@ std::string name_of(const Case& c) {
                      c.accumulate ? ", +=" : "", c.bias ? ", bias" : "");
 }
 
-/// Sums of k products of unit normals: partial sums reach sqrt(k), k roundings of random sign then
-/// cost u k / sqrt(6) (one sigma); 4 u k is ten of these. The result is rounded once to its own
-/// type, and once more where a library adds C after that.
+/// Bound for sums of k products of unit normals: partial sums reach sqrt(k), so k roundings of
+/// random sign give u k / sqrt(6) (one sigma); 4 u k is ten times that. The result is rounded once
+/// to its own type, and once more if a library adds C afterwards.
 double absolute_tolerance(const Case& c) {
   const double u = c.in == DType::f64 ? 0x1p-53 : 0x1p-24;
   return 4 * u * static_cast<double>(c.k + 2);
@@ -108,7 +108,7 @@ TEST(Gemm, FallbackWithoutOneDnnMatchesReference) {
            "blas");
 }
 
-// Operands of more than a block: cut along their rows, columns and inner extent, alone and
+// Operands larger than a block: divided along their rows, columns and inner extent, alone and
 // together.
 TEST(Gemm, SixteenBitsAreWidenedBlockByBlock) {
   const auto run = [](PlanCache& plans, const GemmArgs& args) {
@@ -141,7 +141,7 @@ TEST(Gemm, OneDnnWidensProductsOfBf16) {
                                   x.data(), nullptr, c.data()}));
 }
 
-// The product is refused before the library is asked, which would write through a null pointer.
+// The product is refused before the call of the library, which would write through a null pointer.
 TEST(Gemm, MemoryRefusedForGeneratedCodeIsReported) {
   if (!onednn_version()) GTEST_SKIP() << "built without oneDNN";
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -150,7 +150,7 @@ TEST(Gemm, MemoryRefusedForGeneratedCodeIsReported) {
   const HostTensor x = HostTensor::normal(DType::f32, {64, 64}, 1);
   HostTensor y(DType::f32, {64, 64});
   const auto ever_new_products = [&] {
-    omp_set_num_threads(1);  // a child has no others
+    omp_set_num_threads(1);  // a child process has no other threads
     PlanCache plans;
     const rlimit all{16 << 20, 16 << 20};
     const auto multiply = [&](std::int64_t extent) {
@@ -164,7 +164,7 @@ TEST(Gemm, MemoryRefusedForGeneratedCodeIsReported) {
                           .c = y.data()});
     };
     multiply(64);
-    setrlimit(RLIMIT_AS, &all);  // less than there is
+    setrlimit(RLIMIT_AS, &all);  // less than the operand has
     try {
       for (std::int64_t extent = 8; extent < 64; ++extent) multiply(extent);
     } catch (const std::bad_alloc&) {
@@ -214,7 +214,7 @@ TEST(Gemm, FewRowsAreEachAsIfAlone) {
 }
 
 TEST(Gemm, F16SumsInF32AndOverflowsToInfinity) {
-  // 300 x 300 is beyond f16: the sum is infinite, or finite where the terms cancel in f32.
+  // 300 x 300 is beyond f16: the sum is infinite, or finite if the terms cancel in f32.
   for (const auto& run : {gemm_cpu, gemm_blas}) {
     HostTensor a = HostTensor::filled(DType::f16, {2, 2}, 300), b = a, c(DType::f16, {2, 2});
     HostTensor wide(DType::f32, {2, 2});
@@ -309,7 +309,7 @@ TEST(Gemm, RepeatsBitwise) {
   }
 }
 
-// There are more shapes than plans are kept; products of integers are exact.
+// There are more shapes than kept plans; products of integers are exact.
 TEST(Gemm, EverNewShapes) {
   CpuBench cpu;
   constexpr std::int64_t kMost = 2100, kInner = 3;

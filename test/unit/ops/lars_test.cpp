@@ -30,8 +30,8 @@ double squares(const std::vector<double>& x) {
   return sum;
 }
 
-/// Three steps of one tensor, the sums of whose squares are in two chunks; a tensor without a ratio
-/// is updated with nullptr.
+/// Three steps of one tensor whose sums of squares are in two chunks; a tensor without a ratio is
+/// updated with nullptr.
 std::vector<double> three_steps(std::vector<double> w, double (*gradient)(double), bool matrix) {
   CpuBench cpu;
   const auto n = static_cast<std::int64_t>(w.size());
@@ -42,7 +42,7 @@ std::vector<double> three_steps(std::vector<double> w, double (*gradient)(double
     std::vector<double> g(w.size());
     for (std::size_t i = 0; i < g.size(); ++i)
       g[i] = gradient(1.0 + static_cast<double>(i) + 3 * t);
-    // Gradients come twice as large, as a loss scale makes them.
+    // The gradients are twice as large, as with a loss scale.
     const ops::StepControl control{.learning_rate = rates[t], .apply = 1, .gradient_factor = 0.5};
     for (double& value : g) value *= 2;
     std::vector<double> weights{0.25 * squares(w), 0.75 * squares(w)}, gradients{squares(g), 0};
@@ -67,8 +67,9 @@ std::vector<double> three_steps(std::vector<double> w, double (*gradient)(double
   return w;
 }
 
-// Algorithm 1 of the paper, written in another language: eta 0.02, beta 0.01, m 0.9; rates 0.5, 1,
-// 0.25; gradients sin(1 + i + 3 t), of the second, a bias without ratio and decay, cos.
+// Algorithm 1 of the paper, computed by a program in another language: eta 0.02, beta 0.01, m 0.9;
+// rates 0.5, 1, 0.25; gradients sin(1 + i + 3 t). The second tensor, a bias without ratio and
+// decay, has gradients cos.
 TEST(Lars, GoldenSteps) {
   const std::vector<double> matrix = three_steps(
       {0.5, -1.25, 2.0, 0.125}, [](double x) { return std::sin(x); }, true);
@@ -83,7 +84,7 @@ TEST(Lars, GoldenSteps) {
   for (std::size_t i = 0; i < bias.size(); ++i) EXPECT_NEAR(bias[i], of_bias[i], 1e-15) << i;
 }
 
-// A weight that is zero is updated by momentum alone; one without a gradient decays all the same.
+// A weight that is zero is updated by momentum alone; a weight without a gradient still decays.
 TEST(Lars, RatiosOfZeroWeightsAndZeroGradients) {
   CpuBench cpu;
   double weights[] = {0, 4, 4}, gradients[] = {9, 0, 9}, ratios[6] = {};
@@ -102,9 +103,9 @@ TEST(Lars, RatiosOfZeroWeightsAndZeroGradients) {
   for (int i = 0; i < 6; ++i) EXPECT_DOUBLE_EQ(ratios[i], expected[i]) << i;
 }
 
-// A gradient that is zero but for rounding errors is one vector in one layout and another one in
-// the next. The two steps differ by no more than |w| * coefficient times the two norms over
-// epsilon; decay, which both have, differs by as small a part of itself.
+// A gradient that is zero except for rounding errors differs from layout to layout. The two steps
+// differ by no more than |w| * coefficient times the two norms over epsilon; decay, which both
+// have, differs by an equally small part of itself.
 TEST(Lars, RoundingErrorsBecomeNoSteps) {
   constexpr double kNoise = 1e-17, kWeight = 2, kCoefficient = 0.02, kEpsilon = 1e-8;
   for (const double decay : {0.0, 0.01}) {
@@ -120,7 +121,7 @@ TEST(Lars, RoundingErrorsBecomeNoSteps) {
                                    .coefficient = kCoefficient,
                                    .decay = decay,
                                    .control = &control});
-    // Steps along the noise: of nothing, of d, and of 3 d in the other direction.
+    // Steps along the noise: with noise 0, d, and 3 d in the opposite direction.
     const double along[] = {0, ratios[2] * kNoise, -ratios[4] * 3 * kNoise};
     const double most = kWeight * kCoefficient * 4 * kNoise / kEpsilon;
     const double decays = kWeight * ratios[1];

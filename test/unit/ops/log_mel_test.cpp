@@ -113,7 +113,7 @@ TEST(LogMel, AnUtteranceHasTheSameBitsInEveryBatchPaddingAndThreadCount) {
 TEST(LogMel, DitherIsWhiteAndOfItsDeviation) {
   CpuDevice device;
   constexpr double kFrames = 1200, kDeviation = 0.05;
-  // Frames side by side are independent. A filter's power is a sum of powers of normal numbers: its
+  // Adjacent frames are independent. A filter's power is a sum of powers of normal numbers: its
   // deviation is at most its mean.
   const ops::MelOptions options{.hop = 400, .preemphasis = 0, .dither = kDeviation};
   const Utterances silence({std::vector<std::int16_t>(static_cast<std::size_t>(kFrames) * 400)},
@@ -207,7 +207,7 @@ TEST(LogMel, ChecksItsTensors) {
   EXPECT_THROW(call(u.audio, HostTensor(DType::f32, {1, 5, 79})), Error);
   EXPECT_NO_THROW(call(u.audio, HostTensor(DType::f64, {1, 5, 80})));
   EXPECT_THROW(call(u.audio, HostTensor(DType::bf16, {1, 5, 80})), Error);
-  EXPECT_THROW(call(u.audio, HostTensor(DType::f32, {1, 4, 80})), Error);  // 5 frames count
+  EXPECT_THROW(call(u.audio, HostTensor(DType::f32, {1, 4, 80})), Error);  // 5 frames are counted
   u.samples.set(0, 801);
   EXPECT_THROW(call(u.audio, out), Error);
   u.samples.set(0, 800);

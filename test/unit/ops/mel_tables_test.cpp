@@ -7,7 +7,7 @@
 namespace choir::test {
 namespace {
 
-/// The filters of the tables as a dense [mels, fft/2 + 1].
+/// The filters of the tables as a dense matrix [mels, fft/2 + 1].
 std::vector<double> dense_filters(const ops::MelOptions& options) {
   const std::vector<double> tables = mel_tables(options);
   const MelTableLayout at = mel_table_layout(options);
@@ -44,7 +44,8 @@ TEST(MelTables, FiltersAreThoseOfLibrosa) {
 }
 
 TEST(MelTables, TheBinAtTheEndLiesOnTheLastEdgeAndWeighsNothing) {
-  // An edge that comes back from mel as 8000 + 1e-12 Hz gives the bin at 8000 Hz a weight of 2e-17.
+  // If an edge is converted back from mel to 8000 + 1e-12 Hz, the bin at 8000 Hz has a weight of
+  // 2e-17.
   for (const std::int64_t rate : {8000, 11025, 16000, 22050, 44100, 48000})
     for (const std::int64_t mels : {1, 40, 64, 80, 128}) {
       const ops::MelOptions options{.sample_rate = rate, .mels = mels};

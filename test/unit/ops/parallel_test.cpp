@@ -1,4 +1,5 @@
-// How threads share work: each piece once, and nobody waits for a thread that has no core.
+// Tests how threads share work: each part is done once, and no thread waits for one that has no
+// core.
 #include "kernels/cpu/parallel.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 namespace choir::cpu {
 namespace {
 
-/// omp_set_num_threads() for a while.
+/// Calls omp_set_num_threads() for the lifetime of this object.
 class Threads {
  public:
   explicit Threads(int count) { omp_set_num_threads(count); }
@@ -44,7 +45,8 @@ TEST(Parallel, AThreadTakesItsOwnShareFirst) {
   EXPECT_EQ(order, (std::vector<std::int64_t>{3, 4, 5, 6, 7, 8, 9, 0, 1, 2}));
 }
 
-// The first task does not end before all others have: its thread's share must be done by others.
+// The first task does not end before all others: other threads must do the rest of its thread's
+// share.
 TEST(Parallel, OthersDoWhatALateThreadHasLeft) {
   constexpr std::int64_t kTasks = 8;
   constexpr double kPatience = 20;  // seconds

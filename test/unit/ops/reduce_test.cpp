@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kCounts[] = {1,  2,   3,   7,    16,    17,    63,   64,
                                     65, 128, 129, 1000, 16384, 16385, 70001};
 
-/// Runs `body` with 1 to 4 threads and leaves the number as it was.
+/// Runs `body` with 1 to 4 threads and restores the number of threads.
 template <class Body>
 void with_threads(Body body) {
   const int before = omp_get_max_threads();
@@ -79,7 +79,7 @@ TEST(Reduce, BiasGradientMatchesAndDoesNotDependOnThreads) {
           const HostTensor workspace(DType::u8,
                                      {ops::bias_gradient_workspace(cpu.stream, rows, width)});
           ops::bias_gradient(cpu.stream, d_y, d_bias, workspace);
-          // Sums of at most rows / 4 groups of four, 64 blocks at most; terms below 5.
+          // Sums of at most rows / 4 groups of four, in at most 64 blocks; terms below 5.
           const double u = unit_roundoff(sum_dtype(dtype)), terms = static_cast<double>(rows);
           expect_close(d_bias, exact, u,
                        (std::min(terms, 4 + terms / 128 + 64) + 4) * u * 5 * terms, "d_bias");
@@ -123,7 +123,7 @@ TEST(Reduce, CastsRoundToNearestEvenBetweenAllTypes) {
 TEST(Reduce, DoubleToBf16DoesNotRoundTwice) {
   CpuBench cpu;
   HostTensor x(DType::f64, {6}), y(DType::bf16, {6});
-  x.set(0, 1 + 0x1p-8 + 0x1p-40);      // just above half way: up, though f32 sees the half
+  x.set(0, 1 + 0x1p-8 + 0x1p-40);      // just above half way: up, though it is half way in f32
   x.set(1, 1 + 3 * 0x1p-8 - 0x1p-40);  // just below half way: down
   x.set(2, 1 + 0x1p-8);                // half way: to even
   x.set(3, INFINITY), x.set(4, std::nan("")), x.set(5, 3.39e38);
@@ -139,7 +139,7 @@ TEST(Reduce, DoubleToBf16DoesNotRoundTwice) {
 TEST(Reduce, DoubleToF16DoesNotRoundTwice) {
   CpuBench cpu;
   HostTensor x(DType::f64, {8}), y(DType::f16, {8});
-  x.set(0, 1 + 0x1p-11 + 0x1p-40);      // just above half way: up, though f32 sees the half
+  x.set(0, 1 + 0x1p-11 + 0x1p-40);      // just above half way: up, though it is half way in f32
   x.set(1, 1 + 3 * 0x1p-11 - 0x1p-40);  // just below half way: down
   x.set(2, 1 + 0x1p-11);                // half way: to even
   x.set(3, 0x1p-25 + 0x1p-60);          // the same between 0 and the smallest number

@@ -1,5 +1,5 @@
-// Gradients of the ops between a FastConformer's products, against differences: as many of them
-// together as make one function.
+// Gradients of the ops between a FastConformer's products, compared with differences: the ops are
+// joined until they form one function.
 #include "kernels/attention/attention.hpp"
 #include "kernels/norm/split_norm.hpp"
 #include "kernels/relative_attention/relative_attention.hpp"
@@ -16,7 +16,7 @@ HostTensor normal(const Shape& shape, std::uint64_t seed) {
   return HostTensor::normal(DType::f64, shape, seed);
 }
 
-/// softmax((q + u) k scale + shifted((q + v) r scale)) v of packed rows, and the way back; the two
+/// softmax((q + u) k scale + shifted((q + v) r scale)) v of packed rows, and its backward; the two
 /// products with r are written out.
 class RelativeLayer {
  public:
@@ -57,7 +57,7 @@ class RelativeLayer {
     return dot(out_, d_out_);
   }
 
-  /// After loss().
+  /// Must be called after loss().
   void gradients() {
     HostTensor d_bias(DType::f64, {kBatch, heads_, tokens_, tokens_}),
         d_scores(DType::f64, {heads_, kBatch, tokens_, distances()}), space = workspace(true);
@@ -165,8 +165,9 @@ TEST(RelativeAttention, GradientsAlongRandomDirections) {
   }
 }
 
-// Softmax does not see what is the same for all keys, so that gradients add up to 0 over distances,
-// and over the keys of an utterance: what is left are roundings of their terms, 2 T for each.
+// Softmax does not depend on a constant that is added for all keys, so gradients add up to 0 over
+// distances, and over the keys of an utterance; the rest is the rounding of their terms, 2 T for
+// each.
 TEST(RelativeAttention, AConstantOverDistancesOrKeysHasNoGradient) {
   constexpr std::int64_t kHeads = 2, kTokens = 30, kWidth = 8, kDistances = 2 * kTokens - 1;
   RelativeLayer layer(kHeads, kTokens, kWidth, {.left = 11});
@@ -189,7 +190,7 @@ TEST(RelativeAttention, AConstantOverDistancesOrKeysHasNoGradient) {
   }
 }
 
-/// The norm over channels of two ranks, and what each of them has of the way back.
+/// The norm over channels of two ranks, and each rank's share of its backward.
 class SplitLayer {
  public:
   SplitLayer(std::int64_t rows, std::int64_t width) : rows_(rows), width_(width) {
@@ -213,7 +214,7 @@ class SplitLayer {
     return sum;
   }
 
-  /// After loss().
+  /// Must be called after loss().
   void gradients() {
     HostTensor total = zeros({rows_, 2});
     for (std::size_t k = 0; k < kRanks; ++k) {

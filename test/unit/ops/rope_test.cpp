@@ -61,7 +61,7 @@ TEST(Rope, ATableMayBeginAnywhere) {
 
 using ops::RopeScaling;
 
-// The scaling of Llama 3.1 and 3.2, as published configurations give it.
+// The scaling of Llama 3.1 and 3.2, with the values of published configurations.
 TEST(Rope, FrequenciesOfLlama3) {
   RopeScaling s{.kind = RopeScaling::Kind::llama3, .factor = 8, .original = 8192};
   const auto f = [&](std::int64_t i) { return ops::rope_frequency(5e5, s, 128, i); };
@@ -102,7 +102,7 @@ TEST(Rope, TheTableHasScaledAnglesAndTheAttentionFactor) {
   EXPECT_NEAR(table[7 * 16 + 8 + 3], grown * std::sin(angle), 1e-15);
 }
 
-// Positions 3 to 7: the last ones, or all of them, are padding.
+// Positions 3 to 7; the last ones, or all of them, are padding.
 TEST(Rope, PaddingNeedsNoRowOfTheTable) {
   CpuDevice device;
   for (const std::int64_t end : {8, 7, 4, 3, 2})

@@ -35,7 +35,7 @@ const GoldenFrames kGolden[] = {{{3, 1},
                                  {1.32099712428428, 0.696634025245046, -1.51052861492674}}};
 const double kRunningMean[] = {0.119321734145004, 0.209439702318536, 0.265167078080126};
 const double kRunningVariance[] = {0.931883622632099, 1.23714344029484, 1.77766400783438};
-/// Rows 0 and 5 of m = 2, normalised with these.
+/// Rows 0 and 5 of m = 2, normalised with these statistics.
 const double kEvaluated[2][3] = {{2.99012914594271, 1.41391422970152, -2.6524005917034},
                                  {1.97948742187832, 1.56198353204159, -8.17653053282496}};
 
@@ -49,7 +49,7 @@ HostTensor golden_rows(std::int64_t rows, double m) {
 }
 
 TEST(RunningStatistics, AreThoseOfPyTorch) {
-  constexpr double kDigits = 1e-13;  // 15 are printed, of numbers below 10
+  constexpr double kDigits = 1e-13;  // 15 digits are printed, of numbers below 10
   CpuDevice device;
   const Stream stream(device);
   HostTensor weight(DType::f64, {3}), bias(DType::f64, {3}), mean(DType::f64, {3}),

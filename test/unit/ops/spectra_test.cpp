@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-constexpr std::int64_t kFrames = 19;  // of no vector's lanes a multiple
+constexpr std::int64_t kFrames = 19;  // sizes that are no multiple of a vector's lanes
 
 template <class T>
 std::vector<T> noise(std::int64_t count) {
@@ -47,7 +47,7 @@ TEST(RealTransform, IsTheDefinition) {
       for (std::int64_t k = 0; k < bins; ++k) {
         const auto [re, im] = bin_of(frames.data() + t * points, points, k);
         const double* at = spectra.data() + (t * bins + k) * 2;
-        // Each of log2 N stages rounds sums of at most N numbers below 1.
+        // Each of the log2 N stages rounds sums of at most N numbers below 1.
         const double bound = 1e-16 * 12 * static_cast<double>(points);
         ASSERT_NEAR(at[0], static_cast<double>(re), bound) << points << " " << t << " " << k;
         ASSERT_NEAR(at[1], static_cast<double>(im), bound) << points << " " << t << " " << k;
@@ -63,13 +63,13 @@ void expect_and_back(double bound) {
     std::vector<T> spectra(static_cast<std::size_t>(kFrames * 2 * transform.bins()));
     std::vector<T> back(frames.size());
     transform.forward(kFrames, frames.data(), spectra.data());
-    for (std::int64_t t = 0; t < kFrames; ++t) {  // of what is real by nature nothing is read
+    for (std::int64_t t = 0; t < kFrames; ++t) {  // imaginary parts that must be zero are not read
       T* row = spectra.data() + t * 2 * transform.bins();
       row[1] = row[2 * transform.bins() - 1] = T(1e9);
     }
     transform.inverse(kFrames, spectra.data(), back.data());
     for (std::size_t i = 0; i < frames.size(); ++i) ASSERT_NEAR(back[i], frames[i], bound);
-    // Alone a frame has the same bits as among others.
+    // A frame has the same bits alone and among others.
     std::vector<T> alone(static_cast<std::size_t>(points));
     transform.inverse(1, spectra.data() + 5 * 2 * transform.bins(), alone.data());
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), back.begin() + 5 * points));

@@ -16,7 +16,7 @@ TEST(Splice, MatchesTheReference) {
     for (const std::int64_t width : {1, 7, 16, 65}) {
       SpliceCase{dtype, 40, 20, 0, 20, width}.check(cpu);
       SpliceCase{dtype, 40, 20, 8, 6, width}.check(cpu);   // a share of the audio
-      SpliceCase{dtype, 40, 20, 20, 4, width}.check(cpu);  // padding alone
+      SpliceCase{dtype, 40, 20, 20, 4, width}.check(cpu);  // only padding
     }
   SpliceCase{DType::bf16, 700, 301, 0, 301, 64}.check(cpu);  // by several threads
 }

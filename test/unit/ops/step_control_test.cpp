@@ -85,7 +85,7 @@ TEST_F(Control, LossScaleFollowsTheTable) {
     double scale, good;
   };
   const std::vector<Row> table{{'+', 8, 1},  {'+', 8, 2}, {'+', 16, 0},  // three in a row: doubled
-                               {'+', 16, 1}, {'-', 8, 0},                // halved, counts anew
+                               {'+', 16, 1}, {'-', 8, 0},  // halved; the count starts again
                                {'+', 8, 1},  {'+', 8, 2}, {'-', 4, 0},
                                {'-', 2, 0},  {'-', 1, 0}, {'-', 1, 0},  // never below 1
                                {'+', 1, 1},  {'+', 1, 2}, {'+', 2, 0}};

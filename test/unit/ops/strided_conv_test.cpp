@@ -28,8 +28,8 @@ TEST(StridedConv, ManyFrequencies) {
     check_strided_conv(device, {DType::f32, 2, 5, 301, 1, 17, causal, true});
 }
 
-/// A call of [1, 4, 5, in] to two channels against PyTorch: y, then gradients for d_y = ((3 i) mod
-/// 7 - 3) / 2 through a relu, or without.
+/// Compares a call of [1, 4, 5, in] to two channels with PyTorch: y, then gradients for d_y = ((3
+/// i) mod 7 - 3) / 2, with or without a relu.
 void check_golden_strided(bool causal, std::int64_t in, const HostTensor& y, const HostTensor& d_x,
                           const HostTensor& d_weight) {
   SCOPED_TRACE(fmt::format("causal {} in {}", causal, in));
@@ -47,7 +47,7 @@ void check_golden_strided(bool causal, std::int64_t in, const HostTensor& y, con
   for (std::int64_t i = 0; i < y.count(); ++i)
     EXPECT_EQ(t.y[i], in == 1 ? std::max(0.0, y[i]) : y[i]);
   ops::strided_conv_backward(cpu.stream, t.backward(cpu.stream, c));
-  // Sums of multiples of 1/64: exact.
+  // Sums of multiples of 1/64 are exact.
   for (std::int64_t i = 0; i < d_x.count(); ++i) EXPECT_EQ(t.d_x[i], d_x[i]) << "d_x " << i;
   for (std::int64_t i = 0; i < 18; ++i) EXPECT_EQ(t.d_weight[i], d_weight[i]) << "d_weight " << i;
 }
@@ -133,7 +133,7 @@ TEST(StridedConv, IsLinearInItsInputAndItsWeight) {
       ops::strided_conv_forward(cpu.stream, t.forward(c));
       ops::strided_conv_backward(cpu.stream, t.backward(cpu.stream, c));
       const double forward = dot(t.y, t.d_y);
-      // Sums of 10^5 products of order 1, 2^-53 each.
+      // Sums of 10^5 products of order 1, each with an error of 2^-53.
       EXPECT_NEAR(forward, dot(t.x, t.d_x), 1e-9);
       EXPECT_NEAR(forward, dot(t.weight, t.d_weight), 1e-9);
     }

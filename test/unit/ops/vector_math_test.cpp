@@ -9,7 +9,7 @@ namespace {
 
 using cpu::Floats;
 
-/// Largest error in ulp over every `stride`-th float of both signs between the magnitudes given.
+/// Largest error in ulp over every `stride`-th float of both signs between the given magnitudes.
 template <class Fast, class Exact>
 void expect_ulps(const char* name, Fast fast, Exact exact, float low, float high, double limit,
                  std::uint32_t stride = 2053) {
@@ -60,16 +60,15 @@ TEST(VectorMath, ErfIsWithinTwoUlpsEverywhere) {
 }
 
 TEST(VectorMath, SigmoidIsWithinFourUlps) {
-  // exp 2, one sum and one quotient 1/2 each, where 1 + e^-x passes the error of exp on: 3 +
-  // rounding.
+  // exp 2, one sum and one quotient 1/2 each; 1 + e^-x passes the error of exp on: 3 + rounding.
   expect_ulps(
       "sigmoid", [](Floats x) { return cpu::sigmoid(x); },
       [](double x) { return 1 / (1 + std::exp(-x)); }, 1e-10f, 85.0f, 4.0);
 }
 
 TEST(VectorMath, NormalTailKeepsRelativeAccuracy) {
-  // x^2 / 2 is rounded once, so exp of it is off by x^2/2 half ulps: 18 at 6; the rest is below 6
-  // ulp.
+  // x^2 / 2 is rounded once, so exp of it has an error of x^2/2 half ulps: 18 at 6; the rest is
+  // below 6 ulp.
   expect_ulps(
       "normal", [](Floats x) { return cpu::normal(x).below; },
       [](double x) { return 0.5 * std::erfc(-x * M_SQRT1_2); }, 1e-10f, 6.0f, 24.0);
@@ -96,7 +95,7 @@ TEST(VectorMath, SpecialValuesAreThoseOfTheLibrary) {
   EXPECT_EQ(cpu::sigmoid(x)[1], 0.0f);
 }
 
-/// Floats of all exponents; 65521 is prime, so all patterns of low bits come by.
+/// Floats of all exponents; 65521 is prime, so that all patterns of low bits occur.
 template <class T>
 void expect_the_scalar_rule() {
   constexpr int kLanes = cpu::kLanes<T>;

@@ -19,7 +19,7 @@ TEST(SoundFrames, MatchTheReference) {
   }
 }
 
-// A sample of sound is in as many frames as reach it: <split x, y> = <x, join y>.
+// A sample of sound is in every frame that reaches it: <split x, y> = <x, join y>.
 TEST(SoundFrames, SplittingAndJoiningAreTransposed) {
   CpuBench cpu;
   const HostTensor sound = HostTensor::normal(DType::f64, {2, 40}, 1);
@@ -85,7 +85,7 @@ TEST(SpectralLoss, MatchesTheReference) {
   SpectralLossCase{DType::f32, 3, 40, 640}.check(cpu);  // by several threads
 }
 
-// Powers of 4 and 9 for 1 and 1: ln 4 + ln 9, and |(1, 2)| / |(1, 1)|.
+// Powers of 4 and 9 against 1 and 1: ln 4 + ln 9, and |(1, 2)| / |(1, 1)|.
 TEST(SpectralLoss, IsWhatItsFormulaSays) {
   CpuBench cpu;
   HostTensor predicted(DType::f64, {1, 2}), logs = HostTensor::filled(DType::f64, {1}, 0);

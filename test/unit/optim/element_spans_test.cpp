@@ -1,4 +1,5 @@
-// Numbers of elements: one rank's are consecutive, every other layout has the same for its parts.
+// Tests of the numbers of elements: those of one rank are consecutive, and every other layout has
+// the same numbers for its parts.
 #include "src/models/gpt/gpt.hpp"
 #include "src/optim/optimizer.hpp"
 
@@ -45,7 +46,7 @@ TEST(ElementSpans, OneRankHasOneABucket) {
 TEST(ElementSpans, PartsHaveTheNumbersOfTheirLogicalElements) {
   for (const GptConfig& config : {test::tiny_gpt(), test::tiny_llama(), one_head_for_all()})
     for (const int ranks : {2, 4}) {
-      std::map<std::int64_t, int> owners;  // of every number
+      std::map<std::int64_t, int> owners;  // owners of each number
       std::int64_t elements = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         ParameterSet set({.rank = rank, .ranks = ranks});
@@ -54,7 +55,7 @@ TEST(ElementSpans, PartsHaveTheNumbersOfTheirLogicalElements) {
         elements = set.count();
         for (const Bucket& bucket : set.buckets()) {
           const std::vector<ElementSpan> spans = element_spans(bucket);
-          // Rows of one width each; sections of unlike width (q beside k and v) are apart.
+          // Rows of equal width; sections of different width (q beside k and v) are separate.
           EXPECT_LE(spans.size(), 2 * bucket.parameters.size()) << bucket.name;
           const auto numbers = numbers_of(spans);
           for (const Parameter* p : bucket.parameters)

@@ -59,7 +59,7 @@ TEST(LrSchedule, DecayThatEndsInsideTheWarmUp) {
   EXPECT_DOUBLE_EQ(s.at(99), 6e-4 * 100 / 101);
   EXPECT_EQ(s.at(100), 6e-5);
   s.decay_steps = 100;
-  EXPECT_EQ(s.at(100), 6e-5);  // and no 0 / 0
+  EXPECT_EQ(s.at(100), 6e-5);  // no division 0 / 0
 }
 
 }  // namespace

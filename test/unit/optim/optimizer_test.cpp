@@ -85,7 +85,7 @@ void check(const char* precision, double tolerance, bool scaled = false) {
 
 TEST(Optimizer, EqualsTheTextbook) {
   check("fp64", 1e-14);
-  // Five updates of numbers below 4, each with some ten roundings of 2^-24.
+  // Five updates of numbers below 4, each with about ten roundings of 2^-24.
   check("fp32", 5 * 10 * 4 * 0x1p-24);
   check("bf16-mixed", 5 * 10 * 4 * 0x1p-24);
   check("fp16-mixed", 5 * 10 * 4 * 0x1p-24);
@@ -105,7 +105,7 @@ double norm_of(const std::vector<double>& x) {
 
 constexpr double kLarsEpsilon = 0.125;
 
-/// Algorithm 1 of You et al. 2017 for a tensor, with epsilon; what does not decay has no ratio
+/// Algorithm 1 of You et al. 2017 for a tensor, with epsilon; a tensor without decay has no ratio
 /// either.
 void lars_by_hand(Textbook& book, const std::vector<double>& g, bool matrix, double rate) {
   constexpr double kTrust = 0.02, kMomentum = 0.8;
@@ -170,8 +170,8 @@ TEST(Optimizer, LarsEqualsTheTextbook) {
   check_lars("bf16-mixed", 5 * 10 * 4 * 0x1p-24);
 }
 
-/// Logical masters after five updates by gradients that are functions of the logical element, as
-/// one rank of a layout has them; NaN where it has nothing.
+/// Logical masters after five updates on one rank of a layout, with gradients that are functions of
+/// the logical element; NaN for elements that the rank does not have.
 std::map<std::string, std::vector<double>> rounded_masters(const GptConfig& model,
                                                            const Layout& layout, int rank,
                                                            int stage) {
@@ -182,7 +182,7 @@ std::map<std::string, std::vector<double>> rounded_masters(const GptConfig& mode
   test::EngineRun run(options, *mesh);
   ModelInstance& instance = run.engine().instance();
   const ParameterStorage& storage = instance.storage();
-  // f(logical element, index in what this rank owns) of what it owns.
+  // f(logical element, index in the rank's part) for each element that the rank owns.
   const auto for_owned = [&](const Parameter& p, const auto& f) {
     const Range owned = storage.owned(p);
     for (const ShardRun& part : shard_runs(p)) {
@@ -242,8 +242,7 @@ TEST(Optimizer, RandomRoundingKnowsNoLayout) {
   }
 }
 
-// Everything that is no element of a tensor stays zero through training: values, masters,
-// gradients.
+// Padding, which belongs to no tensor, stays zero through training: values, masters, gradients.
 TEST(Optimizer, PaddingStaysZero) {
   for (const char* precision : {"fp64", "bf16-mixed", "bf16-true", "fp16-mixed"}) {
     test::SingleRank single;

@@ -1,4 +1,5 @@
-// Chunks of offloaded state: what a window shows, what is written back, and what failures say.
+// Tests of chunks of offloaded state: the contents of a window, the chunks that are written back,
+// and the messages of failures.
 #include "src/optim/state_stream.hpp"
 
 #include <gtest/gtest.h>

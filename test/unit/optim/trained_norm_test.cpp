@@ -81,11 +81,11 @@ TEST(TrainedNorm, OneSumOfATensorMeetsThoseOfOthers) {
   exact.compute(instance.stream(), {}, 1);
   const double all = exact.square_sum().as<double>()[0];
   EXPECT_GT(all, 0);
-  // Both are f64 sums of the same positive chunks in a tree, of at most so many levels.
+  // Both are f64 sums of the same positive chunks in a tree with at most this many levels.
   EXPECT_NEAR(g.norm.square_sum().as<double>()[0], all, 32 * 0x1p-53 * all);
 }
 
-// Padding between and behind parameters is no part of the gradient.
+// Padding between and behind parameters is not part of the gradient.
 TEST(TrainedNorm, PaddingDoesNotCount) {
   Gradients g("fp64");
   const double before = g.compute(1)[0];

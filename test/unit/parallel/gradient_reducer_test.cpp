@@ -11,7 +11,8 @@ namespace {
 
 using Flat = std::vector<float>;
 
-/// The gradients of micro-batch j are numbers of many sizes, so that the order of sums shows.
+/// The gradients of micro-batch j have very different magnitudes, so that the order of sums
+/// matters.
 float number(std::int64_t j, std::int64_t i) {
   const PhiloxKey key = philox_key(2, "gradient");
   const auto index = static_cast<std::uint64_t>(j * 100'000 + i);

@@ -1,4 +1,4 @@
-// Layers over pipeline stages: against every possible cut, and by hand.
+// Tests of layers over pipeline stages, against every possible cut and by hand.
 #include "src/parallel/pipeline/layer_partition.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Counts counts_of(const std::vector<UnitRange>& ranges) {
   return counts;
 }
 
-/// All cuts of `units` units into `parts` ranges, the longest first range first.
+/// All partitions of `units` units into `parts` ranges, those with the longest first range first.
 void each_cut(int units, int parts, Counts& cut, const auto& body) {
   if (parts == 1) {
     cut.push_back(units);
@@ -63,7 +63,7 @@ Counts best_by_trying(const std::vector<double>& costs, int parts) {
   return best;
 }
 
-// Costs are small integers, so sums are exact and ties are ties.
+// Costs are small integers, so that sums are exact and ties are real ties.
 TEST(LayerPartition, IsTheBestOfAllCuts) {
   const PhiloxKey key = philox_key(3, "costs");
   std::uint64_t draws = 0;
@@ -78,20 +78,21 @@ TEST(LayerPartition, IsTheBestOfAllCuts) {
 }
 
 TEST(LayerPartition, TiesGoToTheFront) {
-  // Not 3 3 3 1, which has the same largest; and with costs that binary fractions only approach.
+  // The result is not 3 3 3 1, which has the same largest part; also with costs that have no exact
+  // binary representation.
   EXPECT_EQ(counts_of(partition_units(std::vector(10, 0.1), 4)), (Counts{3, 3, 2, 2}));
   EXPECT_EQ(counts_of(partition_units(std::vector(62, 1.0 / 3), 8)),
             (Counts{8, 8, 8, 8, 8, 8, 7, 7}));
 }
 
 TEST(LayerPartition, HeadAndEmbeddingAreUnits) {
-  // Embedding and head each cost a layer: the ends get one layer less.
+  // Embedding and head each cost as much as a layer: the first and last stage get one layer less.
   EXPECT_EQ(counts_of(partition_layers(alike(1, 1, 1, 30), 4, 1)), (Counts{8, 8, 8, 8}));
   EXPECT_EQ(partition_layers(alike(1, 1, 1, 30), 4, 1)[3],
             (UnitRange{24, 8}));  // layers 24 ... 30, head
   // A free embedding and a head of two layers: stages of 4, 4, 3 and 1 + 2.
   EXPECT_EQ(counts_of(partition_layers(alike(0, 1, 2, 12), 4, 1)), (Counts{1 + 4, 4, 3, 1 + 1}));
-  // A head that weighs as much as the share of a stage stands alone.
+  // A head that costs as much as the share of a stage is a stage of its own.
   EXPECT_EQ(counts_of(partition_layers(alike(0, 1, 4, 12), 4, 1)), (Counts{1 + 4, 4, 4, 1}));
   EXPECT_EQ(partition_layers(alike(0, 1, 0, 6), 2, 3).size(), 6u);
   EXPECT_EQ(counts_of(partition_layers(alike(0, 1, 0, 5), 1, 1)), (Counts{7}));

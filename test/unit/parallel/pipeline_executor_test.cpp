@@ -1,4 +1,5 @@
-// The executor without other ranks: a stage that is alone, one whose peers only count, and errors.
+// Tests of the executor without other ranks: a single stage, a stage whose peers only count, and
+// errors.
 #include "src/parallel/pipeline/pipeline_executor.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ TEST(PipelineExecutor, ChunksOfOneStageHandOverInMemory) {
   EXPECT_EQ(comm->traffic().calls, 0);
 }
 
-/// Gives a tensor where none is due, or none where one is.
+/// Returns a tensor if none is expected, or none if one is expected.
 class ForgetfulStage final : public StageWork {
  public:
   explicit ForgetfulStage(Arena& arena) : arena_(arena) {}
@@ -105,7 +106,7 @@ TEST(PipelineTimes, MeansOfEachChunkAndKind) {
   EXPECT_EQ(costs[1].backward_weight, 0.5);
 }
 
-// 1F1B of 4 stages and 8 micro-batches, forward 1 and backward 2, has a makespan of 33 and each
+// 1F1B of 4 stages and 8 micro-batches, forward 1 and backward 2, has a makespan of 33, and each
 // stage is busy for 24; a run of 36 has lost 3 more.
 TEST(PipelineTimes, LossesOfAStage) {
   const Schedule schedule = make_schedule(ScheduleKind::one_f_one_b, {4, 8});
@@ -132,7 +133,7 @@ TEST(ForwardOnly, HasEveryForwardAndPassesTheValidator) {
         }
 }
 
-// The pipe fills once: (p - 1 + m) forwards.
+// The pipeline fills once: (p - 1 + m) forwards.
 TEST(ForwardOnly, Makespan) {
   const Schedule schedule = make_schedule(ScheduleKind::forward_only, {4, 8});
   EXPECT_DOUBLE_EQ(simulate(schedule, uniform_costs(schedule.shape, {})).makespan, 11);

@@ -13,8 +13,8 @@ inline constexpr ScheduleKind kScheduleKinds[] = {ScheduleKind::gpipe, ScheduleK
 inline constexpr Exchange kExchanges[] = {Exchange::blocking, Exchange::buffered,
                                           Exchange::overlapped};
 
-/// Calls body(kind, shape) for 1 to 8 stages, 1 to 16 micro-batches and, where the schedule can
-/// have several, 1 to 3 chunks.
+/// Calls body(kind, shape) for 1 to 8 stages, 1 to 16 micro-batches and, if the schedule allows
+/// several, 1 to 3 chunks.
 template <class Body>
 void each_shape(Body&& body) {
   for (const ScheduleKind kind : kScheduleKinds)
@@ -30,7 +30,7 @@ inline std::string name_of_case(ScheduleKind kind, const PipelineShape& shape) {
 }
 
 /// "F0 >a0 <g0 B0": a computation by its letter, a send by '>', a receive by '<', activation or
-/// gradient, micro-batch, and chunk if there are several; joined communication stands in braces.
+/// gradient, micro-batch, and chunk if there are several; joined communication is in braces.
 inline std::string short_form(const Schedule& schedule, int stage) {
   constexpr std::string_view kMarks[] = {"F", "B", "B", "W", ">a", "<a", ">g", "<g"};
   std::string text;
@@ -46,7 +46,7 @@ inline std::string short_form(const Schedule& schedule, int stage) {
   return text;
 }
 
-/// The words of the error that `action` throws; "" if it throws none.
+/// The message of the error that `action` throws; "" if it throws none.
 template <class Body>
 std::string error_of(Body&& action) {
   try {

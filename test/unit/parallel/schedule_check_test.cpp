@@ -1,4 +1,5 @@
-// The validator of pipeline schedules: valid ones broken in many ways, each refused by its reason.
+// Tests of the validator of pipeline schedules: valid ones are broken in many ways, and each is
+// refused with its reason.
 #include "choir/parallel/pipeline/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ ActionList::iterator find(Schedule& schedule, int stage, Kind kind, int micro_ba
   return found;
 }
 
-/// Refused with these words behind the name of the schedule and the stage.
+/// Checks that it is refused with these words after the name of the schedule and the stage.
 void expect_refused(const Schedule& broken, int stage, const std::string& words) {
   const std::string error = test::error_of([&] { validate(broken); });
   EXPECT_NE(error.find(fmt::format("chunks: stage {}: {} |", stage, words)), std::string::npos)
@@ -102,7 +103,7 @@ TEST(ScheduleCheck, ChunksOfOneStage) {
 
 TEST(ScheduleCheck, WhatDoesNotBelong) {
   Schedule s = two_stages();
-  s.actions[1].push_back({Kind::send_activation, 0, 0});  // the last stage has nobody behind it
+  s.actions[1].push_back({Kind::send_activation, 0, 0});  // the last stage has no successor
   expect_refused(s, 1, "send_activation of micro-batch 0, chunk 0 has no stage at the other end");
   s = make_schedule(ScheduleKind::one_f_one_b, {1, 1});
   s.actions[0].insert(s.actions[0].begin(), {Kind::receive_activation, 0, 0});
@@ -134,7 +135,7 @@ TEST(ScheduleCheck, MoreLiveActivationsThanPromised) {
 }
 
 // Two stages with two chunks: activations and gradients share both channels. An activation that is
-// sent behind the next gradient is still sent in time, but not in turn.
+// sent after the next gradient is still sent in time, but out of order.
 TEST(ScheduleCheck, OrderOnTheChannel) {
   Schedule s = make_schedule(ScheduleKind::interleaved, {2, 4, 2});
   for (ActionList& list : s.actions)
@@ -152,7 +153,7 @@ TEST(ScheduleCheck, OrderOnTheChannel) {
   EXPECT_NE(error.find("of stage 1, which is its send_gradient"), std::string::npos) << error;
 }
 
-// Both send first, and neither receives: what joining is for.
+// Both stages send first, and neither receives: this is the reason for joined communication.
 TEST(ScheduleCheck, DeadlockWithoutBuffersOnly) {
   Schedule s = two_stages();
   ASSERT_EQ(test::short_form(s, 1).substr(0, 20), "<a0 F0 B0 {<a1 >g0} ");
@@ -169,7 +170,7 @@ TEST(ScheduleCheck, DeadlockWithoutBuffersOnly) {
   EXPECT_EQ(simulate(s, uniform_costs(s.shape, {})).makespan, 12);
 }
 
-// Both receive first: no buffer helps.
+// Both stages receive first: no buffer helps.
 TEST(ScheduleCheck, Deadlock) {
   Schedule s = make_schedule(ScheduleKind::one_f_one_b, {2, 1});
   ASSERT_EQ(test::short_form(s, 0), "F0 {>a0 <g0} B0");

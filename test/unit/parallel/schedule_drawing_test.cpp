@@ -1,4 +1,4 @@
-// Pipeline schedules as text.
+// Tests of pipeline schedules as text.
 #include "src/parallel/pipeline/schedule_simulation.hpp"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(ScheduleDrawing, ChunksHaveLetters) {
 }
 
 TEST(ScheduleDrawing, IsCompressedToTheWidth) {
-  // Two columns for a unit of time, where labels have two or three letters and a blank.
+  // A unit of time has two columns if labels have two or three letters and a blank.
   EXPECT_EQ(drawn(ScheduleKind::one_f_one_b, {2, 2}, {1, 1, 1, 1}, 12),
             "0 F0F1..B0..B1\n"
             "1 ..F0B0F1B1..\n"

@@ -16,7 +16,7 @@ namespace {
 using Kind = ActionKind;
 constexpr ScheduleKind k1f1b = ScheduleKind::one_f_one_b;
 
-/// Stages are equal, each cut into equal chunks; messages are free.
+/// Equal stages, each divided into equal chunks; messages are free.
 Simulation run(ScheduleKind kind, const PipelineShape& shape, const ChunkCost& stage = {},
                Exchange exchange = Exchange::overlapped) {
   const double v = shape.chunks;
@@ -28,7 +28,7 @@ double makespan(ScheduleKind kind, const PipelineShape& shape, const ChunkCost& 
   return run(kind, shape, stage).makespan;
 }
 
-/// Sums of at most some 200 times of up to 100: 200 * 100 * 2^-53 < 1e-11.
+/// Error of sums of at most about 200 times of up to 100: 200 * 100 * 2^-53 < 1e-11.
 constexpr double kRounding = 1e-11;
 
 // F = 1, full backward 2, or B = W = 1. The numbers are those of independent simulations.
@@ -87,7 +87,7 @@ TEST(ScheduleSimulation, InterleavedWithoutDivision) {
 
 TEST(ScheduleSimulation, FreeMessagesNeverDelay) {
   test::each_shape([](ScheduleKind kind, const PipelineShape& shape) {
-    if (kind == ScheduleKind::interleaved && shape.chunks > 1) return;  // rings do wait
+    if (kind == ScheduleKind::interleaved && shape.chunks > 1) return;  // rings really wait
     const double free = makespan(kind, shape);
     for (const Exchange exchange : {Exchange::blocking, Exchange::buffered})
       EXPECT_EQ(run(kind, shape, {}, exchange).makespan, free)
@@ -139,11 +139,11 @@ TEST(ScheduleSimulation, MessagesShareTheWire) {
   }
 }
 
-// Two virtual stages a stage and two stages: both messages between the chunks use the same wire.
+// Two stages with two virtual stages each: both messages between the chunks use the same wire.
 TEST(ScheduleSimulation, TwoStagesHaveOneLink) {
   const Schedule schedule = make_schedule(ScheduleKind::interleaved, {2, 1, 2});
   PipelineCosts costs = uniform_costs(schedule.shape, {}, {1});
-  costs.links[1].latency = 100;  // there is nothing between the last stage and stage 0 but link 0
+  costs.links[1].latency = 100;  // only link 0 is between the last stage and stage 0
   EXPECT_EQ(simulate(schedule, costs).makespan, 4 * 3 + 6 * 1);
   const Schedule ring = make_schedule(ScheduleKind::interleaved, {3, 1, 2});
   PipelineCosts three = uniform_costs(ring.shape, {}, {1});
@@ -151,7 +151,8 @@ TEST(ScheduleSimulation, TwoStagesHaveOneLink) {
   EXPECT_EQ(simulate(ring, three).makespan, 6 * 3 + 8 * 1 + 2 * 100);
 }
 
-/// When a virtual stage ended the forward (or the input gradient) of a micro-batch, and began it.
+/// The times at which a virtual stage ended the forward (or the input gradient) of a micro-batch,
+/// and began it.
 struct Ends {
   explicit Ends(const PipelineShape& shape)
       : forward(static_cast<std::size_t>(shape.virtual_stages() * shape.micro_batches)),
@@ -159,8 +160,8 @@ struct Ends {
   std::vector<Interval> forward, backward;
 };
 
-// Whatever the costs: a stage does one thing at a time, and nothing starts before its input can be
-// there. Read off the time stamps only.
+// For any costs a stage does one operation at a time, and no operation starts before its input can
+// have arrived. The check uses only the time stamps.
 TEST(ScheduleSimulation, TimeStampsRespectTheDataFlow) {
   const PhiloxKey key = philox_key(1, "durations");
   std::uint64_t draws = 0;

@@ -1,4 +1,4 @@
-// Pipeline schedules: what the generators write, and that everything they write is valid.
+// Tests of the generators of pipeline schedules: their output, and that all of it is valid.
 #include "choir/parallel/pipeline/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 
 using test::short_form;
 
-// By hand from the rules: p - 1 - stage forwards ahead, then F and B alternate, and neighbours give
-// each other activation and gradient at once.
+// By hand from the rules: p - 1 - stage forwards first, then F and B alternate, and neighbours
+// exchange activation and gradient at once.
 TEST(Schedule, OneForwardOneBackward) {
   const Schedule schedule = make_schedule(ScheduleKind::one_f_one_b, {2, 3});
   EXPECT_EQ(short_form(schedule, 0), "F0 >a0 F1 {>a1 <g0} B0 F2 {>a2 <g1} B1 <g2 B2");
@@ -34,12 +34,12 @@ TEST(Schedule, OrderOfComputation) {
   EXPECT_EQ(order(ScheduleKind::zb_h1, {2, 3}, 1), "F0 B0 F1 B1 W0 F2 B2 W1 W2");
   EXPECT_EQ(order(ScheduleKind::interleaved, {2, 2, 2}, 1),
             "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0");
-  // Micro-batch 3 of the second group of two does not exist: the rest keeps its order.
+  // Micro-batch 3 of the second group of two does not exist: the others keep their order.
   EXPECT_EQ(order(ScheduleKind::interleaved, {2, 3, 2}, 1),
             "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 B1.0 F2.1 B2.1 B2.0");
 }
 
-// Golden numbers of forwards before the first backward (one more than the warm-up where another
+// Golden numbers of forwards before the first backward (one more than the warm-up if another
 // forward follows it).
 TEST(Schedule, InterleavedWarmUp) {
   const auto forwards_first = [](PipelineShape shape) {
@@ -69,7 +69,7 @@ TEST(Schedule, EverySmallScheduleIsValid) {
   EXPECT_EQ(cases, 8 * 16 * (1 + 1 + 3 + 1) * 3);
 }
 
-// Promises that the validator only takes as upper limits are kept exactly.
+// Values that the validator checks only as upper limits are reached exactly.
 TEST(Schedule, LiveActivations) {
   test::each_shape([](ScheduleKind kind, const PipelineShape& shape) {
     const int p = shape.stages, m = shape.micro_batches, v = shape.chunks;
@@ -104,7 +104,7 @@ TEST(Schedule, MessagesHaveTheSameNumberAtBothEnds) {
       EXPECT_TRUE((is_send(a.kind) ? sent : received).insert(number).second) << describe(a);
     }
   EXPECT_EQ(sent, received);
-  EXPECT_EQ(sent.size(), 2u * 5 * 4);  // two ways, between 6 virtual stages, 4 micro-batches
+  EXPECT_EQ(sent.size(), 2u * 5 * 4);  // two directions, between 6 virtual stages, 4 micro-batches
   const Action up{ActionKind::send_activation, 1, 0}, round{ActionKind::receive_activation, 1, 1};
   EXPECT_EQ(peer_of(shape, 0, up), 1);
   EXPECT_EQ(peer_of(shape, 2, up), 0);
@@ -114,8 +114,8 @@ TEST(Schedule, MessagesHaveTheSameNumberAtBothEnds) {
   EXPECT_EQ(peer_of(shape, 2, {ActionKind::send_activation, 1, 1}), -1);
 }
 
-// The guarantee behind with_communication: taken one at a time, without anything joined, messages
-// in its order cannot deadlock either.
+// The guarantee of with_communication: if messages are executed one at a time in its order, without
+// joining any, they cannot deadlock either.
 TEST(Schedule, OneGlobalOrderOfMessages) {
   test::each_shape([](ScheduleKind kind, const PipelineShape& shape) {
     Schedule schedule = make_schedule(kind, shape);

@@ -1,4 +1,4 @@
-// Closed forms against the numbers of the papers they come from.
+// Tests of the closed forms against the numbers of the papers that published them.
 #include "test/support/transformer_formulas.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct PaperModel {
 };
 
 // Korthikanti et al.: configurations of Table 3 (t = 8), memory as in Figure 1 (to all digits, as
-// reproduced by other models of it), time and model FLOPs utilisation of Table 5.
+// other models of it give them), time and model FLOPs utilisation of Table 5.
 const PaperModel kPaper[] = {
     {"22B",
      {6144, 48, 64, 2048, 51200},
@@ -85,7 +85,7 @@ const PaperModel kPaper[] = {
      56.3},
 };
 
-/// Half of the last digit of a number given to `digits` decimals.
+/// Half of the last digit of a number with `digits` decimals.
 double half_digit(int digits) {
   return 0.5 * std::pow(10.0, -digits) * (1 + 1e-9);
 }
@@ -110,7 +110,7 @@ TEST(TransformerFormulas, ActivationsOfThePaper) {
   }
 }
 
-// Fewer micro-batches than stages: only they are in flight. GPipe holds all.
+// Fewer micro-batches than stages: only these are in flight. GPipe holds all.
 TEST(TransformerFormulas, ActivationsFollowTheSchedule) {
   const TransformerShape shape = kPaper[3].shape;
   const ActivationSplit split{1, 8, true, Recompute::selective};
@@ -144,7 +144,7 @@ TEST(TransformerFormulas, UtilisationOfThePaper) {
   }
 }
 
-// Megatron's closed form as it is printed, and per product as BioNeMo writes it.
+// Megatron's closed form as printed, and as BioNeMo writes it per product.
 TEST(TransformerFormulas, MegatronConvention) {
   for (const PaperModel& model : kPaper) {
     const auto& [h, L, a, s, V] = model.shape;

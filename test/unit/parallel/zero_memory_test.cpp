@@ -27,7 +27,7 @@ double of(const MemoryPlan& plan, std::initializer_list<const char*> names) {
   return sum;
 }
 
-/// n parameters of the model above, by hand.
+/// n parameters of the model above, computed by hand.
 double parameters() {
   const double c = 128, h = 512, v = 256, t = 8;
   return v * c + t * c + 6 * (4 * c * c + 4 * c + 2 * c * h + h + c + 4 * c) + 2 * c;
@@ -55,7 +55,7 @@ TEST(ZeroMemory, EveryStageHoldsItsShare) {
       expect_share(of(three, {"parameters, master", "gradients, slice", "optimizer moments",
                               "parameters, compute copy", "gradients"}),
                    (word(p.master) + 3 * word(p.gradient)) * n / ranks, precision);
-      // Whole: embedding, the end, and two blocks of six.
+      // Whole buckets: embedding, the end, and two blocks of six.
       const double block = (n - (256 + 8) * 128 - 256) / 6, live = n - 4 * block;
       expect_share(of(three, {"parameters, whole buckets"}), word(p.compute) * live, "values");
       expect_share(of(three, {"gradients, whole buckets"}), word(p.gradient) * live, "gradients");
@@ -73,9 +73,9 @@ MemoryPlan tiled_plan(const char* precision, int ranks, int tiles, int prefetch,
   return step.memory;
 }
 
-// Whole at a time, beside embedding, positions and the end: 1 + prefetch blocks. In tiles those
-// have their attention, norms and the last bias alone, and there are 1 + prefetch tiles, of all
-// that belongs to F / N of the hidden width.
+// Whole at a time: 1 + prefetch blocks, beside embedding, positions and the end. With tiles these
+// blocks have only their attention, norms and last bias, and there are 1 + prefetch tiles of all
+// tensors that belong to F / N of the hidden width.
 TEST(ZeroMemory, TilesShrinkWhatIsWhole) {
   const double c = 128, h = 512, v = 256, t = 8;
   const auto word = [](DType type) { return static_cast<double>(size_of(type)); };
@@ -87,14 +87,14 @@ TEST(ZeroMemory, TilesShrinkWhatIsWhole) {
           const MemoryPlan memory = tiled_plan(precision, ranks, tiles, prefetch);
           const double feed_forward = 2 * c * h + h, rest = 4 * c * c + 4 * c + c + 4 * c;
           const double ends = v * c + t * c + 2 * c;
-          // Alike are the tiles of all six blocks.
+          // The tiles of all six blocks are alike.
           const auto live = [&](double slots) {
             return ends + slots * (rest + feed_forward / tiles);
           };
           const auto expect = [&](const char* line, double elements, DType type) {
             const double bytes = of(memory, {line});
             EXPECT_GE(bytes, word(type) * elements) << line << ", " << tiles << " tiles";
-            // Padding: buckets to slices of 64 elements for each rank, tensors to 64.
+            // Padding: buckets are padded to slices of 64 elements for each rank, tensors to 64.
             const double buckets = 3 + 2 * 3, tensors = 3 + 3 * 15;
             EXPECT_LE(bytes, word(type) * (elements + buckets * 64 * ranks + tensors * 64))
                 << line << ", " << tiles << " tiles";
@@ -117,15 +117,15 @@ TEST(ZeroMemory, TilesAreGatheredAheadInTheirOrder) {
       EXPECT_LE(moved(tiles, prefetch).bytes, moved(tiles, 0).bytes) << tiles << ", " << prefetch;
       EXPECT_LE(moved(tiles, prefetch).calls, moved(tiles, 0).calls) << tiles << ", " << prefetch;
     }
-    // Two micro-batches: gathers in both directions and a reduce-scatter of every bucket, and what
-    // a step says to all once.
+    // Two micro-batches: gathers in both directions and a reduce-scatter of every bucket, and the
+    // messages that a step sends to all once.
     const auto buckets = static_cast<std::uint64_t>(3 + 6 * (1 + tiles));
     EXPECT_LE(moved(tiles, 0).calls, 2 * 3 * buckets + 4);
   }
 }
 
-/// `more` is so many times `all`, but for what a slice of each of the 8 buckets is padded by at
-/// most.
+/// Checks that `more` is this many times `all`, within the padding of a slice of each of the 8
+/// buckets.
 void expect_times(std::size_t times, const MemoryPlan& all, const MemoryPlan& more) {
   const std::size_t bytes = times * all.bytes_of("optimizer moments"),
                     padding = times * 8 * ParameterSet::kSliceAlignment * 2 * sizeof(float);
@@ -150,7 +150,7 @@ TEST(ZeroMemory, GroupsHoldMore) {
   options.zero = {.stage = 3, .group = ZeroOptions::kNode};
   const MemoryPlan node = plan_step(options, Layout(1, 1, 8, 1), 5, 4, false).memory;
   expect_times(2, all, node);
-  // Five ranks of four a node: nodes with unlike numbers of them.
+  // Five ranks with four per node: the nodes have different numbers of ranks.
   EXPECT_THROW(plan_step(options, Layout(1, 1, 5, 1), 0, 4, false), DeckError);
 }
 

@@ -56,7 +56,7 @@ TEST(Inspect, MarksTheDamagedTensorOnly) {
   EXPECT_EQ(parsed.at("tensors").at(0).at("ok"), true);
   EXPECT_EQ(parsed.at("tensors").at(1).at("ok"), false);
   EXPECT_EQ(parsed.at("tensors").at(1).at("shape"), std::vector<int>({3, 4}));
-  EXPECT_TRUE(parsed.at("progress").at("best_val_loss").is_null());  // infinity is no JSON
+  EXPECT_TRUE(parsed.at("progress").at("best_val_loss").is_null());  // infinity is not JSON
 }
 
 TEST(Inspect, AllBytesGoodIsSaid) {

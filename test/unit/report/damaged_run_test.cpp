@@ -1,4 +1,4 @@
-// Whatever a file of a run contains, a report of it is made.
+// Tests that a report is made for any contents of the files of a run.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -80,7 +80,7 @@ class DamagedRun : public ::testing::Test {
     std::ofstream file(folder_ / name, std::ios::binary);
     for (const std::string& line : lines) file << line << '\n';
   }
-  /// All that a report makes of a run; what it throws is a failure of the test.
+  /// Makes all reports of a run; an exception is a failure of the test.
   ReportedRun reported(const RunFiles& files) {
     put("metrics.jsonl", files.metrics);
     put("log.txt", files.log);
@@ -112,7 +112,7 @@ TEST(SafeNumbers, OutsideTheRangeAreItsEnds) {
   EXPECT_EQ(format_duration(kHuge), "1e+300 s");
 }
 
-// A sum that is rounded back to itself never reaches the end of the axis.
+// A sum that is rounded back to its first term never reaches the end of the axis.
 TEST(Ticks, AreFewWhateverTheAxis) {
   const double most = std::numeric_limits<double>::max();
   for (const auto& [low, high] :
@@ -180,7 +180,7 @@ TEST_F(DamagedRun, ADeckMayHoldAnything) {
   }
 }
 
-/// A line with one part of it changed.
+/// A line in which one part was changed.
 std::string mutated(std::string line, std::mt19937_64& random) {
   static const std::array<std::string, 22> kValues{"1e17",
                                                    "9223372036854775808",
@@ -223,7 +223,7 @@ std::string mutated(std::string line, std::mt19937_64& random) {
     case 1:  // another byte
       if (!line.empty()) line[below(line.size())] = static_cast<char>(below(256));
       return line;
-    case 2:  // cut
+    case 2:  // truncated
       return line.substr(0, below(line.size() + 1));
     case 3: {  // a part is missing
       const std::size_t from = below(line.size() + 1);
@@ -233,7 +233,7 @@ std::string mutated(std::string line, std::mt19937_64& random) {
       const std::size_t from = below(line.size() + 1);
       return line.insert(from, line.substr(from, below(60)));
     }
-    default:  // something between
+    default:  // something inserted
       return line.insert(below(line.size() + 1), kValues[below(kValues.size())]);
   }
 }

@@ -27,7 +27,7 @@ class DialoguePage : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-/// Ten frames, in which the agent says two things.
+/// Ten frames, in which the agent speaks twice.
 report::RecordedDialogue small_dialogue(const std::string& folder) {
   report::RecordedDialogue dialogue{.path = folder + "/talk.jsonl",
                                     .user = "user.wav",

@@ -107,13 +107,13 @@ TEST_F(RunReading, OpenEndsByLockHostAndAge) {
   put("log.txt", "[2026-11-22 04:00:00.000][I] ready after 1.0 s\n");
   const std::string log = (folder_ / "log.txt").string();
   ReportedRun run = read_run(folder_.string());
-  // Lines come every 10 s: 160 s of silence are not yet much.
+  // Lines come every 10 s: a silence of 160 s is not yet reported.
   judge_open_end(log, "2026-11-22 04:02:30", run);
   EXPECT_EQ(run.fate, Fate::running);
   EXPECT_NE(run.state.find("probably running"), std::string::npos) << run.state;
   judge_open_end(log, "2026-11-22 04:02:50", run);
   EXPECT_EQ(run.fate, Fate::silent);
-  run.start.ranks.push_back({.host = host_name()});  // here nobody holds its log
+  run.start.ranks.push_back({.host = host_name()});  // no process holds its log here
   judge_open_end(log, "2026-11-22 04:00:01", run);
   EXPECT_EQ(run.fate, Fate::silent);
   EXPECT_NE(run.state.find("no process has it open"), std::string::npos) << run.state;
@@ -217,7 +217,7 @@ TEST(RunningMean, KeepsLinesAndEnds) {
   const std::vector<CurveColumn> means = running_mean(line);
   ASSERT_EQ(means.size(), 200u);
   for (int i = 0; i < 200; ++i) EXPECT_NEAR(means[static_cast<std::size_t>(i)].mean, 3.0 * i, 1e-9);
-  line[100].mean += 11;  // reach 5 at n / 40: shared by 11 points
+  line[100].mean += 11;  // loss 5 at n / 40: shared by 11 points
   EXPECT_NEAR(running_mean(line)[103].mean, 3.0 * 103 + 1, 1e-9);
 }
 
@@ -295,7 +295,7 @@ TEST(ScalingTables, OlderHeadersBelowNewerOnes) {
   EXPECT_NE(scaling_section(table).find("Measured on A &lt;1&gt;."), std::string::npos);
 }
 
-// No two lines have the same classes of path and shape of mark, and each is in the style.
+// No two lines have the same classes of path and shape of mark, and each class is in the style.
 TEST(ScalingTables, ManyLayoutsCanBeToldApart) {
   std::string text = "sweep,layout,ranks,tok_s,valid\n";
   constexpr int kLayouts = 24;
@@ -309,7 +309,8 @@ TEST(ScalingTables, ManyLayoutsCanBeToldApart) {
     const std::size_t end = chart.find('"', at + 13);
     if (chart.substr(at, end - at).ends_with(" d")) continue;  // the ideal
     const std::string key = chart.substr(at + 13, end - at - 13);
-    if (chart.compare(end, 10, "\" d=\"M0 6H") == 0) continue;  // a piece in the legend
+    if (chart.compare(end, 10, "\" d=\"M0 6H") == 0)
+      continue;  // a sample of the line in the legend
     EXPECT_TRUE(looks.insert(key).second) << key;
     if (const std::size_t round = key.find(" r"); round != std::string::npos) {
       EXPECT_NE(page_style().find("." + key.substr(round + 1) + "{stroke-dasharray"),
@@ -317,7 +318,7 @@ TEST(ScalingTables, ManyLayoutsCanBeToldApart) {
     }
   }
   EXPECT_EQ(looks.size(), static_cast<std::size_t>(kLayouts));
-  // 7 colours: 17 names have a piece of their line before them.
+  // There are 7 colours: 17 names have a sample of their line before them.
   std::size_t pieces = 0;
   for (std::size_t at = 0; (at = chart.find("d=\"M0 6H34\"", at)) != std::string::npos; ++at)
     ++pieces;

@@ -52,8 +52,8 @@ json run_of(const std::string& sweep, int ranks, int micro, int global, double s
   return run;
 }
 
-/// With the weights of the reference moved: what rounding changes is 1e-4, 2e-4, and 1e-3 of a
-/// tensor.
+/// The run with moved weights of the reference: rounding changes a loss by 1e-4, a norm by 2e-4,
+/// and a tensor by 1e-3.
 json moved_of(int global) {
   json run = run_of("last place", 1, 1, global, 1);
   run["first_losses"][1] = 3.0 * (1 + 1e-4);
@@ -62,7 +62,7 @@ json moved_of(int global) {
   return run;
 }
 
-/// Runs, and what their global batches need: a reference and a moved one each.
+/// Runs, and those that their global batches need: a reference and a moved one each.
 Sweep judged(std::vector<json> runs, std::vector<SweepRow> refused = {}) {
   std::set<int> globals;
   for (const json& run : runs) globals.insert(run.at("global_batch").get<int>());
@@ -108,7 +108,7 @@ TEST(Scaling, RepeatsGiveAMedianAndPercentiles) {
       {run_of("strong", 1, 8, 8, 3), run_of("strong", 1, 8, 8, 1), run_of("strong", 1, 8, 8, 2)});
   ASSERT_EQ(sweep.rows.size(), 1u);
   EXPECT_DOUBLE_EQ(sweep.rows[0].median, 2);
-  // The quantiles of 1 1 1.01 2 2 2.02 3 3 3.03: places 0.8 and 7.2.
+  // The quantiles of 1 1 1.01 2 2 2.02 3 3 3.03 are at positions 0.8 and 7.2.
   EXPECT_DOUBLE_EQ(sweep.rows[0].p10, 1);
   EXPECT_NEAR(sweep.rows[0].p90, 3.006, 1e-12);
 }
@@ -122,7 +122,7 @@ TEST(Scaling, RowsWhoseTimesSayLittleAreNoisyAndGiveNoAdvice) {
             "repeats differ by +-6 %");
   json stalled = run_of("strong", 2, 4, 8, 1);
   stalled["step_seconds"] = {1, 1, 1.5};
-  // p90 - p10 = 0.4, a deviation of 0.156, of the median of three 0.113.
+  // p90 - p10 = 0.4 is a deviation of 0.156, and one of 0.113 for the median of three.
   EXPECT_EQ(noise_of({stalled}), "its steps give the median only to 11 %");
   stalled["audio_seconds"] = 10;  // its steps are not alike
   EXPECT_EQ(noise_of({stalled}), "");
@@ -139,8 +139,9 @@ TEST(Scaling, RowsWhoseTimesSayLittleAreNoisyAndGiveNoAdvice) {
   EXPECT_NE(to_table(judged(runs)).find("VALID, NOISY: its steps"), std::string::npos);
 }
 
-// Allowed is four times what moved weights changed: 4e-4 of the loss, 8e-4 of the norm, 4e-3 of a
-// tensor, be it small; and of one that is nothing but rounding 4e-3 of 1/1000 of the largest.
+// The allowed error is four times the change by moved weights: 4e-4 of the loss, 8e-4 of the norm,
+// 4e-3 of a tensor, even of a small one; for a tensor that is only rounding, 4e-3 of 1/1000 of the
+// largest.
 TEST(Scaling, WhatRoundingDoesNotExplainIsInvalid) {
   const auto verdict = [](const char* field, const json& key, double value) {
     json run = run_of("strong", 2, 4, 8, 1);
@@ -177,7 +178,7 @@ TEST(Scaling, WithoutAReferenceNothingIsValid) {
   EXPECT_NE(make_sweep({run, reference}, {}).rows[0].complaints.at(0).find("moved weights"),
             std::string::npos);
   json broken = moved_of(8);
-  broken["first_losses"][0] = nullptr;  // then nothing that differs at all is explained
+  broken["first_losses"][0] = nullptr;  // then no difference is explained
   json beside = run;
   beside["first_losses"][0] = 12.5;
   EXPECT_TRUE(make_sweep({run, reference, broken}, {}).valid());
@@ -205,7 +206,7 @@ TEST(Scaling, EveryLineOfTheCsvHasAllColumns) {
     if (c == ',' && !inside) ++counts.back();
     if (c == '\n') counts.push_back(1);
   }
-  ASSERT_EQ(counts.size(), 4u);  // header, two rows, and what follows the last line
+  ASSERT_EQ(counts.size(), 4u);  // header, two rows, and the end behind the last line
   EXPECT_EQ(counts[1], counts[0]);
   EXPECT_EQ(counts[2], counts[0]);
   EXPECT_NE(csv.find("REFUSED"), std::string::npos);
@@ -217,7 +218,7 @@ TEST(Scaling, TheProcessorIsNamedBesideTheGpu) {
   run["provenance"]["cpus"] = {"EPYC \"9654\"", "Xeon"};
   run["provenance"]["cpu_clocks"] = "2400 MHz then";
   run["provenance"]["gpus"] = {"NVIDIA H200 GPU-1", "NVIDIA H200 GPU-2"};
-  const Sweep sweep = judged({run, silent});  // the second is of a program that did not say
+  const Sweep sweep = judged({run, silent});  // the second is of a program that did not name itself
   EXPECT_NE(to_csv(sweep).find(",hosts,cpus,cpu_clocks,gpus,"), std::string::npos);
   EXPECT_NE(
       to_csv(sweep).find("\"[\"\"EPYC \\\"\"9654\\\"\"\"\",\"\"Xeon\"\"]\",\"2400 MHz then\","),

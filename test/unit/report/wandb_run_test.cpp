@@ -1,4 +1,5 @@
-// A run of two jobs as Weights & Biases keeps it, against the bytes that its own package writes.
+// Tests of a run of two jobs in the format of Weights & Biases, against the bytes that its own
+// package writes.
 #include "src/report/wandb_run.hpp"
 
 #include <fmt/core.h>
@@ -77,7 +78,8 @@ TEST_F(WandbRunTest, KeepsItsName) {
   EXPECT_NE(wandb_run(other).file, wandb_run(two_jobs()).file);
 }
 
-// Records go over the borders of blocks, where a header must fit: every block begins with a piece.
+// Records cross the borders of blocks, where a header must fit: every block begins with a part of a
+// record.
 TEST_F(WandbRunTest, CutsRecordsAtBlocks) {
   ReportedRun run = two_jobs();
   for (int step = 11; step < 3000; ++step) {
@@ -109,7 +111,7 @@ TEST_F(WandbRunTest, CutsRecordsAtBlocks) {
   EXPECT_EQ(records, 2u + 2 + 2989 + 2);
 }
 
-// Without start records nobody knows when it was.
+// Without start records the time of the run is unknown.
 TEST_F(WandbRunTest, WithoutTimes) {
   ReportedRun run = two_jobs();
   run.starts.clear();

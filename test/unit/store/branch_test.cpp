@@ -98,7 +98,8 @@ TEST_F(Branches, CheckpointsWithoutABranchAreTheBeginningOfOne) {
   EXPECT_EQ(newest().manifest.step, 2);
 }
 
-// They neither push others out nor are removed: a person decides about them.
+// Other branches do not count for the number of kept checkpoints and are not removed: a person
+// decides about them.
 TEST_F(Branches, RetentionLeavesOtherBranchesAlone) {
   const Branch first = begin();
   save(first, 1), save(first, 8), save(first, 9);
@@ -109,7 +110,8 @@ TEST_F(Branches, RetentionLeavesOtherBranchesAlone) {
   EXPECT_EQ(CheckpointDirectory(folder).steps(), (std::vector<std::int64_t>{9, 8, 4, 3}));
 }
 
-// Its owner may change between any two saves, and its temporary files are never those of another.
+// Its owner may change between any two saves, and its temporary files never collide with those of
+// another.
 TEST_F(Branches, ASaveOfAReplacedRunTouchesNothing) {
   save(begin(), 1);
   const std::string others = folder + "/step_00000002.b.tmp";

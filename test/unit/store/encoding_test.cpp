@@ -44,7 +44,7 @@ TEST(Encoding, NamesAndSizes) {
     EXPECT_EQ(encoded_bytes(encoding_of(dtype), 1), static_cast<std::int64_t>(size_of(dtype)));
 }
 
-// The blocks that GGML itself makes of these numbers.
+// The blocks that GGML itself encodes for these numbers.
 TEST(Encoding, QuantisesAsGgmlDoes) {
   std::vector<float> ramp, sines;
   for (int i = 0; i < 32; ++i) {
@@ -106,7 +106,7 @@ TEST(Encoding, FindsTheFirstThatDoesNotFit) {
   EXPECT_EQ(converted<std::int64_t>({0, -1}, Encoding::i64, to, Encoding::u64), 1);
   EXPECT_EQ(converted<std::uint64_t>({1, ~std::uint64_t{0}}, Encoding::u64, to, Encoding::i64), 1);
   EXPECT_EQ(converted<std::int32_t>({1, 0, 2}, Encoding::i32, to, Encoding::boolean), 2);
-  // Beyond the first piece that is converted at a time.
+  // The range extends beyond the first chunk of the conversion.
   std::vector<float> many(5000, 1);
   many[4999] = 1e6f;
   EXPECT_EQ(converted(many, Encoding::f32, to, Encoding::f16), 4999);

@@ -79,7 +79,8 @@ TEST_F(CheckpointFault, AnErrorAtAnyInstantIsAReason) {
   EXPECT_EQ(newest(), 20);
 }
 
-/// kill -9 in a child at every instant, of a new step and of one that is replaced.
+/// Kills a child with kill -9 at every instant of a save, of a new step and of one that is
+/// replaced.
 TEST_F(CheckpointFault, KilledAtAnyInstantNothingCompleteIsLost) {
   std::int64_t step = 10;
   ASSERT_TRUE(save(step).saved);
@@ -146,8 +147,8 @@ TEST_F(CheckpointFault, AFullDiskIsRefusedBeforeAnythingIsWritten) {
   EXPECT_NE(full.reason.find("No space left"), std::string::npos) << full.reason;
   EXPECT_NE(full.reason.find("free some space"), std::string::npos) << full.reason;
   EXPECT_EQ(newest(small), 1);
-  // Room for all but the last bytes: whatever is short, it is a reason and the next save works
-  // again.
+  // There is room for all but the last bytes: whatever is missing, there is a reason and the next
+  // save works again.
   for (const std::int64_t left : {0, 4096, 8192, 65536, 2900000}) {
     std::error_code why;
     const auto free_bytes = static_cast<std::int64_t>(fs::space(small, why).available);

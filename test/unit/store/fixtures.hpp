@@ -1,6 +1,6 @@
 #pragma once
-// Logical tensors whose every byte is a function of (tensor, element), cut into pieces in several
-// ways.
+// Logical tensors in which every byte is a function of (tensor, element), divided into pieces in
+// several ways.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +14,7 @@
 
 namespace choir::test {
 
-/// Removed with all that is in it.
+/// A folder that is removed with all its contents.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -44,12 +44,12 @@ inline std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// The 8 bytes an element of a tensor begins with (NaNs and all other patterns included).
+/// The first 8 bytes of an element of a tensor (NaNs and all other patterns included).
 inline std::uint64_t element_bits(std::uint64_t seed, std::size_t tensor, std::int64_t element) {
   return mixed(seed * 1000003u + tensor * 7919u + static_cast<std::uint64_t>(element) * 31u);
 }
 
-/// How one rank of several sees a tensor.
+/// The division of a tensor among ranks.
 enum class Cut {
   slices,      ///< contiguous runs of uneven length, some empty
   rows,        ///< row r belongs to rank r mod n: many short pieces
@@ -57,7 +57,7 @@ enum class Cut {
   nothing,     ///< load only
 };
 
-/// Tensors of odd shapes and all dtypes, with memory of their own.
+/// Tensors of odd shapes and all dtypes, with their own memory.
 class TensorSet {
  public:
   TensorSet(Cut cut, int rank, int ranks, std::uint64_t seed = 1) : seed_(seed) {
@@ -85,7 +85,7 @@ class TensorSet {
   void poison() {
     for (auto& block : memory_) std::memset(block.data(), 0xA5, block.size());
   }
-  /// How many elements are not what fill() would have written.
+  /// Number of elements that differ from those that fill() writes.
   std::int64_t wrong() {
     std::int64_t count = 0;
     for (std::size_t t = 0; t < tensors_.size(); ++t)
@@ -111,7 +111,7 @@ class TensorSet {
     const std::int64_t count = shape.count();
     if (cut == Cut::everything) own(tensor, 0, count);
     if (cut ==
-        Cut::slices) {  // rank r gets a share of r + 1; rank 0 hands its first element as a piece
+        Cut::slices) {  // rank r gets a share of r + 1; rank 0 passes its first element as a piece
       const std::int64_t parts = std::int64_t{ranks} * (ranks + 1) / 2;
       const std::int64_t before = count * (std::int64_t{rank} * (rank + 1) / 2) / parts;
       const std::int64_t after = count * (std::int64_t{rank + 1} * (rank + 2) / 2) / parts;

@@ -1,4 +1,4 @@
-// Checkpoints that somebody made to do harm: all checksums are right, and what they are of is not.
+// Checkpoints that somebody forged to do harm: all checksums are right, but the contents are not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class ForgedCheckpoint : public ::testing::Test {
     ASSERT_TRUE(manifest_.meta.has_value());
   }
 
-  /// Overwrites all of HDF5's own bytes but the text.
+  /// Overwrites all of HDF5's own bytes except the text.
   void scramble() {
     const std::string before = state_;
     for (const FileRegion& region : regions_of(manifest_.tensors, manifest_.state_bytes))
@@ -46,7 +46,7 @@ class ForgedCheckpoint : public ::testing::Test {
     write_text_file(path_ + "/state.h5", state_);
     write_text_file(path_ + "/manifest.json", manifest_.to_text());
   }
-  /// Why it is refused, or "" when everything came back as it was.
+  /// The reason of the refusal, or "" if everything was read back unchanged.
   std::string reason() {
     try {
       for (const Verify verify : {Verify::sizes, Verify::checksums}) {
@@ -75,19 +75,19 @@ TEST_F(ForgedCheckpoint, ComesBackAsItWasWithoutForgery) {
   EXPECT_EQ(reason(), "");
 }
 
-// HDF5 would refuse the file, or worse: it must not see it.
+// HDF5 would refuse the file, or worse: it must never open it.
 TEST_F(ForgedCheckpoint, NothingOfHdf5IsRead) {
   scramble();
   write();
   EXPECT_EQ(reason(), "");
 }
 
-// A manifest as programs wrote it that left the place of the text to HDF5.
+// A manifest of older programs, which left the position of the text to HDF5.
 TEST_F(ForgedCheckpoint, AnOlderManifestFindsTheTextWithoutHdf5) {
   manifest_.meta.reset();
   write();
   EXPECT_EQ(reason(), "");
-  // ... in a file that HDF5 can read no more.
+  // ... in a file that HDF5 can no longer read.
   const std::int64_t at = static_cast<std::int64_t>(state_.find("meta"));
   std::fill_n(state_.begin(), 8, 'x');
   ASSERT_GT(at, 8);
@@ -101,7 +101,7 @@ TEST_F(ForgedCheckpoint, AnOlderManifestIsRefusedWithoutTheText) {
   manifest_.meta.reset();
   write();
   EXPECT_TRUE(test::has(reason(), "is not where choir writes it"));
-  // Lengths that reach beyond the file.
+  // Lengths that reach beyond the end of the file.
   state_ = read_text_file(path_ + "/state.h5");
   const std::string head("\x03\0\x05\0\x08\0\x04\0\x01meta\0\x13\x10\0\0\xff\xff\xff\x7f", 22);
   std::copy(head.begin(), head.end(), state_.begin() + with.meta->offset - kHeader);
@@ -110,7 +110,7 @@ TEST_F(ForgedCheckpoint, AnOlderManifestIsRefusedWithoutTheText) {
 }
 
 TEST_F(ForgedCheckpoint, ALongTextIsFoundInAnOlderFileToo) {
-  json_.assign(300000, 'x');  // beyond what HDF5 keeps in the header of an object
+  json_.assign(300000, 'x');  // larger than HDF5 keeps in the header of an object
   SetUp();
   manifest_.meta.reset();
   write();

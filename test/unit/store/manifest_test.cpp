@@ -58,7 +58,7 @@ TEST(CheckpointManifest, NamesItsBranch) {
   }
 }
 
-// A flip may fall on white space or the case of a hex digit and change nothing; else it is refused.
+// A flip in white space or in the case of a hex digit may change nothing; any other is refused.
 TEST(CheckpointManifest, NoFlippedBitChangesWhatIsRead) {
   const std::string good = example().to_text();
   int refused = 0;
@@ -95,7 +95,7 @@ TEST(CheckpointManifest, SaysWhatIsWrong) {
   EXPECT_NE(reason(outside.to_text()).find("does not fit"), std::string::npos);
 }
 
-// With a checksum that fits: of somebody who means harm, or another program.
+// The checksum fits: somebody means harm, or another program wrote it.
 TEST(CheckpointManifest, NumbersThatAreNoneAreRefused) {
   const auto reason = [](const std::string& from, const std::string& to) -> std::string {
     auto body = nlohmann::json::parse(example().to_text()).at("manifest").dump();

@@ -1,4 +1,5 @@
-// Every iteration once, whoever comes when; and nobody goes on before the last has ended.
+// Tests that every iteration runs once, in whatever order ranks arrive, and that no rank continues
+// before the last has ended.
 #include "src/store/snapshot.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ TEST(SharedLoop, GivesEachIterationToOne) {
   constexpr std::int64_t kCount = 10'000;
   SharedLoop loop;
   for (int round = 0; round < 20; ++round) {
-    std::vector<int> taken(kCount);  // not atomic: wait() is what makes them seen
+    std::vector<int> taken(kCount);  // not atomic: wait() makes them visible
     loop.begin(kCount, [&](std::int64_t i) { ++taken[static_cast<std::size_t>(i)]; });
     EXPECT_FALSE(loop.ended());
     std::thread early([&] { loop.help(); });

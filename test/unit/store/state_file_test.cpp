@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// Reads a dataset through HDF5 as doubles: the library is the oracle for offsets and types.
+/// Reads a dataset through HDF5 as doubles: the library is the reference for offsets and types.
 std::vector<double> through_hdf5(const std::string& path, const std::string& name) {
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
   const hid_t set = H5Dopen2(file, name.c_str(), H5P_DEFAULT);

@@ -32,7 +32,8 @@ class CheckpointStoreTest : public ::testing::Test {
     return folder_ + "/" + step_name(step) + "/manifest.json";
   }
 
-  /// Loads the newest; -1 when there is none, else its step; fails when a bit is wrong.
+  /// Loads the newest checkpoint; returns -1 if there is none, otherwise its step; fails if a bit
+  /// is wrong.
   std::int64_t newest() {
     CheckpointStore reader = store();
     const auto found = reader.find_newest_valid();
@@ -283,7 +284,8 @@ TEST_F(CheckpointStoreTest, DamagedOnesDoNotCountAsKept) {
   EXPECT_EQ(store().list(), (std::vector<std::int64_t>{4, 3, 2, 1}));
 }
 
-/// Host memory behind addresses that cannot be followed: what is not copied by the device crashes.
+/// Host memory behind addresses that cannot be dereferenced: any access other than a copy by the
+/// device crashes.
 class FarDevice : public Device {
  public:
   static constexpr std::uintptr_t kShift = std::uintptr_t{1} << 60;

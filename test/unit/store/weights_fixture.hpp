@@ -32,7 +32,7 @@ class WeightsFolder {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
-  /// Its path.
+  /// Writes the file and returns its path.
   std::string put(const std::string& name, std::string_view bytes) const {
     std::ofstream(file(name), std::ios::binary)
         .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

@@ -1,5 +1,5 @@
 #pragma once
-// A small deck, with overrides, and what is said about it.
+// A small deck with overrides, and the message about it.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -16,7 +16,7 @@ inline Deck small_deck(const std::vector<std::string>& overrides = {}) {
       "decks/small.json", overrides);
 }
 
-/// "" when it is accepted.
+/// The message; "" if the deck is accepted.
 inline std::string complaint(const std::vector<std::string>& overrides) {
   try {
     small_deck(overrides);

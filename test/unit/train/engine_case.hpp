@@ -47,7 +47,7 @@ inline GptConfig with_dropout(GptConfig c, double rate = 0.2) {
   return c;
 }
 
-/// `micro_batches`: per rank.
+/// `micro_batches`: number per rank.
 inline EngineOptions engine_options(const GptConfig& model, const char* precision,
                                     std::int64_t micro_batches, bool reproducible = false) {
   EngineOptions options;
@@ -74,7 +74,7 @@ inline std::int32_t token_at(std::int64_t sample, std::int64_t position, std::in
   return static_cast<std::int32_t>(word[0] % static_cast<std::uint32_t>(vocabulary));
 }
 
-/// The control of one update, in host memory: what end_step() leaves after `updates` - 1 others.
+/// The control of one update in host memory, as end_step() leaves it after `updates` - 1 others.
 inline ops::StepControl applied(double updates, double learning_rate, double factor, double beta1,
                                 double beta2) {
   return {.learning_rate = learning_rate,
@@ -102,8 +102,8 @@ class EngineRun {
   }
 
   Engine& engine() { return *engine_; }
-  /// No more steps: its graphs go, for which NCCL's end would wait. Then the mesh may go, and at
-  /// last the device.
+  /// Ends the use of steps: its graphs are destroyed, because NCCL would wait for them. Then the
+  /// mesh may be destroyed, and at last the device.
   void end() { engine_.reset(); }
   const StepPlan& plan() const { return plan_; }
   Mesh& mesh() { return engine_->mesh(); }
@@ -145,7 +145,8 @@ class EngineRun {
     engine_->step(step_, batch_of, tokens, clock_);
     ++step_;
   }
-  /// Steps queued so far; a run that goes on elsewhere begins with those of the one before.
+  /// Number of steps queued so far; a run that continues another one begins with the number of that
+  /// run.
   std::int64_t steps() const { return step_; }
   void start_at(std::int64_t step) { step_ = step; }
   std::vector<double> losses(int steps) {
@@ -154,8 +155,8 @@ class EngineRun {
     return list;
   }
 
-  /// Masters and moments of all parameters, one after another, without padding; logical tensors.
-  /// Collective over the tensor axis, like gradients(), and where data ranks own slices over those.
+  /// Masters and moments of all parameters, one after another, without padding, as logical tensors.
+  /// Collective over the tensor axis, like gradients(), and over data ranks if they own slices.
   std::vector<double> state() {
     ModelInstance& instance = engine_->instance();
     const ParameterStorage& storage = instance.storage();
@@ -184,7 +185,7 @@ class EngineRun {
              all);
     return all;
   }
-  /// Stage 0 only.
+  /// Valid on stage 0 only.
   std::vector<double> gradients() {
     std::vector<double> all;
     for (const Parameter& p : engine_->instance().parameters().parameters())
@@ -201,8 +202,8 @@ class EngineRun {
   static std::size_t cells(const EngineOptions& o) {
     return static_cast<std::size_t>(o.micro_batch_size * o.model.as<GptConfig>().block_size);
   }
-  // The logical tensor of `first`, with its tiles; view(p): elements range(p) of what this rank
-  // holds of p. Every element from the rank that owns it.
+  // Adds up the logical tensor of `first` with its tiles. view(p) gives elements range(p) of the
+  // part of p on this rank. Every element comes from the rank that owns it.
   template <class ViewOf, class RangeOf>
   void append(const Parameter& first, const ViewOf& view_of, const RangeOf& range_of,
               std::vector<double>& all, bool outside = false) {
@@ -238,12 +239,12 @@ class EngineRun {
   std::int64_t step_ = 0;
 };
 
-/// One rank of its own, without MPI.
+/// A single rank without MPI.
 struct SingleRank {
   std::unique_ptr<Mesh> mesh = Mesh::planned(Layout(), 0, 1);
 };
 
-/// max|a-b| / max(1, max|a|); infinity when the sizes differ or a number is NaN.
+/// max|a-b| / max(1, max|a|); infinity if the sizes differ or a number is NaN.
 inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double largest = 1, worst = 0;
@@ -255,7 +256,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   return worst / largest;
 }
 
-/// NaN equals NaN of the same bits.
+/// Compares bits, so that NaN equals NaN of the same bits.
 inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }

@@ -10,7 +10,7 @@
 
 namespace choir::test {
 
-/// `micro_batches`: per rank.
+/// `micro_batches`: number per rank.
 inline EngineOptions speech_options(const FastConformerConfig& model, const char* precision,
                                     std::int64_t micro_batches, bool reproducible = false) {
   EngineOptions options = engine_options(tiny_gpt(), precision, micro_batches, reproducible);
@@ -29,7 +29,7 @@ inline FastConformerConfig batch_normed() {
 
 class SpeechRun {
  public:
-  /// `work`: micro-batches of a step that are not empty; 0: all.
+  /// `work`: number of micro-batches of a step that are not empty; 0: all.
   SpeechRun(const EngineOptions& options, Mesh& mesh, std::int64_t work = 0,
             std::unique_ptr<Device> device = std::make_unique<CpuDevice>())
       : device_(std::move(device)),
@@ -48,10 +48,10 @@ class SpeechRun {
 
   StepResult step() { return step(speech_.targets(step_ * work_, work_)); }
   StepResult step(const ByTerm& targets) { return step_on(step_, targets); }
-  /// The next step, on the utterances of step `of`.
+  /// Runs the next step, on the utterances of step `of`.
   StepResult step_of(std::int64_t of) { return step_on(of, speech_.targets(of * work_, work_)); }
 
-  /// Running means and variances of the norms of this rank, its channels.
+  /// Running means and variances of this rank's channels of the norms.
   std::vector<double> running() {
     std::vector<double> all;
     for (const RunningStatistics& norm : parameters().running_statistics())

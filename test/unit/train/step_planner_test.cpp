@@ -1,4 +1,4 @@
-// Messages of a planned step against closed forms.
+// Tests of the messages of a planned step against closed forms.
 #include "src/train/step/step_planner.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMicroBatches = 3;
 
-/// The parts of the gradient norm travel too, and the padding of buckets: less than this share.
+/// The parts of the gradient norm are sent, too, and the padding of buckets: less than this share.
 constexpr double kRest = 0.01;
 
 GptConfig gpt(std::int64_t layers) {
@@ -37,7 +37,7 @@ TEST(StepPlanner, OneRankSendsNothing) {
   }
 }
 
-// Gradients once a step, 4 N bytes, whatever the accumulation; and 8 bytes for the loss of each
+// Gradients once per step, 4 N bytes, for any accumulation; and 8 bytes for the loss of each
 // micro-batch of all ranks.
 TEST(StepPlanner, DataParallelSendsTheGradientsOnce) {
   constexpr std::int64_t C = 128, F = 512, V = 128, T = 8, L = 2;
@@ -53,8 +53,8 @@ TEST(StepPlanner, DataParallelSendsTheGradientsOnce) {
   }
 }
 
-// Each layer more is 4 all-reduces of B T C floats a micro-batch: behind attention and behind the
-// feed-forward, in both directions.
+// Each additional layer needs 4 all-reduces of B T C floats per micro-batch: after attention and
+// after the feed-forward layer, in both directions.
 TEST(StepPlanner, TensorParallelSendsFourActivationsALayer) {
   for (const int ranks : {2, 4}) {
     const auto traffic = [&](std::int64_t layers) {

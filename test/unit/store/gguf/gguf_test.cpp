@@ -36,7 +36,7 @@ std::string text(const std::string& s) {
   return le(static_cast<std::uint64_t>(s.size())) + s;
 }
 
-/// A file of one pair and one tensor, every field of which a test can change.
+/// A file of one pair and one tensor; a test can change each of its fields.
 struct Parts {
   std::string magic = "GGUF";
   std::uint32_t version = 3;

@@ -18,7 +18,7 @@ using Floats = std::vector<float>;
 constexpr LlmcConfig kConfig{
     .block_size = 4, .vocab_size = 5, .layers = 2, .heads = 1, .width = 2, .in_bf16 = false};
 
-// Every tensor counts on from the one before.
+// The numbers of each tensor continue those of the one before.
 void write(const std::string& path, const LlmcConfig& config) {
   LlmcWriter writer(path, config);
   writer.lay_out();

@@ -18,7 +18,7 @@ using test::values;
 using test::WeightsFolder;
 using Floats = std::vector<float>;
 
-// z = 7, a.w = 0 .. 5, b = 1, -2: as the format's own library writes it.
+// z = 7, a.w = 0 .. 5, b = 1, -2: bytes of the format's own library.
 const std::string kHeader =
     R"({"__metadata__":{"format":"pt"},"z":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
     R"("a.w":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},)"

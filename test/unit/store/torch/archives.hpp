@@ -1,5 +1,5 @@
 #pragma once
-// Zip and tar archives as tests want them, lies included.
+// Zip and tar archives for tests; headers may contain false values.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace choir::test {
 
-/// Stored members, as torch.save writes them: sizes of local headers are zero.
+/// Stored members in the format of torch.save: the sizes in local headers are zero.
 class ZipBuilder {
  public:
   struct Member {

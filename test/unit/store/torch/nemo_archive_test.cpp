@@ -68,7 +68,7 @@ TEST_F(Nemo, ReadsLongNamesAndSizesOfPax) {
 }
 
 #ifdef CHOIR_HAVE_ARCHIVE
-// Stored blocks of deflate: what gzip writes when nothing can be made smaller.
+// Stored blocks of deflate, which gzip writes if the data cannot be compressed.
 std::string gzipped(const std::string& bytes) {
   std::string all = from_hex("1f8b0800000000000003");
   for (std::size_t at = 0; at < bytes.size(); at += 65535) {

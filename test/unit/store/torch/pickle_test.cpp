@@ -120,7 +120,7 @@ TEST(Pickle, RefusesStreamsThatLie) {
   EXPECT_SAYS(refused("\x80\x04\x95\x01"), "ends at byte");
 }
 
-// A list that contains itself is data, too; its memory is given back.
+// A list that contains itself is legal data; its memory is freed.
 TEST(Pickle, MayReferToItself) {
   const Pickle pickle("]q\0h\0a."s, "it");
   const auto* list = pickle.root().as<PickleList>();
@@ -128,7 +128,7 @@ TEST(Pickle, MayReferToItself) {
   EXPECT_EQ(list->items[0], &pickle.root());
 }
 
-// A byte pushes a value of a hundred.
+// Each byte pushes a value of a hundred bytes.
 TEST(Pickle, HasNoMoreValuesThanItsSizeAllows) {
   const std::string nones(1'000'000, 'N');
   EXPECT_SAYS(refused("](" + nones + "e."), "has 1000004 bytes and more than 315537 values");

@@ -51,7 +51,7 @@ std::string tuple(const Integers& numbers) {
   return all + "t";
 }
 
-/// The call that rebuilds one tensor.
+/// The opcodes of the call that rebuilds one tensor.
 struct Tensor {
   std::string type = "torch\nFloatStorage", key = "0";
   std::int64_t elements = 6, offset = 0;
@@ -123,8 +123,8 @@ TEST_F(TorchZip, ReadsStoragesWithoutAType) {
   EXPECT_EQ(values<std::uint16_t>(reader, "u"), (std::vector<std::uint16_t>{1, 1}));
 }
 
-// {model: {w: ...}, list: [5, tensor], args: {n: 7}}: names are paths, and the rest can be asked
-// for.
+// {model: {w: ...}, list: [5, tensor], args: {n: 7}}: names are paths, and the other values can be
+// queried.
 TEST_F(TorchZip, NamesAreThePathsToTensors) {
   const std::string pickle = "\x80\x02}(" + text("model") + "}" + text("w") + Tensor().call() +
                              "s" + text("list") + "](" + number(5) +
@@ -174,7 +174,7 @@ TEST_F(TorchZip, RefusesTensorsThatLie) {
 
 TEST_F(TorchZip, RefusesPicklesWithoutEnd) {
   EXPECT_SAYS(refused(zip_of("]q\0h\0a."s)), "contains itself");
-  std::string doubling = Tensor().call();  // each pair holds the one before twice
+  std::string doubling = Tensor().call();  // each pair contains the one before twice
   for (char i = 0; i < 40; ++i) doubling += "q"s + i + "h" + i + "\x86";
   EXPECT_SAYS(refused(zip_of(doubling + ".")), "contains itself");
 }

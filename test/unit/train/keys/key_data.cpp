@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kRate = 16000;
-constexpr double kFrame = 0.08;  // seconds of a frame of dialogues
+constexpr double kFrame = 0.08;  // seconds per frame of dialogues
 
 void write_text(const std::string& path, int first) {
   std::string text;
@@ -38,7 +38,7 @@ std::string words_of(int i) {
   return text;
 }
 
-/// Recordings first ... last - 1; returns their manifest.
+/// Writes recordings first ... last - 1; returns their manifest.
 std::string write_speech(const std::string& folder, int first, int last, double scale = 1) {
   std::string lines;
   for (int i = first; i < last; ++i) {
@@ -67,7 +67,7 @@ void write_chat(Communicator& alone, Logger& log, const std::string& folder,
   prepare_chat(alone, log, {folder + ".jsonl"}, folder, {});
 }
 
-/// `units`: see PrepareDialoguesOptions; returns those of the folder.
+/// `units`: see PrepareDialoguesOptions; returns the units of the folder.
 std::string write_dialogues(Communicator& alone, Logger& log, const std::string& folder,
                             const std::string& units, int first, int last) {
   std::string lines;
@@ -106,7 +106,7 @@ std::string write_dialogues(Communicator& alone, Logger& log, const std::string&
   return folder + "/user/tokenizer.char.json";
 }
 
-/// Manifests become packed folders of these names.
+/// Packs manifests into folders of these names.
 void pack(Communicator& alone, Logger& log, const std::string& folder,
           std::vector<std::string> manifests, const std::vector<std::string>& names) {
   std::vector<std::string*> paths;
@@ -130,7 +130,7 @@ void damage(const std::string& packed) {
 void write_data(const std::string& folder, const std::string& kind) {
   const auto alone = make_mpi_communicator(MPI_COMM_SELF, "self");
   Logger log(false);
-  constexpr int kMany = 104;  // one of them is less than the 1 % that may be left out
+  constexpr int kMany = 104;  // one of these is less than the 1 % that may be left out
   if (kind == "text") {
     for (const char* name : {"text", "text_spoilt", "text_short"})
       write_text(folder + "/" + name + ".txt", 0);

@@ -1,5 +1,5 @@
-// No key is ever ignored: a walk over the keys of all decks, which for every one of them finds a
-// run in which another value makes a difference (key_effects.txt), or a test that shows it.
+// Tests that no key is ignored: for every key of all decks there is a run in which another value
+// makes a difference (key_effects.txt), or a test that shows it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ bool names_one(const std::string& text, const std::vector<std::string>& words) {
   });
 }
 
-/// Without the overrides that go with it the key is refused by name, or makes a difference.
+/// Without the overrides that belong to it, the key is refused by name, or makes a difference.
 std::string fault_alone(const KeyRow& row, const KeySection& section, const KeyBase& base,
                         const std::string& word, KeyRuns& runs) {
   std::vector<std::string> known = base.written(row.with);
@@ -65,7 +65,7 @@ const Key& key_of(const Deck& deck, const std::string& path) {
   return *key;
 }
 
-/// A key of which the deck's own value is the only legal one: every other is refused by name.
+/// Checks a key for which the deck's value is the only legal one: every other is refused by name.
 std::string fault_refused(const KeyRow& row, const KeyBase& base, KeyRuns& runs) {
   const std::string path = base.written({row.key}).front();
   const Deck deck = runs.deck(base, base.overrides);
@@ -83,7 +83,7 @@ std::string fault_refused(const KeyRow& row, const KeyBase& base, KeyRuns& runs)
   return refused > 0 && refused + 1 == values.size() ? "" : path + " has other legal values";
 }
 
-/// The reason why the row does not show its key in this base; "" where it does.
+/// The reason why the row does not show its key in this base; "" if it does.
 std::string fault_of(const KeyRow& row, const KeySection& section, const KeyBase& base,
                      KeyRuns& runs) {
   const std::string word = base.written({row.key + "=" + row.value}).front();
@@ -122,7 +122,7 @@ TEST_P(KeyEffectsTest, AnotherValueMakesADifference) {
         EXPECT_EQ(fault_refused(row, base, runs_), "") << "key_effects.txt:" << row.line;
       continue;
     }
-    // A run that differs from itself would show any key.
+    // A run that differs from its own repetition would show any key.
     const auto once = runs_.again(section().observable, base, base.overrides);
     EXPECT_EQ(once, runs_.of(section().observable, base, base.overrides)) << base.name;
     for (const KeyRow& row : section().rows)
@@ -142,7 +142,7 @@ std::string section_name(const testing::TestParamInfo<std::size_t>& info) {
 INSTANTIATE_TEST_SUITE_P(Of, KeyEffectsTest,
                          testing::Range<std::size_t>(0, table().sections.size()), section_name);
 
-/// "model.n_layer of gpt": every key once for each family that has it, common ones once.
+/// "model.n_layer of gpt": every key once for each family that has it, common keys once.
 std::set<std::string> keys_of_all_families() {
   std::set<std::string> all, of_families;
   for (const ModelFamily* family : model_families())
@@ -156,7 +156,7 @@ std::set<std::string> keys_of_all_families() {
   return all;
 }
 
-/// The same of what a table shows.
+/// The same list for the keys that a table shows.
 std::set<std::string> keys_shown(const KeyEffects& effects, const std::set<std::string>& all) {
   std::set<std::string> shown;
   const auto add = [&](const std::string& key, const std::string& family) {
@@ -190,7 +190,7 @@ TEST(KeyEffects, EveryKeyIsShown) {
   EXPECT_EQ(join(only_in(shown, all), "\n"), "") << "the table has keys that no deck has";
 }
 
-// Whoever adds to the list of what cannot be seen must say so here, too.
+// An entry that is added to the list of keys without observable effect must be added here, too.
 TEST(KeyEffects, OneKeyIsUnseen) {
   for (const std::string& key : table().unseen)
     EXPECT_TRUE(key.ends_with(".attention_deterministic")) << key;
@@ -201,7 +201,7 @@ TEST(KeyEffects, NamedTestsAreThereAndHaveTheirKeys) {
     EXPECT_EQ(fault_of(test), "") << "key_effects.txt:" << test.line;
 }
 
-// The controls: the walk notices each of the mistakes that it is there for.
+// Negative controls: the walk detects each of the mistakes for which it exists.
 TEST(KeyEffects, MistakesOfATableAreNoticed) {
   const test::ScratchFolder folder;
   KeyRuns runs(folder);

@@ -1,5 +1,5 @@
-// Promises of keys, each against an expectation of its own: what only training has is not in an
-// evaluation, decay is for matrices, rows are limited, and features are what a formula says.
+// Promises of keys, each compared with an expectation of its own: training-only features are not
+// used in an evaluation, decay is for matrices, rows are limited, and features follow a formula.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class OneRank {
   std::unique_ptr<LaidOutRun> run_;
 };
 
-/// Values of a record's tensors under this prefix, by name.
+/// Values of a record's tensors whose names have this prefix, by name.
 std::map<std::string, std::vector<double>> values_of(const RunRecord& record,
                                                      const std::string& prefix) {
   std::map<std::string, std::vector<double>> all;
@@ -57,8 +57,8 @@ std::map<std::string, std::vector<double>> values_of(const RunRecord& record,
   return all;
 }
 
-// Masks of SpecAugment, dither, dropout, layers that are left out and smoothed targets are for
-// training: an evaluation is that of a deck without all of them, bit by bit.
+// Masks of SpecAugment, dither, dropout, stochastic depth and label smoothing are for training: an
+// evaluation is that of a deck without all of them, bit by bit.
 TEST(KeyPromises, AnEvaluationHasNothingThatOnlyTrainingHas) {
   struct Case {
     const char* deck;
@@ -86,7 +86,7 @@ TEST(KeyPromises, AnEvaluationHasNothingThatOnlyTrainingHas) {
   for (const Case& it : cases) {
     SCOPED_TRACE(it.deck);
     OneRank with(it.deck, it.with), without(it.deck, it.without);
-    // The factors of adapters begin at zero: a step first, the same for both.
+    // The factors of adapters begin at zero, so one step is trained first, the same for both.
     if (it.deck == std::string("inputs/verify_lora.json")) {
       for (OneRank* rank : {&with, &without})
         for (const StoredTensor& tensor : held_tensors(rank->engine()))
@@ -101,8 +101,8 @@ TEST(KeyPromises, AnEvaluationHasNothingThatOnlyTrainingHas) {
   }
 }
 
-// AdamW's decay is decoupled: after one step a matrix with it is smaller by rate x decay of what it
-// was, and a vector is the same. Matrices are what has two extents or more.
+// AdamW's decay is decoupled: after one step a matrix with decay is smaller by rate x decay of its
+// old value, and a vector is the same. A tensor with two or more extents counts as a matrix.
 TEST(KeyPromises, DecayIsForTheMatricesOfEveryFamily) {
   constexpr double kDecay = 0.5;
   for (const char* deck :
@@ -142,8 +142,8 @@ TEST(KeyPromises, DecayIsForTheMatricesOfEveryFamily) {
   }
 }
 
-// A codec's features of silence are (ln guard - mean) / deviation. A model of zeros but for its
-// last bias predicts that bias, and its loss is how far it is from them, in units of ln.
+// A codec's features of silence are (ln guard - mean) / deviation. A model that is zero except for
+// its last bias predicts that bias, and its loss is the distance between the two, in units of ln.
 TEST(KeyPromises, FeaturesOfACodecAreWhatTheFormulaSays) {
   constexpr double kBias = 0.25;
   struct Case {
@@ -174,7 +174,7 @@ TEST(KeyPromises, FeaturesOfACodecAreWhatTheFormulaSays) {
   }
 }
 
-/// Rows of the micro-batches of a step, as opened by the deck.
+/// Rows of the micro-batches of a step, read by the data of the deck.
 double rows_of_step(const Deck& deck) {
   Deck copy = deck;
   const BatchSizes batch = resolve_batch(copy, 1);
@@ -188,7 +188,7 @@ double rows_of_step(const Deck& deck) {
   return data->content(0, rank.engine().instance().model()).samples;
 }
 
-// The two micro-batches of a step have as many rows as the keys allow, and no more.
+// The two micro-batches of a step have exactly as many rows as the keys allow.
 TEST(KeyPromises, RowsOfAMicroBatchAreLimited) {
   const test::ScratchFolder folder;
   test::KeyRuns runs(folder);
@@ -214,7 +214,8 @@ TEST(KeyPromises, RowsOfAMicroBatchAreLimited) {
   EXPECT_GT(of(both, "data.max_dialogues=0"), 20) << "as many as there is room for";
 }
 
-// Each key of scaled rotations is the number of that name, in every family that has a decoder.
+// Each key of scaled rotations sets the number of the same name, in every family that has a
+// decoder.
 TEST(KeyPromises, KeysOfRotationsAreTheNumbersOfTheirNames) {
   const auto scaling_of = [](std::vector<std::string> words) {
     for (std::string& word : words) word = "model." + word;
@@ -232,11 +233,11 @@ TEST(KeyPromises, KeysOfRotationsAreTheNumbersOfTheirNames) {
   for (std::int64_t i = 0; i < kWidth / 2; ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / kWidth;
     const double plain = std::pow(kTheta, -exponent), wave = 2 * kPi / plain;
-    // Llama 3: long waves are divided, short ones stay, and between them both are mixed.
+    // Llama 3: long wavelengths are divided, short ones stay, and those between are mixed.
     const double mix = std::clamp((96 / wave - 1.5) / (5 - 1.5), 0.0, 1.0);
     EXPECT_NEAR(ops::rope_frequency(kTheta, llama3, kWidth, i), plain * (mix + (1 - mix) / 3),
                 1e-14);
-    // YaRN: by the pair at which waves turn beta times within the original length.
+    // YaRN: the limits are the pairs whose waves turn beta times within the original length.
     const auto pair = [](double turns) {
       return kWidth * std::log(96 / (turns * 2 * kPi)) / (2 * std::log(kTheta));
     };
@@ -250,7 +251,7 @@ TEST(KeyPromises, KeysOfRotationsAreTheNumbersOfTheirNames) {
       1.0 / 3, 1e-15);
 }
 
-// A reader ahead of training is a thread; without one the same batches are read when needed.
+// Reading ahead of training needs a thread; without it the same batches are read on demand.
 TEST(KeyPromises, PrefetchIsAThread) {
   const test::ScratchFolder folder;
   test::KeyRuns runs(folder);
@@ -261,7 +262,7 @@ TEST(KeyPromises, PrefetchIsAThread) {
   const test::KeyBase base{.name = "tokens", .path = "inputs/debug.json", .overrides = {}};
   std::vector<std::int32_t> read[2];
   for (const int ahead : {0, 3}) {
-    // A text is prepared beside the working folder: tokens are not.
+    // Text is prepared beside the working folder, but tokens are not.
     std::vector<std::int32_t> tokens(4000);
     for (std::size_t i = 0; i < tokens.size(); ++i)
       tokens[i] = static_cast<std::int32_t>(i * 31 % 61);

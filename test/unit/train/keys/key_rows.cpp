@@ -54,7 +54,7 @@ class TableReader {
     require(words.size() > 1, "deck NAME PATH, tests, or an observable and its bases");
     if (words.front() == "deck") {
       require(words.size() > 2, "deck NAME PATH OVERRIDE ...");
-      const KeyBase* like = find(words[2]);  // a deck by its name: with more overrides
+      const KeyBase* like = find(words[2]);  // a deck by its name, with more overrides
       KeyBase& base = bases_[words[1]];
       base.name = words[1];
       base.path = like != nullptr ? like->path : words[2];
@@ -113,7 +113,7 @@ std::string key_of(const std::string& word) {
   return word.substr(0, word.find('='));
 }
 
-/// The lines of the test of that name, to the end of its body; empty where there is none.
+/// The lines of the test of that name, to the end of its body; empty if there is none.
 std::string body_of(const std::vector<std::string>& lines, const std::string& name) {
   const std::vector<std::string> parts = split(name, '.');
   const std::string head = "(" + join(parts, ", ") + ")";

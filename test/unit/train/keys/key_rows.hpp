@@ -10,7 +10,7 @@ namespace choir::test {
 struct KeyBase {
   std::string name, path;
   std::vector<std::string> overrides;
-  /// Rows write "model." for this part of the model: "model.lm." of a model that has a decoder.
+  /// Replaces "model." in rows: "model.lm." for a model that has a decoder.
   std::string part = "model.";
 
   /// The words of a row, written for this base.
@@ -24,14 +24,14 @@ struct KeyRow {
   std::string excuse;             ///< the reason why the key may be ignored without `with`
 };
 
-/// Rows that are observed in the same manner in each of the bases.
+/// Rows that are observed in the same way in each of the bases.
 struct KeySection {
   std::string observable;
   std::vector<KeyBase> bases;
   std::vector<KeyRow> rows;
 };
 
-/// A test elsewhere: a check of a script, or SUITE.NAME of a source.
+/// A test in another file: a check of a script, or SUITE.NAME of a source.
 struct NamedTest {
   int line = 0;
   std::string family;  ///< "": of every family that has the key
@@ -43,7 +43,7 @@ struct KeyEffects {
   std::vector<NamedTest> named;
   std::vector<std::string> unseen;  ///< keys whose effect cannot be seen on this kind of machine
 
-  /// Throws Error with the line of what is no table.
+  /// Throws Error with the first line that is not valid.
   static KeyEffects parse(const std::string& text);
   static KeyEffects read();
 };
@@ -52,7 +52,8 @@ struct KeyEffects {
 std::vector<std::string> merged(std::vector<std::string> words,
                                 const std::vector<std::string>& more);
 
-/// The reason why this is no test that shows the key; "" for a test that is there and has the key.
+/// The reason why this is not a test that shows the key; "" if the test exists and contains the
+/// key.
 std::string fault_of(const NamedTest& test);
 
 }  // namespace choir::test

@@ -75,7 +75,7 @@ std::string plan_of(const Deck& deck, int ranks, DeviceKind kind) {
   return text;
 }
 
-/// Names of fields, and values that are no times.
+/// Names of fields, and values that are not times.
 std::string metrics_of(const std::string& path) {
   std::string text;
   for (const std::string& line : split(read_bytes(path), '\n')) {
@@ -92,7 +92,7 @@ std::string metrics_of(const std::string& path) {
   return text;
 }
 
-/// The tensors of a checkpoint by the bytes on the disk. The rest of the file holds times.
+/// The tensors of a checkpoint as bytes on the disk. The rest of the file contains times.
 std::string contents_of(const fs::path& checkpoint) {
   const std::string bytes = read_bytes(checkpoint / kStateName);
   std::uint32_t crc = 0;

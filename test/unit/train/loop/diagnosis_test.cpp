@@ -14,7 +14,7 @@ namespace {
 
 using test::has;
 
-/// Ten steps of 1 s on two even ranks: these shares, the rest is "other".
+/// Ten steps of 1 s on two even ranks: the given shares; the rest is "other".
 RunTimes steps(double data, double forward, double backward, double comm) {
   RunTimes times;
   times.phases.steps = 10;
@@ -49,13 +49,13 @@ TEST(Diagnosis, ASlowRankIsNoSlowNetwork) {
   const std::string text = diagnosis(times);
   EXPECT_TRUE(has(text, "slow rank: rank 1 on b takes 4.75 times as long"));
   EXPECT_TRUE(has(text, "750 ms of its time outside forward and backward"));
-  // One that is hardly slower is not to blame.
+  // A rank that is only slightly slower is not to blame.
   times.own = {0.2, 0.23};
   EXPECT_TRUE(has(diagnosis(times), "slow network"));
 }
 
-// Ten steps that take half as long again on one rank show nothing where they differ as much among
-// themselves: sqrt(2 x 0.3^2 / 9) = 0.14 s is the error of a difference of means.
+// Ten steps that take 1.5 times as long on one rank show nothing if they vary as much: sqrt(2 x
+// 0.3^2 / 9) = 0.14 s is the error of a difference of means.
 TEST(Diagnosis, ARankIsSlowByMoreThanTheSpreadOfItsSteps) {
   RunTimes times = steps(0.01, 0.3, 0.6, 0.05);
   times.own = {0.8, 1.2};
@@ -76,7 +76,7 @@ TEST(Diagnosis, CoresThatOthersUse) {
             "busy cores: rank 1 (host b): its threads waited 40 % of the time for a CPU core (812 "
             "involuntary switches), and a hypervisor took 5 %; other processes are using this "
             "machine, or there are more threads than cores");
-  // A rank that is slow also without that is slow.
+  // A rank that is also slow without that time is slow.
   times.own = {0.2, 0.95};
   EXPECT_TRUE(has(diagnosis(times), "slow rank: rank 1 on b takes 2.67 times"));
   times.cores[1].waiting = 0;
@@ -93,7 +93,7 @@ TEST(CoreWatch, ReadsWhatTheSystemTells) {
   const auto write = [](const fs::path& path, const std::string& text) {
     std::ofstream(path) << text;
   };
-  // Threads wait 1 s and 3 s more; every core loses 50 ticks more to the hypervisor.
+  // Threads wait 1 s and 3 s longer; every core loses 50 more ticks to the hypervisor.
   const auto cores = [&](int ticks) {
     std::string text = "cpu  0 0 0 0 0 0 0 0\n";
     for (int core = 0; core < 1024; ++core)

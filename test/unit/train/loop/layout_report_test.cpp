@@ -1,4 +1,4 @@
-// The report of a layout, as it is read.
+// Tests of the text of a layout report.
 #include "src/train/loop/layout_report.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(LayoutReport, OneRank) {
   EXPECT_EQ(layout_report(facts(Layout(), 0, 1)), "layout: single rank");
 }
 
-// Tensor ranks inside a node, stages outermost.
+// Tensor ranks are inside a node, stages are outermost.
 TEST(LayoutReport, SixteenRanksOnFourNodes) {
   EXPECT_EQ(
       layout_report(facts(Layout(4, 1, 2, 2), 5, 4)),
@@ -42,7 +42,7 @@ TEST(LayoutReport, SixteenRanksOnFourNodes) {
       "    pp 0 of 2 stages: previous none, next rank 13");
 }
 
-// Three to a node: one of the four pairs is torn; the last node is not full.
+// Three ranks per node: one of the four pairs is split; the last node is not full.
 TEST(LayoutReport, NodesThatAreNotFull) {
   const LayoutFacts f = facts(Layout(2, 1, 4, 1), 7, 3);
   EXPECT_EQ(groups_across_nodes(f.layout, Axis::tensor, f.node_of_rank), 1);

@@ -1,4 +1,4 @@
-// The log line and metrics.jsonl.
+// Tests of the log line and metrics.jsonl.
 #include "src/train/loop/metrics_log.hpp"
 
 #include <gtest/gtest.h>
@@ -120,7 +120,7 @@ TEST(MetricsFile, FullDiskIsReportedNotThrown) {
   const test::TemporaryDirectory folder;
   EXPECT_THROW(MetricsFile("/proc/nowhere/metrics.jsonl", 0), StorageError);
   MetricsFile file(folder.path() + "/metrics.jsonl", 0);
-  // The size limit of a process is met as a full disk is: inside of write.
+  // The size limit of a process has the same effect as a full disk: write fails.
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
   const auto before = std::signal(SIGXFSZ, SIG_IGN);

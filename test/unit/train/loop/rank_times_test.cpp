@@ -117,7 +117,7 @@ TEST(WeightDisputes, OnlyReplicasAreCompared) {
   const Layout layout(2, 1, 2, 1);
   digests[1].all = digests[3].all = 7;
   EXPECT_TRUE(disputes(layout, digests).empty());
-  digests[3].shared = 8;  // what rank 2 holds whole, too
+  digests[3].shared = 8;  // rank 2 has this whole, too
   const std::vector<WeightDispute> list = disputes(layout, digests);
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0].ranks, (std::vector{2, 3}));

@@ -28,7 +28,8 @@ std::string refusal(const Action& action) {
   return {};
 }
 
-/// How a run is refused that was begun without `overrides` and goes on with them.
+/// The message with which a run is refused that was started without `overrides` and is resumed with
+/// them.
 std::string refusal_of_change(const std::vector<std::string>& overrides) {
   return refusal([&] { require_allowed(left_by(small_deck()), small_deck(overrides)); });
 }
@@ -62,7 +63,8 @@ TEST(Resume, WhatChangesNoRunMayChange) {
             "");
 }
 
-// Checkpoints of before families had keys of their own have values that were derived for others.
+// Checkpoints from before families had their own keys contain derived values of keys of other
+// families.
 TEST(Resume, KeysOfOtherFamiliesArePassedOver) {
   const std::string derived = "\"derived\": {";
   const auto left_with = [&](const std::string& value) {
@@ -85,17 +87,17 @@ TEST(Resume, DataMayMoveButNotChange) {
   EXPECT_EQ(said(deck, kContents), "");
   EXPECT_EQ(said(moved, kContents), "");
   EXPECT_TRUE(has(said(moved, "train 901 tokens"), "data.train: "));
-  // The same names, and other contents behind them.
+  // The names are the same, but the contents differ.
   const std::string other = said(deck, "train 901 tokens");
   EXPECT_TRUE(has(other, kContents));
   EXPECT_TRUE(has(other, "train 901 tokens"));
   EXPECT_TRUE(has(other, "[\"data.train\"]"));
   EXPECT_EQ(said(small_deck({"checkpoint.allow_changes=data.train"}), "train 901 tokens"), "");
-  // A checkpoint that does not say what it was trained on.
+  // A checkpoint without a record of its training data.
   const ResumePoint old = left_by(deck, "");
   EXPECT_EQ(refusal([&] { require_same_data(old, deck, kContents, 0); }), "");
   EXPECT_TRUE(has(refusal([&] { require_same_data(old, moved, kContents, 0); }), "data.train: "));
-  // One that says less of the same data.
+  // A checkpoint that has a shorter record of the same data.
   const std::string more = fmt::format("{}, blend 0.5 of 450 tokens", kContents);
   EXPECT_EQ(said(deck, more), "");
   EXPECT_TRUE(has(said(moved, more), "data.train: "));

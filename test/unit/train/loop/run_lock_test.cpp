@@ -1,4 +1,5 @@
-// Who may write a run directory, where locks of hosts are seen, are not seen, or do not exist.
+// Tests which process may write a run directory, if locks of other hosts are visible, are not
+// visible, or do not exist.
 #include "src/train/loop/run_directory.hpp"
 
 #include <fcntl.h>
@@ -98,7 +99,7 @@ TEST_F(RunLockTest, GivesSignsAndTakesThemBack) {
   }
 }
 
-// A host died and left its sign, and a lock for a while.
+// A dead host left its sign, and a lock for a while.
 TEST_F(RunLockTest, WhatADeadHostLeftIsTakenOver) {
   give_sign(3);
   const int left = open((folder + "/log.txt").c_str(), O_WRONLY | O_CREAT, 0666);
@@ -114,7 +115,7 @@ TEST_F(RunLockTest, WhatADeadHostLeftIsTakenOver) {
   EXPECT_TRUE(sign().starts_with("here ")) << sign();
 }
 
-// A process that was killed blocks nobody, and nobody waits for a sign of it.
+// A killed process blocks nobody, and nobody waits for a sign of it.
 TEST_F(RunLockTest, WhatADeadProcessLeftIsTakenOverAtOnce) {
   for (const bool locks : {true, false}) {
     with_locks = locks;
@@ -133,7 +134,7 @@ TEST_F(RunLockTest, WhatADeadProcessLeftIsTakenOverAtOnce) {
   }
 }
 
-// A copy of a directory in use belongs to nobody; a directory whose log was removed still does.
+// A copy of a directory in use belongs to nobody; a directory whose log was removed is still owned.
 TEST_F(RunLockTest, ADirectoryIsKnownByItself) {
   const auto mine = lock();
   fs::remove(folder + "/log.txt");
@@ -148,7 +149,7 @@ TEST_F(RunLockTest, ADirectoryIsKnownByItself) {
   EXPECT_EQ(loss(*mine), "");
 }
 
-// The lock is free, for hosts do not see each other's.
+// The lock is free, because hosts do not see each other's locks.
 TEST_F(RunLockTest, AHostThatGivesSignsIsNotDisturbed) {
   for (const bool locks : {true, false}) {
     with_locks = locks;
@@ -168,8 +169,9 @@ TEST_F(RunLockTest, AHostThatGivesSignsIsNotDisturbed) {
   }
 }
 
-// It was suspended, and another host took its directory: it notices by itself and when it is asked,
-// stays replaced when the other one has ended, and leaves what is not its own.
+// The process was suspended, and another host took its directory: the process notices this by
+// itself and when it is asked, stays replaced after the other one has ended, and does not touch the
+// files of others.
 TEST_F(RunLockTest, AReplacedRunNotices) {
   auto asked = lock();
   give_sign(1);
@@ -208,8 +210,8 @@ TEST_F(RunLockTest, NothingElseIsFollowedOrOverwritten) {
   EXPECT_EQ(fs::file_size(target), 8u);
 }
 
-// Hosts whose locks do not exist start at the same time, beside what a dead one left: one of them
-// owns the directory at the end, and each of the others has been told.
+// Hosts without locks start at the same time, in a directory that a dead process left: one of them
+// owns the directory at the end, and each of the others has been informed.
 TEST_F(RunLockTest, OneOfManyOwns) {
   with_locks = false;
   for (int round = 0; round < 5; ++round) {

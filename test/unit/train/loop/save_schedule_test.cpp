@@ -23,7 +23,7 @@ TEST(SaveSchedule, TheIntervalOfYoung) {
   EXPECT_DOUBLE_EQ(best_save_interval(0.5, 1 * kHour), 60);
 }
 
-// Whatever it says, no other interval may lose less: searched by brute force.
+// No other interval may lose less than the chosen one: searched by brute force.
 TEST(SaveSchedule, NoOtherIntervalLosesLess) {
   for (const double cost : {0.01, 1.0, 60.0})
     for (const double mtbf : {kHour, 24 * kHour}) {
@@ -66,13 +66,14 @@ TEST(SaveSchedule, AutoFollowsWhatSavesCost) {
   const std::string line = schedule.saved(110, {.stall = 0.5, .whole = 2, .step_seconds = 0.25});
   EXPECT_NE(line.find("240 steps; the next is step 350"), std::string::npos) << line;
   for (std::int64_t step = 111; step < 400; ++step) EXPECT_EQ(schedule.due(step), step == 350);
-  // A save that takes 50 s is given 100.
+  // A save that takes 50 s is allowed 100 s.
   const std::string slow = schedule.saved(350, {.stall = 0.5, .whole = 50, .step_seconds = 0.25});
   EXPECT_NE(slow.find("the next is step 750"), std::string::npos) << slow;
   EXPECT_NE(slow.find("a save takes"), std::string::npos) << slow;
 }
 
-// 1.5 GB at 50 MB/s take 30 s; a file system that is fast just now is trusted with 200 MB/s a node.
+// 1.5 GB at 50 MB/s take 30 s; the estimate for a file system that is fast at the moment is limited
+// to 200 MB/s per node.
 TEST(SaveSchedule, TheFirstSaveIsGivenWhatTheFileSystemTakes) {
   EXPECT_NEAR(expected_first_save(1.5e9, 1, 50e6), 30, 0.2);
   EXPECT_NEAR(expected_first_save(1.5e9, 1, 5e9), 7.5, 0.2);

@@ -19,7 +19,7 @@ std::vector<TensorRecord> records(const std::vector<StoredTensor>& tensors) {
   return list;
 }
 
-/// A model of two towers with something between them.
+/// A model of two towers with a part between them.
 const std::vector<StoredTensor> kModel{tensor("parameters/encoder.blocks.0.weight", {4, 4}),
                                        tensor("parameters/encoder.blocks.0.norm.weight"),
                                        tensor("parameters/projector.weight", {6, 4}),
@@ -80,7 +80,7 @@ TEST(StartingPoints, NamesAreTheirsOrLackWhatThePatternHasInFront) {
 }
 
 TEST(StartingPoints, AsFewComponentsAsFindMost) {
-  // Deeper patterns lose only what is not there; a name of its own goes first.
+  // Longer patterns lose only parameters that do not exist; the full name has precedence.
   const Sources deep{{"lm.blocks.*", "runs/lm", &kLanguage}};
   EXPECT_EQ(plan_init(kModel, deep, {}).parts[0].prefix, "lm.");
   const Sources exact{{"lm.head.weight", "runs/lm", &kLanguage}};
@@ -91,7 +91,7 @@ TEST(StartingPoints, AsFewComponentsAsFindMost) {
   const Sources twice{{"lm.head.*", "runs/both", &both}};
   EXPECT_EQ(names(plan_init(kModel, twice, {}).parts[0]),
             std::vector<std::string>{"parameters/lm.head.weight"});
-  // A wildcard ends what can be taken off, also within a component.
+  // A wildcard ends the prefix that can be removed, also within a component.
   const Sources vague{{"l?.head.weight", "runs/lm", &kLanguage}};
   expect_words(refusal(kModel, vague), {"lm.head.weight: not there, as lm.head.weight"});
 }

@@ -1,4 +1,4 @@
-// Stop requests, with real signals.
+// Tests of stop requests, with real signals.
 #include "src/train/loop/stop_request.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Event files byte by byte. The bytes come from the writer and the protocol buffers of the Python
-// package tensorboard.
+// Tests of event files byte by byte. The bytes come from the writer and the protocol buffers of the
+// Python package tensorboard.
 #include "src/train/loop/metrics_log.hpp"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Tensorboard, EveryStartHasAFileBehindTheOnesBefore) {
   for (const char* tag : {"train/loss", "speed/tokens_per_second", "val/loss", "val/loss/voices",
                           "val/wer/voices", "phases/comm"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
-  // The second file says from which step on it counts: SessionLog START.
+  // The second file records the step from which it counts: SessionLog START.
   EXPECT_NE(bytes.find("\x10\x0b\x3a\x02\x08\x01"s), std::string::npos);
   std::filesystem::remove_all(folder);
 }

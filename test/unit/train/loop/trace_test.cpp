@@ -1,4 +1,4 @@
-// The Chrome trace: what viewers need, and when it is written.
+// Tests of the Chrome trace: the fields that viewers need, and the time at which it is written.
 #include "src/train/loop/trace.hpp"
 
 #include <gtest/gtest.h>

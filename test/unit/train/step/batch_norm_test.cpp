@@ -74,10 +74,10 @@ TEST(BatchNormTraining, APlanIsWhatIsAllocated) {
   SpeechRun run(speech_options(batch_normed(), "fp32", 3), *single.mesh);
   run.step();
   const std::size_t bytes = run.engine().memory().bytes_of("running statistics");
-  // Values and records of two norms, and frames, each from a multiple of 64 elements on.
+  // Values and records of two norms, and frames, each starting at a multiple of 64 elements.
   EXPECT_EQ(bytes, 4u * (2 * (64 + 64) + 2 * 128 + 64));
   EXPECT_EQ(run.plan().memory.bytes_of("running statistics"), bytes);
-  // Not every planned shape of a micro-batch has come in one step.
+  // One step did not include every planned shape of a micro-batch.
   const auto without_activations = [](const MemoryPlan& plan) {
     return plan.total() - plan.bytes_of("activations");
   };
@@ -103,7 +103,7 @@ TEST(BatchNormTraining, CheckpointsKeepThem) {
   store.load(checkpoint, tensors_to_load(other.engine(), restored));
   EXPECT_EQ(other.running(), run.running());
 
-  // Without training state: an evaluation.
+  // An evaluation, without training state.
   CpuDevice device;
   ModelInstance instance({.model = options.model, .precision = options.precision}, device,
                          *single.mesh, std::size_t{64} << 20);

@@ -1,4 +1,4 @@
-// The engine on one rank: plan and reality, skipped steps, allocations.
+// Tests of the engine on one rank: plan and reality, skipped steps, allocations.
 #include "src/train/step/engine.hpp"
 
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ TEST(StepPlanner, EqualsRealityToTheByte) {
               test::engine_options(model, precision, micro_batches, micro_batches == 4);
           test::SingleRank single;
           const StepPlan plan = plan_step(options, Layout(), 0, 1, generate);
-          // The engine has room to spare: what it uses must be what was planned, not what it was
-          // given.
+          // The engine has spare memory: it must use exactly the planned amount, not all that it
+          // was given.
           test::EngineRun run(options, *single.mesh, plan.arena_bytes + 4096);
           run.losses(3);
           ModelInstance& instance = run.engine().instance();
@@ -47,7 +47,7 @@ TEST(StepPlanner, EqualsRealityToTheByte) {
         }
 }
 
-// 6 N FLOPs a token for the matrices that multiply, 12 L C T a token for attention (halved:
+// 6 N FLOPs per token for the matrices that multiply, 12 L C T per token for attention (halved:
 // causal).
 TEST(StepPlanner, CountsTheWork) {
   const EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 3);
@@ -61,7 +61,7 @@ TEST(StepPlanner, CountsTheWork) {
   EXPECT_GT(plan.bytes, 0);
 }
 
-// Whatever the length of the prompt, sampling fits into what was planned.
+// Sampling fits into the planned memory for a prompt of any length.
 TEST(StepPlanner, GenerationFitsFromAnyPrompt) {
   const EngineOptions options = test::engine_options(test::tiny_llama(), "fp32", 1);
   const StepPlan plan = plan_step(options, Layout(), 0, 1, true);
@@ -101,14 +101,14 @@ std::int64_t allocations_of_steps(const GptConfig& model, const char* precision)
   return test::allocations() - before;
 }
 
-// With OpenBLAS nothing but our own code runs in a step: there the count is exact.
+// With OpenBLAS only our own code runs in a step: there the count is exact.
 TEST(Engine, AllocatesNothingInTheStepLoop) {
   for (const GptConfig& model :
        {test::tiny_gpt(), test::tiny_llama(), test::with_dropout(test::tiny_gpt(), 0.1)})
     EXPECT_EQ(allocations_of_steps(model, "fp64"), 0);
 }
 
-/// Calls of operator new of one product, in shapes already known.
+/// Number of calls of operator new in one product of a known shape.
 std::int64_t allocations_of_gemm(DType type, std::int64_t m, std::int64_t n, std::int64_t k,
                                  ops::GemmOptions options, bool bias, DType out) {
   CpuDevice device;
@@ -133,7 +133,7 @@ std::int64_t allocations_of_gemm(DType type, std::int64_t m, std::int64_t n, std
 }
 
 // oneDNN may allocate inside its execute(): a step may call operator new only as often as its
-// products do by themselves. The rest of the step is ours, and nothing is left for it.
+// products do by themselves. The rest of the step is our own code, which must not allocate.
 TEST(Engine, WhatIsAllocatedBelongsToTheLibrary) {
   const GptConfig c = test::tiny_gpt();
   const std::int64_t rows = 16, width = 32, hidden = 64;

@@ -26,7 +26,8 @@ TEST(LossTerms, GradientsAreThoseOfTheCombinedLoss) {
   EXPECT_NEAR(result.loss, result.terms[0] + 0.3 * result.terms[1], 1e-12);
 }
 
-// Dividing both sums by the number of all targets is something else, and it is seen.
+// A division of both sums by the number of all targets gives another result, and the test detects
+// it.
 TEST(LossTerms, OneCountForAllIsSeen) {
   SingleRank single;
   TwoTermsRun run({}, *single.mesh, kMicroBatches);

@@ -1,5 +1,6 @@
-// Offloaded state: the same bits as state that stays on the device, in every precision and ZeRO
-// stage; what is planned is what is held, and where.
+// Tests of offloaded state: the bits are those of state that stays on the device, in every
+// precision and ZeRO stage; the planned memory is the memory that is held, on the device and on the
+// host.
 #include <gtest/gtest.h>
 
 #include "src/device/null_device.hpp"
@@ -50,7 +51,7 @@ TEST(Offload, ChangesNoBit) {
     }
 }
 
-// Frozen weights without masters: whether others have theirs on the device or outside of it.
+// Frozen weights without masters, while the masters of others are on the device or outside of it.
 TEST(Offload, ChangesNoBitOfFrozenWeights) {
   for (const int stage : {0, 2, 3}) {
     EngineOptions options = test::engine_options(test::tiny_llama(), "bf16-mixed", 2);
@@ -114,7 +115,7 @@ TEST(Offload, PlanIsWhatIsHeldAndTheDeviceHoldsLess) {
         EXPECT_EQ(run.engine().instance().storage().offloaded()->memory().bytes(), n * element);
         std::size_t held = without.total() - bytes(2 * n, p.gradient);
         if (masters) held -= bytes(n, p.master);
-        // Stage 3 gathers from a compute copy where the masters are gone.
+        // Stage 3 gathers from a compute copy if the masters do not exist.
         if (stage == 3 && p.has_copy() && !offload.parameters) held += bytes(n, p.compute);
         const std::size_t windows =
             bytes(StateStream::kWindows * test::kShortChunk, DType::u8) * element;
@@ -156,7 +157,8 @@ TEST(Offload, IsIgnoredWhereDeviceMemoryIsHostMemory) {
   EXPECT_NE(report.find("a file in " + options.offload.directory), std::string::npos) << report;
 }
 
-// Any place writes, any place reads, and goes on to the bit.
+// A run with any kind of offload reads the checkpoint of a run with any other, and continues to the
+// bit.
 TEST(Offload, CheckpointsKnowNoPlace) {
   const test::TemporaryDirectory folder;
   std::int64_t saved = 0;
@@ -180,7 +182,7 @@ TEST(Offload, CheckpointsKnowNoPlace) {
         options.offload = to;
         test::SingleRank two;
         test::EngineRun next(options, *two.mesh, separate());
-        next.losses(1);  // windows and slots have something else in them
+        next.losses(1);  // windows and slots have other contents
         Progress restored;
         store.load(*store.find_newest_valid(), tensors_to_load(next.engine(), restored));
         next.engine().instance().publish();

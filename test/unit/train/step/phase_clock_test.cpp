@@ -1,4 +1,4 @@
-// Phases follow each other without gaps.
+// Tests that phases follow each other without gaps.
 #include "src/train/step/phase_clock.hpp"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(PhaseClock, AddsUpToTheStep) {
   EXPECT_EQ(clock.total(), 0);
 }
 
-// A device that keeps its own time replaces what the host has counted.
+// The times of a device that measures them replace those of the host.
 TEST(PhaseClock, ReplaysWhatADeviceMeasured) {
   PhaseClock clock;
   double first = -1, last = 0;

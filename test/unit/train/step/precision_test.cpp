@@ -1,5 +1,5 @@
-// Precisions that need more than a type: scaled losses, weights rounded at random, and both across
-// a checkpoint.
+// Tests of precisions that need more than a type: scaled losses, weights with random rounding, and
+// both across a checkpoint.
 #include <gtest/gtest.h>
 
 #include "src/models/gpt/gpt.hpp"
@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-// 2^40 on the loss overflows f16 (the largest gradient of a logit is about 2^40 / 32 tokens), and
+// A scale of 2^40 overflows f16 (the largest gradient of a logit is about 2^40 / 32 tokens), and
 // each overflow halves it; nothing moves until it fits.
 TEST(LossScale, OverflowsAreSkippedUntilTheScaleFits) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp16-mixed", 2);
@@ -51,8 +51,8 @@ TEST(LossScale, AtItsMinimumABadStepIsNoOverflow) {
   EXPECT_FALSE(constant.step(NAN).overflow) << "a constant scale mends nothing";
 }
 
-// A power of two on the loss and out of the gradient again moves no bit in f64: the factor really
-// is taken out, in the norm as well as in the update.
+// Multiplying the loss by a power of two, and dividing the gradient by it, changes no bit in f64:
+// the factor really is removed, in the norm as well as in the update.
 TEST(LossScale, PowersOfTwoCancelExactly) {
   std::vector<double> numbers, state;
   for (const double scale : {1.0, 1024.0}) {
@@ -78,7 +78,7 @@ TEST(LossScale, PowersOfTwoCancelExactly) {
   }
 }
 
-/// Losses and final state of steps 3 to 6 after a checkpoint at 3, or straight through.
+/// Losses and final state of steps 3 to 6 after a checkpoint at 3, or without an interruption.
 struct Course {
   std::vector<double> losses, state;
   UpdateState updates;
@@ -127,7 +127,7 @@ TEST(Resume, BitwiseInEveryPrecision) {
   }
 }
 
-// bf16-true keeps 14 bytes a parameter where bf16-mixed keeps 18.
+// bf16-true keeps 14 bytes per parameter, whereas bf16-mixed keeps 18.
 TEST(Precision, BytesAParameterAreThoseOfTheTable) {
   for (const auto& [name, bytes] : std::vector<std::pair<const char*, double>>{
            {"fp64", 32}, {"fp32", 16}, {"bf16-mixed", 18}, {"bf16-true", 14}, {"fp16-mixed", 18}}) {
@@ -145,10 +145,10 @@ TEST(Precision, BytesAParameterAreThoseOfTheTable) {
 }
 
 // Rounding to nearest loses updates below half a bf16 step: at a learning rate of 2^-14 most
-// weights around 0.02 (steps of 2^-13) would stay where they are. At random the mean movement is
-// that of fp32: one rounding of w is off by at most a step, 2^-7 |w|, with mean 0 and so a standard
-// deviation of at most half of that; n of them in each of N weights leave a mean error below five
-// times 2^-8 max|w| sqrt(n / N).
+// weights around 0.02 (steps of 2^-13) would not move. With random rounding the mean movement is
+// that of fp32: one rounding of w has an error of at most a step, 2^-7 |w|, with mean 0 and thus a
+// standard deviation of at most half of that; n of them in each of N weights leave a mean error
+// below five times 2^-8 max|w| sqrt(n / N).
 TEST(Precision, SmallUpdatesAreNotLost) {
   const auto weights = [](const char* precision) {
     EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1);
@@ -172,7 +172,7 @@ TEST(Precision, SmallUpdatesAreNotLost) {
   for (const auto& [name, start] : rounded.first) {
     if (!name.ends_with("weight") || name.find("norm") != std::string::npos) continue;
     for (std::size_t i = 0; i < start.size(); ++i) {
-      // The sign of the fp32 movement decides which way is forward.
+      // The sign of the fp32 movement defines the forward direction.
       const double want = exact.second.at(name)[i] - exact.first.at(name)[i];
       const double got = rounded.second.at(name)[i] - start[i];
       error += (got - want) * (want < 0 ? -1 : 1);
@@ -183,7 +183,7 @@ TEST(Precision, SmallUpdatesAreNotLost) {
   }
   const double bound = 5 * 0x1p-8 * largest * std::sqrt(8 / count);
   EXPECT_LT(bound, 0.5 * movement / count) << "the bound must say something";
-  // Beside the roundings the courses differ: where gradients are near zero Adam's sign may turn.
+  // Apart from the roundings the runs differ: if gradients are near zero, Adam's sign may change.
   EXPECT_LE(std::abs(error / count), bound + 0.1 * movement / count);
 }
 

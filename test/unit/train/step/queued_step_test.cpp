@@ -1,5 +1,5 @@
-// Steps that are queued and read later, on a device whose memory the host cannot see: the same
-// numbers, in order, whatever is in flight.
+// Tests of steps that are queued and read later, on a device whose memory the host cannot see: the
+// numbers are the same and in order, with any number of steps in flight.
 #include <gtest/gtest.h>
 
 #include "src/core/quantities.hpp"
@@ -20,7 +20,7 @@ TEST(SeparateDevice, HostReadsEndTheProgram) {
   SeparateDevice device;
   const Buffer memory(device, 64);
   device.zero(memory.data(), 64);
-  // A read that succeeds finds 0, which would be a good end. (Sanitizers answer the signal.)
+  // A read that succeeds finds 0, which would be a good exit code. (Sanitizers handle the signal.)
   EXPECT_DEATH(std::exit(*static_cast<volatile char*>(memory.data())), "");
   device.open();  // as an op does
   EXPECT_EQ(*static_cast<char*>(memory.data()), 0);
@@ -94,7 +94,7 @@ TEST(QueuedStep, OnlySoManyInFlight) {
   EXPECT_THROW(run.engine().resume({}), Error);
 }
 
-// The step after a bad one has overwritten its gradients; their names are known all the same.
+// The step after a bad one has overwritten its gradients; their names are reported nevertheless.
 TEST(QueuedStep, TensorsOfABadStepAreNamedLater) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
   options.lag = 1;
@@ -197,7 +197,7 @@ TEST(QueuedStep, PhasesOfTheDeviceAddUp) {
   engine.finish(clock);
   clock.end();
   totals.add(clock);
-  // The work is done when it is queued: the last event lies just before.
+  // The work is complete when it is queued: the last event is just before.
   const double wall = last_queued - start;
   EXPECT_EQ(totals.steps, 6);
   EXPECT_GT(totals.of(Phase::forward), 0);
@@ -210,7 +210,7 @@ TEST(QueuedStep, PhasesOfTheDeviceAddUp) {
   EXPECT_GE(totals.total(), 0.9 * wall);
 }
 
-// Work on this device is recorded, not done: its calls are counted.
+// Work on this device is recorded, not executed: its calls are counted.
 class RecordingDevice final : public NullDevice {
  public:
   RecordingDevice() : NullDevice(test::SeparateDevice()) {}

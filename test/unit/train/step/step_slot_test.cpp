@@ -26,7 +26,7 @@ const std::vector<BatchShape> kShapes{{.samples = 3, .audio_samples = 3200, .lab
                                       {.samples = 1, .audio_samples = 160, .labels = 0},
                                       {.samples = 2, .audio_samples = 6401, .labels = 7}};
 
-/// Bytes that differ from place to place, from field to field and from batch to batch.
+/// Bytes that differ from position to position, from field to field and from batch to batch.
 std::unique_ptr<HostBatch> numbered(const BatchShape& shape, int salt) {
   auto host = std::make_unique<HostBatch>(small_speech(), shape);
   int field = 0;
@@ -54,7 +54,7 @@ TEST(StepSlot, CopiesEveryFieldOfEveryShape) {
   const SideStream copies(device);
   const Stream stream(device);
   StepSlot slot(device, options());
-  for (int turn = 0; turn < 2; ++turn) {  // the places are used again by other shapes
+  for (int turn = 0; turn < 2; ++turn) {  // other shapes use the slots again
     for (int j = 0; j < 3; ++j) {
       const auto host = numbered(kShapes[static_cast<std::size_t>((j + turn) % 3)], j + turn);
       slot.stage(copies.stream(), j, host->batch);
