@@ -49,7 +49,7 @@ std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, const std::
 /// each exchanges its part of the sum with its partners on the other nodes and writes the result to
 /// all blocks of its node. Over n nodes each sends 2 (n-1)/n of the bytes of an all_reduce, and
 /// half of that in the other two collectives, in log2 n messages if n is a power of two
-/// (node_rounds.hpp). Results are the same on every rank. If more than one partial sum of bf16 or
+/// (node_topology.hpp). Results are the same on every rank. If more than one partial sum of bf16 or
 /// f16 is sent, the sums are sent as f32 and rounded once at the end (an all_reduce then sends 3
 /// (n-1)/n of its bytes). Such sums and those with Summation::tree use MPI unless the nodes are
 /// branches of that tree (consecutive ranks, the same power of two on every node but the last), so

@@ -17,7 +17,7 @@ namespace choir {
 
 /// Operations are divided into pieces, several of which are in flight at once. A piece passes
 /// through phases of work in memory followed by messages, until it is done. The ranks that have the
-/// same place on each node work together in rounds (node_rounds.hpp): O(log n) messages per rank
+/// same place on each node work together in rounds (node_topology.hpp): O(log n) messages per rank
 /// and piece if n has small factors. A rank that waits works on the pieces of all operations.
 class TwoLevelOperations final : public WindowOperations {
  public:

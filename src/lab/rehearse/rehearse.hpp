@@ -1,7 +1,7 @@
 #pragma once
 // Rehearsal of a job of many ranks: the cost of a few of them, played on one process. The code of
 // training itself runs, from its start over one step to its save and its summary, on communicators
-// without other ranks (comm/rehearsal.hpp).
+// without other ranks (src/comm/null_communicator.hpp).
 #include <cstdint>
 #include <string>
 #include <vector>

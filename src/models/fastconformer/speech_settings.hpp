@@ -71,7 +71,7 @@ struct SpeechRequest {
 SpeechRequest speech_request(const Deck& deck);
 
 /// Pure. The options without the blend and the seed of its order, on which ranks agree
-/// (blend_source.hpp). Throws DeckError.
+/// (data_sources.hpp). Throws DeckError.
 SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& request);
 
 }  // namespace choir
