@@ -57,7 +57,8 @@ class Mesh {
                                     Transport transport, int ranks_per_node = 0);
   /// The mesh of `rank` of any layout with null communicators (nothing is sent). Local.
   static std::unique_ptr<Mesh> planned(const Layout& layout, int rank, int ranks_per_node);
-  /// The same for host memory in a rehearsal (src/comm/null_communicator.hpp) that is recorded in `book`. Local.
+  /// The same for host memory in a rehearsal (src/comm/null_communicator.hpp), recorded in `book`.
+  /// Local.
   static std::unique_ptr<Mesh> rehearsed(const Layout& layout, int rank, int ranks_per_node,
                                          Rehearsal& book);
 
