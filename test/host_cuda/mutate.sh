@@ -36,14 +36,24 @@ users_of() {
     sed -E 's|.*/host_plain/(.*)\.d|\1|'
 }
 
-# own_tests VARIANT LAUNCHER...: a filter of GoogleTest, the suites in test/cuda that are called as the folders of the
-# launchers; nothing, where a folder has none, or none for this variant.
+# test_files VARIANT LAUNCHER: the tests in test/cuda that are called as the launcher, else those called as its folder;
+# nothing where neither has tests for this variant.
+test_files() {
+  local name folder=${2#kernels/} files
+  for name in "$(basename "$2" .cu)" "${folder%%/*}"; do
+    files=(test/cuda/"$name"*_test.cpp)
+    [ -e "${files[0]}" ] && { [ "$1" != thread ] || grep -q Tsan "${files[@]}"; } || continue
+    printf '%s\n' "${files[@]}"
+    return
+  done
+}
+# own_tests VARIANT LAUNCHER...: a filter of GoogleTest, the suites of the test files of all launchers; nothing where a
+# launcher has none.
 own_tests() {
-  local launcher op suite files=() all=""
+  local launcher suite files=() all=""
   for launcher in "${@:2}"; do
-    op=${launcher#kernels/} op=${op%%/*}
-    files=(test/cuda/"$op"*_test.cpp)
-    [ -e "${files[0]}" ] && { [ "$1" != thread ] || grep -q Tsan "${files[@]}"; } || return
+    mapfile -t files < <(test_files "$1" "$launcher")
+    [ "${#files[@]}" -gt 0 ] || return
     while read -r suite; do
       case $all: in *":*$suite.*:"*) ;; *) all+=":*$suite.*" ;; esac
     done < <(sed -nE 's/^TEST(_F|_P)?\(([A-Za-z0-9_]+),.*/\2/p' "${files[@]}" | sort -u)
@@ -51,10 +61,10 @@ own_tests() {
   echo "${all#:}"
 }
 variant_of() { case $1 in barrier) echo thread ;; bounds) echo address ;; wait | banks | earlier) echo plain ;; esac; }
-# cheapest_first KIND: the headers of kernels, those first that have tests of their own, few launchers and little code.
+# cheapest_first KIND: the device code of kernels, those files first that have tests of their own, few launchers and little code.
 cheapest_first() {
   local file users
-  find kernels -name '*.cuh' ! -path kernels/cuda/ptx.cuh | while read -r file; do
+  find kernels \( -name '*.cuh' -o -name '*.cu' \) ! -path kernels/cuda/ptx.cuh | while read -r file; do
     mutations "$file" | grep -q "^$1 " || continue
     mapfile -t users < <(users_of "$file")
     echo "$([ -n "$(own_tests "$(variant_of "$1")" "${users[@]}")" ]; echo $?) ${#users[@]} $(wc -c <"$file") $file"
