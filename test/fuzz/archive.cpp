@@ -1,6 +1,6 @@
-// Tar archives through `choir prepare audio`'s unit of work: the archive is the input, the
-// utterances ask for members by several names, and whatever it holds, the output folder gets the
-// shard and its part, and the folders above it nothing.
+// Fuzzes tar archives in the work of `choir prepare audio` on one unit: the input is the archive,
+// and the utterances ask for members by several names. For any contents the output folder gets the
+// shard and its part, and the folders above it get nothing.
 #include <archive.h>
 #include <archive_entry.h>
 
@@ -40,7 +40,7 @@ std::string tar_of(const std::vector<Member>& members) {
   return tar + std::string(1024, '\0');
 }
 
-/// Checksums of what look like headers, put right: what is behind them is to be reached.
+/// Corrects the checksums of apparent headers, so that the code behind the check is reached.
 void put_sums(std::string& tar) {
   for (std::size_t at = 0; at + 512 <= tar.size(); at += 512) {
     if (tar.compare(at + 257, 5, "ustar") != 0) continue;

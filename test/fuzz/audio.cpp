@@ -1,5 +1,5 @@
-// Sound in memory and in files, in every format that libsndfile knows (the first byte: what is
-// asked of it), and the WAV reader of our own ('w').
+// Fuzzes sound in memory and in files, in every format of libsndfile (the first byte selects the
+// operation), and our own WAV reader ('w').
 #include <algorithm>
 
 #include "src/data/audio/audio_decoder.hpp"
@@ -8,7 +8,8 @@
 
 #include <sndfile.h>
 
-// Decoders behind libsndfile lose memory over damaged files: theirs, a few kilobytes a file.
+// Decoders of libsndfile leak memory on damaged files: a few kilobytes per file, which is not our
+// defect.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libsndfile.so\nleak:libvorbis\nleak:libopus\nleak:libFLAC\nleak:libogg\n"

@@ -1,5 +1,5 @@
-// The small languages in decks: data.input_cfg (the first byte 'i'), patterns over parameter names
-// ('p', pattern and name on a line each), names of shards (anything else).
+// Fuzzes the small languages in decks: data.input_cfg (first byte 'i'), patterns of parameter names
+// ('p', pattern and name on a line each), names of shards (any other byte).
 #include <nlohmann/json.hpp>
 
 #include "src/core/json_document.hpp"
@@ -27,7 +27,7 @@ void try_mix(std::string_view text) {
   });
 }
 
-/// By trying all ways; for short texts.
+/// Tries all ways to match; for short texts.
 bool matches_slowly(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   if (pattern.front() == '*')

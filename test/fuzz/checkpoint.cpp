@@ -1,9 +1,9 @@
-// Checkpoints, whose checksums are put right after every change, so that what is changed reaches
-// the code behind them. 'm': the body of manifest.json, beside a state.h5 of the size that it
-// gives; 'M': manifest.json as it is; 'h': bytes of state.h5 that are overwritten, records of u16
-// place and u8 value; 'o': the same under a manifest of an older program, which does not say where
-// the text is; 't': that text. Whatever is accepted is loaded, and has to be what the file has at
-// the offsets of the manifest.
+// Fuzzes checkpoints. Their checksums are corrected after every change, so that the changes reach
+// the code behind the check. 'm': the body of manifest.json, beside a state.h5 of the size that it
+// gives; 'M': manifest.json unchanged; 'h': bytes of state.h5 that are overwritten, records of u16
+// position and u8 value; 'o': the same under a manifest of an older program, which does not give
+// the position of the text; 't': that text. Every accepted checkpoint is loaded, and must equal the
+// file at the offsets of the manifest.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +27,7 @@ struct Saved {
   std::string state;
 };
 
-/// A checkpoint of three tensors of zeros, made once.
+/// A checkpoint of three tensors of zeros, written once.
 const Saved& saved() {
   static const Saved made = [] {
     const std::string path = put("state.h5", "");
@@ -47,7 +47,7 @@ const Saved& saved() {
   return made;
 }
 
-/// Every tensor, as the manifest has it.
+/// Every tensor that the manifest has.
 void load_all(const Checkpoint& found, const std::string& state, Communicator& world) {
   std::vector<StoredTensor> tensors;
   std::vector<std::string> memory;
@@ -65,7 +65,7 @@ void load_all(const Checkpoint& found, const std::string& state, Communicator& w
             "other bytes than those of the manifest's offset");
 }
 
-/// True when it was accepted and loaded.
+/// True if it was accepted and loaded.
 bool try_checkpoint(Manifest manifest, const std::string& state) {
   test::seal(manifest, state);
   put("step_00000007/state.h5", state);
@@ -115,7 +115,7 @@ void try_state(std::string_view edits, bool old) {
   require(try_checkpoint(manifest, state) || old, "HDF5's own bytes were asked for something");
 }
 
-/// The text as other parts of the program read it.
+/// Reads the text like other parts of the program.
 void try_text(std::string_view text) {
   const TrainMeta meta = TrainMeta::parse(std::string(text), "step_00000007");
   require(TrainMeta::parse(meta.to_json(), "again").to_json() == meta.to_json(), "another text");

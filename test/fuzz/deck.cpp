@@ -1,5 +1,5 @@
-// Decks: a JSON text, and overrides, one a line, behind a line of "--". A deck that is taken must
-// come back from its resolved form as the same deck.
+// Fuzzes decks: a JSON text and, after a line of "--", overrides, one per line. An accepted deck
+// must be the same deck when its resolved form is read.
 #include "choir/deck/deck.hpp"
 #include "test/fuzz/fuzz.hpp"
 

@@ -22,7 +22,7 @@ namespace choir::fuzz {
 std::vector<std::string> seeds();
 void try_input(std::string_view input);
 
-/// For what must never be; libFuzzer keeps the input.
+/// Reports a violated invariant; libFuzzer keeps the input.
 inline void require(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "finding: %s\n", what);
@@ -45,7 +45,7 @@ inline const std::string& scratch() {
   return folder.path;
 }
 
-/// A file in the scratch folder; its path.
+/// Writes a file into the scratch folder; returns its path.
 inline std::string put(const std::string& name, std::string_view bytes) {
   const std::string path = scratch() + "/" + name;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
@@ -72,7 +72,7 @@ inline std::string_view cut(std::string_view& rest, std::string_view mark) {
   return front;
 }
 
-/// Runs `action`; true when it was not refused.
+/// Runs `action`; returns true if it was not refused.
 template <class Action>
 bool accepted(Action&& action) {
   try {

@@ -1,5 +1,5 @@
-// Manifests: NeMo's lines and Lhotse's cuts ('t': trimmed to supervisions), plain; 'g': bytes that
-// may be gzip; 's': a Shar folder; 'r': what `choir transcribe` reads.
+// Fuzzes manifests: NeMo's lines and Lhotse's cuts ('t': trimmed to supervisions), plain; 'g':
+// bytes that may be gzip; 's': a Shar folder; 'r': manifests of `choir transcribe`.
 #include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/transcripts.hpp"
 #include "test/fuzz/fuzz.hpp"
@@ -42,7 +42,7 @@ void try_manifest(const std::string& path, bool trim) {
 std::vector<std::string> seeds() {
   return {std::string("n") + kNemo, std::string("t") + kCut, std::string("n") + kCut,
           std::string("s") + kCut, std::string("r") + kNemo,
-          // One letter, packed by gzip.
+          // One letter, compressed by gzip.
           std::string("g\x1f\x8b\x08\0\0\0\0\0\0\xff\x4b\x04\0\x43\xbe\xb7\xe8\x01\0\0\0", 22),
           R"(n{"audio_filepath": "../../x.wav", "duration": 1e300, "text": "\u00e9\ud83d\ude00"})"};
 }

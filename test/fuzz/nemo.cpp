@@ -1,4 +1,4 @@
-// model_config.yaml of NeMo: the input is one, and what is read describes a model or is refused.
+// Fuzzes model_config.yaml of NeMo: the input must be refused or describe a model.
 #include "src/models/fastconformer/foreign/nemo.hpp"
 #include "choir/models/family.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
@@ -32,7 +32,7 @@ void try_input(std::string_view input) {
     const nlohmann::json yaml = read_yaml(std::string(input), "fuzz");
     if (!yaml.is_object()) return;
     const NemoModel model = nemo_model_of(yaml, "fuzz", false);
-    // Only descriptions of small models are made.
+    // Only small models are created from their description.
     const FastConformerConfig& c = model.config;
     if (c.n_layer > 4 || c.n_embd > 64 || c.ffn_width > 1024 || c.vocab_size > 1024 ||
         c.mel.mels > 256 || c.subsampling_channels > 256 || c.n_head > 64 || c.n_head < 1)

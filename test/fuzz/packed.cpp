@@ -1,6 +1,6 @@
-// Folders of packed speech: 'i' index.bin, 's' a shard, 'l' a label file, 'p' what an unfinished
-// run left. Checksums are put right, so that what is behind them is reached ('I', 'L': they are
-// not).
+// Fuzzes folders of packed speech: 'i' index.bin, 's' a shard, 'l' a label file, 'p' the files of
+// an unfinished run. Checksums are corrected, so that the code behind the check is reached ('I',
+// 'L': they are not).
 #include "src/core/hash.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/audio/packed_audio.hpp"

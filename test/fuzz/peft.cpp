@@ -1,5 +1,5 @@
-// Folders of PEFT: 'c' and adapter_config.json beside an adapter that is well, or 'w' and
-// adapter_model.safetensors beside a configuration that is well.
+// Fuzzes folders of PEFT: 'c' and adapter_config.json beside a valid adapter, or 'w' and
+// adapter_model.safetensors beside a valid configuration.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// Vocabularies and tokenizer models: JSON of our own ('j'; its hash is put right where it has one),
-// SentencePiece's binary form ('s').
+// Fuzzes vocabularies and tokenizer models: our own JSON ('j'; its hash is corrected if it has
+// one), SentencePiece's binary form ('s').
 #include <regex>
 
 #include "src/data/vocabulary/vocabulary.hpp"

@@ -1,4 +1,4 @@
-// tokenizer.json files: the input is one, and what is read is used on texts that have every trap.
+// Fuzzes tokenizer.json files: an accepted input is used on texts with every trap.
 #include "src/core/json_value.hpp"
 #include "src/data/vocabulary/bpe_tokenizer.hpp"
 #include "src/data/vocabulary/bpe_training.hpp"

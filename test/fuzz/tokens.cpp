@@ -1,5 +1,5 @@
-// Token files. The first byte: 'n' a native file, 'c' the same with its header's checksum put
-// right, 'm' a Megatron pair (index, then "\n--\n", then tokens), anything else raw tokens.
+// Fuzzes token files. The first byte: 'n' a native file, 'c' the same with a corrected checksum of
+// its header, 'm' a Megatron pair (index, then "\n--\n", then tokens), any other byte raw tokens.
 #include "src/core/hash.hpp"
 #include "src/data/text/token_file.hpp"
 #include "src/data/text/token_stream.hpp"

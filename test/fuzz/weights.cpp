@@ -1,5 +1,6 @@
-// Files of weights, the first letter saying how they are opened: 'w': by their first bytes; 'i': an
-// index beside a shard; 'p': a bare pickle; 'P': the pickle of a torch archive that is well.
+// Fuzzes files of weights. The first letter selects how they are opened: 'w': by their first bytes;
+// 'i': an index beside a shard; 'p': a bare pickle; 'P': the pickle of an otherwise valid torch
+// archive.
 #include "src/store/safetensors/safetensors.hpp"
 #include "src/store/tensor_file.hpp"
 #include "src/store/torch/pickle.hpp"
