@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// The path without the part of the model that it is in: "model.lm.norm" is "norm".
+/// The path without the part of the model that contains it: "model.lm.norm" becomes "norm".
 std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
@@ -22,8 +22,8 @@ std::string section_of(const std::string& path) {
   return path.substr(0, path.rfind('.') + 1);
 }
 
-/// Keys that `choir verify` does not look at, sets itself, or has as an axis of layouts; and those
-/// of devices that are not the CPU.
+/// Keys that `choir verify` ignores, sets itself, or treats as an axis of layouts; and keys of
+/// devices other than the CPU.
 bool is_left_out(const std::string& path) {
   static const Words kOther{"model.type",
                             "optimizer.scale_lr",
@@ -44,7 +44,7 @@ bool is_left_out(const std::string& path) {
   return std::ranges::count(kAlso, path) == 0;
 }
 
-/// Texts and lists have values that only their readers know; some numbers are chosen such that
+/// Only the readers of texts and lists know the legal values; some numbers are chosen such that
 /// rounding errors stay below the tolerances, as the comments of inputs/verify_asr.json explain.
 const Words* own_words(const std::string& path, const std::string& family) {
   static const std::map<std::string, Words> kWords{
@@ -102,7 +102,7 @@ Words numbers(const Key& key, double now) {
   return words;
 }
 
-/// The words that differ from what the deck has.
+/// The words that differ from those of the deck.
 Words words_for(const Key& key, const Deck& deck) {
   if (const Words* own = own_words(key.path, std::string(deck.family().name()))) return *own;
   const KeyValue now = key.get(key, const_cast<Deck*>(&deck));
@@ -152,10 +152,10 @@ std::vector<std::pair<std::string, std::string>> companions(const std::string& k
     need("right_context", "1"), need("left_context", "4");
   if (name == "rank_stabilised") need("rank", "3");
   if (name == "head" && word == "istft") need("resolutions", "256,512,1024");
-  // A LARS step is as large as its ratio makes it; for the epsilon see test/run/verify.sh.
+  // A LARS step is as large as its ratio; test/run/verify.sh explains the epsilon.
   if (key == "optimizer.name" && word == "lars")
     need("learning_rate", "1"), need("trust_coefficient", "0.02"), need("epsilon", "1e-3");
-  // Sums in a tree want powers of two.
+  // Sums in a tree need powers of two.
   if (key == "train.reproducible" && word == "true") need("global_batch_size", "16");
   if (key == "train.frozen_precision" && word == "bf16")
     need("freeze", family == "codec" ? "[\"encoder*\"]" : "[\"*.0.*\"]"),

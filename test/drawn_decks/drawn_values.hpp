@@ -9,20 +9,21 @@
 
 namespace choir::test {
 
-/// A key with the words that may stand for it in an override.
+/// A key with the words that may be its value in an override.
 struct KeyWords {
   const Key* key = nullptr;
   std::vector<std::string> words;
 };
 
-/// The keys that decide what `choir verify` computes for this deck, but for those of its layout.
-/// Numbers are near those of the deck, and at most twice as large, as runs have to stay small.
+/// The keys that decide the computation of `choir verify` for this deck, except those of its
+/// layout. Numbers are near those of the deck, and at most twice as large, because runs have to
+/// stay small.
 std::vector<KeyWords> words_of(const Deck& deck);
 
-/// True for keys of which all values are named: names, true and false.
+/// True for keys whose values all have names: names, true and false.
 bool is_named(const Key& key);
 
-/// Values of other keys without which this one would be refused, or would have no effect.
+/// Values of other keys without which this value would be refused, or would have no effect.
 std::vector<std::pair<std::string, std::string>> companions(const std::string& key,
                                                             const std::string& word,
                                                             const std::string& family);

@@ -16,7 +16,7 @@ namespace choir::test {
 namespace {
 
 constexpr int kRanks = 4;
-constexpr std::size_t kTurns = 2;  // values of a deck that come in turns
+constexpr std::size_t kTurns = 2;  // values of a deck that are given in turns
 
 const std::vector<std::string>& bases() {
   static const std::vector<std::string> kBases{
@@ -26,7 +26,7 @@ const std::vector<std::string>& bases() {
   return kBases;
 }
 
-/// Each file is read once.
+/// Reads each file once.
 const std::string& text_of(const std::string& base) {
   static std::map<std::string, std::string> texts;
   std::string& text = texts[base];
@@ -34,12 +34,12 @@ const std::string& text_of(const std::string& base) {
   return text;
 }
 
-/// A key and a word for it.
+/// A key and a word for its value.
 using Value = std::pair<std::string, std::string>;
 
-/// Values that a family cannot have, or not for a comparison. A model that answers while it hears
-/// has an encoder for streams alone. Codes of a codec jump where numbers round the other way, which
-/// they do in 16 bits.
+/// Values that a family cannot have, or not in a comparison. A model that answers while it hears
+/// needs an encoder for streams. Codes of a codec jump if numbers are rounded in the other
+/// direction, which happens in 16 bits.
 bool is_none(const ModelFamily& family, const Value& value) {
   static const std::vector<std::pair<std::string, Value>> kNone{
       {"duplex", {"model.encoder.causal", "false"}},
@@ -50,7 +50,7 @@ bool is_none(const ModelFamily& family, const Value& value) {
   return std::ranges::count(kNone, std::pair(std::string(family.name()), value)) > 0;
 }
 
-/// Every value with a name that keys of this model can have. Values come in turns.
+/// Every named value that keys of this model can have. Values are given in turns.
 std::vector<Value> named_values(const std::vector<KeyWords>& keys, const ModelFamily& family) {
   std::vector<Value> all;
   for (const KeyWords& each : keys)
@@ -60,7 +60,7 @@ std::vector<Value> named_values(const std::vector<KeyWords>& keys, const ModelFa
   return all;
 }
 
-/// The values of the axes of layouts that have a name, and the stages of ZeRO.
+/// The named values of the axes of layouts, and the ZeRO stages.
 std::vector<Value> named_axes() {
   std::vector<Value> all;
   for (int a = 0; a < kLayoutAxes; ++a) {
@@ -70,7 +70,7 @@ std::vector<Value> named_axes() {
     if (key->type == KeyType::boolean) all.emplace_back(path, "true");
     for (const std::string& word : key->choices) all.emplace_back(path, word);
   }
-  // On the CPU memory is host memory, and ulysses is what "auto" is where heads can be divided.
+  // On the CPU device memory is host memory, and "auto" means ulysses if heads can be divided.
   std::erase_if(all, [](const auto& each) {
     return each.second == "ulysses" || (each.first == "parallel.offload" && each.second != "file");
   });
@@ -88,7 +88,7 @@ class Drawing {
     if (!base.given("optimizer.epsilon")) deck_.given["optimizer.epsilon"] = "1e-6";
     keys_ = words_of(base);
     const std::vector<Value> named = named_values(keys_, base.family());
-    // A step that shares no divisor with their number visits them all.
+    // A stride that has no common divisor with their number visits them all.
     const std::size_t step = named.size() % 17 == 0 ? 19 : 17;
     for (std::size_t turn = 0; turn < kTurns; ++turn)
       turns_.push_back(
@@ -99,8 +99,8 @@ class Drawing {
     constexpr int kTries = 40;
     const std::vector<Value> axes = named_axes();
     const Value& axis = dice_.of(axes);
-    // Groups of context ranks that exchange heads and are not all of them: of four ranks and two
-    // heads.
+    // Groups of context ranks that exchange heads and are not all context ranks: with four ranks
+    // and two heads.
     if (axis.second == "ring-ulysses")
       for (const char* heads : {"model.n_head", "model.lm.n_head"})
         if (is_drawn(heads) && try_value(heads, "2")) fixed_.insert(heads);
@@ -108,7 +108,7 @@ class Drawing {
     take_turns();
     for (int i = 0; i < kTries && deck_.given.size() < wanted; ++i) {
       const KeyWords& key = dice_.of(keys_);
-      // A value that was refused may go with the deck as it is now.
+      // A value that was refused before may fit the deck as it is now.
       if (try_value(key.key->path, dice_.of(key.words))) take_turns();
     }
     choose_precision();
@@ -129,8 +129,8 @@ class Drawing {
     });
   }
 
-  /// False where the checks of the deck refuse it, or where it would take back what another value
-  /// needs. The deck stays as it was then.
+  /// False if the checks of the deck refuse the value, or if it would undo a value that another one
+  /// needs. The deck is unchanged then.
   bool try_value(const std::string& key, const std::string& word) {
     const ModelFamily& family = parsed(deck_).family();
     if (fixed_.contains(key) || is_none(family, {key, word})) return false;
@@ -143,7 +143,7 @@ class Drawing {
       other.given[also] = value;
       needed.insert(also);
     }
-    // A factor of frozen parameters alone is refused, when their names are known.
+    // A factor for frozen parameters alone is refused once their names are known.
     if (other.given.contains("train.freeze") && other.given.contains("optimizer.scale"))
       return false;
     try {
@@ -159,7 +159,7 @@ class Drawing {
     return true;
   }
 
-  // Other precisions take the runs of one rank in fp64 that they are measured by.
+  // Other precisions are measured by the runs of one rank in fp64.
   void choose_precision() {
     const bool frozen = deck_.given.contains("train.frozen_precision") &&
                         deck_.given["train.frozen_precision"] == "bf16";
@@ -170,7 +170,7 @@ class Drawing {
       deck_.precision = "fp32";
   }
 
-  /// Two layouts of two ranks or more, of which the first has this value where it can.
+  /// Two layouts of two ranks or more; the first has this value if it can.
   void choose_layouts(const Value& wish) {
     std::vector<std::string> notes;
     std::vector<VerifyLayout> legal =
@@ -197,11 +197,11 @@ class Drawing {
   Coverage* coverage_;
   LegalDeck deck_;
   std::vector<KeyWords> keys_;
-  std::vector<Value> turns_;     // values that come in turns, and are still to be given
-  std::set<std::string> fixed_;  // the keys of those that were given, and what they need
+  std::vector<Value> turns_;     // values given in turns that are still to be given
+  std::set<std::string> fixed_;  // the keys of values that were given, and of those that they need
 };
 
-/// In single quotes: words hold brackets and double quotes.
+/// The words in single quotes, because they contain brackets and double quotes.
 std::string quoted(const std::string& word) {
   return word.find_first_of("[]{}\"* ,") == std::string::npos ? word : "'" + word + "'";
 }
@@ -217,7 +217,7 @@ std::vector<std::string> LegalDeck::overrides() const {
 std::string LegalDeck::command() const {
   std::string text = "verify " + base;
   for (const std::string& each : overrides()) text += " " + quoted(each);
-  // Tolerances of other precisions come from the rounding in as many losses and norms as there are.
+  // Tolerances of other precisions come from the rounding in this many losses and norms.
   return fmt::format("{} --steps {} --precision {} --layouts '{}'", text,
                      precision == "fp64" ? 2 : 6, precision, join(layouts, ","));
 }

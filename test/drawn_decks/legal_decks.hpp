@@ -1,7 +1,7 @@
 #pragma once
-// Random legal decks: a deck of inputs/verify_*.json in which keys are given other values, as the
-// table of keys allows them, with layouts of up to four ranks. Everything is a function of the
-// number of the deck and the seed.
+// Random legal decks: a deck of inputs/verify_*.json in which keys are given other values that the
+// table of keys allows, with layouts of up to four ranks. Everything is a function of the number of
+// the deck and the seed.
 #include <cstdint>
 #include <map>
 #include <set>
@@ -24,11 +24,11 @@ struct LegalDeck {
   std::string command() const;
 };
 
-/// The values that were drawn so far, and how many the checks accepted and refused.
+/// The values drawn so far, and how many of them the checks accepted and refused.
 class Coverage {
  public:
   void add(const LegalDeck& deck);
-  /// "FAMILY KEY=VALUE" of names, true and false, and of layouts, that no deck had.
+  /// "FAMILY KEY=VALUE" of names, of true and false, and of layouts, that no deck had.
   std::vector<std::string> missing() const;
   std::string to_string() const;
 
@@ -38,8 +38,8 @@ class Coverage {
   std::map<std::string, std::set<std::string>> values_;  // by "FAMILY KEY"
 };
 
-/// `number` counts from 0. Values with a name come in turns, so that few decks have many of them.
-/// Layouts take most of the time; `laid_out` false leaves them out.
+/// `number` counts from 0. Named values are given in turns, so that a few decks have many of them.
+/// Layouts take most of the time; `laid_out` = false leaves them out.
 LegalDeck draw_legal_deck(std::uint64_t seed, std::size_t number, Coverage& coverage,
                           bool laid_out = true);
 

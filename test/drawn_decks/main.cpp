@@ -1,11 +1,11 @@
 // drawn_decks legal|broken COUNT SEED [FIRST] [FOLDER]: random decks for test/run/drawn_decks.sh.
 //
-// legal   prints the arguments of `choir` for each deck, behind its number and its ranks; on stderr
-//         which values were drawn. Exit code 1 where draws are refused too often. With --complete
-//         as last argument also where a value with a name was never drawn.
-// broken  checks that each deck is refused as it must be and prints those that are not. With a
-//         FOLDER it writes decks there, and beside each what a message about it must contain.
-// FIRST is the number of the first deck (0): one deck is made again by its number and COUNT 1.
+// legal   prints the arguments of `choir` for each deck, after its number and its ranks, and the
+//         drawn values on stderr. Exit code 1 if draws are refused too often; with --complete as
+//         last argument also if a named value was never drawn.
+// broken  checks that each deck is refused as it must be, and prints the others. With a FOLDER it
+//         writes decks there, and beside each the words that a message about it must contain.
+// FIRST is the number of the first deck (0): its number and COUNT 1 reproduce a single deck.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -31,7 +31,7 @@ int legal(std::size_t first, std::size_t count, std::uint64_t seed, bool complet
                          static_cast<double>(coverage.refused + coverage.accepted);
   fmt::print(stderr, "{}{} draws: {:.0f} % refused\n", coverage.to_string(),
              coverage.refused + coverage.accepted, 100 * refused);
-  // If most draws were refused, the decks would be those that are left over.
+  // If most draws were refused, the decks would only be the rest.
   if (refused > 0.5) {
     fmt::print(stderr, "more than half of the draws were refused\n");
     return 1;
