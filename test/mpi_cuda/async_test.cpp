@@ -1,5 +1,6 @@
-// Operations in flight beside the work of the main stream: what was queued before a start is seen
-// by the operation, what is queued after its wait sees the result, and nothing waits for more.
+// Tests of operations in flight beside the work of the main stream: an operation sees the work that
+// was queued before its start, work that is queued after its wait sees the result, and nothing
+// waits for more.
 #include "choir/core/error.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
@@ -17,7 +18,7 @@ class DeviceAsync : public DeviceKinds {
 };
 
 // Buckets in the order of a backward pass: each is written on the main stream, its reduction starts
-// at once, the next is written meanwhile; an optimizer reads them all afterwards.
+// at once, and the next is written meanwhile; an optimizer reads them all afterwards.
 TEST_P(DeviceAsync, BucketsInFlight) {
   constexpr std::size_t kBuckets = 12;
   std::vector<std::unique_ptr<OnDevice<float>>> buckets;
@@ -61,7 +62,7 @@ TEST_P(DeviceAsync, BucketsInFlight) {
   }
 }
 
-// A copy of the result follows the wait on the main stream, without a word from the host.
+// A copy of the result follows the wait on the main stream, without the host.
 TEST_P(DeviceAsync, ResultsFeedTheNextOperation) {
   constexpr std::size_t kCount = 3001;
   OnDevice<float> a(device(), comm(), kCount), b(device(), comm(), kCount);

@@ -1,5 +1,5 @@
-// Collectives on device memory: every call, every type, sizes around the pieces they are cut into,
-// against exact numbers, and bit for bit against the host communicator that stages them.
+// Tests of collectives on device memory: every call, every type, and sizes around those of chunks
+// are compared with exact numbers, and bit for bit with the host communicator that stages them.
 #include "test/mpi/comm/kinds.hpp"
 #include "test/mpi/comm/wild.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
@@ -15,7 +15,7 @@ class DeviceCollectives : public DeviceKinds {
     for (std::size_t i = 0; i < count; ++i) values[i] = exact<T>(number(of_rank, i));
     return values;
   }
-  /// Small whole numbers are exact in every type.
+  /// Small integers are exact in every type.
   template <class T>
   static T exact(int value) {
     if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>)
@@ -137,7 +137,7 @@ TEST_P(DeviceCollectives, AllToAllAndRing) {
   }
 }
 
-// Rank p's piece has 3000 p + 3 bytes; pieces lie in reverse order with gaps.
+// The part of rank p has 3000 p + 3 bytes; parts are stored in reverse order with gaps.
 TEST_P(DeviceCollectives, ScatterAndGatherUnequalPieces) {
   std::vector<std::int64_t> counts, offsets;
   constexpr std::int64_t kStride = 12000;
@@ -181,7 +181,7 @@ TEST_P(DeviceCollectives, SumsHaveTheBitsOfTheHost) {
     std::vector<float> values(count * ranks());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = wild<float>(rank(), i);
     for (const Summation order : {Summation::tree, Summation::fast}) {
-      // Small pieces are summed in an order of their own; and so does NCCL.
+      // Small chunks are summed in an order of their own; NCCL has its own order, too.
       const bool cut_alike =
           order == Summation::tree || GetParam() == "mpi" || GetParam() == "node";
       if (!cut_alike) continue;

@@ -1,4 +1,5 @@
-// Heads exchanged in device memory, by NCCL and staged: attention against one rank on the CPU.
+// Tests of the exchange of heads in device memory, by NCCL and staged: attention is compared with
+// one rank on the CPU.
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/support/context_case.hpp"
 #include "test/unit/train/engine_case.hpp"
@@ -20,7 +21,7 @@ class DeviceContext : public testing::Test {
 };
 
 TEST_F(DeviceContext, AttentionIsThatOfOneRank) {
-  // Heads of keys and values, and how they meet; a ring of groups of two where there are 4 ranks.
+  // Numbers of K/V heads, and methods of exchange; a ring of groups of two if there are 4 ranks.
   using Meeting = std::pair<std::int64_t, ContextWay>;
   for (const auto& [kv_heads, context] :
        {Meeting{12, {}}, Meeting{2, {}}, Meeting{1, {}}, Meeting{2, {ContextMode::gather}},

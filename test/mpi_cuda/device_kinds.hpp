@@ -1,6 +1,6 @@
 #pragma once
-// The communicators for device memory that tests run on, and memory to run them in. The device is
-// the GPU; on the CPU the staged ones are tested too, for which all devices are alike.
+// Communicators for device memory that tests use, and memory for them. The device is the GPU; on
+// the CPU the staged ones are tested too, because all devices are alike for them.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,7 +19,7 @@
 
 namespace choir::test {
 
-/// NCCL as this program can have it: played by a library beside it where the GPU is played too.
+/// NCCL for this program: a library beside it plays NCCL if the GPU is emulated, too.
 inline std::string nccl_library() {
   namespace fs = std::filesystem;
   const fs::path fake = fs::read_symlink("/proc/self/exe").parent_path() / "libnccl_fake.so";
@@ -27,11 +27,10 @@ inline std::string nccl_library() {
   return !cards.empty() && cards[0].name == "host execution" ? fake.string() : "";
 }
 
-/// A slot of this size makes many pieces of little data: 1024 floats.
+/// A slot of this size makes many chunks of few data: 1024 floats.
 inline constexpr std::size_t kTinySlot = 4096;
 
-/// "mpi", "node": staged through these; "tiny": in small pieces; "waiting": inside wait();
-/// "nccl".
+/// "mpi", "node": staged through these; "tiny": in small chunks; "waiting": inside wait(); "nccl".
 class DeviceKinds : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -71,8 +70,8 @@ class DeviceKinds : public testing::TestWithParam<std::string> {
   std::unique_ptr<Communicator> host_, comm_;
 };
 
-/// A block of the communicator's own memory, written and read in order with the device's main
-/// stream, by copies that the host does not wait for.
+/// A block of the communicator's own memory. The device's main stream writes and reads it in order,
+/// by copies for which the host does not wait.
 template <class T>
 class OnDevice {
  public:
@@ -88,7 +87,7 @@ class OnDevice {
 
   T* data() const { return static_cast<T*>(block_->data()); }
   void write(const std::vector<T>& values) {
-    stream_.synchronize();  // an earlier write may still be on its way
+    stream_.synchronize();  // an earlier write may still be in flight
     std::copy(values.begin(), values.end(), static_cast<T*>(in_.data()));
     stream_.copy_from_host(block_->data(), in_.data(), values.size() * sizeof(T));
   }

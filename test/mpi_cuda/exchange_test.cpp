@@ -1,4 +1,4 @@
-// Exchanges of device memory beside the main stream, and the pipeline executor on them.
+// Tests of exchanges of device memory beside the main stream, and of the pipeline executor on them.
 #include "choir/core/error.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
@@ -19,8 +19,8 @@ class DeviceExchange : public DeviceKinds {
   }
 };
 
-// Several messages of different sizes round the ring both ways at once; they see what the main
-// stream queued before, and what it queues behind the wait sees them.
+// Several messages of different sizes around the ring in both directions at once; they see the work
+// that the main stream queued before, and work that it queues after the wait sees them.
 TEST_P(DeviceExchange, BothNeighboursAtOnce) {
   if (size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   constexpr std::size_t kMessages = 6, kCount = 3001;
@@ -52,7 +52,7 @@ TEST_P(DeviceExchange, BothNeighboursAtOnce) {
   }
 }
 
-// Two messages and a third in one exchange or three, with a reduction behind them in the queue.
+// Two messages and a third in one exchange or three, followed by a reduction in the queue.
 TEST_P(DeviceExchange, PartsNeedNotBeAlike) {
   if (size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   constexpr std::size_t kParts = 3, kCount = 2500;

@@ -1,6 +1,6 @@
-// Training under every kind of layout on the cuda device, staged and over NCCL, against one rank on
-// the CPU; steps that are replayed against steps that are queued; and the plan against what is
-// used.
+// Tests of training in every kind of layout on the cuda device, staged and over NCCL, against one
+// rank on the CPU; of replayed steps against queued ones; and of the plan against the memory in
+// use.
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/unit/train/engine_case.hpp"
 
@@ -9,8 +9,7 @@ namespace {
 
 using Way = DeviceTransport::Way;
 
-constexpr int kLayoutSteps =
-    5;  // the first two are queued, the others recorded where that is possible
+constexpr int kLayoutSteps = 5;  // the first two are queued, the others recorded if possible
 
 struct Case {
   const char* name;
@@ -43,8 +42,8 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-/// A layer for each piece of a pipeline, two at least; dropout. Every other case takes the model
-/// with two heads of keys and values.
+/// A layer for each piece of a pipeline, at least two; dropout. Every other case uses the model
+/// with two K/V heads.
 GptConfig model(const Case& c, bool llama) {
   GptConfig config = llama ? tiny_llama() : tiny_gpt();
   config.n_layer = 2 * c.pipeline.virtual_stages;
@@ -52,7 +51,7 @@ GptConfig model(const Case& c, bool llama) {
   return config;
 }
 
-/// How many all data ranks have: two go through a pipeline.
+/// Number of micro-batches of all data ranks: two go through a pipeline.
 int micro_batches(const Case& c) {
   return c.layout.size(Axis::pipeline) > 1 ? 2 * c.layout.size(Axis::data)
                                            : std::max(2, c.layout.size(Axis::data));
@@ -111,7 +110,7 @@ Trained trained_in_layout(const Case& c, bool llama, Way way, bool graph) {
   EngineRun run(options, *mesh, std::move(device));
   Trained result = trained_in_layout(run);
   run.end();
-  mesh.reset();  // before its device
+  mesh.reset();  // destroyed before its device
   return result;
 }
 
@@ -130,7 +129,7 @@ TEST(DeviceLayouts, TrainAsOneRankOnTheCpu) {
     const Trained recorded = trained_in_layout(c, llama, Way::nccl, true);
     const Trained queued = trained_in_layout(c, llama, Way::nccl, false);
     for (const Trained* many : {&staged, &recorded}) {
-      // f32 in another order of sums: some hundred roundings of 2^-24 in numbers near 3.
+      // f32 with another order of sums: some hundred roundings of 2^-24 in numbers near 3.
       EXPECT_ALL_RANKS(distance(one.losses, many->losses) <= 1e-4)
           << c.name << ": losses " << distance(one.losses, many->losses);
       EXPECT_ALL_RANKS(distance(one.norms, many->norms) <= 1e-4)

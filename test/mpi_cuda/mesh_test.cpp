@@ -1,4 +1,5 @@
-// The mesh with a device: which transport it takes, and that the control plane stays with the host.
+// Tests of the mesh with a device: the transport that it uses, and that the control plane stays on
+// the host.
 #include <dlfcn.h>
 
 #include "choir/comm/mesh/mesh.hpp"

@@ -44,7 +44,7 @@ class Nccl : public testing::Test {
   std::unique_ptr<Communicator> make() {
     return make_nccl_communicator(*host_, *device_, "dp", options_);
   }
-  /// The words of the CommError that f throws, hint included; empty when it throws none.
+  /// The message of the CommError that f throws, including the hint; empty if it throws none.
   template <class F>
   static std::string words(const F& f) {
     try {
@@ -80,7 +80,7 @@ TEST_F(Nccl, SetUpThatTakesTooLongNamesTheAxisAndItsRanks) {
   EXPECT_ALL_RANKS(words([&] { make(); }).empty()) << "and the next one is fine";
 }
 
-// On one rank only: the others must not hang, and hear of it.
+// A failure on one rank only: the others must not hang, and are informed.
 TEST_F(Nccl, SetUpThatHangsOnOneRankFailsOnAll) {
   if (host_->size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const Fake fake;
@@ -138,8 +138,8 @@ TEST_F(Nccl, AnAbortEndsWhatThePeersNeverJoin) {
   EXPECT_ALL_RANKS(has(later, "broken")) << later;
 }
 
-// NCCL's abort waits for the graphs, whose owner may be who aborts; and one must not hold up
-// another.
+// NCCL's abort waits for the graphs, and their owner may be the thread that aborts; one abort must
+// not delay another.
 TEST_F(Nccl, AnAbortDoesNotWaitForLiveGraphs) {
   const auto first = make(), second = make();
   OnDevice<float> memory(*device_, *first, 100);
@@ -150,7 +150,7 @@ TEST_F(Nccl, AnAbortDoesNotWaitForLiveGraphs) {
     comm->all_reduce(memory.data(), 100, DType::f32, ReduceOp::sum);
   const NativeGraph graph = device_->end_capture(stream.native());
   host_->barrier();
-  // One rank alone replays: its peers never join.
+  // Only one rank replays: its peers never join.
   if (host_->rank() == 0) device_->launch(graph, stream.native());
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(AbortHook::run_all(5));
@@ -202,7 +202,7 @@ TEST_F(Nccl, CallsThatAreInProgressAreWaitedFor) {
   EXPECT_ALL_RANKS(has(text, "ncclAllReduce: not finished after 0.1 s")) << text;
 }
 
-// Nothing on the emulated GPU runs before somebody waits: neither may a wait() of ours.
+// Nothing on the emulated GPU runs before somebody waits, so our wait() must not wait either.
 TEST_F(Nccl, TheHostWaitsForNothing) {
   const auto comm = make();
   OnDevice<float> memory(*device_, *comm, 1000);
@@ -217,7 +217,7 @@ TEST_F(Nccl, TheHostWaitsForNothing) {
   EXPECT_ALL_RANKS(after.complete());
 }
 
-// The played library adds from rank 0 upward, so a sum that is not ours would show.
+// The stand-in adds from rank 0 upward, so a sum that is not ours would have other bits.
 TEST_F(Nccl, TreeSumsOfAnyCount) {
   const auto comm = make();
   const auto ranks = static_cast<std::size_t>(comm->size());

@@ -1,4 +1,5 @@
-// Cards of several ranks find other ways fastest; rank 0 chooses for all, and so all have its bits.
+// Tests of the choice of algorithms: the cards of several ranks find different ones fastest; rank 0
+// chooses for all, so that all get the same bits.
 #include <algorithm>
 #include <cstdlib>
 
@@ -44,14 +45,14 @@ TEST(DeviceProducts, RankZeroChoosesForAll) {
   const auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
   {
     const auto device = make_device(DeviceKind::cuda, world_rank());
-    // Ranks may have other products; here the last one alone has any.
+    // Ranks may have different products; here only the last one has any.
     std::set<ops::Product> asked;
     if (world_rank() + 1 == world_size()) asked.insert(square());
     const ProductTiming timing = time_products(*mesh, *device, asked, "");
     EXPECT_ALL_RANKS(equal_on_all(mesh->world(), computed(*device)));
     EXPECT_ALL_RANKS(timing.report.empty() == (world_rank() > 0)) << timing.report;
   }
-  {  // The control: each as it finds best.
+  {  // negative control: each rank uses its own choice
     const auto device = make_device(DeviceKind::cuda, world_rank());
     const std::vector<double> seconds = ops::time_proposals(Stream(*device), square());
     const auto best = std::min_element(seconds.begin(), seconds.end()) - seconds.begin();

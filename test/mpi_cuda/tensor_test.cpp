@@ -1,5 +1,5 @@
-// Layers shared by ranks on the cuda device: sums and shares travel in device memory, by NCCL and
-// staged. Against one rank on the CPU.
+// Tests of layers shared by ranks on the cuda device: sums and shares are sent in device memory, by
+// NCCL and staged, and the training is compared with one rank on the CPU.
 #include "choir/core/error.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/support/exhaustive.hpp"
@@ -21,7 +21,7 @@ class DeviceTensorParallel : public testing::Test {
     device_ = make_device(DeviceKind::cuda);
   }
 
-  /// 4 heads, two of keys and values, dropout; a vocabulary of 19 in padded parts.
+  /// 4 heads, two K/V heads, dropout; a vocabulary of 19 in padded parts.
   static GptConfig model(bool llama) {
     GptConfig c = llama ? tiny_llama() : tiny_gpt();
     c.dropout = 0.1;
@@ -74,14 +74,15 @@ TEST_F(DeviceTensorParallel, TrainsAsOneRankOnTheCpu) {
     }
     for (const Way way : {Way::staged, Way::automatic})
       for (const bool sequence : {false, true}) {
-        // Two ranks train every combination; four the other half of them with each model.
+        // Two ranks train every combination; four ranks train the other half of them with each
+        // model.
         const bool turn = (sequence != (way == Way::staged)) == llama;
         if (world_size() > 2 && !turn && !exhaustive()) continue;
         const auto mesh = Mesh::over_world(Layout(world_size(), 1, 1, 1), Transport::automatic);
         mesh->attach(*device_, {.way = way, .nccl_library = nccl_library()});
         options.sequence = sequence;
         const std::vector<double> many = losses(options, *mesh);
-        // f32 in another order of sums: some hundred roundings of 2^-24 in a loss near 3.
+        // f32 with another order of sums: some hundred roundings of 2^-24 in a loss near 3.
         EXPECT_ALL_RANKS(distance(one, many) <= 1e-4)
             << mesh->along(Axis::tensor).transport() << " sequence " << sequence << " llama "
             << llama << ": " << distance(one, many);
@@ -89,7 +90,7 @@ TEST_F(DeviceTensorParallel, TrainsAsOneRankOnTheCpu) {
   }
 }
 
-// Staged only: not yet shown over two NCCL groups at once.
+// Staged only: it has not been tested yet with two NCCL groups at once.
 TEST_F(DeviceTensorParallel, WithSlicesOfPartsToo) {
   if (world_size() != 4) GTEST_SKIP() << "needs four ranks";
   EngineOptions options = engine_options(model(true), "fp32", 2);

@@ -1,6 +1,6 @@
-// Training on several devices: in reproducible mode the ranks hold bit for bit what one rank holds,
-// whichever way its gradients travel and whatever part of the state each keeps; over NCCL the steps
-// are recorded and replayed, tree sums, gathers and all.
+// Tests of training on several devices: in reproducible mode the ranks have the bits of one rank,
+// for any transport of gradients and any part of the state that each keeps; over NCCL the steps are
+// recorded and replayed, including tree sums and gathers.
 #include <bit>
 
 #include "choir/core/error.hpp"
@@ -11,12 +11,11 @@
 namespace choir::test {
 namespace {
 
-constexpr int kReplicaSteps =
-    5;  // the first two are queued, the others recorded where that is possible
+constexpr int kReplicaSteps = 5;  // the first two are queued, the others recorded if possible
 constexpr std::int64_t kReplicaMicroBatches = 4;
 
-/// Masters and moments after a few steps on the ranks of a mesh, which is gone afterwards, and the
-/// losses of an evaluation after each: it gathers parameters between steps that are replayed.
+/// Masters and moments after a few steps on the ranks of a mesh, which is destroyed afterwards, and
+/// the losses of an evaluation after each step: it gathers parameters between replayed steps.
 std::vector<double> trained_replicas(std::unique_ptr<Mesh> mesh, std::unique_ptr<Device> device,
                                      int zero = 0, const OffloadOptions& offload = {}) {
   EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed",
@@ -33,11 +32,12 @@ std::vector<double> trained_replicas(std::unique_ptr<Mesh> mesh, std::unique_ptr
   std::vector<double> state = run.state();
   state.insert(state.end(), losses.begin(), losses.end());
   run.end();
-  mesh.reset();  // before its device
+  mesh.reset();  // destroyed before its device
   return state;
 }
 
-/// Two ranks train everything in both ways; more of them each stage in one of the two.
+/// Two ranks train everything with both transports; more ranks train each stage with one of the
+/// two.
 bool here_too(DeviceTransport::Way way, bool staged) {
   return world_size() == 2 || (way == DeviceTransport::Way::staged) == staged || exhaustive();
 }
@@ -60,7 +60,7 @@ TEST(DeviceTraining, RanksHoldTheBitsOfOneRank) {
     }
 }
 
-// Rank 0 replays a step that its peers do not join, as if they had died: its end comes by itself.
+// Rank 0 replays a step that its peers do not join, as if they had died: it must end by itself.
 TEST(DeviceTraining, AStepWithoutPeersDoesNotHoldUpTheEnd) {
   const auto cards = cuda::availability().cards;
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
@@ -89,10 +89,10 @@ TEST(DeviceTraining, AStepWithoutPeersDoesNotHoldUpTheEnd) {
   }
   if (mesh->rank() == 0) queue(kReplicaSteps);
   engine.reset();
-  mesh.reset();  // before its device
+  mesh.reset();  // destroyed before its device
 }
 
-// State, and for stage 3 parameters, in host memory beside every rank's device.
+// State, and for stage 3 parameters, are in host memory beside every rank's device.
 TEST(DeviceTraining, OffloadChangesNoBitOnRanks) {
   const auto cards = cuda::availability().cards;
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
