@@ -24,12 +24,12 @@ class Async : public testing::TestWithParam<std::string> {
     for (int p = 0; p < size; ++p) total += number(p, i);
     return static_cast<float>(total);
   }
-  /// Ranks do not run in step in real life.
+  /// Delays the ranks by different times, because real ranks do not run in step.
   void lag() const { std::this_thread::sleep_for(std::chrono::milliseconds(3 * rank)); }
 };
 
-// Three kinds of operations of several sizes in flight at once, blocking ones in between, and ranks
-// that test() a different number of times.
+// Three kinds of operations of several sizes are in flight at once, with blocking ones in between,
+// and ranks call test() a different number of times.
 TEST_P(Async, ManyInFlight) {
   constexpr std::size_t kOps = 12;
   constexpr std::size_t kLong = 3001;
@@ -121,8 +121,7 @@ TEST_P(Async, TooManyInFlightAreRefused) {
   EXPECT_THROW(requests[0]->wait(), Error) << "waiting twice is a mistake";
 }
 
-// Our code allocates nothing once it is warm (what MPI does inside is its own affair: it uses
-// malloc).
+// Our code allocates nothing once it is warm (MPI itself uses malloc, which does not count here).
 TEST_P(Async, NothingIsAllocatedOnceWarm) {
   const Memory memory(*comm, 5000 * ranks * sizeof(float));
   auto* data = memory.as<float>();

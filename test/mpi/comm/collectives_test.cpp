@@ -30,7 +30,7 @@ class Collectives : public testing::TestWithParam<std::string> {
   void reductions(std::size_t count, std::size_t lead) {
     const DType dtype = DTypeOf<T>::value;
     const Memory memory(*comm, (count * ranks + lead) * sizeof(T));
-    T* data = memory.as<T>() + lead;  // `lead` puts the block off the cache line
+    T* data = memory.as<T>() + lead;  // `lead` moves the block off the cache line
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
       for (std::size_t i = 0; i < count; ++i) data[i] = T(number(rank, i));
       comm->all_reduce(data, count, dtype, op);
@@ -81,7 +81,7 @@ TEST_P(Collectives, NothingIsFine) {
   EXPECT_ALL_RANKS(memory.as<float>()[0] == 0.0f);
 }
 
-// With tiny messages this would be a million of them.
+// With tiny messages this would be a million messages.
 class LargeCollectives : public Collectives {};
 
 TEST_P(LargeCollectives, LargerThanTheCacheStreams) {
@@ -117,7 +117,7 @@ TEST_P(Collectives, Broadcast) {
   }
 }
 
-// Rank p's piece has 10 p + 3 bytes; pieces lie in reverse order with gaps.
+// The part of rank p has 10 p + 3 bytes; parts are stored in reverse order with gaps.
 TEST_P(Collectives, ScatterAndGatherUnequalPieces) {
   std::vector<std::int64_t> counts, offsets;
   for (int p = 0; p < size; ++p) {

@@ -1,5 +1,5 @@
-// Messages posted together: between neighbours that give each other something at the same time, in
-// any partition, waited for in any order.
+// Tests of messages that are posted together: between neighbours that send to each other at the
+// same time, in any partition, waited for in any order.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -45,7 +45,8 @@ class ExchangeOf : public testing::TestWithParam<std::string> {
   }
 };
 
-// Both ways round the ring at once; far above what MPI sends without a receiver.
+// Messages in both directions around the ring at once, far larger than those that MPI sends without
+// a receiver.
 TEST_P(ExchangeOf, BothNeighboursAtOnce) {
   if (size == 1) GTEST_SKIP() << "needs 2 or more ranks";
   constexpr std::size_t kCount = 50001;
@@ -66,15 +67,15 @@ TEST_P(ExchangeOf, BothNeighboursAtOnce) {
   EXPECT_ALL_RANKS(holds(data + 3 * kCount, count, next, 2));
 }
 
-// Rank 0 sends four messages in one exchange; rank 1 takes them in four, and waits for the last
-// first. A computation in between asks how far they are.
+// Rank 0 sends four messages in one exchange; rank 1 receives them in four, and waits for the last
+// first. A computation in between polls them.
 TEST_P(ExchangeOf, PartsNeedNotBeAlike) {
   if (size == 1) GTEST_SKIP() << "needs 2 or more ranks";
   constexpr std::size_t kParts = 4, kCount = 20000;
   const std::size_t count = GetParam() == "mpi_tiny" ? 101 : kCount;
   const Memory memory(*comm, kParts * kCount * sizeof(std::int32_t));
   auto* data = memory.as<std::int32_t>();
-  const auto tag = [](std::size_t k) { return static_cast<int>(k / 2); };  // two alike
+  const auto tag = [](std::size_t k) { return static_cast<int>(k / 2); };  // two equal ones
   std::array<Message, kParts> messages;
   std::array<ExchangeRequest*, kParts> requests{};
   for (std::size_t k = 0; k < kParts; ++k) {
@@ -111,7 +112,7 @@ TEST_P(ExchangeOf, ReceivedBeforeSent) {
     ExchangeRequest& request = comm->start_exchange(both);
     request.wait_received();
     EXPECT_TRUE(holds(in.data(), count, 1, 5));
-    comm->send(&in[0], 4, 1, 9);  // only now rank 1 takes what it was sent
+    comm->send(&in[0], 4, 1, 9);  // only now rank 1 receives the message
     request.wait();
   }
   if (rank == 1) {
@@ -145,7 +146,7 @@ TEST_P(ExchangeOf, MistakesAreRefused) {
   for (ExchangeRequest* request : requests) request->wait();
 }
 
-// Tiny messages travel in pieces of 16 bytes, and an error names the size of a piece.
+// Tiny messages are sent in chunks of 16 bytes, and an error names the size of a chunk.
 class WholeMessages : public ExchangeOf {};
 
 TEST_P(WholeMessages, OtherSizesAreFound) {

@@ -22,7 +22,7 @@ namespace {
 
 using test::has;
 
-/// One for all ranks, gone at the end.
+/// One folder for all ranks, removed at the end.
 class SharedFolder {
  public:
   explicit SharedFolder(Communicator& world) : world_(world) {
@@ -57,7 +57,7 @@ class TwoNodes : public testing::Test {
     mesh->world().all_reduce(&count, 1, DType::i64, ReduceOp::sum);
     return static_cast<int>(count);
   }
-  // The last rank stays behind the others.
+  // The last rank is behind the others.
   void progress() {
     board.publish("start");
     board.publish(me == last ? "stuck here" : "forward");
@@ -93,12 +93,12 @@ TEST_F(TwoNodes, OneNodeReadsWhatTheOtherSaw) {
   EXPECT_TRUE(has(report_of_all(all, now_seconds()), stuck()));
   mesh->world().barrier();
 
-  // The next launch in the same folder knows nothing of it.
+  // The next launch in the same folder ignores the old file.
   const FlightExchange next(mesh->world(), board.leader(), folder.path());
   const auto none = next.gather(0.1);
   EXPECT_ALL_RANKS(none.flights.empty() && none.silent.size() == 2);
   EXPECT_EQ(ranks_where(next.claim()), 1);
-  // Nothing comes from the second node.
+  // Nothing is received from the second node.
   EXPECT_EQ(me == 0 ? next.leave(board.flights()) : "", "");
   mesh->world().barrier();
   const auto half = next.gather(0.1);
@@ -132,7 +132,7 @@ TEST_F(TwoNodes, OneWatchdogSpeaksForAll) {
                   .exchange_seconds = 20});
     progress();
     dog.beat(me == last ? "stuck here" : "waits", 0);
-    // Until one of all has spoken: the others would wait for it to end the job.
+    // One of all ranks reports: the others would wait until it ends the job.
     for (double until = now_seconds() + 30; ranks_where(ended) == 0 && now_seconds() < until;)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

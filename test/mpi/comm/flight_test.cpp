@@ -1,5 +1,5 @@
-// Every call of every kind of communicator leaves a record, which other ranks of the node can read;
-// and calls that differ between ranks are found before they begin.
+// Tests that every call of every kind of communicator leaves a record, which other ranks of the
+// node can read; and that calls that differ between ranks are found before they begin.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -140,7 +140,8 @@ TEST(Flight, OtherRanksReadIt) {
   board.publish(mesh->rank() == last ? "step 3: data" : "step 3: comm");
   if (mesh->rank() != last) data.start_all_reduce(memory->data(), 16, DType::f32, ReduceOp::sum);
   mesh->world().barrier();
-  ASSERT_ALL_RANKS(data.size() == ranks);  // everybody's barrier has ended, in their records too
+  ASSERT_ALL_RANKS(data.size() ==
+                   ranks);  // the barrier of all ranks has ended, in their records too
   const std::vector<RankFlight> flights = board.flights();
   ASSERT_ALL_RANKS(flights.size() == static_cast<std::size_t>(ranks));
   bool told = true;
@@ -181,7 +182,7 @@ TEST(Flight, RecordingAllocatesNothing) {
   EXPECT_ALL_RANKS(test::allocations() == before);
 }
 
-// Time inside is counted once, whichever communicator uses another one.
+// Time inside is counted once, even if one communicator uses another one.
 TEST(Flight, TimeInsideIsCountedOnce) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const auto comm = test::make_kind("node_outside");

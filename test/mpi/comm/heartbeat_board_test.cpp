@@ -1,4 +1,4 @@
-// Who is behind, as every rank of a node sees it.
+// Tests which rank is behind, as every rank of a node sees it.
 #include "src/comm/watch/heartbeat_board.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(HeartbeatBoard, NamesTheRankWithTheFewestBeats) {
   mesh->world().barrier();
 }
 
-// Who has made the fewest beats is no culprit if it is known to wait for another one.
+// The rank with the fewest beats is no culprit if it is known to wait for another one.
 TEST(HeartbeatBoard, LooksForTheRankThatDoesNotWait) {
   const int ranks = test::world_size();
   if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";

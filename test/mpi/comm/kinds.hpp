@@ -1,5 +1,5 @@
 #pragma once
-// The communicators every collective is tested on, and small exact numbers to test them with.
+// The communicators on which every collective is tested, and small exact numbers to test them with.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace choir::test {
 
-/// "mpi"; "mpi_tiny": pieces of a few bytes; "node": buffers in the window, "node_outside": the
-/// same communicator with memory of its own. "two_level": pairs of ranks taken for nodes;
+/// "mpi"; "mpi_tiny": chunks of a few bytes; "node": buffers in the window, "node_outside": the
+/// same communicator with memory of its own. "two_level": pairs of ranks are treated as nodes;
 /// "two_level_uneven": the last rank is alone on its node; "two_level_tiny": every other rank is on
 /// the same node, and messages have a few bytes.
 inline std::unique_ptr<Communicator> make_kind(const std::string& kind) {
@@ -37,7 +37,7 @@ inline std::unique_ptr<Communicator> make_kind(const std::string& kind) {
   return make_node_communicator(MPI_COMM_WORLD, kind, options);
 }
 
-/// Memory of the sort the kind is about.
+/// Memory of the sort that the kind tests.
 class Memory {
  public:
   Memory(Communicator& comm, std::size_t bytes) {
@@ -56,7 +56,7 @@ class Memory {
   std::vector<std::byte> own_;
 };
 
-/// Small whole numbers, different for each rank and place; sums of a few are exact even in bf16.
+/// Small integers, different for each rank and index; sums of a few are exact even in bf16.
 inline int number(int rank, std::size_t i) {
   return static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 13 + i / 11) % 29);
 }

@@ -1,4 +1,4 @@
-// Meshes over the first ranks of the world, while the others sleep.
+// Tests of meshes over the first ranks of the world, while the others sleep.
 #include "src/comm/mpi/mpi_communicator.hpp"
 
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 namespace choir::test {
 namespace {
 
-// Ranks of a communicator, by asking them.
+// Ranks of a communicator, collected by an all-gather.
 std::vector<int> members(Communicator& comm, int world_rank_) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(comm.size()));
   all[static_cast<std::size_t>(comm.rank())] = world_rank_;

@@ -43,7 +43,7 @@ TEST(Node, PartsOfSeveralWindows) {
   const auto comm = make_kind("node");
   auto first = comm->allocate(4096);
   const auto second = comm->allocate(4096);
-  first.reset();  // numbers of the others stay
+  first.reset();  // the numbers of the others stay
   const auto third = comm->allocate(4096);
   auto* a = static_cast<float*>(second->data()) + 17;
   auto* b = static_cast<float*>(third->data()) + 1;
@@ -55,8 +55,8 @@ TEST(Node, PartsOfSeveralWindows) {
                    b[0] == 2.0f * static_cast<float>(comm->size()));
 }
 
-// The last rank comes too late: everyone else says who is missing and what was going on; the last
-// one finds the others gone. Nobody hangs, in the destructors neither.
+// The last rank is too late: all others report that it is missing, and the operation; the last one
+// finds that the others have ended. No rank hangs, not even in the destructors.
 TEST(Node, AMissingRankIsNamed) {
   if (world_size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   const int late = world_size() - 1;
@@ -119,13 +119,13 @@ TEST(Node, TooLittleSharedMemoryIsRefusedByEveryRank) {
   } catch (const CommError& error) {
     text = error.what();
   }
-  // One that shares with nobody has memory of its own.
+  // A communicator of one rank has memory of its own.
   const char* const what = comm->size() > 1 ? "/dev/shm" : "communication buffer of 64.0 TiB";
   EXPECT_ALL_RANKS(text.find(what) != std::string::npos) << text;
   comm->barrier();  // still usable
 }
 
-// An exception between collectives on every rank: destructors run while it unwinds and must not
+// Every rank throws an exception between collectives: destructors run during unwinding and must not
 // wait.
 TEST(Node, UnwindingDoesNotHang) {
   EXPECT_THROW(

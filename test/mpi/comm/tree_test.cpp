@@ -7,8 +7,8 @@
 namespace choir::test {
 namespace {
 
-// Level by level: neighbours are added, an odd one moves up. The oracle of the recursion in the
-// code.
+// The tree level by level: neighbours are added, and an odd one moves up. This is the reference for
+// the recursion in the code.
 template <class T>
 T serial_tree(std::vector<T> level) {
   while (level.size() > 1) {
@@ -104,8 +104,8 @@ TEST_P(Tree, BitsOfTheSerialTree) {
   }
 }
 
-// 8 micro-batches in a tree inside the ranks and then across them: the same bits as one rank's
-// tree.
+// 8 micro-batches are added in a tree inside the ranks and then across them: the bits are those of
+// one rank's tree.
 TEST_P(Tree, ContinuesTheTreeInsideTheRanks) {
   if (size == 3) GTEST_SKIP() << "needs 2^n ranks";
   constexpr std::size_t kCount = 999;
@@ -133,11 +133,11 @@ TEST_P(Tree, ContinuesTheTreeInsideTheRanks) {
   EXPECT_TRUE(order_matters) << "the numbers are too tame to test anything";
 }
 
-// Numbers of 16 bits are added in float and rounded once, whatever they come through.
+// 16-bit numbers are added in float and rounded once, on any path.
 TEST_P(Tree, NumbersOf16BitsAreRoundedOnce) {
   for (const std::size_t count : {1u, 501u}) compare_narrow<bf16>(count);
   compare_narrow<f16>(501);
-  if (GetParam() == "two_level") compare_narrow<bf16>(300001);  // in several pieces
+  if (GetParam() == "two_level") compare_narrow<bf16>(300001);  // in several chunks
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Tree,

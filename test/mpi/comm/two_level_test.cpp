@@ -20,7 +20,7 @@ thread_local const std::vector<int>* node_of_rank = nullptr;  // while bytes are
 thread_local double sent_elsewhere = 0;
 thread_local int messages_sent = 0;
 
-/// Counts what this rank sends to ranks of other nodes as long as it lives.
+/// Counts the bytes that this rank sends to ranks of other nodes, as long as this object exists.
 class CountSent {
  public:
   explicit CountSent(const std::vector<int>& nodes) {
@@ -41,8 +41,8 @@ double of_node(double value, int node) {
   return value;
 }
 
-// Each node sends 2 (n-1)/n of the bytes of an all-reduce, and half of that for the other two. Sums
-// of 16 bits cross as f32 before they are complete.
+// Each node sends 2 (n-1)/n of the bytes of an all-reduce, and half of that for the other two
+// collectives. Sums of 16 bits are sent as f32 until they are complete.
 TEST(TwoLevel, NodesSendWhatTheyMustAndNoMore) {
   if (world_size() != 4) GTEST_SKIP() << "needs 4 ranks";
   for (const std::vector<int>& nodes : {std::vector<int>{0, 0, 1, 1}, {0, 1, 2, 3}, {0, 1, 0, 1}}) {
@@ -51,7 +51,7 @@ TEST(TwoLevel, NodesSendWhatTheyMustAndNoMore) {
     const auto comm = make_two_level_communicator(MPI_COMM_WORLD, "dp", node);
     const auto buffer = comm->allocate(static_cast<std::size_t>(count) * sizeof(float));
     const auto all = static_cast<std::size_t>(count), share = all / 4;
-    // Every rank has a lane of a quarter of each piece, and one message of it in each of log2(n)
+    // Every rank has a lane with a quarter of each chunk, and one message of it in each of log2(n)
     // rounds there, and as many back.
     const double in_piece = 4.0 * static_cast<double>(NodeOptions{}.link_message_bytes);
     const auto expect = [&](double factor, int ways, double elements, const char* what) {
@@ -77,7 +77,7 @@ TEST(TwoLevel, NodesSendWhatTheyMustAndNoMore) {
       comm->all_gather(buffer->data(), share, DType::f32);
       expect(1, 1, count, "all_gather");
     }
-    if (nodes[1] != 0 && n == 2) continue;  // interleaved: through MPI, for the sake of the order
+    if (nodes[1] != 0 && n == 2) continue;  // interleaved: through MPI, to keep the order
     {
       const CountSent counted(nodes);
       comm->all_reduce(buffer->data(), 2 * all, DType::bf16, ReduceOp::sum);
@@ -105,7 +105,7 @@ TEST(TwoLevel, BlocksAreThoseOfTheNode) {
   EXPECT_ALL_RANKS(ok);
 }
 
-// No rank leaves a barrier before the last one on any node has come.
+// No rank leaves a barrier before the last one on any node has arrived.
 TEST(TwoLevel, BarrierWaitsForOtherNodes) {
   for (const char* kind : {"two_level", "two_level_uneven", "two_level_tiny"}) {
     const auto comm = make_kind(kind);
@@ -119,8 +119,8 @@ TEST(TwoLevel, BarrierWaitsForOtherNodes) {
   }
 }
 
-// A node comes too late: its neighbours and everybody elsewhere say who is missing, and nobody
-// hangs, in destructors neither. The time-out is that of the mesh.
+// A node is too late: its neighbours and all other nodes name the missing one, and no rank hangs,
+// not even in destructors. The time-out is that of the mesh.
 TEST(TwoLevel, AMissingNodeIsNamed) {
   if (world_size() < 3) GTEST_SKIP() << "needs 3 or more ranks";
   const int late = world_size() - 1;
@@ -150,8 +150,9 @@ TEST(TwoLevel, AMissingNodeIsNamed) {
   }
 }
 
-// Rank 0 waits in a window for rank 1, which waits for a message that rank 0 has not got rid of:
-// waiting moves it. (Where one rank copies from the other's memory, nothing needs to be moved.)
+// Rank 0 waits in a window for rank 1, which waits for a message that rank 0 has not finished
+// sending: waiting must advance it. (If one rank copies from the other's memory, nothing needs to
+// be advanced.)
 TEST(Node, WaitingInAWindowMovesMessages) {
   if (world_size() == 1) GTEST_SKIP() << "needs 2 or more ranks";
   NodeOptions options;
@@ -171,7 +172,7 @@ TEST(Node, WaitingInAWindowMovesMessages) {
   EXPECT_ALL_RANKS(true);
 }
 
-/// The room in /dev/shm where that is little enough to be filled; else 0.
+/// The free space in /dev/shm if it is small enough to be filled; otherwise 0.
 std::size_t small_shared_memory() {
   struct statvfs room {};
   if (statvfs("/dev/shm", &room) != 0) return 0;
@@ -179,7 +180,7 @@ std::size_t small_shared_memory() {
   return bytes < (std::size_t{128} << 20) ? bytes : 0;
 }
 
-// Groups that take windows at once do not take more together than there is.
+// Groups that allocate windows at the same time do not use more than there is.
 TEST(Node, GroupsDoNotTakeMoreTogetherThanThereIs) {
   if (world_size() != 4) GTEST_SKIP() << "needs 4 ranks";
   const auto world = make_mpi_communicator(MPI_COMM_WORLD, "world");
@@ -208,7 +209,7 @@ TEST(Node, GroupsDoNotTakeMoreTogetherThanThereIs) {
 }  // namespace
 }  // namespace choir::test
 
-// Between the program and the library: what is sent is counted on its way.
+// This function is between the program and the library: it counts the bytes of each send.
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag,
                          MPI_Comm comm, MPI_Request* request) {
   using namespace choir::test;

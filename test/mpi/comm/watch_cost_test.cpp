@@ -14,7 +14,8 @@
 namespace choir {
 namespace {
 
-// Seconds of one of `count` calls, in the best of several rounds: others use the cores, too.
+// Seconds of one of `count` calls, in the best of several rounds, because other programs use the
+// cores, too.
 template <class F>
 double seconds_of(int count, const F& f) {
   double best = 1e9;

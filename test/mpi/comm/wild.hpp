@@ -1,5 +1,5 @@
 #pragma once
-// Numbers of very different size, so that the order of additions shows in the bits.
+// Numbers of very different magnitudes, so that the order of additions changes the bits.
 #include <cmath>
 
 #include "choir/core/philox.hpp"

@@ -1,5 +1,5 @@
-// Conversations with clips come as the same rows whatever the ranks; what is expected comes from
-// formulas.
+// Tests that conversations with clips give the same rows on any number of ranks; the expected rows
+// come from formulas.
 #include "src/data/chat/conversation_batches.hpp"
 
 #include <filesystem>
@@ -72,7 +72,7 @@ class ConversationBatchesTest : public testing::Test {
   std::unique_ptr<ConversationBatches> open() {
     return ConversationBatches::open(comm(), comm().rank(), comm().size(), config_);
   }
-  /// Every row of the batch says what the formulas say; adds up how often each was seen.
+  /// Checks every row of the batch against the formulas; counts how often each was seen.
   void look_at(const ConversationBatch& batch, std::vector<std::int64_t>& seen) {
     const auto* splice = batch.splice.as<std::int32_t>();
     const auto* targets = batch.targets.as<std::int32_t>();

@@ -1,5 +1,5 @@
-// A data set gives the same batches whatever the reader, the ranks and the files; independent of
-// the readers the expected tokens come from memory.
+// Tests that a data set gives the same batches for any reader, number of ranks and files; the
+// expected tokens come from memory and do not use the readers.
 #include "src/data/text/dataset.hpp"
 
 #include <cstring>
@@ -65,7 +65,8 @@ class DatasetTest : public testing::Test {
     }
     return true;
   }
-  // Micro-batches of two steps of 12 micro-batches, against the sampler and the text in memory.
+  // Micro-batches of two steps of 12 micro-batches, compared with the sampler and the text in
+  // memory.
   bool trains_right(Dataset& data, std::int64_t first_sample) {
     const Sampler sampler(1350, kBlock, kSeed);
     const std::int64_t mine = 12 / comm().size();
@@ -191,7 +192,7 @@ TEST_F(DatasetTest, RefusalsReachAllRanks) {
   expect(config(folder), "val_00000.tok' is corrupt");
 }
 
-// Ranks that take the same samples: one reads, all have them; what it cannot read all hear of.
+// Ranks that need the same samples: one reads, all get them; all are informed of a read error.
 TEST_F(DatasetTest, PeersGetWhatOneOfThemReads) {
   learn_letters();
   const auto peers = Mesh::over_world(Layout(test::world_size(), 1, 1, 1), Transport::automatic);
@@ -286,8 +287,8 @@ TEST_F(DatasetTest, SyntheticNeedsNoFile) {
   EXPECT_ALL_RANKS(valid == 8 * kRows * kBlock);
 }
 
-// Two texts in shares: the blend over the texts in memory says what every rank gets, from the
-// beginning and resumed; each validation set holds its own text, and what changed is told.
+// Two texts in shares: the blend of the texts in memory gives the samples of every rank, from the
+// beginning and resumed; each validation set has its own text, and changes are reported.
 TEST_F(DatasetTest, BlendsTextsAndNamesValidationSets) {
   learn_letters();
   if (comm().rank() == 0) {
@@ -341,7 +342,7 @@ TEST_F(DatasetTest, BlendsTextsAndNamesValidationSets) {
   EXPECT_ALL_RANKS(Dataset::open(comm(), c)->contents() == before);
 }
 
-// A failure after the start is thrown by next() on every rank, and nobody hangs.
+// next() throws an error after the start on every rank, and no rank hangs.
 TEST_F(DatasetTest, FailuresUnderWayReachAllRanks) {
   const std::string folder = *folder_ / "shrinks";
   for (const auto kind :

@@ -1,4 +1,4 @@
-// The ids of texts that ranks encode together are those of each file encoded in one go.
+// Tests that the ids of texts that ranks encode together are those of each file encoded at once.
 #include "src/data/text/text_files.hpp"
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -12,8 +12,8 @@ namespace {
 
 using test::ScratchFolder;
 
-/// Cut in parts everywhere: characters of several bytes and marks behind them, blanks in a row, a
-/// word that is longer than many parts, an empty file and short ones.
+/// Texts that are cut into parts at every point: characters of several bytes followed by marks,
+/// blanks in a row, a word that is longer than many parts, an empty file and short ones.
 std::vector<std::string> texts() {
   std::string prose, blanks, word;
   for (int i = 0; i < 200; ++i)

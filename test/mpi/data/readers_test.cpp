@@ -1,5 +1,5 @@
-// Every reader gives the same tokens as plain reads, on any number of ranks and any split into
-// files.
+// Tests that every reader gives the same tokens as plain reads, on any number of ranks and any
+// split into files.
 #include <numeric>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -16,7 +16,7 @@ using test::ScratchFolder;
 constexpr std::int64_t kTokens = 1000;
 constexpr std::int64_t kVocab = 900;
 
-// A folder that all ranks see and rank 0 owns.
+// A folder that all ranks can read and rank 0 owns.
 class ReadersTest : public testing::Test {
  protected:
   ReadersTest()
@@ -34,7 +34,7 @@ class ReadersTest : public testing::Test {
 
   Communicator& comm() { return mesh_->along(Axis::data); }
 
-  // Cuts the tokens into files of `per_file`.
+  // Splits the tokens into files of `per_file` tokens.
   TokenStream stream_of(std::int64_t per_file) {
     const std::string name = fmt::format("split_{}", per_file);
     if (comm().rank() == 0) {
@@ -50,7 +50,7 @@ class ReadersTest : public testing::Test {
     return TokenStream::open({*folder_ / name}, TokenFormat::automatic, Split::train);
   }
 
-  // Extents of call `call`: another number on each rank, some crossing files, sometimes none.
+  // Extents of call `call`: a different number on each rank, some crossing files, sometimes none.
   std::vector<TokenExtent> extents(int call) {
     std::vector<TokenExtent> wanted;
     for (int i = 0; i < (comm().rank() + call) % 4; ++i) {
@@ -112,7 +112,7 @@ TEST_F(ReadersTest, AllGiveTheSameTokens) {
   }
 }
 
-// More files than a reader keeps open.
+// There are more files than a reader keeps open.
 TEST_F(ReadersTest, ManyFiles) {
   const TokenStream stream = stream_of(4);
   ASSERT_EQ(stream.files().size(), 250u);
@@ -127,7 +127,8 @@ TEST_F(ReadersTest, ManyFiles) {
   }
 }
 
-// A file that shrinks under way, seen by one rank's extents alone: every rank gets the DataError.
+// A file shrinks during the run, and only the extents of one rank touch the loss: every rank gets
+// the DataError.
 TEST_F(ReadersTest, AFailureOfOneRankIsThrownOnAll) {
   for (const auto& options : all_options()) {
     if (options.preload != Preload::none) continue;
@@ -175,7 +176,7 @@ TEST_F(ReadersTest, HintsAreEchoed) {
   reader->read(wanted);
   bool found = false;
   for (const auto& [key, value] : reader->hints()) found = found || key == "cb_buffer_size";
-  EXPECT_ALL_RANKS(found || reader->hints().empty());  // a library may drop hints it does not know
+  EXPECT_ALL_RANKS(found || reader->hints().empty());  // a library may drop unknown hints
 }
 
 TEST_F(ReadersTest, BenchMeasuresEveryReader) {

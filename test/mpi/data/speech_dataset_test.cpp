@@ -1,5 +1,5 @@
-// Speech of packed folders comes as the same batches whatever the reader and the ranks; what is
-// expected comes from formulas, and from the sampler, which reads nothing.
+// Tests that speech of packed folders gives the same batches for any reader and number of ranks;
+// the expected batches come from formulas, and from the sampler, which reads nothing.
 #include "src/data/speech/speech_dataset.hpp"
 
 #include <cstring>
@@ -105,7 +105,7 @@ class SpeechDatasetTest : public testing::Test {
       ok = ids[i] == (i < std::ssize(labels) ? labels[static_cast<std::size_t>(i)] : -1);
     return ok;
   }
-  // Steps of 5 micro-batches, which 2, 3 and 4 ranks do not share evenly.
+  // Steps of 5 micro-batches, which 2, 3 and 4 ranks cannot share evenly.
   bool trains_right(SpeechDataset& data, const SpeechCursor& from, int rank, int ranks,
                     std::int64_t steps, SpeechCursor* after = nullptr) {
     constexpr std::int64_t kMicroBatches = 5;
@@ -127,7 +127,7 @@ class SpeechDatasetTest : public testing::Test {
     if (after != nullptr) *after = step.after;
     return ok;
   }
-  // Every utterance of a set once over all ranks, with its text.
+  // Every utterance of a set occurs once over all ranks, with its text.
   bool evaluates_right(SpeechDataset& data, int set, const PackedSpeech& speech) {
     std::vector<std::int32_t> seen(static_cast<std::size_t>(speech.utterances), 0);
     bool ok = true;
@@ -204,7 +204,7 @@ TEST_F(SpeechDatasetTest, PeersGetWhatOneOfThemReads) {
     }
     EXPECT_ALL_RANKS(ok);
   }
-  // A failure of the one that reads is everyone's.
+  // All ranks fail if the reading rank fails.
   c.verify_bytes = 0;
   c.eval.clear();
   const auto broken = SpeechDataset::open(mesh->along(Axis::data), c);
@@ -243,7 +243,7 @@ TEST_F(SpeechDatasetTest, DamageIsFoundWhenOpenedOrRead) {
   }
 }
 
-// With skip a damaged utterance becomes an empty row, once warned of; too many end the run.
+// With skip a damaged utterance becomes an empty row, with one warning; too many end the run.
 TEST_F(SpeechDatasetTest, DamagedRowsBecomeEmpty) {
   SpeechDataConfig c = config();
   c.verify_bytes = 0;
@@ -320,7 +320,7 @@ TEST_F(SpeechDatasetTest, RefusalsReachAllRanks) {
   EXPECT_ALL_RANKS(refused);
 }
 
-// A shard that shrinks under way is named on every rank, and nobody hangs.
+// A shard that shrinks during the run is named on every rank, and no rank hangs.
 TEST_F(SpeechDatasetTest, FailuresUnderWayReachAllRanks) {
   for (const auto kind : kKinds) {
     write();

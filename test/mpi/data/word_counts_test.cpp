@@ -1,4 +1,5 @@
-// Counts of a text that ranks share are those of one rank that has it all, and so are the merges.
+// Tests that the counts of a text that ranks share are those of one rank that has the whole text,
+// and so are the merges.
 #include "choir/comm/mesh/mesh.hpp"
 #include "src/data/vocabulary/bpe_training.hpp"
 #include "test/support/mpi_test.hpp"
@@ -24,7 +25,7 @@ TEST(WordCounts, AreSummedOverRanks) {
                    train_bpe(all, {.vocab_size = 300}).merges);
 }
 
-// A rank without a text, and words with a zero byte in them.
+// One rank has no text, and some words contain a zero byte.
 TEST(WordCounts, MayBeMissingOnRanks) {
   const auto mesh = Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic);
   Communicator& ranks = mesh->along(Axis::data);

@@ -1,5 +1,5 @@
-// A FastConformer whose layers ranks share, with and without sequence parallelism, against one rank
-// that each process runs by itself.
+// Tests of a FastConformer whose layers are shared by ranks, with and without sequence parallelism,
+// against one rank that each process runs alone.
 #include "test/support/mpi_test.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 
@@ -10,7 +10,7 @@ struct Outcome {
   std::vector<double> losses, logits, gradients;
 };
 
-/// All logical gradients; over the tensor axis sums of what its ranks hold in part.
+/// All logical gradients; gradients that ranks of the tensor axis hold in part are summed.
 std::vector<double> logical_gradients(TinyModel& model, Communicator* ranks) {
   std::vector<double> all;
   for (const Parameter& p : model.parameters().parameters()) {
@@ -32,7 +32,7 @@ std::vector<double> logical_gradients(TinyModel& model, Communicator* ranks) {
 
 Outcome run(const FastConformerConfig& c, const TensorAxis& tensor) {
   TinyModel model(c, "fp64", {}, tensor);
-  // 3 utterances of 10 frames: under sequence parallelism no share is whole utterances.
+  // 3 utterances of 10 frames: under sequence parallelism no share consists of whole utterances.
   const SpeechBatch speech(c, {3, 8, 5}, {3000, 2100, 900});
   Outcome outcome;
   const auto take = [](const Tensor& x) {
@@ -45,7 +45,7 @@ Outcome run(const FastConformerConfig& c, const TensorAxis& tensor) {
   return outcome;
 }
 
-/// Largest difference, over the largest value.
+/// Largest difference, divided by the largest value.
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double most = 1, difference = 0;
@@ -66,7 +66,7 @@ void expect_equal(const FastConformerConfig& c, const std::string& what) {
         << what << " " << sequence;
     EXPECT_ALL_RANKS(relative_difference(one.gradients, many.gradients) <= 1e-12)
         << what << " " << sequence << " " << relative_difference(one.gradients, many.gradients);
-    // In generation rows are not shared: padding is computed alike, too.
+    // In generation rows are not shared: padding is computed in the same way, too.
     EXPECT_ALL_RANKS(relative_difference(one.logits, many.logits) <= 1e-12)
         << what << " " << sequence;
   }

@@ -1,5 +1,5 @@
-// Pieces of a model whose layers are shared by several ranks: what passes between them is each
-// rank's rows of the residual stream.
+// Tests of pieces of a model whose layers are shared by several ranks: each rank sends its own rows
+// of the residual stream to the next piece.
 #include <gtest/gtest.h>
 
 #include "test/support/mpi_test.hpp"
@@ -11,8 +11,8 @@ namespace {
 using test::Chain;
 using test::PieceCut;
 
-/// 7 tokens a sequence, two sequences: a share ends inside one, and with 3 or 4 ranks the last has
-/// rows that are padding.
+/// 7 tokens per sequence, two sequences: a share ends inside one, and with 3 or 4 ranks the last
+/// has rows of padding.
 GptConfig gpt() {
   return {.vocab_size = 19,
           .block_size = 7,

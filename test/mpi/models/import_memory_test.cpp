@@ -1,5 +1,5 @@
-// Import of a model of another program: a rank has memory for its share of the parameters and for
-// one slab, whatever the model and however many ranks share it.
+// Tests of the memory of an import from another program: a rank has memory for its share of the
+// parameters and for one slab, for any model and any number of ranks that share it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ constexpr const char* kConfig = R"({"model_type": "llama", "vocab_size": 2048,
   "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
   "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
 
-/// In bf16, which is converted on the way.
+/// The file is in bf16, which is converted during the import.
 void write_model(const std::string& folder) {
   const ForeignModel model = model_from_hf(kConfig, "config.json", false);
   std::filesystem::create_directories(folder);
@@ -61,9 +61,9 @@ TEST(ImportMemory, IsTheShareOfARankAndASlab) {
   const std::int64_t wide = 4 * report.parameters;
   ASSERT_ALL_RANKS(report.parameters ==
                    2048 * 256 + 4 * (4 * 256 * 256 + 3 * 256 * 704 + 512) + 256);
-  // The zeros of moments are those of the largest tensor of a rank, the embedding or the
-  // feed-forward layer's two halves. What is stored otherwise is converted in pieces of a MiB. The
-  // rest is tables, of the size of the description.
+  // The zeros of moments are those of the largest tensor of a rank: the embedding or the two halves
+  // of the feed-forward layer. Tensors of other types are converted in chunks of a MiB. The rest
+  // are tables, as large as the description.
   const std::int64_t ranks = world->size(), largest = 4 * 2048 * 256;
   const std::int64_t allowed = wide / ranks + largest / ranks + (std::int64_t{3} << 20);
   EXPECT_ALL_RANKS(most <= allowed) << most << " of " << allowed;

@@ -1,5 +1,6 @@
-// Answers to validation conversations are scored alike on one rank and on all of them, with whole
-// and with sharded parameters, though ranks have other numbers of answers and of micro-batches.
+// Tests that answers to validation conversations get the same scores on one rank and on all ranks,
+// with whole and with sharded parameters, although ranks have different numbers of answers and of
+// micro-batches.
 #include <filesystem>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -18,7 +19,7 @@ using test::ScratchFolder;
 
 constexpr std::int64_t kTalks = 11;
 
-/// A word or two about a clip or two, bytes and </s>.
+/// A word or two about a clip or two, encoded as bytes and </s>.
 ConversationSet talks(const PackedSpeech& speech) {
   const auto tokenizer = chat_tokenizer(Vocabulary::bytes(), ChatTemplate::plain);
   ConversationSet set(257, tokenizer->hash(), 256);

@@ -1,4 +1,5 @@
-// Layers with adapters over the ranks of the tensor axis are those of one rank.
+// Tests that layers with adapters give the same results over ranks of the tensor axis as on one
+// rank.
 #include "test/support/adapter_case.hpp"
 
 #include <gtest/gtest.h>

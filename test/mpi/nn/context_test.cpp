@@ -1,5 +1,5 @@
-// Sequences shared by ranks: attention, and a whole model, as one rank does them that each process
-// runs by itself.
+// Tests of sequences that are shared by ranks: attention and a whole model are compared with one
+// rank that each process runs alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ test::ContextResult on_one_rank(test::AttentionContextCase c) {
   return c.run(device, *single.mesh);
 }
 
-/// All ways in which ranks can share the positions of a model with so many heads a tensor rank.
+/// All ways in which ranks can share the positions of a model with this many heads per tensor rank.
 std::vector<ContextWay> ways(std::int64_t heads, std::int64_t ranks) {
   std::vector<ContextWay> list{{ContextMode::gather}, {ContextMode::ring}};
   for (const char* const word : {"auto", "ring-ulysses"})
@@ -66,7 +66,7 @@ void expect_equal(test::AttentionContextCase c) {
         c.sequence = sequence;
         const int tensor = layout.size(Axis::tensor);
         if ((sequence && tensor == 1) || c.options.heads % tensor != 0) continue;
-        // The tensor axis divides K/V heads or copies them; a context axis takes any.
+        // The tensor axis divides K/V heads or copies them; a context axis accepts any number.
         if (c.options.kv_heads % tensor != 0 && c.options.kv_heads != 1) continue;
         CpuDevice device;
         const auto mesh = Mesh::over_world(layout, Transport::automatic);
@@ -84,7 +84,8 @@ TEST(ContextAttention, EqualsOneRankForAnyGroupsOfHeads) {
     expect_equal({.options = {.width = 48, .heads = 12, .kv_heads = kv_heads}});
 }
 
-// 8 divides among 2 and 4; 5 of 4 ranks leaves the last one nothing but padding; 1 leaves most so.
+// 8 can be divided among 2 and 4 ranks; with 5 positions on 4 ranks the last one has only padding;
+// with 1 most ranks have only padding.
 TEST(ContextAttention, EqualsOneRankForAnyLength) {
   for (const std::int64_t tokens : {1, 2, 5, 8, 9})
     for (const bool rope : {false, true})
@@ -93,13 +94,13 @@ TEST(ContextAttention, EqualsOneRankForAnyLength) {
   expect_equal({.batch = 1, .options = {.width = 48, .heads = 12, .kv_heads = 12}});
 }
 
-// More ranks than heads, or a number of ranks that does not divide them.
+// There are more ranks than heads, or the number of ranks does not divide them.
 TEST(ContextAttention, EqualsOneRankForAnyNumberOfHeads) {
   for (const std::int64_t heads : {1, 2, 3})
     for (const std::int64_t tokens : {3, 7, 17})
       expect_equal({.tokens = tokens,
                     .options = {.width = 48, .heads = heads, .kv_heads = 1, .rope = true}});
-  // With 4 ranks a ring of pairs: heads of keys and values that pairs divide, and copies of them.
+  // With 4 ranks a ring of pairs: K/V heads that pairs divide, and copies of them.
   for (const std::int64_t kv_heads : {6, 3, 2})
     expect_equal(
         {.tokens = 17,
@@ -148,7 +149,7 @@ TEST(ContextAttention, ThePlanIsExact) {
     }
 }
 
-// --- negative controls: a broken rule is seen --------------------------------------------------
+// --- negative controls: a broken rule is detected ----------------------------------------------
 
 TEST(ContextAttention, GradientsLeftUnsummedAreSeen) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
@@ -179,7 +180,7 @@ TEST(ContextAttention, PositionsOfAnotherRankAreRefused) {
   EXPECT_FALSE(pass.shares_positions());
 }
 
-// Copies of a head come back as their sum: the gradient of what they are copies of.
+// The gradients of copies of a head are added: the sum is the gradient of the original.
 TEST(HeadExchange, ThereAndBackCountsCopies) {
   constexpr std::int64_t kHeads = 12, kWidth = 4, kTokens = 7, kBatch = 2;
   for (const std::int64_t kv_heads : {12, 4, 3, 2, 1}) {
@@ -218,8 +219,8 @@ std::int32_t id_at(std::int64_t sample, std::int64_t position) {
   return test::token_at(sample, position, 19);
 }
 
-/// Sum of losses over all tokens and its gradient; the data axis cuts the batch. `padding`: the
-/// target of positions that are not there.
+/// Sum of losses over all tokens and its gradient; the data axis divides the batch. `padding`: the
+/// target of positions that do not exist.
 GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode = Mode::train,
                    std::int32_t padding = -1, const ContextWay& way = {}) {
   CpuDevice device;
@@ -236,7 +237,7 @@ GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t t = 0; t < kTokens; ++t) {
       whole_ids.push_back(id_at(first + b, t));
-      whole_targets.push_back(t == 2 ? -1 : id_at(first + b, t + 1));  // one that does not count
+      whole_targets.push_back(t == 2 ? -1 : id_at(first + b, t + 1));  // one that is not counted
     }
   const Sequence held = share_of_sequences(batch, kTokens, pass.context());
   std::vector<std::int32_t> ids(static_cast<std::size_t>(held.rows())), targets(ids.size());
@@ -277,7 +278,7 @@ GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode
 
 GptConfig gpt() {
   return {.vocab_size = 19,
-          .block_size = kTokens,  // tables of positions end where the sequences do
+          .block_size = kTokens,  // tables of positions end at the end of the sequences
           .n_layer = 2,
           .n_head = 12,
           .n_kv_head = 12,
@@ -337,7 +338,7 @@ TEST(ContextGpt, PaddingThatCountsIsSeen) {
   EXPECT_ALL_RANKS(test::distance(one.gradients, many.gradients) > 1e-3);
 }
 
-// Every rank of the axis has all positions and does what one rank does, to the bit.
+// Every rank of the axis has all positions and computes the same as one rank, to the bit.
 TEST(ContextGpt, GeneratesOnWholeSequences) {
   const auto logits = [](Mesh& mesh) {
     CpuDevice device;

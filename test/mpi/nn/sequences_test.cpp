@@ -1,4 +1,4 @@
-// Two sequences in one pass over the ranks of the tensor axis: what one rank does with them.
+// Tests of two sequences in one pass over the ranks of the tensor axis, against one rank.
 #include <gtest/gtest.h>
 
 #include "src/device/cpu_device.hpp"

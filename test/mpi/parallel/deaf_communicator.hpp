@@ -1,6 +1,6 @@
 #pragma once
-// A communicator that loses something it is told to send, until it is healed: for tests that want
-// to see a hang and go on behind it.
+// A communicator that loses one of its messages until it is healed: for tests that must see a hang
+// and continue afterwards.
 #include <atomic>
 #include <chrono>
 #include <list>
@@ -17,9 +17,9 @@ class DeafCommunicator final : public Communicator {
   explicit DeafCommunicator(Communicator& inner)
       : Communicator(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
 
-  /// Send number `count` (from 0) does not leave before heal().
+  /// Send number `count` (from 0) is not sent before heal().
   void lose_send(int count) { sends_left_ = count; }
-  /// From any thread.
+  /// May be called from any thread.
   void heal() { healed_ = true; }
 
   ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
@@ -34,7 +34,7 @@ class DeafCommunicator final : public Communicator {
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     return inner_.allocate(bytes);
   }
-  // The rest is not for this communicator.
+  // The other calls are not used on this communicator.
   void do_all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
   void do_reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
   void do_all_gather(void*, std::size_t, DType) override { refuse(); }

@@ -1,5 +1,5 @@
-// The executor on real messages: every schedule, every tensor the right one, no deadlock whatever
-// the durations; the simulator's clock; peers that do not answer.
+// Tests of the executor on real messages: every schedule, the right tensor each time, no deadlock
+// for any durations; the simulator's times; peers that do not answer.
 #include "src/parallel/pipeline/pipeline_executor.hpp"
 
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ void sleep_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-/// How many ranks of a node have reported: those that wait for one another's words know when to go
-/// on.
+/// Number of ranks of a node that have reported: ranks that wait for each other's reports know when
+/// to continue.
 class Reports {
  public:
   explicit Reports(Communicator& node) : memory_(node.allocate(sizeof(std::atomic<int>))) {
@@ -54,7 +54,7 @@ class Pipeline : public testing::Test {
   const int rank = comm->rank(), size = comm->size();
 };
 
-// Sleeps of up to half a millisecond, drawn anew for every stage, action and run.
+// Sleeps of up to half a millisecond, drawn for every stage, action and run.
 TEST_F(Pipeline, EveryMessageIsTheRightOneUnderEverySchedule) {
   int runs = 0;
   for (const std::int64_t count : {3, 9001})
@@ -106,7 +106,7 @@ TEST_F(Pipeline, NothingIsAllocatedInARun) {
     Watchdog watchdog({.timeout_seconds = 100, .rank = rank});
     PipelineExecutor executor(make_schedule(ScheduleKind::interleaved, shape, exchange), *comm,
                               {.watchdog = &watchdog, .clock = cpu.get()});
-    executor.run(stage, "step 1");  // the arena's books grow in the first
+    executor.run(stage, "step 1");  // the arena's records grow in the first
     const std::int64_t from = allocations();
     executor.run(stage, "step 2");
     const std::int64_t to = allocations();
@@ -114,10 +114,10 @@ TEST_F(Pipeline, NothingIsAllocatedInARun) {
   }
 }
 
-// Sleeps stand for work, so that two cores serve four ranks; they are long beside the milliseconds
-// in which a busy machine wakes who slept, and longer where it stays so busy that this shows.
-// Whatever else runs only adds, to a makespan and to what a rank is busy: the least of all repeats
-// counts, and none may be faster than the schedule allows.
+// Sleeps stand for work, so that two cores serve four ranks. They are long compared with the
+// milliseconds that a busy machine needs to wake a thread, and are made longer if the machine stays
+// so busy that this matters. Other processes only add time to a makespan and to the busy time of a
+// rank: the minimum of all repeats counts, and none may be faster than the schedule allows.
 TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "what would be timed is ThreadSanitizer";
@@ -127,7 +127,7 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
     ScheduleKind kind;
     int chunks;
   };
-  double farthest = 0;  // of all makespans, as a share of what the simulator says
+  double farthest = 0;  // of all makespans, relative to the simulated one
   for (const auto& [kind, chunks] :
        {Case{ScheduleKind::gpipe, 1}, Case{ScheduleKind::one_f_one_b, 1},
         Case{ScheduleKind::interleaved, 2}, Case{ScheduleKind::zb_h1, 1}})
@@ -153,7 +153,8 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
       const Simulation simulation = simulate(schedule, costs);
       const double bubble = simulation.bubble_fraction();
       const double near = 0.1 * simulation.makespan;
-      const double as_idle = 0.1 * bubble + 0.01;  // one stage has none to be 10 % of
+      const double as_idle =
+          0.1 * bubble + 0.01;  // one stage has no time of which 10 % could be taken
       constexpr double kNever = std::numeric_limits<double>::infinity();
       double makespan = kNever, least_busy = kNever, idle = 1;
       const auto disturbed = [&] {
@@ -202,8 +203,8 @@ TEST_F(Pipeline, SwappedMessagesAreRefused) {
   EXPECT_NE(words.find("stage 0: send_activation of micro-batch 2"), std::string::npos) << words;
 }
 
-// Stage 0 loses one message on the way: instead of a hang without a name both ends say what they
-// wait for. (Then it is found again, where the program would have ended.)
+// Stage 0 loses one message: instead of hanging without a message both ends report what they wait
+// for. (Then the message is sent after all, because otherwise the program would end.)
 TEST_F(Pipeline, ALostMessageIsNamedByTheWatchdog) {
   if (size != 2) GTEST_SKIP() << "needs 2 ranks";
   const auto node = make_kind("node");
@@ -223,7 +224,7 @@ TEST_F(Pipeline, ALostMessageIsNamedByTheWatchdog) {
                            report = text;
                          }
                          reports.add();
-                         reports.wait_for(2);  // so that the other one has its say
+                         reports.wait_for(2);  // so that the other one can report, too
                          deaf.heal();
                        }});
     if (rank == 0) deaf.lose_send(2);
@@ -241,8 +242,8 @@ TEST_F(Pipeline, ALostMessageIsNamedByTheWatchdog) {
   }
 }
 
-// A stage that hangs while it computes is the culprit for everybody, though it has begun as much as
-// those that wait for it.
+// A stage that hangs while it computes is reported by all ranks as the culprit, although it has
+// begun as much as the stages that wait for it.
 TEST_F(Pipeline, AStageThatHangsIsNamedByTheOthers) {
   if (size < 2) GTEST_SKIP() << "needs 2 or more ranks";
   const PipelineShape shape{size, 3};

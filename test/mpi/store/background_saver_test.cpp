@@ -1,4 +1,4 @@
-// Saves by a thread of their own: what is copied is what is stored, whatever changes meanwhile.
+// Tests of saves by a background thread: the copied values are stored, whatever changes meanwhile.
 #include "src/store/background_saver.hpp"
 
 #include <gtest/gtest.h>
@@ -51,8 +51,8 @@ class BackgroundSaverTest : public ::testing::Test {
   TensorSet mine(std::uint64_t seed) {
     return TensorSet(Cut::slices, world_->rank(), world_->size(), seed);
   }
-  /// Collective: elements of the newest checkpoint that are not those of `seed`, or 1000000 when it
-  /// is of another step.
+  /// Collective: number of elements of the newest checkpoint that differ from those of `seed`, or
+  /// 1000000 if it is of another step.
   std::int64_t wrong(std::int64_t step, std::uint64_t seed) {
     CheckpointStore store(folder_, *world_);
     const auto found = store.find_newest_valid();
@@ -79,9 +79,9 @@ TEST_F(BackgroundSaverTest, StoresWhatWasCopiedAndNotWhatCameAfter) {
   };
   BackgroundSaver saver(folder_, *world_, *device_, Snapshot::bytes_of(set.tensors()), options);
   saver.start(test::meta_of(1), set.tensors());
-  set.poison();  // as the next step would
+  set.poison();  // as the next step would do
   EXPECT_EQ(all(saver.poll().has_value()), 0) << "it is in flight";
-  // The world is free for others meanwhile.
+  // Others may use the world communicator meanwhile.
   EXPECT_EQ(all(1), world_->size());
   held = false;
   const SaveResult result = saver.wait();
@@ -101,7 +101,7 @@ TEST_F(BackgroundSaverTest, MemoryOfTheDeviceIsCopiedBesideTraining) {
   };
   BackgroundSaver saver(folder_, *world_, *device_, Snapshot::bytes_of(set.tensors()), options);
   saver.start(test::meta_of(1), set.tensors());
-  TensorSet late = mine(2);  // what start() has not copied yet may still become something else
+  TensorSet late = mine(2);  // tensors that start() has not copied yet may still change
   late.fill();
   copy_values(late, set);
   std::thread release([&] { held = false; });
@@ -117,7 +117,7 @@ TEST_F(BackgroundSaverTest, WhatIsRefusedIsNotCommitted) {
   TensorSet set = mine(1);
   on_device(set);
   set.fill();
-  std::vector<std::uint32_t> replica(900'001, 7);  // more than one piece
+  std::vector<std::uint32_t> replica(900'001, 7);  // more than one chunk
   const auto check = [&] {
     return SaveCheck{.memory = {std::as_bytes(std::span(replica)), {}},
                      .judge = [](Communicator& comm, std::span<const std::uint64_t> digests) {
@@ -220,7 +220,7 @@ TEST_F(BackgroundSaverTest, AFailureOfAnyRankIsAReasonEverywhere) {
   EXPECT_EQ(all(wrong(3, 1)), 0);
 }
 
-// Errors of the main thread: the save in flight is completed, by the other threads of all ranks.
+// Errors of the main thread: the other threads of all ranks complete the save in flight.
 TEST_F(BackgroundSaverTest, AnExceptionWaitsForTheSaveInFlight) {
   TensorSet set = mine(1);
   on_device(set);

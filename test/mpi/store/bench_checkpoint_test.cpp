@@ -1,4 +1,4 @@
-// The bench of saves: on any number of ranks, with its own errors, and with nothing left behind.
+// Tests of the bench of saves: on any number of ranks, with its own errors, and no file remains.
 #include "src/store/bench_checkpoint.hpp"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_F(BenchCheckpointTest, ReadsBackWhatItWrote) {
   };
   const CheckpointBench bench = bench_checkpoint(*world_, run);
   EXPECT_ALL_RANKS(bench.valid());
-  // By hand, of the shapes of the set: 2 x 65 x 33 + 700001 floats, 255 doubles ...
+  // Computed by hand from the shapes of the set: 2 x 65 x 33 + 700001 floats, 255 doubles ...
   EXPECT_EQ(bench.bytes, 4 * (2 * 65 * 33 + 700001) + 8 * (17 * 3 * 5 + 3 + 1) + 2 * 1024 + 13);
   EXPECT_EQ(bench.ranks, world_->size());
   for (const char* access : {"write", "save", "async", "stall", "read", "load"}) {
@@ -89,7 +89,7 @@ TEST_F(BenchCheckpointTest, AFolderThatIsNoneIsSaidByAllRanks) {
   EXPECT_ALL_RANKS(words.find("--folder") != std::string::npos) << words;
 }
 
-// 2^60 bytes are on no disk: refused before one is written.
+// No disk has 2^60 bytes: the save is refused before a byte is written.
 TEST_F(BenchCheckpointTest, AFullDiskIsSeenBeforehand) {
   const StoredTensor large{
       .name = "large", .dtype = DType::u8, .shape = {std::int64_t{1} << 60}, .pieces = {}};

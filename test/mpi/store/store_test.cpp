@@ -1,4 +1,5 @@
-// Saved by n ranks, loaded by m; and a rank that fails while the others do not.
+// Tests of checkpoints that n ranks save and m ranks load; and of a rank that fails while the
+// others do not.
 #include "src/store/store.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ class CheckpointRanks : public ::testing::Test {
     MPI_Comm_free(&part);
     return comm;
   }
-  /// Collective: the sum over ranks, so that all ranks judge the same.
+  /// Collective: the sum over ranks, so that all ranks come to the same result.
   std::int64_t all(std::int64_t mine) {
     world_->all_reduce(&mine, 1, DType::i64, ReduceOp::sum);
     return mine;
@@ -56,7 +57,7 @@ TEST_F(CheckpointRanks, AnyNumberSavesAnyNumberLoads) {
         bad += !result.saved;
         const Manifest manifest = read_manifest(result.path);
         if (reference == 0) reference = manifest.state_crc32c;
-        bad += manifest.state_crc32c != reference;  // the same file whoever wrote it
+        bad += manifest.state_crc32c != reference;  // the same file for any writer
       }
       EXPECT_EQ(all(bad), 0) << n << " ranks save";
       for (int m = 1; m <= world_->size(); ++m) {
@@ -91,7 +92,7 @@ TEST_F(CheckpointRanks, AFailureOfAnyRankIsAgreed) {
     };
     const SaveResult result =
         CheckpointStore(folder_, *world_, options).save(test::meta_of(2), set.tensors());
-    // A rank that is alone speaks without a number.
+    // Messages of a single rank have no rank number.
     const std::string who = world_->size() > 1 ? "rank " + std::to_string(last) : "";
     const bool told = result.reason.find(who) != std::string::npos &&
                       result.reason.find("the disk of one rank") != std::string::npos;

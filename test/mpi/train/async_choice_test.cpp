@@ -1,4 +1,4 @@
-// checkpoint.async where memory is short: what every rank decides, and the words for it.
+// Tests of checkpoint.async with little memory: the decision of every rank, and its message.
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"

@@ -1,5 +1,5 @@
-// Batch normalisation in any layout: statistics are of global micro-batches, and running ones are
-// those of one rank.
+// Tests of batch normalisation in any layout: statistics are those of global micro-batches, and
+// running ones are those of one rank.
 #include "src/store/collectives.hpp"
 #include "src/store/store.hpp"
 #include "src/train/step/train_checkpoint.hpp"
@@ -11,7 +11,7 @@
 namespace choir::test {
 namespace {
 
-/// Running statistics, logical, on every rank of the mesh.
+/// Logical running statistics, on every rank of the mesh.
 LogicalState statistics_of(SpeechRun& run) {
   Progress progress;
   LogicalState state;
@@ -59,8 +59,8 @@ std::vector<GridLayout> norm_grids() {
   return list;
 }
 
-// In reproducible mode weights have the same bits everywhere but over the tensor axis; then so have
-// the statistics.
+// In reproducible mode weights have the same bits in all layouts except over the tensor axis; then
+// the statistics do, too.
 TEST(BatchNormLayouts, RunningStatisticsAreThoseOfOneRank) {
   Meshes meshes;
   for (const bool full : {false, true}) {

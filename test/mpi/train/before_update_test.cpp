@@ -8,7 +8,7 @@
 namespace choir::test {
 namespace {
 
-/// Everything on this rank that another thread may be reading.
+/// All memory of this rank that another thread may be reading.
 std::vector<std::byte> read_aside(Engine& engine) {
   std::vector<std::byte> all;
   const auto add = [&](const void* data, std::size_t bytes) {
@@ -77,7 +77,7 @@ TEST(BeforeUpdate, RunningStatisticsHaveNotChanged) {
   }
 }
 
-// An error of the wait is one of the step, and the state is what it was.
+// An error of the wait is an error of the step, and the state is unchanged.
 TEST(BeforeUpdate, AnErrorLeavesTheState) {
   const GridLayout grid;
   Meshes meshes;

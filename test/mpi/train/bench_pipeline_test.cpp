@@ -62,7 +62,7 @@ TEST(PipelineBench, EveryStageSpendsTheWholeStep) {
         EXPECT_ALL_RANKS(loss.busy < bench.makespan) << what;
       }
       EXPECT_ALL_RANKS(bench.idle() > 0 && bench.bubble() > 0) << what;
-      // Equal on every rank, whichever pipeline it belongs to.
+      // Equal on every rank, in any pipeline.
       double sum = bench.makespan;
       const auto mesh = Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic);
       mesh->world().all_reduce(&sum, 1, DType::f64, ReduceOp::max);

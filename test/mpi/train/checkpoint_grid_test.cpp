@@ -1,4 +1,5 @@
-// Saved in any layout, loaded in any other: every element of every logical tensor is there, once.
+// Tests of checkpoints that are saved in any layout and loaded in any other: every element of every
+// logical tensor is stored once.
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
@@ -27,7 +28,7 @@ GptConfig four_layers(GptConfig c) {
   return c;
 }
 
-/// Layouts of this number of ranks in which every axis is several ranks in some, with and without
+/// Layouts of this number of ranks; each axis has several ranks in some of them, with and without
 /// the others.
 std::vector<GridLayout> checkpoint_grids() {
   const ZeroOptions one{.stage = 1}, two{.stage = 2}, three{.stage = 3};
@@ -54,8 +55,8 @@ std::vector<GridLayout> checkpoint_grids() {
   return list;
 }
 
-/// "parameters/blocks.0.attention.qkv.weight [96, 32]" of every tensor a checkpoint of this model
-/// has, from the shapes of the model alone.
+/// "parameters/blocks.0.attention.qkv.weight [96, 32]" for every tensor of a checkpoint of this
+/// model, from the shapes of the model alone.
 std::set<std::string> expected_datasets(const GptConfig& c, bool loss_scale) {
   std::set<std::string> list;
   const auto add = [&](const std::string& name, const Shape& shape) {
@@ -117,7 +118,7 @@ void list_datasets(hid_t group, const std::string& prefix, std::set<std::string>
   }
 }
 
-/// The same of a file, as HDF5 sees it.
+/// The same list for a file, read by HDF5.
 std::set<std::string> datasets_of(const std::string& path) {
   std::set<std::string> list;
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -142,7 +143,7 @@ bool padding_is_zero(test::EngineRun& run) {
   return true;
 }
 
-/// Checkpoints of the world in a folder that all ranks know.
+/// Checkpoints of the world in a folder that all ranks can read.
 struct Checkpoints {
   explicit Checkpoints(Communicator& world) {
     if (world.rank() == 0) {
@@ -159,7 +160,7 @@ struct Checkpoints {
     EXPECT_ALL_RANKS(result.saved) << result.reason;
     return *store.find_newest_valid();
   }
-  /// The run goes on where the checkpoint ends.
+  /// The run continues from the checkpoint.
   static void load(const Checkpoint& checkpoint, test::EngineRun& run) {
     Progress progress;
     load_checkpoint(checkpoint, tensors_to_load(run.engine(), progress), run.mesh().world());
@@ -175,13 +176,13 @@ struct Checkpoints {
 
 class CheckpointGrid : public testing::TestWithParam<const char*> {};
 
-// Each layout writes what three others read, and what one rank alone reads.
+// Three other layouts, and one single rank, read the checkpoint of each layout.
 TEST_P(CheckpointGrid, AnyLayoutWritesAnyReads) {
   test::Meshes meshes;
   Checkpoints checkpoints(meshes.of({}).world());
   const std::vector<GridLayout> all = checkpoint_grids();
   const bool fp64 = std::string_view(GetParam()) == "fp64";
-  std::size_t pass = fp64 ? 0 : 1;  // two passes a precision, of which each takes half the readers
+  std::size_t pass = fp64 ? 0 : 1;  // two passes per precision; each takes half the readers
   for (const GptConfig& model : {four_layers(test::tiny_gpt()), four_layers(test::tiny_llama())}) {
     const EngineOptions options = test::engine_options(model, GetParam(), kMicroBatches);
     const std::int64_t batch = kMicroBatches * test::world_size();
@@ -266,7 +267,8 @@ TEST(CheckpointLayouts, OneRankWritesAllRead) {
   }
 }
 
-// Evaluation and text in the middle of training, which then goes on as if nothing had been.
+// Evaluation and generation in the middle of training, which then continues as if they had not
+// happened.
 TEST(CheckpointLayouts, EvaluationAndTextBetweenSteps) {
   test::Meshes meshes;
   const std::int64_t batch = kMicroBatches * test::world_size();

@@ -1,4 +1,5 @@
-// A run saved by any number of ranks goes on alone, to the bit; validation does not see ranks.
+// Tests that a run saved by any number of ranks continues on one rank, to the bit; and that
+// validation does not depend on ranks.
 #include <gtest/gtest.h>
 
 #include "src/models/gpt/token_data.hpp"
@@ -64,7 +65,7 @@ TEST(ValidationLoss, SameBitsOnAnyNumberOfRanks) {
   double lowest = many;
   mesh->world().all_reduce(&lowest, 1, DType::f64, ReduceOp::min);
   EXPECT_ALL_RANKS(lowest == many);
-  // One rank of its own reads the same windows in the same order.
+  // A single rank reads the same windows in the same order.
   test::SingleRank single;
   EXPECT_ALL_RANKS(many == gpt_loss_over(*single.mesh));
 }

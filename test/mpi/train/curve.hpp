@@ -1,5 +1,5 @@
 #pragma once
-// Trainings on ranks of the world, what they leave, and the same on one rank.
+// Trainings on ranks of the world, their results, and the same on one rank.
 #include <bit>
 #include <memory>
 #include <string>
@@ -15,9 +15,9 @@
 namespace choir::test {
 
 inline constexpr int kSteps = 20;
-inline constexpr std::int64_t kMicroBatches = 4;  // of all ranks together, where they divide it
+inline constexpr std::int64_t kMicroBatches = 4;  // of all ranks together, if they divide it
 
-/// All ranks on the data axis.
+/// All ranks are on the data axis.
 inline std::unique_ptr<Mesh> world_mesh(Transport transport = Transport::automatic) {
   return Mesh::over_world(Layout(1, 1, world_size(), 1), transport);
 }
@@ -38,7 +38,7 @@ inline void take_steps(EngineRun& run, int steps, Curve& curve) {
   }
 }
 
-/// `options.micro_batches`: of all ranks together.
+/// `options.micro_batches`: number of all ranks together.
 inline Curve train(EngineOptions options, Mesh& mesh, int steps = kSteps) {
   options.micro_batches /= mesh.along(Axis::data).size();
   EngineRun run(options, mesh);
@@ -55,7 +55,7 @@ inline Curve alone(EngineOptions options, int steps = kSteps) {
   return train(options, *single.mesh, steps);
 }
 
-/// Ranks of the data axis alone: what they keep has the same digest.
+/// Ranks on the data axis only: the digests of their state are equal.
 inline Curve train_replicas(EngineOptions options, Mesh& mesh, std::int64_t micro_batches,
                             int steps = kSteps) {
   options.micro_batches = micro_batches / mesh.along(Axis::data).size();

@@ -1,4 +1,5 @@
-// Any number of ranks, the same training: against one rank that each process runs by itself.
+// Tests that training is the same on any number of ranks: it is compared with one rank that each
+// process runs alone.
 #include <gtest/gtest.h>
 
 #include "src/comm/agreement.hpp"
@@ -38,8 +39,8 @@ TEST(DataParallel, TransportsAgree) {
   EXPECT_STREQ(node->along(Axis::data).transport(),
                test::world_size() > 1 ? "node" : node->along(Axis::data).transport());
   const Curve a = train_replicas(options, *mpi, 12), b = train_replicas(options, *node, 12);
-  // Orders of summation differ by roundings of 2^-24, which bf16 activations may turn into steps of
-  // 2^-8.
+  // Orders of summation differ by roundings of 2^-24, which bf16 activations may amplify to steps
+  // of 2^-8.
   EXPECT_ALL_RANKS(test::distance(a.losses, b.losses) <= 0.02);
 }
 
@@ -61,7 +62,7 @@ TEST(Reproducible, SameBitsForAnyFactorisation) {
     }
 }
 
-// Accumulating without the tree gives other bits: the comparison above can fail.
+// Accumulation without the tree gives other bits: the comparison above can fail.
 TEST(Reproducible, NegativeControl) {
   const Curve tree = train_one_replica(test::engine_options(test::tiny_gpt(), "fp32", 1, true), 8);
   const Curve chain =
@@ -70,7 +71,7 @@ TEST(Reproducible, NegativeControl) {
   EXPECT_ALL_RANKS(test::distance(tree.losses, chain.losses) < 1e-3);
 }
 
-// One rank that reads another sample than its own is seen.
+// A rank that reads a wrong sample is detected.
 TEST(DataParallel, NegativeControl) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   const EngineOptions options = [] {
@@ -92,7 +93,7 @@ TEST(DataParallel, NegativeControl) {
   EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
 }
 
-// A rank whose weights drifted is named before it does harm.
+// A rank whose weights drifted is named before it causes damage.
 TEST(DataParallel, DriftedWeightsAreFound) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   const auto mesh = world_mesh(Transport::automatic);
@@ -108,7 +109,7 @@ TEST(DataParallel, DriftedWeightsAreFound) {
   EXPECT_ALL_RANKS(thrown);
 }
 
-// NaN on one rank: all of them skip the update together.
+// NaN on one rank: all ranks skip the update.
 TEST(DataParallel, NanOnOneRankSkipsEverywhere) {
   const auto mesh = world_mesh(Transport::automatic);
   test::EngineRun run(test::engine_options(test::tiny_gpt(), "fp32", 1), *mesh);

@@ -1,5 +1,6 @@
-// Frozen weights that are kept as what computes (Precision::frozen): in every layout the bits of
-// the run that keeps masters of them, too, and the memory of a rank without those.
+// Tests of frozen weights that are kept in the type of computation (Precision::frozen): in every
+// layout they give the bits of the run that keeps masters of them, too, and a rank needs less
+// memory.
 #include <gtest/gtest.h>
 
 #include "test/mpi/train/curve.hpp"

@@ -1,5 +1,6 @@
 #pragma once
-// A training run in any layout of the ranks there are, and its whole state, which knows no layout.
+// A training run in any layout of the available ranks, and its whole state, which is independent of
+// the layout.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ struct GridLayout {
   }
 };
 
-/// Meshes of the world, made once each.
+/// Meshes of the world, each of which is created once.
 class Meshes {
  public:
   Mesh& of(const GridLayout& grid) {
@@ -44,7 +45,7 @@ class Meshes {
   std::map<std::string, std::unique_ptr<Mesh>> meshes_;
 };
 
-/// `micro_batches`: of the global batch.
+/// `micro_batches`: number of the global batch.
 inline EngineOptions laid_out(EngineOptions options, const GridLayout& grid,
                               std::int64_t micro_batches) {
   options.micro_batches = micro_batches / grid.data();
@@ -54,7 +55,7 @@ inline EngineOptions laid_out(EngineOptions options, const GridLayout& grid,
   return options;
 }
 
-/// Logical tensors by name; values as doubles, which hold every type that is stored.
+/// Logical tensors by name; values are doubles, which represent every stored type.
 using LogicalState = std::map<std::string, std::vector<double>>;
 
 /// Elements [piece.first, ...) of `tensor`, at `at`.
@@ -62,8 +63,8 @@ inline void read_piece(const StoredTensor& tensor, const StoredPiece& piece, dou
   for (std::int64_t i = 0; i < piece.count; ++i) at[i] = ref::load(piece.data, tensor.dtype, i);
 }
 
-/// Masters and moments, of which every rank gives what it would store: collective over the mesh,
-/// the same on every rank. Host memory only.
+/// Masters and moments; every rank contributes the part that it would store. Collective over the
+/// mesh, the same result on every rank. Host memory only.
 inline LogicalState logical_state(EngineRun& run) {
   Progress progress;
   LogicalState state;
@@ -79,7 +80,7 @@ inline LogicalState logical_state(EngineRun& run) {
   return state;
 }
 
-/// Local: everything that this rank holds (copies, replicas) is what `state` says.
+/// Local check: everything that this rank holds (copies, replicas) is equal to `state`.
 inline bool holds(EngineRun& run, const LogicalState& state) {
   Progress progress;
   for (const StoredTensor& tensor : tensors_to_load(run.engine(), progress)) {
@@ -97,7 +98,7 @@ inline bool holds(EngineRun& run, const LogicalState& state) {
   return true;
 }
 
-/// The first tensor that differs in a bit, "" when none does.
+/// The first tensor that differs in a bit; "" if none does.
 inline std::string first_difference(const LogicalState& a, const LogicalState& b) {
   for (const auto& [name, values] : a) {
     const auto found = b.find(name);

@@ -1,4 +1,5 @@
-// A loss of several terms on several ranks, which have different numbers of targets of each.
+// Tests of a loss of several terms on several ranks, which have different numbers of targets for
+// each.
 #include <gtest/gtest.h>
 
 #include "test/support/mpi_test.hpp"

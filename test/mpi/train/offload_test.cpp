@@ -1,4 +1,5 @@
-// Optimizer state in files, under every way of sharing it: the same bits as state in memory.
+// Tests of optimizer state in files, with every method of sharing it: the bits are those of state
+// in memory.
 #include <gtest/gtest.h>
 
 #include "src/store/collectives.hpp"
@@ -15,7 +16,7 @@ struct Sizes {
   int tensor = 1, pipeline = 1;
 };
 
-/// Data-parallel alone, and beside a tensor or a pipeline axis of two.
+/// Data-parallel alone, and together with a tensor or a pipeline axis of two.
 std::vector<Sizes> shapes() {
   if (test::world_size() % 2 != 0) return {{}};
   return {{}, {.tensor = 2}, {.pipeline = 2}};
@@ -83,7 +84,7 @@ TEST(OffloadOnRanks, ResumesAcrossPlacesAndStages) {
   }
 }
 
-// One rank cannot have its file: all of them say so, before anything waits for it.
+// One rank cannot have its file: all ranks report it, before any of them waits for the file.
 TEST(OffloadOnRanks, OneFullDiskStopsAll) {
   for (const Sizes& shape : shapes()) {
     const int data = test::world_size() / (shape.tensor * shape.pipeline);

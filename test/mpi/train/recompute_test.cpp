@@ -1,5 +1,5 @@
-// Recomputation on layers that several ranks share: forward runs again with its communication, and
-// no bit of the training changes.
+// Tests of recomputation in layers that several ranks share: forward runs again with its
+// communication, and no bit of the training changes.
 #include <gtest/gtest.h>
 
 #include "test/mpi/train/curve.hpp"
@@ -12,7 +12,7 @@ namespace {
 using test::Curve;
 using test::kMicroBatches;
 
-/// 7 tokens a sequence: rows do not divide among all numbers of ranks, and a share ends inside a
+/// 7 tokens per sequence: most numbers of ranks cannot divide the rows, and a share ends inside a
 /// sequence.
 GptConfig recomputed_gpt() {
   GptConfig c = test::tiny_gpt();
@@ -71,8 +71,8 @@ TEST(SharedRecompute, ChangesNoBit) {
   }
 }
 
-// A layer keeps its entrance: whole on every rank, or a share of the rows. 16 tokens of 48 values
-// in fp64.
+// A layer keeps its input: whole on every rank, or a share of the rows. 16 tokens of 48 values in
+// fp64.
 TEST(SharedRecompute, FullKeepsAShareOfTheEntrance) {
   const int ranks = test::world_size();
   if (16 % ranks != 0) GTEST_SKIP() << "needs 2^n ranks";

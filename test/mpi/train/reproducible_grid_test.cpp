@@ -1,5 +1,5 @@
-// Reproducible mode: whatever the data, pipeline and ZeRO axes make of one global batch, the same
-// bits as on one rank; also when the layout changes in the middle.
+// Tests of reproducible mode: in whatever way the data, pipeline and ZeRO axes divide one global
+// batch, the bits are those of one rank; also if the layout changes in the middle.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using test::LogicalState;
 constexpr std::int64_t kGridMicroBatches = 8;
 constexpr int kGridSteps = 3;
 
-/// Eight layers: four stages of two pieces. Vocabularies of several norm chunks, of which slices
-/// cut some.
+/// Eight layers: four stages of two pieces. Some tensors of vocabularies have several norm chunks
+/// that are cut by slices.
 GptConfig eight_layers(GptConfig c) {
   c.n_layer = 8;
   c.n_head = 2;
@@ -45,7 +45,8 @@ std::vector<PipelineOptions> cuts_of(int stages) {
           {ScheduleKind::zb_h1, 1}};
 }
 
-/// DP x PP x ZeRO x schedule on this number of ranks, tensor and context axes as in `base`.
+/// All DP x PP x ZeRO x schedule on this number of ranks; tensor and context axes are those of
+/// `base`.
 std::vector<GridLayout> gpt_grid(const GridLayout& base = {}) {
   std::vector<GridLayout> list;
   const int ranks = test::world_size() / (base.tensor * base.context);
@@ -122,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, ReproducibleGrid, testing::ValuesIn(kGridPr
                            return name;
                          });
 
-// The comparison must be able to fail: without the tree the order of sums follows the layout.
+// The comparison must be able to fail: without the tree the order of sums depends on the layout.
 TEST(ReproducibleLayouts, WithoutTheTreeBitsDiffer) {
   if (!test::power_of_two_ranks() || test::world_size() == 1)
     GTEST_SKIP() << "needs 2, 4 ... ranks";
@@ -165,7 +166,7 @@ std::string shared_folder(Communicator& world, std::unique_ptr<test::TemporaryDi
   return path;
 }
 
-// Each layout takes over from the one before it after a step, through a checkpoint.
+// Each layout continues the run of the one before it after a step, through a checkpoint.
 TEST(ReproducibleLayouts, LayoutChangesInTheMiddle) {
   if (!test::power_of_two_ranks()) GTEST_SKIP() << "powers of two only";
   test::Meshes meshes;

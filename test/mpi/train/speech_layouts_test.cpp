@@ -1,5 +1,5 @@
-// A FastConformer in every layout of the ranks there are: micro-batches of three shapes and ragged
-// rows, and fewer of them than places, so that ranks run out of work.
+// Tests of a FastConformer in every layout of the available ranks: micro-batches have three shapes
+// and ragged rows, and there are fewer of them than slots, so that some ranks have no work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ EngineOptions speech_options_of(const char* precision, bool reproducible) {
   return options;
 }
 
-/// On so many data ranks: whole turns, in reproducible mode of a power of two.
+/// Number of micro-batches on this many data ranks: whole turns, and a power of two in reproducible
+/// mode.
 EngineOptions laid_out_in_turns(const EngineOptions& options, const GridLayout& grid, int data) {
   std::int64_t places = data;
   while (places < kSpeechMicroBatches) places += options.reproducible ? places : data;
@@ -103,7 +104,7 @@ RunRecord on_one_rank(const EngineOptions& options) {
   return record;
 }
 
-/// DP x PP x ZeRO x schedule (and tensor axes of `tensor` ranks) on the ranks there are.
+/// All DP x PP x ZeRO x schedule (and tensor axes of `tensor` ranks) on the available ranks.
 std::vector<GridLayout> speech_grid(int tensor = 1) {
   std::vector<GridLayout> list;
   const int ranks = test::world_size() / tensor;
@@ -131,7 +132,8 @@ double worst(const RunDistance& distance) {
   return most;
 }
 
-/// The largest distance to the record; every element must have one owner, and memory be as planned.
+/// The largest distance to the record; every element must have one owner, and memory must be as
+/// planned.
 double distance_in(const EngineOptions& options, const GridLayout& layout, Mesh& mesh,
                    const RunRecord& record, bool* padded = nullptr) {
   const std::string text = layout.to_string();
@@ -143,7 +145,8 @@ double distance_in(const EngineOptions& options, const GridLayout& layout, Mesh&
   distance.combine(mesh.world());
   EXPECT_ALL_RANKS(distance.badly_tiled(record).empty()) << text;
   const std::size_t peak = run.engine().instance().arena().peak();
-  // In a pipeline whatever the shapes; elsewhere no more, as not every rank has the largest.
+  // In a pipeline the plan is exact for any shapes; elsewhere it is an upper bound, because not
+  // every rank has the largest shape.
   EXPECT_ALL_RANKS(layout.pipeline > 1 ? peak == run.plan().arena_bytes
                                        : peak <= run.plan().arena_bytes)
       << text << ": " << peak << " of " << run.plan().arena_bytes;
@@ -165,7 +168,7 @@ TEST(SpeechLayouts, TrainAsOneRankDoes) {
   EXPECT_EQ(padded, test::world_size() > 1) << "some rank ran out of micro-batches";
 }
 
-// A distance of 0 is equality of numbers, in every bit but the sign of 0.
+// A distance of 0 means that the numbers are equal, in every bit except the sign of 0.
 TEST(SpeechLayouts, ReproducibleBitByBit) {
   if (!test::power_of_two_ranks()) GTEST_SKIP() << "powers of two only";
   test::Meshes meshes;
@@ -180,7 +183,7 @@ TEST(SpeechLayouts, ReproducibleBitByBit) {
   }
 }
 
-// The comparison must be able to fail: without the tree the order of sums follows the layout.
+// The comparison must be able to fail: without the tree the order of sums depends on the layout.
 TEST(SpeechLayouts, WithoutTheTreeBitsDiffer) {
   if (!test::power_of_two_ranks() || test::world_size() == 1)
     GTEST_SKIP() << "needs 2, 4 ... ranks";

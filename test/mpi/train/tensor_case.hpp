@@ -7,7 +7,7 @@
 
 namespace choir::test {
 
-/// Layouts of all ranks with every possible tensor size but 1.
+/// Layouts of all ranks with every possible tensor size except 1.
 inline std::vector<Layout> layouts() {
   std::vector<Layout> list;
   for (int t = 2; t <= world_size(); ++t)
@@ -20,8 +20,8 @@ inline std::unique_ptr<Mesh> mesh_of(const Layout& layout,
   return Mesh::over_world(layout, transport);
 }
 
-/// 7 tokens a sequence, two sequences: rows divide among 2 ranks, not among 3 or 4, and a share
-/// ends inside a sequence. A vocabulary that divides among none.
+/// 7 tokens per sequence, two sequences: rows can be divided among 2 ranks, but not among 3 or 4,
+/// and a share ends inside a sequence. No number of ranks divides the vocabulary.
 inline GptConfig gpt() {
   return {.vocab_size = 19,
           .block_size = 7,
@@ -47,7 +47,7 @@ inline GptConfig llama(std::int64_t kv_heads) {
 inline EngineOptions options_of(const GptConfig& model, bool sequence) {
   EngineOptions options = engine_options(model, "fp64", kMicroBatches);
   options.sequence = sequence;
-  options.grad_clip = 0.5;  // clips at first
+  options.grad_clip = 0.5;  // clips in the first steps
   return options;
 }
 

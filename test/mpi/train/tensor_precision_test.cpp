@@ -1,5 +1,5 @@
-// Precisions with rules of their own, in layers shared by ranks: weights rounded at random, loss
-// scales; and sums of a fixed order.
+// Tests of precisions with special rules, in layers shared by ranks: random rounding of weights,
+// loss scales; and sums in a fixed order.
 #include "src/comm/agreement.hpp"
 #include "src/core/hash.hpp"
 #include "test/mpi/train/tensor_case.hpp"
@@ -18,9 +18,9 @@ using test::mesh_of;
 using test::options_of;
 using test::train;
 
-// Weights are rounded by the same random numbers, so what is left are the roundings of sums of
-// gradients: less than what rounding does to one rank, of which a layout is allowed what `choir
-// verify` allows it, four times the distance to fp64.
+// Weights are rounded with the same random numbers, so the remaining difference are roundings of
+// sums of gradients. It must be less than the effect of rounding on one rank; a layout is allowed
+// four times the distance to fp64, as in `choir verify`.
 TEST(TensorPrecision, Bf16WeightsTrainNearlyTheSame) {
   EngineOptions options = options_of(gpt(), false);
   const Curve exact = alone(options);
@@ -56,9 +56,9 @@ TEST(TensorPrecision, AnOverflowOnOneRankSkipsEverywhere) {
       test::EngineRun run(options, *mesh);
       run.losses(2);
       const std::vector<double> before = run.state();
-      // Gradients of the logits are of the loss over this number: 2^-20 of the tokens takes them
-      // beyond 65504 on this rank, while its loss and those of all others are finite. (The last of
-      // four has nothing but padding of the vocabulary, and so nothing that could overflow.)
+      // Gradients of the logits are divided by this number: 2^-20 of the tokens makes them larger
+      // than 65504 on this rank, while its loss and those of all others are finite. (The last of
+      // four ranks has only padding of the vocabulary, which cannot overflow.)
       const bool victim = mesh->rank() == test::world_size() / 2;
       const StepResult skipped = run.step(run.tokens_of_step() * (victim ? 0x1p-20 : 1));
       EXPECT_ALL_RANKS(std::isfinite(skipped.loss));
@@ -71,7 +71,7 @@ TEST(TensorPrecision, AnOverflowOnOneRankSkipsEverywhere) {
     }
 }
 
-// A scale that is far too high comes down by the same steps on all ranks.
+// A scale that is far too high is reduced in the same steps on all ranks.
 TEST(TensorPrecision, LossScalesAreDecidedAlike) {
   EngineOptions options = options_of(gpt(), true);
   options.precision = precision_of("fp16-mixed");
@@ -94,8 +94,8 @@ TEST(TensorPrecision, LossScalesAreDecidedAlike) {
   }
 }
 
-// For one tensor size the numbers do not know how many ranks share the batch, the layers or the
-// state.
+// For a given tensor size the numbers do not depend on how many ranks share the batch, the layers
+// or the state.
 TEST(TensorPrecision, ReproducibleOverTheOtherAxes) {
   if (test::world_size() != 4) GTEST_SKIP() << "needs four ranks";
   const auto wide = mesh_of(Layout(2, 1, 2, 1)), deep = mesh_of(Layout(2, 1, 1, 2));

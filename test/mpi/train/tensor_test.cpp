@@ -1,4 +1,4 @@
-// Layers shared by any number of ranks train as one rank does that each process runs by itself.
+// Tests that layers shared by any number of ranks train like one rank that each process runs alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,8 @@ TEST(TensorParallel, GptTrainsTheSameInFp64) {
 TEST(TensorParallel, LlamaTrainsTheSameInFp64) {
   expect_same_training(llama(12), "a head of keys and values for each");
   expect_same_training(llama(1), "one for all");  // held by every rank
-  // Divided among two ranks, two of them for four; three of them for three.
+  // Heads of keys and values: divided among two ranks, two copies of them for four; three for
+  // three.
   expect_same_training(llama(test::world_size() == 3 ? 3 : 2), "grouped");
 }
 
@@ -66,7 +67,7 @@ TEST(TensorParallel, MpiAloneTrainsTheSame) {
   }
 }
 
-// Precisions of everyday use: the terms of a sum are rounded one by one.
+// Precisions of everyday use: the terms of a sum are rounded separately.
 TEST(TensorParallel, OtherPrecisionsTrainNearlyTheSame) {
   for (const char* precision : {"fp32", "bf16-mixed", "fp16-mixed"}) {
     EngineOptions options = options_of(gpt(), false);
@@ -88,7 +89,7 @@ TEST(TensorParallel, OtherPrecisionsTrainNearlyTheSame) {
   }
 }
 
-// The numbers do not know which rank of the job has which part.
+// The numbers do not depend on which rank of the job has which part.
 TEST(TensorParallel, ReproducibleInAnyOrderOfRanks) {
   if (test::world_size() != 4) GTEST_SKIP() << "needs four ranks";
   EngineOptions options = options_of(llama(1), true);
@@ -134,7 +135,7 @@ TEST(TensorParallel, EvaluatesTheSame) {
   test::SingleRank single;
   for (GptConfig model : {gpt(), llama(1)}) {
     const double one = loss_of_validation(options_of(model, false), *single.mesh);
-    model.label_smoothing = 0.2;  // while training only
+    model.label_smoothing = 0.2;  // only while training
     for (const Layout& layout : layouts())
       for (const bool sequence : {false, true}) {
         const auto mesh = mesh_of(layout);
@@ -166,7 +167,7 @@ TEST(TensorParallel, GeneratesTheSame) {
     }
 }
 
-// Saved in one layout, loaded in any other, to the bit.
+// Checkpoints are saved in one layout and loaded in any other, to the bit.
 TEST(TensorParallel, CheckpointsHaveNoLayout) {
   const auto world = mesh_of(Layout(1, 1, test::world_size(), 1));
   std::unique_ptr<test::TemporaryDirectory> folder;

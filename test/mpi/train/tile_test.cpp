@@ -1,5 +1,5 @@
-// The feed-forward layer in tiles on many ranks: whatever the layout and the ZeRO stage, the
-// training of one rank that has it whole; a checkpoint knows no tiles.
+// Tests of the feed-forward layer in tiles on many ranks: in any layout and ZeRO stage training is
+// that of one rank with the whole layer; a checkpoint is independent of tiles.
 #include <gtest/gtest.h>
 
 #include "src/store/collectives.hpp"
@@ -31,7 +31,7 @@ Curve train_tiled(EngineOptions options, Mesh& mesh) {
   test::EngineRun run(options, mesh);
   Curve curve;
   test::take_steps(run, kTileSteps, curve);
-  // Every stage of a pipeline has its own.
+  // Every stage of a pipeline has its own state.
   if (mesh.layout().size(Axis::pipeline) == 1) curve.state = run.state();
   require_equal_parameters(run.engine(), "parameters after training");
   EXPECT_ALL_RANKS(run.engine().instance().arena().peak() == run.plan().arena_bytes);
@@ -94,7 +94,7 @@ TEST(Tile, SameBitsAtEveryStageInReproducibleMode) {
   }
 }
 
-/// Saves a run of `from` tiles and loads it into one of `to` tiles of another stage.
+/// Saves a run with `from` tiles and loads it into one with `to` tiles and another ZeRO stage.
 void carries_over(Mesh& mesh, const std::string& path, const char* precision, int from, int to) {
   EngineOptions options = test::engine_options(tiled_model(true), precision, 1);
   options.model.as<GptConfig>().tile = from;

@@ -22,7 +22,7 @@ void expect_as_planned(const EngineOptions& options, const Layout& layout, Trans
   const auto mesh = Mesh::over_world(layout, transport);
   test::EngineRun run(options, *mesh);
   const Sharding& sharding = run.engine().instance().storage().sharding();
-  run.step();  // the first step does nothing more than others
+  run.step();  // the first step has no more traffic than others
   reset_traffic(*mesh, sharding);
   run.step();
   const StepTraffic real = traffic_of(*mesh, sharding);
@@ -48,7 +48,7 @@ TEST(Traffic, IsAsPlanned) {
   for (const Layout& layout : traffic_layouts())
     for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama()})
       for (const bool reproducible : {false, true}) {
-        if (reproducible && test::world_size() == 3) continue;  // its tree wants powers of two
+        if (reproducible && test::world_size() == 3) continue;  // its tree needs powers of two
         for (const Transport transport : {Transport::automatic, Transport::mpi}) {
           EngineOptions options = test::engine_options(model, "fp32", 2, reproducible);
           expect_as_planned(options, layout, transport);
@@ -59,7 +59,7 @@ TEST(Traffic, IsAsPlanned) {
       }
 }
 
-// With the groups of hybrid sharding, whose traffic is that of the data axis.
+// The groups of hybrid sharding are included; their traffic counts for the data axis.
 TEST(Traffic, IsAsPlannedAtEveryZeroStage) {
   for (const int stage : {1, 2, 3})
     for (int group = 1; group <= test::world_size(); ++group) {
@@ -71,7 +71,7 @@ TEST(Traffic, IsAsPlannedAtEveryZeroStage) {
     }
 }
 
-// A tied weight travels between the first and the last stage.
+// A tied weight is sent between the first and the last stage.
 TEST(Traffic, IsAsPlannedInAPipeline) {
   for (const int stages : {2, 4}) {
     if (test::world_size() % stages != 0) continue;
@@ -92,7 +92,7 @@ TEST(Traffic, IsAsPlannedInAPipeline) {
   }
 }
 
-// Gradients travel over the replicas: the ranks of the data and the context axis together.
+// Gradients are sent over the replicas: the ranks of the data and the context axis together.
 TEST(Traffic, IsAsPlannedWithAContextAxis) {
   for (const int contexts : {2, 4}) {
     if (test::world_size() % contexts != 0) continue;

@@ -1,4 +1,5 @@
-// A bit of a weight turns on one rank: the rank and the parameter are named on all of them.
+// Tests that a flipped bit of a weight on one rank is detected: the rank and the parameter are
+// named on all ranks.
 #include "src/train/loop/weight_check.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ std::string complaint(Engine& engine) {
   return "";
 }
 
-/// Turns a bit of the middle of the last parameter of which this rank has some.
+/// Flips a bit in the middle of the last parameter that this rank holds in part.
 std::string turn_a_bit(Engine& engine) {
   std::string name;
   TensorView memory;
@@ -89,7 +90,7 @@ TEST(WeightCheck, ZeroComparesGroupsThatHoldAllOfThem) {
   EXPECT_ALL_RANKS(text.find("of ranks 0, 1, 2, 3 none has a majority") != text.npos) << text;
 }
 
-// The same question, asked by the thread that saves.
+// The same check, called by the thread that saves.
 TEST(WeightCheck, NothingDriftedIsSavedBesideTraining) {
   const int ranks = test::world_size();
   if (ranks < 2) GTEST_SKIP() << "one rank has nobody to compare with";

@@ -23,14 +23,15 @@ GptConfig model() {
   return c;
 }
 
-/// One block, by hand: products with bias (q, k, v, output; 4 C wide there and back), two norms.
+/// Parameters of one block by hand: products with bias (q, k, v, output; 4 C wide there and back),
+/// two norms.
 constexpr double kBlock = 12.0 * kWidth * kWidth + 9.0 * kWidth + 4.0 * kWidth;
 /// Embeddings (the head is tied) and the last norm.
 constexpr double kEnds = static_cast<double>((kVocabulary + kTokens + 2) * kWidth);
 constexpr double kParameters = kLayers * kBlock + kEnds;
 /// fp32: masters, gradients and two moments.
 constexpr double kStateBytes = 16 * kParameters;
-/// Values and gradients that are whole for a while: two blocks of each (prefetch depth 1), the
+/// Values and gradients that are whole for a while: two blocks of each (prefetch depth 1), and both
 /// ends.
 constexpr double kLiveBytes = 2 * 4 * (2 * kBlock + kEnds);
 
@@ -99,10 +100,10 @@ TEST(ZeroMemory, StageThreeHoldsItsShareAndTheLiveBuckets) {
   const int ranks = test::world_size();
   if (ranks != 2 && ranks != 4 && !test::exhaustive()) GTEST_SKIP() << "needs 2 or 4 ranks";
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
-  held_in_training(*mesh, sharded(3));  // libraries and MPI take what they keep
+  held_in_training(*mesh, sharded(3));  // libraries and MPI also keep memory
   const Held held = held_in_training(*mesh, sharded(3));
   const double share = kStateBytes / ranks;
-  // Live buckets are in memory of the communicator, or of the device with one rank.
+  // Live buckets are in memory of the communicator, or of the device if there is one rank.
   const double own = ranks > 1 ? 0 : kLiveBytes;
   EXPECT_ALL_RANKS(held.device >= share) << held.device << " of " << share;
   EXPECT_ALL_RANKS(held.device <= 1.05 * share + own) << held.device << " of " << share;
@@ -111,7 +112,7 @@ TEST(ZeroMemory, StageThreeHoldsItsShareAndTheLiveBuckets) {
       << held.resident << " of " << share << " + " << kLiveBytes;
 }
 
-// The measure sees what the stages below keep whole.
+// The measurement must detect that lower stages keep whole tensors.
 TEST(ZeroMemory, StageTwoDoesNotPass) {
   const int ranks = test::world_size();
   if (ranks == 1) GTEST_SKIP() << "needs 2 or more ranks";

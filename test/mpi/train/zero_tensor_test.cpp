@@ -1,5 +1,5 @@
-// Tensor parallelism and ZeRO together: a rank keeps a slice of its part of every tensor. Whatever
-// the layout and the stage, the same training as on one rank that has everything.
+// Tests of tensor parallelism and ZeRO together: a rank keeps a slice of its part of every tensor.
+// In any layout and stage training is that of one rank that has everything.
 #include <gtest/gtest.h>
 
 #include "src/models/gpt/generator.hpp"
@@ -21,7 +21,8 @@ using test::expect_equal;
 using test::kMicroBatches;
 using test::train;
 
-/// Layouts of all ranks with every tensor size but 1, in which data ranks divide the micro-batches.
+/// Layouts of all ranks with every tensor size except 1, in which data ranks divide the
+/// micro-batches.
 std::vector<Layout> zero_layouts() {
   std::vector<Layout> list;
   for (const int t : {2, 4})
@@ -39,8 +40,8 @@ std::string name_of_sharding(const Layout& layout, const ZeroOptions& zero) {
                      zero.prefetch);
 }
 
-/// Sequences of 7: rows do not divide evenly. A vocabulary of 19 in padded parts; the llama has one
-/// head of keys and values, which every rank holds. Three layers, so that a ring of slots turns.
+/// Sequences of 7: rows do not divide evenly. The vocabulary of 19 is in padded parts; the llama
+/// has one K/V head, which every rank holds. Three layers, so that a ring of slots is reused.
 GptConfig zero_model(bool llama) {
   GptConfig c = llama ? test::tiny_llama() : test::tiny_gpt();
   c.block_size = 7;
@@ -52,7 +53,7 @@ GptConfig zero_model(bool llama) {
 
 EngineOptions zero_options(const GptConfig& model, const char* precision = "fp64") {
   EngineOptions options = test::engine_options(model, precision, kMicroBatches);
-  options.grad_clip = 0.5;  // clips at first
+  options.grad_clip = 0.5;  // clips in the first steps
   return options;
 }
 
@@ -90,14 +91,14 @@ TEST(ZeroTensor, GroupsAndMpiAloneTrainTheSame) {
     }
 }
 
-/// Tensors of several norm chunks on each rank, of which slices cut some.
+/// Tensors of several norm chunks on each rank, some of which are cut by slices.
 GptConfig wide_llama() {
   GptConfig c = zero_model(true);
   c.vocab_size = 2221;
   return c;
 }
 
-// The order of sums over the tensor axis is that of its ranks; all else is that of one rank.
+// The order of sums over the tensor axis is that of its ranks; all else is as on one rank.
 TEST(ZeroTensor, SameBitsAtEveryStageInReproducibleMode) {
   std::size_t pass = 0;
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
@@ -121,7 +122,7 @@ TEST(ZeroTensor, SameBitsAtEveryStageInReproducibleMode) {
     }
 }
 
-// Slices cut chunks of the norm at other places than ranks of the tensor axis do.
+// Slices cut chunks of the norm at other positions than ranks of the tensor axis do.
 TEST(ZeroTensor, NormOfSlicesOfPartsIsTheNorm) {
   EngineOptions options = zero_options(wide_llama());
   const Curve one = alone(options, 2);
@@ -184,8 +185,8 @@ struct Place {
   ZeroOptions zero;
 };
 
-// Saved anywhere, loaded anywhere, to the bit; what one rank that ran by itself has is what is
-// read.
+// Saved in any layout, loaded in any other, to the bit: the state must be that of one rank that ran
+// alone.
 TEST(ZeroTensor, CheckpointsKnowNeitherLayoutNorStage) {
   const auto world = Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic);
   std::unique_ptr<test::TemporaryDirectory> folder;
@@ -235,7 +236,7 @@ TEST(ZeroTensor, CheckpointsKnowNeitherLayoutNorStage) {
   }
 }
 
-// One element of one norm on one rank, in whatever memory that rank keeps of it.
+// Changes one element of one norm on one rank, in the memory where that rank keeps it.
 TEST(ZeroTensor, RanksThatDriftApartAreSeen) {
   EngineOptions options = zero_options(zero_model(true));
   for (const Layout& layout : zero_layouts())

@@ -1,5 +1,5 @@
-// Whatever the ZeRO stage, the number of ranks, the groups and the accumulation: the same training
-// as on one rank that has everything.
+// Tests that training is the same as on one rank that has everything, for any ZeRO stage, number of
+// ranks, groups and accumulation.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ using test::train_one_replica;
 using test::train_replicas;
 using test::world_mesh;
 
-/// Every stage, with every way of forming groups on this number of ranks.
+/// Every stage, with all possible groups on this number of ranks.
 std::vector<ZeroOptions> all_options() {
   std::vector<ZeroOptions> list;
   for (const int stage : {1, 2, 3})
@@ -39,8 +39,8 @@ std::string name_of_zero(const ZeroOptions& zero) {
   return fmt::format("stage {} group {} prefetch {}", zero.stage, zero.group, zero.prefetch);
 }
 
-/// Three layers, so that a ring of two slots turns; tensors of several norm chunks, of which slices
-/// cut some.
+/// Three layers, so that a ring of two slots is reused; tensors of several norm chunks, some of
+/// which are cut by slices.
 GptConfig deeper_and_wider(GptConfig c) {
   c.n_layer = 3;
   c.vocab_size = 1111;
@@ -117,8 +117,8 @@ TEST(Zero, SameBitsInReproducibleMode) {
     }
 }
 
-// The norm of a gradient whose chunks slices cut: without `exact` the last bits may differ, and it
-// is still the norm.
+// Norm of a gradient whose chunks are cut by slices: without `exact` the last bits may differ, but
+// it is still the norm.
 TEST(Zero, NormOfSlicesIsTheNorm) {
   EngineOptions options = test::engine_options(deeper_and_wider(test::tiny_gpt()), "fp64", 1);
   const Curve one = train_one_replica(options, 12, 2);
@@ -126,12 +126,12 @@ TEST(Zero, NormOfSlicesIsTheNorm) {
   for (const int stage : {1, 2, 3}) {
     options.zero.stage = stage;
     const Curve many = train_replicas(options, *mesh, 12, 2);
-    // Sums of n positive terms by chunks: far below n eps.
+    // Sums of n positive terms by chunks have an error far below n eps.
     EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-13) << stage;
   }
 }
 
-/// Values of the slices that other ranks own, in memory; one step with them as they were before.
+/// Values in memory of the slices that other ranks own; one step with their old values.
 void forget_gather(test::EngineRun& run) {
   ParameterStorage& storage = run.engine().instance().storage();
   std::vector<std::vector<double>> before;
@@ -163,8 +163,8 @@ TEST(Zero, NegativeControlForgottenGather) {
   EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
 }
 
-// A rank that misses the border of its slice by the padding of one tensor: what it shows the others
-// is not where they look for it.
+// A rank is wrong about the border of its slice by the padding of one tensor: the others read its
+// values at a wrong position.
 TEST(Zero, NegativeControlShiftedSlice) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp64", 1);
@@ -247,7 +247,7 @@ TEST(Zero, EvaluationAndGenerationDoNotSeeIt) {
   }
 }
 
-// Any stage writes, any stage reads, and goes on to the bit.
+// Any stage reads the checkpoint of any other, and continues to the bit.
 TEST(Zero, CheckpointsKnowNoStage) {
   const auto mesh = world_mesh();
   const bool power_of_two = (test::world_size() & (test::world_size() - 1)) == 0;
