@@ -1,6 +1,6 @@
 #pragma once
-// Included by every source that test/mutants/mutate.sh writes: which rule is broken (CHOIR_MUTANT),
-// and where none is.
+// Included by every source that test/mutants/mutate.sh writes: the rule that is broken
+// (CHOIR_MUTANT), and the code in which none is.
 #include <cstdlib>
 #include <cstring>
 
@@ -13,7 +13,7 @@ inline bool breaks(const char* rule) {
   return !obeying && chosen != nullptr && std::strcmp(chosen, rule) == 0;
 }
 
-/// While it lives all rules are kept.
+/// While this object exists all rules are kept.
 class Obedient {
  public:
   Obedient() { obeying = true; }

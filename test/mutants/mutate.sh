@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# mutate.sh FOLDER: writes the sources that test/mutants/rules.txt changes, changed, under FOLDER. A rule whose text does
-# not stand in its source exactly once ends it with exit code 1: the source has moved on, and the rule has to follow.
+# mutate.sh FOLDER: writes the sources that test/mutants/rules.txt changes, with the changes, under
+# FOLDER. If the text of a rule is not exactly once in its source, it ends with exit code 1: the
+# source has changed, and the rule has to follow.
 set -eu
 folder=$1
 cd "$(dirname "$0")/../.."

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# checkpoint.async: saves are written while training goes on, and nothing is lost by it. checkpoint.interval: auto.
+# checkpoint.async: saves are written while training continues, and nothing is lost.
+# checkpoint.interval: auto.
 . "$(dirname "$0")/lib/common.sh"
 common=(optimizer.decay_steps=40 checkpoint.keep=0 eval.interval=0)
 long=(train.max_steps=40 "${common[@]}")
@@ -21,7 +22,8 @@ check "stall, drain and commit are in the metrics" test 20 = "$(grep -cE \
   '^\{"event":"save","step":[0-9]+,"saved":true,.*"stall":[0-9.]+,"drain":[0-9.]+,.*"commit":[0-9.]+,"total":' async/metrics.jsonl)"
 check "19 of them were asynchronous" test 19 = "$(grep -c '"async":true' async/metrics.jsonl)"
 
-# Killed before the thread copies, or while it writes: up to the rename the one before counts, from then on the new one.
+# The run is killed before the thread copies, or while it writes: up to the rename the checkpoint
+# before counts, afterwards the new one.
 for instant in copy write latest; do
   name=killed_$instant
   train 2 "$name" "${common[@]}" train.max_steps=6 checkpoint.interval=2 checkpoint.async=true
@@ -60,7 +62,8 @@ expect "3 ranks" 0 "step 2: saving in background (paused" "checkpoint async3/che
 check "... the checkpoint on the way, bit by bit" same_tensors waits3/checkpoints/step_00000002 async3/checkpoints/step_00000002
 check "... and the last" same_tensors waits3 async3
 
-# A walltime so short that a save of nothing takes a tenth of it: the first step is saved, whatever comes after.
+# The walltime is so short that even a minimal save takes a tenth of it: the first step is saved,
+# whatever comes after.
 train 2 early "${common[@]}" train.max_steps=1000000 checkpoint.interval=900000 run.walltime=0.9 run.walltime_margin=0.1
 expect "a save before the first deadline" 75 "run.walltime: the first save, of" "checkpoint early/checkpoints/step_00000001 ("
 check "... of the first step" matches early/metrics.jsonl '"event":"save","step":1,"saved":true'

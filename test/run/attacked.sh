@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Defects that were found by attacking the program: output that is lost, limits, strange things
-# under the names of files, names that lie, and what a check before a job must see. Nothing may
-# hang, and every refusal says where and what to do.
+# Defects that were found by attacking the program: lost output, limits, unusual things under the
+# names of files, wrong names, and the checks before a job. Nothing may hang, and every refusal
+# names the place and a cure.
 . "$(dirname "$0")/lib/common.sh"
 limit=30
 
 train 2 base
 expect "a run to attack" 0 "summary:"
 
-# Output to a full disk: /dev/full takes nothing.
+# Output to a full disk: /dev/full accepts nothing.
 lost() {  # lost NAME ARGUMENT...
   local name=$1
   shift
@@ -29,7 +29,8 @@ timeout --kill-after=5 $((limit * patience)) "$choir" train nowhere.json >out 2>
 code=$?
 expect "an error whose message goes to a full disk" 2
 
-# A limit on the size of files is a save that fails, not the end of the ranks. Open MPI itself needs files of 4 MiB.
+# A limit on the size of files makes a save fail, but does not end the ranks. Open MPI itself needs
+# files of 4 MiB.
 large=(parallel.transport=mpi model.n_embd=256 train.micro_batch_size=1 train.max_steps=4 optimizer.warmup_steps=1 eval.interval=0 checkpoint.interval=2)
 (
   ulimit -f 8192
@@ -64,7 +65,7 @@ run 0 prepare text text.txt --out killed
 expect "prepare after a kill" 0 "written to  killed"
 check "... leaves no part" test -z "$(ls -d killed.partial-* 2>/dev/null)"
 
-# The name of a checkpoint is not its step.
+# The name of a checkpoint differs from its step.
 cp -r base liar
 cp -r liar/checkpoints/step_00000010 liar/checkpoints/step_99999999
 train 2 liar train.max_steps=40 optimizer.decay_steps=20
@@ -73,13 +74,13 @@ expect "a copy under the name of a later step" 0 "passed over" "step_99999999: i
 check "... has no other go before it" test -d liar/checkpoints/step_00000040 -a -d liar/checkpoints/step_00000030
 check "... and is left for a person" test -d liar/checkpoints/step_99999999
 
-# checkpoints/latest of a copy that followed links.
+# checkpoints/latest in a copy that followed links.
 cp -rL base copied
 train 2 copied train.max_steps=30 optimizer.decay_steps=20
 expect "latest is a folder" 0 "copied/checkpoints/latest was not a link to a checkpoint: moved to copied/checkpoints/latest.moved-1"
 check "... and is a link again" test "$(readlink copied/checkpoints/latest)" = step_00000030
 
-# Storage errors have their exit code, the path and a cure.
+# Storage errors have their own exit code, the path and a cure.
 strange() { rm -rf strange && mkdir strange; }
 strange; mkdir strange/metrics.jsonl
 for ranks in 1 2; do
@@ -127,7 +128,7 @@ mkfifo pipe.txt
 run 0 prepare text pipe.txt --out from_pipe
 expect "a text that is a pipe" 3 "pipe.txt"
 
-# Words that name what is wrong.
+# Messages that name the error.
 OMP_NUM_THREADS=99999999999 run 2 train "$debug" "${small[@]}" run.dir=threads
 expect "OMP_NUM_THREADS=99999999999" 2 'OMP_NUM_THREADS="99999999999"' "legal: 1 to 4096"
 OMP_NUM_THREADS=2,1 run 0 --version
@@ -141,7 +142,7 @@ expect "val_fraction leaves nothing" 2 "is left for training" "data.val_fraction
 train 2 preload data.preload=device
 expect "data.preload=device" 2 "data.preload = \"device\" is not yet supported; legal now: none, host"
 
-# A check opens what a start would.
+# A check opens the files that a start would open.
 run 0 train --check "$debug" "${small[@]}" run.dir=checked
 expect "a check" 0 "run.dir=checked" "run.seed=" "deck OK"
 check "... begins with what jobs read" test "$(head -n 1 stdout)" = run.dir=checked
@@ -163,7 +164,8 @@ strange; mkfifo strange/log.txt
 run 0 train --check "$debug" "${small[@]}" run.dir=strange
 expect "a check of a run with a pipe" 6 "'strange/log.txt' is a pipe"
 
-# A checkpoint has right checksums and nonsense for HDF5: nothing is read through HDF5, so all of it is found.
+# A checkpoint has right checksums and contents that make no sense to HDF5: nothing is read through
+# HDF5, so all of it is found.
 at=checkpoints/step_00000020
 forge() { perl "$root/test/run/lib/forge_checkpoint.pl" "forged/$at" "$@"; }
 run 1 generate base --tokens 8 --temperature 0
@@ -201,7 +203,7 @@ liar "a shape whose product is 0" '"shape":[' '"shape":[0,4611686018427387904,46
 liar "an offset beyond the file" '"offset":' '"offset":99999999' "does not"
 liar "two tensors of one name" '"name":"optimizer/v/' '"name":"optimizer/m/' "two tensors have the name optimizer/m/"
 
-# Weights that are NaN are called not finite, and no message claims that a run had diverged.
+# Weights that are NaN are reported as not finite, and no message claims that a run diverged.
 rm -rf forged && cp -r base forged
 forge nan parameters/embedding.tokens.weight 7 5
 for use in "generate forged/$at --tokens 1" "eval forged/$at" "export forged/$at --format hf --out not_finite.hf"; do
@@ -214,7 +216,7 @@ done
 run 2 train "$debug" "${small[@]}" run.dir=from_not_finite checkpoint.init_from=forged/$at train.max_steps=1 optimizer.decay_steps=20
 expect "... nothing begins with them" 4 "are not finite" "parameters/embedding.tokens.weight, first at element 5"
 
-# A full disk is called so, and a run that lost lines of its metrics says so.
+# A full disk is named as the cause, and a run that lost lines of its metrics reports it.
 mkdir disk
 if mount -t tmpfs -o size=1m tmpfs disk 2>/dev/null; then
   mounted=$work/disk
@@ -239,8 +241,8 @@ if : 2>/dev/null >"$segment"; then
   expect "the doctor counts what killed ranks left" 0 "left over from killed ranks" "rm " "/dev/shm/vader_segment.attacked.$$.*"
 else skip "the doctor counts what killed ranks left" "/dev/shm cannot be written"; fi
 
-# The lock of the node's shared memory, held by somebody who does not let go. It is another file here, for others on this
-# machine take the real one.
+# The lock of the node's shared memory is held by another process that does not release it. The test
+# uses another file, because others on this machine use the real one.
 cat >room.c <<'EOF'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -271,8 +273,8 @@ LD_PRELOAD=$work/room.so TEST_ROOM=$work/room.link train 2 room parallel.timeout
 expect "... or is a link" 5 "is a link"
 check "... which is not followed" absent precious
 
-# Somebody else's files under names that can be guessed are neither followed nor removed: the number of a process is known
-# before it starts.
+# Files of other users under names that can be guessed are neither followed nor removed: the number
+# of a process is known before it starts.
 mkdir guessed && echo precious >guessed/precious
 guess() {  # guess COMMAND ARGUMENT...: COMMAND runs as shell words in guessed/, with $$ of the choir that follows
   local prepare=$1

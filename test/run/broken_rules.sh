@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Negative controls of `choir verify`: rules that are broken on purpose (test/mutants/rules.txt) are seen in a layout where
-# they matter, and only there. A sample; test/run/long/broken_rules.sh breaks them all.
+# Negative controls of `choir verify`: rules that are broken on purpose (test/mutants/rules.txt) are
+# detected in a layout to which they matter, and only there. This is a sample;
+# test/run/long/broken_rules.sh breaks all rules.
 . "$(dirname "$0")/lib/common.sh"
 all=${2:-}
 limit=60
@@ -110,7 +111,7 @@ breaks always statistics-unreduced "$speech" "dp=2" "tp=2" model.conv_norm=batch
 run_broken mask-left-out 2 verify "$speech" --steps 2 --layouts "dp=1,tp=2"
 expect "mask-left-out is seen in every layout" 4 "INVALID: 2 of 2 layouts"
 
-# Whoever throws: all ranks of a layout, which is a row; one of them, which leaves the others waiting.
+# Either all ranks of a layout throw, which gives a row; or one of them, and the others wait.
 run_broken throws-everywhere 4 verify "$gpt" --layouts "dp=2,tp=4"
 expect "a layout that throws is a row that fails" 4 "thrown on purpose" "INVALID: 2 of 2 layouts"
 check "... and the next one runs" eval '[ "$(grep -cE "^dp=.*thrown on purpose.* FAIL$" stdout)" = 2 ]'

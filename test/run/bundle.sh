@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The folder of `make bundle`, made from the programs of this build: complete, and it runs with an empty environment.
-# That it needs nothing of this machine is shown by long/bundle.sh.
+# The folder of `make bundle`, made from the programs of this build: it is complete, and it runs
+# with an empty environment. long/bundle.sh shows that it needs nothing of this machine.
 . "$(dirname "$0")/lib/common.sh"
 case $(basename "$(readlink -f "$(command -v mpiexec)")") in
   orterun) ;;
@@ -25,7 +25,7 @@ foreign() {
 foreign | sort -u >foreign.txt
 check "nothing else of this machine is loaded" test ! -s foreign.txt || sed 's/^/    | /' foreign.txt
 
-# A bundle that lacks a library is noticed.
+# A bundle without a needed library is detected.
 mv "$bundle/lib/libhwloc.so.15" "$work/kept"
 check "a missing library is named" eval '! "$root/.make/bundle.sh" --check "$bundle" >missing.txt && has missing.txt libhwloc.so.15'
 mv "$work/kept" "$bundle/lib/libhwloc.so.15"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Conversations: what is shown and written of them, fine-tuning on answers alone with the same numbers on one rank
-# and four, validation sets with names, a blend, and a run that goes on; clips beside the text.
+# Conversations: how they are shown and written; fine-tuning on answers alone with the same numbers
+# on one rank and four; named validation sets, a blend, and a resumed run; clips beside the text.
 . "$(dirname "$0")/lib/common.sh"
 
 for i in $(seq 0 39); do
@@ -28,7 +28,7 @@ cat >deck.json <<'D'
   "optimizer": {"learning_rate": 0.01, "warmup_steps": 2},
   "eval": {"interval": 4, "sample_tokens": 8}, "checkpoint": {"interval": 8}, "log": {"interval": 10} }
 D
-# Within 1e-12, name by name.
+# Compares the numbers within 1e-12, name by name.
 same_numbers() {
   paste -d: <(echo "$1") <(echo "$2") | awk -F: '{d = $2 - $4; if (d < 0) d = -d; n++; if ($1 != $3 || d > 1e-12) bad = 1}
     END {exit bad || n < 3}'
@@ -47,7 +47,7 @@ check "... as if it had not stopped" same_numbers "$(losses one)" "$(losses cut)
 run 2 eval one
 expect "eval, set by set" 0 "val_loss/held=" "val_loss/seen="
 
-# Several conversations in a row, each as if alone.
+# Several conversations in a row, each of which is independent of the others.
 eval_loss() { grep -o 'val_loss.*targets=[0-9]*' stdout; }
 alone=$(eval_loss)
 run 1 eval one data.pack=true

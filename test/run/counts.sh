@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How run_all.sh, run_shards.sh and .ci/run count what passed, failed and was skipped, on a small tree whose test programs
-# and scripts are stand-ins that say what they are told to.
+# Tests how run_all.sh, run_shards.sh and .ci/run count passed, failed and skipped tests, on a small
+# tree whose test programs and scripts are stand-ins with given results.
 . "$(dirname "$0")/lib/common.sh"
 [ -e "$root/.ci/run" ] || { skip "the counts" "the sources are not here"; exit; }
 tree=$work/tree fake=$work/tree/build
@@ -15,8 +15,9 @@ echo "TEST(Mpi, A) {}" >"$tree/test/mpi/comm/mpi_test.cpp"
 export PARTS_ABREAST=2 WORKERS=1 SHARDS=2
 unset TEST_EXHAUSTIVE CHOIR_TEST_OUTCOMES
 
-# A test program: says what the lines of PROGRAM.tests say of each test, "TEST OUTCOME [RANKS: REASON]", where OUTCOME is ran,
-# fails, dies or skips; `skips 1 3: REASON` skips on 1 and 3 ranks, and runs on others. In shards the first runs all.
+# A test program: prints the outcomes in PROGRAM.tests, a line per test, "TEST OUTCOME [RANKS:
+# REASON]". OUTCOME is ran, fails, dies or skips; `skips 1 3: REASON` skips on 1 and 3 ranks, and
+# runs on others. In shards the first runs all.
 cat >"$tree/bin/program" <<'END'
 #!/usr/bin/env bash
 tests=$(basename "$0").tests ranks=${FAKE_RANKS:-1} good=0 bad=0 left=0
@@ -25,7 +26,7 @@ chosen='*'
 for word; do
   case $word in --gtest_filter=*) chosen=${word#*=} ;; --gtest_list_tests) listing=yes ;; esac
 done
-takes() {  # as GoogleTest does: patterns, then "-", then others
+takes() {  # patterns of GoogleTest, then "-", then others
   local name=$1 pattern yes="" positive=${chosen%%-*} negative=""
   [[ $chosen != *-* ]] || negative=${chosen#*-}
   set -f
@@ -62,7 +63,8 @@ programs="unit mpi host_cuda_mpi host_cuda_plain host_cuda_address host_cuda_thr
 for name in $programs; do cp "$tree/bin/program" "$fake/test_$name"; done
 printf '#!/bin/sh\n' >"$fake/choir" && chmod +x "$fake/choir"
 
-# usual: tests and scripts of which each runs somewhere. The timed ones are those that run_all.sh names.
+# usual: tests and scripts each of which runs in some part. The timed ones are those that run_all.sh
+# names.
 script() {  # script NAME LINE...
   # shellcheck disable=SC2016
   printf '%s\n' '#!/usr/bin/env bash' '. "$(dirname "$0")/lib/common.sh"' "${@:2}" >"$tree/test/run/$1.sh"
@@ -136,7 +138,7 @@ all --program
 expect "a build without CUDA" 0 "needs 4 ranks (1): Mpi.OfFour" "run/transcribe"
 check "... leaves out the rest" eval 'lacks out run/stop && lacks out "kernels, shuffled" && matches out ", 0 failed, 2 skipped$"'
 
-# .ci/run, with a make that leaves what one of run_all.sh would.
+# .ci/run, with a make that leaves the outcomes of a run of run_all.sh.
 cat >"$tree/bin/make" <<'END'
 #!/usr/bin/env bash
 for word; do case $word in BUILD=*) build=${word#*=} ;; esac; done
@@ -147,7 +149,7 @@ echo "${FAKE_LINE:-10 passed, 0 failed, $(wc -l <"$build/test-logs/skipped") ski
 [ -z "${FAKE_CODE:-}" ] || { echo "make: *** Error"; exit "$FAKE_CODE"; }
 END
 chmod +x "$tree/bin/make"
-ci() {  # ci FIRST SECOND: what each pass skips
+ci() {  # ci FIRST SECOND: the skipped tests of each pass
   (cd "$tree" && FAKE_FIRST=$1 FAKE_SECOND=$2 PATH=$tree/bin:$PATH .ci/run) >out 2>&1
   code=$? command=".ci/run"
 }

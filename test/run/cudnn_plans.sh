@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# cuDNN takes our attention graphs: plans for the shapes of every deck and for what else the kernels promise, built for
-# cards that are not there (see test/cudnn_plans). What cuDNN would refuse on the card is refused here, with its words.
+# cuDNN accepts our attention graphs: plans for the shapes of every deck and for all other shapes
+# that the kernels promise are built for cards that this machine lacks (see test/cudnn_plans). cuDNN
+# refuses here what it would refuse on the card, with the same message.
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/cudnn_plans.sh"
 
-# "H=.. D=.. T=.." of every deck that may run on a GPU (fp64 stays on the CPU), each shape once. A codec has none, nor speech:
-# utterances are of any length. The bias of relative positions is among the shapes below.
+# "H=.. D=.. T=.." of every deck that may run on a GPU (fp64 stays on the CPU), each shape once. A
+# codec has no attention; speech has no such shape, because utterances have any length. The bias of
+# relative positions is among the shapes below.
 decks() {
   local deck heads width tokens groups
   for deck in "$root"/inputs/*.json; do
     ! grep -qE '"precision": "fp64"|"type": "(fastconformer|codec)"' "$deck" || continue
-    # Two towers: the second one's.
+    # For a model of two towers the shape of the second one.
     value() { { sed -n '/"lm": /,$p' "$deck"; cat "$deck"; } | sed -nE "s/.*\"$1\": *([0-9]+).*/\1/p" | head -n 1; }
     heads=$(value n_head) width=$(value n_embd) tokens=$(value block_size) groups=$(value n_kv_head)
     [ -n "$heads" ] && [ -n "$width" ] && [ -n "$tokens" ] || { echo "refused=a_deck_without_shape $deck=0"; continue; }
@@ -28,7 +30,7 @@ plans h100 <<'END'
 B=2 H=32 K=8 D=128 T=4096 pass=forward
 END
 
-# Long sequences, groups, the other type, a cache, no mask; dQ gathered by atomics.
+# Long sequences, groups, the other type, a cache, no mask; dQ summed with atomics.
 cat >more <<'END'
 B=2 H=32 K=8 D=128 T=4096 pass=backward
 B=2 H=32 K=8 D=128 T=4096 pass=fast
@@ -47,7 +49,7 @@ END
 plans h200 <more
 sed -n '/D=128 T=4096/p;/bias=1/p' more >some
 plans a100 <some
-# The question reaches cuDNN: a card with too little shared memory is refused.
+# The request reaches cuDNN: a card with too little shared memory is refused.
 sed 's/"maxSharedMemoryPerBlockOptin": [0-9]*/"maxSharedMemoryPerBlockOptin": 1024/' \
   "$root/test/cudnn_plans/h200.json" >small.json
 plans small.json <<'END'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Data that cannot be used: exit code 3, the file named. First what `choir prepare text` makes of a text.
+# Data that cannot be used: exit code 3, and the file is named. The first checks are about `choir
+# prepare text`.
 . "$(dirname "$0")/lib/common.sh"
 
 run 0 prepare text text.txt --out tokens --tokenizer char
@@ -18,7 +19,7 @@ run 0 prepare text text.txt --out bytes --tokenizer byte
 expect "prepare with bytes" 0 "256 entries"
 run 0 prepare text text.txt --out shards --tokens-per-shard 20000
 expect "prepare into shards" 0 "tokens in 3 files"
-# The split into files changes nothing: the first is train.txt and two more of it.
+# The split into files changes nothing: the first set is train.txt and two more files of it.
 for from in tokens shards bytes; do
   run 2 train "$debug" "data.train=[\"$from\"]" run.dir="from_$from"
   expect "training on $from" 0 "summary:"
@@ -35,7 +36,7 @@ run 2 train "$debug" 'data.train=["shards"]' run.dir=preloaded data.preload=host
 started "... preloaded" preloaded "reader own, preloaded"
 run 2 train "$debug" 'data.train=["shards"]' run.dir=hinted data.hints.cb_buffer_size=65536 train.max_steps=2
 expect "... a hint is echoed" 0 "data hint cb_buffer_size ="
-# One reader a node has the files open, or one for so many ranks.
+# One reader per node has the files open, or one per N ranks.
 open_files() {  # open_files RUN OVERRIDE...: ranks of a run that have a file of shards open
   local directory=$1 rank count=0
   shift
@@ -60,7 +61,8 @@ if [ -e "$shakespeare" ]; then
   expect "prepare tiny Shakespeare" 0 "65 entries" "1,003,854 tokens" "111,540 tokens"
 else skip "prepare tiny Shakespeare" "make data-shakespeare gets the text"; fi
 
-# A blend of two texts with weights, and validation sets by name: the same on any number of ranks, and kept to.
+# A blend of two texts with weights, and named validation sets: the same on any number of ranks,
+# with the given weights.
 head -n 300 text.txt >plays.txt
 tail -n +301 text.txt >news.txt
 sed -n 100,250p text.txt >held.txt
@@ -137,12 +139,12 @@ expect "preparing what is not UTF-8" 3 "latin.txt" "UTF-8"
 printf 'short\n' >short.txt
 refused "text shorter than a window" short.txt "short.txt"
 
-# A vocabulary that is not the checkpoint's.
+# A vocabulary that differs from that of the checkpoint.
 broken
 run 2 train "$debug" 'data.train=["tokens"]' run.dir=trained train.max_steps=10 optimizer.decay_steps=20
 expect "a checkpoint to compare with" 0 "step_00000010"
-tr q Q <text.txt >other.txt       # as many symbols, another one among them
-tr q e <text.txt >fewer.txt       # one symbol less
+tr q Q <text.txt >other.txt       # as many symbols, but one of them differs
+tr q e <text.txt >fewer.txt       # one symbol fewer
 run 0 prepare text other.txt --out other
 run 0 prepare text fewer.txt --out fewer
 for ranks in 1 2; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Decks that cannot run: exit code 2, the place and the way out named, on one rank and on two, and no run
-# directory made.
+# Decks that cannot run: exit code 2, the position and a cure are named, on one rank and on two, and
+# no run directory is created.
 . "$(dirname "$0")/lib/common.sh"
 
 write() { printf '%s\n' "$@" >bad.json; }
@@ -30,7 +30,7 @@ expect "a value to use up the stack" 2 "train.max_steps = \"[[["
 mkdir bad.json
 refused "a folder as deck" "bad.json"
 rmdir bad.json
-# Root may read every file, unless it gives up that right.
+# Root may read every file, unless it drops that right.
 write '{}'
 chmod 000 bad.json
 printf '#!/bin/sh\nexec setpriv --bounding-set=-dac_override,-dac_read_search "%s" "$@"\n' "$choir" >mere_user

@@ -27,7 +27,7 @@ run 2 bench collectives devices=cuda
 expect "bench collectives with an unknown word" 2 "devices=cuda"
 run 1 doctor --folder .
 expect "doctor" 0 "GPUs" "doctor: speed of 1 rank: products"
-# OpenMP has bound the first thread when the program starts itself once more.
+# OpenMP has bound the first thread when the program restarts itself.
 if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then
   export OMP_PROC_BIND=close OMP_PLACES=threads
   OMP_NUM_THREADS=2 run 1 doctor --folder .

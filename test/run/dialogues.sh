@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Dialogues for full-duplex models: a corpus out of text-to-speech, the same on any number of ranks, and packed with
-# text channels; what does not fit is told or refused.
+# Dialogues for full-duplex models: a corpus from text-to-speech, the same on any number of ranks,
+# and packed with text channels; input that does not fit is reported or refused.
 . "$(dirname "$0")/lib/common.sh"
 
 run 1 prepare corpus spoken-dialogues --out one --hours 0.02
@@ -111,7 +111,7 @@ check "the agent's file is as long as the user's" test "$(file_bytes agent.wav)"
 run 2 talk one_rank one/audio/d000000_user.wav --codec codec --out again.wav --stream
 expect "... frame by frame, on two ranks" 0 "listens  user" "again.wav"
 check "... the same sound" cmp agent.wav again.wav
-# All users one after the other: more frames than the model has positions.
+# All turns of users one after the other: more frames than the model has positions.
 byte() { printf "\\x$(printf %02x $(($1 >> $2 & 255)))"; }
 word() { for shift in 0 8 16 24; do byte "$1" $shift; done; }
 for user in one/audio/*_user.wav; do tail -c +45 "$user"; done >users.raw

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Random decks: each legal one trains in two layouts as on one rank, and each one with a broken key is refused with exit
-# code 2, by name, within a second of processor time. A failure prints the command that repeats it. Here are 12 and 100,
-# in test/run/long/drawn_decks.sh 300 and 2,000, which have every value that has a name.
+# Random decks: each legal one trains in two layouts as on one rank, and each one with a broken key
+# is refused with exit code 2, by name, within a second of processor time. A failure prints the
+# command that repeats it. This test has 12 and 100 decks; test/run/long/drawn_decks.sh has 300 and
+# 2,000, which include every named value.
 . "$(dirname "$0")/lib/common.sh"
 seed=42 legal=12 broken=100 started=16 complete=""
 [ "${2:-}" != --all ] || { legal=300 broken=2000 started=400 complete=--complete; }

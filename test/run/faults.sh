@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The deck's `fault` section: refused unless it is meant, and faults for which bench/fault_drill.sh has no place: other
-# layouts and precisions, what is skipped, what happens in an evaluation or a save.
+# The deck's `fault` section: it is refused unless it is enabled. Faults that bench/fault_drill.sh
+# does not cover: other layouts and precisions, skipped steps, faults in an evaluation or a save.
 . "$(dirname "$0")/lib/common.sh"
 limit=30
 fault=(log.interval=100 parallel.timeout=30 fault.enable=true)

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Files that others wrote and that this program reads as text: broken ones are refused with file, line, column and a
-# plain cause, a key that is given twice with both positions, and enormous ones by their size, before they are read.
+# Files of other programs that this program reads as text: broken ones are refused with file, line,
+# column and a plain cause, a key that is given twice with both positions, and enormous ones by
+# their size, before they are read.
 # shellcheck disable=SC2154
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/golden_models.sh"
 limit=30
 
-# Words of the libraries that parse: they name their own classes and functions, and tell users nothing.
+# Words of the parsing libraries: they name their own classes and functions, which do not help
+# users.
 foreign='exception|parse_error|type_error|out_of_range|invalid_iterator|json\.|basic_string|vector::|std::|sto[ilud]|filesystem error|terminate'
 plain() { ! grep -nE "$foreign" out; }
 
-# --- the files: one of each kind, all good
+# --- the files: one valid file of each kind
 train 1 run
 expect "a run" 0 "summary:"
 checkpoint=run/checkpoints/$(newest run)
@@ -38,7 +40,8 @@ echo '{"audio_filepath": "a.wav", "duration": 1.0, "text": "a"}' >audio.jsonl
 cp "$debug" deck.json
 sed -i 's:^ *//.*::' deck.json
 
-# attacked NAME FILE CODES ARGUMENT...: what reads FILE refuses every damage to it with one of the exit codes.
+# attacked NAME FILE CODES ARGUMENT...: the command that reads FILE refuses every damage to it with
+# one of the exit codes.
 attacked() {
   local name=$1 file=$2 codes=$3 damage
   shift 3
@@ -80,7 +83,7 @@ attacked "deck.json of a run" run/deck.json "0 3" report run --out made
 mkdir sweep && echo '{"bench": "step"}' >sweep/a.json
 attacked "a run of a sweep" sweep/a.json 3 bench scaling sweep
 
-# A message about a field that a manifest lacks names the line and quotes no library.
+# A message about a field that is missing in a manifest names the line and quotes no library.
 printf '%s\n' '{"audio_filepath": "a.wav", "duration": 1.0, "text": "a"}' '{"audio_filepath": "a.wav", "text": "a", "text": "b"}' >two.jsonl
 run 0 prepare audio two.jsonl --out made
 expect "a key twice in the second line" 3 "two.jsonl:2" "column 42: key 'text' is given twice (first in column 29)"

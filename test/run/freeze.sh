@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# train.freeze and train.unfreeze: a part of the model is trained, the rest costs no gradient, no moments and no
-# communication, and stays what it was, bit by bit; on every layout.
+# train.freeze and train.unfreeze: a part of the model is trained; the rest costs no gradient, no
+# moments and no communication, and keeps its value, bit by bit, in every layout.
 . "$(dirname "$0")/lib/common.sh"
 
-# Every layout trains as one rank does: with stages of a pipeline that have nothing to train, with blocks of which a part
-# is frozen, with the tied weights of head and embedding.
+# Every layout trains like one rank: pipelines with stages that have nothing to train, blocks that
+# are partly frozen, and the tied weights of head and embedding.
 limit=170
 ranks=4 some="pp=2 recompute=full,tp=2 sequence=true,dp=2 zero=3,dp=2 tp=2 zero=2,tp=2 pp=2 schedule=zb-h1,dp=4 zero=1"
 exhaustive && ranks=8 some=quick
@@ -26,7 +26,7 @@ run 4 verify "$root/inputs/verify_asr.json" --layouts "dp=2 pp=2,dp=4 zero=3,dp=
 expect "reproducible" 0 "VALID: 3 layouts"
 limit=60
 
-# Fine-tuning: parameters of another run, of which a part is trained.
+# Fine-tuning from parameters of another run, a part of which is trained.
 parameters() { tensors "$1" | grep "^parameters/" | grep -E -- "$2"; }
 same_parameters() { diff <(parameters "$1" "$3") <(parameters "$2" "$3") >/dev/null && [ -n "$(parameters "$1" "$3")" ]; }
 memory() { sed -nE "s/^ *$2 +([0-9.]+) ([KMG]iB|B).*/\1 \2/p" "$1" | head -n 1; }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bench/gpu_report.sh where there is no GPU: what it judges, what it leaves, and that it goes on after a failed part.
+# bench/gpu_report.sh without a GPU: its verdicts, its files, and that it continues after a failed
+# part.
 . "$(dirname "$0")/lib/common.sh"
 report() {  # report ARGUMENT...
   command="gpu_report.sh $*" code=0
@@ -28,7 +29,8 @@ expect "an unknown option is refused" 2 "unknown option --gpu"
 report --help
 expect "the help names the parts" 0 "racecheck" "--only=A,B"
 
-# One part that works, one that cannot: there is no GPU program here, so the step is asked of a device that is not there.
+# One part works and one fails: there is no GPU program here, so the step needs a device that does
+# not exist.
 report --smoke --device=cpu --only=facts,step,speech,tests,throughput --out="$work/results"
 expect "a report without a GPU" 0 "step        ok" "speech      ok" "x real time" "tests       skipped" "throughput  ok" "VALID"
 folder=$(echo "$work"/results/*)
@@ -64,7 +66,8 @@ check "own attention, by its own row" matches out '^attention forward own  +.*D 
 check "a fraction of the ceiling" matches out '^cross_entropy .*95 to 105 % +66\.0 +0\.66$'
 check "what is not there is named" matches out '^layernorm_backward .*not there'
 
-# The last whole step of a profile: not what came before it, nor the beginning of the next.
+# The last whole step of a profile: neither earlier work nor the beginning of the next step is
+# included.
 {
   echo '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
   n=0
