@@ -11,7 +11,8 @@ struct ActivationCase {
   DType dtype;
   std::int64_t rows, width;
   int skew = 0;
-  /// Relative error of the probabilities the device computes with, beyond that of single precision.
+  /// Relative error of the probabilities with which the device computes, beyond that of single
+  /// precision.
   double approximation = 0;
 
   void check(Device& device) const {
@@ -36,7 +37,7 @@ struct ActivationCase {
     const double u = unit_roundoff(sum_dtype(dtype)), store = unit_roundoff(dtype);
     const double relative = store + 16 * u + approximation;
     expect_close(y, exact_y, relative, 64 * u, "y");
-    // The slope is a sum that may cancel, of terms up to 1; it multiplies d_y (and, gated, x).
+    // The slope is a sum of terms up to 1 that may cancel; it multiplies d_y (and, gated, x).
     double factor = 1;
     for (std::int64_t i = 0; i < d_y.count(); ++i) factor = std::max(factor, std::fabs(d_y[i]));
     if (kind == ops::Activation::swiglu) factor *= 15;

@@ -1,5 +1,5 @@
 #pragma once
-// A column layer and a row layer behind it, with adapters, on any number of ranks that share them.
+// A column layer followed by a row layer, with adapters, on any number of ranks that share them.
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace choir::test {
 
-/// This rank's share of rows that are a function of their place among all; padding holds zeros.
+/// This rank's share of rows that are a function of their global index; padding holds zeros.
 inline std::vector<double> share_of_rows(const Pass& pass, const char* what, std::int64_t width) {
   std::vector<double> part(static_cast<std::size_t>(pass.share_rows() * width), 0.0);
   const std::int64_t first = pass.first_share_row() * width;
@@ -52,15 +52,16 @@ struct AdapterOptions {
 class AdaptedLayers {
  public:
   static constexpr std::int64_t kWidth = 12, kTokens = 7;
-  /// A quarter begins amid the four features that dropout draws for at a time.
+  /// A quarter begins within the four features for which dropout draws at a time.
   static constexpr std::int64_t kHidden = 24;
 
   AdaptedLayers(Device& device, Mesh& mesh, const AdapterOptions& options)
       : options_(options), rank_(device, mesh, "fp64", options.sequence) {
     rank_.parameters().begin_bucket("layers");
-    // Rows cut as those of gate and up are.
+    // Rows are divided like those of gate and up.
     ShardSpec halves{.split_dim = 0, .sections = {{kHidden / 2}, {kHidden / 2}}};
-    // Dropout before a row layer is of columns that are cut at once, and so are these rows then.
+    // Dropout before a row layer acts on columns that are divided at once, and so are these rows
+    // then.
     if (options.dropout > 0 && !options.halves) halves.sections.clear();
     ShardSpec columns{.split_dim = 1};
     if (options.dropout == 0) columns.sections = halves.sections;
@@ -78,10 +79,10 @@ class AdaptedLayers {
   }
 
   RankOfContext& rank() { return rank_; }
-  /// Input and output gradient of this rank, to be changed at will.
+  /// Input and output gradient of this rank; tests may change them.
   std::vector<double> x, d_y;
 
-  /// Forward and, in training, backward.
+  /// Runs forward and, in training, backward.
   ContextResult run(Mode mode = Mode::train) {
     Pass& pass = rank_.pass();
     pass.begin(mode, {.batch = 1, .tokens = kTokens}, 0);

@@ -20,7 +20,7 @@ struct AttentionMergeCase {
     const HostTensor part = HostTensor::normal(dtype, rows, 1);
     HostTensor part_lse = HostTensor::normal(sums, of_lse, 2),
                lse = HostTensor::normal(sums, of_lse, 3);
-    // One query sees nothing of the part, one nothing before, one nothing at all.
+    // One query sees nothing of the part, one nothing of those before, one nothing at all.
     for (HostTensor* const x : {&part_lse, &lse})
       for (std::int64_t i = x == &lse ? 1 : 0; i < x->view().count(); i += 7)
         ref::store(x->data(), sums, i, -std::numeric_limits<double>::infinity());
@@ -41,8 +41,8 @@ struct AttentionMergeCase {
     merge.out = mirror.io(out), merge.log_sum_exp = mirror.io(lse);
     ops::attention_merge(Stream(device), merge);
     mirror.fetch();
-    // Exponents below 10 are rounded once, so weights, below 1, are off by 16 roundings at most;
-    // two of them multiply values below 5.
+    // Exponents below 10 are rounded once, so weights, below 1, have errors of at most 16
+    // roundings; two of them multiply values below 5.
     const double unit = unit_roundoff(sums);
     expect_close(out, exact, 8 * unit, 2 * 5 * 16 * unit, "merged");
     expect_close(lse, exact_lse, 8 * unit, 16 * unit, "log sum exp");

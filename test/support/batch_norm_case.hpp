@@ -37,7 +37,7 @@ struct BatchNormTensors {
     lengths = mixed_lengths(c.batch, c.frames);
     poison_padding(x, lengths, c.frames), poison_padding(d_y, lengths, c.frames);
   }
-  /// Makes the workspace.
+  /// Allocates the workspace.
   ops::BatchNorm forward(const Stream& stream, const BatchNormCase& c) {
     workspace = HostTensor(DType::u8, {ops::batch_norm_workspace(stream, shape[0], c.width)});
     ops::BatchNorm f{.x = x, .y = y, .weight = weight, .bias = bias, .mean = mean, .rstd = rstd};
@@ -46,7 +46,7 @@ struct BatchNormTensors {
     f.workspace = workspace;
     return f;
   }
-  /// After forward().
+  /// Must be called after forward().
   ops::BatchNormBackward backward(const BatchNormCase& c) const {
     ops::BatchNormBackward b{.x = x, .d_y = d_y, .weight = weight, .mean = mean, .rstd = rstd};
     b.d_x = d_x, b.d_weight = d_weight, b.d_bias = d_bias, b.workspace = workspace;
@@ -101,17 +101,18 @@ inline void check_batch_norm(Device& device, const BatchNormCase& c) {
 
   const DType sums = sum_dtype(c.dtype);
   const double u = unit_roundoff(sums), rows = static_cast<double>(c.batch * c.frames);
-  // Sums of differences within the data: their largest is at most twice the largest deviation.
+  // Sums of differences that lie within the data: the largest is at most twice the largest
+  // deviation.
   const double spread = 2 * largest(HostTensor::normal(c.dtype, t.shape, 1));
   const double mean_error = (rows + 4) * u * spread + 4 * u * std::fabs(c.mean);
   expect_close(t.mean, mean, 2 * u, mean_error, "mean");
   const double variance_error = (rows + 8) * u * spread * spread;
   expect_close(t.running_mean, running_mean, 2 * u, mean_error, "running mean");
   expect_close(t.running_variance, running_variance, 4 * u, 2 * variance_error, "running variance");
-  // rstd = v^-1/2: its relative error is half that of v, which here is mostly above 1/4; with one
+  // rstd = v^-1/2: its relative error is half that of v, which is mostly above 1/4 here; with one
   // row v is eps and exact.
   expect_close(t.rstd, rstd, 4 * u + (rows > 1 ? 4 * variance_error : 0), 0, "rstd");
-  // y and d_x from the statistics that the device found.
+  // y and d_x from the statistics that the device computed.
   const HostTensor mean64 = t.mean.to(DType::f64), rstd64 = t.rstd.to(DType::f64);
   ops::BatchNorm rest = exact;
   rest.training = false;

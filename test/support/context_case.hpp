@@ -1,6 +1,6 @@
 #pragma once
-// Modules on one rank of a layout, put together by hand: no engine, no reducer, so that what a
-// context axis asks of them is seen. Tensors are functions of global indices.
+// Modules on one rank of a layout, without an engine or a reducer, so that the tests see the
+// requirements of a context axis. Tensors are functions of global indices.
 #include <cmath>
 #include <functional>
 #include <string>
@@ -37,7 +37,8 @@ class RankOfContext {
               {.communicator = &mesh.along(Axis::tensor), .sequence = sequence},
               {.communicator = &mesh.along(Axis::context), .way = way}) {}
 
-  /// After the modules registered theirs: values away from the symmetric start, gradients zero.
+  /// Must be called after the modules registered their parameters: sets values away from the
+  /// symmetric start, and zero gradients.
   void place() {
     parameters_.place(1);
     const auto bytes =
@@ -80,8 +81,8 @@ class RankOfContext {
     return values;
   }
 
-  /// All logical gradients. Summed over the replicas unless the rule is to be broken, and over the
-  /// tensor axis what its ranks hold in part.
+  /// All logical gradients. They are summed over the replicas unless the rule is to be broken;
+  /// gradients that ranks of the tensor axis hold in part are summed over that axis.
   std::vector<double> gradients(bool over_replicas = true) {
     std::vector<double> flat =
         get({gradients_.data(), precision_.gradient, {parameters_.flat_size()}});
@@ -134,7 +135,7 @@ struct AttentionContextCase {
   ContextWay way{};
 
   ContextResult run(Device& device, Mesh& mesh) const { return on_rank(device, mesh, nullptr); }
-  /// Bytes of activations at their most.
+  /// Peak of the bytes of activations.
   std::size_t peak(Device& device, Mesh& mesh) const {
     std::size_t bytes = 0;
     on_rank(device, mesh, &bytes);
@@ -142,7 +143,7 @@ struct AttentionContextCase {
   }
 
  private:
-  /// f(row of this rank, row among all [B*T]) for those that exist.
+  /// f(row of this rank, row among all [B*T]) for the rows that exist.
   template <class F>
   void each_row(const Pass& pass, const F& f) const {
     const Sequence& held = pass.sequence();
@@ -155,7 +156,7 @@ struct AttentionContextCase {
       if (position < tokens) f(i, inside / run.tokens * tokens + position);
     }
   }
-  /// Rows of this rank; what is padding holds `padding`.
+  /// Rows of this rank; rows of padding hold `padding`.
   std::vector<double> rows(const Pass& pass, const char* what, double padding) const {
     const std::int64_t width = options.width;
     std::vector<double> part(static_cast<std::size_t>(pass.share_rows() * width), padding);
@@ -165,7 +166,7 @@ struct AttentionContextCase {
     });
     return part;
   }
-  /// All rows from those of the ranks; every row has one rank (of data size 1).
+  /// All rows, collected from the ranks; every row has one rank (of data size 1).
   std::vector<double> assembled(RankOfContext& rank, const Tensor& part) const {
     const std::int64_t width = options.width;
     const std::vector<double> values = rank.get(part);
@@ -194,7 +195,7 @@ struct AttentionContextCase {
     pass.begin(Mode::train, share_of_sequences(batch, tokens, pass.context()), 40);
     const bool real = device.kind() != DeviceKind::null;
     Tensor x = pass.allocate({pass.share_rows(), options.width}, "x");
-    // Padding must not be seen, whatever it is, and no gradient comes back to it.
+    // Values of padding must have no effect, and no gradient is returned for it.
     if (real) rank.put(rows(pass, "x", 3.0), x);
     const Tensor y = attention.forward(pass, x, table);
     x.reset();

@@ -5,8 +5,8 @@
 
 namespace choir::test {
 
-/// Rows of `blocks` * `terms` blocks side by side <-> parts of `share` blocks, each part with all
-/// rows, as ranks exchange them.
+/// Converts rows of `blocks` * `terms` adjacent blocks to parts of `share` blocks, each with all
+/// rows, and back, as ranks exchange them.
 struct CopyBlocksCase {
   DType dtype;
   std::int64_t rows, parts, share, width, copies;
@@ -24,7 +24,7 @@ struct CopyBlocksCase {
       if (of_parts) return {data, part_row, width, share, rows * part_row};
       return {data, row, 0, summed ? 1 : copies, width};
     };
-    // There: every block `copies` times. Nothing else is written.
+    // Forward: writes every block `copies` times, and nothing else.
     HostTensor there = cut, there_exact = cut.to(DType::f64);
     const HostTensor whole64 = whole.to(DType::f64);
     run(device, whole, there, {.blocks = blocks}, [&](void* from, void* to, ops::CopyBlocks& c) {
@@ -34,7 +34,7 @@ struct CopyBlocksCase {
     c.from = place(whole64.data(), false, false), c.to = place(there_exact.data(), true, false);
     ref::copy_blocks(c);
     expect_close(there, there_exact, 0, 0, "copied");
-    // Back: the copies are summed.
+    // Backward: sums the copies.
     HostTensor back = whole, back_exact = whole.to(DType::f64);
     const HostTensor cut64 = cut.to(DType::f64);
     run(device, cut, back, {.blocks = blocks / copies, .terms = copies},

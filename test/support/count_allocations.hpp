@@ -1,6 +1,6 @@
 #pragma once
-// Counts the calls of operator new in the test programs, for "nothing is allocated in here", and
-// the bytes that it gave away, for "nobody needs more than its share".
+// Counts the calls of operator new in the test programs, for tests that allocate nothing, and its
+// bytes, for tests of memory limits.
 #include <cstdint>
 
 namespace choir::test {
@@ -8,8 +8,8 @@ namespace choir::test {
 /// Calls of operator new (any form, any thread) since the start.
 std::int64_t allocations();
 
-/// The most bytes that were in use at a time since this was made, beyond those that were in use
-/// then. One at a time.
+/// The peak of bytes in use since this object was created, beyond those in use then. Only one such
+/// object may exist at a time.
 class PeakBytes {
  public:
   PeakBytes();

@@ -1,6 +1,6 @@
 #pragma once
-// Rows of logits with what the reference says about them, for the op over a whole vocabulary and
-// over a divided one, on any device.
+// Rows of logits with the results of the reference, for the op over a whole vocabulary and over a
+// divided one, on any device.
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "test/support/mirror.hpp"
 
@@ -63,11 +63,11 @@ class CrossEntropyCase {
     args.vocabulary = vocabulary, args.scale = kScale, args.label_smoothing = smoothing;
   }
 
-  /// Gradient and losses against the reference. z - max lies within 10 deviations and is rounded
-  /// once; weights are at most 1.5, a rounding more; the sum of exponentials, and so a probability,
-  /// has the relative errors named above, the
-  /// probability two exponentials. Label smoothing adds the mean logit, a sum of numbers within 5
-  /// deviations, and takes smooth from every probability.
+  /// Checks gradient and losses against the reference. z - max lies within 10 deviations and is
+  /// rounded once; weights are at most 1.5, with one more rounding; the sum of exponentials, and
+  /// thus a probability, has the relative errors named above, the probability two exponentials.
+  /// Label smoothing adds the mean logit, a sum of numbers within 5 deviations, and subtracts
+  /// smooth from every probability.
   void expect(const HostTensor& gradient, const HostTensor& losses,
               const CrossEntropyErrors& e) const {
     const double u = unit_roundoff(sums()), range = 10 * spread;
@@ -89,7 +89,7 @@ class CrossEntropyCase {
     expect_close(actual, wanted, store + relative, tiny + smooth * relative, "gradient");
   }
 
-  /// The op on `device`.
+  /// Runs the op on `device`.
   void check(Device& device, const CrossEntropyErrors& errors, int skew = 0) const {
     SCOPED_TRACE(fmt::format("{} [{}, {} of {}] spread {} smoothing {} skew {}",
                              name_of(logits.dtype()), rows(), vocabulary, columns(), spread,
@@ -109,8 +109,8 @@ class CrossEntropyCase {
     expect_close(only_losses, losses, 0, 2 * unit_roundoff(sums()), "losses without gradient");
   }
 
-  /// The op over columns divided among `ranks`, which share this process; the last may have none
-  /// but padding.
+  /// Runs the op over columns divided among `ranks`, which share this process; the last may have
+  /// only padding.
   void check_parallel(Device& device, int ranks, const CrossEntropyErrors& errors) const {
     SCOPED_TRACE(fmt::format("{} [{}, {} of {}] on {} ranks, smoothing {}", name_of(logits.dtype()),
                              rows(), vocabulary, columns(), ranks, smoothing));
@@ -148,8 +148,8 @@ class CrossEntropyCase {
             EXPECT_EQ(p.logits[r * width + c], 0) << "padding of the last rank";
         }
     }
-    // Every rank's sum is brought to the common maximum by one exponential, and rounded, and so is
-    // each step of their sum.
+    // The sum of every rank is scaled to the common maximum by one exponential, and rounded, and so
+    // is each step of their sum.
     CrossEntropyErrors more = errors;
     more.additions += errors.exp + 10 * spread * (1 + errors.exp_per_unit) + ranks + 2;
     expect(gradient, parts[0].losses, more);

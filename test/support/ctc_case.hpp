@@ -1,12 +1,13 @@
 #pragma once
-// Utterances with what the reference says about them, on any device.
+// Utterances with the results of the reference, on any device.
 #include "kernels/ctc/ctc.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {
 
-/// In units of the roundoff u of sums: what an exponential or logarithm adds (absolute, and for
-/// every unit of its argument), and the roundings of a sum over the vocabulary.
+/// Parts of the tolerance, in units of the roundoff u of sums: the error of an exponential or
+/// logarithm (absolute, and for every unit of its argument), and the roundings of a sum over the
+/// vocabulary.
 struct CtcErrors {
   double function, function_per_unit, additions;
   /// 2 ulp; as CrossEntropyErrors.
@@ -26,8 +27,8 @@ class CtcCase {
   HostTensor labels, frame_lengths, label_lengths;
   std::int64_t batch, frames, most, vocabulary;
 
-  /// Utterance 0 has all frames and labels; 1 no labels; 2 one frame less than its labels need,
-  /// which all repeat (so it is impossible); 3 no frames and no labels; others random, possible.
+  /// Utterance 0 has all frames and labels; 1 no labels; 2 one frame fewer than its labels need,
+  /// which are all equal (so it is impossible); 3 no frames and no labels; others random, possible.
   CtcCase(DType dtype, std::int64_t utterances, std::int64_t all_frames, std::int64_t all_labels,
           std::int64_t counted, std::int64_t padding, double deviation)
       : logits(
@@ -67,7 +68,7 @@ class CtcCase {
     c.vocabulary = vocabulary, c.scale = kScale;
     return c;
   }
-  /// On `device`; `gradient` comes in as the logits.
+  /// Runs the op on `device`; `gradient` contains the logits first.
   void run(Device& device, HostTensor& gradient, HostTensor& losses, ops::Ctc args,
            int skew = 0) const {
     const Stream stream(device);
@@ -93,9 +94,9 @@ class CtcCase {
   }
 
   /// A log-probability is at most R = 10 deviations + ln V away from 0, and rounded with the errors
-  /// of its sum. A step of a recursion rounds numbers of at most `frames` R thrice and has the
-  /// errors of its functions, of arguments that matter only near 0. Of alpha and beta together: one
-  /// step a frame; an occupation is at most 1, and has the relative error of both and of its own
+  /// of its sum. A step of a recursion rounds numbers of at most `frames` R three times and has the
+  /// errors of its functions, whose arguments matter only near 0. Alpha and beta together have one
+  /// step per frame; an occupation is at most 1, and has the relative error of both and of its own
   /// sum.
   void check(Device& device, const CtcErrors& e, int skew = 0) const {
     SCOPED_TRACE(fmt::format("{} B {} T {} U {} V {} of {} skew {}", name_of(logits.dtype()), batch,
@@ -123,7 +124,7 @@ class CtcCase {
     EXPECT_TRUE(untouched.same_bits(logits));
   }
 
-  /// Utterance b with nothing of the others, and no padding.
+  /// Utterance b alone, without padding.
   CtcCase alone(std::int64_t b) const {
     CtcCase one = *this;
     one.batch = 1, one.frames = static_cast<std::int64_t>(frame_lengths[b]);
@@ -138,7 +139,7 @@ class CtcCase {
     for (std::int64_t i = 0; i < one.most; ++i) one.labels.set(i, labels[b * most + i]);
     return one;
   }
-  /// The same bits alone and in the batch.
+  /// Checks that the bits are the same alone and in the batch.
   void check_padding(Device& device) const {
     HostTensor gradient = logits, losses(sums(), {batch});
     run(device, gradient, losses, arguments());

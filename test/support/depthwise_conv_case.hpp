@@ -35,7 +35,7 @@ struct DepthwiseConvTensors {
     f.lengths = host_lengths(lengths), f.left = c.left, f.history = history;
     return f;
   }
-  /// Makes the workspace.
+  /// Allocates the workspace.
   ops::DepthwiseConvBackward backward(const Stream& stream, const DepthwiseConvCase& c) {
     workspace = HostTensor(DType::u8, {ops::depthwise_conv_workspace(stream, shape, c.taps)});
     ops::DepthwiseConvBackward b{.x = x, .weight = weight, .d_y = d_y, .d_x = d_x};

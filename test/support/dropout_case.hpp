@@ -13,7 +13,7 @@ inline ops::Dropout dropout_arguments(const TensorView& in, const TensorView& ou
   return d;
 }
 
-/// Returns what was computed.
+/// Returns the result of the device.
 inline HostTensor check_dropout(Device& device, DType dtype, std::int64_t width, double probability,
                                 int skew = 0) {
   SCOPED_TRACE(fmt::format("{} C {} p {} skew {}", name_of(dtype), width, probability, skew));

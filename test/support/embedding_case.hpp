@@ -51,7 +51,7 @@ struct EmbeddingCase {
                             .out = exact,
                             .position_end = end,
                             .accumulate = accumulate});
-    // One sum, or one of numbers below 5 before it.
+    // One sum, or one after a sum of numbers below 5.
     const double before = accumulate && positions ? 10 * operation_roundoff(dtype) : 0;
     expect_close(out, exact, operation_roundoff(dtype), before, "embedding");
 

@@ -1,7 +1,6 @@
 #pragma once
-// Grids of trainings: `make test` takes every entry of a grid with some of the precisions and
-// models there are, and `make test-long`, which sets TEST_EXHAUSTIVE, every entry with each of
-// them.
+// Grids of trainings: `make test` trains every entry of a grid with some of the precisions and
+// models, and `make test-long`, which sets TEST_EXHAUSTIVE, every entry with each of them.
 #include <cstddef>
 #include <cstdlib>
 #include <vector>
@@ -25,7 +24,7 @@ std::vector<T> dealt(const std::vector<T>& list, std::size_t pass, std::size_t p
   return taken;
 }
 
-/// The same where nested loops stand for the list.
+/// The same for nested loops instead of a list.
 class Deal {
  public:
   explicit Deal(std::size_t pass = 0, std::size_t passes = 3) : turn_(pass), passes_(passes) {}

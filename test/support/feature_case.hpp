@@ -17,7 +17,7 @@ inline HostTensor ids_of(const std::vector<std::int64_t>& ids) {
   return t;
 }
 
-/// Frames that do not count are poisoned before the call.
+/// Frames that are not counted are poisoned before the call.
 inline HostTensor device_normalised(Device& device, HostTensor x, const HostTensor& lengths) {
   const std::int64_t frames = x.shape()[1], bins = x.shape()[2];
   for (std::int64_t i = 0; i < x.count(); ++i)
@@ -30,9 +30,9 @@ inline HostTensor device_normalised(Device& device, HostTensor x, const HostTens
 }
 
 /// With u the unit roundoff and n frames, of which at most k = max(32, n / 32) are summed in the
-/// type of x: the mean is off by at most d = (k + 1) u max |x|, a difference from it by d + u |x -
-/// mean|, the sum of their squares relatively by (k + 4) u and d^2 n / (n - 1) (the mean is where
-/// the sum of squares is least), its root by half of that; both meet once more in the product.
+/// type of x: the mean has an error of at most d = (k + 1) u max |x|, a difference from it d + u |x
+/// - mean|, the sum of their squares relatively (k + 4) u and d^2 n / (n - 1) (the sum of squares
+/// is least at the mean), its root half of that; both occur once more in the product.
 inline void check_normalised(Device& device, const HostTensor& x, const HostTensor& lengths) {
   const HostTensor out = device_normalised(device, x, lengths);
   const HostTensor wide = x.to(DType::f64), exact = wide;
@@ -51,7 +51,7 @@ inline void check_normalised(Device& device, const HostTensor& x, const HostTens
       const double count = static_cast<double>(n), k = std::max(32.0, count / 32);
       const double deviation = n < 2 ? 0 : std::sqrt(squares / (count - 1));
       const double scale = 1 / (deviation + kStandardDeviationGuard), d = (k + 1) * u * most;
-      // The root moves by at most d where the deviation is 0.
+      // The root changes by at most d if the deviation is 0.
       const double spread = n < 2 ? 0
                                   : std::min(2 * d, deviation > 0 ? d * d / deviation : INFINITY) +
                                         (k + 4) * u * deviation;
@@ -80,7 +80,7 @@ inline HostTensor device_masked(Device& device, HostTensor x, const ops::SpecAug
   return x;
 }
 
-/// Bit for bit; every element that is not masked, padding included, is what it was.
+/// Bit for bit; every element that is not masked, including padding, is unchanged.
 inline void check_masked(Device& device, DType dtype, const ops::SpecAugment& options,
                          std::int64_t frames, std::int64_t bins,
                          const std::vector<std::int64_t>& lengths, PhiloxKey key) {

@@ -1,6 +1,6 @@
 #pragma once
-// Memory behind the end of a tensor: under AddressSanitizer any access ends the test, elsewhere the
-// tests look whether it was written.
+// Memory behind the end of a tensor: under AddressSanitizer any access ends the test; otherwise the
+// tests check if it was written.
 #include <cstddef>
 
 extern "C" void __asan_poison_memory_region(void const volatile*, std::size_t)
@@ -17,7 +17,7 @@ inline bool can_forbid() {
 inline void forbid(const void* address, std::size_t bytes) {
   if (can_forbid()) __asan_poison_memory_region(address, bytes);
 }
-/// Before the memory is given back.
+/// Must be called before the memory is freed.
 inline void allow(const void* address, std::size_t bytes) {
   if (can_forbid()) __asan_unpoison_memory_region(address, bytes);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Batches whose samples have lengths of their own.
+// Batches whose samples have different lengths.
 #include <initializer_list>
 
 #include "kernels/cpu/frames.hpp"
@@ -24,7 +24,7 @@ inline const std::int32_t* host_lengths(const HostTensor& lengths) {
   return lengths.count() == 0 ? nullptr : lengths.as<std::int32_t>();
 }
 
-/// Makes NaN of every frame that does not count of x [B, tokens, ...]: none may be read.
+/// Sets every frame of x [B, tokens, ...] that is not counted to NaN: none may be read.
 inline void poison_padding(HostTensor& x, const HostTensor& lengths, std::int64_t tokens) {
   if (lengths.count() == 0) return;
   const std::int64_t samples = lengths.count(), size = x.count() / (samples * tokens);
@@ -34,7 +34,7 @@ inline void poison_padding(HostTensor& x, const HostTensor& lengths, std::int64_
       x.set(b * tokens * size + i, NAN);
 }
 
-/// max |x| of what counts; at least 1.
+/// max |x| over counted frames; at least 1.
 inline double largest(const HostTensor& x) {
   double most = 1;
   for (std::int64_t i = 0; i < x.count(); ++i)

@@ -14,8 +14,8 @@ struct FsqCase {
   const char* levels;
   std::int64_t rows, books;
 
-  /// Numbers whose squashed values keep away from thresholds, where two precisions may differ: by
-  /// more than tanh of fp32 errs.
+  /// Numbers whose squashed values keep away from thresholds, at which two precisions may differ:
+  /// by more than the error of tanh in fp32.
   HostTensor numbers() const {
     const ops::FsqLevels all = ops::FsqLevels::parse(levels, "levels");
     const FsqNumbers of = fsq_numbers(all);
@@ -49,8 +49,8 @@ struct FsqCase {
     ref::fsq_forward({.levels = all, .in = x64, .codes = exact});
     ref::fsq_backward({.levels = all, .in = x64, .d_codes = d64, .d_in = d_exact});
     ref::fsq_indices({.levels = all, .codes = exact, .indices = index});
-    // A code is a quotient of small integers; the slope 1 - t^2 loses what tanh errs by, relative
-    // to at most h / s <= 2.
+    // A code is a quotient of small integers; the slope 1 - t^2 has the error of tanh, relative to
+    // at most h / s <= 2.
     expect_close(codes, exact, 2 * unit_roundoff(dtype), 0, "codes");
     const double u = operation_roundoff(dtype);
     expect_close(d_x, d_exact, unit_roundoff(dtype) + 16 * u, 40 * u, "gradient");

@@ -10,7 +10,7 @@ struct GemmEpilogueCase {
   DType dtype;
   /// Absolute error of the activation and its slope, beyond roundings.
   double approximation = 0;
-  /// Relative error of the tanh in them: 2^-11 where a library may take PTX's tanh.approx.f32.
+  /// Relative error of the tanh in them: 2^-11 if a library may use PTX's tanh.approx.f32.
   double tanh_error = 0;
   /// A library may round the product to its type before it adds the bias: on an H200 cuBLASLt 13.0
   /// did so for 9 x 5 x 7 and not for 17 x 24 x 40.
@@ -18,7 +18,7 @@ struct GemmEpilogueCase {
 
   std::string name() const { return fmt::format("{} {} x {} x {}", name_of(dtype), m, n, k); }
 
-  /// C = gelu_tanh(X W^T + b), its argument kept or not.
+  /// C = gelu_tanh(X W^T + b); its argument is kept or not.
   void check_gelu(Device& device) const;
   /// C = (d_Y W) gelu_tanh'(before).
   void check_gradient(Device& device) const;
@@ -100,8 +100,8 @@ inline void GemmEpilogueCase::check_gradient(Device& device) const {
   GemmArgs args = reference(d64, w64, exact);
   args.epilogue = Epilogue::gelu_tanh_gradient, args.pre_activation = before64.data();
   ref::gemm(args);
-  // The product is rounded at most once to its type, multiplied by a slope of at most 1.13 that is
-  // right to 16 u, and rounded again. Products stay below 6 sqrt(k).
+  // The product is rounded at most once to its type, multiplied by a slope of at most 1.13 with an
+  // error of 16 u, and rounded again. Products stay below 6 sqrt(k).
   const double store = operation_roundoff(dtype), root = std::sqrt(static_cast<double>(k));
   const double relative = 2.02 * store + 16 * u();
   const double absolute =

@@ -1,6 +1,6 @@
 #pragma once
-// Gradients against central finite differences, element by element and along random directions, in
-// f64.
+// Compares gradients with central finite differences, element by element and along random
+// directions, in f64.
 #include <functional>
 #include <string>
 
@@ -15,8 +15,8 @@ inline double dot(const TensorView& a, const TensorView& b) {
   return sum;
 }
 
-/// d loss / d x by central differences; `loss` reads x (f64) wherever it lies. Truncation error is
-/// h^2 / 6 times the third derivative, rounding error about 2^-52 |loss| / h.
+/// d loss / d x by central differences; `loss` reads x (f64) from wherever it is. The truncation
+/// error is h^2 / 6 times the third derivative, the rounding error about 2^-52 |loss| / h.
 inline HostTensor numeric_gradient(HostTensor& x, const std::function<double()>& loss,
                                    double h = 1e-5) {
   HostTensor gradient(DType::f64, x.shape());
@@ -41,9 +41,9 @@ inline void expect_gradient(const TensorView& analytic, HostTensor& x,
   expect_close(analytic, numeric, tolerance, tolerance, "gradient of " + what);
 }
 
-/// Vector-Jacobian dot test for sizes where differences by element are too many: with u a random
-/// direction, (L(x + hu) - L(x - hu)) / 2h = <u, gradient>, where L = <w, f(x)> is what `loss`
-/// returns.
+/// Vector-Jacobian dot test for sizes with too many elements for differences by element: with u a
+/// random direction, (L(x + hu) - L(x - hu)) / 2h = <u, gradient>, where L = <w, f(x)> is the value
+/// of `loss`.
 inline void expect_directional(const TensorView& analytic, HostTensor& x, std::uint64_t seed,
                                const std::function<double()>& loss, const std::string& what,
                                double tolerance = 1e-7, double h = 1e-5) {

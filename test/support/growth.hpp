@@ -1,5 +1,5 @@
 #pragma once
-// How the time of an action grows with the size of its input.
+// Growth of the time of an action with the size of its input.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -26,7 +26,8 @@ inline double least_seconds(const std::function<void()>& action) {
   return least;
 }
 
-/// How many times as long eight times the input takes, which it prints beside the bound.
+/// The ratio of the times for eight times the input and for the input; it is printed beside the
+/// bound.
 inline double growth(const char* input, double eightfold, double once) {
   print_measured(input, eightfold / once, "times as long for 8 times the input", "below",
                  kEightfoldInput);

@@ -1,5 +1,5 @@
 #pragma once
-// Words that a text has, for EXPECT_TRUE and EXPECT_FALSE.
+// Checks that a text contains words, for EXPECT_TRUE and EXPECT_FALSE.
 #include <gtest/gtest.h>
 
 #include <string>
