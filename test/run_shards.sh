@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# run_shards.sh PROGRAM [GoogleTest option ...]: the tests of a program of one rank, spread over the cores (one emulated
-# GPU is one thread). FAIL_FAST=1: to be known is only whether any fails. WORKERS=N: so many abreast, as a GPU wants them,
-# whose first fault ends a process: each then has but a few tests. Prints a line "skipped NAME: REASON" for each test that
-# was skipped, and last "N passed, N failed, N skipped".
+# run_shards.sh PROGRAM [GoogleTest option ...]: runs the tests of a program of one rank,
+# distributed over the cores (one emulated GPU is one thread). FAIL_FAST=1: the only question is if
+# any test fails. WORKERS=N: N processes at a time, for a GPU, whose first fault ends a process:
+# each process then has only a few tests. Prints a line "skipped NAME: REASON" for each skipped
+# test, and at last "N passed, N failed, N skipped".
 set -u
 # shellcheck source=run/lib/outcomes.sh
 . "$(dirname "$0")/run/lib/outcomes.sh"
@@ -18,12 +19,13 @@ if [ ! -x "$program" ]; then
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 fi
-# ThreadSanitizer wants addresses where it expects them; leaks of MPI at its end are not ours to find.
+# ThreadSanitizer needs certain addresses; leaks of MPI at its end are not our defects.
 fixed=""
 setarch -R true 2>/dev/null && fixed="setarch -R"
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 OMP_NUM_THREADS=1
-# Each takes the next shard until there is none; a name is taken by making it. Files of tests do not meet.
+# Each worker takes the next shard until there is none; creating the name takes it. Files of
+# different tests have different names.
 worker() {
   local i code
   for ((i = 0; i < shards; ++i)); do

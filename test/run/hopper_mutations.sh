@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# hopper_mutations.sh BUILD: negative controls of what runs on sm_90a. Breaks a descriptor, the phase of a barrier, a wait
-# or an arrival at a time (test/host_cuda/hopper_mutants.txt), all of them built into one program which is told which, and
-# requires a test to fail, and to say why. Last line "N passed, N failed".
+# hopper_mutations.sh BUILD: negative controls of the code for sm_90a. Breaks one descriptor, phase
+# of a barrier, wait or arrival at a time (test/host_cuda/hopper_mutants.txt). All are built into
+# one program that is told which one to break; a test must fail and name the reason. The last line
+# is "N passed, N failed".
 set -u
 build=$(realpath "$1")
 cd "$(dirname "$0")/../.." || exit 1
-build=$(realpath --relative-to=. "$build")  # as make knows it
+build=$(realpath --relative-to=. "$build")  # by the name that make uses
 mutants=$build/hopper_mutants tests='CudaAttention.WarpGroupsTsan'
 passed=0 failed=0
 rm -rf "$mutants" && mkdir -p "$mutants"

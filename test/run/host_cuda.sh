@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The whole program on an emulated GPU: it trains, stops, goes on, moves to the CPU and back, and says what it cannot do.
+# The whole program on an emulated GPU: it trains, stops, continues, moves to the CPU and back, and
+# reports what it cannot do.
 . "$(dirname "$0")/lib/common.sh"
 choir=$build/choir_host_cuda
 [ -x "$choir" ] || { fail "the program on an emulated GPU" "$choir is missing"; exit; }
@@ -8,7 +9,8 @@ tiny=(train.global_batch_size=4 eval.batches=1 eval.sample_tokens=2 eval.interva
 half=train.precision=bf16-mixed
 gpu() { train "$1" "$2" device=cuda log.verbose=true "${tiny[@]}" "$half" "${@:3}"; }
 
-# close A B: losses of the same steps, apart by no more than a few roundings of bf16 (2^-9 each) a layer and step.
+# close A B: the losses of the same steps differ by no more than a few roundings of bf16 (2^-9 each)
+# per layer and step.
 close() {
   paste -d' ' <(losses "$1") <(losses "$2") | awk '
     { apart = $2 - $4; if (apart < 0) apart = -apart; if ($1 != $3 || apart > $2 / 128) bad = 1 }
@@ -41,8 +43,8 @@ expect "... and back on the GPU" 0 "step_00000009"
 run 1 generate whole --device cuda --tokens 8 --prompt "the "
 expect "writes text on the GPU" 0 "the "
 
-# Ways to the products are timed once, each with sums of its own (HOST_CUDA_PACE: which is fast), and kept for when a run
-# goes on, where another would be found.
+# Algorithms of products are timed once, and each gives different sums (HOST_CUDA_PACE decides which
+# is fast). The choice is kept for resumed runs, which would find another one.
 ways() { grep '"way"' "$1/products.json"; }
 apart() { ! same "$1" "$2"; }
 timed=(train.time_products=true model.n_layer=1)
@@ -58,7 +60,7 @@ gpu 1 goes_on "${timed[@]}" train.max_steps=6
 started "goes on by the ways it has" goes_on "as in goes_on/products.json"
 check "... with the bits of one run" same "weights timed" "weights goes_on"
 cp goes_on/products.json kept
-refused() {  # refused NAME EXPRESSION WORDS: what sed makes of the file is of no use, and is said so; it is written anew
+refused() {  # refused NAME EXPRESSION WORDS: a file changed by sed is useless and reported; it is written again
   sed "$2" kept >goes_on/products.json
   gpu 1 goes_on "${timed[@]}" train.max_steps=6
   expect "$1" 0 "goes_on/products.json $3" "timing products again" "already complete"
@@ -78,7 +80,8 @@ gpu 2 shared parallel.share_device=true train.max_steps=6
 expect "two ranks share it" 0 "staged" "summary:"
 check "... and learn the same" close shared whole
 
-# Two GPUs: every way to share the work trains, evaluates, samples, saves and goes on, staged and (but the pipeline) over NCCL.
+# Two GPUs: every method of sharing the work trains, evaluates, samples, saves and continues, staged
+# and (except the pipeline) over NCCL.
 export HOST_CUDA_CARDS=2
 mkdir nccl && ln -s "$build/libnccl_fake.so" nccl/libnccl.so.2
 export LD_LIBRARY_PATH=$work/nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -103,7 +106,8 @@ gpu 4 refused parallel.pipeline=2 train.max_steps=3
 expect "... which is not done unasked" 2 "4 ranks for 2 GPU(s)" "parallel.share_device=true"
 unset HOST_CUDA_CARDS
 
-# Heads of 64: the attention of sm_90a, which sums in another order than that of older GPUs, and learns the same.
+# Heads of 64: the attention of sm_90a, which sums in another order than that of older GPUs, and
+# learns the same.
 wide=(model.attention=own model.n_embd=64 model.n_head=1 model.n_layer=1 model.block_size=160 train.max_steps=3)
 gpu 1 hopper "${wide[@]}"
 expect "attention of sm_90a" 0 "summary:"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# choir import and export: models of other programs in and out, on one rank and several, and logits that agree.
+# choir import and export: models of other programs are read and written, on one rank and several,
+# and their logits agree.
 . "$(dirname "$0")/lib/common.sh"
 . "$(dirname "$0")/lib/golden_models.sh"
 
@@ -7,14 +8,14 @@ for model in gpt2 smollm3 llama qwen3; do tiny make $model $model; done
 # shellcheck disable=SC2086
 tiny ids ids.npy ${prompt//,/ }
 
-# logits RANKS RUN FILE [ARGUMENT...]: of the prompt.
+# logits RANKS RUN FILE [ARGUMENT...]: writes the logits of the prompt.
 logits() {
   local ranks=$1 run=$2 file=$3
   shift 3
   run "$ranks" generate "$run" --ids $prompt --logits "$file" "$@"
 }
-# near FILE TOLERANCE SUM VALUE...: what the reference sheet says: the sum of the absolute values, the first four of
-# row 0, and the first four of row 9.
+# near FILE TOLERANCE SUM VALUE...: compares with the reference sheet: the sum of the absolute
+# values, the first four of row 0, and the first four of row 9.
 near() {
   tiny logits "$1" | awk -v most="$2" -v wanted="${*:3}" '{
     n = split(wanted, w, " ")
@@ -29,7 +30,7 @@ smollm3="209.40929549 -1.24345513 -0.9994453 -0.62504784 -0.16910655 -1.54486787
 qwen3="62.12785340 -0.04792307 -0.10624086 -0.15069841 -0.17549589 -0.34246133 -0.49617491 -0.58515744 -0.59780034"
 differ_by_at_most() { awk -v d="$(tiny difference "$1" "$2")" -v most="$3" 'BEGIN { exit !(d <= most) }'; }
 
-# The sheet has eight digits; in fp32 rounding does less than 1e-5 to logits of 4.
+# The sheet has eight digits; rounding in fp32 changes logits of 4 by less than 1e-5.
 for model in gpt2 smollm3 qwen3; do
   run 1 import $model --out $model.64 train.precision=fp64
   expect "$model in fp64" 0 "largest_share="
@@ -41,7 +42,7 @@ for model in gpt2 smollm3 qwen3; do
   logits 2 $model.32 $model.tp.npy --tensor 2
   check "... its logits from a divided model" differ_by_at_most $model.tp.npy $model.64.npy 1e-5
 done
-# Gradients, too; the other models and layouts are in long/real_models.sh.
+# Gradients, too; long/real_models.sh has the other models and layouts.
 POSITIONS=10 tiny make gpt2 gpt2.ten
 run 1 import gpt2.ten --out gpt2.ten.64 train.precision=fp64
 golden_layout gpt2 gpt2.ten.64 1e-10 2 parallel.tensor=2 parallel.zero=1
@@ -56,7 +57,7 @@ check "the file of special tokens is kept" cmp llama/config.json llama.run/token
 parameters() { tensors "$1" | grep '^parameters/'; }
 same_parameters() { same "parameters $1" "parameters $2"; }
 
-# Out and in again: bit for bit, whatever the format, the ranks and the shards.
+# Exported and imported again, bit for bit, with any format, number of ranks and shards.
 there_and_back() {  # there_and_back NAME RUN FORMAT WHERE RANKS [ARGUMENT...]
   local name=$1 run=$2 format=$3 where=$4 ranks=$5
   shift 5
@@ -74,7 +75,8 @@ there_and_back "Llama for llama.cpp" llama.run gguf llama.gguf 2
 there_and_back "Qwen3 for transformers" qwen3.32 hf qwen3.hf 2
 there_and_back "Qwen3 for llama.cpp" qwen3.32 gguf qwen3.gguf 2
 there_and_back "GPT-2 for llm.c" gpt2.32 llmc gpt2.bin 2
-# Angles scaled as Llama 3's are a tensor of divisors there; heads of 64 have enough pairs for what made them to be known.
+# Angles scaled like those of Llama 3 are a tensor of divisors in the file; heads of 64 have enough
+# pairs to find the settings behind them.
 cat >scaled.json <<'END'
 {
   "model": {
@@ -90,7 +92,7 @@ there_and_back "angles of Llama 3 for llama.cpp" scaled gguf scaled.gguf 2
 scaling() { grep -E '^ *"rope_(theta|scaling|factor|original|low_factor|high_factor)"' "$1/deck.json" | head -n 6; }
 check "... with their scaling" same "scaling scaled" "scaling scaled.gguf.back"
 check "... which is not the standard" matches <(scaling scaled.gguf.back) '"rope_original": 8192'
-# ... and as YaRN's they are keys, for the ramp of the paper.
+# ... and scaled by YaRN they are keys, for the ramp of the paper.
 run 1 train scaled.json run.dir=yarn model.rope_scaling=yarn
 there_and_back "angles of YaRN for llama.cpp" yarn gguf yarn.gguf 2
 check "... with their scaling" same "scaling yarn" "scaling yarn.gguf.back"
@@ -113,7 +115,8 @@ expect "Q8_0 is a type of llama.cpp" 2 "--type q8_0 is not supported by --format
 run 2 export gpt2.32 --format hf --out gpt2.hf
 expect "what is there is not overwritten" 2 "'gpt2.hf' exists already"
 
-# A model of our own, without biases: zeros for those who want some, and nothing is added for nanoGPT.
+# A model of our own without biases: formats that need biases get zeros, and nothing is added for
+# nanoGPT.
 train 1 own model.activation=gelu train.max_steps=2 optimizer.decay_steps=20 model.position=learned model.bias=false
 expect "a model of our own" 0
 there_and_back "ours for nanoGPT" own nanogpt own.nano 2
@@ -138,7 +141,8 @@ check "... with the same losses" close_losses tune.1 tune.4 1e-5
 run 2 train llama.run/deck.json 'data.train=["tokens.bin"]' train.max_steps=1 device=cpu
 expect "the run itself goes on" 0 "resumed from llama.run"
 
-# One step on the sheet's sequence: its loss and the norm of its gradient, in every kind of layout.
+# One step on the sequence of the sheet: its loss and the norm of its gradient, in every kind of
+# layout.
 # shellcheck disable=SC2086
 perl -e 'print pack "v*", @ARGV' ${prompt//,/ } 7 >golden.bin
 golden() {  # golden RANKS NAME MICRO_BATCHES [ARGUMENT...]
@@ -156,7 +160,7 @@ golden 2 golden.2 2 parallel.zero=3
 golden 4 golden.4 1 parallel.tensor=2 parallel.pipeline=2
 
 # Wrong files are refused, and the message names the fault.
-refused() {  # refused NAME CODE MODEL SED WORDS...: config.json of the model, changed
+refused() {  # refused NAME CODE MODEL SED WORDS...: with a changed config.json of the model
   local name=$1 code_wanted=$2 model=$3 change=$4
   shift 4
   rm -rf changed
@@ -187,7 +191,8 @@ run 2 import changed --out larger --allow-missing
 expect "what is missing begins anew when told" 0 "initialised: model.layers.2."
 expect "... and is counted" 0 "1952 of 6640 parameters have initial values"
 all_flags=(--allow-missing --allow-unused)
-# not_finite NAME RANKS FILE BYTES WORDS...: the number that begins so many bytes before the end of the file is NaN.
+# not_finite NAME RANKS FILE BYTES WORDS...: the number that begins this many bytes before the end
+# of the file is NaN.
 not_finite() {
   local name=$1 ranks=$2 path=$3 bytes=$4
   shift 4
@@ -206,10 +211,10 @@ not_finite "GGUF" 1 nan.gguf 4 "1 of "
 cp gpt2.bin nan.bin
 not_finite "llm.c" 1 nan.bin 4 "1 of "
 cp -r own.nano nan.nano
-# The embedding is the last tensor there, and the head that repeats it the first.
+# The embedding is the last tensor of the file, and the head that repeats it the first.
 not_finite "nanoGPT" 2 nan.nano/model.safetensors $(($(file_bytes nan.nano/model.safetensors) / 8 * 4)) "1 of "
-# The model has none of the names: no flag makes a run, which would have random weights.
-matches_nothing() {  # matches_nothing NAME FOLDER SED: of the weights
+# The model has none of the names: no flag permits such a run, which would have random weights.
+matches_nothing() {  # matches_nothing NAME FOLDER SED: changes names of the weights
   local folder=$2.renamed
   cp -r "$2" "$folder"
   sed -i "$3" "$folder/model.safetensors"

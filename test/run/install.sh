@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `make install`: the program, decks, job files, man pages and completion in a folder, and what is there works.
+# `make install`: the program, decks, job files, man pages and completion are installed in a folder,
+# and they work there.
 . "$(dirname "$0")/lib/common.sh"
 prefix=/opt/choir stage=$work/stage
 there=$stage$prefix share=$stage$prefix/share
@@ -15,7 +16,7 @@ expect "--version has the version and the revision" 0 "choir $version ("
 check "... which the citation has, too" grep -qxF "version: $version" "$root/.github/CITATION.cff"
 check "... and the changelog" matches "$root/.github/CHANGELOG.md" "^## ${version//./\\.}( |$)"
 
-# In a folder of somebody's own, as jobs/README.md says.
+# In a folder of the user, as jobs/README.md describes.
 mkdir own && cd own || exit 1
 cp -r "$share"/choir/{jobs,inputs} .
 command="jobs/launch -n 2 choir train" code=0
@@ -24,7 +25,7 @@ timeout $((limit * patience)) jobs/launch -n 2 "$choir" train inputs/debug.json 
 cd ..
 expect "two ranks train from the installed files" 0 "rank=1/1" "summary:"
 
-# Every subcommand has its page, and roff understands them.
+# Every subcommand has its page, and roff accepts them.
 missing=""
 for name in $("$choir" --help | sed -nE 's/^  ([a-z]+)  *[^ ].*/\1/p'); do
   [ -s "$share/man/man1/choir-$name.1" ] || missing+=" $name"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# jobs/: the launcher lines of the sites, and chains of jobs. The batch system here is a stand-in (lib/pbs_stand_in.sh);
-# a real SLURM is in long/slurm.sh.
+# jobs/: the launcher lines of the sites, and chains of jobs. The batch system here is a stand-in
+# (lib/pbs_stand_in.sh); long/slurm.sh uses a real SLURM.
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/pbs_stand_in.sh"
 cd "$root" || exit 1  # where jobs are submitted
@@ -10,12 +10,12 @@ try() {  # try COMMAND...: sets code; out
   command="$*" code=0
   timeout $((limit * patience)) "$@" >"$out" 2>&1 </dev/null || code=$?
 }
-look() {  # check, where its log may lie
+look() {  # check, with the path of its log
   cd "$work" || exit 1
   check "$@"
   cd "$root" || exit 1
 }
-words() {  # expect, where out is
+words() {  # expect, with the path of out
   cd "$work" || exit 1
   expect "$@"
   cd "$root" || exit 1
@@ -30,7 +30,7 @@ if command -v shellcheck >/dev/null; then
   look "... and shellcheck has nothing to say" clean
 else skip "... and shellcheck has nothing to say" "shellcheck is not installed"; fi
 
-# --- the launcher lines: what each site's says for two nodes of it, by hand from the sites' documentation ------------
+# --- the launcher lines of each site for two of its nodes, by hand from their documentation ---
 module() { :; }
 export -f module
 printf '%s\n' a b >"$work/two_nodes"
@@ -58,9 +58,10 @@ site SITE=generic LAUNCHER=srun SRUN_MPI=pmi2 SLURM_JOB_ID=1
 words "... others do not" 0 " --kill-on-bad-exit=1 --mpi=pmi2 "
 site MPIEXEC=mpiexec
 words "a laptop" 0 "\$ mpiexec -n "
-# A terminal of its own: what the launcher adds to an exit code of ours is left out, what it alone knows is not.
+# A terminal of its own: messages of the launcher about an exit code of ours are left out, those
+# that it alone has are not.
 if command -v script >/dev/null && mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
-  # A terminal outlives what runs on it.
+  # A terminal outlives the programs that run on it.
   on_terminal() { try script -qefc "SITE=local jobs/launch -n 2 $*; code=\$?; sleep 1; exit \$code" /dev/null; }
   on_terminal "$choir" train inputs/debug.json batch_size=3
   words "a refused deck on a terminal" 2 "unknown key 'batch_size'"
@@ -120,15 +121,15 @@ deck=("$debug" "data.train=[\"$work/text.txt\"]" optimizer.decay_steps=20 log.in
       eval.interval=0 checkpoint.interval=1000000)
 endless=train.max_steps=2000000
 chain() { try jobs/chain.sh "$@"; }
-pbs() {  # pbs SECONDS: lets the jobs run; then out has what they wrote
+pbs() {  # pbs SECONDS: lets the jobs run; then out has their output
   cd "$work" || exit 1
   pbs_wait "$1"
   code=$codes
   cd "$root" || exit 1
 }
 
-# Both jobs end before the first checkpoint interval, the first by the program's clock, the second by the last call of the
-# batch system. What they leave is bit by bit one long run.
+# Both jobs end before the first checkpoint interval, the first by the program's clock, the second
+# by the last call of the batch system. Together they leave the same bits as one long run.
 SIGNAL_LEAD=0 chain -n 1 -o -l -o walltime=00:00:08 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run"
 words "a chain is submitted" 0 "chain: 1 jobs (1.stand-in) continue $work/run, from step 0"
 pbs 20
@@ -140,7 +141,7 @@ pbs 20
 words "the signal: saved in time" 75 "goes on at step" "SIGUSR1: the time is almost up" "resumed from" ": SIGUSR1" \
   "exit code 75"
 step=$(readlink "$work/run/checkpoints/latest" | sed 's/^step_0*//')
-common_losses() {  # at steps that both logged, of which there are some
+common_losses() {  # at steps that both logged; there must be some
   join <(losses "$1" | sort) <(losses "$2" | sort) >common.txt
   [ "$(wc -l <common.txt)" -ge 2 ] && awk '$2 != $3 { bad = 1 } END { exit bad }' common.txt
 }
@@ -189,7 +190,7 @@ verdict "killed with its script, before one" '^137 job 1 .* no checkpoint after 
 verdict "numbers that are none" '^4 job 2 ended with exit code 4' 30 "start 1 10 - t" "end 1 75 20 t" "start 2 20 - t" "end 2 4 30 t"
 verdict "stopped stays stopped" '^6 why$' 40 "start 1 10 - t" "end 1 6 20 t" "stop 6 why" "start 3 20 - t"
 
-# Refused before anything is submitted.
+# Refused before any job is submitted.
 chain -n 2 jobs/generic.pbs "$debug" train.max_step=5
 words "a wrong deck" 2 "train.max_step" "train.max_steps"
 chain -n many jobs/generic.pbs "$debug"
@@ -212,7 +213,7 @@ chain -n 2 jobs/generic.pbs "${short[@]}" run.dir="$work/two"$'\n'"run.dir=$work
 words "a path of two lines" 2 "run.dir = " "has a line end or another control character"
 look "... nothing was submitted" absent "$PBS_STAND_IN/queue"
 
-# The batch system takes two jobs and no more.
+# The batch system accepts two jobs and no more.
 PBS_STAND_IN_LIMIT=2 chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/half"
 words "a queue that is full" 1 "stand-in: the queue is full" "job 3 of 3 was refused" "the 2 before it are submitted and will run; chain.sh --cancel $work/half"
 chain --cancel "$work/half"
@@ -223,8 +224,9 @@ PBS_STAND_IN_LIMIT=0 chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/no
 words "... for the first, too" 1 "job 1 of 3 was refused"
 look "... which leaves no chain" test -z "$(ls "$work/none/chains")"
 
-# A fresh seed for each job. The second half again on one rank, and with the tensor divided: were data-parallel ranks to
-# draw the same, or tensor-parallel ones not, the losses would differ.
+# A fresh seed for each job. The second half runs again on one rank, and with the tensor divided: if
+# data-parallel ranks drew the same numbers, or tensor-parallel ones did not, the losses would
+# differ.
 chain -n 2 --random-seed jobs/generic.pbs "${short[@]}" run.dir="$work/fresh" fault.enable=true fault.stop_step=7 checkpoint.keep=0
 pbs 20
 words "--random-seed" "75 0" "with run.seed="
@@ -242,7 +244,7 @@ check "... and so do two that share the tensors" close_losses second tensor 1e-5
 check "... another seed draws something else" eval '! close_losses second other 1e-3'
 cd "$root" || exit 1
 
-# Stripes before the first write, and data on the disk of the node.
+# Stripes are set before the first write, and data are copied to the disk of the node.
 cat >"$work/bin/lfs" <<'END'
 #!/usr/bin/env bash
 [ "$1" = getstripe ] || echo "$* of $(ls -A "${!#}" | wc -l) files" >>"$PBS_STAND_IN/lfs"

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# kernel_instructions.sh BUILD [--write]: what nvcc made of accesses to global memory, by the PTX that the build keeps.
-# Fails where a kernel stores 16 consecutive bytes by four instructions of 4, which are four times the transactions and
-# which no test of numbers can see; and where a kernel has more instructions of one element than is written in
-# lib/kernel_accesses.txt, as when a loop loads again what stays the same. --write takes today's numbers for the right
-# ones. Last line "N passed, N failed".
+# kernel_instructions.sh BUILD [--write]: checks the instructions that nvcc chose for accesses to
+# global memory, in the PTX that the build keeps. Fails if a kernel stores 16 consecutive bytes by
+# four instructions of 4, which needs four times the transactions and is invisible to tests of
+# numbers; and if a kernel has more instructions of one element than lib/kernel_accesses.txt allows,
+# for example because a loop loads a constant again. --write records today's numbers as the right
+# ones. The last line is "N passed, N failed".
 set -u
 build=$1
 known=$(dirname "$0")/lib/kernel_accesses.txt
 
-# Lines "SPLIT_STORES LOADS WIDE_LOADS STORES WIDE_STORES KERNEL" of PTX on standard input; wide ones move 16 bytes. Four
-# stores that follow each other in the text, by one register and 4 bytes apart, are one that was split.
+# Lines "SPLIT_STORES LOADS WIDE_LOADS STORES WIDE_STORES KERNEL" of PTX on standard input; wide
+# ones move 16 bytes. Four adjacent stores of one register, 4 bytes apart, are one store that was
+# split.
 counted() {
   awk '
     function end() { if (name != "") print split_of + 0, n["ld"] + 0, wide["ld"] + 0, n["st"] + 0, wide["st"] + 0, name }
@@ -33,7 +35,7 @@ counted() {
     END { end() }'
 }
 
-# The rule on two kernels whose answer is known.
+# The rule is tested on two kernels with known answers.
 taught=$(printf '%s\n' '.visible .entry split(' 'st.global.u32 [%rd1], %r1;' 'st.global.u32 [%rd1+4], %r2;' \
   'st.global.u32 [%rd1+8], %r3;' 'st.global.u32 [%rd1+12], %r4;' '.visible .entry whole(' \
   'ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];' 'st.global.v4.u32 [%rd1], {%r1, %r2, %r3, %r4};' \

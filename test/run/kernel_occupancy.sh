@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# kernel_occupancy.sh BUILD: how many warps of every kernel a multiprocessor holds, by what ptxas says of registers and
-# shared memory and PTX of threads. Fails where a kernel cannot be started at all on an architecture that the build is for,
-# and where fewer warps fit than the number below, which still covers the latency of memory, unless the kernel is written
-# down in lib/kernel_occupancy.txt with its reason and what it has. Shared memory that a launch asks for is not known here:
-# test/host_cuda checks it. Last line "N passed, N failed".
+# kernel_occupancy.sh BUILD: the number of warps of every kernel that fit on a multiprocessor, from
+# the registers and shared memory that ptxas reports and the threads in PTX. Fails if a kernel
+# cannot be started at all on an architecture of the build, or if fewer warps fit than the number
+# below, which still covers the latency of memory, unless lib/kernel_occupancy.txt lists the kernel
+# with its number and the reason. Shared memory that a launch requests is not known here:
+# test/host_cuda checks it. The last line is "N passed, N failed".
 set -u
 build=$1
 here=$(dirname "$0")
 known=$here/lib/kernel_occupancy.txt
 least=16
 
-# Lines "ARCHITECTURE WARPS THREADS REGISTERS SHARED KERNEL" from logs of ptxas, behind "THREADS KERNEL" lines of PTX.
-# Architectures: warps, registers, shared memory and blocks of a multiprocessor, shared memory of a block (CUDA C++
-# Programming Guide, technical specifications). What is compiled for sm_80 also runs on sm_86 and sm_89.
+# Lines "ARCHITECTURE WARPS THREADS REGISTERS SHARED KERNEL" from logs of ptxas, after "THREADS
+# KERNEL" lines of PTX. Architectures: warps, registers, shared memory and blocks of a
+# multiprocessor, shared memory of a block (CUDA C++ Programming Guide, technical specifications).
+# Code that is compiled for sm_80 also runs on sm_86 and sm_89.
 resident() {
   awk '
     BEGIN {
@@ -34,7 +36,8 @@ resident() {
       if (!(on in limits)) return
       split(limits[on], l, " ")
       warps = ((name in threads) ? threads[name] : 1024) / 32
-      # Registers are given to warps in units of 256, shared memory in units of 128 bytes beside 1 KB of the system.
+      # Warps get registers in units of 256, and blocks get shared memory in units of 128 bytes in
+      # addition to 1 KB of the system.
       blocks = int(int(l[2] / up(up(registers, 8) * 32, 256)) / warps)
       blocks = least_of(blocks, int(l[1] / warps))
       blocks = least_of(blocks, int(l[3] / up(bytes + 1024, 128)))
@@ -44,7 +47,8 @@ resident() {
     }'
 }
 
-# The rule on four kernels whose answer is known: registers, threads without number, shared memory of a block, and blocks.
+# The rule is tested on four kernels with known answers: registers, threads without number, shared
+# memory of a block, and blocks.
 taught=$(printf '%s\n' 'threads 256 fat' 'threads 128 wide' 'threads 32 thin' \
   "ptxas info    : Compiling entry function 'fat' for 'sm_90a'" 'ptxas info    : Used 168 registers, used 1 barriers' \
   "ptxas info    : Compiling entry function 'any' for 'sm_90a'" 'ptxas info    : Used 72 registers' \
@@ -72,7 +76,7 @@ threads_of() {
 passed=0 failed=0
 declare -A excused=()
 while read -r warps pattern _; do excused["$pattern"]=$warps; done < <(grep -v '^#' "$known")
-# Warps that the kernel may have as few of: those of its line, or of all.
+# The smallest allowed number of warps of the kernel: that of its line, or the general one.
 floor_of() {
   local pattern
   for pattern in "${!excused[@]}"; do

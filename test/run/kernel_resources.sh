@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# kernel_resources.sh BUILD [--write]: what ptxas says of every kernel. Fails on a spill or a stack frame, and where a
-# kernel needs more than one allocation step (8 registers) above what is written in lib/kernel_registers.txt: registers are
-# occupancy; and where it remarks that products of warp groups wait. Architectures that are not in that file are only mentioned. --write takes today's numbers for the right ones.
-# Last line "N passed, N failed".
+# kernel_resources.sh BUILD [--write]: checks the resources of every kernel that ptxas reports.
+# Fails on a spill or a stack frame; if a kernel needs more than one allocation step (8 registers)
+# above the number in lib/kernel_registers.txt, because registers limit occupancy; and on a remark
+# that products of warp groups wait. Architectures that are not in that file are only mentioned.
+# --write records today's numbers as the right ones. The last line is "N passed, N failed".
 set -u
 build=$1
 known=$(dirname "$0")/lib/kernel_registers.txt
@@ -13,7 +14,8 @@ if [ "${#logs[@]}" -eq 0 ]; then
   exit 0
 fi
 
-# Lines "ARCHITECTURE REGISTERS STACK SPILLS KERNEL", kernels as written in the source, without their parameters.
+# Lines "ARCHITECTURE REGISTERS STACK SPILLS KERNEL", with kernels as in the source, without their
+# parameters.
 measured() {
   awk '/Compiling entry function/ { name = $7; arch = $9; gsub(/\047/, "", name); gsub(/\047/, "", arch) }
        /bytes stack frame/ { stack = $1; spills = $5 + $9 }

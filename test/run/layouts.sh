@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Layouts that cannot be: refused with the key, its value and the nearest that can, before anything is started.
+# Impossible layouts are refused with the key, its value and the nearest possible one, before
+# anything is started.
 . "$(dirname "$0")/lib/common.sh"
 refused() {  # refused NAME RANKS "OVERRIDE ..." WORDS...
   local name=$1 ranks=$2 overrides=$3

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# .make/links.sh, which `make style` runs: what the documents point to is there, and what is not is named.
+# .make/links.sh, which `make style` runs: targets of links in documents exist, and missing ones are
+# named.
 . "$(dirname "$0")/lib/common.sh"
 
 links() { command=".make/links.sh $*"; "$root/.make/links.sh" "$@" >out 2>&1; code=$?; }
@@ -19,7 +20,7 @@ echo 'see `2026-01-02-a.csv` and [the front](../README.md#the-house-and-more)' >
 cd .. || exit 1
 links tree
 expect "a tree in which all is there" 0 "all of 2 documents lead somewhere"
-refused() {  # refused NAME WORDS LINE: that line more in bench/README.md
+refused() {  # refused NAME WORDS LINE: with this line added to bench/README.md
   cp tree/bench/README.md kept
   echo "$3" >>tree/bench/README.md
   links tree

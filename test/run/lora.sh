@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# model.lora: adapters are trained on top of a run whose weights stay, bit by bit, on every layout; they go to PEFT and
-# back, and into the weights.
+# model.lora: adapters are trained on top of a run whose weights stay the same, bit by bit, in every
+# layout; they are exported to PEFT and imported again, and merged into the weights.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_lora.json
 run 4 verify "$deck" --layouts \
@@ -74,11 +74,12 @@ expect "a target that is not" 2 'there is no target "dwn"; nearest legal: "down"
 run 0 train "${small[@]}" model.lora.rank=4 model.tile=2
 expect "tiles" 2 "nearest legal: tile = 1"
 
-# Weights that are not trained in bf16 alone: the bits of the run that keeps masters of them, before and after a resume.
+# Untrained weights in bf16 alone: the bits are those of the run that keeps masters of them, before
+# and after a resume.
 plain=()
 for word in "${small[@]}"; do [[ $word == train.precision=* ]] || plain+=("$word"); done
 same=("${plain[@]}" model.lora.rank=4 optimizer.learning_rate=1e-2)
-# Numbers of fp64 would be rounded twice on one way and once on the other.
+# Numbers of fp64 would be rounded twice on one path and once on the other.
 run 1 train "${plain[@]}" train.precision=fp32 run.dir=base32 train.max_steps=2
 tune=("${same[@]}" checkpoint.init_from=base32 train.precision=bf16-mixed)
 narrow=(train.frozen_precision=bf16)

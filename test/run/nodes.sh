@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Ranks on two and three hosts, TCP between them and shared memory inside: layouts compute what one rank does, and each
-# host sends what it must and no more. A link that is cut and a host that dies end a run with words and an exit code; a
-# slow host is named; clocks of hosts that differ change nothing.
+# Ranks on two and three hosts, TCP between them and shared memory inside: layouts give the results
+# of one rank, and each host sends no more than it must. A link that is cut and a host that dies end
+# a run with a message and an exit code; a slow host is named; different clocks of hosts change
+# nothing.
 # shellcheck source=test/run/lib/nodes.sh
 . "$(dirname "$0")/lib/nodes.sh"
 nodes_enclose "$0" "$@"
@@ -24,9 +25,9 @@ hosts=node0:2,node1:2
 on_nodes "$hosts" verify "$root/inputs/verify_gpt.json" --layouts quick
 expect "layouts across two hosts are what one rank computes" 0 "VALID: 32 layouts"
 
-# An all-reduce of B bytes over two hosts takes B of each of them. Gradients are 4 bytes a parameter; what else the steps
-# say to each other, and TCP's own, is less than a tenth of that.
-steps() {  # steps NUMBER: bytes that node0 sent for so many
+# An all-reduce of B bytes over two hosts sends B bytes from each of them. Gradients have 4 bytes
+# per parameter; the other messages of the steps, and TCP's own, are less than a tenth of that.
+steps() {  # steps NUMBER: bytes that node0 sent in this many steps
   local before
   before=$(sent node0)
   spread "$hosts" "steps$1" "${alone[@]}" model.n_embd=256 model.n_head=4 train.max_steps="$1"
@@ -40,10 +41,11 @@ parameters=$(sed -nE 's/.*[^0-9,]([0-9,]+) parameters.*/\1/p' out | head -n 1 | 
 check "each host sends the bytes of its gradients once a step" awk -v sent=$((bytes - few)) -v must=$((4 * 4 * ${parameters:-0})) \
   'BEGIN { print sent, "bytes for", must; exit !(must > 1e7 && sent >= must && sent < 1.1 * must) }'
 
-# Over a link so slow that nothing else counts, large messages of MPI go both ways at once: Open MPI has to be told to send them
-# without asking first, and to reduce otherwise than along a tree. One after the other they take twice as long, and more.
+# Over a link so slow that nothing else counts, large messages of MPI are sent in both directions at
+# once: Open MPI must be told to send them without a handshake, and not to reduce along a tree. One
+# after the other they take twice as long, and longer.
 nodes_up 2 200mbit 25kb
-for way in "4194304" "262144 --as-engine"; do  # what is in one piece, too
+for way in "4194304" "262144 --as-engine"; do  # including data in one piece
   bytes=${way% *}
   # shellcheck disable=SC2086  # words
   on_nodes node0:1,node1:1 bench collectives --repeats 1 --csv rows.csv --min-bytes "$bytes" --max-bytes $way
@@ -59,7 +61,7 @@ for way in "4194304" "262144 --as-engine"; do  # what is in one piece, too
 done
 nodes_up 2 1gbit
 
-# A slow host holds up the others, and is named; it changes no bit.
+# A slow host delays the others, and is named; it changes no bit.
 spread "$hosts" plain "${alone[@]}" train.max_steps=60
 expect "sixty steps" 0 "step=60"
 : >out
@@ -70,7 +72,7 @@ expect "one host is slow" 0 "step=60"
 check "... which is named" test "$(grep -c "slowest: rank [23] on node1" out)" -ge 2 -a "$(grep -c "slowest: rank" out)" = 3
 check "... with the same losses" same_losses plain slow
 
-# The clocks since start differ by a day in all of these; now the wall clock does, too.
+# The clocks since start differ by a day in all of these tests; now the wall clock does, too.
 if check "a host whose wall clock is more than an hour ahead" wrong_clock node1 5000; then
   check "... it is" test $(($(LD_PRELOAD=./node1.so date +%s) - $(date +%s))) -ge 4999
   spread "$hosts" clock checkpoint.interval=30 train.max_steps=60 parallel.timeout=30 fault.enable=true fault.stop_step=30
@@ -83,9 +85,10 @@ if check "a host whose wall clock is more than an hour ahead" wrong_clock node1 
   check "... and for how long: seconds" matches <(sed -n 's/.*all nodes together: //p' out) "rank [012] on node[01] has waited for [0-9]\.[0-9] s"
 fi
 
-# Faults. mpiexec has a network of its own, so that it learns what the ranks say when theirs is cut.
+# Faults. mpiexec has a network of its own, so that it receives the output of the ranks when their
+# network is cut.
 limit=20
-fault() {  # fault NAME WHAT: what happens to node1 in step 10 of a run
+fault() {  # fault NAME WHAT: the fault happens to node1 in step 10 of a run
   nodes_down
   nodes_up 2 || fail "$1" "no hosts"
   : >out
@@ -94,7 +97,7 @@ fault() {  # fault NAME WHAT: what happens to node1 in step 10 of a run
     train.max_steps=1000000
   wait
 }
-wait_until_gone() {  # wait_until_gone NODE: none of its ranks is left
+wait_until_gone() {  # wait_until_gone NODE: none of its ranks remains
   local until=$((SECONDS + 10 * patience))
   while [ -n "$(ranks_of "$1")" ]; do
     [ "$SECONDS" -lt "$until" ] || return 1
@@ -104,12 +107,12 @@ wait_until_gone() {  # wait_until_gone NODE: none of its ranks is left
 one_of() { case " $2 " in *" $1 "*) ;; *) echo "exit code $1, not of $2" && tail -n 25 out && return 1 ;; esac; }
 fault cut cut_link
 expect "a link is cut" 5 "made no progress for 3." "all nodes together: " "stopping all ranks with exit code 5"
-# Open MPI's launcher ends with 205 when it sees a daemon go before it is told of its ranks.
+# Open MPI's launcher ends with 205 if it sees a daemon end before it is told of its ranks.
 fault dead kill_node
 check "all of a host is killed" one_of "$code" "205 137 5"
 check "... which is said" matches out "on node node1|signal 9|has died|made no progress"
-# Without power nobody hears of it any more, mpiexec neither: it waits for that host's daemon for ever, which is its affair.
-# The ranks must have said what they see, and gone.
+# A host without power sends nothing any more, also not to mpiexec, which waits for that host's
+# daemon forever. That is no fault of ours. The ranks must have reported what they see, and ended.
 no_power() {
   power_off node1
   wait_for out "exit code 5" && wait_until_gone node0
@@ -120,7 +123,7 @@ fault off no_power
 check "a host is without power: the others say so" matches out "watchdog: .* nothing came from ranks 2-3 on node1.*stopping all ranks with exit code 5"
 check "... and end" has gone "are gone: 0"
 
-# Three hosts, which have not the same number of ranks; pairs inside of one and across.
+# Three hosts with different numbers of ranks; pairs inside one host and across hosts.
 spread_64() { spread "$1" "$2" "${alone[@]}" train.precision=fp64 train.max_steps=5 "${@:3}"; }
 nodes_down
 check "three hosts with a network between them" nodes_up 3 1gbit

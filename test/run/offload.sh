@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# parallel.offload: state in a file trains the same weights and resumes as state in memory; what does not go is refused.
+# parallel.offload: a run with its state in a file trains the same weights and resumes like one with
+# its state in memory; unsupported combinations are refused.
 . "$(dirname "$0")/lib/common.sh"
 
 fixed=(train.reproducible=true train.global_batch_size=16 optimizer.decay_steps=20)
@@ -30,7 +31,7 @@ expect "a directory without a file" 2 "is for parallel.offload = \"file\""
 train 2 no parallel.offload=file parallel.offload_dir=/proc/no/such/place
 expect "no such place" 6 "parallel.offload: cannot make a file in /proc/no/such/place" "set parallel.offload_dir"
 
-# Small disks are found to be too small before the first step, and not by filling them.
+# Disks that are too small are detected before the first step, not when they are full.
 if mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
   mounted=$work/disk
   train 2 full parallel.offload=file parallel.offload_dir=disk

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Layers dealt out to stages, positions to context ranks, as the user sees them: the same losses, text and
-# checkpoints as one rank, and runs that go on in another layout.
+# Layers distributed over stages, and positions over context ranks, as the user sees them: the
+# losses, text and checkpoints are those of one rank, and runs continue in another layout.
 . "$(dirname "$0")/lib/common.sh"
 model=(model.n_layer=4 model.n_head=4 model.dropout=0.1 train.precision=fp64 optimizer.decay_steps=20)
 
@@ -38,7 +38,7 @@ fi
 train 2 other "${model[@]}" parallel.pipeline=2 run.seed=1
 check "another seed, other losses" eval '! close_losses one other 1e-12'
 
-# One run through five layouts; each stops where it is asked to and the next goes on.
+# One run through five layouts; each stops at a given step and the next continues.
 moved() {  # moved RANKS STOP OVERRIDE...
   local ranks=$1 stop=$2
   shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A stage of a pipeline that throws, hangs or is killed in the middle of a step: everyone stops in time, the culprit,
-# its phase and its stage are named, and the last checkpoint stays loadable.
+# A stage of a pipeline that throws, hangs or is killed in the middle of a step: all ranks stop in
+# time, the culprit, its phase and its stage are named, and the last checkpoint stays loadable.
 . "$(dirname "$0")/lib/common.sh"
 limit=30
 fixed=(model.n_layer=4 parallel.pipeline=4 parallel.timeout=2 checkpoint.interval=4 eval.interval=0 checkpoint.async=false)
@@ -30,6 +30,6 @@ expect_killed "stage 2 is killed in forward"
 loadable "... killed" killed
 train 4 killed "${fixed[@]}" parallel.schedule=zb-h1 train.max_steps=8
 expect "... and goes on from there" 0 "resumed from killed/checkpoints/step_00000004" "8 (4 now)"
-# Between steps, where no stage waits inside an exchange yet.
+# Between steps, when no stage waits inside an exchange yet.
 train 4 early "${fixed[@]}" fault.enable=true fault.hang_rank=1 fault.hang_step=6
 expect "a stage hangs before a step" 5 "watchdog: rank" "rank 1 is behind"

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# choir plan: what train would allocate, said by one process without mpiexec, and which layouts fit.
+# choir plan: the memory that train would allocate, computed by one process without mpiexec, and the
+# layouts that fit.
 . "$(dirname "$0")/lib/common.sh"
 deck=("$debug" "${small[@]}" model.n_head=4 eval.interval=0 checkpoint.interval=0)
 
-# The lines of the first memory plan, to its total. (Work follows: of one rank in train, of all of a role in plan.)
+# The lines of the first memory plan, up to its total. (The work follows: that of one rank in train,
+# that of each role in plan.)
 memory_lines() { sed -n '/^memory plan/,/total per rank/p' "$1" | sed '1d' | sed '/total per rank/q'; }
-equal_plans() {  # equal_plans NAME RANKS OVERRIDE...: train on so many ranks, then plan for them
+equal_plans() {  # equal_plans NAME RANKS OVERRIDE...: train on RANKS ranks, then plan for them
   local name=$1 ranks=$2
   shift 2
   run "$ranks" train "${deck[@]}" run.dir="run_$name" train.max_steps=2 "$@"
@@ -21,7 +23,7 @@ equal_plans one 1
 equal_plans data 2
 equal_plans tensor 2 parallel.tensor=2
 equal_plans sequence 4 parallel.tensor=2 parallel.sequence=true train.precision=bf16-mixed
-# The control: another micro-batch is another plan.
+# Negative control: another micro-batch has another plan.
 run 0 plan "${deck[@]}" --ranks 4 --gpus-per-node 4 parallel.tensor=2 parallel.sequence=true train.precision=fp32
 memory_lines stdout >other
 check "another precision, another plan" eval '! diff -q other planned'
@@ -63,7 +65,7 @@ expect "memory below the smallest plan" 2 "nothing fits: "
 run 0 plan "${large[@]}" --ranks 53 --gpus-per-node 53 --target h200 parallel.context_mode=ulysses
 expect "ranks that divide nothing" 2 "as written, the deck does not run on 53 ranks: " "no layout of 53 ranks is legal"
 
-# How long a step takes by the makers' figures, and where links between nodes are slower.
+# The time of a step by the makers' figures, also with slower links between nodes.
 timed=(plan gpt2 --nodes 2 --gpus 2 --target h100 parallel.data=4)
 run 0 "${timed[@]}" --calibration assumed --json fast.json
 expect "the time of a step" 0 "predicted step: "
@@ -78,7 +80,7 @@ expect "slower than what?" 2 "--calibration"
 run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --calibration assumed
 expect "--fill predicts no times" 2 "--calibration"
 
-# ... and by what was measured here.
+# ... and by measurements on this machine.
 run 2 calibrate --brief --out machine.json
 expect "two ranks are calibrated" 0 "calibration of 2 ranks, 2 a node" "all-reduce of 2 ranks in windows" "hidden" \
   "factor while ranks wait for each other: " " along dp" "written: machine.json"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every precision learns what fp32 learns, continues bit by bit, and says what it does with its loss scale; and steps
-# that are queued ahead change nothing.
+# Every precision learns what fp32 learns, continues bit by bit, and reports changes of its loss
+# scale; and steps that are queued ahead change nothing.
 . "$(dirname "$0")/lib/common.sh"
 
 falls() { losses "$1" | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(last < first - 0.3) }'; }
@@ -8,10 +8,11 @@ updates() { sed -nE 's/.* ([0-9]+) updates.*/\1/p' out | tail -n 1; }
 
 train 1 fp32
 expect "fp32" 0 "summary:"
-# Logits stay below 4 in these steps. Rounding them, and what they are made of, to the 8 bits of bf16 moves the loss of
-# a token by at most half a step, 4 x 2^-8, and the mean of 768 tokens by a standard deviation below that over
-# sqrt(768); five of them are 0.0028. bf16-true rounds weights, by whole steps and alike for all tokens, of which 32 add
-# up to a logit: 5 x 8 x 2^-8 / sqrt(32) = 0.028. f16 has three bits more than bf16: 0.00035.
+# Logits stay below 4 in these steps. Rounding them, and the terms of their sums, to the 8 bits of
+# bf16 changes the loss of a token by at most half a step, 4 x 2^-8, and the mean of 768 tokens by a
+# standard deviation below that over sqrt(768); five of them are 0.0028. bf16-true rounds weights,
+# by whole steps and alike for all tokens, and a logit is a sum over 32 of them: 5 x 8 x 2^-8 /
+# sqrt(32) = 0.028. f16 has three bits more than bf16: 0.00035.
 for precision in bf16-mixed:0.0028 bf16-true:0.028 fp16-mixed:0.00035; do
   name=${precision%:*}
   train 2 "$name" train.precision="$name"
@@ -48,7 +49,7 @@ for name in moving bf16-true; do
   expect "$name: inspect" 0
 done
 
-# Nothing fits into f16 at a scale of 2^40 that may not move: now it is a matter of nan_policy.
+# No gradient fits into f16 at a fixed scale of 2^40: nan_policy decides what happens.
 fixed=(train.precision=fp16-mixed train.loss_scale=1099511627776 log.interval=100 eval.interval=0)
 for queued in 1 2; do
   train 2 "stop_$queued" "${fixed[@]}" train.steps_in_flight="$queued"
@@ -58,7 +59,7 @@ for queued in 1 2; do
     "3 steps in a row were skipped"
 done
 
-# Queued ahead: the same run, and the same words when something is wrong.
+# Steps are queued ahead: the run is the same, and so are the messages about errors.
 sparse=(log.interval=7 train.precision=fp64)
 train 2 at_once "${sparse[@]}"
 expect "results read after each step" 0 "20 updates"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir prepare audio: every form of manifest, the same bytes from any number of ranks, a killed run that goes on,
-# and everything that can be wrong with speech by name. FLAC, OGG and resampling: test/unit/data/audio_decoder_test.cpp.
+# choir prepare audio: every form of manifest, the same bytes from any number of ranks, a killed run
+# that continues, and every error of speech by name. FLAC, OGG and resampling:
+# test/unit/data/audio/audio_decoder_test.cpp.
 . "$(dirname "$0")/lib/common.sh"
 
 le() {  # le BYTES NUMBER: little-endian
@@ -22,7 +23,7 @@ wav() {
   } >"$1"
 }
 sound() { tail -c +45 "$1" | head -c "${2:-1000000000}"; }  # the samples of a WAV
-packed() {  # packed FOLDER FIRST SAMPLES: what is in its first shard
+packed() {  # packed FOLDER FIRST SAMPLES: the contents of its first shard
   tail -c +$((65 + 2 * $2)) "$1/audio_00000.pcm" | head -c $((2 * $3))
 }
 is() { [ "$(cat)" = "$1" ]; }

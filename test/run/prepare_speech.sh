@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A small corpus of spoken digits from nothing to labels: made, packed, written in units; the same
-# bytes on 1 and 2 ranks, and what is wrong named.
+# A small corpus of spoken digits, from nothing to labels: it is synthesized, packed and encoded;
+# the bytes are the same on 1 and 2 ranks, and errors are named.
 . "$(dirname "$0")/lib/common.sh"
 
 bytes_of() { (cd "$1" && find . -type f | sort | xargs md5sum); }
@@ -39,7 +39,7 @@ check "the units beside the labels" cmp packed1/tokenizer.char.json char1.json
 
 if grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   for type in bpe unigram; do
-    size=28  # of so few words a unigram model finds 27 at most
+    size=28  # with so few words a unigram model finds 27 at most
     [ $type = bpe ] || size=26
     for again in a b; do
       run 0 prepare tokenizer digits1/train.json --out "$type$again" --type $type --vocab-size $size

@@ -25,7 +25,7 @@ for precision in fp32 bf16-mixed; do
   check "$precision: nothing is repeated without it" lacks "$precision.none.out" "for train.recompute"
 done
 
-# A run goes on with another choice: it is no part of what is trained.
+# A run continues with another choice: it is not part of the trained state.
 train 1 moved "${model[@]}" model.n_layer=6 train.max_steps=10 optimizer.decay_steps=20
 expect "the first half keeps everything" 0 "moved/checkpoints/step_00000010"
 train 1 moved "${model[@]}" model.n_layer=6 train.recompute=full

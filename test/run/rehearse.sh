@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# choir rehearse: what a job of a thousand ranks costs each of them, by playing a few on one process.
+# choir rehearse: the cost of a job of a thousand ranks for each of them, found by playing a few
+# ranks in one process.
 . "$(dirname "$0")/lib/common.sh"
 # shellcheck source=test/run/lib/rehearse.sh
 . "$root/test/run/lib/rehearse.sh"
-export TMPDIR=$work/temporary  # others may rehearse on this machine
+export TMPDIR=$work/temporary  # others may use this machine, too
 mkdir "$TMPDIR"
 
-# The control: what is rehearsed for four ranks is what four ranks do.
+# Negative control: the rehearsal for four ranks is compared with four real ranks.
 rehearse four 4 parallel.tensor=2 train.global_batch_size=24
 expect "four ranks" 0 "REHEARSED: dp=2 tp=2 pp=1 cp=1 on 4 ranks" "rank 0" "rank 3" "  step" "  save" "  report"
 train 4 real parallel.tensor=2 train.global_batch_size=24 train.micro_batch_size=1 eval.interval=0 train.max_steps=1 log.verbose=true
@@ -16,7 +17,8 @@ for axis in tp dp; do
   check "... as many calls of $axis in a step as are planned" test "$(in_step four.json 0 "$axis" calls)" = "${told:-none}"
 done
 
-# A thousand ranks with each axis: every bar is a ratio, for times and bytes are those of this machine and deck.
+# A thousand ranks with each axis: every bar is a ratio, because times and bytes depend on this
+# machine and deck.
 rehearse hundred 100 train.global_batch_size=0 train.grad_accum=1
 expect "100 ranks" 0 "on 100 ranks"
 rehearse thousand 1000 train.global_batch_size=0 train.grad_accum=1

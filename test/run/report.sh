@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# choir report: the page of runs that went well, stopped, crashed or lost lines; TensorBoard events; the progress line.
+# choir report: the page of runs that completed, stopped, crashed or lost lines; TensorBoard events;
+# the progress line.
 . "$(dirname "$0")/lib/common.sh"
 
 # A run that is stopped, continued, and ends.
@@ -107,7 +108,7 @@ expect "a place that is a directory" 6 "cannot write 'other'"
 run 0 report "$root/inputs/debug.json"
 expect "a file that is no table" 3 "has no column 'ranks'"
 
-# The progress line renews itself on a terminal, and is nowhere else.
+# The progress line is redrawn on a terminal, and appears nowhere else.
 if command -v script >/dev/null; then
   script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=10000 train.max_steps=700" screen >/dev/null </dev/null
   check "a progress line on a terminal" matches screen "training: [0-9]+ %, .* left   step [0-9]+ of 700   loss"

@@ -25,7 +25,7 @@ train 2 mpi train.reproducible=true train.global_batch_size=16 parallel.transpor
 expect "fp32 over MPI" 0 "summary:"
 check "the transport changes no bit" same_weights fp32.1 mpi
 
-# In a smaller team than it was promised, oneDNN would leave a part of each product undone.
+# In a smaller team than was promised, oneDNN would leave out a part of each product.
 export OMP_NUM_THREADS=2
 train 1 team
 expect "on a team of two threads" 0 "summary:"
@@ -57,7 +57,7 @@ for tied in true $(exhaustive && echo false); do
     check "... the weights of one rank, bit by bit" same_weights "tied.$tied" "$name"
   done
 done
-# ... and may change on the way.
+# ... and may change during the run.
 train 2 moved "${deep[@]}" fault.enable=true fault.stop_step=5 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
 expect "a run begins on two stages" 75 "moved/checkpoints/step_00000005"
 train 4 moved "${deep[@]}" fault.enable=true fault.stop_step=9 parallel.zero=3
@@ -68,13 +68,13 @@ train 1 moved "${deep[@]}"
 expect "... ends on one rank" 0 "resumed from moved/checkpoints/step_00000013"
 check "... with its losses, bit by bit" same_losses tied.true moved
 check "... and its weights" same_weights tied.true moved
-# The reference of a given number of tensor ranks.
+# The reference for a given number of tensor ranks.
 train 2 tensor "${deep[@]}" parallel.tensor=2
 train 4 tensor_data "${deep[@]}" parallel.tensor=2 parallel.zero=2
 train 4 tensor_stages "${deep[@]}" parallel.tensor=2 parallel.pipeline=2
 check "two tensor ranks, data ranks: the same bits" same_weights tensor tensor_data
 check "two tensor ranks, stages: the same bits" same_weights tensor tensor_stages
 
-# The control: another order of summation must be seen.
+# Negative control: another order of summation must be detected.
 train 1 control train.reproducible=true train.global_batch_size=16 run.seed=1
 check "another seed, other weights" eval '! same_weights fp32.1 control'

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Nothing is lost: a run that was killed, anywhere, continues as if nothing had been, bit by bit.
+# Nothing is lost: a run that was killed at any point continues as if it had not been, bit by bit.
 . "$(dirname "$0")/lib/common.sh"
 
 train 2 straight
 expect "straight through" 0 "summary:"
 
-killed() {  # killed NAME RANKS OVERRIDE...: is killed as asked, runs again, and equals the run straight through
+killed() {  # killed NAME RANKS OVERRIDE...: is killed as requested, runs again, and equals the uninterrupted run
   local name=$1 ranks=$2
   shift 2
   train "$ranks" "$name" "$@"
@@ -27,7 +27,8 @@ train 2 early
 expect "early: starts anew, there was no checkpoint" 0 "20 (20 now)"
 equals_straight early
 
-# In the middle of a save. Up to the rename the one before counts, from then on the new one.
+# Killed in the middle of a save. Up to the rename the checkpoint before counts, afterwards the new
+# one.
 train 2 half train.max_steps=10 optimizer.decay_steps=20
 expect "the first half" 0 "half/checkpoints/step_00000010"
 for instant in layout:10 write:10 manifest:10 rename:10 latest:20; do
@@ -61,7 +62,8 @@ expect "checkpoint.resume=RUN takes the newest" 0 "resumed from straight/checkpo
 train 2 nowhere checkpoint.resume=no/such/checkpoint
 expect "checkpoint.resume of nothing" 6 "no/such/checkpoint"
 
-# A deck that was changed in between: every change is said; what would make another run of it is refused.
+# A deck that was changed in between: every change is reported; changes that would make it another
+# run are refused.
 train 2 straight
 expect "a complete run" 0 "already complete (20/20): raise train.max_steps"
 cp -r straight longer
@@ -90,7 +92,7 @@ expect "another seed, allowed" 0 "  run.seed: 1337 -> 7" "22 (2 now)"
 train 2 straight train.micro_batch_size=4 model.n_layer=3 checkpoint.allow_changes=true
 expect "a checkpoint of another shape" 6 "does not match" "blocks.2"
 
-# The data are known by their contents: they may move, and may not change behind their name.
+# The data are identified by their contents: they may move, but must not change under the same name.
 cp text.txt moved.txt
 train 2 half_again train.max_steps=10 optimizer.decay_steps=20
 run 2 train "$debug" 'data.train=["moved.txt"]' run.dir=half_again

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run directory belongs to one run at a time, also where the file system has no locks: on the same host, on another one,
-# and after a run was suspended for so long that another took its directory.
+# A run directory belongs to one run at a time, even if the file system has no locks: on the same
+# host, on another one, and after a run was suspended for so long that another took its directory.
 . "$(dirname "$0")/lib/common.sh"
 long=(train.max_steps=2000000 optimizer.decay_steps=20 log.interval=20 eval.interval=0)
 

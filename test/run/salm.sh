@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A language model that hears, from a corpus of spoken tasks: trains, answers its validation data, resumes bit by bit
-# in another layout, says the same on any number of ranks, and answers about sound files.
+# A language model with speech input, from a corpus of spoken tasks: it trains, answers its
+# validation data, resumes bit by bit in another layout, gives the same answers on any number of
+# ranks, and answers about sound files.
 . "$(dirname "$0")/lib/common.sh"
 
 run 1 prepare corpus spoken-tasks --out tasks --hours 0.02
@@ -8,7 +9,7 @@ expect "spoken tasks" 0 "conversations in tasks/conversations"
 for part in train val; do run 2 prepare chat tasks/conversations/$part.jsonl --out $part --template chatml --system "be brief"; done
 expect "packed" 0 "template      chatml" "clips"
 packed() { cat "$1"/audio/*.pcm; }  # the sound of FOLDER
-# NeMo's tarred form of the second one: two files, each with the tar of its clips.
+# NeMo's tarred form of the second folder: two files, each with the tar of its clips.
 awk '{ match($0, /"offset":[0-9.]+/); clip = substr($0, RSTART, RLENGTH); second += NR > 5 && clip != last; last = clip
        sub(/"value":"\.\.\//, "\"value\":\""); print >("said_" (second > 0) ".jsonl") }' tasks/conversations/val.jsonl
 for i in 0 1; do tar -cf clips_$i.tar -C tasks "$(sed -nE '1s/.*"value":"([^"\/]*)\/.*/\1/p' said_0.jsonl)"; done
@@ -94,7 +95,7 @@ expect "text alone" 2 "--audio"
 run 1 train "$debug" run.dir=text train.max_steps=1
 run 1 generate text --audio a.wav
 expect "a model of text" 2 'model.type = "gpt", which has no audio input' "salm"
-# A blend: by weight, of a part of a folder, with answers told apart by tags.
+# A blend: by weight, of a part of a folder, with answers distinguished by tags.
 inputs() { echo "data.input_cfg=[{\"folder\": \"train\", \"weight\": $1, \"tags\": {\"set\": \"a\"}}, {\"folder\": \"val\", \"weight\": 1, \"limit\": 2}]"; }
 mixed() { run "$1" train deck.json run.dir=mixed data.train=[] "$(inputs "$2")" data.shard_seed=5 train.max_steps="$3" \
   'data.validation={"held": "[{\"folder\": \"val\", \"tags\": {\"set\": \"a\"}}, \"train\"] limit=9"}' "${@:4}"; }
@@ -112,7 +113,8 @@ expect "a folder without conversations" 3 "tasks" "prepare chat"
 run 1 train deck.json run.dir=x data.batch_tokens=20
 expect "micro-batches too small for any conversation" 3 "longer than 20 rows"
 
-# Towers of other runs: parameters of a recogniser have their names, those of a language model stand behind "lm.".
+# Towers of other runs: parameters of a recogniser have their names, those of a language model begin
+# with "lm.".
 cat >asr.json <<'D'
 { "model": { "type": "fastconformer", "n_layer": 1, "n_embd": 16, "n_head": 2, "subsampling": 8, "subsampling_channels": 8,
     "mels": 20, "freq_width": 6, "vocab_size": 9 },

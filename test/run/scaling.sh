@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/scaling.sh and what it is made of, with steps too few to say anything about speed: sweeps, verdicts, refusals,
+# bench/scaling.sh and its parts, with too few steps to measure speed: sweeps, verdicts, refusals,
 # interruption, plots; the baselines of `choir bench`.
 . "$(dirname "$0")/lib/common.sh"
 export CHOIR=$choir SCALING_WORK=$work/runs
@@ -50,7 +50,8 @@ cp runs/a/strong.dp.n2.*.1.json runs/a/last_place.g8.*.json older
 run 0 bench scaling older
 expect "runs without what is compared" 3 "'older' contains a file that is not a run of a sweep" "--fresh"
 
-# Runs of a program that did not know its processor: empty cells, and a report of both tables in one file.
+# Runs of a program that did not record its processor: empty cells, and a report of both tables in
+# one file.
 mkdir unnamed && cp runs/a/*.json unnamed && sed -i -E 's/"cpus":\[[^]]*\],//; s/"cpu_clocks":"[^"]*",//' unnamed/*.json
 run 0 bench scaling unnamed --csv unnamed.csv
 expect "runs without a processor" 0 "strong sweep" "VALID"
@@ -63,8 +64,8 @@ check "... the older row is there" has both.html ">older<"
 check "... nothing is damaged" lacks both.html "not a row"
 [ -z "$model" ] || check "... the processor is named" has both.html "Measured on $model"
 
-# Negative controls, in both precisions: what one rank computes with another batch, without its second micro-batch, with a
-# gradient that stays a part of a sum. Of these none is a row.
+# Negative controls, in both precisions: the results of one rank with another batch, without its
+# second micro-batch, and with a gradient that stays a part of a sum. None of these gives a row.
 make_text other.txt 1500
 for precision in fp32 bf16-mixed; do
   mkdir "$precision"
@@ -95,7 +96,7 @@ done
 run 2 bench step "${deck[@]}" --last-place 1
 expect "moved weights of several ranks" 2 "--last-place moves the weights of one rank"
 
-# A loss that is not that of one rank.
+# A loss that differs from that of one rank.
 mkdir wrong && cp runs/a/reference.g8.json runs/a/last_place.g8.*.json runs/a/strong.dp.n2.*.1.json wrong
 sed -i -E 's/"first_losses":\[([0-9]+)\./"first_losses":[9\1./' wrong/strong.*.json
 run 0 bench scaling wrong

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Signals while generated code computes: none destroys the heap, each has the end that is promised, and what continues
-# continues bitwise. test/run/long/signals.sh does this hundreds of times.
+# Signals while generated code computes: none corrupts the heap, each ends the run as promised, and
+# a continued run continues bitwise. test/run/long/signals.sh does this hundreds of times.
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/signals.sh"
 limit=30
@@ -8,7 +8,7 @@ ranks=1 steps=30
 train 1 straight "${wide[@]}" train.max_steps=$steps
 expect "straight through" 0 "summary:"
 
-# One thread takes the signals; those that compute never do, also those of a team.
+# One thread receives the signals; computing threads never do, also those of a team.
 OMP_NUM_THREADS=2 start 2 train "$debug" "${small[@]}" run.dir=masks "${wide[@]}" train.max_steps=100000
 wait_for out "step=3 "
 for process in $(ranks_of "$pid"); do

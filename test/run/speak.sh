@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A small codec, trained a few steps, speaks: recordings and codes become sound, whole and as a stream; prepared codes
-# are the same of any number of ranks, and never half a file.
+# A small codec, trained for a few steps, speaks: recordings and codes become sound, as a whole and
+# as a stream; prepared codes are the same for any number of ranks, and a file is never half
+# written.
 . "$(dirname "$0")/lib/common.sh"
 
 mkdir corpus
@@ -39,7 +40,7 @@ expect "no recording" 3 "no.wav"
 run 1 speak codec --out x.wav
 expect "nothing to say" 2 "give either sound files or --codes"
 
-# A codec that makes sound itself.
+# A codec whose decoder makes sound.
 run 1 train deck.json run.dir=sounding model.head=istft
 expect "a codec that makes sound" 0 "summary:" "mel_loss=" "stft_loss=" "convergence_loss="
 run 1 speak sounding corpus/1.wav --out sounding.wav --json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A recogniser of spoken digits from a deck: trains, evaluates, resumes bit by bit, the same on any number of ranks;
-# what is wrong with speech is named.
+# A recogniser of spoken digits from a deck: it trains, evaluates, and resumes bit by bit, the same
+# on any number of ranks; errors of speech data are named.
 . "$(dirname "$0")/lib/common.sh"
 # shellcheck source=lib/digits.sh
 . "$root/test/run/lib/digits.sh"
@@ -26,7 +26,7 @@ train_speech() {  # train_speech RANKS RUN_DIRECTORY OVERRIDE...
   run "$ranks" train digits.json run.dir="$directory" "$@"
 }
 
-# close_validation A B RELATIVE: val_loss of all evaluations.
+# close_validation A B RELATIVE: compares val_loss of all evaluations.
 close_validation() {
   diff <(grep -o '"val_loss":[0-9.]*' "$1/metrics.jsonl" | wc -l) <(grep -o '"val_loss":[0-9.]*' "$2/metrics.jsonl" | wc -l) &&
     paste -d' ' <(grep -o '"val_loss":[0-9.]*' "$1/metrics.jsonl") <(grep -o '"val_loss":[0-9.]*' "$2/metrics.jsonl") |
@@ -45,7 +45,8 @@ check "three of them" test "$(cat straight/samples/*6* | grep -c '^hypothesis  '
 first_loss() { losses straight | awk 'NR == 1 { print $2 }'; }
 check "the loss falls" bash -c "awk 'BEGIN { exit !($(losses straight | tail -n 1 | cut -d' ' -f2) < $(first_loss)) }'"
 
-# Micro-batches of two utterances either way, padded to the longer of them or to one shape a bucket, with rows without sound.
+# Micro-batches of two utterances in both runs, padded to the longer of them or to one shape per
+# bucket, with rows without sound.
 two_each=(train.precision=fp64 data.batch_duration=60 data.max_utterances=2)
 train_speech 1 longer "${two_each[@]}" train.max_steps=8
 expect "micro-batches padded to their longest utterance" 0 "summary:"
@@ -93,7 +94,7 @@ train_speech 2 sharded train.reproducible=true train.micro_batches=3 parallel.ze
 expect "with sharded parameters" 0 "summary:"
 check "the same losses, bit by bit" same_losses bits1 sharded
 
-# The windows of the sampler are of about two steps.
+# The windows of the sampler have about two steps.
 train_speech 2 killed train.reproducible=true train.micro_batches=3 checkpoint.async=false fault.enable=true fault.kill_rank=1 fault.kill_step=11
 expect_killed "killed"
 cp -r killed elsewhere
@@ -126,7 +127,8 @@ train_speech 2 sets "data.val=[]" data.validation.all=val "data.validation.few=v
 expect "two validation sets" 0 "validation 'all': loss" "validation 'few': loss" "validation all: loss" \
   "val_wer/few=" "val_loss/all="
 check "metrics of each" matches sets/metrics.jsonl '"val_wer/few":'
-# A set of two folders with tags: the counts of each, the same on any number of ranks, of which the total is the sum.
+# A set of two folders with tags: the counts of each are the same on any number of ranks, and the
+# total is their sum.
 cp -r val other_val
 tagged=("data.val=[]" 'data.validation.all=[{"folder": "val", "tags": {"place": "here"}}, "other_val"] tag.place=there'
   "data.validation.here=val tag.place=here" 'data.train=[]' train.max_steps=6 eval.interval=6
@@ -165,7 +167,7 @@ train_speech 1 wrong data.batch_duration=0.3
 expect "an utterance larger than a batch" 2 "batch_duration"
 train_speech 2 wrong model.hop=512 model.subsampling=8
 expect "CTC is impossible" 3 "CTC is impossible" "model.subsampling"
-# Validation judges all that was said: a warning, not an error.
+# Validation evaluates all utterances: a warning, not an error.
 train_speech 2 fast model.hop=400 model.subsampling=8 data.max_labels_per_second=4 train.max_steps=1
 expect "CTC is impossible for some of the validation" 0 "leaves frames; CTC impossible for" "with model.subsampling 4"
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Ends before the end: stop requests are saved and answered with 75, failures are named and have their codes,
-# and nothing hangs.
+# Ends before the last step: stop requests save and exit with 75, failures are named and have their
+# exit codes, and nothing hangs.
 . "$(dirname "$0")/lib/common.sh"
 limit=30
 long=(train.max_steps=2000000 optimizer.decay_steps=20 log.interval=20 eval.interval=0 checkpoint.interval=1000000)
-# MPICH's mpiexec before 4.1 forgets how ranks ended to which it has handed on a signal (jobs/lib/job.sh remembers, too).
+# MPICH's mpiexec before 4.1 forgets how ranks ended if it has forwarded a signal to them
+# (jobs/lib/job.sh handles this, too).
 remember() { case $code:${MPIEXEC:-} in 0:*mpich) code=$1 ;; esac; }
 continues() {  # continues NAME RUN
   train 2 "$2" "${long[@]}" fault.enable=true fault.stop_step=$(($(sed -nE 's/.*"step":([0-9]+).*/\1/p' "$2/metrics.jsonl" | tail -n 1) + 30))
@@ -49,7 +50,7 @@ expect "... continues" 0 "resumed from request/checkpoints/step_00000007" "20 (1
 train 2 straight
 check "... to the bits of straight through" same_tensors straight request
 
-# Only rank 1 is asked: rank 0, which writes the log, knows why all the same.
+# Only rank 1 gets the request: rank 0, which writes the log, nevertheless knows the reason.
 start 2 train "$debug" "${small[@]}" run.dir=one_asked "${long[@]}"
 wait_for out "step=20 "
 for one in $(pgrep -x choir); do
@@ -100,8 +101,8 @@ expect "the wrong launcher" 5 "4 independent 1-rank jobs: wrong launcher"
 train 2 a_file/run
 expect "a run directory that cannot be made" 6 "a_file/run"
 
-# Batch systems and launchers repeat themselves. Slow steps, so that the run still stands when the last signal comes: an
-# mpiexec that has nothing to do any more dies of it.
+# Batch systems and launchers repeat signals. Steps are slow, so that the run still exists when the
+# last signal comes: an mpiexec whose ranks have ended would die of it.
 start 2 train "$debug" "${small[@]}" run.dir=repeated "${long[@]}" fault.enable=true fault.slow_rank=0 fault.slow_step=21 fault.slow_ms=500
 wait_for out "step=20 "
 for _ in 1 2 3 4 5 6 7 8; do kill -USR1 "$pid" 2>/dev/null; sleep 0.02; done
@@ -119,7 +120,8 @@ kill -USR1 "$first"
 wait "$first"
 check "... and the first run goes on" test $? = 75
 
-# A reader that leaves: the run does its work to the end, and its log says once that nobody read the rest of its output.
+# A reader that ends early: the run completes its work, and its log notes once that nobody read the
+# rest of its output.
 { "$choir" train "$debug" "${small[@]}" run.dir=unread 2>stderr </dev/null; echo $? >code; } | head -n 1 >out
 code=$(cat code) command="choir train ... | head -n 1"
 cat stderr >>out
@@ -136,7 +138,8 @@ cp stderr out
 expect "a command that prints to nobody" 0
 check "... ends quietly" test ! -s stderr
 
-# A limit on addresses that is too low for the libraries or for the run ends it with a message, and at once.
+# A limit on addresses that is too low for the libraries or for the run ends it with a message, and
+# at once.
 for addresses in 250000 300000 350000 420000 500000; do
   (ulimit -v $addresses; exec timeout $((10 * patience)) "$choir" train "$debug" "${small[@]}" run.dir=narrow) >out 2>&1 </dev/null
   code=$? command="choir train under ulimit -v $addresses"

@@ -53,7 +53,7 @@ train 2 full_at_end
 expect "... continues when there is room" 0 "resumed from full_at_end/checkpoints/step_00000010" "20 (10 now)"
 check "... to the same end" same_tensors good full_at_end
 
-# A disk that is really full: room for a few checkpoints.
+# A disk that is really full: it has room for a few checkpoints.
 mkdir disk
 if mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null; then
   mounted=$work/disk
@@ -69,8 +69,8 @@ if mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null; then
   umount disk && mounted=""
 else skip "a small disk fills up" "no tmpfs can be mounted"; fi
 
-# The newest checkpoint cannot be read for a while: the run says why, continues from an older one on a branch of its own, and
-# stays on that branch when the checkpoint can be read again.
+# The newest checkpoint cannot be read for a while: the run reports the reason, continues from an
+# older one on a new branch, and stays on that branch when the checkpoint can be read again.
 cat >refuse.c <<'EOF'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -116,8 +116,9 @@ train 2 damaged
 expect "a checkpoint on a file system that is away" 0 "that cannot be read: step_00000020" "cannot follow the link to $work/not_mounted" \
   "resumed from damaged/checkpoints/step_00000010"
 
-# Over NFS and Lustre a host may see late what another one has made. Rank 1 is told of every first look at a state that there
-# is none, then that what it knew is stale, then that it is half as long.
+# Over NFS and Lustre a host may see new files of another one late. Rank 1 is told at every first
+# look at a state that it does not exist, then that its handle is stale, then that it is half as
+# long.
 cat >late.c <<'EOF'
 #define _GNU_SOURCE
 #include <dlfcn.h>

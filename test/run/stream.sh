@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# choir transcribe --stream: what is heard chunk by chunk is what is heard of the whole, at any length; a recogniser
-# that needs the whole is refused, and what makes it one is named.
+# choir transcribe --stream: the text of a stream in chunks is that of the whole recording, at any
+# length; a recogniser that needs the whole is refused, and the settings that make it one are named.
 . "$(dirname "$0")/lib/common.sh"
 # shellcheck source=lib/digits.sh
 . "$root/test/run/lib/digits.sh"
@@ -8,7 +8,8 @@
 digits_recogniser "a recogniser of streams" \
   '"n_layer": 2, "causal": true, "context_style": "chunked", "left_context": 20, "right_context": 9, "normalise": false'
 
-# One at the rate of the model, shorter than a chunk and of several minutes, and one of another rate.
+# One recording at the rate of the model, shorter than a chunk and of several minutes, and one with
+# another rate.
 sources=$(sed -nE 's/.*"audio_filepath": ?"([^"]*)".*/\1/p' digits/val.json | head -n 3)
 names=""
 n=0
@@ -19,7 +20,7 @@ for source in $sources; do
   names="$names $n.wav"
 done
 espeak-ng -v en-us -w other.wav "three seven one"
-# 44 bytes of header, then samples: of 1.wav again and again.
+# 44 bytes of header, then the samples of 1.wav again and again.
 {
   head -c 44 1.wav
   for _ in 1 2 3; do tail -c +45 1.wav; tail -c +45 2.wav; done

@@ -27,7 +27,7 @@ fi
 train 2 other "${model[@]}" parallel.tensor=2 run.seed=1
 check "another seed, other losses" eval '! close_losses one other 1e-12'
 
-# A run goes on with other shares.
+# A run continues with other shares.
 train 2 moved "${model[@]}" parallel.tensor=2 train.max_steps=10 optimizer.decay_steps=20
 expect "the first half on two ranks" 0 "moved/checkpoints/step_00000010"
 train 4 moved "${model[@]}" parallel.tensor=4 parallel.sequence=true

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Names that hold control sequences, in decks, models, manifests, prompts, runs and logs: all of them are seen, and a
-# terminal obeys none of them.
+# Names that contain control sequences, in decks, models, manifests, prompts, runs and logs: all of
+# them are printed visibly, and a terminal executes none of them.
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/golden_models.sh"
 
-# The title of the terminal, C1 controls, a return, a line of its own, and letters in reverse; as bytes and as in JSON.
+# The title of the terminal, C1 controls, a return, a line of its own, and letters in reverse; as
+# bytes and as JSON.
 evil=$'x\e]0;owned\a\xc2\x9b2J\r\nforged \xe2\x80\xae'
 in_json='x\u001b]0;owned\u0007\u009b2J\r\nforged \u202e'
 shown='x\u001b]0;owned\u0007\u009b2'
 
-# A file has no control characters but tabs and line ends, nothing that reverses letters, and is UTF-8.
+# The file has no control characters except tabs and line ends, nothing that reverses letters, and
+# is UTF-8.
 is_clean() {
   ! grep -qaP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' "$1" &&
     iconv -f UTF-8 -t UTF-8 "$1" >/dev/null
@@ -59,7 +61,7 @@ printf 'ranks,tok_s,valid\n' >"sweep$evil.csv"
 run 0 report "sweep$evil.csv"
 seen "report of such a table" 3 "sweep$shown"
 
-# Prompts and answers: a pipe gets the bytes, a terminal gets what is printable.
+# Prompts and answers: a pipe gets the bytes, a terminal gets the printable form.
 run 0 generate run --prompts "no$evil"
 seen "prompts that are not there" 3 "$shown"
 run 0 generate run --prompt "$evil" --tokens 1 --temperature 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How long things may take that a user waits for. run_all.sh runs this with nothing beside it.
+# Limits on times that a user waits. run_all.sh runs this script alone.
 . "$(dirname "$0")/lib/common.sh"
 
 # The plan of a large model on many cards.
@@ -22,7 +22,7 @@ expect "the report of 100,000 steps" 0 "long/report.html"
 in_time "the report of 100,000 steps: within 2 s" "$took" 2000
 check "... less than 2 MB ($(file_bytes long/report.html) bytes)" test "$(file_bytes long/report.html)" -lt 2000000
 
-# SIGTERM while a run starts: nobody polls yet.
+# SIGTERM while a run starts: no code polls for it yet.
 for ranks in 0 2; do
   start $ranks train "$debug" "${small[@]}" run.dir="slow_start_$ranks" model.n_layer=1500 model.n_embd=2 model.n_head=1
   until [ -e "slow_start_$ranks/log.txt" ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tokens of a tokenizer.json: made of text, used for it, in training, generation, resuming and export.
+# Tokens of a tokenizer.json: text is encoded with it, and it is used in training, generation,
+# resuming and export.
 . "$(dirname "$0")/lib/common.sh"
 
 mkdir text

@@ -25,7 +25,8 @@ check "the same seed, the same text" cmp seed1 seed1b
 check "another seed, another text" eval '! cmp seed1 seed2'
 run 0 generate run/checkpoints/step_00000010 --tokens 100 --prompt "over a hill; "
 expect "generate from a checkpoint, longer than the context" 0 "over a hill; "
-# A run that goes on retires checkpoints while somebody looks: a name with nothing behind it stands for that instant.
+# A run that continues removes checkpoints while they are listed: a name without a target stands for
+# that instant.
 ln -s nowhere run/checkpoints/step_00000099
 for ranks in 0 2; do
   run $ranks inspect run
@@ -37,7 +38,7 @@ truncate -s -1 run/checkpoints/step_00000098/state.h5
 run 0 inspect run
 expect "... and what is cut is" 6 "98 "
 rm -r run/checkpoints/step_00000098
-# A command by itself fetches no daemon of the launcher's (half a second), so it needs no path to one.
+# A single command starts no daemon of the launcher (half a second), so it needs no path to one.
 PATH=/nonexistent "$choir" inspect run >out 2>&1 </dev/null
 check "one process needs no launcher" has out "valid (latest)"
 run 0 generate run --tokens 0

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A family of models that the program does not know (test/toy_family), added by its own room and a line in the table: it
-# trains, evaluates, resumes on another layout, is verified, planned and benched by everything as it is.
+# A model family that the program does not contain (test/toy_family), added by its own folder and a
+# line in the table: it trains, evaluates, resumes in another layout, and is verified, planned and
+# benchmarked without other changes.
 . "$(dirname "$0")/lib/common.sh"
 choir=$build/choir_toy
 toy=$root/test/toy_family/toy.json

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run as the user sees it: what it prints, what it leaves, and that the number of ranks changes nothing.
+# A run as the user sees it: its output and its files, and that the number of ranks changes nothing.
 . "$(dirname "$0")/lib/common.sh"
 
 for ranks in 1 3 $(exhaustive && echo 2 4); do
@@ -74,12 +74,14 @@ for rank in 0 1; do
   check "the trace shows rank $rank in forward" matches seen/profile.json "\"name\":\"forward\".*\"pid\":$rank,.*\"step\":3"
 done
 check "the trace ends at step 5" lacks seen/profile.json '"step":6'
-# Braces and brackets that pair, and no comma before a closing one: what a reader of JSON stumbles over.
+# Braces and brackets must match, and no comma may be before a closing one, because readers of JSON
+# fail on these.
 check "the trace is JSON" awk '{ text = text $0 } END {
   n = gsub(/[{]/, "{", text) - gsub(/[}]/, "}", text); m = gsub(/\[/, "[", text) - gsub(/\]/, "]", text)
   exit n != 0 || m != 0 || text ~ /,[ ]*[]}]/ || text !~ /^[{]"traceEvents":\[/ }' seen/profile.json
 
-# Rates at which the loss of the validation goes up and down: the newest checkpoint, the best and every fourth are kept.
+# Learning rates at which the validation loss rises and falls: the newest checkpoint, the best and
+# every fourth are kept.
 rises=(checkpoint.interval=1 checkpoint.keep=1 eval.interval=1 optimizer.warmup_steps=19 optimizer.learning_rate=0.5
   checkpoint.async=false log.interval=100)
 kept() { ls "$1/checkpoints" | sed -nE 's/^step_0*([0-9]+)$/\1/p' | sort -n | tr '\n' ' '; }
@@ -111,7 +113,7 @@ expect "describe" 0 "train.micro_batch_size" "checkpoint.resume" "sequences"
 run 0 train --schema
 expect "schema" 0 '"$schema"' "micro_batch_size"
 
-# Every deck that is shipped starts. The large ones with a narrower body: their keys are what is tested.
+# Every shipped deck starts. The large ones have a narrower body: their keys are tested.
 mkdir -p data/shakespeare && cp text.txt data/shakespeare/input.txt
 for deck in "$root"/inputs/*.json; do
   name=$(basename "$deck" .json)
@@ -119,9 +121,9 @@ for deck in "$root"/inputs/*.json; do
   case $name in
     bench_c | bench_d) shrink+=(model.n_layer=1 train.micro_batch_size=1) ;;
     bench_*) shrink+=(train.micro_batch_size=2) ;;
-    fastconformer_* | asr_* | salm_encoder | duplex_encoder | verify_asr)  # utterances that nobody spoke
+    fastconformer_* | asr_* | salm_encoder | duplex_encoder | verify_asr)  # synthetic utterances
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.vocab_size=28 model.n_layer=1) ;;
-    salm_tutorial | salm_smollm2 | duplex_tutorial | verify_salm)  # conversations that nobody held
+    salm_tutorial | salm_smollm2 | duplex_tutorial | verify_salm)  # synthetic conversations
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.lm.vocab_size=28 model.encoder.n_layer=1
         model.lm.n_layer=1 checkpoint.init_from=) ;;
     codec_tutorial | codec_istft | verify_codec | verify_duplex) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;
@@ -129,7 +131,7 @@ for deck in "$root"/inputs/*.json; do
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.encoder.n_layer=1 model.encoder.n_embd=64
         model.encoder.subsampling_channels=16 model.lm.n_layer=1 model.lm.n_embd=256 model.lm.ffn_width=512)
       [ "$name" != duplex_7b ] || shrink+=(parallel.tensor=2) ;;
-    verify_modern) shrink+=(data.pack=false) ;;  # tokens that nobody wrote are no conversations
+    verify_modern) shrink+=(data.pack=false) ;;  # synthetic tokens are no conversations
     shakespeare_char) shrink+=(model.n_layer=1 model.block_size=64 train.micro_batch_size=2 train.global_batch_size=4) ;;
   esac
   [ "$name" != bench_b ] || shrink+=(model.n_layer=2)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir transcribe: a recogniser trained for a few seconds on spoken digits reads recordings. The text of a recording
-# depends on nothing but itself: not on order, batch, ranks or where it comes from.
+# choir transcribe: a recogniser that was trained for a few seconds on spoken digits reads
+# recordings. The text of a recording depends only on itself: not on order, batch, ranks or its
+# source.
 . "$(dirname "$0")/lib/common.sh"
 # shellcheck source=lib/digits.sh
 . "$root/test/run/lib/digits.sh"
@@ -38,7 +39,8 @@ cp out.json out1.json
 run 2 transcribe run --manifest digits/val.json --out out.json
 check "... the same on two ranks" cmp out1.json out.json
 
-# The same sound in other forms. convert IN OUT FORMAT HERTZ CHANNELS TIMES: the k-th channel is k times softer.
+# The same sound in other formats. convert IN OUT FORMAT HERTZ CHANNELS TIMES: the k-th channel is k
+# times softer.
 cat >convert.cpp <<'END'
 #include <sndfile.h>
 #include <cstdlib>
@@ -73,7 +75,7 @@ check "a converter" "${CXX:-g++}" -std=c++20 -O1 -o convert convert.cpp -lsndfil
 run 0 transcribe run c.wav
 said=$(sed -n 's/^c.wav: //p' stdout)
 text_is() { [ "$(sed -n "s/^$1: //p" stdout)" = "$said" ]; }
-# as_c NAME FORMAT HERTZ CHANNELS OPTION...: hears what c.wav says.
+# as_c NAME FORMAT HERTZ CHANNELS OPTION...: the text is that of c.wav.
 as_c() {
   local name=$1 format=$2 hertz=$3 channels=$4
   shift 4
@@ -99,8 +101,8 @@ expect "... or one that is not there" 3 "has 2 channel(s), but channel 2 was req
 run 0 transcribe run stereo.wav --channel left
 expect "... or no number" 2 "left"
 
-# A recording longer than the memory has room for is cut by the plan; its text is that of the same windows, however
-# many of them share a pass, and on any number of ranks.
+# A recording for which the memory has no room is divided by the plan; its text is that of the same
+# windows, with any number of them in a pass, and on any number of ranks.
 check "a long recording" ./convert c.wav long.wav wav 22050 1 40
 run 0 transcribe run long.wav a.wav --memory 0.008
 expect "... in little memory" 0 "long recordings are cut into windows of" "long.wav: " "transcribed 2 recordings"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir tune: the largest batches that the memory plan allows, as a deck that `choir plan` finds to fit, of which one
-# utterance more would not, and that `choir train` takes as it is.
+# choir tune: the largest batches that the memory plan allows, written as a deck that fits according
+# to `choir plan`, would not fit with one more utterance, and is accepted unchanged by `choir
+# train`.
 . "$(dirname "$0")/lib/common.sh"
 # shellcheck source=lib/digits.sh
 . "$root/test/run/lib/digits.sh"
@@ -20,7 +21,7 @@ cat >digits.json <<'END'
 }
 END
 sizes() { tr -d ' \n"' <"$1" | sed -E 's/.*bucket_sizes:\[([^]]*)\].*/\1/'; }
-# one_more DECK: with each of its sizes in turn raised by one.
+# one_more DECK: raises each of its sizes in turn by one.
 one_more() {
   local list i
   IFS=, read -ra list <<<"$(sizes "$1")"
@@ -30,7 +31,7 @@ one_more() {
     (IFS=,; printf '[%s]\n' "$(printf '"%s",' "${more[@]}" | sed 's/,$//')")
   done
 }
-memory=$(awk 'BEGIN { print 8 / 1024 }')  # 8 MiB, as GiB
+memory=$(awk 'BEGIN { print 8 / 1024 }')  # 8 MiB, in GiB
 
 run 0 tune digits.json --memory 8MiB
 expect "a deck of speech" 0 "tune for the processor of this machine, 1 rank(s): 8.0 MiB per rank (--memory)" "limited by" \
@@ -62,7 +63,8 @@ run 2 train stages.json run.dir=stages train.max_steps=1
 expect "... is trained as it is" 0 "summary:"
 run 0 tune digits.json --ranks 16 --target h200 --out cards.json
 expect "for cards that are not here" 0 "tune for H200 141 GB, 16 rank(s)" "data.window" "FITS: "
-# Attention over the 22 seconds of each of these needs more memory than as many seconds in short utterances.
+# Attention over the 22 seconds of each of these utterances needs more memory than as many seconds
+# in short ones.
 words=$(for i in 1 2 3 4 5 6 7 8; do printf 'three seven one nine four zero two eight five six '; done)
 espeak-ng -v en-us -w long.wav "$words"
 for i in 1 2 3 4; do
@@ -108,14 +110,15 @@ run 1 train text.json run.dir=text train.max_steps=1 checkpoint.interval=0
 expect "... is trained as it is" 0 "summary:"
 run 2 tune "${text[@]}" --memory 1GiB --out text2.json
 expect "on two ranks, with plenty" 0 "train.micro_batch_size 24 (was 1), limited by train.global_batch_size"
-# Tried on the device: what was planned is what it takes, but for libraries.
+# Tried on the device: the planned memory is the memory that is used, apart from libraries.
 run 0 tune "${text[@]}" --memory 4MiB --out probed.json --probe
 expect "tried on the device" 0 "trying it on cpu (" "micro-batch     1 ran, " "planned " "the largest that ran: train.micro_batch_size " "FITS: "
 check "... all that is planned to fit" test "$(grep -c ' ran, ' stdout)" = "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9.]+$' stdout)"
 check "... as without" diff text.json probed.json
 run 2 tune "${text[@]}" --memory 4MiB --out probed2.json --probe parallel.zero=2
 expect "... by two ranks" 0 "micro-batch     1 ran, " "the largest that ran"
-# Memory that is not there: of addresses, which the system refuses instead of killing.
+# Memory that does not exist: a limit on addresses, which makes the system refuse memory instead of
+# killing the process.
 start 0 tune "${text[@]}" --memory 4GiB --out wide.json
 peak=0
 while kill -0 "$pid" 2>/dev/null; do

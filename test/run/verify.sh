@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir verify: every layout trains as one rank does, and nothing runs that was not understood. broken_rules.sh
-# shows that it would notice. test/run/long/verify.sh runs `--layouts all` and every legal one, more steps and the other precisions.
+# choir verify: every layout trains like one rank, and no unknown option runs. broken_rules.sh shows
+# that it would detect errors. test/run/long/verify.sh runs `--layouts all` and every legal layout,
+# more steps and the other precisions.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_gpt.json
 limit=170
@@ -28,19 +29,21 @@ expect "fp32, by the rounding of one rank" 0 "4 x the distance of one rank in fp
 run 4 verify "$deck" --layouts "$few" --precision bf16-mixed
 expect "bf16" 0 "VALID: 8 layouts"
 
-# The ratios of LARS are of whole tensors, whoever has parts of them; a trust coefficient that moves weights.
+# The ratios of LARS are those of whole tensors, even if ranks have parts of them; a trust
+# coefficient that moves weights.
 lars=(optimizer.name=lars optimizer.learning_rate=1 optimizer.trust_coefficient=0.02 optimizer.weight_decay=0.01)
 run 4 verify "$deck" "${lars[@]}" --layouts "dp=2 tp=2 sequence=true,dp=4 zero=1,dp=4 zero=2 zero_group=2,dp=2 zero=3 offload=file,dp=2 tp=2 zero=3 tile=4,pp=2 tp=2,cp=2 dp=2,tp=4"
 expect "LARS" 0 "VALID: 8 layouts"
 
-# A query that sees one position alone has no gradient, nor has its key: rounding errors d of about 1e-18 are all there is of
-# it. An adapter B, which begins at zero, becomes d, and the gradient of its A about d^2 = 1e-36. The ratio of A makes a step
-# of rate x coefficient x |A| x 1e-36 / epsilon of that, 1e-29, and a full one without epsilon: moments differed by 1.8 then.
+# A query that sees only one position has no gradient, nor has its key: only rounding errors d of
+# about 1e-18 remain. An adapter B, which begins at zero, becomes d, and the gradient of its A about
+# d^2 = 1e-36. The ratio of A makes a step of rate x coefficient x |A| x 1e-36 / epsilon of that,
+# 1e-29, but a full one without epsilon: moments differed by 1.8 then.
 run 4 verify "$deck" model.lora.rank=3 model.attention_window=1 "${lars[@]:0:3}" optimizer.weight_decay=0 \
   --layouts "dp=2 tp=2 sequence=true,dp=4 zero=1,dp=2 zero=3,pp=2 tp=2,cp=2 dp=2,tp=4"
 expect "LARS on gradients that consist of rounding errors" 0 "VALID: 6 layouts"
 
-# A key of another precision is set aside, and does not keep a deck from being verified.
+# A key of another precision is ignored, and does not prevent a deck from being verified.
 run 2 verify "$deck" train.precision=bf16-mixed train.freeze='["*.0.*"]' train.frozen_precision=bf16 --layouts "dp=2,tp=2"
 expect "a deck of another precision" 0 "train.frozen_precision is ignored: the runs are in fp64" "VALID: 2 layouts"
 run 2 verify "$deck" train.precision=bf16-mixed train.freeze='["*.0.*"]' train.frozen_precision=bf16 --layouts "dp=2,tp=2" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# choir verify, plan and reproducible training of a speech model: every layout trains as one rank does, micro-batches of
-# several shapes and of padding included. test/run/long/verify.sh runs more.
+# choir verify, plan and reproducible training of a speech model: every layout trains like one rank,
+# including micro-batches of several shapes and of padding. test/run/long/verify.sh runs more.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_asr.json
 limit=120
@@ -11,7 +11,7 @@ check "... the last line says so" eval 'tail -n 1 stdout | grep -qE "^VALID: [0-
 check "... there are at least 32 rows" eval '[ "$(grep -c "^dp=.* ok$" stdout)" -ge 32 ]'
 check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" rows.jsonl | grep -v "\"tolerance\":1e-12"'
 check "... ranks without a context axis or tiles" eval '! grep -E "cp=[2-9]|tile=" rows.jsonl'
-# Three ranks share eight micro-batches: one has a batch of padding.
+# Three ranks share eight micro-batches: one of them has a batch of padding.
 if exhaustive; then
   run 4 verify "$deck" --steps 20 --layouts \
     "dp=3,dp=3 zero=3,dp=4 zero=2,tp=4 sequence=true,pp=4 schedule=gpipe recompute=full,pp=2 schedule=interleaved virtual_stages=2 dp=2,pp=2 schedule=zb-h1 tp=2 sequence=true"
@@ -23,14 +23,16 @@ expect "a rank that has padding only" 0 "VALID: 5 layouts"
 run 4 verify "$deck" model.causal=true model.normalise=false model.subsampling=8 model.context_style=chunked \
   model.left_context=4 model.right_context=1 --layouts "tp=2 dp=2,pp=2 recompute=selective,dp=3 zero=2,tp=4 sequence=true"
 expect "a model for streaming" 0 "VALID: 4 layouts"
-# Statistics are of global micro-batches, and running ones are state; three ranks: one has padding.
+# Statistics are those of global micro-batches, and running ones are state; three ranks: one has
+# padding.
 run 4 verify "$deck" model.conv_norm=batchnorm --steps 5 --layouts \
   "dp=2 tp=2 sequence=true,pp=2 dp=2,pp=2 tp=2,dp=4 zero=3,dp=3,dp=2 zero=2 recompute=full,recompute=selective"
 expect "batch normalisation" 0 "state 1e-12" "VALID: 7 layouts"
 
-# Frames that see themselves alone: gradients of the weights of positions are rounding errors, d = 1e-18 a number, which LARS
-# makes a step of rate x coefficient x |w| x d / epsilon = 1 x 0.02 x 4 x 1e-18 / 1e-3 = 8e-17. Moments are compared on a
-# scale of at least 1/1000 of the largest, that of biases, 0.1 of a rate of 1: 8e-17 / 1e-4 = 8e-13.
+# Frames see only themselves: gradients of the weights of positions are rounding errors, d = 1e-18
+# per number, from which LARS makes a step of rate x coefficient x |w| x d / epsilon = 1 x 0.02 x 4
+# x 1e-18 / 1e-3 = 8e-17. Moments are compared on a scale of at least 1/1000 of the largest, that of
+# biases, 0.1 of a rate of 1: 8e-17 / 1e-4 = 8e-13.
 run 4 verify "$deck" model.left_context=0 model.right_context=0 optimizer.name=lars optimizer.learning_rate=1 \
   optimizer.trust_coefficient=0.02 optimizer.weight_decay=0 optimizer.epsilon=1e-3 --layouts "dp=2 tp=2,dp=4 zero=1,tp=4"
 expect "LARS on gradients that consist of rounding errors" 0 "VALID: 3 layouts"
@@ -53,7 +55,7 @@ expect "label smoothing" 2 'train.label_smoothing is for model.type = "gpt"'
 run 4 verify "$deck" --layouts "tp=3"
 expect "heads that do not divide" 2 "model.n_head = 4 cannot be divided among parallel.tensor = 3 ranks"
 
-# The plan is what training allocates.
+# The plan is equal to the memory that training allocates.
 train_asr() {  # train_asr RANKS NAME OVERRIDE...
   local ranks=$1 name=$2
   shift 2
@@ -78,7 +80,8 @@ exhaustive && equal_plans one 1
 run 0 plan "$deck" --ranks 8 --target cpu
 expect "layouts of a speech model" 0 "layouts of 8 ranks" "  use: "
 
-# train.reproducible: the same bits for every data-parallel size, pipeline, ZeRO stage; 5 micro-batches leave ranks empty.
+# train.reproducible: the same bits for every data-parallel size, pipeline, ZeRO stage; with 5
+# micro-batches some ranks have none.
 same=(train.reproducible=true train.micro_batches=5)
 train_asr 1 repro.1 "${same[@]}"
 expect "reproducible on one rank" 0 "summary:"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir verify, plan and reproducible training of a codec of speech: every layout trains as one rank does, with frames of
-# padding and micro-batches of several shapes; and what a codec does not have is refused.
+# choir verify, plan and reproducible training of a codec of speech: every layout trains like one
+# rank, with frames of padding and micro-batches of several shapes; and options that a codec lacks
+# are refused.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_codec.json
 
@@ -13,7 +14,7 @@ run 4 verify "$deck" --steps 20 --layouts \
 expect "... after 20 steps too" 0 "VALID: 4 layouts"
 run 3 verify "$deck" 'train.freeze=["encoder.*"]' --layouts "pp=2,dp=3 zero=2"
 expect "the decoder alone" 0 "VALID: 2 layouts"
-# A decoder that makes sound, in short frames: a loss of three terms over what overlaps.
+# A decoder that makes sound, in short frames: a loss of three terms over overlapping frames.
 sound=(model.head=istft model.rows=4 model.hop=80 model.window=200 model.fft=256 model.resolutions=64,128)
 run 4 verify "$deck" "${sound[@]}" --json sound.jsonl --layouts \
   "pp=2 dp=2 zero=2,dp=3 zero=3,tp=2 pp=2 sequence=true recompute=full,tp=4"
@@ -42,7 +43,7 @@ expect "no levels" 2 "model.levels" "0 levels"
 run 0 train --check "$deck" model.n_layer=4
 expect "a key of other families" 2 "model.n_layer is for model.type"
 
-# The plan is what training allocates; train.reproducible gives the same bits.
+# The plan is equal to the memory that training allocates; train.reproducible gives the same bits.
 train_codec() {  # train_codec RANKS NAME OVERRIDE...
   local ranks=$1 name=$2
   shift 2

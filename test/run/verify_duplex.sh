@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# choir verify, plan, bench and reproducible training of a duplex model: every layout trains as one rank does, with
-# dialogues of unequal length, two heads, and codebooks that ranks divide or share.
+# choir verify, plan, bench and reproducible training of a duplex model: every layout trains like
+# one rank, with dialogues of unequal length, two heads, and codebooks that ranks divide or share.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_duplex.json
 limit=120
@@ -13,7 +13,8 @@ run 4 verify "$deck" model.codebooks=2 model.lm.tied=false model.lm.position=lea
 expect "ranks that share a codebook, learned positions, a head of its own" 0 "VALID: 3 layouts"
 run 4 verify "$deck" 'train.freeze=["encoder.*","lm.*"]' --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,cp=2"
 expect "the projector and the codes alone" 0 "VALID: 3 layouts"
-# The decks of real sizes with a narrower body: all that is not a width is theirs, but for a context that meets the end.
+# The decks of real sizes with a narrower body: all keys other than widths are theirs, except for a
+# context that reaches the end.
 small=(data.format=synthetic train.micro_batches=4 model.encoder.n_layer=2 model.encoder.n_embd=32 model.encoder.n_head=4
   model.encoder.subsampling_channels=4 model.encoder.left_context=6 model.lm.n_layer=2 model.lm.n_embd=64 model.lm.n_head=8
   model.lm.ffn_width=96 model.lm.vocab_size=61 model.codes=11 optimizer.epsilon=1e-6)
@@ -42,7 +43,7 @@ refused "a vocabulary without words" "legal: 4 or more" model.lm.vocab_size=3
 refused "dialogues of text" "legal for model.type" data.format=text
 refused "a dialogue longer than the model" "model.lm.block_size = 8" model.lm.block_size=8
 
-# The plan is what training allocates; train.reproducible gives the same bits.
+# The plan is equal to the memory that training allocates; train.reproducible gives the same bits.
 train_duplex() {  # train_duplex RANKS NAME OVERRIDE...
   local ranks=$1 name=$2
   shift 2
@@ -65,7 +66,7 @@ expect "reproducible on four ranks" 0 "summary:"
 check "... the losses of one rank, bit by bit" same_losses repro.1 repro.4
 check "... the weights of one rank, bit by bit" same_weights repro.1 repro.4
 
-# Killed on four ranks, continued by another layout on two: nothing is lost, not a bit.
+# Killed on four ranks, continued with another layout on two: not a bit is lost.
 every=1 train_duplex 4 killed "${same[@]}" parallel.pipeline=2 parallel.zero=2 checkpoint.async=false \
   fault.enable=true fault.kill_rank=3 fault.kill_step=3
 expect_killed "killed"
@@ -74,7 +75,7 @@ expect "... continues on two ranks that share the parameters" 0 "resumed from ki
 check "... the losses of one rank that was not, bit by bit" same_losses repro.1 killed
 check "... the weights and moments too" same_weights repro.1 killed
 
-# Parts of it from other runs, by a map.
+# Parts of the model come from other runs, by a map.
 run 1 train "$deck" train.precision=fp32 run.dir=mapped train.max_steps=1 eval.interval=0 run.seed=2 \
   'checkpoint.init_from={"encoder.*":"repro.1","lm.*":"repro.1"}'
 expect "begins with the encoder and the language model of another run" 0 "summary:"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir verify, plan and reproducible training of a language model that hears: every layout trains as one rank does, with
-# conversations of none to two clips, and micro-batches of several shapes and of padding.
+# choir verify, plan and reproducible training of a language model with speech input: every layout
+# trains like one rank, with conversations of zero to two clips, and micro-batches of several shapes
+# and of padding.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_salm.json
 limit=120
@@ -27,7 +28,8 @@ run 4 verify "$deck" model.lm.lora.rank=2 'train.unfreeze=["projector.*"]' --lay
 expect "the projector and adapters" 0 "VALID: 2 layouts"
 run 2 verify "$deck" 'train.freeze=["encoder.*","projector.*","lm.embedding.*"]' --layouts "pp=2,tp=2"
 expect "blocks of the language model alone" 0 "VALID: 2 layouts"
-# Tensor ranks that encode clips of their own: fewer clips than ranks, and heads that do not divide among them.
+# Tensor ranks that encode different clips: fewer clips than ranks, and heads that cannot be divided
+# among them.
 clips=(parallel.encoder=clips model.encoder.n_head=2)
 run 4 verify "$deck" "${clips[@]}" --layouts \
   "tp=4 zero=3,tp=2 dp=2 sequence=true zero=2,tp=2 cp=2 recompute=full,tp=2 pp=2 schedule=zb-h1 sequence=true,tp=2 cp=2 context_mode=ring"
@@ -48,7 +50,7 @@ expect "a kernel without a middle" 2 "model.encoder.conv_kernel = 4 has no middl
 run 1 verify "$deck" model.n_layer=4
 expect "a key of other families" 2 'model.n_layer is for model.type'
 
-# The plan is what training allocates; train.reproducible gives the same bits.
+# The plan is equal to the memory that training allocates; train.reproducible gives the same bits.
 train_salm() {  # train_salm RANKS NAME OVERRIDE...
   local ranks=$1 name=$2
   shift 2

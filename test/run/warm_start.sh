@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# checkpoint.init_from: a run begins with parameters of another one, or of several, whatever layout wrote them.
+# checkpoint.init_from: a run starts with parameters of another one, or of several, written in any
+# layout.
 . "$(dirname "$0")/lib/common.sh"
 
 train 2 first train.max_steps=10 optimizer.decay_steps=20
 expect "the run that is taken from" 0 "first/checkpoints/step_00000010"
 
-# first_loss NAME: of its first step.
+# first_loss NAME: the loss of its first step.
 first_loss() { grep -m 1 '^{"step":' "$1/metrics.jsonl" | sed -E 's/.*"loss":([0-9.]+).*/\1/'; }
 below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
 
@@ -41,7 +42,7 @@ expect "patterns without a checkpoint" 2 "checkpoint.init_take selects from chec
 train 1 missing checkpoint.init_from=no/such/run
 expect "a checkpoint that is not there" 6 "no/such/run"
 
-# Several runs: patterns of the new model's parameters, each from its own.
+# Several runs: patterns of the new model's parameters, each from a different run.
 train 1 second run.seed=7 train.max_steps=1
 expect "another run" 0 "1 (1 now)"
 from='checkpoint.init_from={"embedding.*": "first", "blocks.0.*": "first", "blocks.1.*": "second"}'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Who holds up the others, by name: hangs in a phase and in a stage, a rank that is stopped or killed; in time, with
-# exit code 5 and the last calls of each rank in RUN/flight. Long phases, slow ranks, weights and calls are watched.
+# The rank that delays the others is named: hangs in a phase and in a stage, a rank that is stopped
+# or killed; in time, with exit code 5 and the last calls of each rank in RUN/flight. Long phases,
+# slow ranks, weights and calls are watched.
 . "$(dirname "$0")/lib/common.sh"
 limit=30
 quick=(eval.interval=0 checkpoint.interval=0)
@@ -31,7 +32,7 @@ timeout=25
 hangs in_first_step 2 "(allowed: 1.0 s)" "rank 1 is behind, in phase \"step 1: forward\"" \
   -- watch.first_step=1 fault.enable=true fault.hang_rank=1 fault.hang_step=1 fault.phase=forward
 
-# A rank of two is stopped from outside: the other one waits, and says why.
+# One of two ranks is stopped from outside: the other one waits, and reports the reason.
 start 2 train "$debug" "${small[@]}" run.dir=stopped "${quick[@]}" parallel.timeout=2 train.max_steps=2000000 optimizer.decay_steps=20 \
   log.interval=20
 wait_for out "step=20 "
@@ -56,7 +57,7 @@ check "... without a trace in the numbers" same "losses watched" "losses plain"
 train 2 slow fault.enable=true fault.slow_rank=1 fault.slow_step=2 fault.slow_ms=30
 expect "the summary names a slow rank" 0 "  diagnosis        slow rank: rank 1 on " "of its time outside forward and backward"
 
-# A start that takes seconds: longer than it may, or so long that it is mentioned.
+# A start that takes seconds: longer than allowed, or so long that it is mentioned.
 slow=(model.n_layer=1500 model.n_embd=2 model.n_head=1 train.max_steps=1 "${quick[@]}")
 train 1 starts "${slow[@]}" watch.start=0.1
 expect "a start that takes longer than watch.start" 5 "watchdog: rank 0" "(allowed: 100 ms)"

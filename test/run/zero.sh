@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# parallel.zero: any stage trains the same weights, writes and reads the same checkpoints; what does not go is refused.
+# parallel.zero: every stage trains the same weights, writes and reads the same checkpoints;
+# unsupported combinations are refused.
 . "$(dirname "$0")/lib/common.sh"
 
 fixed=(train.reproducible=true train.global_batch_size=16 eval.sample_tokens=8 optimizer.decay_steps=20)
@@ -37,7 +38,7 @@ cp stdout together.txt
 run 1 generate zero1 --tokens 20 --seed 3
 check "... writes what one rank writes" diff stdout together.txt
 
-# Slices of layers that are shared by ranks, too.
+# Slices of layers that ranks share, too.
 model=(train.precision=fp64 model.n_head=4 model.dropout=0.1 optimizer.decay_steps=20)
 train 1 alone "${model[@]}"
 expect "one rank in fp64" 0 "summary:"

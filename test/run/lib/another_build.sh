@@ -4,20 +4,20 @@
 #   build_another DIRECTORY ARGUMENT...   make's arguments: targets of DIRECTORY, variables
 #   tests NAME RANKS PROGRAM OPTION...    runs a test program, counts its tests
 #   script NAME DIRECTORY                 runs test/run/NAME.sh on that build, counts its checks
-#   findings=PATTERN                      what is a failure wherever it is printed, even if every test passes
+#   findings=PATTERN                      any printed line that matches is a failure, even if every test passes
 #   reports                               a function that prints VARIABLE=VALUE for scripts, to write to $work/found.*
 
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # shellcheck source=outcomes.sh
 . "$(dirname "${BASH_SOURCE[0]}")/outcomes.sh"
-findings='nothing^'  # no line has anything before its beginning
+findings='nothing^'  # no line has text before its beginning
 reports() { :; }
 
 build_another() {
   local directory=${1#"$root"/}
   shift
-  # Targets bear the name that make gives the folder: from the root of the repository on.
+  # Targets have the name that make gives the folder, relative to the root of the repository.
   if make -C "$root" -k -j"$(env -u OMP_NUM_THREADS nproc)" BUILD="$directory" "${@/#"$root"\//}" >make.log 2>&1; then pass "builds in $SECONDS s"
   else
     fail "builds" "$*"
@@ -26,8 +26,9 @@ build_another() {
   fi
 }
 
-# counted LOG CODE NAME: adds the counts of a log to the sums; a bad end without a failure is one. Of GoogleTest's tests
-# those that are skipped are not counted: some need another number of ranks, or a GPU.
+# counted LOG CODE NAME: adds the counts of a log to the sums; a bad exit code without a failure
+# counts as one. Skipped tests of GoogleTest are not counted: some need another number of ranks, or
+# a GPU.
 counted() {
   local counts good bad left name reason
   counts=$(counts_of "$1")
@@ -44,7 +45,7 @@ counted() {
   else tail -n 10 "$1"
   fi | sed 's/^/    | /'
 }
-# In the root of the repository, as `make test` runs them.
+# The working directory is the root of the repository, as in `make test`.
 tests() {
   local name=$1 ranks=$2 log
   shift 2

@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# Sourced by every test/run/*.sh, which is called as NAME.sh BUILD. Each has a temporary directory of its own as
-# working directory, runs the program there, and looks at the exit code and at the words the user sees:
+# Sourced by every test/run/*.sh, which is called as NAME.sh BUILD. Each has a temporary directory
+# of its own as working directory, runs the program there, and checks the exit code and the output:
 #
 #   run 2 train deck.json run.dir=x      on 2 ranks; 0 or 1: without a launcher. Sets $code; out, stdout, stderr
 #   expect "name" 2 "words" "words"      one check: that exit code, and each of these words in the output
-#   expect_killed "name" "words"         the same where a rank was killed: 137 (9 with MPICH's mpiexec), or 5 of the rank that saw it
+#   expect_killed "name" "words"         the same if a rank was killed: 137 (9 with MPICH's mpiexec), or 5 of the rank that saw it
 #   check "name" COMMAND ...             one check: the command succeeds
 #   in_time "name" TOOK BOUND            one check: TOOK milliseconds are at most BOUND (times the patience); now_ms: the clock
 #   skip "name" "reason"                 a check that cannot be made here; `make test` counts and lists it
-#   exhaustive && ...                    only in make test-long: what tests of one process show, as the user sees it
+#   exhaustive && ...                    only in make test-long: behavior that tests of one process cover, seen by the user
 #
 # Every check prints a line, "ok NAME", "not ok NAME" or "skipped NAME: REASON"; the last line of a script is "N passed, N
 # failed, N skipped".
@@ -23,7 +23,7 @@ debug=$root/inputs/debug.json
 # shellcheck source=../../../jobs/launch.sh
 . "$root/jobs/launch.sh"
 export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
-export CUDA_VISIBLE_DEVICES=  # the tests are about the CPU, also where there are GPUs (test/cuda and test/mpi_cuda are not)
+export CUDA_VISIBLE_DEVICES=  # the tests are about the CPU, even if there are GPUs (test/cuda and test/mpi_cuda are not)
 limit=60                  # seconds that a run may take
 patience=${TEST_PATIENCE:-1}  # ... times this: beside another script, or under a sanitizer
 passed=0 failed=0 skipped=0
@@ -37,7 +37,7 @@ finish() {
   cd / && rm -rf "$work"
   echo "$passed passed, $failed failed, $skipped skipped"
   if [ "$failed" -ne 0 ] || [ $((passed + skipped)) -eq 0 ]; then exit 1; fi
-  exit  # as it was going to; an exit code of a test here would not count
+  exit  # as it would have ended; an exit code of a test here would not count
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
@@ -61,7 +61,7 @@ run() {  # run RANKS ARGUMENT...
   shift
   command="choir $* on $ranks ranks"
   if [ "$ranks" -le 1 ]; then timeout --kill-after=5 $((limit * patience)) "$choir" "$@" >stdout 2>stderr </dev/null
-  else  # without the second of grace that Open MPI gives the other ranks of a job that failed
+  else  # without the second that Open MPI gives the other ranks of a job that failed
     OMPI_MCA_odls_base_sigkill_timeout=0 LAUNCH_LIMIT=$((limit * patience)) \
       launch "$ranks" "$choir" "$@" >stdout 2>stderr </dev/null
   fi
@@ -70,8 +70,9 @@ run() {  # run RANKS ARGUMENT...
   code_of_launcher
 }
 
-# The mpiexec of Open MPI 4 sometimes locks itself up after a job that failed: it has told how, its ranks are dead, and
-# it waits in PMIx_server_finalize until it is killed, or crashes there. What it told is the exit code of the job.
+# The mpiexec of Open MPI 4 sometimes deadlocks after a job that failed: it has reported the exit
+# code, its ranks are dead, and it waits in PMIx_server_finalize until it is killed, or crashes
+# there. The reported code is the exit code of the job.
 code_of_launcher() {
   local told
   case $code in 124 | 137 | 139) ;; *) return ;; esac
@@ -79,7 +80,8 @@ code_of_launcher() {
   [ -z "$told" ] || { echo "# mpiexec locked up after: $command"; code=$told; }
 }
 
-# run_broken RULE RANKS ARGUMENT...: by a program that breaks this rule of test/mutants/rules.txt; empty: none.
+# run_broken RULE RANKS ARGUMENT...: the same with a program that breaks this rule of
+# test/mutants/rules.txt; empty: none.
 run_broken() {
   local rule=$1
   shift
@@ -92,13 +94,13 @@ start() {
   local ranks=$1
   shift
   command="choir $* on $ranks ranks"
-  : >out  # now, not when the child gets to it: what waits for words must not see the run before
+  : >out  # now, not in the child: a wait for words must not see those of the run before
   if [ "$ranks" = 0 ]; then "$choir" "$@" >out 2>&1 </dev/null &
   else launch_exec "$ranks" "$choir" "$@" >out 2>&1 </dev/null &
   fi
   pid=$!
 }
-end() {  # end [SECONDS]: what does not end in time is killed and counts as 124
+end() {  # end [SECONDS]: a run that does not end in time is killed and counts as 124
   local until=$((SECONDS + ${1:-$limit} * patience))
   while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.05; done
   if kill -0 "$pid" 2>/dev/null; then stop_hard "$pid"; code=124
@@ -108,14 +110,14 @@ end() {  # end [SECONDS]: what does not end in time is killed and counts as 124
   fi
   code_of_launcher
 }
-stop_hard() {  # stop_hard PID: it and its children; a launcher that dies first leaves its ranks behind
+stop_hard() {  # stop_hard PID: kills it and its children; a launcher that dies first leaves its ranks behind
   local children
   children=$(pgrep -P "$1")
   # shellcheck disable=SC2086
   kill -9 $children "$1" 2>/dev/null
   wait "$1" 2>/dev/null
 }
-# wait_for FILE WORDS: until they are there, at most 20 seconds, times the patience.
+# wait_for FILE WORDS: waits until the file has the words, at most 20 seconds, times the patience.
 wait_for() {
   local until=$((SECONDS + 20 * patience))
   until grep -qsF -- "$2" "$1"; do
@@ -142,7 +144,8 @@ expect() {  # expect NAME CODE [WORDS...]
   pass "$name"
 }
 
-# One check: a run's start.txt, which has what does not fit on the screen of its start, has each of these words.
+# One check: start.txt of a run, which has the part of the output that does not fit on the screen,
+# has each of these words.
 started() {  # started NAME RUN WORDS...
   local name=$1 file=$2/start.txt words
   shift 2
@@ -152,7 +155,8 @@ started() {  # started NAME RUN WORDS...
   pass "$name"
 }
 
-# A rank was killed: mpiexec sees it and takes the others along, or where that is slow a rank saw it first.
+# A rank was killed: mpiexec notices it and ends the others, or, if that is slow, a rank noticed it
+# first.
 expect_killed() {  # expect_killed NAME [WORDS...]
   local name=$1 killed=137
   shift
@@ -179,13 +183,13 @@ has() { grep -qF -- "$2" "$1"; }          # has FILE WORDS
 matches() { grep -qE -- "$2" "$1"; }      # matches FILE PATTERN
 lacks() { ! grep -qF -- "$2" "$1"; }
 absent() { [ ! -e "$1" ]; }
-number_is() {  # number_is NUMBER above|below BOUND, with the bound itself; what is no number is neither
+number_is() {  # number_is NUMBER above|below BOUND, including the bound; text that is no number is neither
   awk -v v="${1:-none}" -v bound="$3" -v above="$2" \
     'BEGIN { print v; exit !(v ~ /^[0-9.]+$/ && (above == "above" ? v + 0 >= bound : v + 0 <= bound)) }'
 }
 same() { diff <("${1%% *}" "${1#* }") <("${2%% *}" "${2#* }") && [ -n "$("${1%% *}" "${1#* }")" ]; }
 
-# A text of LINES lines, the same on every machine: Park and Miller's generator picks the words.
+# A text of LINES lines, the same on every machine: Park and Miller's generator selects the words.
 make_text() {  # make_text FILE LINES
   awk -v lines="$2" 'BEGIN {
     n = split("the king and his horse ride over a hill; who goes there? no one but me, my Lord! " \
@@ -210,7 +214,7 @@ train() {  # train RANKS RUN_DIRECTORY OVERRIDE...
 
 # Prints the results of a run: "step loss" of every line of its metrics.jsonl.
 losses() { sed -nE 's/^\{"step":([0-9]+),"loss":([^,]*),.*/\1 \2/p' "$1/metrics.jsonl"; }
-# Name and checksum of every tensor of a checkpoint (of a run's newest), sorted.
+# Prints name and checksum of every tensor of a checkpoint (of a run's newest), sorted.
 tensors() {
   local at=$1
   [ -e "$at/manifest.json" ] || at=$at/checkpoints/$(newest "$1")

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced behind common.sh by scripts that need a build with CUDA, and a toolkit, but no GPU:
 #
-#   setting NAME            what the build was made with (features.mk)
-#   not_checked REASON      says so and ends
+#   setting NAME            a setting of the build (features.mk)
+#   not_checked REASON      prints the reason and ends
 #   $cuda $objects          the toolkit; an archive of the build's objects
 setting() { sed -n "s/^$1 := //p" "$build/features.mk" | tail -n 1; }
 not_checked() {
@@ -16,7 +16,7 @@ has_feature() { grep -q "CHOIR_HAVE_$1 1" "$build/choir_cuda_features.hpp"; }
 
 objects=$work/objects.a
 (cd "$root" && grep -v '/app/' "$build/objects.txt" | xargs ar rcs "$objects")
-# compile OUT SOURCE... : with what the build compiles with, linked with its objects.
+# compile OUT SOURCE... : compiles with the flags of the build, and links with its objects.
 compile() {
   local out=$1
   shift
@@ -27,8 +27,8 @@ compile() {
 }
 # shellcheck source=outcomes.sh
 . "$(dirname "${BASH_SOURCE[0]}")/outcomes.sh"
-# count LOG: adds what passed and failed in a log, and what the program wrote to $CHOIR_TEST_OUTCOMES of tests that it
-# skipped; false where the log does not say.
+# count LOG: adds the counts of passed and failed tests in a log, and the tests that the program
+# recorded as skipped in $CHOIR_TEST_OUTCOMES; false if the log has no counts.
 export CHOIR_TEST_OUTCOMES=$work/outcomes
 count() {
   local counts good bad name reason

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced behind common.sh by the scripts that build cuDNN plans for cards that are not there. Makes the program and
-# the stand-in driver, or says why not and ends:
+# Sourced after common.sh by the scripts that build cuDNN plans for cards that this machine lacks.
+# Builds the program and the stand-in driver, or prints the reason and ends:
 #
 #   plans CARD < CASES      builds them for test/cudnn_plans/CARD.json (or a file) and counts its lines
 . "$root/test/run/lib/cuda_build.sh"

@@ -11,7 +11,8 @@ digits_corpus() {  # digits/, packed as train/ and val/, with labels of characte
   expect "written in characters" 0 "labels.char.bin"
 }
 
-# digits_recogniser NAME KEYS: one in run/ that hears digits, after a few seconds; KEYS: more lines of its model.
+# digits_recogniser NAME KEYS: trains one in run/ for a few seconds until it recognises digits;
+# KEYS: more lines of its model.
 digits_recogniser() {
   digits_corpus
   cat >digits.json <<END

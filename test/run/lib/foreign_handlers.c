@@ -1,5 +1,6 @@
-// Preloaded into the program: handlers as a library and a profiler install them, before main() and without asking the
-// program. Counts of their calls go to the file $FOREIGN_COUNTS at the end: SIGCHLD, SIGWINCH, SIGCONT, SIGPROF.
+// A library that is preloaded into the program: it installs handlers as a library and a profiler
+// do, before main() and without asking the program. At the end it writes the counts of their calls
+// to the file $FOREIGN_COUNTS: SIGCHLD, SIGWINCH, SIGCONT, SIGPROF.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -25,7 +26,7 @@ __attribute__((constructor)) static void install(void) {
     action.sa_flags = SA_RESTART | (numbers[i] == SIGPROF ? SA_ONSTACK : 0);
     sigaction(numbers[i], &action, NULL);
   }
-  // Wall time, because the clock of CPU time ticks 250 times a second.
+  // It uses wall time, because the clock of CPU time ticks 250 times per second.
   struct sigevent event;
   memset(&event, 0, sizeof event);
   event.sigev_notify = SIGEV_SIGNAL;

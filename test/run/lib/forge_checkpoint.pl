@@ -1,9 +1,9 @@
 #!/usr/bin/perl
-# Changes a checkpoint as somebody does who means harm: afterwards all of its checksums are right.
+# Changes a checkpoint as an attacker would: afterwards all of its checksums are right.
 #
 #   forge_checkpoint.pl FOLDER nan NAME I...     elements of a tensor of fp32 become NaN
 #   forge_checkpoint.pl FOLDER scramble          HDF5's own bytes, all but the text, become nonsense
-#   forge_checkpoint.pl FOLDER old               the manifest does not say where the text is, as in those of older programs
+#   forge_checkpoint.pl FOLDER old               the manifest lacks the position of the text, as in older programs
 #   forge_checkpoint.pl FOLDER replace FROM TO   in the text of the manifest, on one line
 use strict; use warnings;
 my ($folder, $what, @words) = @ARGV;

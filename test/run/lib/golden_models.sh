@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced behind common.sh: one step of the six golden models (tiny_models.pl) on ten ids, whose loss and norm of the
-# gradient an fp64 program computed that shares nothing with this one.
+# Sourced after common.sh: one step of the six golden models (tiny_models.pl) on ten ids. An fp64
+# program that shares nothing with this one computed the loss and the norm of the gradient.
 prompt=3,17,5,0,23,11,8,8,2,19
 declare -A golden=([gpt2]="4.5248906183 23.6503855389" [llama]="3.7155969112 1.8927797885" [mistral]="3.0776131188 1.3222709945"
   [qwen2]="3.3587764923 2.2920214440" [qwen3]="3.2629652430 1.5489648527" [smollm3]="3.7309165338 1.7546691443")
@@ -8,8 +8,9 @@ declare -A golden=([gpt2]="4.5248906183 23.6503855389" [llama]="3.7155969112 1.8
 perl -e 'print pack "v*", @ARGV' ${prompt//,/ } 7 >golden.bin
 
 tiny() { perl "$root/test/run/lib/tiny_models.pl" "$@"; }
-# tiny_model NAME: as the golden one; of llama, whose angles are scaled as in Llama 3.1, the sheet has its own numbers.
-# The table of GPT-2's positions is as long as the blocks of golden_step(), or training would begin with another.
+# tiny_model NAME: writes the golden model; the sheet has separate numbers for llama, whose angles
+# are scaled as in Llama 3.1. The table of GPT-2's positions is as long as the blocks of
+# golden_step(), or training would start from another one.
 tiny_model() {
   local positions=32
   [ "$1" != gpt2 ] || positions=10
@@ -22,14 +23,14 @@ golden_step() {  # golden_step RANKS RUN FROM MICRO_BATCHES [ARGUMENT...]
   run "$ranks" train "$from/deck.json" run.dir="$name" checkpoint.init_from="$from" 'data.train=["golden.bin"]' \
     model.block_size=10 train.grad_accum=0 train.global_batch_size="$batch" train.max_steps=1 log.interval=1 device=cpu "$@"
 }
-# golden_near RUN TOLERANCE LOSS NORM: of the first step. The sheet has ten decimals.
+# golden_near RUN TOLERANCE LOSS NORM: compares those of the first step. The sheet has ten decimals.
 golden_near() {
   awk -F'[:,]' -v most="$2" -v loss="$3" -v norm="$4" '
     function off(v, w) { d = v - w; if (d < 0) d = -d; return d > most * (w > 1 ? w : 1) + 5e-11 }
     /"grad_norm"/ { for (i = 1; i < NF; i++) { if ($i == "\"loss\"") l = $(i + 1); if ($i == "\"grad_norm\"") g = $(i + 1) } }
     END { if (l == "" || off(l, loss) || off(g, norm)) { print l, g; exit 1 } }' "$1/metrics.jsonl"
 }
-# golden_layout MODEL FROM TOLERANCE RANKS [ARGUMENT...]: that step in a layout.
+# golden_layout MODEL FROM TOLERANCE RANKS [ARGUMENT...]: runs that step in a layout.
 golden_layout() {
   local model=$1 from=$2 most=$3 ranks=$4 batch=1
   shift 4

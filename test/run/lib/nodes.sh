@@ -3,18 +3,18 @@
 # Several hosts of one machine, for test/run/*.sh: namespaces with a network address, a host name and a clock of their
 # own on a switch, TCP between them at a limited rate, shared memory inside. Sourced before common.sh:
 #
-#   nodes_enclose "$0" "$@"           the script starts again where nothing outlives it; sets $nodes_why where it cannot be
-#   nodes_up 3 1gbit                  node0 .. node2, each of which sends at most so fast; node I was started I days earlier.
+#   nodes_enclose "$0" "$@"           the script starts again where nothing outlives it; sets $nodes_why if that is impossible
+#   nodes_up 3 1gbit                  node0 .. node2, each of which sends at most at this rate; node I was started I days earlier.
 #   nodes_up 3 125mbit 16kb           ... after a pause 16 KB at once (256kb, or 1 Gbit/s would not be reached both ways at once
-#                                     on two cores: 0.72 with 64kb). What is smaller crosses for nothing where it comes alone
-#   on_nodes node0:2,node1:1 ARGUMENT...   as `run`: a rank for each place, sets $code; out has what was said
+#                                     on two cores: 0.72 with 64kb). A smaller message that comes alone is free
+#   on_nodes node0:2,node1:1 ARGUMENT...   like `run`: one rank per slot, sets $code; out has the output
 #   sent node1                        bytes that it has sent so far
-#   cut_link node1                    no messages of ranks get in or out any more; mpiexec hears its daemons
-#   kill_node node1                   its processes die;  power_off node1: no message gets in or out, then they die
+#   cut_link node1                    no messages of ranks are received or sent any more; mpiexec still reaches its daemons
+#   kill_node node1                   its processes die;  power_off node1: no message is received or sent, then they die
 #   slow_node node1                   its ranks run a tenth of the time;  wrong_clock node1 3600: its wall clock is ahead
 #
-# The processes are in a PID namespace: the kernel kills all of them with the script, however that ends, and its network
-# and its /dev/shm, where the files of the test are too, go with the last of them.
+# The processes are in a PID namespace: the kernel kills all of them with the script, however that ends. The network
+# and /dev/shm, which also has the files of the test, disappear with the last of them.
 nodes_private=(--net --uts --ipc --mount --pid --fork --kill-child=KILL --mount-proc)
 nodes_why=""
 declare -A node_holder=()
@@ -77,14 +77,14 @@ nodes_up() {  # nodes_up NODES [RATE [BURST]]: of the network of MPI, net0; mpie
   done
   cat >agent <<'EOF'
 #!/usr/bin/env bash
-# agent HOST COMMAND...: what ssh is to Open MPI
+# agent HOST COMMAND...: a replacement of ssh for Open MPI.
 cd "$(dirname "$0")" && host=$1 clock="" preload=""
 shift
 [ ! -e "/proc/$(cat "$host.holder")/ns/time" ] || clock=--time
 [ ! -e "$host.so" ] || preload="LD_PRELOAD=$PWD/$host.so"
 nsenter -t "$(cat "$host.holder")" --net --uts --ipc $clock bash -c "exec env $preload $*"
 code=$?
-[ ! -e "$host.off" ] || exec sleep infinity  # nobody tells the end that is left
+[ ! -e "$host.off" ] || exec sleep infinity  # nobody informs the remaining end
 exit "$code"
 EOF
   chmod +x agent
@@ -106,7 +106,7 @@ nodes_down() {
 }
 sent() { at_node "$1" awk '/net0:/ { sub(/.*:/, ""); print $9 }' /proc/net/dev; }
 cut_link() { at_node "$1" ip link set net0 down; }
-processes_of() {  # its ranks and its daemon, not what holds it
+processes_of() {  # its ranks and its daemon, not the process that keeps it
   local space process
   space=$(readlink "/proc/${node_holder[$1]}/ns/net")
   for process in /proc/[0-9]*; do
@@ -123,13 +123,13 @@ ranks_of() {
 }
 # shellcheck disable=SC2046
 kill_node() { kill -9 $(processes_of "$1") 2>/dev/null; }
-power_off() {  # nobody hears a connection close
+power_off() {  # nobody notices that a connection was closed
   : >"$1.off"
   at_node "$1" ip link set net0 down
   at_node "$1" ip link set oob0 down
   kill_node "$1"
 }
-slow_node() {  # until its ranks are gone
+slow_node() {  # until its ranks have ended
   local ranks
   ranks=$(ranks_of "$1")
   # shellcheck disable=SC2086
@@ -139,7 +139,7 @@ slow_node() {  # until its ranks are gone
     sleep 0.01
   done 2>/dev/null
 }
-wrong_clock() {  # wrong_clock NODE SECONDS: for what is started there from now on. Namespaces have no wall clock of their own
+wrong_clock() {  # wrong_clock NODE SECONDS: for processes started from now on. Namespaces share the wall clock
   cat >clock.c <<'EOF'
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -168,8 +168,9 @@ EOF
   cc -O1 -shared -fPIC -D"AHEAD=$2" clock.c -o "$1.so"
 }
 
-# The mpiexec of Open MPI on node0, which finds the others by the agent. Waits that spin would starve TCP of the core.
-on_nodes() {  # on_nodes HOSTS ARGUMENT...: `choir ARGUMENT...`, a rank for each place of HOSTS
+# The mpiexec of Open MPI on node0, which reaches the others through the agent. Busy waits would
+# starve TCP of the core.
+on_nodes() {  # on_nodes HOSTS ARGUMENT...: `choir ARGUMENT...`, one rank per slot of HOSTS
   local hosts=$1
   shift
   command="choir $* on $hosts"

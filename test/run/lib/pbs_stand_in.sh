@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# A stand-in for PBS, where there is none: qsub, qstat and qdel in $work/bin that run jobs on this machine as PBS would,
-# with PBS_JOBID, PBS_NODEFILE and PBS_O_WORKDIR, $PBS_STAND_IN_LIMIT at most, from a copy of the job file, after the job that they depend on, ended
-# by SIGTERM at their walltime. To be sourced after common.sh.
+# A stand-in for PBS: qsub, qstat and qdel in $work/bin that run jobs on this machine as PBS would,
+# with PBS_JOBID, PBS_NODEFILE and PBS_O_WORKDIR, at most $PBS_STAND_IN_LIMIT of them, from a copy
+# of the job file, after the job on which they depend, ended by SIGTERM at their walltime. Source
+# this file after common.sh.
 export PBS_STAND_IN=$work/pbs
 mkdir -p "$work/bin" "$PBS_STAND_IN"
 export PATH=$work/bin:$PATH
@@ -52,7 +53,8 @@ echo "$1" >>"$PBS_STAND_IN/deleted"
 END
 chmod +x "$work/bin/qsub" "$work/bin/qstat" "$work/bin/qdel"
 
-# pbs_wait SECONDS: until every job that was submitted has ended. Appends what they wrote to out, sets `codes`.
+# pbs_wait SECONDS: waits until every submitted job has ended. Appends their output to out, sets
+# `codes`.
 pbs_wait() {
   local until=$((SECONDS + $1)) folder
   for folder in $(ls -d "$PBS_STAND_IN"/queue/* | sort -V); do

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the rehearsals say, for test/run/rehearse.sh and test/run/long/rehearse.sh.
+# Functions that read rehearsals, for test/run/rehearse.sh and test/run/long/rehearse.sh.
 
 rehearse() {  # rehearse NAME RANKS OVERRIDE...: writes NAME.json
   local name=$1 ranks=$2
@@ -7,7 +7,8 @@ rehearse() {  # rehearse NAME RANKS OVERRIDE...: writes NAME.json
   run 0 rehearse "$debug" "${small[@]}" --ranks "$ranks" --json "$name.json" train.micro_batch_size=1 eval.interval=0 "$@"
 }
 
-# values FILE: lines "RANK PHASE GROUP KEY VALUE"; GROUP is "-" for a phase, PHASE as well for a rank.
+# values FILE: prints lines "RANK PHASE GROUP KEY VALUE"; GROUP is "-" for a phase, and so is PHASE
+# for a rank.
 values() {
   awk -F'[:,]' '
     { gsub(/[ "]/, "") }
@@ -22,8 +23,9 @@ values() {
 }
 in_step() { values "$1" | awk -v r="$2" -v g="$3" -v k="$4" '$1 == r && $2 == "step" && $3 == g && $4 == k { print $5 }'; }
 
-# flat MANY FEW [BYTES]: each rank of ten times as many takes no more than a rank of few did, but so many bytes for each
-# rank more: what one tells all of itself (16), or what slices are padded by.
+# flat MANY FEW [BYTES]: a rank of ten times as many ranks needs no more than a rank of few did,
+# except this many bytes for each additional rank: the data that a rank sends to all (16), or the
+# padding of slices.
 flat() {
   local many=$1 few=$2 bytes=${3:-16} rank more
   more=$(($(ranks_of "$many") - $(ranks_of "$few")))

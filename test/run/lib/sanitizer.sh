@@ -2,25 +2,27 @@
 # Sourced in place of common.sh by the scripts that build the program once more, under a sanitizer, and run tests of it:
 #
 #   build_sanitized DIRECTORY SANITIZERS ARGUMENT...   make's arguments: targets of DIRECTORY, variables
-#   libraries_stay                                     from here on nothing is unloaded: reports name what was there
+#   libraries_stay                                     from here on nothing is unloaded: reports can name it
 #   tests, script                                      of another_build.sh
 #
 # A report anywhere is a failure even if every test passes, and leaves its first lines.
 
-# The shadow memory of a sanitizer has its place, and the kernel may put something else there.
+# The shadow memory of a sanitizer has a fixed address, and the kernel may put something else there.
 if [ -z "${CHOIR_FIXED_ADDRESSES:-}" ] && setarch -R true 2>/dev/null; then
   CHOIR_FIXED_ADDRESSES=1 exec setarch -R "$0" "$@"
 fi
 # shellcheck source=another_build.sh
 . "$(dirname "${BASH_SOURCE[0]}")/another_build.sh"
-# The same processor for everyone, so that what it lacks is made up for by code that is tested here.
+# The same processor type for all machines, so that code tested here replaces the instructions that
+# it lacks.
 build_sanitized() {
   local directory=$1 sanitizers=$2
   shift 2
   build_another "$directory" SANITIZE="$sanitizers" MARCH=x86-64-v3 CUDA_HOME=none "$@"
 }
 
-# Plugins of Open MPI are closed before anyone asks where a leak was allocated, or which library a thread was in.
+# Plugins of Open MPI are closed before a sanitizer looks up where a leak was allocated, or to which
+# library a thread belonged.
 libraries_stay() {
   echo 'extern "C" int dlclose(void*) { return 0; }' |
     "${MPICXX:-mpicxx}" -x c++ -shared -fPIC -o "$work/stay_loaded.so" - || exit
@@ -28,7 +30,8 @@ libraries_stay() {
 }
 
 findings='ERROR: (Address|Leak)Sanitizer|runtime error: |WARNING: ThreadSanitizer'
-# A report goes where the program's words go, which a script shows only when it misses others: here it has a file.
+# A report is written where the program's output is written, which a script shows only if it misses
+# other words: here it has a file.
 reports() {
   local name
   for name in ASAN LSAN UBSAN TSAN; do

@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# A SLURM of one node that belongs to a test: its own munged, slurmctld and slurmd, with everything they write below
-# $work and two ports that are free. Needs neither root nor systemd nor cgroups, and leaves /etc alone. To be sourced after
-# common.sh; slurm_start, and slurm_stop before the end.
+# A SLURM of one node that belongs to a test: its own munged, slurmctld and slurmd, with everything
+# they write below $work and two free ports. It needs neither root nor systemd nor cgroups, and does
+# not use /etc. Source this file after common.sh; call slurm_start, and slurm_stop before the end.
 slurm_there() {
   local program
   PATH=$PATH:/usr/sbin
   for program in munged slurmctld slurmd sbatch; do command -v "$program" >/dev/null || return 1; done
 }
 
-# two_free_ports: the first of two neighbouring ports at which nobody listens.
+# two_free_ports: prints the first of two adjacent ports on which nobody listens.
 two_free_ports() {
   local port
   while :; do
@@ -78,7 +78,7 @@ slurm_stop() {
   done
 }
 
-# slurm_wait SECONDS: until the queue is empty.
+# slurm_wait SECONDS: waits until the queue is empty.
 slurm_wait() {
   local until=$((SECONDS + $1))
   while [ -n "$(squeue -h 2>/dev/null)" ]; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `make bundle` for other processors, unpacked elsewhere and run while this machine's own MPI, HDF5, BLAS and every other
-# library that it carries are hidden (an empty file is mounted over each, in a mount namespace of its own; needs root).
+# `make bundle` for other processors, unpacked in another folder and run while this machine's own
+# MPI, HDF5, BLAS and every other library that it contains are hidden (an empty file is mounted over
+# each, in a mount namespace of its own; needs root).
 . "$(dirname "$0")/../lib/common.sh"
 limit=300
 out=$root/build
@@ -12,7 +13,7 @@ mkdir -p "elsewhere/a b" && tar -C "elsewhere/a b" -xf "$archive"
 bundle="$work/elsewhere/a b/bundle"
 check "the march is that of any processor since 2015" matches "$bundle/MANIFEST" '^march x86-64-v3$'
 
-hidden() {  # hidden COMMAND...: in a namespace where the originals of the bundle's libraries are empty files
+hidden() {  # hidden COMMAND...: in a namespace in which the originals of the bundle's libraries are empty files
   unshare -m bash -c '
     bundle=$1 scratch=$2; shift 2
     touch "$scratch/nothing"; mkdir -p "$scratch/nowhere"
@@ -22,7 +23,7 @@ hidden() {  # hidden COMMAND...: in a namespace where the originals of the bundl
       for folder in /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu/openblas-openmp /usr/lib/x86_64-linux-gnu/openmpi/lib \
         /usr/lib/x86_64-linux-gnu/pmix2/lib; do
         real=$(readlink -f "$folder/$name" 2>/dev/null)
-        # mount and the shell must go on to work
+        # mount and the shell must still work.
         case $name in libselinux* | libmount* | libblkid* | libtinfo* | libpcre*) continue ;; esac
         [ ! -e "$real" ] || hide "$real"
       done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The other compiler: Clang (16 is the first that will do) builds choir without a warning, and what it built passes the unit
-# tests and those of two ranks.
+# The other compiler: Clang (16 is the first version that works) builds choir without a warning, and
+# its programs pass the unit tests and those of two ranks.
 # shellcheck source=../lib/another_build.sh
 . "$(dirname "$0")/../lib/another_build.sh"
 does() { printf '#include <source_location>\nint main() { return std::source_location::current().line() != 2; }' |

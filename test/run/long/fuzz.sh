@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Hostile input: every program of test/fuzz under libFuzzer, AddressSanitizer and UBSan, for 60 seconds each (or
-# CHOIR_FUZZ_SECONDS). None may crash, hang, or ask for much memory; what is refused is refused by an error of ours. The
-# first inputs are made by the programs themselves, and those that once were findings stand in the unit tests. By
-# estimate 13 minutes on two cores, three of them building.
+# Hostile input: every program of test/fuzz under libFuzzer, AddressSanitizer and UBSan, for 60
+# seconds each (or CHOIR_FUZZ_SECONDS). None may crash, hang, or allocate much memory; invalid input
+# must be refused by an error of ours. The programs create the first inputs themselves, and inputs
+# that once were findings are in the unit tests. The estimate is 13 minutes on two cores, three of
+# them for the build.
 . "$(dirname "$0")/../lib/common.sh"
 seconds=${CHOIR_FUZZ_SECONDS:-60}
 export ASAN_OPTIONS=detect_odr_violation=0 UBSAN_OPTIONS=print_stacktrace=1
-export TMPDIR=$work  # what a crash leaves behind goes with it
+export TMPDIR=$work  # files that a crash leaves behind are removed
 "$root/.make/deps.sh" --fuzz
 make -C "$root" -j"$(env -u OMP_NUM_THREADS nproc)" BUILD="$build" fuzz >make.log 2>&1
 check "builds" test "$(find "$build/fuzz" -maxdepth 1 -type f -perm -u+x | wc -l)" -ge 9 || tail -n 20 make.log

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# jobs/hands_on.md, every command of it, in a copy of the tree: a ```console block has commands (lines with "$ ", continued
-# by "\") and what they print, shortened. A command ends with 0 unless the next one is `echo $?`, and prints the lines
-# shown: a number stands for any number (with its unit), "..." for anything; of `echo $?` the number itself counts.
-# About seven minutes. HANDS_ON_KEEP=FOLDER keeps the output of each command; HANDS_ON_FRESH=FILE gets the text with the
+# Runs every command of jobs/hands_on.md in a copy of the tree: a ```console block has commands
+# (lines with "$ ", continued by "\") and their shortened output. A command exits with 0 unless the
+# next one is `echo $?`, and prints the lines shown: a number stands for any number (with its unit),
+# "..." for anything; for `echo $?` the number itself counts. It takes about seven minutes.
+# HANDS_ON_KEEP=FOLDER keeps the output of each command; HANDS_ON_FRESH=FILE gets the text with the
 # numbers of this run in the lines that it shows.
 . "$(dirname "$0")/../lib/common.sh"
 text=${HANDS_ON_TEXT:-$root/jobs/hands_on.md}
 if ! command -v espeak-ng >/dev/null; then skip "hands-on" "espeak-ng is not installed"; exit; fi
 unset OMP_NUM_THREADS  # as a user runs it
 
-# A clean clone that is built: sources, and what make would not do again.
+# A clean clone that is built: sources, and files that make would not build again.
 copy=$work/choir
 mkdir -p "$copy/build/obj"
 (cd "$root" && { git ls-files 2>/dev/null || find . -type f ! -path './build*' ! -path './data/*' ! -path './runs/*'; } |
@@ -18,16 +19,16 @@ cp -a "$build"/choir "$build"/choir_*.hpp "$build"/features.* "$copy/build/"
 cp -a "$build"/obj/src "$build"/obj/kernels "$copy/build/obj/"
 cp -a "$build"/groups "$copy/build/"
 touch "$copy/src/app/main.cpp"  # so that `make` has something to do
-if [ -s "$root/data/shakespeare/input.txt" ]; then  # spares the download
+if [ -s "$root/data/shakespeare/input.txt" ]; then  # avoids the download
   mkdir -p "$copy/data/shakespeare" && cp "$root/data/shakespeare/input.txt" "$copy/data/shakespeare/"
 fi
-# The same revision as the build, or make would link anew.
+# The same revision as the build; otherwise make would link again.
 if git -C "$root" rev-parse --absolute-git-dir >git_dir 2>/dev/null; then
   GIT_DIR=$(cat git_dir) GIT_WORK_TREE=$root
   export GIT_DIR GIT_WORK_TREE
 fi
 
-# Commands to command.N, the lines shown behind each to shown.N.
+# Commands are written to command.N, the lines shown after each to shown.N.
 mkdir steps
 awk -v out="$work/steps" '
   /^```/ { inside = $0 == "```console"; continued = 0; next }
@@ -59,7 +60,7 @@ pattern() {  # pattern LINE
     s/@NUM@( @NUM@)+/@NUM@/g; s/ +/ +/g
     s/@NUM@/[-+]?[0-9][0-9,:.e+-]*( ?[a-zA-Z]+)?( [-+]?[0-9][0-9,:.e+-]*( ?[a-zA-Z]+)?)*/g; s/@ANY@/.*/g; s/^ \+/ */; s/ \+$//' <<<"$1"
 }
-promised() {  # promised OUTPUT SHOWN: each line that is shown is printed
+promised() {  # promised OUTPUT SHOWN: each shown line is printed
   local line missing=0
   while IFS= read -r line; do
     case $line in '' | ...) continue ;; esac
@@ -68,8 +69,8 @@ promised() {  # promised OUTPUT SHOWN: each line that is shown is printed
   return $missing
 }
 
-# The text with what was printed this time; of lines that differ in numbers only the one with the same first number, then
-# the next.
+# The text with the output of this run; of lines that differ only in numbers the one with the same
+# first number is taken, then the next.
 refresh() {  # refresh COMMAND_NUMBER
   local line rest chunk part found first fresh at after=0 output=$work/steps/output.$1
   while IFS= read -r line; do
@@ -88,7 +89,7 @@ refresh() {  # refresh COMMAND_NUMBER
           [[ $rest =~ $(pattern "$chunk") ]]
           part=${BASH_REMATCH[0]}
           rest=${rest#*"$part"}
-          [[ ${chunk% } != *[0-9] || $part == *[0-9] ]] || part=${part% [a-zA-Z]*}  # a word behind it is no unit
+          [[ ${chunk% } != *[0-9] || $part == *[0-9] ]] || part=${part% [a-zA-Z]*}  # a word after it is not a unit
           fresh+=$part
           [ "$chunk" != "$line" ] || break
           [[ $chunk != *' ' ]] || fresh+=" "

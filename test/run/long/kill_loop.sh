@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# 50 times SIGKILL at a random instant of a run that saves all the time; the run directory stays loadable, never falls
-# back behind what was complete, and the end is that of a run straight through, bit by bit.
+# Sends SIGKILL 50 times at a random instant of a run that saves all the time; the run directory
+# stays loadable, never loses a complete checkpoint, and the end is that of an uninterrupted run,
+# bit by bit.
 . "$(dirname "$0")/../lib/common.sh"
 often=(train.max_steps="${KILL_STEPS:-4000}" checkpoint.interval=5 eval.interval=0 log.interval=100 checkpoint.keep=3)
-limit=900  # of a machine that has much else to do
+limit=900  # for a busy machine
 train 2 straight "${often[@]}"
 expect "straight through" 0 "summary:"
 
@@ -14,7 +15,7 @@ while [ "$kills" -lt "${KILLS:-50}" ] && [ "$rounds" -lt 200 ]; do
   rounds=$((rounds + 1))
   before=$(complete)
   start 2 train "$debug" "${small[@]}" run.dir=killed "${often[@]}"
-  # Mostly while it steps and saves, at times while it starts.
+  # Mostly while it steps and saves, sometimes while it starts.
   [ $((RANDOM % 5)) = 0 ] || wait_for out "ready after"
   sleep "0.$((RANDOM % 700 + 100))"
   victims=$(pgrep -P "$pid" -x choir)

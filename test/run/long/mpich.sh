@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The other MPI: choir built with Debian's MPICH (whose ABI Cray's has) passes unit tests, MPI tests on 1 to 4 ranks and the
-# scripts that train, resume, stop and fail; and computes what it computes with Open MPI, to the last bit. It spins while it
-# makes communicators and opens files, so where ranks are more than the cores the tests of 4 take a quarter of an hour.
+# scripts that train, resume, stop and fail; its results are those with Open MPI, to the last bit.
+# MPICH spins while it creates communicators and opens files, so if there are more ranks than cores
+# the tests of 4 ranks take a quarter of an hour.
 # shellcheck source=../lib/another_build.sh
 . "$(dirname "$0")/../lib/another_build.sh"
 if ! command -v mpicxx.mpich >/dev/null || ! command -v mpiexec.mpich >/dev/null; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Vectors of 16 bytes: built for a processor without AVX, all operators pass their tests, and nothing goes through MMX, which
-# would leave the x87 unit unusable.
+# Vectors of 16 bytes: built for a processor without AVX, all operators pass their tests, and no
+# code uses MMX, which would leave the x87 unit unusable.
 # shellcheck source=../lib/another_build.sh
 . "$(dirname "$0")/../lib/another_build.sh"
 if [ "$(uname -m)" != x86_64 ]; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Layouts on two and three hosts at length: other families, more ranks than cores, hosts with unequal numbers of ranks.
+# Long tests of layouts on two and three hosts: other families, more ranks than cores, hosts with
+# unequal numbers of ranks.
 # shellcheck source=test/run/lib/nodes.sh
 . "$(dirname "$0")/../lib/nodes.sh"
 nodes_enclose "$0" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make quickstart-duplex for real: the time on two cores, what is said in dialogues that were never trained on, and when.
-# About fifteen minutes.
+# make quickstart-duplex for real: the time on two cores, and the words and their times in dialogues
+# that were never trained on. It takes about fifteen minutes.
 . "$(dirname "$0")/../lib/common.sh"
 if ! command -v espeak-ng >/dev/null || ! grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   skip "quickstart-duplex" "espeak-ng is not installed, or the build has no SentencePiece"
@@ -14,14 +14,14 @@ begin=$SECONDS
 code=$?
 expect "the whole quickstart" 0 "== Done in"
 in_time "within fifteen minutes" $(((SECONDS - begin) * 1000)) $((${QUICKSTART_LIMIT:-900} * 1000))
-# share NAME [SET]: of a set, or of all.
+# share NAME [SET]: of a set, or of all sets.
 share() { sed -nE "s/^${2:-all}: .*$1 ([0-9.]+) %.*/\1/p" out | tail -n 1; }
 check "at least 90 % of the answers are right to the letter" number_is "$(share 'text exact')" above 90
 check "turns begin where they should" number_is "$(share 'turn hits')" above 95
 check "... and not into what the user says" number_is "$(share 'false starts')" below 1
 check "a recogniser understands the agent" number_is "$(share 'heard: WER' "'plain'")" below 5
 
-# Its own decks on its own data, killed and continued by another layout: the same bits.
+# Its own decks on its own data, killed and continued with another layout: the same bits.
 export OMP_NUM_THREADS=1
 limit=300
 for deck in codec duplex; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make quickstart-salm for real: the time on two cores, answers about what was never trained on, and the control that hears
-# another recording. Nine to ten minutes.
+# make quickstart-salm for real: the time on two cores, answers about clips that were never trained
+# on, and the control with another recording. It takes nine to ten minutes.
 . "$(dirname "$0")/../lib/common.sh"
 if ! command -v espeak-ng >/dev/null || ! grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   skip "quickstart-salm" "espeak-ng is not installed, or the build has no SentencePiece"

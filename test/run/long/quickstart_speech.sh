@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make quickstart-speech for real: the time on two cores, the error rates on what was never trained on, a second run that
-# trains nothing again. About eleven minutes.
+# make quickstart-speech for real: the time on two cores, the error rates on utterances that were
+# never trained on, and a second run that trains nothing again. It takes about eleven minutes.
 . "$(dirname "$0")/../lib/common.sh"
 if ! command -v espeak-ng >/dev/null || ! grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   skip "quickstart-speech" "espeak-ng is not installed, or the build has no SentencePiece"

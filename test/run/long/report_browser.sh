@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The page of choir report in a real browser: pictures at 1200 and 400 pixels, light and dark, kept in BUILD/report-pictures
-# to be looked at. Nothing of the page may be wider than the window, and nothing may come from elsewhere.
+# The page of choir report in a real browser: pictures at 1200 and 400 pixels, light and dark, kept
+# in BUILD/report-pictures for inspection. No part of the page may be wider than the window, and
+# nothing may be loaded from other servers.
 . "$(dirname "$0")/../lib/common.sh"
 if ! command -v chromium >/dev/null; then
   sudo=""
@@ -25,7 +26,7 @@ run 0 report one --out one.html
 expect "the page of a run" 0 "one.html"
 run 0 report one two --out both.html
 expect "the page of two runs" 0 "both.html"
-# Headless windows are at least 500 wide: narrower ones are a frame.
+# Headless windows are at least 500 pixels wide: narrower pages are put in a frame.
 echo "<!doctype html><body style=margin:0><iframe src=one.html style='border:0;width:400px;height:3600px'></iframe>" >narrow.html
 for page in one both; do
   for theme in 0 1; do
@@ -47,7 +48,7 @@ END
 browse 1200 1 --allow-file-access-from-files --virtual-time-budget=3000 --dump-dom "file://$work/measure.html" >dom
 check "nothing is wider than 400 pixels" has dom "wide 400 of 400"
 
-# A dialogue: both players hold their sound, play from one button, and the line moves with them.
+# A dialogue: both players have their sound, play from one button, and the line moves with them.
 espeak-ng -v en-us -w user.wav "what is three plus four"
 espeak-ng -v en-us+f3 -w agent.wav "the answer is seven, as it always was"
 {

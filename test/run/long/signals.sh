@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test/run/signals.sh at length, on one rank and on four: 10,000 signals of each kind that must change nothing, STORMS
 # (200) runs under a storm of SIGUSR1, SINGLES (200) with one SIGUSR1 at a random instant, TERMS (100) with one SIGTERM.
-# Each ends as promised and continues bitwise. RANKS (1 4): on so many ranks.
+# Each ends as promised and continues bitwise. RANKS (1 4): numbers of ranks.
 . "$(dirname "$0")/../lib/common.sh"
 . "$root/test/run/lib/signals.sh"
 limit=120
@@ -9,8 +9,8 @@ far=(train.max_steps=100000)
 RANDOM=${SIGNAL_SEED:-4711}
 "${CC:-cc}" -O1 -shared -fPIC -o handlers.so "$root/test/run/lib/foreign_handlers.c" -lrt
 
-# expect_straight RUN: RUN was stopped after some step. It and the run straight through are continued to the same step,
-# and have the same losses and tensors.
+# expect_straight RUN: RUN was stopped after some step. RUN and the uninterrupted run are continued
+# to the same step, and have the same losses and tensors.
 expect_straight() {
   local at
   at=$(losses "$1" | wc -l)
@@ -41,7 +41,7 @@ round() {
     show_output
     return
   fi
-  # SIGTERM saves if there is time: what was not saved begins anew.
+  # SIGTERM saves if there is time: steps that were not saved are run again.
   [ "$code" = 75 ] || [ -e stopped/checkpoints ] || return
   expect_straight stopped >check.log 2>&1 || { fail "$name, round $ended" "is not continued bitwise"; head -n 12 check.log; }
 }
@@ -55,7 +55,7 @@ for ranks in ${RANKS:-1 4}; do
   steps=40
   train "$ranks" "straight$ranks" "${wide[@]}" train.max_steps=$steps
   expect "straight through on $ranks ranks" 0 "summary:"
-  # After SIGTERM, mpiexec has a code of its own.
+  # After SIGTERM, mpiexec has its own exit code.
   term="1|143"
   [ "$ranks" = 1 ] || term="1|15|143"
   for kind in "storm:75:${STORMS:-200}" "USR1:75:${SINGLES:-200}" "TERM:$term:${TERMS:-100}"; do
@@ -68,7 +68,8 @@ for ranks in ${RANKS:-1 4}; do
     check "$signal on $ranks ranks: $ended runs end as promised" test "$failed" = "$before"
   done
 
-  # 10,000 of each: a signal that waits already is not sent twice, so one is sent each 0.2 ms, and more where some merge.
+  # 10,000 of each: a signal that is already pending is not sent twice, so one is sent each 0.2 ms,
+  # and more if some merge.
   rm -rf handlers counts
   export FOREIGN_COUNTS=$PWD/counts
   LD_PRELOAD=$PWD/handlers.so start $((ranks == 1 ? 0 : ranks)) train "$debug" "${small[@]}" run.dir=handlers "${wide[@]}" \

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# jobs/ on a real SLURM: chains of the real job file, submitted with sbatch, which the walltime ends before the run is
-# done. They must end with the bits of one run, under srun (PMIx) and under mpiexec.
+# jobs/ on a real SLURM: chains of the real job file, submitted with sbatch, whose walltime ends
+# before the run is complete. They must end with the bits of one run, under srun (PMIx) and under
+# mpiexec.
 . "$(dirname "$0")/../lib/common.sh"
 . "$root/test/run/lib/slurm.sh"
 slurm_there || { fail "SLURM is here" "make test-long installs slurm-wlm and munge on Debian; elsewhere they are yours to install"; exit; }
@@ -12,7 +13,8 @@ if ! slurm_start 4 >start.log 2>&1; then
 fi
 pass "SLURM starts ($(sinfo -V)): munged, slurmctld, slurmd"
 
-# Steps for a minute and a half: more than a job gets before its signal, less than all of them get.
+# Steps for a minute and a half: more than a job completes before its signal, fewer than all jobs
+# complete.
 limit=600
 deck=("$debug" "data.train=[\"$work/text.txt\"]" optimizer.decay_steps=20 eval.interval=0)
 rarely=checkpoint.interval=100000000
@@ -25,7 +27,7 @@ expect "straight through, $steps steps" 0 "summary:"
 
 submit() { (cd "$root" && CHOIR=$choir jobs/chain.sh "$@"); }
 outputs() { for file in $(ls "$work/$1".*.out | sort -V); do cat "$file"; done; }
-chain() {  # chain NAME JOBS SIGNAL_SECONDS STEPS: jobs of a minute; SLURM signals each so long before its end, or earlier
+chain() {  # chain NAME JOBS SIGNAL_SECONDS STEPS: jobs of a minute; SLURM signals each this long before its end, or earlier
   command="chain.sh $1" code=0
   submit -n "$2" -o --time=1 -o --signal=B:USR1@"$3" -o --output="$work/$1.%j.out" jobs/generic.slurm "${deck[@]}" $rarely \
     train.max_steps="$4" run.dir="$work/$1" >out 2>&1 || code=$?
@@ -34,7 +36,7 @@ chain() {  # chain NAME JOBS SIGNAL_SECONDS STEPS: jobs of a minute; SLURM signa
   outputs "$1" >out
 }
 ends() { sed -nE 's/^end [0-9]+ ([0-9]+) .*/\1/p' "$1/chains/1/record" | paste -sd' '; }
-common_losses() {  # at steps that both logged, of which there are some
+common_losses() {  # at steps that both logged; there must be some
   join <(losses "$1" | sort) <(losses "$2" | sort) >common.txt
   [ "$(wc -l <common.txt)" -ge 10 ] && awk '$2 != $3 { bad = 1 } END { exit bad }' common.txt
 }
@@ -56,7 +58,8 @@ step=$(readlink with_mpiexec/checkpoints/latest | sed 's/^step_0*//')
 run 2 train "${deck[@]}" $rarely run.dir=straight_2 train.max_steps="${step:-1}"
 equal straight_2 with_mpiexec
 
-# A job that is killed with its script leaves no exit code; one that saved on the way is continued all the same.
+# A job that is killed with its script leaves no exit code; one that saved before is continued
+# nevertheless.
 command="chain.sh cancelled" code=0
 submit -n 3 -o --time=5 -o --output="$work/cancelled.%j.out" jobs/generic.slurm "${deck[@]}" checkpoint.interval=200 \
   train.max_steps=2000000 run.dir="$work/cancelled" >out 2>&1 || code=$?
@@ -72,7 +75,8 @@ submit --cancel "$work/cancelled" >out 2>&1 || code=$?
 expect "--cancel takes the rest back" 0
 check "... and nothing is left in the queue" slurm_wait 60
 
-# Nobody sees it die, as on another node (no shared memory); srun alone would let the others wait for KillWait, 30 s here.
+# No other rank sees it die, as on another node (no shared memory); srun alone would let the others
+# wait for KillWait, 30 s here.
 command="a rank that dies" code=0 began=$(now_ms)
 (cd "$root" && timeout 60 salloc -n 2 jobs/launch "$choir" train "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/died" \
   parallel.transport=mpi parallel.timeout=100 eval.interval=0 fault.enable=true fault.kill_rank=1 fault.kill_step=10) >out 2>&1 || code=$?

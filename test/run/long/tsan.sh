@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over a build of its own: every MPI test on 1, 2 and 3 ranks; the unit tests of what has threads
-# (communicators, flight recorder and watchdog; checkpoints; reading ahead; state on disk); the program, saving in the
-# background while it trains, stopped, and resumed. Libraries are not instrumented, so what they order is not seen, and
-# races with a thread of theirs are left out. Half an hour on two cores, six minutes of it building.
+# ThreadSanitizer on a separate build: every MPI test on 1, 2 and 3 ranks; the unit tests of code
+# with threads (communicators, flight recorder and watchdog; checkpoints; reading ahead; state on
+# disk); the program, saving in the background while it trains, stopped, and resumed. Libraries are
+# not instrumented, so their synchronization is not seen, and races with their threads are left out.
+# It takes half an hour on two cores, six minutes of it for the build.
 # shellcheck source=../lib/sanitizer.sh
 . "$(dirname "$0")/../lib/sanitizer.sh"
 threads=$root/build/threads

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# A hang on several nodes: who is behind is named across nodes, once for all. The nodes are rehearsed on this machine: a
-# daemon of Open MPI for each, reached by a stand-in for ssh, so that ranks share memory with those of their own node only.
+# A hang on several nodes: the rank that is behind is named across nodes, once for all. The nodes
+# are rehearsed on this machine: a daemon of Open MPI for each, reached by a stand-in for ssh, so
+# that ranks share memory only with those of their own node.
 . "$(dirname "$0")/../lib/common.sh"
-limit=120  # ranks of two nodes talk by TCP, and do not give the core away in it
+limit=120  # ranks of two nodes communicate by TCP, and do not yield the core while they wait
 cat >ssh <<'END'
 #!/usr/bin/env bash
-# ssh [OPTION]... HOST COMMAND...: here, under that host's name where that may be changed
+# ssh [OPTION]... HOST COMMAND...: runs the command here, under that host's name if it may be
+# changed.
 while [[ $1 = -* ]]; do shift; done
 host=$1
 shift
@@ -16,7 +18,7 @@ chmod +x ssh
 named() { if unshare -u true 2>/dev/null; then echo "$1"; else hostname; fi; }
 a=$(named nodea) b=$(named nodeb)
 launch_environment 4
-nodes() {  # nodes HOSTS NAME OVERRIDE...: one rank for each place of HOSTS; the rest as of train
+nodes() {  # nodes HOSTS NAME OVERRIDE...: one rank per slot of HOSTS; the rest as for train
   local hosts=$1 name=$2 line=(mpiexec)
   shift 2
   command="choir train on $hosts: $*" code=0

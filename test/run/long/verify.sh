@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# choir verify at length: 20 steps, every legal layout, and layouts of other precisions and models.
+# Long tests of choir verify: 20 steps, every legal layout, and layouts of other precisions and
+# models.
 . "$(dirname "$0")/../lib/common.sh"
 deck=$root/inputs/verify_gpt.json
 limit=1800
@@ -28,8 +29,8 @@ for precision in fp32 bf16-mixed; do
   expect "... in $precision" 0 "VALID:"
 done
 
-# Another family, and sizes that come out even less: sequences shorter than there are context ranks, a vocabulary of
-# which some ranks have nothing.
+# Another family, and sizes that divide even less evenly: sequences shorter than the number of
+# context ranks, a vocabulary of which some ranks have no part.
 run 8 verify "$deck" --layouts all model.position=rope model.norm=rmsnorm model.activation=swiglu model.tied=false \
   model.bias=false
 expect "rotary positions, RMSNorm, SwiGLU, a head of its own" 0 "VALID:"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `choir report --wandb` of a chain of jobs, read back with the messages of the wandb package (pip install wandb; another
-# interpreter: WANDB_PYTHON=...): every step once, in order, with the numbers of metrics.jsonl.
+# `choir report --wandb` of a chain of jobs, read back with the messages of the wandb package (pip
+# install wandb; another interpreter: WANDB_PYTHON=...): every step once, in order, with the numbers
+# of metrics.jsonl.
 . "$(dirname "$0")/../lib/common.sh"
 python=${WANDB_PYTHON:-python3}
 if ! "$python" -c "import wandb" 2>/dev/null; then skip "W&B" "$python has no wandb package"; exit; fi
