@@ -1,8 +1,8 @@
-// The nonlinearities on the GPU; formulas in kernels/activation/activation.hpp. Floor per output
-// element: forward 2 element transfers (swiglu 3), backward 3 (5). At 4.3 TB/s an H200 has about 28
-// (forward) to 43 (backward) instructions per 16-bit element before arithmetic becomes the limit:
-// the 16-bit forms use the approximate exponential and reciprocal and the short polynomial (about
-// 20), f32 the exact ones.
+// The nonlinearities and gated linear units on the GPU; formulas in
+// kernels/activation/activation.hpp. Floor per output element: forward 2 element transfers (swiglu
+// 3), backward 3 (5). At 4.3 TB/s an H200 has about 28 (forward) to 43 (backward) instructions per
+// 16-bit element before arithmetic becomes the limit: the 16-bit forms use the approximate
+// exponential and reciprocal and the short polynomial (about 20), f32 the exact ones.
 
 #include "kernels/activation/activation.hpp"
 

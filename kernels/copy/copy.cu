@@ -1,6 +1,6 @@
-// Copies rows of any width between two strided memory areas, in the widest words that addresses,
-// strides and width allow. Floor: 2 transfers. Used for key/value caches, where the launch
-// dominates the cost.
+// Copies on the GPU. The first kernel copies rows of any width between two strided memory areas, in
+// the widest words that addresses, strides and width allow. Floor: 2 transfers. It is used for
+// key/value caches, where the launch dominates the cost.
 
 #include "kernels/copy/copy.hpp"
 

@@ -1,5 +1,6 @@
-// Rows of logits over the symbols of a speech model, one warp per row. Lane l has the columns l +
-// 32 i, so that no sum depends on the address of a row. Rows are short (up to some thousands).
+// Connectionist temporal classification on the GPU: first the rows of logits over the symbols of a
+// speech model, one warp per row. Lane l has the columns l + 32 i, so that no sum depends on the
+// address of a row. Rows are short (up to some thousands).
 
 #include "kernels/ctc/ctc.hpp"
 

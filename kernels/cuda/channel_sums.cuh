@@ -1,7 +1,8 @@
 #pragma once
-// Access to two neighbouring elements per thread, or to one if they are not aligned, for kernels
-// that keep many sums of a channel in registers; with packs of 16 bytes they would need four times
-// as many registers. A warp still moves whole cache lines.
+// Sums of channels in two stages: pairs of channels per thread with lines of sums per block, and
+// the total over the blocks. Access to two neighbouring elements per thread, or to one if they are
+// not aligned, for kernels that keep many sums of a channel in registers; with packs of 16 bytes
+// they would need four times as many registers. A warp still moves whole cache lines.
 
 #include "kernels/cuda/access.cuh"
 

@@ -3,7 +3,7 @@
 // group of four warps issues and waits for later (wgmma), boxes of tensors that a copy engine loads
 // (TMA), and the shared-memory barriers that synchronise both. Source of the semantics: PTX ISA
 // 9.0; the section is given with every instruction. The body of a kernel is inside `if constexpr
-// (kHopper)`.
+// (kHopper)`. On the host: tensor maps for the copy engine, and launches.
 //
 // Layout of a tile after a load by the copy engine: rows of 128 bytes (64 elements), so wider tiles
 // are several slabs of 64 columns. Chunk c of row r is stored at c ^ r % 8 (128-byte swizzle: bits

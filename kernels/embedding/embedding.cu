@@ -1,9 +1,10 @@
-// Stable sort of 32-bit keys with their original positions, one digit of a few bits after the other
-// from the lowest (Knuth, TAOCP 3, 5.2.5). A pass has three kernels: every tile of keys counts its
-// digits; the counts of each digit are summed over the tiles; every tile moves its keys behind
-// those of smaller digits, of earlier tiles, and of earlier warps and lanes. Only integers are
-// used, and the result is deterministic. Floor: 16 bytes per key and pass, which is negligible
-// compared with the sorted rows; the launches dominate.
+// The embedding on the GPU, and the sort of ids on which its backward is based. Stable sort of
+// 32-bit keys with their original positions, one digit of a few bits after the other from the
+// lowest (Knuth, TAOCP 3, 5.2.5). A pass has three kernels: every tile of keys counts its digits;
+// the counts of each digit are summed over the tiles; every tile moves its keys behind those of
+// smaller digits, of earlier tiles, and of earlier warps and lanes. Only integers are used, and the
+// result is deterministic. Floor: 16 bytes per key and pass, which is negligible compared with the
+// sorted rows; the launches dominate.
 
 #include "kernels/embedding/embedding.hpp"
 
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(kSortThreads) move_keys_kernel(SortPass pass) 
 // Rows of a table by token id, and sums of rows by token id.
 // Forward: teams of up to 32 lanes take one row each, with several rows in flight. Floor per
 // element: 2 transfers, 3 with positions (tables come from L2); nothing to compute.
-// Backward: the ids are sorted together with their row indices (radix_sort.cuh), so that rows of
+// Backward: the ids are sorted together with their row indices (the stable sort above), so that rows of
 // one id are neighbours in ascending order. Teams add segments of kSegment sorted rows, one row
 // after the other. An id that is wholly within a segment is added to the table directly; the part
 // of an id that ends or begins in the segment is left as the sum of a "place", two per segment. The

@@ -1,6 +1,6 @@
-// SpecAugment on the GPU: a block computes all masks of its utterance and clears the elements they
-// cover in some of its frames, one warp per frame; every element has one writer. Floor: see
-// kernels/features/features.hpp.
+// SpecAugment and the normalisation of features on the GPU. SpecAugment: a block computes all masks
+// of its utterance and clears the elements they cover in some of its frames, one warp per frame;
+// every element has one writer. Floor: see kernels/features/features.hpp.
 
 #include "kernels/features/features.hpp"
 
@@ -54,11 +54,11 @@ void spec_augment(const Stream& stream, const ops::SpecAugment& options, const T
          sample_ids, key, x.shape[1], static_cast<int>(x.shape[2]), static_cast<unsigned>(parts));
 }
 
-// Normalisation of features per utterance and bin on the GPU: a block owns 32 bins of an utterance,
-// one per lane (128 bytes per load), and each warp takes every 32nd frame. Floor: see
-// kernels/features/features.hpp; the second and third pass read from L2. A
-// thread sums its frames (every 32nd) in f32, the 32 sums of a bin are added in f64, in order: the
-// result does not depend on the padding or the batch.
+// Normalisation of features per utterance and bin: a block owns 32 bins of an utterance, one per
+// lane (128 bytes per load), and each warp takes every 32nd frame. Floor: see
+// kernels/features/features.hpp; the second and third pass read from L2. A thread sums its frames
+// (every 32nd) in f32, the 32 sums of a bin are added in f64, in order: the result does not depend
+// on the padding or the batch.
 
 constexpr int kFeatureWarps = 32, kFeatureThreads = kFeatureWarps * kWarp;
 

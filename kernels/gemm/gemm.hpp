@@ -1,5 +1,6 @@
 #pragma once
-// Dense matrix product with the options a linear layer needs, forward and backward.
+// Dense matrix products with the options that a linear layer needs, forward and backward: one
+// product, many of one shape, the keys by which libraries plan them, and their implementations.
 
 #include <compare>
 #include <cstddef>
@@ -129,8 +130,8 @@ std::string product_library(const Device& device);
 
 namespace choir {
 
-// C = op(A) op(B) (+ bias) (+ C), row-major; on the CPU, and on a GPU with the epilogues of
-// ops/gemm.hpp fused.
+// C = op(A) op(B) (+ bias) (+ C), row-major; on the CPU, and on a GPU with the epilogues above
+// fused.
 //
 // Shapes: A [m, k] or stored [k, m]; B [k, n] or stored [n, k]; C [m, n]; bias [n]. The three
 // products of a linear layer with weight W [out, in] are Y = X W^T, dX = dY W, dW += dY^T X.
@@ -226,7 +227,7 @@ void gemm_cuda(const Stream& stream, const GemmArgs& args);
 /// True if a single call computes this: always for a plain product, for an epilogue if the library
 /// supports it.
 bool gemm_cuda_offers(const Stream& stream, const GemmArgs& args);
-// Implementations of the functions of ops/product.hpp on a cuda device.
+// Implementations of the functions of ops::Product on a cuda device.
 std::vector<double> time_cuda_proposals(const Stream& stream, const ops::Product& product);
 void choose_cuda_products(Device& device, const ops::ProductChoices& choices);
 std::string cuda_product_library();

@@ -1,7 +1,7 @@
-// Batch normalisation on the GPU; formulas in kernels/norm/batch_norm.hpp. A block processes
-// a tile of columns over a range of rows: its warps take rows in turn, and their sums are added in
-// order. Floor per element: forward 3 element transfers (evaluation 2), backward 5; partial sums
-// are 8 bytes per column for at least 32 rows.
+// Batch normalisation and its running statistics on the GPU; formulas in
+// kernels/norm/batch_norm.hpp. A block processes a tile of columns over a range of rows: its warps
+// take rows in turn, and their sums are added in order. Floor per element: forward 3 element
+// transfers (evaluation 2), backward 5; partial sums are 8 bytes per column for at least 32 rows.
 
 #include "kernels/norm/batch_norm.hpp"
 

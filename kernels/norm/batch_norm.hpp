@@ -5,10 +5,9 @@
 // gives its mean m and the sum M of squares around it without cancellation; blocks of n rows are
 // joined as in Chan, Golub & LeVeque 1983: mean = sum n m / N, variance = sum (M + n (m - mean)^2)
 // / N. Backward, with h = (x - mean) rstd: d_bias = sum d_y, d_weight = sum d_y h, d_x = weight
-// rstd (d_y
-// - d_bias / N - h d_weight / N). Floor per element: forward 3 element transfers (evaluation 2),
-// backward 5. A channel of the running statistics is a chain of one addition per micro-batch, in
-// f64; it is bound by the launch.
+// rstd (d_y - d_bias / N - h d_weight / N). Floor per element: forward 3 element transfers
+// (evaluation 2), backward 5. A channel of the running statistics is a chain of one addition per
+// micro-batch, in f64; it is bound by the launch.
 
 #include <cstdint>
 

@@ -1,4 +1,5 @@
-// Helpers shared by the norm kernels: the distribution of a row over threads, and sums over a row.
+// LayerNorm and RMSNorm on the GPU: first the helpers of both directions (the distribution of a row
+// over threads, and sums over a row), then forward and backward.
 
 #include "kernels/norm/norm.hpp"
 
@@ -204,18 +205,19 @@ __global__ void __launch_bounds__(kLongRowThreads)
 //
 // In the usual kernel a warp waits for its row, sums it, writes, and only then requests the next
 // one, while the sums over rows occupy the registers that more warps would need; this costs half of
-// the bandwidth. Here a fixed number of blocks (norm_plan.hpp), as many as 132 multiprocessors hold
-// at once, iterates over its rows. cp.async loads d_out and x of the next row into shared memory
-// while the current one is computed, and d_sum is requested before the first use of either. With 16
-// warps per multiprocessor, 48 KiB and up to 24 more are in flight, compared with the 25 KiB that
-// cover the latency. A thread reads only the data that it copied itself, so the ring needs no
-// barrier. Arithmetic is about 20 instructions per element, 40 % of issue slots at the floor. Costs
-// beyond the floor: first row and last sums of every block (about 3 us), 6 KiB of partial sums per
-// block written and read (cached), the second stage (3 us). 65536 x 768 take 152 us on an H100, 88
-// % of copy bandwidth.
+// the bandwidth. Here a fixed number of blocks (kernels/norm/norm.hpp), as many as 132
+// multiprocessors hold at once, iterates over its rows. cp.async loads d_out and x of the next row
+// into shared memory while the current one is computed, and d_sum is requested before the first use
+// of either. With 16 warps per multiprocessor, 48 KiB and up to 24 more are in flight, compared
+// with the 25 KiB that cover the latency. A thread reads only the data that it copied itself, so
+// the ring needs no barrier. Arithmetic is about 20 instructions per element, 40 % of issue slots
+// at the floor. Costs beyond the floor: first row and last sums of every block (about 3 us), 6 KiB
+// of partial sums per block written and read (cached), the second stage (3 us). 65536 x 768 take
+// 152 us on an H100, 88 % of copy bandwidth.
 //
 // d_weight and d_bias are summed over the rows of a warp in registers, over the warps of a block in
-// order, and over blocks by column_sums.hpp. The result is deterministic and the same on every GPU.
+// order, and over blocks by add_partials() (kernels/sums/sums.hpp). The result is deterministic and
+// the same on every GPU.
 
 template <class T>
 struct NormBackwardArguments {

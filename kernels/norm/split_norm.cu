@@ -1,11 +1,11 @@
-// LayerNorm over channels of several ranks on the GPU; formulas in kernels/norm/split_norm.hpp. A
-// warp processes a row, which it reads in packs of 16 bytes and which stays in the L1 cache between
-// its two readings. In backward a thread has two columns, so that sums over rows have a fixed
-// order, and the numbers common to a row are in shared memory. Floors in
-// kernels/norm/split_norm.hpp. Load and store instructions per 8 elements of bf16 (in
-// parentheses an earlier version with one element each): moments 2 (16), forward 4 and a store (24
-// and 8), sums 3 (24), backward 8 with pairs, 4 stores, 4 reads of shared memory (16 loads beside
-// 32 of the numbers common to a row, 8 stores).
+// LayerNorm over channels of several ranks on the GPU; formulas and floors in
+// kernels/norm/split_norm.hpp. A warp processes a row, which it reads in packs of 16 bytes and
+// which stays in the L1 cache between its two readings. In backward a thread has two columns, so
+// that sums over rows have a fixed order, and the numbers common to a row are in shared memory.
+// Load and store instructions per 8 elements of bf16 (in parentheses an earlier version with one
+// element each): moments 2 (16), forward 4 and a store (24 and 8), sums 3 (24), backward 8 with
+// pairs, 4 stores, 4 reads of shared memory (16 loads beside 32 of the numbers common to a row, 8
+// stores).
 
 #include "kernels/norm/split_norm.hpp"
 

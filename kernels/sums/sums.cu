@@ -1,5 +1,6 @@
-// The second stage of sums over rows. Floor: the partial sums are read once, mostly from the L2
-// cache.
+// Sums on the GPU: columns over rows in two stages, gradients of biases, and sums and maps over
+// flat memory. First the second stage of sums over rows. Floor: the partial sums are read once,
+// mostly from the L2 cache.
 
 #include "kernels/sums/sums.hpp"
 

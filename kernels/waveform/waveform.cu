@@ -1,7 +1,6 @@
 // Spectra and sound. A thread has a sample of a frame, a joined sample or a bin, and neighbouring
 // threads access neighbouring memory. A block has a row of the loss and reads it twice, the second
-// time from the cache. Formulas are in kernels/waveform/waveform.hpp, floors in
-// kernels/waveform/waveform.hpp.
+// time from the cache. Formulas and floors are in kernels/waveform/waveform.hpp.
 
 #include "kernels/waveform/waveform.hpp"
 

@@ -16,7 +16,7 @@ class CudaGemm : public CudaTest {
   }
 };
 
-/// The error of activation.cuh's short forms, which 16-bit products meet when not fused.
+/// The error of activation.cu's short forms, which 16-bit products meet when not fused.
 double approximation(DType type) {
   return size_of(type) == 2 ? 1e-5 : 0;
 }

@@ -1,16 +1,19 @@
 #pragma once
-// dK = scale dS^T Q and dV = P^T dO, the half of attention's backward that sums over queries, for
-// bf16 and f16. S^T = K Q^T and dP^T = V dO^T are recomputed with keys along the rows, so that the
-// registers of P^T and dS^T are used as left operands without a shuffle; dS = P (dP - delta).
+// Backward of attention for bf16 and f16 in two kernels: one owns tiles of keys (dK, dV), the other
+// tiles of queries (dQ, d_bias).
 //
-// Floor of backward: 10 D FLOPs per visible pair (five products). This file computes four products
-// and attention_backward_queries.cuh three: S and dP are computed twice, 14 D in all. The
-// alternative, one kernel that writes partial dQ of each tile of keys for a later sum in fixed
-// order, needs five products but writes and reads 8 D / 64 bytes per pair: at D = 128, 16 bytes
-// against 4 D = 512 FLOPs saved, 3.3 ps of a H200's memory against 1.6 ps of its tensor cores at
-// 320 TFLOP/s, and T / 64 times dQ in f32 as scratch memory. Atomics would be neither deterministic
-// nor cheaper than that. Therefore there are no atomics and no partial sums, and every sum is
-// computed by one block in a fixed order.
+// dK = scale dS^T Q and dV = P^T dO, the half that sums over queries: S^T = K Q^T and dP^T = V dO^T
+// are recomputed with keys along the rows, so that the registers of P^T and dS^T are used as left
+// operands without a shuffle; dS = P (dP - delta).
+//
+// Floor of backward: 10 D FLOPs per visible pair (five products). The first kernel computes four
+// products and the second three: S and dP are computed twice, 14 D in all. The alternative, one
+// kernel that writes partial dQ of each tile of keys for a later sum in fixed order, needs five
+// products but writes and reads 8 D / 64 bytes per pair: at D = 128, 16 bytes against 4 D = 512
+// FLOPs saved, 3.3 ps of a H200's memory against 1.6 ps of its tensor cores at 320 TFLOP/s, and T /
+// 64 times dQ in f32 as scratch memory. Atomics would be neither deterministic nor cheaper than
+// that. Therefore there are no atomics and no partial sums, and every sum is computed by one block
+// in a fixed order.
 //
 // A block owns 128 keys (64 for wide heads) of one K/V head and walks through the queries of all
 // heads of its group (the sum over the group stays in registers), with two stages of Q and dO in a
@@ -200,7 +203,7 @@ void launch_attention_backward_keys(const Stream& stream, const ops::AttentionPr
 
 // dQ = scale dS K, and the gradient of a bias, dS itself, for bf16 and f16: the half of attention's
 // backward that sums over keys. It computes three of the seven products; the floor, the prediction,
-// and the reason for a separate kernel are in attention_backward_keys.cuh.
+// and the reason for a separate kernel are at the beginning of this file.
 //
 // A block owns 128 queries, 32 per warp (for the reason see attention_forward.cuh), and walks over
 // the keys with two stages of K and V in a ring and one barrier per step.

@@ -8,7 +8,7 @@
 // 64 x 64 tile of scores, so a step over four inner elements is 8 shared loads of 16 bytes for 64
 // multiply-adds, twice what the loads can feed. Heads wider than 64 take tiles of 32 x 32: five of
 // 64 are 152 KB, and a block of sm_86 or sm_89 has 99.
-// Approach: as in attention_forward.cuh and attention_backward_*.cuh, with scores passed from one
+// Approach: as in attention_forward.cuh and attention_backward.cuh, with scores passed from one
 // product to the next through shared memory; everything is loaded element by element.
 
 #include "kernels/attention/cuda/attention_args.cuh"
@@ -210,8 +210,8 @@ __global__ void __launch_bounds__(kExactThreads, 1)
               a.width);
 }
 
-// The backward half of attention_exact.cuh: a kernel that owns tiles of keys and one that owns
-// tiles of queries, as in attention_backward_keys.cuh and attention_backward_queries.cuh.
+// Backward: a kernel that owns tiles of keys and one that owns tiles of queries, as in
+// attention_backward.cuh.
 
 template <int kWidth>
 __global__ void __launch_bounds__(kExactThreads, 1)

@@ -1,7 +1,10 @@
 #pragma once
+// Backward of attention on sm_90a for bf16 and f16 in two kernels, one for dK and dV and one for
+// dQ, and their launch.
+//
 // dK = scale dS^T Q and dV = P^T dO on sm_90a, for the calls that hopper_takes() accepts: the half
-// of attention's backward that sums over queries. As in attention_backward_keys.cuh, S^T and dP^T
-// are recomputed with keys along the rows, so that the registers of P^T and dS^T are used as left
+// of attention's backward that sums over queries. As in attention_backward.cuh, S^T and dP^T are
+// recomputed with keys along the rows, so that the registers of P^T and dS^T are used as left
 // operands without a shuffle.
 //
 // A block owns 128 keys of one K/V head, 64 for each of two warp groups, and walks through the
@@ -185,11 +188,11 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
 
 // dQ = scale dS K on sm_90a, for the calls that hopper_takes() accepts: the half of attention's
 // backward that sums over keys. S and dP are computed once more, for the reason given in
-// attention_backward_keys.cuh.
+// attention_backward.cuh.
 //
 // A block owns 128 queries of one head, 64 for each of two warp groups with their Q and dO in
 // shared memory, and walks over 64 keys at a time, with K and V in a ring that the copy engine
-// fills. The groups multiply as in attention_hopper_backward_keys.cuh, whose header has the floor.
+// fills. The groups multiply as in the kernel of keys above, whose comment has the floor.
 // A step has three products: 6 D 8192 FLOPs, 12 D cycles of the tensor cores, beside 10 D of shared
 // memory and 512 of exponentials.
 //   D     shared memory (2 (Q + dO) + 2 (K + V))   registers for dQ + S + dP + dS

@@ -1,6 +1,7 @@
 #pragma once
 // Building blocks of the attention kernels for 16-bit elements: tiles in shared memory, their loads
-// (cp.async) and stores, and the two products, each computed by one warp.
+// (cp.async) and stores, the two products, each computed by one warp, the scores of a warp in
+// registers with their mask, and the running softmax of the forward kernels.
 //
 // A tile has rows of kWidth elements in chunks of 16 bytes. Chunk c of row r is stored at c ^ (r %
 // 8) if a row is a multiple of 128 bytes, at c ^ (r / 2 % 4) if it is one of 64. Then the eight

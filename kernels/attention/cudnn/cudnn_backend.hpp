@@ -1,6 +1,6 @@
 #pragma once
-// The functions of cuDNN's C backend interface that choir uses, loaded at run time. Types and
-// constants come from its headers.
+// cuDNN's C backend interface: the functions that choir uses, loaded at run time, and graphs of
+// operations with their compiled plans. Types and constants come from its headers.
 
 #include <cudnn.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-// The functions of cuBLASLt that choir uses, loaded at run time. Types and constants come from its
-// header.
+// The functions of cuBLASLt that choir uses, loaded at run time, and plans of products. Types and
+// constants come from its header.
 
 #include <cublasLt.h>
 

@@ -1,3 +1,5 @@
+// Products by cuBLASLt: plans of products, and the operations of gemm.hpp on a cuda device.
+//
 // Epilogues in the terms of the library:
 //   bias, one for each of its rows        = our [n]
 //   aux, of the shape of C                = our pre_activation, the same memory
@@ -218,7 +220,7 @@ namespace {
 
 // gemm_cuda() by cuBLASLt: sums and split sums in f32, f32 products in f32, not TF32. The algorithm
 // is the first that the library's heuristic proposes, so that equal runs compute equal bits, unless
-// proposals were timed and one was chosen (ops/product.hpp).
+// proposals were timed and one was chosen (ops::Product).
 
 cublaslt::Plans& plans_of(Device& device) {
   return device.plans().get<cublaslt::Plans>();
