@@ -130,16 +130,16 @@ __global__ void __launch_bounds__(kSortThreads) move_keys_kernel(SortPass pass) 
 // Rows of a table by token id, and sums of rows by token id.
 // Forward: teams of up to 32 lanes take one row each, with several rows in flight. Floor per
 // element: 2 transfers, 3 with positions (tables come from L2); nothing to compute.
-// Backward: the ids are sorted together with their row indices (the stable sort above), so that rows of
-// one id are neighbours in ascending order. Teams add segments of kSegment sorted rows, one row
-// after the other. An id that is wholly within a segment is added to the table directly; the part
-// of an id that ends or begins in the segment is left as the sum of a "place", two per segment. The
-// places are again a sorted list, and so on until one segment is left. The order of additions
-// depends on the sorted ids, never on the GPU; no two threads write one element of the table; an id
-// that fills the batch is spread over as many teams as any other batch. Learned positions are sums
-// of rows by their index and use the same kernel with a computed sorted list. Floor per element: 1
-// read (2 with positions), 2 f32 transfers of every table row that occurs, 1/16 for places.
-// An id outside the table gives zeros in forward and nothing in backward.
+// Backward: the ids are sorted together with their row indices (the stable sort above), so that
+// rows of one id are neighbours in ascending order. Teams add segments of kSegment sorted rows, one
+// row after the other. An id that is wholly within a segment is added to the table directly; the
+// part of an id that ends or begins in the segment is left as the sum of a "place", two per
+// segment. The places are again a sorted list, and so on until one segment is left. The order of
+// additions depends on the sorted ids, never on the GPU; no two threads write one element of the
+// table; an id that fills the batch is spread over as many teams as any other batch. Learned
+// positions are sums of rows by their index and use the same kernel with a computed sorted list.
+// Floor per element: 1 read (2 with positions), 2 f32 transfers of every table row that occurs,
+// 1/16 for places. An id outside the table gives zeros in forward and nothing in backward.
 
 constexpr int kRowThreads = 128;
 constexpr int kSegment = static_cast<int>(EmbeddingPlan::kSegment);

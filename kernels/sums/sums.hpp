@@ -103,7 +103,7 @@ namespace cpu {
 
 // Sums over flat memory and flat maps. Orders of addition are fixed:
 // - sums_of_squares: on the CPU 32 interleaved double sums per chunk, added lane by lane; a chunk
-//   belongs to one thread, and the vector width does not matter either. For the GPU see reduce.cuh;
+//   belongs to one thread, and the vector width does not matter either. For the GPU see sums.cu;
 // - tree_sums: the left subtree of n leaves has the largest power of two below n, so that any two
 //   ranges split at powers of two add up as they would alone; the same on every device;
 // - bias_gradient: partial sums over fixed blocks of rows (row_blocks.hpp).
