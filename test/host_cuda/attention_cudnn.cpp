@@ -1,2 +1,2 @@
-// The host execution has no cuDNN: attention runs on choir's own kernels.
+// Host execution has no cuDNN: attention runs on choir's own kernels.
 #include "kernels/attention/attention_cudnn_cuda_absent.cpp"

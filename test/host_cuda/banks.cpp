@@ -7,8 +7,9 @@
 namespace host_cuda {
 namespace {
 
-// Threads of a kernel meet in these tallies without order, which ThreadSanitizer would report; an
-// order made for it would hide races of the kernels themselves. So nothing is counted under it.
+// Threads of a kernel update these tallies without synchronization, which ThreadSanitizer would
+// report; synchronizing them would hide races of the kernels themselves. Therefore nothing is
+// counted under ThreadSanitizer.
 #if defined(HOST_CUDA_TSAN)
 constexpr bool kCounts = false;
 #else
@@ -23,7 +24,7 @@ struct Access {
   unsigned lanes = 0;
 
   void add(const void* at) { address[lanes++] = reinterpret_cast<std::uintptr_t>(at); }
-  /// Turns beyond the first: places in different rows of the same banks.
+  /// Extra turns after the first: addresses in different rows of the same banks.
   unsigned conflicts() const {
     std::array<unsigned, kPlaces> rows{};
     for (unsigned i = 0; i < lanes; ++i) {
@@ -39,7 +40,7 @@ struct Access {
   }
 };
 
-/// By warp, group, number and eighth lane: one a block that runs.
+/// Keyed by warp, group, number and eighth lane; one map per running block.
 std::map<std::array<unsigned, 4>, Access>& open_copies() {
   static thread_local std::map<std::array<unsigned, 4>, Access> copies;
   return copies;
@@ -48,7 +49,7 @@ std::map<std::array<unsigned, 4>, Access>& open_copies() {
 }  // namespace
 
 std::map<std::string, KernelBanks>& bank_uses() {
-  static auto* uses = new std::map<std::string, KernelBanks>;  // tests look at it when they end
+  static auto* uses = new std::map<std::string, KernelBanks>;  // tests read it at the end
   return *uses;
 }
 

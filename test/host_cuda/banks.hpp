@@ -1,8 +1,9 @@
 #pragma once
-// Bank conflicts of shared memory, counted where addresses of a whole warp are known: by ldmatrix,
-// and by cp.async, whose 16 bytes arrive as a store of that width does. Shared memory has 32 banks
-// of 4 bytes, and eight lanes with 16 bytes each are served at a time (CUDA C++ Programming Guide,
-// compute capability 5.x and later): those of them that meet in a bank wait for each other.
+// Bank conflicts of shared memory, counted where the addresses of a whole warp are known: in
+// ldmatrix, and in cp.async, whose 16 bytes arrive like a store of that width. Shared memory has 32
+// banks of 4 bytes, and serves eight lanes with 16 bytes each at a time (CUDA C++ Programming
+// Guide, compute capability 5.x and later): of these eight, lanes that use the same bank wait for
+// each other.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -21,11 +22,11 @@ struct KernelBanks {
 std::map<std::string, KernelBanks>& bank_uses();
 
 /// One lane's copy of 16 bytes to shared memory: the n-th since its last commit, which was the
-/// group-th. Lanes of a warp issue those of equal numbers together.
+/// group-th. Lanes of a warp issue the copies of equal numbers together.
 void note_copy(unsigned thread, unsigned group, unsigned n, const void* shared);
-/// The rows of four matrices, 16 bytes each, one a lane.
+/// The rows of four matrices, 16 bytes each, one per lane.
 void note_matrices(const char* kernel, const void* const rows[32]);
-/// The copies of a block that has ended.
+/// Counts the copies of a block that has ended.
 void settle_copies(const char* kernel);
 
 }  // namespace host_cuda

@@ -22,7 +22,7 @@ constexpr unsigned kWarp = 32;
 
 enum class Waits : std::uint8_t { nothing, block, warp, condition };
 
-// Operations of a warp, told apart by where their names stand.
+// Operations of a warp, distinguished by the addresses of their names.
 constexpr char kBarrier[] = "__syncwarp", kShuffle[] = "a warp shuffle or vote",
                kMatrix[] = "a warp matrix operation";
 
@@ -42,8 +42,9 @@ struct alignas(64) Thread {
   Slots* result = nullptr;  // of its last exchange
   std::uint32_t open_group = 0, committed = 0;
   Waits waits = Waits::nothing;
-  // ThreadSanitizer: what this thread may see when it goes on. One address each: through a common
-  // one a slow thread would also see what a fast one did after the barrier.
+  // ThreadSanitizer: the events that this thread may see when it continues. Each thread has its own
+  // address: through a common one a slow thread would also see the work of a fast one after the
+  // barrier.
   char resumed = 0;
 };
 static_assert(sizeof(Thread) == 64);
@@ -56,7 +57,7 @@ struct Copies {
 struct Warp {
   std::byte arriving[kWarp * kExchangeBytes];
   std::vector<std::unique_ptr<Slots>> results;
-  char arrivals = 0;  // ThreadSanitizer: what lanes did before they arrived
+  char arrivals = 0;  // ThreadSanitizer: the lanes' work before they arrived
 };
 
 struct Static {
@@ -71,7 +72,7 @@ struct Scheduler {
   Index3 block;
   std::vector<Thread> threads;
   std::vector<Copies> copies;                            // of each thread
-  std::vector<const std::function<bool()>*> conditions;  // what a thread waits for otherwise
+  std::vector<const std::function<bool()>*> conditions;  // other conditions that a thread waits for
   std::vector<Warp> warps;
   std::vector<Static> statics;
   char allocated = 0;  // its address orders their allocation for ThreadSanitizer
@@ -79,10 +80,10 @@ struct Scheduler {
   std::byte* dynamic = nullptr;
   unsigned count = 0, live = 0, current = 0, at_barrier = 0;
   Home home;
-  std::vector<unsigned> order;  // of threads: one pass over those that can go on
+  std::vector<unsigned> order;  // of threads: one pass over those that can continue
   std::size_t position = 0;     // in it
   bool running = false;
-  char begin = 0, arrivals = 0, end = 0;  // ThreadSanitizer: of blocks and barriers
+  char begin = 0, arrivals = 0, end = 0;  // ThreadSanitizer: order of blocks and barriers
   std::uint64_t seed = 0, state = 0;
 };
 
@@ -117,14 +118,14 @@ Copies& own_copies() {
 
 std::byte* aligned_block(std::unique_ptr<std::byte[]>& memory, std::size_t bytes,
                          std::size_t alignment = 128) {
-  // The end of the block is the end of the allocation, so that an overrun is seen.
+  // The end of the block is the end of the allocation, so that an overrun is detected.
   memory.reset(new std::byte[bytes + alignment]);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
   return memory.get() + (alignment - address % alignment) % alignment;
 }
 
-/// Volatile, so that it does not become a call of memset, which ThreadSanitizer would take for an
-/// access of the running thread.
+/// Writes are volatile, so that the compiler does not emit a call of memset, which ThreadSanitizer
+/// would count as an access of the running thread.
 void poison(void* memory, std::size_t bytes) {
   auto* byte = static_cast<volatile unsigned char*>(memory);
   std::size_t i = 0;
@@ -150,9 +151,9 @@ std::string describe_waiting(Scheduler& s) {
   return text;
 }
 
-/// The running thread waits, and the next of this pass goes on: straight from one to the other, as
-/// lanes that meet do nothing else. Where there is none, or its condition is to be looked at, the
-/// scheduler does.
+/// The running thread waits, and the next of this pass continues: the switch is direct, because
+/// lanes that meet do nothing else. If there is no next thread, or its condition must be checked,
+/// the scheduler runs.
 void give_way(Scheduler& s) {
   Thread& me = s.threads[s.current];
   while (++s.position < s.count) {
@@ -181,7 +182,7 @@ bool lane_ready(Scheduler& s, unsigned first, unsigned l, const Thread& like) {
   return t.fiber->finished();
 }
 
-/// Arrives at a warp operation; the last of the mask runs `last` and lets the others go.
+/// Arrives at a warp operation; the last lane of the mask runs `last` and releases the others.
 template <class Last>
 void meet(std::uint32_t mask, const char* operation, Where where, const Last& last) {
   Scheduler& s = the();
@@ -195,7 +196,7 @@ void meet(std::uint32_t mask, const char* operation, Where where, const Last& la
   me.waits = Waits::warp;
   Warp& warp = s.warps[s.current / kWarp];
   tsan_release(&warp.arrivals);
-  bool complete = true;  // the lanes behind this one are most likely not here yet
+  bool complete = true;  // the lanes after this one have most likely not arrived yet
   for (unsigned i = 1; i < kWarp && complete; ++i) {
     const unsigned l = (mine + i) % kWarp;
     if (mask >> l & 1) complete = lane_ready(s, first, l, me);
@@ -221,7 +222,7 @@ Slots& unused_slots(Warp& warp) {
   return *warp.results.back();
 }
 
-/// All lanes of the mask get one copy of what each of them brought.
+/// All lanes of the mask get one copy of the values of all.
 Slots& hand_out(Scheduler& s, Warp& warp, unsigned first, std::uint32_t mask) {
   Slots& slots = unused_slots(warp);
   std::memcpy(slots.inputs, warp.arriving, sizeof slots.inputs);
@@ -382,8 +383,8 @@ void wait_until(const std::function<bool()>& holds, const char* operation, Where
 
 void* static_shared(const void* key, std::size_t bytes) {
   Scheduler& s = the();
-  // An array belongs to the block, not to the thread that happens to ask for it first: its
-  // allocation, which ThreadSanitizer takes for a write, comes before everybody's use.
+  // An array belongs to the block, not to the thread that happens to request it first: its
+  // allocation, which ThreadSanitizer counts as a write, is ordered before all uses.
   tsan_acquire(&s.allocated);
   for (Static& array : s.statics)
     if (array.key == key) return array.aligned;

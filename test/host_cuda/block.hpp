@@ -1,6 +1,6 @@
 #pragma once
 // Executes a grid: blocks one after the other, the threads of a block as fibers that stop at
-// barriers and warp operations. What real hardware leaves open is drawn from a seed
+// barriers and warp operations. Behavior that real hardware leaves open is drawn from a seed
 // (HOST_CUDA_SEED): the order of blocks and of threads; shared memory starts as 0xFF bytes (NaN).
 #include <cstddef>
 #include <cstdint>
@@ -51,8 +51,8 @@ void* static_shared(const void* key, std::size_t bytes);
 void synchronize_block(Where where);
 void synchronize_warp(std::uint32_t mask, Where where);
 
-/// Every live lane of `mask` gives `bytes` (at most kExchangeBytes); returns the values of all 32
-/// lanes, kExchangeBytes apart, valid until the lane's next operation.
+/// Every live lane of `mask` passes `bytes` bytes (at most kExchangeBytes); returns the values of
+/// all 32 lanes, kExchangeBytes apart, valid until the lane's next operation.
 constexpr std::size_t kExchangeBytes = 64;
 const std::byte* exchange(std::uint32_t mask, const void* value, std::size_t bytes, Where where);
 
@@ -62,10 +62,10 @@ using Combine = void (*)(const std::byte* inputs, std::byte* outputs);
 const std::byte* combine(std::uint32_t mask, const void* value, std::size_t bytes, Combine combine,
                          Where where);
 
-/// One lane of a warp tells what rows its ldmatrix reads, for banks.hpp.
+/// Records the rows that one lane's ldmatrix reads, for banks.hpp.
 void load_matrices(const void* const rows[32]);
 
-/// Copies queued by cp.async, done when their group is waited for.
+/// Copies queued by cp.async, executed when their group is waited for.
 struct QueuedCopy {
   void* to;
   const void* from;
@@ -73,8 +73,8 @@ struct QueuedCopy {
 };
 void queue_copy(const QueuedCopy& copy);
 void commit_copies();
-/// Hands out, oldest first, the copies of all but the newest `pending` groups; false when none is
-/// left. The caller (instrumented code) does the copying.
+/// Returns, oldest first, the copies of all but the newest `pending` groups; false if none remains.
+/// The caller (instrumented code) copies the bytes.
 bool next_copy(unsigned pending, QueuedCopy& copy);
 
 }  // namespace host_cuda

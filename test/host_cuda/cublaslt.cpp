@@ -1,8 +1,8 @@
-// cuBLASLt under host execution: plain loops in f32 (its pace is not the point, its rounding is),
-// queued like a kernel. As strict as the manual: what the library has no call for is not offered
-// here either, and a promise about addresses that is not kept is a defect. It proposes several ways
-// to a product, each of which sums in an order of its own. With HOST_CUDA_PACE=N one of them, which
-// the shape, the card and N decide, is faster than the others by the clock of events.
+// cuBLASLt under host execution: plain loops in f32 (its rounding matters, not its speed), queued
+// like a kernel. It is as strict as the manual: functions that the library lacks are absent here,
+// too, and a broken promise about addresses is a defect. It proposes several algorithms for a
+// product, each of which sums in its own order. With HOST_CUDA_PACE=N one of them, which the shape,
+// the card and N decide, is faster than the others by the clock of events.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct cublasLtMatmulDescOpaque_t {
   void* vector = nullptr;
   void* aux = nullptr;
   std::int64_t aux_leading = 0;
-  int vector_type = -1;  // of a bias; by default that of D
+  int vector_type = -1;  // type of a bias; by default that of D
 };
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
@@ -33,7 +33,7 @@ struct cublasLtMatrixLayoutOpaque_t {
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::size_t workspace = 0;
-  std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
+  std::uint32_t alignment[4] = {256, 256, 256, 256};  // types of A, B, C, D
 };
 
 namespace {
@@ -67,7 +67,7 @@ float gelu_slope(float x) {
   return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kRootTwoOverPi * (1 + 3 * kCubic * x * x);
 }
 
-/// One call: what it computes, by columns.
+/// One call: the product that it computes, by columns.
 struct Call {
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t a, b, d;
@@ -81,7 +81,7 @@ struct Call {
   bool has(int part) const { return (operation.epilogue & part) == part; }
 };
 
-/// op(X) of the h-th matrix in f32, [outer, inner] with the inner index running: the columns of
+/// op(X) of the h-th matrix in f32, [outer, inner] with contiguous inner index: the columns of
 /// op(X), or its rows.
 std::vector<float> widened(const void* data, const cublasLtMatrixLayoutOpaque_t& x, int h,
                            std::int64_t outer, std::int64_t inner, bool inner_is_row) {
@@ -149,7 +149,7 @@ std::uint64_t digest(const cublasLtMatmulDescOpaque_t& operation,
   return all;
 }
 
-/// Seconds of a way by the clock of events; nothing unless a pace is asked for.
+/// Seconds of an algorithm by the clock of events; zero unless a pace is requested.
 double seconds_of(std::uint64_t way, std::uint64_t product) {
   const char* pace = std::getenv("HOST_CUDA_PACE");
   if (pace == nullptr) return 0;
@@ -159,11 +159,11 @@ double seconds_of(std::uint64_t way, std::uint64_t product) {
   const std::uint64_t fastest = usable[(std::strtoull(pace, nullptr, 10) + (product >> 40) +
                                         static_cast<std::uint64_t>(card)) %
                                        std::size(usable)];
-  constexpr double kLong = 10;  // beside which the real time of the loops is nothing
+  constexpr double kLong = 10;  // compared with it the real time of the loops is negligible
   return kLong * (1 + static_cast<double>((way + kWays - fastest) % kWays));
 }
 
-/// The manual's tables of types and of what epilogues want (cublasLtMatmul).
+/// The manual's tables of types and of the requirements of epilogues (cublasLtMatmul).
 bool supported(const cublasLtMatmulDescOpaque_t& operation, const cublasLtMatrixLayoutOpaque_t& a,
                const cublasLtMatrixLayoutOpaque_t& b, const cublasLtMatrixLayoutOpaque_t& d) {
   constexpr std::int64_t kAuxMultiple = 8;

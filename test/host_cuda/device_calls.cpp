@@ -1,5 +1,5 @@
-// CUDA runtime: what devices are there: one, or as many as HOST_CUDA_CARDS says, of no make and of
-// compute capability 9.0, or what HOST_CUDA_CAPABILITY says ("80").
+// CUDA runtime: the devices. There is one, or HOST_CUDA_CARDS of them, without a maker's name and
+// with compute capability 9.0 or HOST_CUDA_CAPABILITY ("80").
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,7 +9,7 @@ using namespace host_cuda;
 
 namespace {
 
-// A process uses one of them; which one makes no difference to it.
+// A process uses one of them; all are equal for it.
 int current = 0;
 
 int cards() {

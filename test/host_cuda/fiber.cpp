@@ -10,7 +10,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 // The scheduler itself is never instrumented for threads (it would report its own switches), so the
-// build says what the kernels are compiled with.
+// build defines here how the kernels are compiled.
 #if defined(HOST_CUDA_TSAN)
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -20,7 +20,8 @@
 #endif
 
 extern "C" void host_cuda_switch(void** save, void* to);
-// Saves what the calling convention says a function must preserve, and swaps stacks.
+// Saves the registers that the calling convention requires a function to preserve, and swaps
+// stacks.
 asm(R"(
 .text
 .globl host_cuda_switch
@@ -50,8 +51,8 @@ namespace {
 constexpr std::size_t kGuard = 4096;
 Fiber* g_starting = nullptr;  // handed to the entry of a new fiber
 
-/// Each sanitizer is told whose stack is next; `left` is where AddressSanitizer keeps what it knows
-/// of the one that is left, nullptr for one that ends.
+/// Each sanitizer is told whose stack is next; AddressSanitizer stores its state of the fiber that
+/// is left in `left`, nullptr for one that ends.
 void announce([[maybe_unused]] void** left, [[maybe_unused]] const void* bottom,
               [[maybe_unused]] std::size_t bytes, [[maybe_unused]] void* tsan) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -72,8 +73,8 @@ static void first_instruction() {
   fiber_entry(g_starting);
 }
 
-// Stacks begin at pages; were all of them to be used from the same place of a page, a warp would
-// meet in a few sets of the cache.
+// Stacks begin at pages; if all of them were used from the same offset in a page, the threads of a
+// warp would compete for a few sets of the cache.
 static std::size_t next_skew() {
   static std::atomic<std::size_t> made{0};
   constexpr std::size_t kStep = 320, kPage = 4096;
@@ -135,7 +136,7 @@ void Fiber::go_home(bool for_good) {
   arrive();
 }
 
-/// The first that arrives anywhere comes from home, whose stack nobody else knows.
+/// The first fiber that arrives anywhere comes from home, whose stack is otherwise unknown.
 void Fiber::arrive() {
 #if defined(__SANITIZE_ADDRESS__)
   const bool from_home = home_.bottom == nullptr;

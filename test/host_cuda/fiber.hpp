@@ -1,7 +1,7 @@
 #pragma once
-// One CUDA thread: a stack and a place to continue, switched by hand on one thread of the system.
-// AddressSanitizer is told about every stack, ThreadSanitizer sees every fiber as a thread of its
-// own.
+// One CUDA thread: a stack and a point at which to continue, switched by hand on one thread of the
+// system. AddressSanitizer is told about every stack; ThreadSanitizer sees every fiber as a thread
+// of its own.
 #include <cstddef>
 #include <functional>
 
@@ -27,12 +27,12 @@ class Fiber {
 
   /// The next resume() starts body() from its beginning; body outlives its run.
   void start(const std::function<void()>& body);
-  /// Called by the scheduler: runs until this fiber or one that it gave way to yields, or a body
+  /// Called by the scheduler: runs until this fiber, or one to which it switched, yields, or a body
   /// has returned.
   void resume();
-  /// Called by the fiber itself: back to the scheduler.
+  /// Called by the fiber itself: returns to the scheduler.
   void yield() { go_home(false); }
-  /// Called by the fiber itself: on with another, which was started.
+  /// Called by the fiber itself: switches to another fiber that was started.
   void give_way_to(Fiber& next);
   bool finished() const { return finished_; }
 
@@ -53,8 +53,8 @@ class Fiber {
   void* tsan_ = nullptr;
 };
 
-/// Ordering for ThreadSanitizer: what happened before release() is seen after acquire() of the same
-/// address. Nothing in other builds.
+/// Ordering for ThreadSanitizer: events before release() are visible after acquire() of the same
+/// address. No effect in other builds.
 #if defined(HOST_CUDA_TSAN)
 void tsan_acquire(void* address);
 void tsan_release(void* address);

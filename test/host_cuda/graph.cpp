@@ -1,4 +1,4 @@
-// Captured graphs: nodes of different streams keep no order but that of the events between them.
+// Captured graphs: only events between streams order the nodes of different streams.
 #include <algorithm>
 
 #include "test/host_cuda/runtime.hpp"
@@ -18,7 +18,7 @@ class Replay {
   explicit Replay(std::shared_ptr<const Branches> graph)
       : graph_(std::move(graph)), done_(graph_->size()), progress_(graph_->size()) {}
 
-  /// Until every branch is at its end or waits for another process.
+  /// Runs until every branch is at its end or waits for another process.
   bool operator()() {
     std::vector<bool> stalled(graph_->size());
     for (;;) {
@@ -53,7 +53,7 @@ class Replay {
         if (!progress()) return false;
         progress = nullptr;
         return true;
-      default:  // an event that is recorded once more in every run
+      default:  // an event that is recorded again in every run
         operation.event->reached = ++operation.event->recorded;
         operation.event->time = now();
         return true;

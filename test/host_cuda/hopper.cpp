@@ -23,8 +23,8 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 namespace host_cuda::hopper {
 namespace {
 
-/// Bookkeeping that threads of a block share: what it allocates and copies is not theirs, and
-/// ThreadSanitizer, which sees that also where nothing is instrumented, looks away.
+/// Bookkeeping shared by the threads of a block: its allocations and copies are not theirs, so
+/// ThreadSanitizer, which sees them even in code without instrumentation, is told to ignore them.
 struct Unseen {
 #if defined(HOST_CUDA_TSAN)
   Unseen() {
@@ -39,31 +39,31 @@ struct Unseen {
 };
 
 constexpr unsigned kGroup = 128;
-constexpr std::uint32_t kWindow = 1024;  // where the block's shared memory begins
+constexpr std::uint32_t kWindow = 1024;  // beginning of the block's shared memory
 
 struct Barrier {
   unsigned arrivals = 0, missing = 0, phase = 0;
-  std::int64_t bytes = 0;  // announced and not yet there
-  unsigned owner = 0;      // who has initialised it
-  bool fenced = false;     // ... and told the copy engine
-  char ends[2] = {};       // ThreadSanitizer: what came before the end of even and odd phases
+  std::int64_t bytes = 0;  // announced and not yet arrived
+  unsigned owner = 0;      // thread that initialised it
+  bool fenced = false;     // ... and made it visible to the copy engine
+  char ends[2] = {};       // ThreadSanitizer: events before the end of even and odd phases
 };
 
 struct Issued {
   Product product;
   unsigned threads = 0;  // that have issued it
-  unsigned done = 0;     // threads that know its sums
+  unsigned done = 0;     // threads that have seen its sums
   bool computed = false;
   std::array<std::array<std::uint32_t, 4>, kGroup> a{};
-  std::vector<float> sums;                               // [128][n / 2], what each thread holds
-  std::array<std::shared_ptr<Issued>, kGroup> before{};  // whose sums it continues
+  std::vector<float> sums;                               // [128][n / 2], the values of each thread
+  std::array<std::shared_ptr<Issued>, kGroup> before{};  // the product whose sums it continues
   Operands operands;
-  char seen = 0;  // ThreadSanitizer: what its threads did before it, and what it has read
+  char seen = 0;  // ThreadSanitizer: its threads' work before it, and its reads
 };
 
 struct Thread {
   std::deque<std::pair<std::shared_ptr<Issued>, float*>> products;  // issued, not waited for
-  std::deque<std::size_t> groups;                                   // how many in each
+  std::deque<std::size_t> groups;                                   // number of products in each
   std::size_t open = 0, issued = 0;
   bool fenced = false;
 };
@@ -128,7 +128,7 @@ std::vector<float> widened(const std::vector<std::uint16_t>& bits, bool bf16) {
   return all;
 }
 
-/// f(index of a thread's sum, row, column) for what a thread of the group holds.
+/// f(index of a thread's sum, row, column) for each value of a thread of the group.
 template <class F>
 void for_sums(unsigned thread, int n, const F& f) {
   const unsigned row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
@@ -136,7 +136,7 @@ void for_sums(unsigned thread, int n, const F& f) {
     f(i, row + i % 4 / 2 * 8, column + i / 4 * 8 + i % 2);
 }
 
-/// A [64][16] from the registers of the group, as mma.sync.m16n8k16 has it warp by warp.
+/// A [64][16] from the registers of the group, in the layout of mma.sync.m16n8k16 warp by warp.
 std::vector<std::uint16_t> from_registers(const Issued& issued) {
   std::vector<std::uint16_t> a(64 * 16);
   for (unsigned t = 0; t < kGroup; ++t)
@@ -169,7 +169,7 @@ std::size_t most_shared_bytes() {
 }
 
 std::size_t shared_alignment() {
-  return g_allowed > 0 ? 1024 : 128;  // the period of the widest swizzle; what any block has
+  return g_allowed > 0 ? 1024 : 128;  // the period of the widest swizzle; every block has it
 }
 
 void begin_block(unsigned threads) {
@@ -199,8 +199,8 @@ bool deliver(std::uint64_t drawn) {
   const Unseen unseen;
   Block& b = the();
   if (b.boxes.empty() || b.waiting.empty() || b.lander >= 0) return false;
-  // The first that somebody waits for: others are as late as they can be. Who that is, and which of
-  // several boxes lands first, is drawn.
+  // The first box that a thread waits for: others are as late as possible. The thread, and which of
+  // several boxes arrives first, are drawn.
   for (std::size_t i = 0; i < b.waiting.size(); ++i) {
     const auto& [thread, barrier] = b.waiting[(drawn / 64 + i) % b.waiting.size()];
     for (std::size_t k = 0; k < b.boxes.size(); ++k) {
@@ -409,7 +409,7 @@ bool next_product(unsigned pending, Where where, Product& product) {
     tsan_acquire(&oldest->seen);
     thread.products.pop_front();
     --thread.groups.front();
-    bool continued = false;  // by a product that is still under way
+    bool continued = false;  // by a product that is still in flight
     for (const auto& later : thread.products) continued = continued || later.second == registers;
     const std::size_t count = static_cast<std::size_t>(oldest->product.n) / 2;
     if (!continued)
@@ -458,7 +458,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
                                 const cuuint32_t* box, const cuuint32_t* steps,
                                 CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  if (rank != 4) return CUDA_ERROR_INVALID_VALUE;  // what choir uses
+  if (rank != 4) return CUDA_ERROR_INVALID_VALUE;  // the functions that choir uses
   bool legal = reinterpret_cast<std::uintptr_t>(map) % 64 == 0 &&
                reinterpret_cast<std::uintptr_t>(address) % 16 == 0 && box[0] * 2 % 16 == 0 &&
                (swizzle == CU_TENSOR_MAP_SWIZZLE_NONE || box[0] * 2 <= 128);

@@ -14,7 +14,8 @@
 
 namespace host_cuda {
 
-/// Parks the running thread until holds(), which the scheduler asks between the turns of others.
+/// Parks the running thread until holds() is true; the scheduler calls it between the turns of
+/// others.
 void wait_until(const std::function<bool()>& holds, const char* operation, Where where);
 /// Bytes of dynamic shared memory that the block has.
 std::size_t dynamic_bytes();
@@ -23,7 +24,7 @@ std::size_t dynamic_bytes();
 
 namespace host_cuda::hopper {
 
-/// While one lives, blocks have the shared memory of sm_90 and may use what stands here.
+/// While one exists, blocks have the shared memory of sm_90 and may use the functions below.
 struct Allowed {
   Allowed();
   ~Allowed();
@@ -35,10 +36,11 @@ constexpr std::size_t kMostSharedBytes = 227 * 1024;
 std::size_t most_shared_bytes();
 std::size_t shared_alignment();
 void begin_block(unsigned threads);
-/// Names what a thread that ends has not waited for.
+/// Names the operations for which a thread that ends has not waited.
 void end_thread(const char* kernel);
 void end_block(const char* kernel);
-/// Nobody can go on: hands a waiting thread the box that lands next. False: there is none.
+/// Called if no thread can continue: gives a waiting thread the box that arrives next. False if
+/// there is none.
 bool deliver(std::uint64_t drawn);
 
 // --- barriers -----------------------------------------------------------------------------------
@@ -58,7 +60,7 @@ constexpr std::uint32_t swizzled(std::uint32_t address) {
 }
 
 // --- the copy engine ----------------------------------------------------------------------------
-/// What a CUtensorMap holds here.
+/// Contents of a CUtensorMap here.
 struct TensorMap {
   const unsigned char* data;
   std::uint64_t dims[5], strides[5];  ///< elements; bytes, the first one element
@@ -73,11 +75,12 @@ struct Box {
   void* barrier;
 };
 TensorMap decode(const CUtensorMap& map);
-/// Names what is wrong with a box.
+/// Names the fault of a box.
 void check(const Box& box);
-/// Queues it.
+/// Queues a box.
 void issue(const Box& box);
-/// Until the phase ends: true; false: `box` is for the caller to land, and landed() to be told.
+/// Waits until the phase ends: returns true; or returns false: the caller must write `box` and then
+/// call landed().
 bool phase_ended(void* barrier, unsigned parity, Where where, Box& box);
 void landed(const Box& box);
 
@@ -87,7 +90,7 @@ inline std::size_t bytes_of(const TensorMap& map) {
   return bytes;
 }
 
-/// f(byte of the box, place in the tensor or nullptr outside of it), 16 bytes at a time.
+/// Calls f(byte of the box, address in the tensor or nullptr outside of it), 16 bytes at a time.
 template <class F>
 void for_chunks(const Box& box, const F& f) {
   const TensorMap& m = box.map;
@@ -173,14 +176,15 @@ constexpr std::uint32_t element_address(std::uint64_t descriptor, bool k_major, 
   const unsigned chunk = along / 8, inside = along % 8 * 2;
   std::uint32_t address = start + across % 8 * chunks * 16 + inside;
   if (mode == 0)
-    // Atoms of eight rows of one chunk; which field leads to the next differs.
+    // Atoms of eight rows of one chunk; the layouts differ in the field that leads to the next
+    // atom.
     address +=
         k_major ? chunk * leading + across / 8 * stride : chunk * stride + across / 8 * leading;
   else if (k_major)
     address += chunk * 16 + across / 8 * stride;
   else
     address += chunk % chunks * 16 + chunk / chunks * leading + across / 8 * stride;
-  // Swizzle<log2 chunks, 4, 3>: of the address itself, whose pattern begins at its period.
+  // Swizzle<log2 chunks, 4, 3> of the address itself, whose pattern begins at its period.
   return address ^ (address >> 3 & (chunks - 1) << 4);
 }
 
@@ -200,12 +204,12 @@ inline Operands gather(const Product& p) {
 
 void fence_products();
 void commit_products();
-/// One more product of this thread; true: it is the last of its group to issue it, and reads the
-/// operands for the first time.
+/// Issues one more product of this thread; returns true if this thread is the last of its group to
+/// issue it and must read the operands for the first time.
 bool issued(const Product& product, const std::uint32_t* a, float* sums);
 void remember(Operands operands);
-/// Until all groups but the newest `pending` are done. True: the caller reads the operands of
-/// `product` again and hands them to compute().
+/// Waits until all groups except the newest `pending` are complete. Returns true if the caller must
+/// read the operands of `product` again and pass them to compute().
 bool next_product(unsigned pending, Where where, Product& product);
 void compute(const Operands& operands);
 

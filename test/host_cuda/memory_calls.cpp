@@ -42,7 +42,7 @@ cudaError_t cudaFree(void* address) {
   if (address == nullptr) return cudaSuccess;
   const auto block = r.device_blocks.find(static_cast<char*>(address));
   if (block == r.device_blocks.end()) return answer(cudaErrorInvalidValue);
-  drain_all();  // as the real one, it waits for the device
+  drain_all();  // waits for the device, as the real function does
   r.used -= block->second;
 #if defined(HOST_CUDA_MALLOC)
   std::free(address);

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# mutate.sh BUILD [--all]: negative controls of the kernel tests. Takes a barrier, a wait for a copy or for earlier kernels,
-# a bounds check or the change of places that keeps a tile free of bank conflicts out of a kernel, builds the kernel so, and
-# requires tests to fail: its own, or those of all kernels. Without --all one mutation of each kind, the one that is built soonest; with it,
-# every place there is. Last line "N passed, N failed".
+# mutate.sh BUILD [--all]: negative controls of the kernel tests. Removes from a kernel a barrier, a
+# wait for a copy or for earlier kernels, a bounds check, or the swizzle that keeps a tile free of
+# bank conflicts; builds the changed kernel, and requires tests to fail: its own, or those of all
+# kernels. Without --all it tries one mutation of each kind, the one that is built soonest; with it,
+# every possible mutation. The last line is "N passed, N failed".
 set -u
 build=$(realpath "$1")
 all=${2:-}
 cd "$(dirname "$0")/../.." || exit 1
-build=$(realpath --relative-to=. "$build")  # as make knows it
+build=$(realpath --relative-to=. "$build")  # by the name that make uses
 passed=0 failed=0
 
-# mutations FILE: lines "KIND LINE" of what can be taken out of it.
+# mutations FILE: lines "KIND LINE" of all that can be removed from it.
 mutations() {
   grep -nE '^ *__syncthreads\(\);' "$1" | sed -E 's/^([0-9]+):.*/barrier \1/'
   grep -nE '^ *(ptx::)?cp_async_wait<' "$1" | sed -E 's/^([0-9]+):.*/wait \1/'
@@ -19,7 +20,7 @@ mutations() {
   grep -nE '^ *wait_for_earlier\(\);' "$1" | sed -E 's/^([0-9]+):.*/earlier \1/'
 }
 
-# mutate KIND LINE FILE: the mutant to standard output.
+# mutate KIND LINE FILE: writes the mutant to standard output.
 mutate() {
   case $1 in
     barrier) sed -E "$2s/__syncthreads\(\);/;/" "$3" ;;
@@ -30,7 +31,7 @@ mutate() {
   esac
 }
 
-# The launchers that include FILE, directly or not.
+# Launchers that include FILE, directly or not.
 users_of() {
   find "$build/host_plain/kernels" -name '*.cu.d' -exec grep -lE "(^|[ /])$1([ \\]|$)" {} + |
     sed -E 's|.*/host_plain/(.*)\.d|\1|'
@@ -70,7 +71,7 @@ cheapest_first() {
     echo "$([ -n "$(own_tests "$(variant_of "$1")" "${users[@]}")" ]; echo $?) ${#users[@]} $(wc -c <"$file") $file"
   done | sort -k1,1n -k2,2n -k3,3n -k4 | sed 's/.* //'
 }
-# noticed VARIANT FILTER LOG: whether a test fails.
+# noticed VARIANT FILTER LOG: succeeds if a test fails.
 noticed() {
   local filter=$2
   [ "$1" != thread ] || filter=$(sed -E 's/\*(:|$)/*Tsan*\1/g' <<<"$filter")
@@ -86,7 +87,7 @@ try() {
   mutate "$kind" "$line" "$file" >"$mutants/$file"
   log=$mutants/log
   for op in $(users_of "$file"); do objects+=" $op"; done
-  # All of them access a tile alike.
+  # All of these kernels access a tile alike.
   [ "$kind" != banks ] || objects=$(grep -oE '[^ ]*_forward_bf16\.cu' <<<"$objects" | grep -v hopper)
   if ! make --no-print-directory BUILD="$build" mutant VARIANT="$variant" MUTANTS="$mutants" MUTATED="$objects" >"$log" 2>&1; then
     echo "not ok $kind of $file:$line: the mutant does not build"; tail -n 5 "$log"; failed=$((failed + 1)); return

@@ -1,4 +1,4 @@
-// Queues of work and who takes the next turn.
+// Queues of work, and the choice of the queue that runs next.
 #include "test/host_cuda/runtime.hpp"
 
 #include <sched.h>
@@ -16,16 +16,16 @@ std::uint64_t draw(Runtime& r) {
 }
 
 #if !defined(HOST_CUDA_MALLOC)
-/// A protection key: a register of the thread says whether it may touch memory that has it, which
-/// takes some cycles, where the rights of all pages take half the time of a small training. -1
-/// where the processor has none.
+/// A protection key: a register of the thread decides if it may touch memory with this key.
+/// Changing it takes some cycles, whereas changing the rights of all pages takes half the time of a
+/// small training. -1 if the processor has no such keys.
 int key_of_device_memory() {
   static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
   return key;
 }
 #endif
 
-/// Device memory is open while this lives.
+/// Device memory is accessible while this object exists.
 class Access {
  public:
   explicit Access(Runtime& r) : runtime_(r), outermost_(!r.open) {
@@ -54,7 +54,7 @@ bool ready(const Operation& operation) {
   return operation.kind != Operation::Kind::wait || operation.event->reached >= operation.count;
 }
 
-/// False: it waits for another process.
+/// Returns false if the operation waits for another process.
 bool perform(Operation& operation) {
   switch (operation.kind) {
     case Operation::Kind::work:
@@ -126,7 +126,8 @@ std::size_t choose(std::size_t count) {
   return r.seed == 0 ? 0 : draw(r) % count;
 }
 
-// A stream whose next operation waits for another process is left alone until no other can go on.
+// A stream whose next operation waits for another process is skipped until no other stream can
+// continue.
 void advance(HostCudaStream* wanted, const std::function<bool()>& done) {
   if (done()) return;
   Runtime& r = runtime();
@@ -176,7 +177,7 @@ cudaError_t enqueue(cudaStream_t stream, Operation operation) {
     return cudaSuccess;
   }
   s.queue.push_back(std::move(operation));
-  // Bounded, so that a benchmark does not queue for ever.
+  // The wait is bounded, so that a benchmark does not queue forever.
   constexpr std::size_t kLongest = 4096;
   if (s.queue.size() > kLongest) drain(s);
   return cudaSuccess;

@@ -1,8 +1,8 @@
 #pragma once
 // The state behind the CUDA runtime on the CPU. Work is *queued* and runs only when the host or
 // another stream waits for it, streams taking turns in an order drawn from the seed, so that a
-// missing event or a buffer reused too early gives wrong numbers here as it would there. Device
-// memory cannot be touched by the host between calls (pages without access; red zones instead under
+// missing event or a buffer that is reused too early gives wrong numbers, as on a GPU. The host
+// cannot touch device memory between calls (pages without access; red zones instead under
 // AddressSanitizer).
 #include <deque>
 #include <functional>
@@ -17,11 +17,11 @@
 
 namespace host_cuda {
 
-/// Takes work that waits for other processes a little further; true when it is done.
+/// Advances work that waits for other processes; returns true when it is complete.
 using Progress = std::function<bool()>;
 
 struct Operation {
-  /// `peers`: work that waits for other processes, and lets other streams go on meanwhile.
+  /// `peers`: work that waits for other processes, and lets other streams continue meanwhile.
   enum class Kind { work, peers, record, wait } kind = Kind::work;
   std::function<void()> work{};
   cudaEvent_t event = nullptr;
@@ -30,16 +30,16 @@ struct Operation {
   Progress progress{};                ///< ... when it has begun
 };
 
-/// How many nodes of each branch of a graph; those that are not listed have none.
+/// Number of nodes in each branch of a graph; branches that are not listed have none.
 using Clock = std::vector<std::size_t>;
 
-/// A node runs after those of `after` and after those before it in its branch.
+/// A node that runs after the nodes of `after` and after those before it in its branch.
 struct Node {
   Operation operation;
   Clock after{};
   std::size_t call = 0;  ///< its place among all nodes
 };
-/// One for each stream that was captured.
+/// One branch for each captured stream.
 using Branches = std::vector<std::vector<Node>>;
 
 struct Capture {
@@ -70,7 +70,7 @@ struct HostCudaStream {
 
 namespace host_cuda {
 
-/// Bytes of each device: 2 GiB, or what HOST_CUDA_MEMORY says (MiB).
+/// Bytes of each device: 2 GiB, or HOST_CUDA_MEMORY (MiB).
 std::size_t device_memory();
 
 struct Runtime {
@@ -84,39 +84,41 @@ struct Runtime {
   bool open = false;  ///< device memory accessible
   Capture* capturing = nullptr;
 };
-/// The one of this process.
+/// The runtime of this process.
 Runtime& runtime();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 #if !defined(HOST_CUDA_MALLOC)
-/// From now on whoever touches new device memory but in the emulated device's turn ends by SIGSEGV.
+/// From now on any access to new device memory outside of the emulated device's turn ends the
+/// process by SIGSEGV.
 void close_to_the_host(void* memory, std::size_t bytes);
 #endif
 
 /// Seconds, for event times.
 double now();
-/// So many more have passed by that clock: what work takes on a device, as told, not measured.
+/// Advances that clock: the assumed, not measured, time of work on a device.
 void pass(double seconds);
-/// Remembers a failure for cudaGetLastError and passes it on.
+/// Stores an error for cudaGetLastError and returns it.
 cudaError_t answer(cudaError_t error);
 HostCudaStream& stream_of(cudaStream_t stream);
 cudaError_t enqueue(cudaStream_t stream, Operation operation);
 /// Queues work that waits for other processes.
 void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin);
-/// Work that runs the nodes of a graph, every time anew.
+/// Work that runs the nodes of a graph, again in every run.
 std::function<Progress()> replay(std::shared_ptr<const Branches> graph);
-/// The stream joins the capture, or knows of more of it.
+/// Adds the stream to the capture, or adds nodes that it comes after.
 void join(HostCudaStream& stream, Capture& capture, const Clock& after);
-/// One of `count`: the first, or drawn from the seed.
+/// Chooses one of `count`: the first, or one drawn from the seed.
 std::size_t choose(std::size_t count);
-/// Runs queued work until `done` holds, work of `wanted` first where no seed says otherwise.
+/// Runs queued work until `done` is true; work of `wanted` comes first unless a seed decides
+/// otherwise.
 void advance(HostCudaStream* wanted, const std::function<bool()>& done);
 void drain(HostCudaStream& stream);
 void drain_all();
-/// Calls that wait are not allowed in a thread that captures, nor in others unless the mode of the
-/// capture leaves them out; they spoil it.
+/// True if a waiting call is not allowed: in a thread that captures, and in others unless the mode
+/// of the capture excludes them. Such a call invalidates the capture.
 bool refused_in_capture();
-/// ... in no thread and no mode: waiting for what is being captured.
+/// ... for calls that wait for a captured operation, which no thread and no mode may do.
 bool refused_in_capture(std::uint64_t of);
 /// True if [address, address + bytes) lies in one of the blocks.
 bool inside(const std::map<char*, std::size_t>& blocks, const void* address, std::size_t bytes);

@@ -1,4 +1,4 @@
-// CUDA runtime: streams, events and graphs; and when a profiler would look.
+// CUDA runtime: streams, events and graphs; and the calls that start and stop a profiler.
 #include <cuda_profiler_api.h>
 
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace {
 constexpr auto kUnjoined = static_cast<cudaError_t>(904);
 constexpr auto kIsolation = static_cast<cudaError_t>(905);
 
-// A graph that is being captured cannot depend on what is outside it, nor the other way round.
+// A graph that is being captured cannot depend on operations outside of it, nor they on the graph.
 cudaError_t isolated(Capture* capture) {
   if (capture) capture->invalid = true;
   return answer(kIsolation);
@@ -108,7 +108,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
   const bool external = flags & cudaEventRecordExternal;
   if (!external) return cudaEventRecord(event, stream);
   if (!stream_of(stream).capture) return answer(cudaErrorInvalidValue);
-  // A node of the graph: reached once more in every replay.
+  // A node of the graph: it is reached again in every replay.
   return enqueue(stream, {Operation::Kind::record, {}, event, 0});
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -123,7 +123,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Lock lock(runtime().mutex);
   if (event->reached >= event->recorded) return cudaSuccess;
   static unsigned fruitless = 0;
-  // A device does not stand still while somebody keeps asking.
+  // A device continues to work while somebody polls it.
   constexpr unsigned kPatience = 8;
   if (++fruitless % kPatience == 0) advance(nullptr, [n = 0]() mutable { return n++ > 1; });
   return cudaErrorNotReady;

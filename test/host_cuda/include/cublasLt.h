@@ -1,6 +1,6 @@
 #pragma once
-// Stands in for NVIDIA's header of this name where kernels run on the CPU: the part of cuBLASLt
-// that choir uses. Names, meanings and values are NVIDIA's (cuBLAS library guide).
+// Replaces NVIDIA's header of this name if kernels run on the CPU: the part of cuBLASLt that choir
+// uses. Names, meanings and values are NVIDIA's (cuBLAS library guide).
 #include <cstddef>
 #include <cstdint>
 

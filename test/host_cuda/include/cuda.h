@@ -1,7 +1,7 @@
 #pragma once
-// Stands in for the driver's header of this name where kernels run on the CPU: tensor maps, and how
-// a function of the driver is found. Names and meanings are NVIDIA's (CUDA Driver API, tensor map
-// object management; CUDA Runtime API, driver entry points).
+// Replaces the driver's header of this name if kernels run on the CPU: tensor maps, and the look-up
+// of functions of the driver. Names and meanings are NVIDIA's (CUDA Driver API, tensor map object
+// management; CUDA Runtime API, driver entry points).
 #include <cstdint>
 
 #include "cuda_runtime.h"

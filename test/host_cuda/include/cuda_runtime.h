@@ -1,7 +1,7 @@
 #pragma once
-// Stands in for NVIDIA's header of this name where kernels run on the CPU: the part of the CUDA
-// language and runtime that choir uses, on test/host_cuda/block.hpp and runtime.cpp. Names and
-// meanings are NVIDIA's (CUDA C++ Programming Guide, Runtime API reference).
+// Replaces NVIDIA's header of this name if kernels run on the CPU: the part of the CUDA language
+// and runtime that choir uses, on test/host_cuda/block.hpp and runtime.cpp. Names and meanings are
+// NVIDIA's (CUDA C++ Programming Guide, Runtime API reference).
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -118,8 +118,8 @@ inline unsigned __match_any_sync(unsigned mask, unsigned value, CHOIR_WHERE) {
 }
 #undef CHOIR_WHERE
 
-// Integers only: the order of float additions would not be fixed. __atomic builtins, so that
-// ThreadSanitizer knows them for what they are.
+// Integers only: the order of float additions would not be fixed. __atomic builtins are used
+// because ThreadSanitizer recognises them.
 inline int atomicAdd(int* a, int v) { return __atomic_fetch_add(a, v, __ATOMIC_RELAXED); }
 inline unsigned atomicAdd(unsigned* a, unsigned v) {
   return __atomic_fetch_add(a, v, __ATOMIC_RELAXED);
@@ -279,6 +279,6 @@ const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 
 namespace host_cuda {
-/// Queues work that reads and writes device memory; what a launch and the plain GEMM are made of.
+/// Queues work that reads and writes device memory, for launches and the plain GEMM.
 void queue(cudaStream_t stream, std::function<void()> work);
 }  // namespace host_cuda

@@ -1,8 +1,8 @@
-// NCCL for GPUs that are not there: a library with the functions that choir opens, between
-// processes of one machine. The id names a piece of shared memory with a channel between every two
-// ranks; collectives are queued on the stream like kernels, and exchange everything with everybody.
-// Sums are taken from rank 0 upward, so that they differ in their bits from those of a tree. As the
-// real one's, destroying and aborting a communicator end only when no graph has work of it.
+// NCCL for GPUs that do not exist: a library with the functions that choir opens, between processes
+// of one machine. The id names a segment of shared memory with a channel between every two ranks;
+// collectives are queued on the stream like kernels, and send everything to all ranks. Sums are
+// computed from rank 0 upward, so that their bits differ from those of a tree. As in the real
+// library, destroying and aborting a communicator end only when no graph has work of it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -66,14 +66,14 @@ bool hold_init = false;
 Result failure = Result::success;
 int calls_in_group = -1;  // -1: no group is open
 std::vector<std::function<void()>> after_group;
-int blocks = 0;        // of all communicators, should they be at work at the same time
-int busy_answers = 0;  // so many times the next calls are "in progress"
+int blocks = 0;        // of all communicators, in case they work at the same time
+int busy_answers = 0;  // number of the next calls that are "in progress"
 
 Channel& channel(Communicator& comm, int from, int to) {
   return comm.shared->channels[from * comm.ranks + to];
 }
 
-/// One piece of a transfer, as far as it goes without waiting.
+/// One part of a transfer, advanced without waiting.
 void progress(Communicator& comm, Transfer& t) {
   Channel& c = t.sends ? channel(comm, comm.rank, t.peer) : channel(comm, t.peer, comm.rank);
   const std::uint64_t written = c.written.load(std::memory_order_acquire);
@@ -91,7 +91,8 @@ void progress(Communicator& comm, Transfer& t) {
   t.done += bytes;
 }
 
-/// All at once; two between the same ranks in the same direction in the order of the calls.
+/// All transfers at once; two between the same ranks in the same direction keep the order of the
+/// calls.
 class Exchange {
  public:
   Exchange(Communicator& comm, std::vector<Transfer> transfers)
@@ -167,7 +168,7 @@ void combine(char* sum, const char* more, std::size_t count, Type type, Op op) {
 
 using Parts = std::vector<std::vector<char>>;
 
-/// My `bytes` at `mine` go to everybody; `then` gets what everybody sent, by rank.
+/// Sends my `bytes` at `mine` to all ranks; `then` gets the data of all, by rank.
 host_cuda::Progress share(Communicator& comm, const char* mine, std::size_t bytes,
                           std::function<void(Parts&)> then) {
   const auto all =
@@ -255,7 +256,7 @@ Result transfer(void* comm, cudaStream_t stream, const Transfer& t) {
 
 extern "C" {
 
-// For tests.
+// Functions for tests.
 void nccl_fake_hold_init(bool hold) {
   hold_init = hold;
 }
@@ -323,14 +324,14 @@ Result ncclCommDestroy(void* handle) {
                  comm->name.c_str());
     std::abort();
   }
-  shm_unlink(comm->name.c_str());  // by the first; the others still have it mapped
+  shm_unlink(comm->name.c_str());  // the first rank unlinks it; the others still have it mapped
   munmap(comm->shared, comm->size);
   blocks -= comm->most_blocks;
   delete comm;
   return Result::success;
 }
 
-// Work that is still queued becomes nothing, as its kernels would end.
+// Work that is still queued is dropped, as its kernels would end.
 Result ncclCommAbort(void* handle) {
   auto* comm = static_cast<Communicator*>(handle);
   shm_unlink(comm->name.c_str());

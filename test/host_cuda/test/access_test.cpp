@@ -1,4 +1,4 @@
-// The arithmetic that launchers and kernels share, where it can be asked directly.
+// Tests of the arithmetic that launchers and kernels share, called directly.
 #include "kernels/cuda/access.cuh"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(RowParts, CoverAllRowsAndKeepGroupsTogether) {
               EXPECT_EQ(first, next);
               EXPECT_GE(n, 1);
               EXPECT_LE(3 * n, most_items);
-              // Whole groups from their first row on, or inside one.
+              // Whole groups starting at their first row, or rows inside one group.
               if (first % group != 0 || n < group) {
                 EXPECT_LE(first % group + n, group);
               } else {

@@ -1,5 +1,5 @@
-// Bank conflicts are counted as they are, and no kernel that these tests run has more of them than
-// test/host_cuda/bank_conflicts.txt says.
+// Tests that bank conflicts are counted correctly, and that no kernel that these tests run has more
+// of them than test/host_cuda/bank_conflicts.txt allows.
 #include "test/host_cuda/banks.hpp"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ bool of_a_test(const std::string& kernel) {
   return kernel.starts_with("test ");
 }
 
-/// Conflicts of 32 lanes that copy 16 bytes each to `place(lane)`, in pieces of 16 bytes, and read
-/// the same pieces as rows of matrices.
+/// Conflicts of 32 lanes that copy 16 bytes each to `place(lane)`, in chunks of 16 bytes, and read
+/// the same chunks as rows of matrices.
 template <class Place>
 KernelBanks banks_of(const char* kernel, const Place& place) {
   alignas(16) static const float source[4] = {};
@@ -47,8 +47,7 @@ TEST(Banks, PiecesSideBySideDoNotMeet) {
   }
 }
 
-// Rows of 128 bytes, one piece of each: all eight in the same four banks, unless they change
-// places.
+// Rows of 128 bytes, one chunk of each: without a swizzle all eight use the same four banks.
 TEST(Banks, AColumnMeetsUnlessItsPiecesChangePlaces) {
   const KernelBanks column = banks_of("test column", [](unsigned lane) { return 8 * lane; });
   const KernelBanks moved =
@@ -60,12 +59,12 @@ TEST(Banks, AColumnMeetsUnlessItsPiecesChangePlaces) {
 TEST(Banks, EqualAddressesAreOneAccess) {
   EXPECT_EQ(banks_of("test equal", [](unsigned lane) { return lane / 8 * 8; }).matrices.conflicts,
             0u);
-  // Pairs of rows 64 bytes apart: two places for each four.
+  // Pairs of rows 64 bytes apart: two chunks for each group of four banks.
   EXPECT_EQ(banks_of("test pairs", [](unsigned lane) { return 4 * lane; }).copies.conflicts,
             4u * 3);
 }
 
-/// Looks at everything when the tests are through.
+/// Checks everything after all tests have run.
 class BankTable final : public ::testing::Environment {
  public:
   void TearDown() override {

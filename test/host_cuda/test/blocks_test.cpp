@@ -1,4 +1,4 @@
-// Host execution of kernels: what it must get right, and the defects it must name.
+// Tests of the host execution of kernels: correct results, and the defects that it must name.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ TEST_P(Seeded, BarriersOrderAWholeBlock) {
   EXPECT_EQ(sums, std::vector<int>(kThreads, expected));
 }
 
-// A block of sm_86 and sm_89 has 99 KB, its kernel's arrays included.
+// A block of sm_86 and sm_89 has 99 KB, including the arrays of its kernel.
 TEST(SharedMemory, MoreThanTheSmallestGpuHasIsADefect) {
   const auto kernel = [] {
     CHOIR_SHARED_ARRAY(float, values, 256);
@@ -92,7 +92,7 @@ TEST_P(Seeded, ShufflesFollowTheirDefinition) {
   }
 }
 
-// Two halves of a warp go different ways and use different masks at once.
+// Two halves of a warp take different branches and use different masks at once.
 TEST_P(Seeded, DivergedHalvesDoNotMeet) {
   std::vector<unsigned> votes(32);
   run(32, [&] {
@@ -136,7 +136,7 @@ TEST(HostCuda, SharedMemoryStartsPoisonedInEveryBlock) {
   for (const float x : seen) EXPECT_TRUE(std::isnan(x)) << x;
 }
 
-/// 16 bytes through cp.async; `wait`: 0 none, 1 for the wrong group, 2 for the right one.
+/// Copies 16 bytes by cp.async; `wait`: 0 none, 1 for the wrong group, 2 for the right one.
 std::vector<float> copied(int wait) {
   std::vector<float> result(4);
   alignas(16) const float source[4] = {1, 2, 3, 4};

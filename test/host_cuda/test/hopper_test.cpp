@@ -62,8 +62,8 @@ TEST(HopperDescriptor, ColumnsInRowsFollowTheManualsFigures) {
   }
 }
 
-// K-major, 128 bytes: ((8, m), (T, 2 k)) : ((8 T, SBO), (1, T)); and columns 16.. begin 32 bytes
-// on.
+// K-major, 128 bytes: ((8, m), (T, 2 k)) : ((8 T, SBO), (1, T)); columns from 16 on begin 32 bytes
+// later.
 TEST(HopperDescriptor, RowsOfASwizzledTileFollowTheirCanonicalLayout) {
   for (unsigned first = 0; first < 64; first += 16) {
     const std::uint64_t d = encode(4096 + 2 * first, 16, 1024, 1);
@@ -86,7 +86,7 @@ TEST(HopperDescriptor, KernelsWriteTheSame) {
 
 // --- boxes and barriers ------------------------------------------------------------------------
 
-/// A tensor [2, 10, 3, 128] whose elements say where they are.
+/// A tensor [2, 10, 3, 128] whose elements encode their position.
 struct Tensor {
   static constexpr std::int64_t kSamples = 2, kRows = 10, kHeads = 3, kWidth = 128;
   std::vector<std::uint16_t> data;
@@ -128,7 +128,7 @@ TEST_P(HopperSeeded, ABoxLandsSwizzledWithZerosAroundTheTensor) {
     }
 }
 
-// Two threads hand a number back and forth, phase by phase.
+// Two threads exchange a number, phase by phase.
 TEST_P(HopperSeeded, PhasesAlternate) {
   std::vector<int> seen;
   run(2, 64, [&] {
@@ -183,7 +183,7 @@ TEST(HopperDeathTest, DefectsOfBarriersAreNamed) {
               }),
               defect, "a box of 2048 bytes for shared address");
   EXPECT_EXIT(with_barrier([&](auto* tile, ptx::Barrier* b) {
-                ptx::barrier_arrive_expecting(b, 1024);  // half of what comes
+                ptx::barrier_arrive_expecting(b, 1024);  // half of the arriving bytes
                 ptx::load_box(tile, &map, 0, 0, 0, 0, b);
                 ptx::barrier_wait(b, 0);
               }),
@@ -252,7 +252,8 @@ void put(std::uint32_t address, float value) {
   std::memcpy(at, &x.bits, sizeof x.bits);
 }
 
-/// 1 + A B of a warp group, A [64 x 16] in shared memory or registers, for B as rows of k or not.
+/// 1 + A B of a warp group, with A [64 x 16] in shared memory or registers, and B stored as rows of
+/// k or not.
 template <class T, bool kRowsOfB, int kN>
 std::vector<float> product(bool a_shared, bool* nan_before = nullptr) {
   std::vector<float> result(64 * 8 * kN);
@@ -263,7 +264,7 @@ std::vector<float> product(bool a_shared, bool* nan_before = nullptr) {
     const unsigned t = threadIdx.x;
     if (t < 64)
       for (unsigned k = 0; k < 16; ++k) put<T>(element_address(a, true, t, k), value_of(t, k));
-    if (!kRowsOfB || t < 16)  // each thread one row of B as it lies
+    if (!kRowsOfB || t < 16)  // each thread has one row of B as it is stored
       for (unsigned k = kRowsOfB ? t : 0; k < (kRowsOfB ? t + 1 : 16); ++k)
         for (unsigned n = kRowsOfB ? 0 : t; n < 8 * kN; n += kRowsOfB ? 1 : 128)
           put<T>(element_address(b, !kRowsOfB, n, k), value_of(n + 3, k));
@@ -315,7 +316,7 @@ TEST_P(HopperSeeded, WarpGroupsMultiply) {
   }
 }
 
-/// A product of zeros, done otherwise than the manual wants it.
+/// A product of zeros that violates a rule of the manual.
 template <class Body>
 void misused(const Body& body) {
   run(128, 16384, [&] {
@@ -372,7 +373,7 @@ TEST(HopperDeathTest, DefectsOfProductsAreNamed) {
   EXPECT_EXIT(run(129, 16384, [] { ptx::named_barrier(0, 128); }), defect, "barrier 0");
 }
 
-// The newest group may stay under way; the sums of the older ones are there.
+// The newest group may be in flight; the sums of the older ones are complete.
 TEST(Hopper, GroupsEndInTheirOrder) {
   misused([](float(&first)[8][4], std::uint64_t m, auto*) {
     float second[8][4] = {};

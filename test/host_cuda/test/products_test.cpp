@@ -1,4 +1,5 @@
-// The ways that the library proposes for a product: timed, chosen, and each with sums of its own.
+// Tests of the algorithms that the library proposes for a product: they are timed and chosen, and
+// each has different sums.
 #include "kernels/gemm/gemm.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,8 @@ class Products : public CudaTest {
   static int fastest(const std::vector<double>& seconds) {
     return static_cast<int>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
   }
-  /// By a device of its own, with the choice; B lies `off` elements behind an aligned address.
+  /// Computes on a device of its own, with the choice; B starts `off` elements behind an aligned
+  /// address.
   static std::vector<float> product(const ops::ProductChoices& choices, std::int64_t off = 0) {
     const std::unique_ptr<Device> device = make_device(DeviceKind::cuda);
     ops::choose_products(*device, choices);
@@ -47,7 +49,7 @@ class Products : public CudaTest {
 TEST_F(Products, OneWayIsFasterAndWhichHangsOnThePace) {
   const std::vector<double> seconds = ops::time_proposals(stream(), plain());
   ASSERT_EQ(seconds.size(), std::size_t{ops::kMostProposals});
-  EXPECT_TRUE(std::isinf(seconds[3]));  // proposed, and cannot be run
+  EXPECT_TRUE(std::isinf(seconds[3]));  // proposed, but cannot be run
   EXPECT_EQ(
       std::count_if(seconds.begin(), seconds.end(), [](double s) { return std::isfinite(s); }), 7);
   EXPECT_EQ(fastest(ops::time_proposals(stream(), plain())), fastest(seconds));
@@ -89,7 +91,7 @@ TEST_F(Products, TheChosenWayIsTaken) {
   EXPECT_EQ(product({{plain(), 3}}), first) << "a way that cannot be run";
 }
 
-// Another list is proposed for other addresses.
+// For other addresses another list is proposed.
 TEST_F(Products, AChoiceIsForOperandsThatAreAligned) {
   EXPECT_EQ(product({{plain(), 5}}, 8), product({}, 8));
 }

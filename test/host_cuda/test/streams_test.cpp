@@ -1,4 +1,5 @@
-// The CUDA runtime on the CPU: what is not ordered happens in the wrong order, sooner or later.
+// Tests of the CUDA runtime on the CPU: operations without an order run in the wrong order, sooner
+// or later.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -27,7 +28,8 @@ void add_to(const int* from, int* to) {
   to[threadIdx.x] += from[threadIdx.x];
 }
 
-/// One stream writes 5, another adds it to zero; how often of 40 seeds the sum is 5.
+/// One stream writes 5, another adds it to zero; returns the number of 40 seeds for which the sum
+/// is 5.
 int times_right(Device& device, bool with_event, const std::function<void(std::uint64_t)>& seed) {
   int right = 0;
   for (std::uint64_t s = 1; s <= 40; ++s) {
@@ -120,7 +122,7 @@ cudaStream_t native(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native());
 }
 
-/// Waits for `other` to become 1, as for another process.
+/// Waits until `other` is 1, like work that waits for another process.
 void queue_waiter(const Stream& stream, const int* other, int* turns) {
   host_cuda::queue_for_peers(native(stream), [=] {
     return [=] {
@@ -149,7 +151,7 @@ TEST_F(HostStreams, WorkThatWaitsForOthersHoldsUpItsOwnStreamOnly) {
       launch(side.stream(), "add_to", add_to, {1, 1}, static_cast<const int*>(value),
              static_cast<int*>(sum.data()));
       join.record(side.stream());
-      launch(main, "fill", fill, {1, 1}, 1, value);  // what the other stream waits for
+      launch(main, "fill", fill, {1, 1}, 1, value);  // the event for which the other stream waits
       main.wait(join);
       if (recorded) {
         const NativeGraph graph = device_->end_capture(main.native());
@@ -164,7 +166,7 @@ TEST_F(HostStreams, WorkThatWaitsForOthersHoldsUpItsOwnStreamOnly) {
     }
 }
 
-// Branches of a graph are ordered by events alone, as streams are.
+// Only events order the branches of a graph, as with streams.
 TEST_F(HostStreams, AMissingEventInAGraphIsSeen) {
   int right = 0;
   for (std::uint64_t s = 1; s <= 40; ++s) {
