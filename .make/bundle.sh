@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bundle.sh BUILD OUT: what it takes to run choir on another machine of this kind, without packages: programs, decks,
-# tests, and every shared library but glibc's own and NVIDIA's, which a GPU host has. Makes OUT/bundle/ and packs it as
-# OUT/choir-bundle.tar.zst (.tar.gz without zstd), at most LIMIT_MIB (60).
+# bundle.sh BUILD OUT: collects the files that are needed to run choir on another machine of this
+# kind without packages: programs, decks, tests, and every shared library except glibc's own and
+# NVIDIA's, which a GPU host has. Makes OUT/bundle/ and packs it as OUT/choir-bundle.tar.zst
+# (.tar.gz without zstd), at most LIMIT_MIB (60).
 #   bundle.sh --folder BUILD OUT    only the folder
 #   bundle.sh --check FOLDER        every library that something in FOLDER needs is in it or expected of the host
 set -eu
@@ -9,7 +10,8 @@ export LC_ALL=C
 cd "$(dirname "$0")/.."
 limit_mib=${LIMIT_MIB:-60}
 
-# The host's own: glibc, which must fit its kernel and loader, and CUDA, which must fit its driver.
+# Libraries of the host: glibc, which must fit its kernel and loader, and CUDA, which must fit its
+# driver.
 of_glibc='ld-linux[a-z0-9-]*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl|libnss_[a-z]*|libBrokenLocale|libthread_db'
 of_nvidia='libcuda|libcudart|libcublas|libcublasLt|libcudnn[a-z_]*|libnccl|libnvrtc|libnvrtc-builtins|libnvJitLink|libnvidia-ml|libnvToolsExt|libcupti'
 of_host="^($of_glibc|$of_nvidia)\.so(\.|$)"
@@ -24,7 +26,7 @@ check() {  # check FOLDER
   done < <(elf_files "$1" | tr '\n' '\0' | xargs -0 readelf -d 2>/dev/null | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | sort -u)
   return "$missing"
 }
-# The newest glibc that anything in it asks for.
+# The newest version of glibc that any file in it requires.
 glibc_of() {
   elf_files "$1" | tr '\n' '\0' | xargs -0 readelf -V 2>/dev/null | grep -oE 'GLIBC_[0-9]+\.[0-9]+' | cut -d_ -f2 |
     sort -uV | tail -n 1
@@ -55,7 +57,7 @@ esac
 cp "$launcher" "$folder/bin/mpiexec"
 cp "$(readlink -f "$(command -v orted)")" "$folder/bin/orted"
 
-# --- Open MPI's and PMIx's plugins, without those for networks and launchers that a single host has not -----------
+# --- plugins of Open MPI and PMIx, except those for networks and launchers that a single host lacks
 where() { ompi_info --path "$1" 2>/dev/null | sed -nE 's/^ *[A-Za-z]+: //p'; }
 plugins=$(where pkglibdir) texts=$(where pkgdatadir)
 [ -d "$plugins" ] || die "ompi_info does not say where Open MPI's plugins are"
@@ -71,7 +73,8 @@ cp -r "$texts/." "$folder/share/openmpi/"
 cp /dev/null "$folder/etc/openmpi/openmpi-mca-params.conf"
 
 # --- shared libraries ---------------------------------------------------------------------------------------------
-# Twice: PMIx, which a plugin of Open MPI brings, has plugins of its own, found next to it.
+# The loop runs twice: PMIx, which a plugin of Open MPI needs, has its own plugins, which are found
+# next to it.
 libraries() {
   elf_files "$folder" | tr '\n' '\0' | LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-} xargs -0 ldd 2>/dev/null |
     sed -nE 's/^\s*(\S+) => (\/\S+) .*/\1 \2/p' | sort -u | while read -r name path; do
@@ -97,7 +100,7 @@ check "$folder" || die "incomplete"
 chmod -R u+w "$folder"
 elf_files "$folder" | tr '\n' '\0' | xargs -0 strip --strip-unneeded
 
-# --- what is run with it ------------------------------------------------------------------------------------------
+# --- scripts and decks that are run with it -------------------------------------------------------
 cp -r inputs jobs "$folder/"
 mkdir -p "$folder/bench" "$folder/test"
 cp bench/*.sh bench/*.py "$folder/bench/"

@@ -36,14 +36,14 @@ export OPAL_DATADIR=$bundle/share OPAL_PKGDATADIR=$bundle/share/openmpi OPAL_SYS
 export PMIX_INSTALL_PREFIX=$bundle PMIX_LIBDIR=$bundle/lib PMIX_PKGLIBDIR=$bundle/lib/pmix PMIX_PKGDATADIR=$bundle/share/pmix
 export OMPI_MCA_mca_base_component_path=$bundle/lib/openmpi PMIX_MCA_mca_base_component_path=$bundle/lib/pmix
 export HWLOC_PLUGINS_PATH=$bundle/lib/hwloc  # the host's are for another libhwloc
-# Root and more ranks than cores are fine here; the number of threads is choir's to choose.
+# Root and more ranks than cores are allowed here; choir chooses the number of threads.
 threads=${OMP_NUM_THREADS:-}
 # shellcheck source=../jobs/launch.sh
 . "$bundle/jobs/launch.sh"
 launch_environment 1
 if [ -n "$threads" ]; then export OMP_NUM_THREADS=$threads; else unset OMP_NUM_THREADS; fi
 
-if [ "$1" = --libraries ]; then  # in the loader's order; some are opened only when they are wanted
+if [ "$1" = --libraries ]; then  # in the loader's order; some are opened only on demand
   IFS=: read -r -a folders <<<"$LD_LIBRARY_PATH"
   for name in libcuda libcublasLt libcudnn libnccl; do
     found=""

@@ -1,4 +1,5 @@
-# Completion of choir for bash: subcommands, options, and keys of decks with their values, as the program itself says them.
+# Completion of choir for bash: subcommands, options, and keys of decks with their values, as the
+# program itself lists them.
 _choir() {
   local line=${COMP_LINE:0:COMP_POINT} current="" command=() choices="" program word words
   read -r -a words <<<"$line"
@@ -9,7 +10,7 @@ _choir() {
     case "${#command[@]} ${command[*]}" in 0* | "1 bench" | "1 prepare") command+=("$word") ;; esac
   done
   case $current in
-    *.*=* | device=*)  # bash takes "=" for the end of a word: VALUE of KEY=VALUE is replaced
+    *.*=* | device=*)  # bash treats "=" as the end of a word: VALUE of KEY=VALUE is replaced
       choices=$("$program" train --describe 2>/dev/null | awk -v key="${current%%=*}" '$1 == key {
         if (/true or false/) print "true false"
         else if (sub(/^[^;]*; */, "") && gsub(/\|/, " ")) print }')

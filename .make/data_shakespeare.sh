@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Downloads tiny Shakespeare (1.1 MB, Andrej Karpathy's char-rnn) to data/shakespeare/input.txt, within 20 seconds or
-# not at all: a file that is there is whole.
+# Downloads tiny Shakespeare (1.1 MB, Andrej Karpathy's char-rnn) to data/shakespeare/input.txt,
+# within 20 seconds or not at all: a file that exists is complete.
 set -eu
 file=data/shakespeare/input.txt
 address=${SHAKESPEARE_URL:-https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that choir builds and tests with.
+# Installs the Debian packages that are needed to build and test choir.
 #   deps.sh               with apt (root)
 #   deps.sh PREFIX        unpacks the same packages below PREFIX, without root
-#   deps.sh --if-missing  installs only when something is missing; silent otherwise
-#   deps.sh --fuzz              Clang, for `make fuzz`, when it is missing
+#   deps.sh --if-missing  installs only if something is missing; silent otherwise
+#   deps.sh --fuzz              Clang, for `make fuzz`, if it is missing
 #   deps.sh --format            clang-format 14, with which `make style` compares the format of the sources
 #   deps.sh --speech [PREFIX]  the recorded prompts that `choir prepare corpus asterisk` reads, and nothing else
 #   deps.sh --long [--if-missing]  what `make test-long` needs beside: a batch system of its own (SLURM), another MPI,
@@ -33,7 +33,7 @@ if command -v dpkg-query >/dev/null 2>&1; then
   for p in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
   done
-elif [ "${1:-}" = --if-missing ]; then exit 0  # not Debian: the modules or the user provide
+elif [ "${1:-}" = --if-missing ]; then exit 0  # not Debian: the modules or the user provide the packages
 else echo "make deps knows Debian's packages only. Install: MPI, HDF5, OpenBLAS, oneDNN, nlohmann-json, CLI11, spdlog, fmt, GoogleTest." >&2; exit 1
 fi
 [ "${#missing[@]}" -eq 0 ] && { [ "${1:-}" = --if-missing ] || echo "Every package is installed."; exit 0; }

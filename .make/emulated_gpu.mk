@@ -1,7 +1,8 @@
-# The device code on the CPU: compiled by the host compiler, executed under test/host_cuda (no toolkit needed).
+# The device code on the CPU: the host compiler compiles it, and test/host_cuda executes it (no
+# toolkit needed).
 
-# The tests of the cuda device, twice: on a GPU, and on the CPU, where the same device code is
-# compiled by the host compiler and executed under test/host_cuda (no toolkit needed).
+# The tests of the cuda device, twice: on a GPU, and on the CPU, where the host compiler compiles
+# the same device code and test/host_cuda executes it (no toolkit needed).
 CUDA_TESTS := $(sort $(wildcard $(MODULES:%=test/cuda/%*.cpp)))
 CUDA_TEST_OBJECTS := $(call objects,$(CUDA_TESTS))
 HOST_CUDA  := $(sort $(wildcard test/host_cuda/*.cpp))
@@ -11,13 +12,13 @@ HOST_CUDA_TESTS := $(sort $(wildcard test/host_cuda/test/*.cpp))
 $(BUILD)/test_cuda: $(CUDA_TEST_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
-# HOST_VARIANT: plain, address (ASan and UBSan) or thread (TSan). Only device code, its launchers and
-# what executes them are instrumented; for threads the scheduler itself must not be, and the switching of threads,
-# which touches no memory of the kernels, never is.
+# HOST_VARIANT: plain, address (ASan and UBSan) or thread (TSan). Only device code, its launchers
+# and their execution are instrumented; for threads the scheduler itself must not be, and the
+# switching of threads, which touches no memory of the kernels, never is.
 HOST_FLAGS_plain   := -O2
 HOST_FLAGS_address := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC -DHOST_CUDA_BLACKWELL
 HOST_FLAGS_thread  := -O1 -g1 -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MALLOC
-# Tensor maps are arguments aligned to 64 bytes, about which GCC tells a story of 2010.
+# Tensor maps are arguments aligned to 64 bytes, for which GCC prints a note about its ABI of 2010.
 HOST_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas -Wno-psabi $(if $(WERROR),-Werror)
 HOST_CUDA_SOURCES := $(filter-out kernels/%,$(filter-out $(HOST_CUDA_NEVER),$(CUDA_SOURCES)))
 # host_kernel VARIANT: compiles device code of the tree, or of a source that make wrote (program.mk).
@@ -48,8 +49,8 @@ $(BUILD)/test_host_cuda_$(1): $$(HOST_OBJECTS_$(1)) $(CUDA_TEST_OBJECTS) \
 endef
 $(foreach variant,plain address thread,$(eval $(call host_variant,$(variant))))
 
-# The program, and tests of several ranks, on the GPU that is not there. NCCL is played by a library
-# of ours, which is opened as the real one is and queues its work on the same streams.
+# The program, and tests of several ranks, on the emulated GPU. A library of ours plays NCCL: it is
+# opened like the real one and queues its work on the same streams.
 MPI_CUDA_TESTS := $(sort $(wildcard test/mpi_cuda/*.cpp))
 $(BUILD)/choir_host_cuda: $(MAIN_OBJECTS) $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
 	@echo "  link  $@"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Finds the libraries, prints a tick or a cross with the version and what a cross costs, and writes
-# BUILD/features.mk (flags), BUILD/choir_features.hpp and BUILD/choir_cuda_features.hpp (macros) and BUILD/features.txt (what
-# was printed). Most of who asks for a library asks for none of CUDA's, and is not compiled again without them.
+# Finds the libraries, prints a tick or a cross with the version and the consequence of a cross, and
+# writes BUILD/features.mk (flags), BUILD/choir_features.hpp and BUILD/choir_cuda_features.hpp
+# (macros) and BUILD/features.txt (the printed text). Most sources that need a library need none of
+# CUDA's, and are not compiled again if only those change.
 set -u
 build=$1
 mk=$build/features.mk.new text=$build/features.txt
@@ -25,8 +26,8 @@ if printf '#include <mpi.h>\nint main(){return MPI_VERSION>=3?0:1;}' | probe; th
   yes MPI "$(mpiexec --version 2>/dev/null | head -n1)"
 else no MPI "mpi.h does not compile with $MPICXX"; missing+=" MPI"; fi
 
-# HDF5: one rank lays the file out, and all write into it by MPI-IO. So a serial one does, whatever the MPI; a parallel
-# one has to be of the same MPI.
+# HDF5: one rank writes the layout of the file, and all write the data by MPI-IO. Thus a serial one
+# works with any MPI; a parallel one must be built with the same MPI.
 case $($MPICXX -show 2>/dev/null) in *mpich*) own=hdf5-mpich ;; *) own=hdf5-openmpi ;; esac
 h5c="" h5l="-lhdf5"
 if [ -n "${HDF5:-}" ]; then h5c="-I$HDF5/include"; h5l="-L$HDF5/lib -Wl,-rpath,$HDF5/lib -lhdf5"
@@ -40,7 +41,7 @@ if printf '#include <hdf5.h>\nint main(){unsigned a,b,c;return H5get_libversion(
   yes HDF5 "$v"; cppflags+=" $h5c"; libs+=" $h5l"
 else no HDF5 "no HDF5: set HDF5=DIR"; missing+=" HDF5"; fi
 
-# CBLAS for fp64. The OpenMP flavour shares our threads; the pthread flavour fights them.
+# CBLAS for fp64. The OpenMP variant shares our threads; the pthread variant competes with them.
 arch=$($MPICXX -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
 blas_dir=${BLAS_DIR:-}
 for d in /usr/lib/$arch/openblas-openmp /usr/lib/$arch/openblas-serial; do
@@ -66,7 +67,7 @@ if printf '#include <spdlog/spdlog.h>\nint main(){spdlog::info("x");}' | probe $
   cppflags+=" $(pkg-config --cflags spdlog 2>/dev/null)"; libs+=" -lspdlog -lfmt"
 else no spdlog "spdlog/fmt not found"; missing+=" spdlog"; fi
 
-# Optional from here.
+# The rest is optional.
 od="${ONEDNN:+-I$ONEDNN/include}" ol="${ONEDNN:+-L$ONEDNN/lib -Wl,-rpath,$ONEDNN/lib} -ldnnl"
 if printf '#include <dnnl.hpp>\nint main(){return dnnl_version()->major>=2?0:1;}' | probe $od $ol; then
   v=$(printf '#include <dnnl_version.h>\nVERSION DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH\n' | $MPICXX -E -x c++ - $od 2>/dev/null | sed -n '/^VERSION/,$p' | grep -v '^#' | tr -d ' \n' | sed 's/^VERSION//')
@@ -93,8 +94,8 @@ if printf '#include <gtest/gtest.h>\nint main(){}' | probe -lgtest -lpthread; th
   yes GoogleTest "$(pkg-config --modversion gtest 2>/dev/null)"; gtest="-lgtest -lpthread"
 else no GoogleTest "make test will not build"; fi
 
-# CUDA: the toolkit compiles the kernels; whether a GPU is there is asked when the program starts.
-# cuBLASLt, cuDNN and NCCL are opened at run time, so only their headers are needed here.
+# CUDA: the toolkit compiles the kernels; the program checks for a GPU when it starts. cuBLASLt,
+# cuDNN and NCCL are opened at run time, so only their headers are needed here.
 cuda=${CUDA_HOME:-}; [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1 && cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 [ -z "$cuda" ] && [ -x /usr/local/cuda/bin/nvcc ] && cuda=/usr/local/cuda
 [ "$cuda" = none ] && cuda=""
@@ -111,7 +112,7 @@ if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" 
   archs=${here:-"80 90a"}
   yes CUDA "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') in $cuda (for sm_${archs// /, sm_})"
   have CUDA "$cuda_header"; cuda_flags="-I$cuda/include"
-  # The compiler behind MPI's wrapper: Open MPI's word for it, then MPICH's.
+  # The compiler behind MPI's wrapper: the option of Open MPI, then that of MPICH.
   host_compiler=$($MPICXX --showme:command 2>/dev/null || $MPICXX -show 2>/dev/null | cut -d' ' -f1)
   host_compiler=$(command -v "${host_compiler:-none}")
   for lib in "cuDNN cudnn_version.h CUDNN_MAJOR CUDNN_MINOR ${CUDNN_HOME:-$cuda} attention_by_choir's_own_kernels_only" \
@@ -125,11 +126,12 @@ if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" 
   done
 else cuda=""; no CUDA "CPU only: set CUDA_HOME=DIR (CUDA_HOME=none silences this)"; no cuDNN "-"; no NCCL "-"; fi
 
-# Wide vectors for the kernels, where the target has them.
+# Wide vectors for the kernels, if the target has them.
 vector="" wide=""
 macros=$($MPICXX -march="$MARCH" -dM -E -x c++ /dev/null 2>/dev/null)
 if grep -q __AVX512F__ <<<"$macros"; then vector="-mprefer-vector-width=512" wide=" (AVX-512)"
-# Without AVX, GCC 12 moves 8 bytes by way of MMX and leaves the x87 unit unusable: the next long double is NaN.
+# Without AVX, GCC 12 moves 8 bytes through MMX and leaves the x87 unit unusable: the next long
+# double is NaN.
 elif grep -q __MMX__ <<<"$macros" && ! grep -q __AVX__ <<<"$macros"; then vector="-mno-mmx"; fi
 fused=""
 if printf 'int main(){}' | probe -c -Werror --param avoid-fma-max-bits=0; then fused="--param avoid-fma-max-bits=0"; fi

@@ -1,6 +1,6 @@
-# Programs of libFuzzer, one a file of test/fuzz: with Clang, and instrumented where what the input
-# reaches is written; the rest are the objects of the program itself, as they are. Of a processor of
-# 2015, as the sanitized build. FUZZ=deck,archive: only these.
+# Programs of libFuzzer, one per file of test/fuzz: compiled with Clang, and instrumented in code
+# that the input reaches; the rest are the unchanged objects of the program. The target is a
+# processor of 2015, as in the sanitized build. FUZZ=deck,archive: only these.
 CLANGXX ?= clang++
 FUZZ_TARGETS := $(if $(FUZZ),$(shell echo $(FUZZ) | tr ',' ' '),$(basename $(notdir $(wildcard test/fuzz/*.cpp))))
 FUZZED := $(addprefix src/core/,dtype error file file_kind json_document json_value hash key_table key_table_print tensor text) \

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# groups.sh FOLDER BYTES SOURCE...: which sources are compiled as one. Up to BYTES of the sources of a folder, in the order
-# of their names, become FOLDER/<their folder>/group_N.cpp, which includes them; a source that would be alone stays itself.
-# Prints what is to be compiled. An unchanged group keeps its time.
+# groups.sh FOLDER BYTES SOURCE...: decides which sources are compiled as one. Up to BYTES of the
+# sources of a folder, in the order of their names, become FOLDER/<their folder>/group_N.cpp, which
+# includes them; a source that would be alone is compiled itself. Prints the sources to be compiled.
+# An unchanged group keeps its time.
 set -eu
 folder=$1 most=$2
 shift 2

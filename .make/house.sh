@@ -9,8 +9,9 @@ bars=${1:-}
 sources() { find "$@" \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' \) 2>/dev/null | sort; }
 
 # grain FILE...: "files lines median below-40 frame-lines blocks fragments what long-lines most-lines".
-# A line frames a file if it is blank, an include, a pragma, or opens or closes a namespace. A comment block is a run of
-# lines that are comments alone, or the comment behind code. It is a fragment if it begins with one of ten words.
+# A line is part of the frame of a file if it is blank, an include, a pragma, or opens or closes a
+# namespace. A comment block is a run of lines that are comments alone, or the comment behind code.
+# It is a fragment if it begins with one of ten words.
 grain() {
   awk '
     function characters(line) { gsub(/[\200-\277]/, "", line); return length(line) }  # of UTF-8
@@ -60,7 +61,7 @@ grep -HoE '^#include "[^"]+"' "${program[@]}" | sed -E 's/:#include / /' >"$scra
 read -r headers alone one more <<<"$(readers)"
 train_files=$(awk '$1 !~ /^(src|include\/choir)\/train\// && $2 ~ /^"(choir|src)\/train\// { print $1 }' "$scratch/includes" | sort -u | wc -l)
 train_includes=$(awk '$1 !~ /^(src|include\/choir)\/train\// && $2 ~ /^"(choir|src)\/train\//' "$scratch/includes" | wc -l)
-formatter=$(command -v clang-format-14 || true)  # another version formats otherwise
+formatter=$(command -v clang-format-14 || true)  # another version formats differently
 off_format="not measured: there is no clang-format-14"
 if [ -n "$formatter" ]; then
   off_format=$(sources src include kernels test bench |

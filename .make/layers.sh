@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A file includes only its own floor or lower ones, and there is no cycle: between modules, or between the folders of one.
+# A file includes only its own layer or lower ones, and there is no cycle: between modules, or
+# between the folders of one.
 set -u
-# Families of models stand above what they plug into: of them the others know the interface in models/ alone.
+# Model families are above the modules that they extend: those know only the interface in models/.
 declare -A floor=([core]=0 [device]=1 [comm]=2 [ops]=2 [kernels]=2 [nn]=3 [data]=3 [store]=3 [models]=4 [parallel]=4
                   [optim]=4 [deck]=5 [infer]=5 [train]=5 [lab]=5 [models/]=6 [report]=6 [app]=7)
 room_of() {  # room_of VARIABLE FOLDER
@@ -29,7 +30,8 @@ while IFS=: read -r file include; do
   [ "$to" = kernels ] && to=ops
   [ "$from" != "$to" ] && edge[$from,$to]=$file
 done < <(grep -rHoE '^#include [<"](choir|src|kernels)/[^>"]+' include src kernels 2>/dev/null | sed -E 's/#include [<"]//')
-# Cycles: what is left when all have gone that include nobody left, or that nobody left includes.
+# Cycles: the files that remain after all files were removed, step by step, that include no
+# remaining file, or that no remaining file includes.
 mapfile -t rooms < <(printf '%s\n' "${!edge[@]}" | tr ',' '\n' | sort -u); changed=1
 while [ "$changed" = 1 ]; do
   changed=0
@@ -44,8 +46,8 @@ while [ "$changed" = 1 ]; do
   done
 done
 for e in "${!edge[@]}"; do echo "layers: cycle through ${e/,/ -> } (${edge[$e]})"; bad=1; done
-# Some things are known on one floor only.
-forbid() {  # forbid PATTERN WHERE... : the pattern must not be included below WHERE
+# Some headers may be included in one layer only.
+forbid() {  # forbid PATTERN WHERE... : includes of the pattern are forbidden below WHERE
   local pattern=$1; shift
   if hits=$(grep -rnE "#include [<\"]$pattern" "$@" 2>/dev/null); then echo "layers: not here:"; echo "$hits"; bad=1; fi
 }

@@ -10,7 +10,7 @@ complain() { echo "links: $*"; bad=1; }
 documents=$(find . \( -path ./build -o -path ./data -o -path ./runs -o -path ./.git \) -prune -o -name '*.md' -print | sed 's|^\./||' | sort)
 names=$(find Makefile README.md .make .ci .github src include kernels inputs jobs bench test -type f 2>/dev/null | sed 's|.*/||' | sort -u)
 
-# Headings as GitHub makes anchors of them.
+# Headings, converted to anchors like GitHub does.
 anchors() {
   awk '/^ *```/ { code = !code } !code && /^#+ / { sub(/^#+ /, ""); print tolower($0) }' "$1" | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
 }

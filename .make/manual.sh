@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# manual.sh CHOIR FOLDER: man pages from what the program says of itself: FOLDER/man1/choir.1, a page for each subcommand
-# from its --help, and FOLDER/man5/choir-deck.5 from `train --describe`.
+# manual.sh CHOIR FOLDER: writes man pages from the program's own descriptions: FOLDER/man1/choir.1,
+# a page for each subcommand from its --help, and FOLDER/man5/choir-deck.5 from `train --describe`.
 set -euo pipefail
 export LC_ALL=C
 choir=${1:?usage: manual.sh CHOIR FOLDER} out=${2:?usage: manual.sh CHOIR FOLDER}
 version=$("$choir" --version)
 mkdir -p "$out/man1" "$out/man5"
-# Text, with \x01 in front of what is a request to roff.
+# Text, with \x01 before each request to roff.
 roff() { sed -E -e 's/\\/\\e/g; s/-/\\-/g' -e "s/^[.']/\\\\\&&/; s/^\x01//"; }
 begin() {  # begin NAME SECTION SUMMARY
   printf '\x01.TH %s %s "" "%s" choir\n\x01.SH NAME\n%s - %s\n' "${1^^}" "$2" "$version" "$1" "$3"

@@ -1,13 +1,15 @@
-# The program: flags, sources, and how each is compiled.
+# The program: flags, sources, and how each source is compiled.
 
 OPTIMISE := $(if $(SANITIZE),-O0,$(if $(DEBUG),-O1 -g,-O2))
-# Sanitized: every finding ends the program, the standard library checks its bounds too, and only the kernels are
-# optimised, with lines as all that a debugger gets: the whole takes a third of the time to build that -O1 -g takes.
+# Sanitized: every finding ends the program, the standard library also checks its bounds, and only
+# the kernels are optimised. Debug information has line numbers only. The whole takes a third of the
+# time of a build with -O1 -g.
 SANITIZER := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1 \
   -D_GLIBCXX_ASSERTIONS)
-# GCC 12 sees copies that std::string makes of itself overlap and go out of bounds. It looks for memory to use again from
-# 500 MB on, not from 128 MB: 5 % of its time. Clang does not know all that GCC is told to be silent about, and finds names
-# of one source hidden in another that is compiled together with it.
+# GCC 12 wrongly warns that copies that std::string makes of itself overlap and are out of bounds.
+# It collects garbage from 500 MB on, not from 128 MB, which saves 5 % of its time. Clang does not
+# know all warnings that are disabled for GCC, and warns of names of one source that are hidden by
+# another source compiled together with it.
 ifeq ($(COMPILER),clang)
   SILENT := -Wno-unknown-warning-option -Wno-shadow
 else
@@ -19,22 +21,24 @@ CXXFLAGS += -std=c++20 $(OPTIMISE) -march=$(MARCH) -fopenmp -fno-math-errno -fno
             $(SANITIZER) $(WARNINGS) $(HEAP) -MMD -MP
 CPPFLAGS += -Iinclude -I. -I$(BUILD) $(FEATURE_CPPFLAGS)
 LDLIBS   += $(FEATURE_LIBS)
-# Kernels are written for the widest vectors the processor has.
+# Kernels are written for the widest vectors of the processor.
 KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 
-# Most of a compiler's work here is headers, and templates of the standard library made anew in every source, so the
-# sources of a folder are compiled together, as in a unity build: names in their unnamed namespaces differ, which the
-# compiler would mostly tell. UNITY=0 compiles each by itself, as does whoever changes one again and again.
+# Headers, and templates of the standard library that every source instantiates again, are most of a
+# compiler's work here, so the sources of a folder are compiled together, as in a unity build: names
+# in their unnamed namespaces must differ; most collisions are compile errors. UNITY=0 compiles each
+# source separately, as do developers who change one often.
 UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
 # Sources that other programs replace, or that most builds compile again, are compiled one by one.
 # So are kernels: the instructions that the compiler fuses and inlines in them decide about bits.
 BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
 ALONE  := kernels/% src/models/families.cpp src/train/step/build_info.cpp $(BROKEN)
-# objects SOURCES: what they become.
+# objects SOURCES: the object files of these sources.
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
   $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
 
-# Only programs of users contain these, and no sanitizer: it does the same, and reserves all addresses.
+# Only programs for users contain these. Builds with a sanitizer do not: it does the same, and
+# reserves all addresses.
 OWN_START := $(addprefix src/app/,require_addresses.cpp thread_start.cpp)
 OWN_START_OBJECTS := $(if $(SANITIZE),,$(OWN_START:%.cpp=$(BUILD)/obj/%.o))
 MAIN_OBJECTS := $(BUILD)/obj/src/app/main.o $(OWN_START_OBJECTS)
@@ -61,7 +65,7 @@ endif
 OBJECTS := $(COMMON_OBJECTS) $(CUDA_OBJECTS)
 LDLIBS  += $(CUDA_LIBS)
 
-# link LIBRARIES: the objects a program depends on.
+# link LIBRARIES: links the objects on which a program depends.
 link = echo "  link  $@" && $(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(1)
 
 all: $(BUILD)/choir
@@ -71,16 +75,16 @@ $(BUILD)/choir: $(MAIN_OBJECTS) $(OBJECTS)
 	@$(call link,$(LDLIBS))
 	@printf '%s\n' $^ > $(BUILD)/objects.txt
 
-# Device code for the chosen GPUs, and PTX of sm_80 for all others. fmt's compile-time checks are beyond nvcc; constexpr
-# functions (std::array's) are device functions too. The host compiler is MPI's, as everywhere, and warnings are of
-# compilers that come after this was written.
+# Device code for the chosen GPUs, and PTX of sm_80 for all others. nvcc cannot compile fmt's
+# compile-time checks; constexpr functions (std::array's) are device functions too. The host
+# compiler is MPI's, as everywhere, and warnings may come from newer compilers.
 ARCHS := $(if $(filter all,$(CUDA_ARCHS)),$(KNOWN_CUDA_ARCHS),$(or $(CUDA_ARCHS),$(DEFAULT_CUDA_ARCHS)))
 NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
   $(if $(CUDA_HOST_COMPILER),-ccbin $(CUDA_HOST_COMPILER)) \
   $(foreach arch,$(filter-out 80,$(ARCHS)),-gencode arch=compute_$(arch),code=sm_$(arch)) \
   -gencode arch=compute_80,code=[$(if $(filter 80,$(ARCHS)),sm_80$(comma))compute_80] \
   $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp -DFMT_USE_CONSTEXPR=1 -Xptxas -v
-# Other GPUs are other objects.
+# Objects for other GPUs are different objects.
 $(BUILD)/cuda_archs: always
 	@$(call write_changed,$@,$(ARCHS))
 # The PTX of sm_80 stays beside the object, for test/run/kernel_instructions.sh.
@@ -113,12 +117,13 @@ $(foreach half,$(ATTENTION_HALVES),$(foreach type,bf16 f16,$(eval $(call attenti
 $(ATTENTION_INSTANCES): ;
 $(BUILD)/obj/src/%.o $(BUILD)/obj/kernels/%.o: CPPFLAGS += $(if $(call in_folders,cuda cudnn nccl,$@),$(CUDA_CPPFLAGS))
 
-# Reading headers is most of the work of a compiler here, so those that everybody reads are read once: by the program, by
-# the kernels and by the tests, whose flags differ.
+# Reading headers is most of a compiler's work here, so the common ones are precompiled three times:
+# for the program, the kernels and the tests, whose flags differ.
 $(BUILD)/obj/kernels/%.o $(BUILD)/prelude/kernels.hpp.gch: CXXFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/obj/test/%.o $(BUILD)/prelude/test.hpp.gch: OPTIMISE := $(if $(SANITIZE),-O0,-O1 $(if $(DEBUG),-g))
-# Rooms that read what people write and print what they read: their seconds are those of files and people, and they take
-# two thirds of the time to build. What computes a number of a step is none of them: its last bit depends on it.
+# Modules that read text of users and print text: their run time is spent on files and people, and
+# they take two thirds of the time to build. Modules that compute a number of a step are not among
+# them: its last bit depends on the flags.
 PLAIN_ROOMS := app deck lab report train/loop
 $(foreach room,$(PLAIN_ROOMS),$(BUILD)/obj/src/$(room)/%.o) $(BUILD)/prelude/plain.hpp.gch: \
   OPTIMISE := $(if $(SANITIZE),-O0,-O1 $(if $(DEBUG),-g))
@@ -127,7 +132,8 @@ $(BUILD)/prelude/test.hpp: test/support/prelude.hpp
 $(BUILD)/prelude/%.hpp:
 	@mkdir -p $(@D)
 	@echo '#include "$<"' > $@
-# Another compiler or other flags make everything again; another folder for it, or sterner warnings, do not.
+# Another compiler or other flags cause a full rebuild; another path of the same compiler, or
+# stricter warnings, do not.
 FLAGS := $(filter-out -Werror -I$(BUILD) $(HEAP),$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(KERNEL_FLAGS))
 $(BUILD)/flags: always
 	@$(call write_changed,$@,$(FLAGS))
@@ -135,7 +141,7 @@ $(BUILD)/prelude/%.hpp.gch: $(BUILD)/prelude/%.hpp $(BUILD)/flags
 	@echo "  c++   $*'s prelude"
 	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -MT $@ -MF $(BUILD)/prelude/$*.d -w -x c++-header -c -o $@ $<
 
-# Sources of a room, and what they have in front of them.
+# Sources of a module, and their precompiled headers.
 define compile
 $(BUILD)/obj/$(1)/%.o: $(BUILD)/groups/$(1)/%.cpp $(BUILD)/prelude/$(2).hpp.gch
 	@mkdir -p $$(@D)

@@ -15,7 +15,7 @@ else
   prompt="And God said"
 fi
 
-# A run that was interrupted continues. One that is complete stays, and the next gets a number.
+# An interrupted run continues. A complete run stays, and the next gets a number.
 run=runs/quickstart number=1
 while [ -d "$run" ] && [ ! -e "$run/unfinished" ]; do
   number=$((number + 1))
@@ -24,7 +24,8 @@ done
 mkdir -p "$run"
 touch "$run/unfinished"
 train=("$build/choir" train inputs/gpt_quickstart.json run.dir="$run")
-# Faster where the processor multiplies bf16. A run that is there keeps the precision it began with.
+# bf16 is faster if the processor multiplies it. An existing run keeps the precision with which it
+# started.
 precision=""
 if [ ! -e "$run/deck.json" ] && grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null; then precision=bf16-mixed; fi
 if [ -e "$run/deck.json" ] && grep -q '"precision": "bf16-mixed"' "$run/deck.json"; then precision=bf16-mixed; fi

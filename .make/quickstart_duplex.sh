@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# quickstart_duplex.sh BUILD: from nothing but text-to-speech to a dialogue that one can listen to: a corpus of a user who
-# asks and an agent who answers, a codec of the agent's voice, a recogniser that teaches an encoder to hear while it is
-# spoken to, a duplex model that learns when to speak and what to say, and a recogniser of the agent, who tells whether one
-# understands it. In about fifteen minutes on two cores. A second run finds what is there, and continues what was interrupted.
+# quickstart_duplex.sh BUILD: from text-to-speech alone to a dialogue as sound files: a corpus of a
+# user who asks and an agent who answers, a codec of the agent's voice, a recogniser that trains a
+# streaming encoder, a duplex model that learns when and what to speak, and a recogniser of the
+# agent, which shows if its speech is intelligible. It takes about fifteen minutes on two cores. A
+# second run uses existing files, and continues interrupted steps.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; 4 hours of dialogues
-#   QUICKSTART_OVERRIDES                 for tests: of every deck
+#   QUICKSTART_OVERRIDES                 for tests: overrides of every deck
 set -eu -o pipefail
 build=${1:?usage: quickstart_duplex.sh BUILD}
 here=$(dirname "$0")

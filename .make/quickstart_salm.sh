@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# quickstart_salm.sh BUILD: from nothing but text-to-speech to a language model that hears: a corpus of spoken digits and
-# words with questions about them, a recogniser that teaches an encoder to hear them, and a language model that learns to
-# answer through it. Nine to ten minutes on two cores. A second run finds what is there, and continues what was interrupted.
+# quickstart_salm.sh BUILD: from text-to-speech alone to a language model with speech input: a
+# corpus of spoken digits and words with questions about them, a recogniser that trains an encoder,
+# and a language model that learns to answer with it. It takes nine to ten minutes on two cores. A
+# second run uses existing files, and continues interrupted steps.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; an hour of speech
-#   QUICKSTART_OVERRIDES                 for tests: of every deck
+#   QUICKSTART_OVERRIDES                 for tests: overrides of every deck
 set -eu -o pipefail
 build=${1:?usage: quickstart_salm.sh BUILD}
 here=$(dirname "$0")

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# quickstart_smollm2.sh BUILD MODEL: SmolLM2-135M, a real language model, learns to hear. MODEL is its GGUF, or the folder of
-# Hugging Face. Half an hour on two cores; what `make quickstart-salm` made, corpus and encoder, is taken as it is.
+# quickstart_smollm2.sh BUILD MODEL: SmolLM2-135M, a real language model, learns to understand
+# speech. MODEL is its GGUF, or the folder of Hugging Face. It takes half an hour on two cores; the
+# corpus and the encoder of `make quickstart-salm` are used if they exist.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; an hour of speech
-#   QUICKSTART_OVERRIDES                 for tests: of every deck
+#   QUICKSTART_OVERRIDES                 for tests: overrides of every deck
 set -eu -o pipefail
 build=${1:?usage: quickstart_smollm2.sh BUILD MODEL} model=${2:?usage: quickstart_smollm2.sh BUILD MODEL}
 here=$(dirname "$0")

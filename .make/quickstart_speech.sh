@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# quickstart_speech.sh BUILD: corpora of speech are made here, packed and written in units; recognisers are trained on
-# them with 2 ranks, and say what they hear. Within ten minutes on two cores. A second run finds what is there, continues
-# what was interrupted and repeats the end.
+# quickstart_speech.sh BUILD: corpora of speech are synthesized, packed and encoded; recognisers are
+# trained on them with 2 ranks, and transcribe recordings. It takes less than ten minutes on two
+# cores. A second run uses existing files, continues interrupted steps and repeats the end.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS, QUICKSTART_DIGITS_HOURS   2 ranks; a book of 4 hours, digits of 0.5
-#   QUICKSTART_OVERRIDES                 for tests: of every deck
+#   QUICKSTART_OVERRIDES                 for tests: overrides of every deck
 set -eu -o pipefail
 build=${1:?usage: quickstart_speech.sh BUILD}
 here=$(dirname "$0")
@@ -12,12 +12,12 @@ here=$(dirname "$0")
 digits=data/spoken_digits book=data/spoken_book prompts=data/asterisk
 begin=$SECONDS
 
-# hear RUN FOLDER PART: the texts of recordings that were never trained on, to RUN/PART.json.
+# hear RUN FOLDER PART: writes the texts of recordings that were never trained on to RUN/PART.json.
 hear() { say_and_run "$choir" transcribe "$1" --manifest "$2/corpus/$3.json" --out "$1/$3.json" | tee "$1/$3.txt"; }
 rates() { sed -nE 's/^(WER|CER) ([0-9.]+ %).*/\1 \2/p' "$1" | paste -sd, | sed 's/,/, /'; }  # rates RUN/PART.txt
-# field NAME: of the manifest's line on stdin; the texts have no quotes.
+# field NAME: prints that field of the manifest's line on stdin; the texts have no quotes.
 field() { sed -nE "s/.*\"$1\":\"([^\"]*)\".*/\1/p"; }
-pair() {  # pair RUN/PART.json: the first of three words or more, beside its reference
+pair() {  # pair RUN/PART.json: prints the first text of three words or more, beside its reference
   local line
   line=$(awk -F'"text":"' '{ t = $2; sub(/".*/, "", t); if (split(t, words, " ") >= 3) { print; exit } }' "$1")
   echo "  reference   $(field text <<<"$line")"
@@ -45,7 +45,7 @@ train inputs/asr_tutorial.json runs/asr_tutorial
 hear runs/asr_tutorial $book val
 hear runs/asr_tutorial $book val_voices
 
-# Recorded speech, where it is installed.
+# Recorded speech, if it is installed.
 recorded=
 if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then
   recorded=yes

@@ -1,4 +1,5 @@
-# Sourced by the quickstarts of speech, with $build and $here set: their steps, each said before it is done.
+# Sourced by the quickstarts of speech, with $build and $here set: their steps, each of which is
+# printed first.
 # shellcheck shell=bash
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
@@ -12,8 +13,9 @@ say_and_run() {  # on all ranks
   launch "$ranks" "$@" || code=$?
   [ "$code" -eq 0 ] || { echo "That ended with exit code $code; the lines above say why." >&2; exit "$code"; }
 }
-parts="train val val_voices val_barge_in"  # those that a corpus may have
-# pack FOLDER RATE [CORPUS]: the manifests of CORPUS (FOLDER/corpus) to FOLDER/train, FOLDER/val ...
+parts="train val val_voices val_barge_in"  # the parts that a corpus may have
+# pack FOLDER RATE [CORPUS]: packs the manifests of CORPUS (FOLDER/corpus) to FOLDER/train,
+# FOLDER/val ...
 pack() {
   local part corpus=${3:-$1/corpus}
   for part in $parts; do
@@ -22,17 +24,20 @@ pack() {
     say_and_run "$choir" prepare audio "$corpus/$part.json" --out "$1/$part" --sample-rate "$2"
   done
 }
-# drop_older CORPUS FOLDER: what was made of the corpus before, when it was asked for anew (QUICKSTART_HOURS).
+# drop_older CORPUS FOLDER: removes the files made from an older corpus, if a new one was requested
+# (QUICKSTART_HOURS).
 drop_older() { [ ! "$1/corpus.json" -nt "$2" ] || rm -rf "${2:?}"; }
-# units FOLDER NAME TYPE [SIZE]: of the texts that train; labels FOLDER TOKENIZER: labels.NAME.bin of every part.
+# units FOLDER NAME TYPE [SIZE]: trains units on the training texts; labels FOLDER TOKENIZER: writes
+# labels.NAME.bin of every part.
 units() { say_and_run "$choir" prepare tokenizer "$1/train" --out "$1/$2" --type "$3" --vocab-size "${4:-0}"; }
 labels() {
   local part folders=()
   for part in $parts; do [ ! -d "$1/$part" ] || folders+=("$1/$part"); done
   say_and_run "$choir" prepare tokens "${folders[@]}" --tokenizer "$2"
 }
-# chat FOLDER NAME OPTION...: the questions about FOLDER/corpus, and their answers, to FOLDER/NAME_train, FOLDER/NAME_val ...;
-# as a control to FOLDER/NAME_shuffled those of val, of which number n is about the clip of number n + 7.
+# chat FOLDER NAME OPTION...: writes the questions about FOLDER/corpus, and their answers, to
+# FOLDER/NAME_train, FOLDER/NAME_val ...; as a control, those of val to FOLDER/NAME_shuffled, where
+# question n has the clip of question n + 7.
 chat() {
   local part folder=$1 name=$2 said=$1/corpus/conversations
   shift 2
@@ -46,7 +51,7 @@ chat() {
     say_and_run "$choir" prepare chat "$said/$part.jsonl" --out "$folder/${name}_$part" "$@"
   done
 }
-# answers RUN CONTROL: its exact matches on its validation sets, and on the folder CONTROL.
+# answers RUN CONTROL: prints its exact matches on its validation sets, and on the folder CONTROL.
 answers() {
   local run=$1
   say_and_run "$choir" eval "$run" eval.answers=0 | tee "$run/eval.txt"
@@ -58,7 +63,7 @@ answers() {
   echo "new words of new voices          $(matches voices "$run/eval.txt")"
   echo "control: the clip of another one $(matches shuffled "$run/control.txt")"
 }
-train() {  # train DECK RUN OVERRIDE...: continues where it was; a run that is complete says how it ended
+train() {  # train DECK RUN OVERRIDE...: continues where it was; a complete run prints how it ended
   local deck=$1 run=$2 start=$SECONDS
   shift 2
   say_and_run "$choir" train "$deck" run.dir="$run" "$@" ${overrides[@]+"${overrides[@]}"}

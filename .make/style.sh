@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# House rules that a machine can see: names, line length, file length, no unfinished marks, headers documented.
+# House rules that can be checked automatically: names, line length, file length, no unfinished
+# marks, documented headers.
 set -u
 bad=0
 files=$(find src include kernels test bench -name '*.hpp' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' 2>/dev/null | sort)
@@ -40,7 +41,7 @@ if hits=$(grep -nE '\b(T''ODO|F''IXME|X''XX|H''ACK)\b|using namespace std;' $fil
 # shellcheck disable=SC2086
 if hits=$(grep -nP '\t' $files | head -n 3); [ -n "$hits" ]; then complain "tabs:"; echo "$hits"; fi
 if hits=$(grep -rnE '<<<.*>>>' kernels src 2>/dev/null | head -n 3); [ -n "$hits" ]; then complain "bare kernel launch:"; echo "$hits"; fi
-# Names from files reach a terminal in printable form alone (src/core/output.hpp).
+# Names from files are printed to a terminal in printable form only (src/core/output.hpp).
 printers=$(grep -rlE 'fmt::print\(|std::(cout|cerr|clog|printf|puts|fputs)\b|fprintf\(std' src --include='*.?pp' |
   grep -vxE 'src/(core/(log|output)|report/transcripts|app/prepare_command|comm/watch/(watchdog|flight_report)|device/cuda/cuda_device)\.[ch]pp')
 [ -z "$printers" ] || complain "prints past src/core/output.hpp:" $printers
@@ -48,12 +49,13 @@ for h in $(find include/choir -name '*.hpp'); do
   t=$(basename "$h" .hpp)
   [ "$t" = prelude ] || grep -qE '^(class|struct|enum|template|inline|constexpr|std|void|bool|int|double|float|[A-Za-z:_<>]+ )' "$h" || complain "$h: declares nothing ($t)"
 done
-# Two types of one name in one namespace link, and then crash: those that headers put straight into choir.
+# Two types of the same name in one namespace link, and then crash: this checks those that headers
+# declare directly in choir.
 twins=$(grep -rhoE '^(struct|class|enum class) [A-Z][A-Za-z0-9]*( final)?( :[^{;]*)? \{' include/choir --include='*.hpp' --exclude-dir=ops |
   awk '{print $1 == "enum" ? $3 : $2}' | sort | uniq -d)
 [ -z "$twins" ] || complain "declared in several headers:" $twins
 if hits=$(git grep -nE '^(<<<<<<<|>>>>>>>) ' 2>/dev/null | head -n 3); [ -n "$hits" ]; then complain "a merge was not finished:"; echo "$hits"; fi
-# The top level is fixed; what git does not know may lie there.
+# The top level is fixed; files that git ignores may be there.
 strangers=$(git ls-files 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE '\..*|Makefile|README\.md|src|kernels|include|inputs|jobs|bench|test')
 [ -z "$strangers" ] || complain "the top level is fixed, these do not belong there: $strangers"
 .make/links.sh || bad=1

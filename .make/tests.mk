@@ -1,4 +1,5 @@
-# Programs of the tests: of one rank and of several, and choir itself with a family of models more and with broken rules.
+# Programs of the tests: for one rank and for several, and choir itself with an additional model
+# family and with broken rules.
 
 # One program for the tests of a single rank, one for those of several; each module has a folder.
 # ONLY=core,device restricts both to these modules (and links just the same).
@@ -21,13 +22,13 @@ DRAWN := $(sort $(wildcard test/drawn_decks/*.cpp))
 $(BUILD)/drawn_decks: $(DRAWN:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@$(call link,$(LDLIBS))
 
-# The program with one family of models more (test/toy_family).
+# The program with an additional model family (test/toy_family).
 TOY := $(sort $(wildcard test/toy_family/*.cpp))
 $(BUILD)/choir_toy: $(MAIN_OBJECTS) $(TOY:%.cpp=$(BUILD)/obj/%.o) \
     $(filter-out $(BUILD)/obj/src/models/families.o,$(OBJECTS))
 	@$(call link,$(LDLIBS))
 
-# The program with the rules of training broken (test/mutants/rules.txt).
+# The program with broken rules of training (test/mutants/rules.txt).
 $(BUILD)/broken_rules/written: test/mutants/rules.txt test/mutants/mutate.sh $(BROKEN)
 	@test/mutants/mutate.sh $(BUILD)/broken_rules && touch $@
 $(BROKEN:%=$(BUILD)/broken_rules/%): $(BUILD)/broken_rules/written ;

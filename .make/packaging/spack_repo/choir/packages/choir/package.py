@@ -1,7 +1,7 @@
-# choir, of the clone that this file is in (Spack 1.0 or newer), as committed:
+# choir from the clone that contains this file (Spack 1.0 or newer), as committed:
 #   spack repo add .make/packaging/spack_repo/choir
 #   spack install choir            # or: spack install choir +cuda
-# With what is not committed: spack dev-build choir@main, in the root of the clone.
+# With uncommitted changes: spack dev-build choir@main, in the root of the clone.
 import pathlib
 
 from spack_repo.builtin.build_systems.makefile import MakefilePackage
