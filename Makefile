@@ -18,7 +18,8 @@
 # at a time, as whoever changes it again and again would.
 
 BUILD   ?= build
-# One name for a folder, however it is asked for: what depends on `build/x` is not made again when it is `/.../build/x`.
+# One name for a folder, in whatever form it is given: targets that depend on `build/x` are not
+# rebuilt for `/.../build/x`.
 override BUILD := $(shell realpath -ms --relative-base=. '$(BUILD)')
 MPICXX  ?= mpicxx
 MARCH   ?= native
@@ -30,7 +31,8 @@ MAKEFLAGS += --no-builtin-rules
 
 .DEFAULT_GOAL := all
 
-# --- goals that must work before anything is installed ---------------------------------------------
+# --- goals that must work before packages are installed
+# --------------------------------------------
 QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex
 SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style house $(QUICKSTARTS) test test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
@@ -61,7 +63,7 @@ $(QUICKSTARTS) test test-long: %:
 	@$(if $(filter test-long,$*),.make/deps.sh --long --if-missing)
 	@$(MAKE) --no-print-directory -j$$(nproc) run-$* $(if $(filter quickstart%,$*),$(without_gpu))
 
-# For other machines: their processor may lack what this one has, so a build of its own.
+# A build for other machines: their processors may lack instructions of this one, so it is separate.
 bundle:
 	@.make/deps.sh --if-missing
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/portable bundle-programs \
@@ -70,7 +72,7 @@ bundle:
 	@.make/bundle.sh $(BUILD)/portable $(BUILD)
 
 # --- features ---------------------------------------------------------------------------------------
-# Some sources of a fuzzer's program are compiled by another compiler than the rest.
+# Another compiler compiles some sources of a fuzzer's program.
 ifneq ($(filter fuzz,$(MAKECMDGOALS)),)
   UNITY := 0
 endif
@@ -78,7 +80,8 @@ ifdef NEEDS_FEATURES
   include $(BUILD)/features.mk
 endif
 
-# write_changed FILE,TEXT: an unchanged file keeps its time, and what depends on it is not made again.
+# write_changed FILE,TEXT: an unchanged file keeps its time, and targets that depend on it are not
+# rebuilt.
 write_changed = mkdir -p $(dir $(1)) && printf '%s\n' '$(2)' | cmp -s - $(1) || printf '%s\n' '$(2)' > $(1)
 ASKED := MPICXX="$(MPICXX)" MARCH="$(MARCH)" HDF5="$(HDF5)" BLAS_DIR="$(BLAS_DIR)" ONEDNN="$(ONEDNN)" \
   CUDA_HOME="$(CUDA_HOME)" CUDNN_HOME="$(CUDNN_HOME)" NCCL_HOME="$(NCCL_HOME)"
@@ -99,7 +102,7 @@ features:
 include .make/program.mk .make/tests.mk .make/emulated_gpu.mk .make/fuzz.mk
 
 .PHONY: run-test run-test-long $(QUICKSTARTS:%=run-%) test-programs
-# TESTS=program: what can differ in a program built without CUDA.
+# TESTS=program: tests that can differ in a program built without CUDA.
 test-programs: $(addprefix $(BUILD)/,choir choir_host_cuda test_unit test_mpi $(if $(CUDA),test_cuda) \
   $(if $(filter program,$(TESTS)),,choir_toy choir_mutants drawn_decks test_host_cuda_plain test_host_cuda_address \
   test_host_cuda_thread test_host_cuda_mpi))
