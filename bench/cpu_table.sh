@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # cpu_table.sh [BUILD]: the shapes a to d in both precisions, as one process with all cores and as two ranks that share
-# them, same global batch. One line each, and CSV rows to bench/results/DATE-HOST.csv. About three minutes.
+# them, same global batch. Prints one line for each, and writes CSV rows to
+# bench/results/DATE-HOST.csv. It takes about three minutes.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build}

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # fault_drill.sh [--drills N] [--seed S] [--ranks R] [--jobs J] [--build DIR]: faults in random order, each at a random
 # instant of a small run: a rank is killed, hung or stopped, an error thrown, a bit flipped, a disk filled, a file damaged.
-# What the deck's `fault` section does must be detected in time, by name and with the exit code of the README; then the
-# same run continues without the fault, and must end in the bits of a run that met none, in a checkpoint that verifies.
-# The same seed makes the same drills, but for the instants of "power". Last comes a table, and "N passed, N failed".
+# Each fault of the deck's `fault` section must be detected in time, by name and with the exit code
+# of the README; then the same run continues without the fault, and must end with the bits of a run
+# without faults, in a checkpoint that verifies. The same seed gives the same drills, except for the
+# instants of "power". At last it prints a table, and "N passed, N failed".
 #   steps lost   steps that were computed and had to be computed again
 #   VALID        the last checkpoint verifies and equals that of the undisturbed run, tensor by tensor, bit by bit
 set -u
@@ -31,8 +32,8 @@ choir=$(cd "$build" && pwd)/choir || exit 2
 export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" OMPI_MCA_odls_base_sigkill_timeout=0
 
 steps=24 interval=4 data=tokens
-timeout=2                      # seconds; of the drills that hang
-short=("parallel.timeout=$timeout" watch.start=30 watch.first_step=30)  # of steps: to start takes a busy machine longer
+timeout=2                      # seconds, for drills that hang
+short=("parallel.timeout=$timeout" watch.start=30 watch.first_step=30)  # of steps: a busy machine needs longer to start
 dead_limit=5                   # seconds in which a dead rank is named
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-drill.XXXXXX") || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -44,7 +45,8 @@ deck=("$root/inputs/debug.json" "train.max_steps=$steps" "optimizer.decay_steps=
   "checkpoint.interval=$interval" eval.interval=0
   eval.sample_tokens=0)
 stamped() { while IFS= read -r line; do printf '%s %s\n' "$EPOCHREALTIME" "$line"; done; }
-# train OUT RUN OVERRIDE...: every line of OUT begins with when it came. The last says how the launcher ended.
+# train OUT RUN OVERRIDE...: every line of OUT begins with its time. The last line gives the exit
+# code of the launcher.
 train() {
   local out=$1 run=$2
   shift 2
@@ -53,10 +55,10 @@ train() {
     echo "exit code $?"
   } | stamped >"$out"
 }
-# when OUT PATTERN: the time of the first such line; fails where there is none.
+# when OUT PATTERN: prints the time of the first such line; fails if there is none.
 when() { grep -aE -m 1 -- "^[0-9.]+ .*($2)" "$1" | cut -d' ' -f1 | grep .; }
 newest() { find "$1/checkpoints" -maxdepth 1 -name 'step_????????' -printf '%f\n' 2>/dev/null | sort | tail -n 1; }
-# Name and checksum of every tensor of the newest checkpoint.
+# Prints name and checksum of every tensor of the newest checkpoint.
 tensors() {
   awk -F'"' '$2 == "crc32c" { crc = $4 } $2 == "name" && $4 ~ /\// { print $4, crc }' \
     "$1/checkpoints/$(newest "$1")/manifest.json" | sort
@@ -73,7 +75,8 @@ reached() { sed -nE 's/.*\[I\] step=([0-9]+) .*/\1/p' "$1" | sort -n | tail -n 1
 # --- drills ------------------------------------------------------------------------------------------------
 RANDOM=$seed
 pick() { picked=${*:1 + RANDOM % $#:1}; }
-# plan KIND: sets what (for the table), fault (overrides), code, words (a pattern of what must be said), limit (seconds)
+# plan KIND: sets what (for the table), fault (overrides), code, words (a pattern of the required
+# message), limit (seconds).
 plan() {
   local kind=$1 rank=$((RANDOM % ranks)) step=$((2 + RANDOM % (steps - 2))) phase save
   pick start data forward backward comm optimizer
@@ -85,7 +88,8 @@ plan() {
       what="SIGKILL of rank $rank, step $step, $phase"
       fault+=(fault.kill_rank="$rank" fault.kill_step="$step" fault.phase="$phase") code=137
       words="rank $rank .*(exited on signal 9|has died)"
-      # Half of the time the launcher looks away: the other ranks say it, and the launcher's code means nothing.
+      # In half of the cases the launcher does not watch its ranks: the other ranks report the
+      # fault, and the launcher's code means nothing.
       if [ $((RANDOM % 2)) = 0 ]; then
         what+=", launcher silent" recovery=1 code=any words="sees that rank $rank .*has died"
       fi ;;
@@ -117,7 +121,7 @@ plan() {
       fault+=(fault.nan_rank="$rank" fault.nan_step="$step" fault.nan_parameter="$picked" train.nan_policy=stop)
       words="step $step: .*gradient norm .*not finite: .*$picked" ;;
     flip)
-      # At once: a few updates may round the difference away.
+      # The run ends at once, because a few updates may round the difference away.
       fault+=(watch.weights=1)
       pick "${parameters[@]}"
       what="a bit of $picked, rank $rank, after step $step" code=4
@@ -130,7 +134,7 @@ plan() {
       if [ "$picked" = write_fail ]; then what+=", rank $rank" fault+=(fault.write_fail_rank="$rank"); fi ;;
     save_damaged)
       pick truncate corrupt
-      # So that there is something to fall back from.
+      # There must be an older checkpoint to fall back to.
       what="$picked, checkpoint of step $save" code=137 where=resume
       words="passed over a damaged checkpoint: .*step_0*$save.*(bytes|crc32c|damaged)"
       fault+=(checkpoint.async=false "fault.${picked}_save_step=$save" fault.kill_rank="$rank" fault.kill_step=$((save + 1 + RANDOM % interval))) ;;
@@ -141,7 +145,8 @@ plan() {
   esac
 }
 
-# drill NUMBER: as planned. Writes NUMBER.line for the table, and NUMBER.bad with what is wrong.
+# drill NUMBER: runs the planned drill. Writes NUMBER.line for the table, and NUMBER.bad with the
+# errors.
 drill() {
   local n=$1 run=$work/run$1 out=out$1 after=after$1 injected="" seen="" lost found seconds=- verdict=no again=""
   : >"$n.bad"
@@ -181,7 +186,7 @@ drill() {
     awk -v s="$seconds" -v most="$limit" 'BEGIN { exit !(s < most) }' || bad "detected after $seconds s, allowed: $limit"
   fi
   lost=$((again ? $(reached "$out") - $(resumed_at "$after") : 0))
-  # A save may be on its way when a run ends, and one may be damaged.
+  # A save may be in flight when a run ends, and a checkpoint may be damaged.
   if [ "$lost" -lt 0 ] || [ "$lost" -gt $((3 * interval)) ]; then bad "$lost steps lost"; fi
   tensors "$run" >"$run.tensors" 2>/dev/null
   if valid "$run"; then verdict=yes; else bad "the last checkpoint ($(newest "$run")) is not that of the undisturbed run"; fi

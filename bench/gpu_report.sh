@@ -99,7 +99,7 @@ record() {  # record PART RESULT SECONDS NOTE
   printf '%-11s %-8s %4d s  %s\n' "$1" "$2" "$3" "$4" | tee -a "$folder/summary.txt"
   case $2 in ok | skipped) ;; *) failed=1 ;; esac
 }
-finish() {  # what there is so far: written after every part, so that a cut leaves it
+finish() {  # the results so far: written after every part, so that an interruption keeps them
   local i
   {
     printf '{"date": "%s", "gpu": "%s", "revision": "%s", "smoke": %s,\n "parts": [\n' \
@@ -115,7 +115,8 @@ wanted() {
 }
 skipped() { record "$1" skipped 0 "$2"; finish; }
 
-# part NAME LIMIT NOTE COMMAND...: output to NAME.txt (at most 256 KiB). NOTE is evaluated afterwards: the line to show.
+# part NAME LIMIT NOTE COMMAND...: writes the output to NAME.txt (at most 256 KiB). NOTE is
+# evaluated afterwards and gives the line to show.
 part() {
   local name=$1 limit=$2 note=$3 left=$((deadline - SECONDS)) start=$SECONDS code=0 result=ok
   shift 3
@@ -137,7 +138,7 @@ known=()  # random tokens have no vocabulary of their own
 [ -r "$text" ] || known=(data.format=synthetic 'data.train=[]' model.vocab_size=65)
 micro=64
 small=() tiny_speech=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10 matrix_seconds=3
-sharing=()  # where there are fewer GPUs than ranks
+sharing=()  # if there are fewer GPUs than ranks
 shared=(model.n_layer=4 model.n_head=8 model.n_embd=256 model.block_size=64)
 ways=("" zero=1 zero=2 zero=3 tensor=2 pipeline=2 context=2)
 if [ $smoke = 1 ]; then
@@ -168,7 +169,7 @@ throughput_note() {
     awk '$1 > 5' | sort -g -k 2 | awk '{t[NR] = $2; m[NR] = $3}
       END {if (NR) printf "median of %d steps: %.0f tokens/s, MFU %.1f %% of the measured product\n", NR, t[int((NR + 1) / 2)], m[int((NR + 1) / 2)]; else print "no steps"}'
 }
-# train NAME STEPS OVERRIDE...: a training in a scratch directory; keeps its metrics.
+# train NAME STEPS OVERRIDE...: runs a training in a scratch directory; keeps its metrics.
 train() {
   local name=$1 code
   shift
@@ -218,7 +219,8 @@ END
   printf '%s' "$table"
   return "$bad"
 }
-# Several ranks: every collective, and the losses of every way to share the work beside those of one rank.
+# Several ranks: every collective, and the losses of every method of sharing the work, beside those
+# of one rank.
 ranked() {  # ranked NAME RANKS OVERRIDE...: eight steps of a small model; their losses
   local name=$1 count=$2
   shift 2
@@ -228,7 +230,8 @@ ranked() {  # ranked NAME RANKS OVERRIDE...: eight steps of a small model; their
     >"$scratch/$name.log" 2>&1 || { echo "$name: failed"; tail -n 5 "$scratch/$name.log"; return 1; }
   sed -nE 's/.*"step":([0-9]+),.*"loss":([-+.0-9e]+).*/\1 \2/p' "$scratch/$name/metrics.jsonl" >"$scratch/$name.losses"
 }
-# In fp32 the order of sums moves a loss by some 1e-8, a lost micro-batch by 2e-3 (bench/README.md): 2^-14 lies between them.
+# In fp32 the order of sums changes a loss by some 1e-8, a lost micro-batch by 2e-3
+# (bench/README.md): 2^-14 lies between them.
 apart() {  # apart NAME: the largest relative difference to one rank; fails above 2^-14
   paste -d' ' "$scratch/alone.losses" "$scratch/$1.losses" | awk '
     { d = $2 - $4; if (d < 0) d = -d; d /= $2; if (d > worst) worst = d; if ($1 != $3) worst = 1 }
@@ -269,7 +272,7 @@ gpt $deck ${small[*]} ${single[*]} ${known[*]}
 speech inputs/fastconformer_l.json train.micro_batches=1 --batch-duration 480 --shortest 8 --longest 16
 END
 }
-tool_of_cuda() {  # tool_of_cuda NAME: where it is
+tool_of_cuda() {  # tool_of_cuda NAME: prints its path
   local tool
   for tool in "$(command -v "$1")" "${CUDA_HOME:-}/bin/$1" /usr/local/cuda*/bin/"$1"; do
     if [ -n "$tool" ] && [ -x "$tool" ]; then echo "$tool"; return 0; fi
@@ -280,7 +283,8 @@ export -f judge value train known_losses facts matrix ranked apart ranks profile
 export folder scratch device deck steps smoke matrix_seconds
 
 # --- the parts, most telling first --------------------------------------------------------------------------------------
-# Functions are exported and run by a child, so that the time limit reaches what they start; arrays go in its text.
+# Functions are exported and run by a child process, so that the time limit applies to their
+# processes; arrays are passed in its text.
 child() { declare -p choir run programs small single known shared ways sharing; printf '%s\n' "$@"; }
 
 echo "report to $folder"

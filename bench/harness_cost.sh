@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# harness_cost.sh [BUILD]: what measuring adds to a step. Shape a on one rank of one thread, ROUNDS (7) rounds in turn: by
-# `choir train` (no evaluation, no checkpoints), `choir bench step` alone, and bench/scaling.sh. Medians of the rounds'
-# medians in ms, and ratios. Exit code 1 when the harness adds 1 % or more to the step alone. A minute.
+# harness_cost.sh [BUILD]: the time that measuring adds to a step. Shape a on one rank of one
+# thread, in ROUNDS (7) rounds in turn: by `choir train` (no evaluation, no checkpoints), `choir
+# bench step` alone, and bench/scaling.sh. Prints medians of the rounds' medians in ms, and ratios.
+# The exit code is 1 if the harness adds 1 % or more to the step alone. It takes a minute.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build}

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# layout_table.sh PRECISION [BUILD]: shape d on two ranks of one thread, the same 8 sequences a step, laid out in every
-# way. The variants take turns, ROUNDS (3) times with SECONDS_EACH (4) of timed steps each, so that whatever else the
-# machine does hits all of them alike; of each variant the round of median tokens/s is shown. VARIANTS="dp2 zero1 ..."
-# picks some, the first is what the others are held against; KEEP=1 adds to the rounds of a call before.
-# Rows go to bench/results/DATE-layouts-PRECISION.csv, a column `variant` in front.
+# layout_table.sh PRECISION [BUILD]: shape d on two ranks of one thread, the same 8 sequences per
+# step, in all layouts. The variants take turns, ROUNDS (3) times with SECONDS_EACH (4) of timed
+# steps each, so that other load on the machine affects all of them alike; the table shows the round
+# of median tokens/s of each variant. VARIANTS="dp2 zero1 ..." selects some; the others are compared
+# with the first. KEEP=1 adds to the rounds of a call before. Rows are written to
+# bench/results/DATE-layouts-PRECISION.csv, with a column `variant` in front.
 set -eu
 cd "$(dirname "$0")/.."
 precision=${1:?usage: layout_table.sh PRECISION [BUILD]} build=${2:-build}

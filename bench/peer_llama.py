@@ -26,7 +26,7 @@ def main() -> None:
     options.warmup = True
     server = xllamacpp.Server(options)
     for i in range(arguments.rounds):
-        # Other ids each round, so that no prompt is found in a cache.
+        # Each round has different ids, so that no prompt is found in a cache.
         ids = [(17 * k + i) % 1000 + 300 for k in range(arguments.prompt)]
         answer = server.handle_completions(
             {"prompt": ids, "n_predict": arguments.tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}

@@ -10,7 +10,7 @@ import time
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 
-from tokenizers import Tokenizer  # noqa: E402  behind the environment that it reads
+from tokenizers import Tokenizer  # noqa: E402  after the environment that it reads
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     seconds = 0.0
     for path in sys.argv[2:]:
         with open(path, encoding="utf-8", newline="") as file:
-            # Lines in batches: a text as a whole costs it more, not less.
+            # Lines in batches: the text as a whole takes the library longer, not less time.
             lines = file.readlines()
         size += os.path.getsize(path)
         begin = time.perf_counter()

@@ -4,7 +4,7 @@ attention, fused AdamW, random tokens. Prints one JSON line with the median step
 prints (6 N + 12 L C T FLOPs a token, N without positions). Optional: needs PyTorch 2.4 or newer.
 
     python3 bench/peer_torch.py --peak-flops 989e12           # on a GPU
-    python3 bench/peer_torch.py --device cpu --tiny           # does it run at all
+    python3 bench/peer_torch.py --device cpu --tiny           # only checks that it runs
 """
 import argparse
 import json

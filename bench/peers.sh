@@ -2,7 +2,8 @@
 # peers.sh [BUILD]: choir and PyTorch in turn on the shapes a to d, fp32 and bf16, one process with all cores, the same
 # batch: whole training steps. Medians of ROUNDS (3) rounds of SECONDS_EACH (3) to bench/results/DATE-peers.md, with
 # versions. PYTHON names an interpreter with PyTorch 2.4 or newer; SHAPES="a b" picks some; ATTENTION="sdpa plain" are
-# the forms of attention that PyTorch is tried with, of which the faster counts. Six minutes on two quiet cores.
+# the forms of attention of PyTorch that are tried; the faster one counts. It takes six minutes on
+# two quiet cores.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build} python=${PYTHON:-python3} rounds=${ROUNDS:-3} seconds=${SECONDS_EACH:-3} results=${RESULTS:-bench/results}
@@ -18,7 +19,7 @@ threads=${OMP_NUM_THREADS:-$(launch_cores)}
 forms() { if [ "$1" = fp32 ]; then echo "${ATTENTION:-sdpa}"; else echo "${ATTENTION:-sdpa plain}"; fi; }
 for round in $(seq "$rounds"); do
   for shape in ${SHAPES:-a b c d}; do
-    # A step of c or d takes a second and more.
+    # A step of c or d takes more than a second.
     case $shape in [cd]) [ "$round" -le 2 ] || continue ;; esac
     for precision in fp32 bf16-mixed; do
       out=$work/$shape.$precision

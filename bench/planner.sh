@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# planner.sh [--link SPEED] [BUILD]: how near `choir plan --calibration` comes to `bench step` on two cores: three models, as one
-# rank of two threads and in every layout of two ranks of one. The machine is not the same from one minute to the next, so
-# calibration, prediction and measurement take turns, ROUNDS (3) times, and in each of them every layout has PASSES (3)
-# turns, for what slows a step by a third lasts some seconds here. The error is the median of all of them.
-# With --link the two ranks are on two hosts (namespaces, see nodes.sh: it takes root); calibrated with 250 Mbit/s between
-# them, predicted and measured with SPEED times as much. A millisecond's worth may cross at once after a pause: a real
-# link gives nothing then, and what is given must be as small a part of messages at both speeds. Seven minutes a round.
+# planner.sh [--link SPEED] [BUILD]: compares `choir plan --calibration` with `bench step` on two
+# cores: three models, as one rank of two threads and in every layout of two ranks of one. The speed
+# of the machine changes from minute to minute, so calibration, prediction and measurement take
+# turns, ROUNDS (3) times, and in each round every layout has PASSES (3) turns, because disturbances
+# that slow a step by a third last some seconds here. The error is the median of all of them. With
+# --link the two ranks are on two hosts (namespaces, see nodes.sh: it takes root); calibrated with
+# 250 Mbit/s between them, predicted and measured with SPEED times as much. After a pause the
+# emulated link passes the bytes of a millisecond at once, which a real link does not; they must be
+# an equally small part of messages at both speeds. It takes seven minutes per round.
 # shellcheck disable=SC2034,SC2154  # variables of nodes.sh and common.sh
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -10,7 +10,8 @@ command -v gnuplot >/dev/null || { echo "no plots: gnuplot is missing (make deps
 data=$(mktemp -d)
 trap 'rm -rf "$data"' EXIT
 
-# Blocks of gnuplot: one for each layout, in columns. What is quoted stands behind the columns used here.
+# Blocks of gnuplot: one for each layout, in columns. Quoted fields are behind the columns used
+# here.
 columns() {  # columns SWEEP
   awk -F, -v sweep="$1" '
     NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# published.sh [BUILD]: steps of GPU clusters that others have published, and what `choir plan --calibration assumed` says of the
-# same layouts. Of the cards of a kind (torchtitan's H100 have 500 W and HBM2e) each row is predicted leave-one-out: the plan's time
-# by one factor, the geometric mean of measured / planned of the other rows. Then two ratios that no factor changes. Three minutes.
+# published.sh [BUILD]: compares published steps of GPU clusters with `choir plan --calibration
+# assumed` for the same layouts. For the cards of a kind (torchtitan's H100 have 500 W and HBM2e)
+# each row is predicted leave-one-out: the plan's time by one factor, the geometric mean of measured
+# / planned of the other rows. Then two ratios that no factor changes. It takes three minutes.
 #
-# What was not published is assumed: Narayanan's micro-batches are of one sequence, and stages hold the fewest pieces above one
-# that divide the layers; Llama 3 has four pieces a stage. Rows in float8 are in none but the ratios; Llama 3's of 131,072
-# tokens is left out, as whether its FLOPs are of all pairs or of those that see each other changes it by 40 %.
+# Unpublished settings are assumed: Narayanan's micro-batches have one sequence, and stages hold the
+# fewest pieces above one that divide the layers; Llama 3 has four pieces a stage. Rows in float8
+# are used in ratios only; Llama 3's of 131,072 tokens is left out, because its FLOPs differ by 40 %
+# if all pairs are counted or only the visible ones.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build}
 rows=$build/published.txt
 : >"$rows"
 
-# planned CARD[/KIND] GPUS MODEL KEY...: seconds of a step
+# planned CARD[/KIND] GPUS MODEL KEY...: prints the seconds of a step.
 planned() {
   local card=${1%%/*} gpus=$2 key replicas=$2
   shift 2
@@ -28,8 +30,8 @@ row() {  # row NAME MEASURED CARD[/KIND] GPUS MODEL KEY...
   echo "$1;$2;$name;$measured;$seconds" | tee -a "$rows" >&2
 }
 
-# gpt LAYERS HEADS WIDTH: GPT-3's shapes as both papers have them; heads of 160 are counted as more heads of 128, the widest
-# that choir has on GPUs.
+# gpt LAYERS HEADS WIDTH: GPT-3's shapes as in both papers; heads of 160 are counted as more heads
+# of 128, the widest that choir has on GPUs.
 gpt() {
   keys=(gpt2 model.n_layer="$1" model.n_head="$2" model.n_kv_head="$2" model.n_embd="$3" model.ffn_width=$((4 * $3))
     model.block_size=2048 model.vocab_size=51200)
@@ -49,7 +51,8 @@ gpt 96 96 12288 && pieces 8 3 && korthikanti 175B 64 64 1 18.13 13.75
 gpt 105 160 20480 && pieces 35 3 && korthikanti 530B 280 280 1 49.05 37.83
 gpt 128 200 25600 && pieces 64 1 && korthikanti 1T 512 512 1 94.42 71.49
 
-# Narayanan et al. 2021, table 1: TFLOP/s a GPU, which count the recomputation (their equation 3).
+# Narayanan et al. 2021, table 1: TFLOP/s per GPU, which include the recomputation (their equation
+# 3).
 narayanan() {  # NAME LAYERS HEADS WIDTH TENSOR STAGES PIECES GPUS BATCH TFLOPS
   local seconds
   seconds=$(awk -v l="$2" -v h="$4" -v g="$8" -v b="$9" -v rate="${10}" \
@@ -70,7 +73,8 @@ narayanan 310B 96 128 16384 8 16 2 1920 2160 155
 narayanan 530B 105 160 20480 8 35 3 2520 2520 163
 narayanan 1T 128 200 25600 8 64 2 3072 3072 163
 
-# torchtitan, docs/performance.md (64 A100) and benchmarks/ of 2024-12 and 2025-06 (H100 of 500 W): tokens a second and GPU.
+# torchtitan, docs/performance.md (64 A100) and benchmarks/ of 2024-12 and 2025-06 (H100 of 500 W):
+# tokens per second and GPU.
 torchtitan() {  # NAME TOKENS CARD GPUS LENGTH BATCH_OF_A_REPLICA TENSOR MODEL KEY...
   local name=$1 rate=$2 card=$3 gpus=$4 length=$5 batch=$6 tensor=$7 seconds
   shift 7
@@ -87,7 +91,8 @@ torchtitan "8B, 8, compiled" 6667 "h100/500 W" 8 8192 2 1 llama3-8b train.recomp
 torchtitan "8B, 128, compiled" 6514 "h100/500 W" 128 8192 2 1 llama3-8b train.recompute=selective
 torchtitan "70B, 256, compiled" 597.3 "h100/500 W" 256 8192 16 8 llama3-70b train.recompute=full parallel.sequence=true
 
-# The Llama 3 Herd of Models, table 4: model TFLOP/s a GPU, of 6 N + 6 layers x width x length a token.
+# The Llama 3 Herd of Models, table 4: model TFLOP/s per GPU, with 6 N + 6 layers x width x length
+# per token.
 llama405=(llama3-70b model.n_layer=126 model.n_head=128 model.n_embd=16384 model.ffn_width=53248 parallel.tensor=8
   parallel.sequence=true)
 llama3() {  # NAME GPUS LENGTH BATCH TFLOPS KEY...
@@ -125,7 +130,7 @@ awk -F";" '
 time_of() { awk -F";" -v name="$1" '$3 == name {print $5}' "$rows"; }
 awk "BEGIN {printf \"\nLlama 3, 8,192 to 16,384 cards: keeps %.3f of the rate a GPU; published 0.930\n\",
   $(time_of "Llama 3 405B, 8192") / 2 / $(time_of "Llama 3 405B, 16384")}"
-# torchtitan's schedules have as many micro-batches as stages where nothing else is said: 8 of 4 sequences.
+# torchtitan's schedules have as many micro-batches as stages by default: 8 of 4 sequences.
 schedule=("${llama405[@]}" parallel.pipeline=8 parallel.zero=1 train.recompute=full train.micro_batch_size=4
   train.global_batch_size=256)
 awk "BEGIN {printf \"torchtitan 405B, 1F1B to 2 pieces a stage: %.2f x; published 1.28\n\", $(planned h100 512 "${schedule[@]}") / \

@@ -35,14 +35,14 @@ train() {  # train NAME KEY=VALUE...
 }
 fail() { tail -n 20 "$work/out"; echo "INVALID: $1"; exit 1; }
 median() { sort -g | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
-# Seconds of the steps of a run, the first twenty left out.
+# Seconds of the steps of a run, except the first twenty.
 times() { sed -nE 's/^\{"step":([0-9]+),.*"dt":([0-9.e-]+).*/\1 \2/p' "$work/$1/metrics.jsonl" | awk '$1 > 20 { print $2 }'; }
 
 launch "$ranks" "$build/test_mpi" --gtest_filter='WatchCost.*' >"$work/out" 2>&1 || fail "test_mpi"
 read -r call phase look < <(sed -nE 's/.*watch: ([0-9]+) ns a call, ([0-9]+) ns a phase, ([0-9]+) ns a look.*/\1 \2 \3/p' "$work/out")
 [ -n "${look:-}" ] || fail "test_mpi says nothing of what it costs"
 
-# A hang leaves what was counted until then.
+# A hang keeps the counts up to then.
 train counted fault.enable=true fault.hang_rank=$((ranks - 1)) fault.hang_step=$steps parallel.timeout=5 watch.start=300 \
   watch.first_step=300
 [ -s "$work/counted/flight/rank_0.txt" ] || fail "nothing was counted"

@@ -1,11 +1,12 @@
-# gpu_expected FOLDER: a line for each kernel of gpu_expected.txt: what is expected, what the CSVs of a report have, and
-# their ratio (to the middle of what is expected); kernels that the report has no row of are named, too.
+# gpu_expected FOLDER: prints a line for each kernel of gpu_expected.txt: the expected figure, the
+# one in the CSVs of a report, and their ratio (to the middle of the expected range); kernels
+# without a row in the report are named, too.
 gpu_expected() {
   local here
   here=$(dirname "${BASH_SOURCE[0]}")
   printf '%-34s %-22s %-20s %-12s %s\n' kernel shape expected measured ratio
   awk -F'|' -v folder="$1" '
-    # Fields of a CSV line, of which some are quoted.
+    # Fields of a CSV line, some of which are quoted.
     function fields(line, into,   n, part) {
       n = 0
       while (line != "") {

@@ -1,8 +1,9 @@
-# kernel_times [LINES]: of Nsight Compute's CSV of gpu__time_duration.sum on the standard input, the last whole step: all its
-# kernels together, then each by its name without parameters, longest first (30 lines).
+# kernel_times [LINES]: reads Nsight Compute's CSV of gpu__time_duration.sum on the standard input
+# and prints the last whole step: all its kernels together, then each by its name without
+# parameters, longest first (30 lines).
 kernel_times() {
   awk -F'","' -v lines="${1:-30}" '
-    function keep(  k) {  # a step is over: its numbers are those to show
+    function keep(  k) {  # the end of a step: its numbers are those to show
       delete total; delete count; all = launches = 0
       for (k in t) { total[k] = t[k]; count[k] = c[k]; all += t[k]; launches += c[k] }
       delete t; delete c

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by bench/scaling.sh: its options, its points, and how one of them is run.
+# Sourced by bench/scaling.sh: its options, its points, and the run of one point.
 # shellcheck disable=SC2034,SC2154  # kinds, repeats, silent ... are read there; here is set there
 say() { echo "$*"; }
 refuse() { echo "scaling.sh: $1" >&2; exit "${2:-2}"; }
@@ -45,7 +45,7 @@ parse_sweep() {
     [ "$layouts" != dp ] || layouts="dp zero1@2 tp2@2 pp2@2"
     [ "$noise" != 0 ] || noise=48
     [ "$seconds" != 2 ] || seconds=1.5
-    : "${strong_global:=48}"  # 6 a rank on 8 of them
+    : "${strong_global:=48}"  # 6 per rank on 8 of them
     [ -e "$here/data/shakespeare/input.txt" ] || make -s -C "$here" data-shakespeare 2>/dev/null ||
       say "tiny Shakespeare is not at hand: choir takes another text, and the times are the same"
   fi
@@ -62,7 +62,7 @@ numbers() {  # numbers OPTION "1 2 4"
   done
 }
 
-# A key of the deck's train section: an override, or the number in the file; nothing otherwise.
+# A key of the deck's train section: an override, or the number in the file; empty otherwise.
 deck_number() {  # deck_number KEY
   local word
   for word in ${overrides[@]+"${overrides[@]}"}; do
@@ -75,7 +75,7 @@ prepare_sweep() {
   choir=${CHOIR:-$here/build/choir}
   [ -x "$choir" ] || refuse "$choir is missing: run make, or set CHOIR"
   in_job=${PBS_JOBID:-${SLURM_JOB_ID:-}}
-  [ -n "$in_job" ] || export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}  # the same at any number of ranks
+  [ -n "$in_job" ] || export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}  # the same for any number of ranks
   if [ -z "$ranks_list" ]; then
     local most=${SLURM_NTASKS:-} n
     [ -n "$most" ] || { [ -n "${PBS_NODEFILE:-}" ] && most=$(grep -c . "$PBS_NODEFILE"); }
@@ -121,7 +121,8 @@ prepare_sweep() {
   [ -s "$work/points" ] || refuse "no layout of '$layouts' fits the ranks ($ranks_list): nothing to measure"
 }
 
-# "tp2-pp2" as key=value words; the ranks that share one copy of the work in $parts.
+# Converts "tp2-pp2" to key=value words; $parts gets the number of ranks that share one copy of the
+# work.
 layout_words() {
   local part
   words=() parts=1
@@ -142,7 +143,7 @@ largest_divisor() {  # largest_divisor NUMBER MOST
   echo "$d"
 }
 
-# Lines "KIND LAYOUT RANKS MICRO GLOBAL".
+# Prints lines "KIND LAYOUT RANKS MICRO GLOBAL".
 list_points() {
   local layout ranks only data micro
   for layout in $layouts; do
@@ -150,7 +151,7 @@ list_points() {
     layout_words "$layout"
     for ranks in $([ "$1" = batch ] && echo "$batch_ranks" || echo "$ranks_list"); do
       [ "$only" = "$layout" ] || [ "$only" = "$ranks" ] || continue
-      # A layout of p ranks begins at p, sharding at two.
+      # A layout of p ranks needs p ranks, sharding needs two.
       [ "$ranks" -ge "$parts" ] || continue
       [ "$ranks" -gt 1 ] || [[ $layout != zero* ]] || continue
       if [ "$1" = batch ]; then
@@ -165,7 +166,8 @@ list_points() {
   done
 }
 
-# "GLOBAL RANKS MICRO": each global batch once, on one rank, in the smallest micro-batches of its points that divide it.
+# "GLOBAL RANKS MICRO": each global batch once, on one rank, in the smallest micro-batches of its
+# points that divide it.
 references() { awk '!($5 in m) || $4 < m[$5] { m[$5] = $4 } END { for (g in m) print g, 1, m[g] }' "$work/points" | sort -n; }
 
 batch_words() {  # batch_words MICRO GLOBAL DATA_RANKS
@@ -174,12 +176,12 @@ batch_words() {  # batch_words MICRO GLOBAL DATA_RANKS
   fi
 }
 
-# In the background, so that a signal is heard at once.
+# The program runs in the background, so that signals are handled at once.
 run_choir() {  # run_choir RANKS ARGUMENT...: exit code in $code
   local ranks=$1
   shift
   if [ -n "$in_job" ] && [ -x "$here/jobs/launch" ]; then
-    # A node is filled before the next one.
+    # A node is filled before the next one is used.
     local each=$ranks
     [ "$ranks" -le "${SWEEP_PER_NODE:-$ranks}" ] || each=$SWEEP_PER_NODE
     launcher=$("$here/jobs/launch" -n "$ranks" -r "$each" --dry-run "$choir" 2>&1 | sed -n 's/^\$ //p')
@@ -196,7 +198,7 @@ run_choir() {  # run_choir RANKS ARGUMENT...: exit code in $code
 stop_sweep() {
   trap - INT TERM
   [ -z "${running:-}" ] || { kill "$running" 2>/dev/null; wait "$running" 2>/dev/null; }
-  exec >&4  # the run that was interrupted has its output elsewhere
+  exec >&4  # the output was redirected to a file of the run
   say ""
   say "interrupted: $(ls "${work:-.}" 2>/dev/null | grep -c '\.json$') runs are kept in ${work:-?}; the same command goes on from there"
   exit "$1"
@@ -218,7 +220,7 @@ one_run() {  # one_run FILE RANKS ARGUMENT...: FILE.json, or FILE.txt and 1
 }
 why() { { grep -m 1 '^choir: ' "$1" || grep -m 1 . "$1" || echo "it said nothing"; } | sed "s/^choir: //"; }
 
-# One rank, and twice more with the last places of its weights moved: how far rounding reaches.
+# One rank, and twice more with changed last digits of its weights: the effect of rounding.
 reference() {  # reference GLOBAL RANKS MICRO
   local file coins kind moved
   for coins in 0 1 2; do
@@ -230,7 +232,7 @@ reference() {  # reference GLOBAL RANKS MICRO
     one_run "$file" "$2" $(batch_words "$3" "$1" 1) --warmup 0 --steps 3 ${moved[@]+"${moved[@]}"} \
       --note "sweep=$kind" --note layout=one && continue
     [ "$code" -lt 128 ] || exit "$code"
-    say "the reference of global batch $1 failed ($code): $(why "$file.txt")"  # its rows are INVALID, and say so
+    say "the reference of global batch $1 failed ($code): $(why "$file.txt")"  # its rows are INVALID, and the reason is printed
     return
   done
 }
