@@ -18,14 +18,14 @@ usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit "$1"; }
 # shellcheck source=lib/overrides.sh
 . "$jobs/lib/overrides.sh"
 
-newest() {  # newest RUN_DIR: the folder of its newest chain
+newest() {  # newest RUN_DIR: prints the folder of its newest chain
   local found
   found=$(find "${1:?}/chains" -mindepth 1 -maxdepth 1 -type d 2>/dev/null | sort -V | tail -n 1)
   [ -n "$found" ] || say "'$1' has no chain"
   echo "$found"
 }
 remove() { case $1 in *.slurm) scancel "$2" ;; *) qdel "$2" ;; esac; }
-cancel() {  # cancel CHAIN: what has ended already is not there any more, which qdel and scancel say
+cancel() {  # cancel CHAIN: jobs that have ended no longer exist, which qdel and scancel report
   local id file
   while read -r id file; do remove "$file" "$id" || echo "chain: job $id: see above" >&2; done <"$1/jobs"
 }
@@ -74,9 +74,9 @@ choir=${CHOIR:-build/choir}
 if [ ! -f "$choir" ] || [ ! -x "$choir" ]; then say "$choir is no program: make, and submit from the root of choir; or set CHOIR"; fi
 checked=$(check_deck "$choir") || exit
 run_dir=$(sed -n 's/^run\.dir=//p' <<<"$checked")
-# A deck that runs from elsewhere would be another run.
+# A deck in another folder would be another run.
 case $run_dir in /*) ;; *) run_dir=$PWD/$run_dir ;; esac
-special="[,\"'\\\\[:space:]]"  # what qsub and sbatch read in the values of variables
+special="[,\"'\\\\[:space:]]"  # characters that qsub and sbatch interpret in the values of variables
 # shellcheck disable=SC2254  # a pattern
 case $run_dir in *$special*) say "run.dir is '$run_dir': qsub and sbatch would read its commas, blanks and quotes" ;; esac
 # shellcheck disable=SC2254
@@ -105,7 +105,7 @@ for ((index = 1; index <= count; ++index)); do
   line+=(${options[@]+"${options[@]}"} "$job")
   code=0
   id=$("${line[@]}") || code=$?
-  id=$(tail -n 1 <<<"$id")  # a site may have it say more
+  id=$(tail -n 1 <<<"$id")  # a site may print more
   id=${id%%;*}
   if [ "$code" -ne 0 ] || [[ ! $id =~ ^[[:alnum:]][^[:space:]]*$ ]]; then
     echo "chain: job $index of $count was refused: ${line[*]@Q}" >&2

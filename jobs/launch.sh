@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# launch N PROGRAM ARGUMENT...: N ranks of a program on this machine, whatever batch system it is part of. To be sourced;
-# what mpiexec wants to be told on a laptop, in a container and as root. jobs/launch is for everywhere.
+# launch N PROGRAM ARGUMENT...: N ranks of a program on this machine, whatever batch system it is part of. Source this
+# file; it sets the options that mpiexec needs on a laptop, in a container and as root. jobs/launch
+# is for all machines.
 #   MPIEXEC          the launcher, default mpiexec
 #   OMP_NUM_THREADS  threads of each rank, default cores / N (at least 1)
 #   LAUNCH_LIMIT     seconds after which everything is killed (exit code 124), default none
@@ -11,15 +12,16 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib/launchers.sh"
 launch_cores() { env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 1; }
 
-# Read by Open MPI 4 (OMPI_*) and 5 (PRTE_*), and by no one else: root is fine in a container, more ranks
-# than cores are fine in a test, and ranks are not tied to one core each, or two threads would share it.
+# Read by Open MPI 4 (OMPI_*) and 5 (PRTE_*) only: root is allowed in a container, more ranks than
+# cores are allowed in a test, and ranks are not bound to one core each, because two threads would
+# share it.
 launch_environment() {  # launch_environment N
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
   export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
   local cores
   cores=$(launch_cores)
-  # Ranks that wait for each other must give the core away when there are too few.
+  # Ranks that wait for each other must yield the core if there are too few.
   if [ "$1" -gt "$cores" ]; then export OMPI_MCA_mpi_yield_when_idle=1; fi
   if [ -z "${OMP_NUM_THREADS:-}" ]; then
     OMP_NUM_THREADS=$((cores / $1 > 1 ? cores / $1 : 1))
@@ -36,7 +38,7 @@ launch_exec() {
   launchers_have || exit
   exec ${prefix[@]+"${prefix[@]}"} "${line[@]}" "$@"
 }
-# The words of a command as one would type them.
+# The words of a command, as one would type them.
 launch_show() { echo "\$ ${*@Q}" | sed -E "s/'([-A-Za-z0-9_.,:=\/+%@]+)'/\1/g"; }
 launch() { (launch_exec "$@"); }
 

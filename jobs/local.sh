@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# local.sh [DECK [key=value...]]: what a job file does, on this machine, without a batch system. RANKS=4 for as many
-# ranks; WALLTIME=HH:MM:SS saves and stops in time, as a job would, and the same again continues.
+# local.sh [DECK [key=value...]]: runs like a job file on this machine, without a batch system.
+# RANKS=4 sets the number of ranks; WALLTIME=HH:MM:SS saves and stops in time, as a job would, and
+# the same command again continues.
 DECK=${DECK:-inputs/gpt_quickstart.json}
 export SITE=local
 cd "$(dirname "${BASH_SOURCE[0]}")/.." && . jobs/lib/job.sh || exit 1

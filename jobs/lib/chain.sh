@@ -1,12 +1,12 @@
 # shellcheck shell=bash disable=SC2154  # run_dir, random_seed and overrides are the chain's, of its file `arguments`
-# The record of a chain: jobs of a batch system, one after the other, that continue one run. To be sourced. The folder
-# of a chain is RUN/chains/K, with
+# The record of a chain: jobs of a batch system, one after the other, that continue one run. Source
+# this file. The folder of a chain is RUN/chains/K, with
 #   arguments   deck, overrides, run_dir and random_seed, as bash reads them
 #   jobs        the ids of the jobs, one a line
 #   record      start JOB STEP SEED TIME, end JOB CODE STEP TIME, stop CODE WHY
-# STEP is that of RUN/checkpoints/latest. What is decided here is decided by these lines alone.
+# STEP is that of RUN/checkpoints/latest. All decisions here depend on these lines only.
 
-# The step a run could be continued from: 0 when there is none.
+# The step from which a run could be continued: 0 if there is none.
 chain_step() {  # chain_step RUN_DIR
   local latest
   latest=$(readlink "$1/checkpoints/latest" 2>/dev/null)
@@ -47,8 +47,8 @@ chain_verdict() {  # chain_verdict RECORD STEP_NOW
   esac
 }
 
-# At the start of a job. Returns 0 when there is work; otherwise says why not, and ends the job: with 0 when the run is
-# complete, else with the exit code that stopped the chain.
+# Called at the start of a job. Returns 0 if there is work; otherwise prints the reason and ends the
+# job: with 0 if the run is complete, else with the exit code that stopped the chain.
 chain_begin() {  # chain_begin JOB
   local record=$CHOIR_CHAIN/record step verdict
   step=$(chain_step "$run_dir")
@@ -64,11 +64,11 @@ chain_begin() {  # chain_begin JOB
       exit "${verdict%% *}" ;;
   esac
   if [ "$random_seed" = yes ]; then
-    # Once a job, not once a rank: all ranks get the same one, and the sampler gives data-parallel ranks different
-    # parts of the order it makes.
+    # One seed per job, not one per rank: all ranks get the same one, and the sampler gives
+    # data-parallel ranks different parts of its order.
     seed=$(($(od -An -N4 -tu4 /dev/urandom) & 0x7fffffff))
     override "run.seed=$seed"
-    # A run that goes on does not take another seed unless told.
+    # A resumed run does not take another seed unless told.
     override 'checkpoint.allow_changes=["run.seed"]'
   fi
   echo "start $1 $step ${seed:--} $(date +%Y-%m-%dT%H:%M:%S)" >>"$record"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154  # batch is of lib/place.sh
-# How long a job still has, and how long before its end it must save. To be sourced.
+# The remaining time of a job, and the time before its end at which it must save. Source this file.
 
-# [D-]HH:MM:SS, MM:SS or seconds, as batch systems write them; nothing when it is none of these (UNLIMITED).
+# [D-]HH:MM:SS, MM:SS or seconds, as batch systems write them; empty for anything else (UNLIMITED).
 deadline_seconds() {  # deadline_seconds TEXT
   [[ ${1:-} =~ ^(([0-9]+)-)?(([0-9]+):)?(([0-9]+):)?([0-9]+)$ ]] || return 0
   local days=${BASH_REMATCH[2]:-0} hours=${BASH_REMATCH[4]:-0} minutes=${BASH_REMATCH[6]:-0} rest=${BASH_REMATCH[7]}
@@ -10,13 +10,13 @@ deadline_seconds() {  # deadline_seconds TEXT
   echo $((10#$days * 86400 + 10#$hours * 3600 + 10#$minutes * 60 + 10#$rest))
 }
 
-# Seconds until the batch system ends this job; nothing when it has no limit or does not say. $WALLTIME (the whole job's)
-# goes first, for systems that do not say.
+# Seconds until the batch system ends this job; empty if it has no limit or does not report one.
+# $WALLTIME (the whole job's) has precedence, for systems that do not report it.
 deadline_left() {
   local told=""
   if [ -n "${WALLTIME:-}" ]; then told=$(deadline_seconds "$WALLTIME")
   elif [ "$batch" = slurm ]; then
-    deadline_seconds "$(squeue -h -j "$SLURM_JOB_ID" -o %L 2>/dev/null)"  # what is left, not what was asked for
+    deadline_seconds "$(squeue -h -j "$SLURM_JOB_ID" -o %L 2>/dev/null)"  # the remaining time, not the requested one
     return
   elif [ "$batch" = pbs ]; then
     told=$(deadline_seconds "$(qstat -f "$PBS_JOBID" 2>/dev/null | sed -nE 's/^ *Resource_List\.walltime = //p')")
@@ -25,7 +25,7 @@ deadline_left() {
   [ -n "$told" ] && echo $((told > SECONDS ? told - SECONDS : 0)) || true
 }
 
-# The slowest save that the log of a run tells of, in whole seconds, rounded up; nothing when none was made.
+# The slowest save in the log of a run, in whole seconds, rounded up; empty if there was none.
 deadline_slowest_save() {  # deadline_slowest_save RUN_DIR
   sed -nE 's/.*\] checkpoint [^(]*\([^,]*, ([^,]*), [^,;]*\/s[;)].*/\1/p' "$1/log.txt" 2>/dev/null | awk '
     { s = 0
@@ -40,9 +40,9 @@ deadline_slowest_save() {  # deadline_slowest_save RUN_DIR
     END { if (NR > 0) print int(most) + (most > int(most)) }'
 }
 
-# Seconds before the end at which the last save begins. Enough for two saves of the slowest so far (the trainer adds
-# what it measures itself); as long as none was made a tenth of the job, so that the first one is not lost; what the
-# deck asks for if that is more; never more than half of what is left.
+# Seconds before the end at which the last save begins: enough for two saves as slow as the slowest
+# so far (the trainer adds its own measurements); a tenth of the job before the first save, so that
+# it is not lost; the deck's value if that is more; never more than half of the remaining time.
 deadline_margin() {  # deadline_margin LEFT SLOWEST_SAVE DECK_MARGIN
   local margin=60
   if [ -n "$2" ]; then [ $((2 * $2)) -le "$margin" ] || margin=$((2 * $2))

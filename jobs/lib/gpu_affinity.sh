@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# gpu_affinity.sh PROGRAM ARGUMENT...: between a launcher and a program that takes the first GPU it sees (nccl-tests, a
-# script): shows each rank of a node its own, in the order of the site (CHOIR_GPU_ORDER, as "3 2 1 0"). choir needs it
-# not: it asks every rank for its cores, and gives it the nearest GPU, with all of them visible to NCCL.
+# gpu_affinity.sh PROGRAM ARGUMENT...: used between a launcher and a program that takes the first
+# visible GPU (nccl-tests, a script): shows each rank of a node its own GPU, in the order of the
+# site (CHOIR_GPU_ORDER, as "3 2 1 0"). choir does not need it: it asks every rank for its cores,
+# and gives it the nearest GPU, with all of them visible to NCCL.
 set -u
 local_rank=""
 for name in OMPI_COMM_WORLD_LOCAL_RANK PMIX_LOCAL_RANK PALS_LOCAL_RANKID PMI_LOCAL_RANK MPI_LOCALRANKID \

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2153  # nodes, ranks, line ... are of the files sourced here
-# What every job file does; they only say what to ask the batch system for. To be sourced in the root of choir:
+# Functions of all job files, which themselves only contain the requests to the batch system. Source
+# this file in the root of choir:
 #   job [DECK [key=value...]]       $DECK and $OVERRIDES (words) where the batch system passes no arguments
 #   CHOIR     the program, build/choir       RANKS_PER_NODE, OMP_NUM_THREADS      instead of what the site says
 #   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
@@ -36,10 +37,10 @@ job_settings() {
   done
 }
 
-# The deck's own words on a key, of `choir train --check`.
+# The value of a key, from the output of `choir train --check`.
 job_says() { sed -nE "s/^$1=//p" <<<"$checked"; }
 
-# The deck and what is wrong with it, in one process, before all the nodes are started.
+# Prints the deck and its errors, in one process, before all the nodes are started.
 job_read_deck() {
   if [ -n "${CHOIR_CHAIN:-}" ]; then
     # shellcheck source=/dev/null
@@ -55,9 +56,10 @@ job_read_deck() {
   run_dir=$(job_says run.dir)
 }
 
-# The program's own clock (run.walltime) knows how long a step, an evaluation and a save take, and goes first where they
-# are slow. It begins when the ranks have started; the signal is the last call in the time of the job. SLURM sends it by itself (#SBATCH --signal=B:USR1@SECONDS), also
-# when the time of the job was changed; PBS has no such thing, so a timer here does.
+# The program's own clock (run.walltime) knows the time of a step, an evaluation and a save, and has
+# precedence if they are slow. It begins when the ranks have started; the signal is the last call in
+# the time of the job. SLURM sends it by itself (#SBATCH --signal=B:USR1@SECONDS), also if the time
+# of the job was changed; PBS cannot, so a timer here does.
 job_deadline() {
   local left margin asked
   left=$(deadline_left)
@@ -76,11 +78,12 @@ job_deadline() {
   timer=$!
 }
 
-# Until the launcher ends, whatever signals come; its exit code is the job's. A last call goes on to the launcher when the
-# ranks had SIGNAL_AFTER seconds to start: programs die of SIGUSR1 until they say that they want it.
+# Waits until the launcher ends, through all signals; its exit code is the job's. A last call is
+# forwarded to the launcher when the ranks had SIGNAL_AFTER seconds to start: programs die of
+# SIGUSR1 until they handle it.
 job_run() {
   local code again forwarded="" ended="" began=$SECONDS after=${SIGNAL_AFTER:-10}
-  # The batch system ends the job: as far as the run is concerned it is killed.
+  # The batch system ends the job: for the run this counts as killed.
   trap 'ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
   trap 'ended=no; kill -INT "$launcher" 2>/dev/null' INT
   "$@" &
@@ -95,14 +98,14 @@ job_run() {
     wait "$launcher" || code=$?
     kill -0 "$launcher" 2>/dev/null || break
   done
-  if [ -n "$signalled$ended" ]; then  # it may have interrupted the wait that would have told
+  if [ -n "$signalled$ended" ]; then  # it may have interrupted the wait that would have reported it
     again=0
     wait "$launcher" 2>/dev/null || again=$?
     [ "$again" = 127 ] || code=$again
   fi
   trap - USR1 TERM INT
   [ -z "${timer:-}" ] || { pkill -P "$timer"; kill "$timer"; } 2>/dev/null
-  [ "$ended" != yes ] || [ "$code" = 75 ] || code=137  # 0, too, is what MPICH's mpiexec says then
+  [ "$ended" != yes ] || [ "$code" = 75 ] || code=137  # MPICH's mpiexec then reports 0, too
   return "$code"
 }
 
@@ -133,7 +136,7 @@ job() {
   # mpiexec of Open MPI ends with 205 when a node is gone, together with all processes that were
   # killed there.
   [ "$code" != 205 ] || { echo "job: mpiexec lost a node and ended with exit code 205"; code=137; }
-  # And that of MPICH before 4.1 forgets how ranks ended to which it has handed on a signal.
+  # That of MPICH before 4.1 forgets how ranks ended if it forwarded a signal to them.
   if [ "$code" = 0 ] && tail -n 1 "$run_dir/log.txt" 2>/dev/null | grep -q '^run the same command again'; then code=75; fi
   echo "job: exit code $code$(job_meaning "$code")"
   job_exit "$code"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034  # the lines are for those who source this
 # The launchers, each in one function: NAME_line RANKS PER_NODE THREADS sets the array `line`, to which the program and
-# its arguments are added. A site (jobs/sites) says which it has, and adds how its nodes bind.
+# its arguments are added. A site (jobs/sites) selects one, and adds the binding of its nodes.
 
 # Environment variables that must be given to ranks on other nodes if a launcher passes on none by
 # itself.
@@ -8,7 +8,7 @@ launchers_exported() {
   compgen -e | grep -E '^(PATH|LD_LIBRARY_PATH|TMPDIR|(OMP|NCCL|FI|CUDA|CUBLAS|HDF5|MPICH|CHOIR)_.*)$'
 }
 
-# On this machine alone, whoever's mpiexec it is; jobs/launch.sh has the environment for it.
+# On this machine alone, with any mpiexec; jobs/launch.sh has the environment for it.
 here_line() { line=("${MPIEXEC:-mpiexec}" -n "$1"); }
 
 # Cray PALS (mpiexec on Polaris and other HPE machines).
@@ -17,8 +17,8 @@ pals_line() { line=(mpiexec -n "$1" --ppn "$2" --depth "$3" --cpu-bind "${BIND:-
 # MPICH and Intel MPI.
 hydra_line() { line=("${MPIEXEC:-mpiexec}" -n "$1" -ppn "$2" -bind-to "${BIND:-none}" -envall); }
 
-# Open MPI 4 and 5. A rank gets as many cores as it has threads; where there are fewer, nobody is bound, and ranks that
-# wait for each other give the core away.
+# Open MPI 4 and 5. A rank gets as many cores as it has threads; if there are fewer, no rank is
+# bound, and ranks that wait for each other yield the core.
 openmpi_line() {
   local name cores
   line=("${MPIEXEC:-mpiexec}" -n "$1")
@@ -29,31 +29,32 @@ openmpi_line() {
     line+=(--map-by "ppr:$2:node" --bind-to none --oversubscribe)
     export OMPI_MCA_mpi_yield_when_idle=1
   fi
-  # In containers everyone is root, which Open MPI refuses unless told twice.
+  # In containers every user is root, which Open MPI refuses unless told twice.
   [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   for name in $(launchers_exported); do line+=(-x "$name"); done
 }
 
-# SLURM. --cpus-per-task is not inherited from sbatch since SLURM 22.05. A rank that ends badly takes the others with it:
-# asked to (--kill-on-bad-exit) srun sends SIGTERM, and SIGKILL only after KillWait, mostly 30 s, in which ranks that wait
-# for the dead one wait on. PMIx sees the death itself and kills at once, unless srun was asked; what dies before PMIx
-# knows it (a program that does not start) ends the others after --wait.
+# SLURM. --cpus-per-task is not inherited from sbatch since SLURM 22.05. A rank that fails ends the
+# others: with --kill-on-bad-exit srun sends SIGTERM, and SIGKILL only after KillWait, mostly 30 s,
+# during which ranks still wait for the dead one. PMIx notices the death itself and kills at once,
+# unless srun was asked to; a rank that dies before PMIx knows it (a program that does not start)
+# ends the others after --wait.
 srun_line() {
   local ends=(--kill-on-bad-exit=1)
   case ${SRUN_MPI:-} in pmix*) ends=(--kill-on-bad-exit=0 --wait=60) ;; esac
   line=(srun -n "$1" --ntasks-per-node "$2" --cpus-per-task "$3" --cpu-bind "${BIND:-cores}" "${ends[@]}")
-  # Fewer nodes than the job has: without this, srun spreads the ranks over all of them.
+  # Fewer nodes than those of the job: without this, srun spreads the ranks over all of them.
   [ "${nodes:-1}" -le $((($1 + $2 - 1) / $2)) ] || line+=(--nodes $((($1 + $2 - 1) / $2)))
   [ -z "${SRUN_MPI:-}" ] || line+=(--mpi="$SRUN_MPI")
 }
 
-launchers_have() {  # of the array `line`
+launchers_have() {  # in the array `line`
   command -v "${line[0]}" >/dev/null && return
   echo "${line[0]} is not on the PATH: load the module of the MPI that choir was built with, or name it: MPIEXEC=DIR/mpiexec" >&2
   return 2
 }
 
-# openmpi | pals | hydra: whose mpiexec is on the PATH.
+# openmpi | pals | hydra: the kind of the mpiexec on the PATH.
 launchers_mpiexec() {
   case $("${MPIEXEC:-mpiexec}" --version 2>&1) in
     *OpenRTE* | *"Open MPI"* | *PRRTE* | *prterun*) echo openmpi ;;

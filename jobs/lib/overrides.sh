@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# override KEY=VALUE: sets it in the array `overrides`, in the place of what was there: choir refuses a key given twice.
+# override KEY=VALUE: sets it in the array `overrides`, replacing an older value, because choir
+# refuses a key given twice.
 override() {
   local word kept=()
   for word in ${overrides[@]+"${overrides[@]}"}; do

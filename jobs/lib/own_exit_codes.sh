@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# own_exit_codes.sh: standard error of Open MPI's mpiexec without its notices, between lines of dashes, that a rank ended by
-# one of choir's exit codes: choir says why, and the code is that of mpiexec. Ranks killed by signals, missing slots and all
-# else pass. (Not awk: that of Debian holds back what it reads from a pipe.)
+# own_exit_codes.sh: filters the standard error of Open MPI's mpiexec. It removes the notices,
+# between lines of dashes, that a rank ended by one of choir's exit codes, because choir prints the
+# reason and mpiexec returns the code. Ranks killed by signals, missing slots and everything else
+# pass. (Not awk: Debian's holds back text from a pipe.)
 trap '' INT TERM HUP USR1  # lives as long as mpiexec
 dashes='^-{70,80}$' own='Exit code: +(2|3|4|5|6|75)'$'\n' inside="" notice=""
 while IFS= read -r line || [ -n "$line" ]; do

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Where this is: the batch system, the site, the nodes and their cores. To be sourced; sets
-#   batch     slurm | pbs | none: whose job this runs in
-#   site      a file of jobs/sites: $SITE where it is given, else by the signs below (`choir doctor` goes by the same)
-# and place_geometry, from what the job was given:
-#   nodes     how many
+# Finds the batch system, the site, the nodes and their cores. Source this file; it sets
+#   batch     slurm | pbs | none: the batch system of this job
+#   site      a file of jobs/sites: $SITE if it is set, else by the signs below, which `choir doctor` uses, too
+# and place_geometry sets, from the resources of the job:
+#   nodes     number of nodes
 #   per_node  ranks on each: $RANKS_PER_NODE, else one a GPU, else what the batch system was asked for
 #   ranks     on all
 #   threads   of each rank: $OMP_NUM_THREADS, else an equal share of the cores
@@ -27,10 +27,10 @@ place_site() {  # place_site BATCH
   esac
 }
 
-# Parts of a job, written by SLURM as 4(x2),3: the largest.
+# Parts of a job, written by SLURM as 4(x2),3: returns the largest.
 place_most() { tr ',' '\n' <<<"$1" | sed 's/(.*//' | sort -n | tail -n 1; }
 
-# How many of a thing a node has: the site says, or this node is looked at.
+# The number of a resource per node: the site defines it, or this node is inspected.
 place_gpus() {
   if [ -n "${site_gpus:-}" ]; then echo "$site_gpus"
   elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .
@@ -68,7 +68,7 @@ place_geometry() {
   threads=${OMP_NUM_THREADS:-$((cores / per_node > 1 ? cores / per_node : 1))}
 }
 
-# The words an attendee of a tutorial looks for.
+# The words for which an attendee of a tutorial looks.
 place_say() {
   echo "SITE= $site BATCH_SYSTEM= $batch NUM_OF_NODES= $nodes TOTAL_NUM_RANKS= $ranks" \
     "RANKS_PER_NODE= $per_node THREADS_PER_RANK= $threads"

@@ -25,7 +25,8 @@ source=$1 target=$2 sum=${3:-}
 folder=$(dirname "$target")
 of_user=$(dirname "$folder")
 mkdir -p "$of_user"
-# On a disk that all users may write to, somebody else may have made a folder or a link of this name.
+# On a disk to which all users may write, somebody else may have created a folder or a link of this
+# name.
 { [ ! -L "$of_user" ] && [ -O "$of_user" ]; } || fail "$of_user is not a folder of this user: remove it, or set USER"
 mkdir -p "$folder"
 if [ -e "$target" ] && [ "$(sum_of "$target")" = "$sum" ]; then exit 0; fi

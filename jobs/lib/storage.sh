@@ -1,8 +1,10 @@
 # shellcheck shell=bash disable=SC2154  # site_line is the site's; nodes, line and job_id are set by place.sh, by it and by job.sh
-# File systems: stripes of the run directory, and copies of data on the disks of the nodes. To be sourced.
+# File systems: stripes of the run directory, and copies of data on the disks of the nodes. Source
+# this file.
 
-# Lustre decides on how many servers a file lies when it is made, by its folder: before the first checkpoint. Parts of
-# 16 MiB are what the collective writes of a checkpoint are cut into; logs stay on one server.
+# Lustre decides on the number of servers of a file when it is created, by its folder: before the
+# first checkpoint. The collective write of a checkpoint is divided into parts of 16 MiB; logs stay
+# on one server.
 storage_stripe() {  # storage_stripe RUN_DIR
   mkdir -p "$1/checkpoints" || return 6
   command -v lfs >/dev/null 2>&1 && lfs getstripe -d "$1/checkpoints" >/dev/null 2>&1 || return 0
@@ -39,7 +41,8 @@ storage_stage() {
   done
 }
 
-# At the end of the job. A job that is killed leaves its copies to the site, which empties such disks.
+# Called at the end of the job. A job that is killed leaves its copies to the site, which cleans
+# such disks.
 storage_unstage() {
   [ -n "${staged:-}" ] && site_line "$nodes" 1 1 || return 0
   timeout 60 "${line[@]}" "$jobs/lib/stage.sh" --remove "$staged" </dev/null ||

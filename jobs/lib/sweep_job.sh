@@ -1,9 +1,10 @@
 # shellcheck shell=bash disable=SC2154  # nodes, ranks ... are of lib/place.sh
-# What the job files of a sweep do. To be sourced in the root of choir:
+# Functions of the job files of a sweep. Source this file in the root of choir:
 #   sweep_job [OPTION ... DECK [key=value...]]     the words of bench/scaling.sh; without any: $SWEEP (options), $DECK and
 #                                                  $OVERRIDES, where the batch system passes no arguments
-# CHOIR, RANKS_PER_NODE, OMP_NUM_THREADS as in lib/job.sh. Threads stay what they are with all ranks, or rows of fewer
-# ranks would have more cores each. Ended by the batch system, the sweep keeps its runs; the same job goes on from there.
+# CHOIR, RANKS_PER_NODE, OMP_NUM_THREADS as in lib/job.sh. The number of threads is always that with
+# all ranks, because rows of fewer ranks would otherwise have more cores each. If the batch system
+# ends the job, the sweep keeps its runs; the same job continues there.
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for file in launch.sh lib/place.sh; do
   # shellcheck source=/dev/null
@@ -19,7 +20,7 @@ sweep_job() {
   site_environment
   place_geometry
   export SITE=$site CHOIR_SITE_READY=$site OMP_NUM_THREADS=$threads SWEEP_RANKS=$ranks SWEEP_PER_NODE=$per_node
-  # Each run has its own.
+  # Each run has its own settings.
   unset RANKS RANKS_PER_NODE
   place_say
   local options=()

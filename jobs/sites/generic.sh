@@ -1,12 +1,14 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # SRUN_MPI, BIND are for the launchers; batch is of lib/place.sh
-# A cluster that has no file of its own here. LAUNCHER=srun|openmpi|pals|hydra instead of what is found.
+# A cluster without a file of its own here. LAUNCHER=srun|openmpi|pals|hydra overrides the automatic
+# choice.
 site_environment() {
-  # NCCL finds InfiniBand by itself. Where start-up hangs or bandwidth is that of Ethernet, name the network here (`ip
-  # addr`, NCCL_DEBUG=INFO): without it NCCL may pick a management interface that reaches no other node.
+  # NCCL finds InfiniBand by itself. If start-up hangs or bandwidth is that of Ethernet, name the
+  # network here (`ip addr`, NCCL_DEBUG=INFO): without it NCCL may pick a management interface that
+  # reaches no other node.
   #   export NCCL_SOCKET_IFNAME=ib0
   # Locks fail on some NFS and Lustre mounts, and nothing here writes one file from two runs.
   export HDF5_USE_FILE_LOCKING=FALSE
-  # Long paths of a job's own TMPDIR exceed the 107 letters that a Unix socket of MPI may have.
+  # Long paths of a job's own TMPDIR may exceed the 107 characters of a Unix socket of MPI.
   [ "${#TMPDIR}" -le 60 ] || export TMPDIR=/tmp
 }
 
@@ -26,7 +28,7 @@ site_line() {
     *) echo "LAUNCHER is '$kind': srun, openmpi, pals or hydra" >&2; return 2 ;;
   esac
   if [ "$kind" = srun ] && [ -z "${SRUN_MPI:-}" ]; then SRUN_MPI=$(launchers_srun_mpi "${CHOIR:-choir}"); fi
-  # More ranks than cores: nothing to bind to.
+  # More ranks than cores: there is nothing to bind to.
   if [ "$kind" = srun ] && [ $(($2 * $3)) -gt "$(place_cores)" ]; then BIND=${BIND:-none}; fi
   "${kind}_line" "$@"
 }
