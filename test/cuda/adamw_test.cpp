@@ -7,7 +7,7 @@
 namespace choir::test {
 namespace {
 
-/// Parameters after some steps, so that moments hold something, with the control of step 3.
+/// Parameters after some steps, so that moments are not zero, with the control of step 3.
 struct State {
   HostTensor master, gradient, m, v, copy;
   ops::StepControl control;
@@ -54,7 +54,7 @@ class CudaAdamW : public CudaTest {
 
 constexpr DType kNoCopy = DType::f32;
 
-// One step: a few roundings of each of the terms, which stay below 1 (m, v, the step) or below 5.
+// One step: a few roundings of each term; terms stay below 1 (m, v, the step) or below 5.
 TEST_F(CudaAdamW, FollowsTheReference) {
   for (const DType copy : {kNoCopy, DType::bf16, DType::f16})
     for (const std::int64_t n : {1, 7, 8, 9, 64, 255, 3001})
@@ -80,8 +80,8 @@ TEST_F(CudaAdamW, FollowsTheReference) {
       }
 }
 
-// The random bits are those of the CPU. With no gradient the arithmetic is one product, w (1 - lr
-// decay), rounded alike everywhere; so must be what is added to it.
+// The random bits are those of the CPU. Without a gradient the arithmetic is one product, w (1 - lr
+// decay), rounded alike everywhere; the added value must be the same, too.
 TEST_F(CudaAdamW, RandomRoundingHasTheBitsOfTheCpu) {
   CpuDevice cpu;
   for (const std::int64_t n : {1, 64, 2005})
@@ -102,7 +102,7 @@ TEST_F(CudaAdamW, RandomRoundingHasTheBitsOfTheCpu) {
     }
 }
 
-// Rows of columns that packs fit in and that they do not.
+// Rows whose columns fit into packs, and rows whose columns do not.
 TEST_F(CudaAdamW, PartsOfRowsHaveTheBitsOfTheCpu) {
   CpuDevice cpu;
   for (const ops::ElementNumbers& elements :
@@ -123,7 +123,8 @@ TEST_F(CudaAdamW, PartsOfRowsHaveTheBitsOfTheCpu) {
   }
 }
 
-// Rounded from values some ulps of f32 apart, a few in 2^16 elements land on the other neighbour.
+// Values that differ by some ulps of f32 before rounding: a few in 2^16 elements are rounded to the
+// other neighbour.
 TEST_F(CudaAdamW, Bf16MastersFollowTheReference) {
   constexpr std::int64_t kCount = 4001;
   State fast(DType::bf16, kCount, kNoCopy), exact = fast;
@@ -136,7 +137,7 @@ TEST_F(CudaAdamW, Bf16MastersFollowTheReference) {
     ASSERT_LE(std::abs(apart), 1) << i;
     other += apart != 0;
   }
-  const double mean = kCount * 8 * 0x1p-16;  // eight ulps of difference at most
+  const double mean = kCount * 8 * 0x1p-16;  // at most eight ulps of difference
   EXPECT_LE(static_cast<double>(other), mean + 5 * std::sqrt(mean) + 1);
 }
 

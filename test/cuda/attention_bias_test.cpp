@@ -1,4 +1,4 @@
-// Attention under an additive bias, its gradient, and gradients by finite differences.
+// Tests of attention with an additive bias, its gradient, and gradients by finite differences.
 #include "test/cuda/attention_fixture.hpp"
 #include "test/support/gradcheck.hpp"
 
@@ -69,7 +69,7 @@ TEST_F(CudaAttention, RisingAndSharpScores) {
     const AttentionTensors t = computed(c, rising), exact = rising.exact();
     ref::attention_forward(exact.forward());
     ref::attention_backward(exact.backward());
-    // Scores up to 100 lose 100 units of roundoff, which P takes over.
+    // Scores up to 100 have errors of 100 units of roundoff, which P inherits.
     const AttentionTolerance tolerance(c);
     const double sums = tolerance.sums + 200 * unit_roundoff(DType::f32);
     const double limit = 4 * sums + 1.5 * tolerance.stored;

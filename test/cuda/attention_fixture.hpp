@@ -9,15 +9,15 @@ namespace choir::test {
 
 inline constexpr DType kAttentionTypes[] = {DType::f32, DType::bf16, DType::f16};
 
-/// In the order of AttentionMemory.
+/// The values are in the order of AttentionMemory.
 template <class Tensors>
 auto in_memory_order(Tensors& t) {
   return std::array{&t.q,     &t.kv,  &t.bias, &t.out,   &t.log_sum_exp,
                     &t.d_out, &t.d_q, &t.d_kv, &t.d_bias};
 }
 
-/// The tensors of a case on the device; `skew` elements into their buffers, so that rows begin at
-/// addresses that are multiples of nothing.
+/// The tensors of a case on the device; they start `skew` elements into their buffers, so that rows
+/// begin at unaligned addresses.
 class OnDevice {
  public:
   OnDevice(Device& device, const AttentionTensors& t, const AttentionCase& c, int skew = 0)
@@ -47,7 +47,7 @@ class OnDevice {
     stream.synchronize();
     EXPECT_TRUE(workspace.intact());
   }
-  /// Everything back into the tensors of `t`.
+  /// Copies all results into the tensors of `t`.
   void copy_to(AttentionTensors& t) const {
     const auto to = in_memory_order(t);
     for (std::size_t i = 0; i < to.size(); ++i)
@@ -74,7 +74,7 @@ class OnDevice {
   void* at(std::size_t i) const {
     if (!parts_[i]) return nullptr;
     const TensorView& view = parts_[i]->view();
-    const bool moved = i != 4;  // statistics are always where a float may be
+    const bool moved = i != 4;  // statistics are always aligned to a float
     return static_cast<char*>(view.data) +
            (moved ? static_cast<std::size_t>(skew_) * size_of(view.dtype) : 0);
   }
@@ -101,8 +101,8 @@ class CudaAttention : public CudaTest {
     return computed(c, AttentionTensors(c, 1), skew);
   }
 
-  /// The bounds of the CPU's kernels: P and dS are rounded as operands there too, `out` as stored
-  /// is read for delta, sums are f32.
+  /// The bounds of the CPU's kernels: these round P and dS as operands, too, read the stored `out`
+  /// for delta, and sum in f32.
   void compare(const AttentionCase& c, int skew = 0) {
     const std::string what = name_of(c);
     const AttentionTensors t = computed(c, skew), exact = AttentionTensors(c, 1).exact();
@@ -114,7 +114,8 @@ class CudaAttention : public CudaTest {
     expect_norm(t.out, exact.out, tolerance.sums + tolerance.stored, "out " + what);
     compare_lse(t.log_sum_exp, exact.log_sum_exp, tolerance.sums, "lse " + what);
     const double limit = 4 * tolerance.sums + 1.5 * tolerance.stored;
-    // With one key dP and delta cancel: both are sums of order sqrt(D), and dS is times P <= 1.
+    // With one key dP and delta cancel: both are sums of order sqrt(D), and dS is the difference
+    // times P <= 1.
     const double floor = 4 * tolerance.sums, wide = std::sqrt(static_cast<double>(c.width));
     expect_norm(t.d_q, exact.d_q, limit, "d_q " + what, floor);
     if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit, "d_kv " + what, floor);

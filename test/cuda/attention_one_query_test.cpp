@@ -1,4 +1,4 @@
-// One query a sample, as when a model generates, against the naive reference in f64.
+// Tests of one query per sample, as in generation, against the naive reference in f64.
 #include "test/cuda/attention_fixture.hpp"
 
 namespace choir::test {
@@ -6,8 +6,8 @@ namespace {
 
 class CudaOneQuery : public CudaTest {
  protected:
-  /// Forward with room for `room` keys (0: those that there are), the rest of which is NaN and
-  /// which the device alone knows how many there are.
+  /// Runs forward with room for `room` keys (0: for the existing ones); the unused keys are NaN,
+  /// and only the device has the number of keys.
   AttentionTensors computed(const AttentionCase& c, std::int64_t room = 0) {
     AttentionCase roomy = c;
     if (room > 0) roomy.keys = room;

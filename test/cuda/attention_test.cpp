@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t kGridWidths[] = {4, 20, 32, 40, 64, 80, 128};
 
 /// Every head width with every pair of lengths; types, heads and features take turns so that each
-/// meets each.
+/// is combined with each.
 class CudaAttentionGrid : public CudaAttention, public testing::WithParamInterface<std::size_t> {};
 
 TEST_P(CudaAttentionGrid, EveryPairOfLengths) {
@@ -101,8 +101,8 @@ TEST_F(CudaAttention, QueriesAgainstACache) {
               .causal = false});
 }
 
-// From a window of one key to one that hides nothing; with and without a cache, grouped, ragged,
-// and longer than the blocks of keys and queries.
+// Windows from one key to one that hides nothing; with and without a cache, grouped, ragged, and
+// longer than the blocks of keys and queries.
 TEST_F(CudaAttention, SlidingWindow) {
   for (const std::int64_t window : {1, 31, 64, 129}) {
     over_types({.batch = 2,
@@ -131,7 +131,7 @@ TEST_F(CudaAttention, SlidingWindow) {
 }
 
 // Borders on and beside those of the blocks of keys and queries, documents of one token; fewer
-// borders than there are keys, as where padding follows; and documents in a window.
+// borders than keys, as in batches with padding at the end; and documents in a window.
 TEST_F(CudaAttention, Documents) {
   const std::vector<std::int64_t> starts{0, 1, 2, 31, 32, 33, 64, 100, 129, 149};
   over_types({.batch = 2,
@@ -216,9 +216,8 @@ TEST_F(CudaAttention, RepeatsBitwise) {
 
 /// derivative of order one (4e-5) and the roundoff of L, of |d_out| |out| terms, over h (2e-5).
 
-/// The calls of GPT training, which kernels of sm_90a compute where there are any: lengths beside
-/// the tiles of 64 and 128, rings that go round, windows and documents; widths and types take
-/// turns.
+/// The calls of GPT training, which kernels of sm_90a compute if there are any: lengths around the
+/// tiles of 64 and 128, rings that are reused, windows and documents; widths and types take turns.
 TEST_F(CudaAttention, WholeTiles) {
   const AttentionCase shape{
       .batch = 1, .heads = 2, .kv_heads = 1, .width = 64, .dtype = DType::f16};
@@ -241,7 +240,7 @@ TEST_F(CudaAttention, WholeTiles) {
   }
 }
 
-/// The same calls by the kernels for all GPUs; on a real one, by those it has.
+/// The same calls by the kernels for all GPUs; on a real GPU by the kernels that it has.
 class CudaAttentionBeforeHopper : public CudaAttention {
  protected:
   void SetUp() override {
@@ -262,7 +261,7 @@ TEST_F(CudaAttentionBeforeHopper, WholeTiles) {
              .dtype = DType::bf16});
 }
 
-/// For the thread sanitizer: a ring of tiles that goes round.
+/// For the thread sanitizer: a ring of tiles that is reused.
 TEST_F(CudaAttention, WarpGroupsTsan) {
   compare({.batch = 1,
            .heads = 1,

@@ -10,7 +10,7 @@ namespace {
 
 class CudaBenchOps : public CudaTest {};
 
-// Only the ops of a FastConformer run: a bench calls each some hundred times.
+// Only the ops of a FastConformer run, because a bench calls each some hundred times.
 TEST_F(CudaBenchOps, SpeechOpsAreValid) {
   const ops::BenchShape shape{.rows = 5, .speech = {2, 33, 10, 20, 24, 2, 5}};
   const ops::NormalPool pool(10007);

@@ -38,7 +38,7 @@ TEST_F(CudaCrossEntropy, MatchesTheReferenceInEveryTeamSize) {
 }
 
 TEST_F(CudaCrossEntropy, RowsOfWordVocabularies) {
-  check(DType::bf16, 3, 50257, 47, 3);  // rows aligned, longer than what is kept
+  check(DType::bf16, 3, 50257, 47, 3);  // aligned rows, longer than the kept part
   check(DType::bf16, 3, 50257, 0, 3);   // rows that start anywhere
   check(DType::f32, 2, 37001, 0, 3);    // a row with a multiprocessor of its own
   check(DType::bf16, 1, 128256, 0, 3, 0.1);

@@ -19,12 +19,12 @@ TEST_F(CudaCtc, MatchesTheReference) {
   for (const DType dtype : kGpuTypes) {
     for (const std::int64_t vocabulary : {2, 29, 300}) check(dtype, 6, 21, 9, vocabulary, 3);
     check(dtype, 4, 9, 0, 11, 1);  // no labels at all
-    check(dtype, 4, 5, 3, 1, 1);   // nothing but the blank
+    check(dtype, 4, 5, 3, 1, 1);   // only the blank
   }
   check(DType::bf16, 2, 10, 4, 1025, 0, 1);
 }
 
-// States of more than one for a thread.
+// Each thread has more than one state.
 TEST_F(CudaCtc, ManyLabels) {
   check(DType::f32, 1, 300, 290, 400, 0);
 }
@@ -69,7 +69,7 @@ TEST_F(CudaCtc, WhatNoHostSawIsNoNumber) {
   c.labels.set(4 * 5, -1);  // nothing
   c.label_lengths.set(4, 2), c.frame_lengths.set(4, 12);
   for (int i = 0; i < 12 * 9; ++i) c.logits.set(4 * 12 * 9 + i, 0);
-  c.frame_lengths.set(5, 13);  // beyond the frames
+  c.frame_lengths.set(5, 13);  // behind the frames
   HostTensor gradient = c.logits, losses(DType::f32, {6});
   c.run(device(), gradient, losses, c.arguments());
   for (const int b : {0, 4, 5}) EXPECT_TRUE(std::isnan(losses[b])) << b;

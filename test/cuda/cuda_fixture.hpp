@@ -1,5 +1,5 @@
 #pragma once
-// Tests of the cuda device. They know only the public interface, so the same sources run on a GPU
+// Tests of the cuda device. They use only the public interface, so the same sources run on a GPU
 // (test_cuda) and under host execution (test_host_cuda_*).
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace choir::test {
 /// Element types of model tensors on a GPU.
 inline constexpr DType kGpuTypes[] = {DType::f32, DType::bf16, DType::f16};
 
-/// The device, or nullptr (with the reason in the log) where there is none: tests skip then.
+/// The device, or nullptr (with the reason in the log) if there is none: tests skip then.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -31,7 +31,7 @@ class CudaTest : public ::testing::Test {
   std::unique_ptr<Device> device_;
 };
 
-/// A tensor in device memory. What is not written is poison (0xFF bytes: NaN).
+/// A tensor in device memory. Unwritten elements are poison (0xFF bytes: NaN).
 class DeviceTensor {
  public:
   DeviceTensor(Device& device, DType dtype, const Shape& shape)
@@ -63,7 +63,7 @@ class DeviceTensor {
   }
   /// True if nothing was written behind the end.
   bool intact() const {
-    if (can_forbid()) return true;  // or the program would have ended
+    if (can_forbid()) return true;  // otherwise the program would have ended
     std::vector<unsigned char> slack(kSlack);
     device_->copy_to_host(slack.data(), end(), kSlack);
     return std::all_of(slack.begin(), slack.end(), [this](unsigned char c) { return c == mark(); });
@@ -71,8 +71,8 @@ class DeviceTensor {
 
  private:
   static constexpr std::size_t kSlack = 64;
-  /// Another one for every tensor, so that an element copied from behind one is seen behind
-  /// another.
+  /// A different poison for every tensor, so that an element copied from behind one is detected
+  /// behind another.
   unsigned char mark() const {
     return static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(buffer_.data()) / 4096 * 37);
   }

@@ -7,7 +7,7 @@ namespace {
 
 class CudaEmbedding : public CudaTest {
  protected:
-  /// Backward of ids on a table of `vocabulary` rows, from zero.
+  /// Runs backward of ids on a table of `vocabulary` rows, from zero.
   HostTensor gradient(const HostTensor& ids, const HostTensor& d_out, std::int64_t vocabulary) {
     const std::int64_t width = d_out.shape()[1], rows = ids.count();
     HostTensor d_table = HostTensor::filled(DType::f32, {vocabulary, width}, 0);
@@ -32,7 +32,8 @@ TEST_F(CudaEmbedding, MatchesTheReferenceForwardAndBackward) {
 TEST_F(CudaEmbedding, SegmentsTilesAndPasses) {
   EmbeddingCase{DType::bf16, 1, 1, 1, 8, true}.check(device());
   EmbeddingCase{DType::bf16, 64, 8, 1, 24, true}.check(device());
-  EmbeddingCase{DType::bf16, 65, 64, 1, 24, true}.check(device());   // rows no multiple of tokens
+  EmbeddingCase{DType::bf16, 65, 64, 1, 24, true}.check(
+      device());  // rows that are no multiple of tokens
   EmbeddingCase{DType::bf16, 30, 64, 7, 24, true}.check(device());   // part of one sample
   EmbeddingCase{DType::bf16, 5000, 32, 3, 8, true}.check(device());  // three levels, few ids
   EmbeddingCase{DType::bf16, 4100, 4100, 65, 8, true}.check(device());
@@ -69,7 +70,7 @@ TEST_F(CudaEmbedding, AnyAlignment) {
 }
 
 TEST_F(CudaEmbedding, PaddingNeedsNoPosition) {
-  // Positions 4 to 9: the last ones, or all of them, are padding.
+  // Positions 4 to 9; the last ones, or all of them, are padding.
   for (const std::int64_t end : {10, 9, 5, 4, 3}) {
     EmbeddingCase c{DType::bf16, 42, 6, 5, 24, true};
     c.end = end;
@@ -205,8 +206,8 @@ TEST_F(CudaEmbedding, TheOrderOfAdditionsIsTheOneStated) {
   };
   for (const std::int64_t vocabulary : {1, 3, 20, 65, 400})
     check(HostTensor::integers({kRows}, 1, vocabulary), vocabulary);
-  // An id that fills a segment, one that ends in the next, one that goes on from there: its first
-  // sum takes the first place of its segment, and an empty second one must not tear it apart.
+  // An id that fills a segment, one that ends in the next, and one that continues from there: its
+  // first sum takes the first slot of its segment, and an empty second slot must not split it.
   HostTensor ids(DType::i32, {kRows});
   for (std::int64_t r = 0; r < kRows; ++r) ids.set(r, r < 64 ? 0 : r < 74 ? 1 : r < 400 ? 2 : 3);
   check(ids, 4);

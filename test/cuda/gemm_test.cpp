@@ -21,7 +21,7 @@ double approximation(DType type) {
   return size_of(type) == 2 ? 1e-5 : 0;
 }
 
-/// The error of PTX's tanh.approx.f32, which a library may take for 16 bits. f32 fuses nothing.
+/// The error of PTX's tanh.approx.f32, which a library may use for 16 bits. f32 fuses nothing.
 double tanh_error(DType type) {
   return size_of(type) == 2 ? 0x1p-11 : 0;
 }
@@ -32,8 +32,8 @@ TEST_F(CudaGemm, EpiloguesInOneCall) {
 }
 
 TEST_F(CudaGemm, EpiloguesOneOpAfterTheOther) {
-  // No library keeps a pre-activation whose rows are no multiple of 8 elements.
-  // Where none is kept there is one call all the same.
+  // No library keeps a pre-activation whose rows are no multiple of 8 elements. If none is kept,
+  // there is one call nevertheless.
   for (const DType type : kGpuTypes)
     check({9, 5, 7, type, approximation(type), tanh_error(type), size_of(type) == 2});
 }

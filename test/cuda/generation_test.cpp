@@ -1,5 +1,5 @@
-// Token by token on the cuda device: passes that are recorded and replayed say what a prompt read
-// anew says, and what the CPU says.
+// Tests of generation token by token on the cuda device: recorded and replayed passes give the same
+// logits as reading the whole prompt, and as the CPU.
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "test/cuda/cuda_fixture.hpp"
@@ -51,7 +51,7 @@ TEST_F(CudaGeneration, ReplayedPassesSayWhatTheCpuSays) {
     }
 }
 
-// Beyond the block, too, where half of the context is read anew.
+// Beyond the block, too, where half of the context is read again.
 TEST_F(CudaGeneration, ReplayedPassesSayWhatAPromptSays) {
   for (const GptConfig& config : {tiny_gpt(), tiny_llama()}) {
     Speaker speaker(config, "fp32", device());
@@ -67,7 +67,7 @@ TEST_F(CudaGeneration, ReplayedPassesSayWhatAPromptSays) {
   }
 }
 
-// Texts of other lengths beside it, of which some end sooner.
+// Texts of other lengths are in the batch, and some of them end sooner.
 TEST_F(CudaGeneration, TextsTogetherAreTextsAlone) {
   for (const GptConfig& config : {tiny_gpt(), tiny_llama()}) {
     Speaker speaker(config, "fp32", device());

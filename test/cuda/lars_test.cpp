@@ -67,8 +67,8 @@ TEST_F(CudaLars, WritesNothingWhenTheStepIsNotApplied) {
   EXPECT_TRUE(s.master.same_bits(before.master) && s.velocity.same_bits(before.velocity));
 }
 
-// Tensors of one chunk without a gradient, of weights of zero, and of more chunks than a block has
-// threads.
+// Tensors of one chunk without a gradient, with weights of zero, and with more chunks than a block
+// has threads.
 TEST_F(CudaLars, RatiosAreThoseOfTheCpu) {
   constexpr std::int64_t kChunks = 300;
   HostTensor weights = HostTensor::filled(DType::f64, {kChunks}, 0.125);

@@ -1,5 +1,5 @@
-// State in pinned host memory, or in a file, beside the cuda device: copies on streams of their
-// own, recorded or queued, change no bit.
+// Tests of state in pinned host memory, or in a file, beside the cuda device: copies on separate
+// streams, recorded or queued, change no bit.
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/offload_case.hpp"
 
@@ -17,7 +17,7 @@ class CudaOffload : public CudaTest {
 TEST_F(CudaOffload, ChangesNoBit) {
   for (const char* precision : {"fp32", "bf16-mixed"})
     for (const int stage : {0, 3}) {
-      if (stage == 0 && precision == std::string_view("fp32")) continue;  // moments alone: stage 3
+      if (stage == 0 && precision == std::string_view("fp32")) continue;  // only moments: stage 3
       EngineOptions options = engine_options(tiny_gpt(), precision, 2);
       options.zero.stage = stage;
       options.cuda_graph = false;

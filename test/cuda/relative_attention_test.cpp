@@ -23,7 +23,7 @@ TEST_F(CudaRelativeAttention, ScoresAreUnshiftedAndMasked) {
   for (const DType dtype : kGpuTypes)
     for (const ops::AttentionContext& context : kContexts)
       check_scores(device(), dtype, 2, 3, 9, context);
-  // Rows of whole packs, longer than a warp takes at once, at every shift of their source.
+  // Rows of whole packs, longer than a warp reads at once, at every shift of their source.
   for (const DType dtype : kGpuTypes)
     for (const std::int64_t tokens : {1, 5, 9, 140})
       check_scores(device(), dtype, 2, tokens > 9 ? 1 : 3, tokens, {}, 7 - (2 * tokens - 2) % 8);

@@ -1,5 +1,5 @@
-// The step control of the device against that of the CPU: the same bits in every field, but for
-// the corrections, whose powers are only accurate to an ulp or two.
+// Tests of the step control of the device against that of the CPU: every field has the same bits,
+// except the corrections, whose powers are accurate only to an ulp or two.
 #include "choir/ops/step_control.hpp"
 
 #include "test/cuda/cuda_fixture.hpp"

@@ -24,7 +24,7 @@ class CudaBiasGradient : public CudaTest {
     HostTensor exact = start.to(DType::f64);
     ref::bias_gradient(d_y.to(DType::f64), exact);
     const HostTensor d_bias = run(d_y, start, skew);
-    // At most `rows` additions and one to the total, each rounding a sum of terms below 5.
+    // At most `rows` additions and one to the total; each rounds a sum of terms below 5.
     const double u = unit_roundoff(DType::f32), terms = static_cast<double>(rows);
     expect_close(d_bias, exact, u, (terms + 1) * u * 5 * (terms + 1), "d_bias");
     EXPECT_TRUE(d_bias.same_bits(run(d_y, start, skew))) << "not deterministic";

@@ -9,7 +9,7 @@ namespace {
 
 class CudaReduce : public CudaTest {
  protected:
-  /// op(stream, views...) on tensors of which the last is brought back.
+  /// Runs op(stream, views...) on tensors, and copies the last one back.
   template <class Op>
   void run(const Op& op, std::vector<const HostTensor*> in, HostTensor& out, int skew = 0) {
     Mirror mirror(device());
@@ -89,7 +89,7 @@ TEST_F(CudaReduce, SumOfSquaresMatchesInFixedChunks) {
     ops::sum_of_squares(stream(), mirror.in(x, 1), mirror.io(skewed));
     mirror.fetch();
     run(op, {&x}, aligned);
-    // All terms positive: the reference's own roundings dominate.
+    // All terms are positive: the reference's own roundings dominate.
     expect_close(aligned, exact, 16384 * 0x1p-53, 0, "partials");
     EXPECT_TRUE(skewed.same_bits(aligned)) << "alignment must not change the order";
   }
@@ -114,7 +114,7 @@ TEST_F(CudaReduce, TreeSumIsTheTreeBitForBit) {
   EXPECT_TRUE(std::signbit(tree_sum(zeros)[0])) << "padding must not turn -0 into 0";
 }
 
-// More leaves than one round of the block takes: rounds join as the tree does.
+// There are more leaves than one round of the block takes: rounds are joined like the tree.
 TEST_F(CudaReduce, TreeSumOfManyRounds) {
   constexpr std::int64_t kRound = 1024 * 256;
   const std::int64_t n = 3 * kRound + 4321;

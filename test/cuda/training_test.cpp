@@ -1,5 +1,5 @@
-// A tiny GPT trains on the cuda device: step by step it stays as close to fp64 as the CPU does in
-// the same precision, and nothing about how a step is queued changes a bit.
+// Tests that a tiny GPT trains on the cuda device: step by step it stays as close to fp64 as the
+// CPU in the same precision, and the method of queueing a step changes no bit.
 #include <functional>
 
 #include "test/cuda/cuda_fixture.hpp"
@@ -52,9 +52,9 @@ class CudaTraining : public CudaTest {
   static std::unique_ptr<Device> cpu_device() { return make_device(DeviceKind::cpu); }
 };
 
-// Both round every operation the same way but sum in other orders, so their errors against fp64 are
-// of one size: a wrong kernel is off by far more than a factor of four. Losses are means of some 30
-// tokens, which may agree by luck: one rounding of the result is allowed for.
+// Both round every operation in the same way but sum in other orders, so their errors against fp64
+// are of similar size: a wrong kernel has an error of far more than a factor of four. Losses are
+// means of some 30 tokens, which may agree by luck: one rounding of the result is allowed.
 void stays_as_close_as_the_cpu(const GptConfig& model, const char* precision, double roundoff) {
   const EngineOptions exact = engine_options(model, "fp64", 2);
   const EngineOptions options = engine_options(model, precision, 2);
@@ -152,11 +152,11 @@ TEST_F(CudaTraining, RecomputationChangesNoBit) {
     }
 }
 
-// On one rank a stage shares nothing, but its steps gather, scatter and cast all the same. An
-// evaluation before the step that is recorded, and between those that are replayed, leaves
-// parameters in the slots of stage 3.
+// On one rank a stage shares nothing, but its steps nevertheless gather, scatter and cast. An
+// evaluation before the recorded step, and between replayed ones, leaves parameters in the slots of
+// stage 3.
 TEST_F(CudaTraining, RecordedStepsOfAnyZeroStageSeeTheirOwnParameters) {
-  // Otherwise a stage adds up micro-batches in its own way.
+  // Otherwise a stage adds up micro-batches in a different order.
   EngineOptions options = engine_options(dropped_gpt(), "bf16-mixed", 2, true);
   const auto run_with_evaluations = [&](const std::function<std::unique_ptr<Device>()>& device) {
     SingleRank single;

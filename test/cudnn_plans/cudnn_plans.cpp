@@ -58,7 +58,7 @@ ops::AttentionProblem problem_of(const Case& c) {
 AttentionLayout layout_of(const Case& c, const ops::AttentionProblem& p) {
   const std::int64_t packed = (p.heads + 2 * p.kv_heads) * p.head_width;
   const bool cached = p.keys != p.queries;
-  const std::int64_t room = 2 * p.keys;  // of a cache: not full
+  const std::int64_t room = 2 * p.keys;  // of a cache that is not full
   const std::int64_t kv_row = p.kv_heads * p.head_width;
   AttentionLayout layout;
   layout.backward = c.text("pass") != "forward";
@@ -77,7 +77,7 @@ AttentionLayout layout_of(const Case& c, const ops::AttentionProblem& p) {
   return layout;
 }
 
-/// Bytes the plan wants and those that are planned for it; throws Refused.
+/// The bytes that the plan needs and those that are planned for it; throws Refused.
 std::pair<std::int64_t, std::int64_t> build(const Case& c, const Descriptor& device) {
   const ops::AttentionProblem p = problem_of(c);
   const AttentionLayout layout = layout_of(c, p);

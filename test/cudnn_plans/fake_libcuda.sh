@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# fake_libcuda.sh CUDA_HOME FOLDER: makes FOLDER/libcuda.so.1, a driver without a device. cuDNN builds plans for a
-# described device without asking the driver anything but to load the kernel it generated: that one wish, and asking
-# for a function in what was loaded, is granted with a handle to nothing; every other call fails with
-# CUDA_ERROR_NO_DEVICE. The list of calls is that of the toolkit's own stub.
+# fake_libcuda.sh CUDA_HOME FOLDER: builds FOLDER/libcuda.so.1, a driver without a device. cuDNN
+# builds plans for a described device without asking the driver for anything except to load the
+# generated kernel. Only that call, and the look-up of a function in a loaded module, succeed, with
+# a handle to nothing; every other call fails with CUDA_ERROR_NO_DEVICE. The list of calls comes
+# from the toolkit's own stub.
 set -eu
 cuda=$1 folder=$2
 stub=$cuda/lib64/stubs/libcuda.so

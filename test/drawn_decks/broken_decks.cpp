@@ -17,10 +17,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// A name that is replaced by its twin when the document is written, as no object holds it twice.
+/// A name that is replaced by its twin when the document is written, because no object holds a name
+/// twice.
 constexpr const char* kTwin = "twin of ";
 
-/// The entry at a dotted path; sections on the way are made.
+/// The entry at a dotted path; missing sections are created.
 ordered_json& at(ordered_json& root, const std::string& path) {
   ordered_json* node = &root;
   for (const std::string& part : split(path, '.')) node = &(*node)[part];
@@ -34,7 +35,7 @@ std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
-/// A legal deck as a document of the values that are given in it.
+/// A legal deck as a document of its given values.
 class Breaker {
  public:
   Breaker(std::uint64_t seed, std::size_t number) : dice_(seed * 7'919 + number) {
@@ -155,7 +156,7 @@ class Breaker {
         return !map && set_in_file(key.path, {{last, 1}});
       case 3:  // a key outside of its section
         return !deck::is_key(last) && !is_section(last) && set_in_file(last, 1);
-      default:  // a path for a name
+      default:  // a path in place of a name
         if (section == key.path) return false;
         root_[key.path] = 1;
         return name(key.path);
@@ -178,7 +179,7 @@ class Breaker {
     return name(last_name(key.path));
   }
 
-  /// Values that are each legal, and not together.
+  /// Values that are legal separately, but not together.
   bool contradiction() {
     struct Pair {
       const char *key, *value, *other, *with;
@@ -210,7 +211,7 @@ class Breaker {
     if (!is_mine(pair.key) || !is_mine(pair.other)) return false;
     out_.overrides = {std::string(pair.key) + "=" + pair.value,
                       std::string(pair.other) + "=" + pair.with};
-    // A deck that trains nothing but adapters may take back from what they freeze.
+    // A deck that trains only adapters may unfreeze parameters that they freeze.
     return std::string_view(pair.key) != "train.unfreeze" ? name(pair.key)
                                                           : !adapts() && name(pair.key);
   }
@@ -230,7 +231,7 @@ class Breaker {
     return std::ranges::count(all, name) > 0;
   }
 
-  /// The rules of the documentation; null, which stands for the default, breaks nothing.
+  /// The rules of the documentation; null, which stands for the default, breaks none.
   static bool may_hold(const Key& key, const ordered_json& value) {
     const bool flag = std::ranges::count(key.choices, "true") > 0 || key.word == "true";
     switch (key.type) {
@@ -273,7 +274,7 @@ class Breaker {
     out_.overrides = {path + "=" + (value.is_string() ? value.get<std::string>() : dumped(value))};
     return name(path);
   }
-  /// Characters that JSON does not have as a value; the message shows their line.
+  /// Characters that JSON does not allow as a value; the message shows their line.
   bool literal(const Key& key, const std::string& characters) {
     at(root_, key.path) = kTwin;
     out_.text = dumped(root_, 2);

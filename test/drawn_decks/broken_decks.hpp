@@ -1,6 +1,6 @@
 #pragma once
-// Legal decks of which one key is broken, in the file or on the command line, and what choir must
-// say about each.
+// Legal decks with one broken key, in the file or on the command line, and the message that choir
+// must print about each.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,11 +18,11 @@ struct BrokenDeck {
 
 /// `number` counts from 0; kinds come in turns.
 BrokenDeck draw_broken_deck(std::uint64_t seed, std::size_t number);
-/// All kinds there are.
+/// All kinds.
 std::vector<std::string> kinds_of_breaks();
 
-/// "" where the deck is refused as it must be: a DeckError whose words have the name, after less
-/// than a second of processor time. Otherwise the finding.
+/// Returns "" if the deck is refused correctly: a DeckError whose words contain the name, after
+/// less than a second of processor time. Otherwise returns the finding.
 std::string finding(const BrokenDeck& deck);
 
 }  // namespace choir::test

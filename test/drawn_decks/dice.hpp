@@ -1,6 +1,6 @@
 #pragma once
-// Random choices that are the same on every machine: what std::uniform_int_distribution draws is
-// the library's affair, the words of std::mt19937_64 are fixed by the standard.
+// Random choices that are the same on every machine: libraries may implement
+// std::uniform_int_distribution differently, but the standard fixes the words of std::mt19937_64.
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -11,7 +11,7 @@ class Dice {
  public:
   explicit Dice(std::uint64_t seed) : engine_(seed) {}
 
-  /// 0 to n - 1; n is small, so the rest of the division does not matter.
+  /// A number from 0 to n - 1; n is small, so the bias of the remainder does not matter.
   std::size_t below(std::size_t n) { return engine_() % n; }
   bool one_in(std::size_t n) { return below(n) == 0; }
   template <class T>
