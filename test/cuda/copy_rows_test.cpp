@@ -10,7 +10,7 @@ class CudaCopyRows : public CudaTest {};
 TEST_F(CudaCopyRows, CopiesWhatItShouldAndNothingElse) {
   struct Case {
     std::int64_t rows, width, from_stride, to_stride, from_first, to_first;
-    std::int32_t further = 0;  ///< of `to_first`, in widths, as the device alone knows
+    std::int32_t further = 0;  ///< part of `to_first` that only the device has, in widths
   };
   for (const DType dtype : {DType::f32, DType::bf16, DType::u8})
     for (const Case& c : {Case{3, 32, 96, 32, 0, 0}, Case{3, 32, 96, 32, 32, 64},

@@ -11,9 +11,9 @@ namespace choir::test {
 
 struct BrokenDeck {
   std::string kind;  ///< "wrong type", "duplicate" ...
-  std::string text;  ///< of the file
+  std::string text;  ///< text of the file
   std::vector<std::string> overrides;
-  std::string named;  ///< what a message about it has to contain
+  std::string named;  ///< words that a message about it must contain
 };
 
 /// `number` counts from 0; kinds come in turns.

@@ -16,8 +16,8 @@ struct LegalDeck {
   std::string base;                          ///< "inputs/verify_gpt.json"
   std::map<std::string, std::string> given;  ///< words of overrides by key
   std::string precision = "fp64";            ///< --precision
-  std::vector<std::string> layouts;          ///< of two ranks or more
-  int ranks = 1;                             ///< of the largest layout
+  std::vector<std::string> layouts;          ///< layouts of two ranks or more
+  int ranks = 1;                             ///< ranks of the largest layout
 
   std::vector<std::string> overrides() const;
   /// The arguments of `choir`, quoted for a shell.

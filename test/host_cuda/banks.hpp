@@ -11,8 +11,8 @@
 namespace host_cuda {
 
 struct BankUse {
-  std::uint64_t accesses = 0;   ///< of eight lanes
-  std::uint64_t conflicts = 0;  ///< further turns that they took
+  std::uint64_t accesses = 0;   ///< accesses of eight lanes
+  std::uint64_t conflicts = 0;  ///< additional turns that they took
 };
 struct KernelBanks {
   BankUse matrices, copies;

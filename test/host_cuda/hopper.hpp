@@ -64,12 +64,12 @@ constexpr std::uint32_t swizzled(std::uint32_t address) {
 struct TensorMap {
   const unsigned char* data;
   std::uint64_t dims[5], strides[5];  ///< elements; bytes, the first one element
-  std::uint32_t box[5], rank, bytes;  ///< elements; bytes of one
+  std::uint32_t box[5], rank, bytes;  ///< elements; bytes per element
   bool swizzled;
 };
 struct Box {
   unsigned char* to;
-  std::uint32_t address;  ///< of `to`
+  std::uint32_t address;  ///< address of `to` in the window
   TensorMap map;
   std::array<int, 4> origin;
   void* barrier;

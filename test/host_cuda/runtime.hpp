@@ -25,9 +25,9 @@ struct Operation {
   enum class Kind { work, peers, record, wait } kind = Kind::work;
   std::function<void()> work{};
   cudaEvent_t event = nullptr;
-  std::uint64_t count = 0;            ///< of records of the event
-  std::function<Progress()> begin{};  ///< of kind `peers`
-  Progress progress{};                ///< ... when it has begun
+  std::uint64_t count = 0;            ///< number of records of the event
+  std::function<Progress()> begin{};  ///< for kind `peers`
+  Progress progress{};                ///< ... once it has begun
 };
 
 /// Number of nodes in each branch of a graph; branches that are not listed have none.
@@ -37,7 +37,7 @@ using Clock = std::vector<std::size_t>;
 struct Node {
   Operation operation;
   Clock after{};
-  std::size_t call = 0;  ///< its place among all nodes
+  std::size_t call = 0;  ///< its index among all nodes
 };
 /// One branch for each captured stream.
 using Branches = std::vector<std::vector<Node>>;
@@ -45,7 +45,7 @@ using Branches = std::vector<std::vector<Node>>;
 struct Capture {
   std::uint64_t id = 0;
   Branches branches{};
-  std::vector<Clock> known{};  ///< by branch: what its next node comes after
+  std::vector<Clock> known{};  ///< by branch: the nodes that its next node comes after
   cudaStream_t origin = nullptr;
   std::thread::id thread{};
   bool of_thread = false;  ///< does not concern other threads
@@ -56,16 +56,16 @@ struct Capture {
 }  // namespace host_cuda
 
 struct HostCudaEvent {
-  std::uint64_t recorded = 0, reached = 0;  ///< how often
+  std::uint64_t recorded = 0, reached = 0;  ///< number of times
   double time = 0;
   bool timing = true;
-  std::uint64_t capture = 0;  ///< in which it was recorded last, 0: in none
-  host_cuda::Clock after;     ///< ... after which of its nodes
+  std::uint64_t capture = 0;  ///< the capture that recorded it last, 0: none
+  host_cuda::Clock after;     ///< ... the nodes that it comes after
 };
 struct HostCudaStream {
   std::deque<host_cuda::Operation> queue;
   host_cuda::Capture* capture = nullptr;
-  std::size_t branch = 0;  ///< of the capture
+  std::size_t branch = 0;  ///< branch of the capture
 };
 
 namespace host_cuda {

@@ -40,11 +40,11 @@ inline bool is_factor(const Parameter& p) {
 
 struct AdapterOptions {
   std::int64_t rank = 3;  ///< 0: layers without adapters
-  bool gelu = false;      ///< gelu_tanh in between, in one with the products
+  bool gelu = false;      ///< gelu_tanh between the layers, fused into the products
   bool frozen = false;    ///< weights and biases
   bool sequence = false;
   bool postponed = false;  ///< weight gradients run at the end
-  bool halves = false;     ///< a pair of factors for the second half of the hidden layer alone
+  bool halves = false;     ///< a pair of factors only for the second half of the hidden layer
   double dropout = 0;      ///< on several ranks without halves
 };
 

@@ -9,7 +9,7 @@ struct BatchNormCase {
   DType dtype;
   std::int64_t batch, frames, width;
   bool training = true, masked = true;
-  double mean = 0.5;  ///< of x, whose standard deviation is 1
+  double mean = 0.5;  ///< mean of x, whose standard deviation is 1
   int skew = 0;
 };
 

@@ -10,7 +10,7 @@ namespace choir::test {
 struct CopyBlocksCase {
   DType dtype;
   std::int64_t rows, parts, share, width, copies;
-  std::int64_t gap = 0;  ///< elements around what is moved
+  std::int64_t gap = 0;  ///< elements around the moved ones
   int skew = 0;
 
   void check(Device& device) const {

@@ -25,8 +25,8 @@ struct CrossEntropyErrors {
 class CrossEntropyCase {
  public:
   static constexpr double kScale = 0.25;
-  HostTensor logits, targets;  ///< padding columns hold NaN and 1e30: nobody may look
-  HostTensor weights;          ///< of the rows; some are 0
+  HostTensor logits, targets;  ///< padding columns hold NaN and 1e30: they must not be read
+  HostTensor weights;          ///< weights of the rows; some are 0
   std::int64_t vocabulary;
   double spread, smoothing;
   bool weighted;

@@ -23,7 +23,7 @@ struct CtcErrors {
 class CtcCase {
  public:
   static constexpr double kScale = 0.25;
-  HostTensor logits;  ///< frames and columns that do not count hold NaN and 1e30
+  HostTensor logits;  ///< frames and columns that are not counted hold NaN and 1e30
   HostTensor labels, frame_lengths, label_lengths;
   std::int64_t batch, frames, most, vocabulary;
 

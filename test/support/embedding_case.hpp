@@ -14,7 +14,7 @@ struct EmbeddingCase {
   std::int64_t first = 4;  ///< position
   std::int64_t end = ops::kNoPositionEnd;
   bool accumulate = false;
-  std::int64_t on_device = 0;  ///< so much of `first` is told by the device alone
+  std::int64_t on_device = 0;  ///< the part of `first` that only the device has
 
   void check(Device& device) const {
     SCOPED_TRACE(fmt::format("{} {} rows of {}, {} ids, {} tokens, positions {} skew {}",

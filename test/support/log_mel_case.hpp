@@ -137,7 +137,7 @@ inline HostTensor exact_log_mel(const ops::MelOptions& options, const Utterances
 struct MelRoundoffs {
   double spectra;  ///< windowed frames, transforms, powers and their sums
   double noise;    ///< normal numbers of dither
-  double result;   ///< what the logarithm is taken of, and the logarithm
+  double result;   ///< argument of the logarithm, and the logarithm
 };
 inline MelRoundoffs mel_roundoffs(DType dtype) {
   const double u = unit_roundoff(dtype);

@@ -25,7 +25,7 @@ struct TwoTerms {
   std::int64_t n_layer = 2, n_embd = 8, vocab_size = 11;
   Recompute recompute = Recompute::none;
   std::int64_t length = 12;
-  bool sounds = true;  ///< there are targets of the second term
+  bool sounds = true;  ///< true if there are targets of the second term
 };
 const ModelFamily& family_of(const TwoTerms&);
 inline const std::vector<LossTerm> kTwoTerms{{"text_loss", 1}, {"sound_loss", 0.3}};

@@ -55,7 +55,7 @@ struct Communicator {
   Shared* shared = nullptr;
   std::size_t size = 0;
   std::string name;
-  int most_blocks = 0;  ///< of a kernel
+  int most_blocks = 0;  ///< largest number of a kernel
   bool ready = false, aborted = false;
   std::shared_ptr<int> recorded =
       std::make_shared<int>(0);  ///< every recorded operation has it too

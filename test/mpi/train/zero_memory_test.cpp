@@ -80,8 +80,8 @@ EngineOptions sharded(int stage) {
 }
 
 struct Held {
-  double device = 0;    ///< of this rank: largest ever, without activations
-  double resident = 0;  ///< mean of all ranks, likewise
+  double device = 0;    ///< peak of this rank, without activations
+  double resident = 0;  ///< mean of that over all ranks
 };
 
 Held held_in_training(Mesh& mesh, const EngineOptions& options) {

@@ -17,7 +17,7 @@ inline constexpr SpeechFrames kPackedFrames{10, 2, false};
 
 struct PackedSpeech {
   std::string folder;
-  int number = 0;  ///< makes the samples of folders differ
+  int number = 0;  ///< makes the samples of different folders different
   std::int64_t utterances = 40;
   int shards = 3;
   int sample_rate = 1000;

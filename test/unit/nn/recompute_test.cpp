@@ -129,7 +129,7 @@ double kept_bytes(const GptConfig& c, const Precision& p, Recompute recompute, d
 
 struct Peaks {
   double live = 0,
-         arena = 0;  ///< bytes of tensors at their most; what holes between them make of it
+         arena = 0;  ///< peak bytes of tensors; the same with the holes between them
 };
 
 /// The peaks of one step that ran.

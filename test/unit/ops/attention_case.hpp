@@ -21,7 +21,7 @@ struct AttentionCase {
   std::vector<std::int32_t> lengths{};
   BiasKind bias = BiasKind::none;
   std::int64_t window = 0;
-  std::vector<std::int32_t> begins{};  ///< of the document of each position, for every sample
+  std::vector<std::int32_t> begins{};  ///< start of the document of each position, for every sample
 };
 
 /// Documents that begin at `starts` in every sample except the last, which is one document.

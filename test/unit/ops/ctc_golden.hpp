@@ -13,7 +13,7 @@ inline constexpr std::int64_t kGoldenFrames = 7, kGoldenSymbols = 5;
 struct CtcGolden {
   std::int32_t frames;
   std::vector<std::int32_t> labels;
-  double loss;  ///< 0 where impossible
+  double loss;  ///< 0 if impossible
   bool impossible;
   std::vector<double> gradient;  ///< [frames, symbols]
 };

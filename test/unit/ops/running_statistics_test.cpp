@@ -19,8 +19,8 @@ TEST(RunningStatistics, MatchTheReference) {
 /// Results of PyTorch's BatchNorm1d (2.x, fp64, eps 1e-5, momentum 0.1) for the counted frames of
 /// micro-batch m, one after another: x[r][c] = sin(0.7 (3 r + c) + m)(1 + c) + c/2 + m.
 struct GoldenFrames {
-  std::vector<std::int32_t> lengths;  ///< of utterances of 4 frames
-  std::int64_t first, last;           ///< rows that count
+  std::vector<std::int32_t> lengths;  ///< those of utterances of 4 frames
+  std::int64_t first, last;           ///< counted rows
   double first_y[3], last_y[3];
 };
 const GoldenFrames kGolden[] = {{{3, 1},

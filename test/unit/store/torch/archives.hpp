@@ -15,9 +15,9 @@ class ZipBuilder {
   struct Member {
     std::string name, bytes;
     std::uint16_t method = 0, flags = 0x808;
-    std::string local_name{};         ///< when it differs
-    std::int64_t header_shift = 0;    ///< added to where the directory says it begins
-    std::int64_t claimed_bytes = -1;  ///< of the directory, when it differs
+    std::string local_name{};         ///< if it differs
+    std::int64_t header_shift = 0;    ///< added to the offset in the directory
+    std::int64_t claimed_bytes = -1;  ///< that of the directory, if it differs
     bool in64 = false;                ///< sizes in an extra field
   };
   void add(Member member) { members_.push_back(std::move(member)); }

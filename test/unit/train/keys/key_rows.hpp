@@ -34,7 +34,7 @@ struct KeySection {
 /// A test in another file: a check of a script, or SUITE.NAME of a source.
 struct NamedTest {
   int line = 0;
-  std::string family;  ///< "": of every family that has the key
+  std::string family;  ///< "": every family that has the key
   std::string key, file, name;
 };
 
