@@ -1,8 +1,8 @@
 #pragma once
-// A model cut into pieces, all stages in one process, each with parameters and memory of its own;
-// what passes between them is copied by hand. Stages hold their model to what it says of buckets:
-// values are there between acquire and release only, gradients change between begin_gradients and
-// gradients_ready only.
+// A model cut into pieces, all stages in one process, each with its own parameters and memory;
+// tensors between them are copied by hand. Stages check that their model keeps its promises about
+// buckets: values exist between acquire and release only, and gradients change between
+// begin_gradients and gradients_ready only.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline PieceCut uncut(const GptConfig& config, bool separate_tied = false) {
   return {{{0, static_cast<int>(config.n_layer) + 2}}, 1, separate_tied};
 }
 
-/// Every way to cut the units of a model into `parts` pieces.
+/// All divisions of the units of a model into `parts` pieces.
 inline std::vector<std::vector<UnitRange>> cuts(int units, int parts, int first = 0) {
   if (parts == 1) return {{{first, units - first}}};
   std::vector<std::vector<UnitRange>> list;
@@ -80,10 +80,10 @@ class Stage final : public BucketHooks {
   ParameterSet& parameters() { return parameters_; }
   Arena& arena() { return arena_; }
   Pass& pass(int micro_batch) { return *passes_[static_cast<std::size_t>(micro_batch)]; }
-  /// Buckets in the order in which their gradients were said to be ready.
+  /// Buckets in the order in which their gradients were reported ready.
   const std::vector<int>& ready() const { return ready_; }
 
-  /// Numbers of another step lie in the gradients: the first contribution has to overwrite them.
+  /// The gradients contain numbers of another step: the first contribution has to overwrite them.
   void begin_step() {
     const Stream stream(device_);
     for (Parameter& p : parameters_.parameters()) {
@@ -117,7 +117,7 @@ class Stage final : public BucketHooks {
     note(b);
     ready_.push_back(bucket);
   }
-  /// Nothing was written that nobody was told of.
+  /// Checks that no memory was written without a report.
   void check() const {
     for (std::size_t b = 0; b < said_.size(); ++b) {
       EXPECT_TRUE(open_[b] || unchanged(b)) << "written after it was ready, " << b;
@@ -156,7 +156,7 @@ class Stage final : public BucketHooks {
                                             static_cast<std::size_t>(bucket.offset + p->offset) *
                                                 size_of(precision_.compute);
   }
-  // Away from the symmetric start: norms not 1, biases not 0, larger weights.
+  // Parameters differ from the symmetric start: norms not 1, biases not 0, larger weights.
   void initialise() {
     for (Parameter& p : parameters_.parameters()) {
       choir::initialise(p, 7, p.master);
@@ -182,10 +182,10 @@ class Stage final : public BucketHooks {
   std::vector<std::unique_ptr<Pass>> passes_;
   std::vector<int> users_, ready_;
   std::vector<bool> open_;
-  std::vector<Bytes> said_;  // gradients as they were when last said to be ready
+  std::vector<Bytes> said_;  // gradients as they were when last reported ready
 };
 
-/// All stages, and micro-batches that go through them.
+/// All stages, and micro-batches that pass through them.
 class Chain {
  public:
   Chain(const GptConfig& config, const char* precision, const PieceCut& cut, int micro_batches,
@@ -205,7 +205,7 @@ class Chain {
 
   Stage& stage(int i) { return *stages_[static_cast<std::size_t>(i)]; }
   int stages() const { return static_cast<int>(stages_.size()); }
-  /// Per token, of a forward.
+  /// Losses per token of the forward of a micro-batch.
   const std::vector<double>& losses(int m) const { return losses_[static_cast<std::size_t>(m)]; }
 
   static ModelBatch scaled(ModelBatch batch, double scale) {
@@ -238,7 +238,7 @@ class Chain {
       of(k).check();
     }
   }
-  /// Logits after `ids`, of which `at_once` go together; a prompt alone.
+  /// Logits after `ids`, given `at_once` at a time; a single prompt.
   std::vector<double> generate(std::vector<std::int32_t> ids, std::size_t at_once) {
     std::vector<StreamState> states;
     for (auto& stage : stages_)
@@ -254,7 +254,7 @@ class Chain {
     return logits;
   }
 
-  /// By name, the parts of tied weights apart.
+  /// Gradients by name; the parts of tied weights are separate.
   std::map<std::string, std::vector<double>> gradients() {
     std::map<std::string, std::vector<double>> all;
     for (auto& stage : stages_)

@@ -1,4 +1,5 @@
-// Low-rank adapters of linear layers: right gradients, and nothing changed where they do nothing.
+// Tests of low-rank adapters of linear layers: their gradients are right, and adapters of zero
+// change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,14 +27,14 @@ struct Layers {
     return *std::find_if(all.begin(), all.end(),
                          [&](const Parameter& p) { return p.name == name; });
   }
-  /// <d_y, y>, whose gradient backward gives.
+  /// <d_y, y>, the function whose gradient backward computes.
   double loss() {
     const std::vector<double> y = layers.run(drops ? Mode::train : Mode::evaluate).outputs;
     double sum = 0;
     for (std::size_t i = 0; i < y.size(); ++i) sum += layers.d_y[i] * y[i];
     return sum;
   }
-  /// Central differences for all elements at `values`, against `gradient`.
+  /// Compares central differences for all elements at `values` with `gradient`.
   void expect_gradient(double* values, const double* gradient, std::int64_t count,
                        const std::string& what) {
     constexpr double kStep = 1e-5;

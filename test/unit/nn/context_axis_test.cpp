@@ -1,4 +1,5 @@
-// Who has which positions and heads: pure functions, for any rank of any number.
+// Tests of the positions and heads of each rank: pure functions, for any rank of any number of
+// ranks.
 #include "src/nn/axes/context_axis.hpp"
 
 #include <gtest/gtest.h>
@@ -51,8 +52,8 @@ TEST(PositionShare, CutsEverySequence) {
   EXPECT_THROW(cut_positions(whole, 4, position_share(4, 0, 2), -1, wrong), Error);
 }
 
-// Rank c has shares c and 2 C - 1 - c of 2 C: together as many pairs of queries and
-// keys under the causal mask on every rank.
+// Rank c has shares c and 2 C - 1 - c of 2 C: under the causal mask every rank has the same number
+// of pairs of queries and keys.
 TEST(PositionShare, ZigZagLevelsCausalWork) {
   const auto mesh = Mesh::planned(Layout(1, 3, 1, 1), 1, 1);
   Communicator* const ranks = &mesh->along(Axis::context);
@@ -79,8 +80,8 @@ TEST(PositionShare, ZigZagLevelsCausalWork) {
   EXPECT_EQ(owners, std::vector<int>(30, 1));
 }
 
-// Groups of two of six ranks: group g has runs g and 2 * 3 - 1 - g of six of the sequence, and rank
-// c of it half c % 2 of both.
+// Groups of two of six ranks: group g has runs g and 2 * 3 - 1 - g of the six runs of the sequence,
+// and its rank c has half c % 2 of both.
 TEST(PositionShare, GroupsZigZagAndTheirRanksFollowOnOneAnother) {
   const auto mesh = Mesh::planned(Layout(1, 6, 1, 1), 1, 1);
   const ContextAxis axis{&mesh->along(Axis::context), {ContextMode::ring, 2}};
@@ -133,7 +134,7 @@ TEST(ContextHeads, EveryQueryFindsItsKeys) {
   EXPECT_EQ(legal_context_sizes(12), (std::vector<std::int64_t>{1, 2, 3, 4, 6, 12}));
 }
 
-// The mask belongs to the position: a share of a sequence drops what the whole drops there.
+// The mask belongs to the position: a share of a sequence drops the same elements as the whole.
 TEST(ContextDropout, IsThatOfTheWholeSequence) {
   constexpr std::int64_t kTokens = 7, kWidth = 24, kBatch = 3;
   CpuDevice device;

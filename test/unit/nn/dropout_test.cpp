@@ -1,4 +1,4 @@
-// Dropout as a layer: the mask belongs to the sample and to the layer, not to the batch.
+// Tests of dropout as a layer: the mask belongs to the sample and to the layer, not to the batch.
 #include "choir/nn/layers/dropout.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ struct DropoutTest : ::testing::Test {
   Arena arena{device, 1 << 20};
   Pass pass{Stream(device), arena, precision_of("fp64"), 1};
 
-  /// Ones through the layer.
+  /// The result of the layer for ones.
   std::vector<double> mask(const Dropout& layer, Mode mode, std::int64_t first, std::int64_t batch,
                            bool backward = false) {
     pass.begin(mode, {.batch = batch, .tokens = kTokens}, first);

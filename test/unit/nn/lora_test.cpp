@@ -1,4 +1,4 @@
-// LoRA as PEFT has it: numbers worked out by hand there, and what targets mean.
+// Tests of LoRA as in PEFT: numbers worked out by hand, and the meaning of targets.
 #include "choir/nn/layers/linear.hpp"
 
 #include <gtest/gtest.h>

@@ -53,7 +53,8 @@ TEST(ParameterSet, PlacementForAnyNumberOfRanks) {
   }
 }
 
-// Logits are rows of these: on a GPU no product loads 16 bytes of one that is not a multiple of 8.
+// Logits are rows of these tensors: on a GPU no product loads 16 bytes of a row that is not a
+// multiple of 8.
 TEST(ParameterSet, HeadsArePaddedOnOneRankToo) {
   ParameterSet gpt, speech;
   const Gpt writes({.vocab_size = 50257,
@@ -293,7 +294,7 @@ TEST(Initialise, OnesAndZeros) {
   EXPECT_EQ(memory, std::vector<float>(5, 0.0f));
 }
 
-// nanoGPT: outputs of residual branches begin smaller by sqrt(2 L).
+// Outputs of residual branches start smaller by sqrt(2 L), as in nanoGPT.
 TEST(Initialise, ResidualOutputsAreScaled) {
   ParameterSet set;
   const Gpt model(odd_gpt(), set);

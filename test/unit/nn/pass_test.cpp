@@ -1,5 +1,5 @@
-// A micro-batch in flight: what is saved comes back in order, and postponed weight gradients are
-// the same as immediate ones.
+// Tests of a micro-batch in flight: saved tensors are returned in order, and postponed weight
+// gradients are equal to immediate ones.
 #include "choir/nn/pass.hpp"
 #include "src/models/gpt/gpt.hpp"
 
@@ -97,7 +97,7 @@ std::vector<double> gradients(const GptConfig& config, bool postponed) {
   Pass& pass = instance.pass();
   BucketHooks hooks;
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-    // Numbers of another step lie in the gradients: the first contribution has to overwrite them.
+    // The gradients contain numbers of another step: the first contribution has to overwrite them.
     const TensorView flat = instance.storage().all_gradients();
     for (std::int64_t i = 0; micro_batch == 0 && i < flat.count(); ++i) flat.as<float>()[i] = 1e3f;
     if (micro_batch == 0)

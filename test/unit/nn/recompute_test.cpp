@@ -1,5 +1,5 @@
-// Recomputation: no bit of the training changes, the kept bytes are those of a formula, and what is
-// computed again is counted apart.
+// Tests of recomputation: no bit of the training changes, the kept bytes are those of a formula,
+// and recomputed work is counted separately.
 #include "choir/nn/pass.hpp"
 #include "src/models/gpt/gpt.hpp"
 
@@ -21,7 +21,8 @@ GptConfig tanh_gpt() {
   return c;
 }
 
-/// RMSNorm, SwiGLU, rotary positions, grouped queries; and the switches that those leave out.
+/// RMSNorm, SwiGLU, rotary positions, grouped queries; and models with the options that
+/// these lack.
 std::vector<GptConfig> models_that_recompute() {
   GptConfig relu = test::tiny_gpt();
   relu.activation = ops::Activation::relu;
@@ -58,7 +59,7 @@ TEST(Recompute, ChangesNoBitInAnyPrecision) {
 }
 
 /// Gradients of three micro-batches that are in flight at once, as in a pipeline: all forward, then
-/// backward in order, with weight gradients at once or each a micro-batch later.
+/// backward in order, with weight gradients at once or one micro-batch later.
 std::vector<double> gradients_in_flight(GptConfig config, const char* precision,
                                         Recompute recompute, bool postponed) {
   constexpr int kPasses = 3;
@@ -158,7 +159,7 @@ TEST(Recompute, ALayerCostsWhatTheFormulaSays) {
       }
 }
 
-// The paper keeps two masks of dropout, which are drawn again here, and no statistics.
+// The paper keeps two masks of dropout, which are drawn again here, and it keeps no statistics.
 TEST(Recompute, TheFormulaIsThatOfKorthikanti) {
   GptConfig c = test::tiny_gpt();
   c.ffn_width = 4 * c.n_embd;
@@ -185,12 +186,13 @@ double repeated_flops(GptConfig model, Recompute recompute) {
   return plan.repeated_flops;
 }
 
-// A norm is counted as 8 operations a value, 9 with the addition before it; gelu as 30.
+// A norm is counted as 8 operations per value, 9 with the addition before it; gelu as 30.
 TEST(Recompute, CountsWhatItRepeats) {
   const GptConfig c = test::tiny_gpt();
   const double layers = 2, tokens = 3 * 16, width = 32, hidden = 64;
   EXPECT_EQ(repeated_flops(c, Recompute::selective), layers * tokens * (16 * width + 30 * hidden));
-  // Every product of a layer but the last. Attention has two, of which half or all is counted.
+  // Every product of a layer except the last. Attention has two products; half or all of them are
+  // counted.
   const double products = 2 * (4 * width * width + width * hidden);
   const double others = 17 * width + 30 * hidden, scores = 4 * width * 8;
   const double full = repeated_flops(c, Recompute::full);

@@ -1,4 +1,4 @@
-// Several sequences in one pass: layers see the one that the pass speaks of, and nothing else.
+// Tests of several sequences in one pass: layers see only the sequence that the pass selects.
 #include <gtest/gtest.h>
 
 #include "src/device/cpu_device.hpp"

@@ -7,7 +7,7 @@
 
 namespace choir::test {
 
-/// 19 symbols do not divide among tensor ranks.
+/// The 19 symbols cannot be divided among tensor ranks.
 inline const char* const kPlanDeck = R"({
   "model": {"n_layer": 3, "n_head": 8, "n_embd": 64, "block_size": 16, "vocab_size": 19},
   "data": {"format": "synthetic"},

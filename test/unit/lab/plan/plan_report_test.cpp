@@ -42,7 +42,7 @@ TEST(PlanReport, PrintsThePlanOfEveryRole) {
   expect_contains(large, " of 1000 B, ");
 }
 
-// Roles whose plans differ are printed one by one; here rank 1 is given another plan.
+// Roles with different plans are printed one by one; here rank 1 is given another plan.
 TEST(PlanReport, NamesRolesThatDiffer) {
   const PlanCase request = plan_case(variants(), 16, 4, kGiB, {"parallel.tensor=4"});
   LayoutPlan plan = plan_layout(request);
@@ -93,7 +93,7 @@ TEST(PlanReport, TheAnswerComesFirst) {
   EXPECT_EQ(no.find("jobs/launch"), std::string::npos);
 }
 
-// Parameters as their makers count them.
+// Numbers of parameters as their makers count them.
 TEST(PlanReport, ModelsKnownByName) {
   const std::pair<const char*, const char*> kCounts[] = {
       {"gpt2", "124,439,808"},         {"gpt2-xl", "1,557,611,200"},

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-/// Few tokens and positions: the blocks are what there is to fit.
+/// Few tokens and positions: the search mainly fits the blocks.
 SizeRequest request(const std::string& like, double memory, std::vector<std::string> more = {}) {
   more.insert(more.end(), {"model.vocab_size=64", "model.block_size=16", "train.grad_accum=1"});
   return {.like = like,
@@ -36,8 +36,8 @@ TEST(SizeSearch, SizesAreWhatKernelsAndLayoutsLike) {
         EXPECT_EQ(size.kv_heads % 8, 0) << size.width;
       }
     }
-    // From some millions on the steps are smaller than the usual range of a fill, 0.85 to 0.90, is
-    // wide: 0.9 / 0.85 = 1.059.
+    // From some millions on the steps are smaller than the usual range of a fill: 0.85 to 0.90 is
+    // wide, 0.9 / 0.85 = 1.059.
     for (std::size_t i = 1; i < sizes.size(); ++i)
       if (sizes[i - 1].weights > 3e9 && sizes[i].weights < 4e11) {
         EXPECT_LT(sizes[i].weights / sizes[i - 1].weights, 1.059) << like << " " << i;
@@ -70,7 +70,7 @@ TEST(SizeSearch, FindsTheLargest) {
     const DeckVariants deck(found.deck, "found", {});
     PlanCase place = wanted.place;
     place.deck = deck.with({});
-    EXPECT_EQ(plan_layout(place).needs(), found.plan.needs());  // the deck says all of it
+    EXPECT_EQ(plan_layout(place).needs(), found.plan.needs());  // the deck has every setting
     place.target.memory *= wanted.fill.high;
     int larger = 0;
     for (const ModelSize& size : legal_sizes(like, wanted.overrides)) {

@@ -20,15 +20,15 @@ using test::variants;
 
 constexpr double kFlops = 1e10;    // FLOP/s of every product and attention
 constexpr double kLatency = 1e-5;  // seconds of the smallest call between two ranks
-constexpr int kMeasured = 2;       // ranks of the calls
+constexpr int kMeasured = 2;       // numbers of ranks of the calls
 
 double ring(CallKind kind, int n) {
   if (kind == CallKind::message) return 1;
   return (kind == CallKind::all_reduce ? 2.0 : 1.0) * (n - 1) / n;
 }
 
-/// A machine without surprises: other ops are free, calls take a latency and their bytes, nothing
-/// hides.
+/// An ideal machine: other ops are free, calls take a latency and the time of their bytes, nothing
+/// overlaps.
 std::shared_ptr<Calibration> plain_machine(double node_rate, double network_rate) {
   auto c = std::make_shared<Calibration>();
   c->name = "a machine", c->device = "cpu", c->description = "none";
@@ -56,7 +56,7 @@ LayoutPlan timed(int ranks, int ranks_per_node, const std::vector<std::string>& 
   return plan_layout(request);
 }
 
-// A call goes through windows where its bytes are in memory of its communicator, else by MPI.
+// A call uses windows if its bytes are in memory of its communicator, otherwise MPI.
 TEST(WorkJournal, ParametersAreInMemoryOfTheirCommunicatorActivationsAreNot) {
   const auto machine = plain_machine(1e9, 1e8);
   for (int stage = 0; stage <= 3; ++stage) {
@@ -77,7 +77,7 @@ TEST(WorkJournal, ParametersAreInMemoryOfTheirCommunicatorActivationsAreNot) {
   }
 }
 
-// The journal has all that the counters of the same step have, sorted.
+// The journal has the same entries as the counters of the same step, sorted.
 TEST(WorkJournal, AddsUpToTheCountersOfTheStep) {
   const auto machine = plain_machine(1e9, 1e8);
   for (const std::vector<std::string>& changes :
@@ -114,7 +114,7 @@ TEST(WorkJournal, AddsUpToTheCountersOfTheStep) {
       for (std::size_t a = 0; a < kAxes; ++a) {
         if (plan.layout.size(static_cast<Axis>(a)) == 1) continue;
         counted += role.plan.traffic[a].calls;
-        // Exchanges count what is sent and what is received.
+        // Exchanges count both the sent and the received bytes.
         if (static_cast<Axis>(a) != Axis::pipeline) counted_bytes += role.plan.traffic[a].bytes;
       }
       EXPECT_EQ(calls, counted);
@@ -136,8 +136,8 @@ TEST(StepTime, OfOneRankIsItsProducts) {
   EXPECT_EQ(plan.units, 192 * 16);
 }
 
-// Data ranks that differ from one rank in nothing but the calls along their axis: latency and
-// bytes, by the closed form, from the traffic that the communicators counted.
+// Data ranks that differ from a single rank only in the calls along their axis: latency and bytes,
+// by the closed form, from the traffic that the communicators counted.
 TEST(StepTime, AddsTheCallsOfDataRanks) {
   constexpr double kRate = 1e8;
   for (const int ranks : {2, 4})
@@ -145,15 +145,15 @@ TEST(StepTime, AddsTheCallsOfDataRanks) {
       SCOPED_TRACE(zero);
       const LayoutPlan plan = timed(ranks, ranks, {zero}, plain_machine(kRate, 1));
       const CommTraffic& traffic = plan.roles[0].plan.traffic[static_cast<std::size_t>(Axis::data)];
-      double bytes = 0;  // what a ring sends
+      double bytes = 0;  // bytes that a ring sends
       for (const auto& [place, work] : plan.roles[0].work.places)
         for (const auto& [call, count] : work.calls)
           bytes +=
               ring(call.kind, ranks) * static_cast<double>(call.bytes) * static_cast<double>(count);
       const double expected =
           static_cast<double>(traffic.calls) * kLatency * std::log2(ranks) + bytes / kRate;
-      // Between two sizes the logarithm is straight, the sum of latency and bytes a little below
-      // it.
+      // Between two sizes the time is a straight line in logarithms; the sum of latency and bytes
+      // is a little below it.
       EXPECT_NEAR(plan.time->exposed[static_cast<std::size_t>(Axis::data)], expected,
                   0.07 * expected);
       EXPECT_GT(expected, 0);
@@ -173,7 +173,7 @@ TEST(StepTime, HidesWhatOverlapsAllows) {
                 1e-9 * seen.time->seconds);
   }
   auto network = std::make_shared<Calibration>(*machine);
-  network->overlaps.push_back({true, 1});  // between nodes: of no use in one
+  network->overlaps.push_back({true, 1});  // between nodes: of no use inside one
   EXPECT_EQ(timed(2, 2, changes, network).time->hidden, 0);
 }
 
@@ -196,7 +196,7 @@ TEST(StepTime, RanksThatWaitForEachOtherComputeLonger) {
   EXPECT_EQ(timed(1, 1, {}, waiting).time->seconds, timed(1, 1, {}, machine).time->seconds);
 }
 
-// Messages that are free leave the bubble of the schedule; slow ones come on top.
+// Free messages leave the bubble of the schedule; slow ones add to it.
 TEST(StepTime, SimulatesThePipeline) {
   const std::vector<std::string> changes{"parallel.pipeline=2", "train.micro_batch_size=12"};
   const LayoutPlan fast = timed(2, 2, changes, plain_machine(1e15, 1e15));
@@ -205,7 +205,7 @@ TEST(StepTime, SimulatesThePipeline) {
   const LayoutPlan slow = timed(2, 2, changes, plain_machine(1e6, 1e6));
   const double exposed = slow.time->exposed[static_cast<std::size_t>(Axis::pipeline)];
   EXPECT_NEAR(slow.time->seconds - exposed, fast.time->seconds, 0.1 * exposed);
-  // 12 x 16 x 64 f32 numbers there and back, 16 times, of which most wait for nothing else.
+  // 12 x 16 x 64 f32 numbers in each direction, 16 times; most of them wait for nothing else.
   const double all = 2 * 16 * (12 * 16 * 64 * 4) / 1e6;
   EXPECT_GT(exposed, 0.4 * all);
   EXPECT_LT(exposed, 1.6 * all);
@@ -223,9 +223,9 @@ TEST(MachineRates, InterpolateBetweenWhatWasMeasured) {
     return 2.0 * static_cast<double>(m * n) * 64 / MachineRates(c).product(work);
   };
   EXPECT_NEAR(rate(16, 64), 1e9, 1);
-  EXPECT_NEAR(rate(32, 64), 2e9, 1);     // half way of the logarithms: 1, 2, 4
+  EXPECT_NEAR(rate(32, 64), 2e9, 1);     // half way between the logarithms: 1, 2, 4
   EXPECT_NEAR(rate(4, 64), 1e9, 1);      // as at the border
-  EXPECT_NEAR(rate(9999, 512), 4e9, 1);  // as at the border, and n was not varied
+  EXPECT_NEAR(rate(9999, 512), 4e9, 1);  // as at the border, because n was not varied
 }
 
 TEST(MachineRates, GroupsOnSeveralNodesReduceInThreeSteps) {
@@ -236,7 +236,7 @@ TEST(MachineRates, GroupsOnSeveralNodesReduceInThreeSteps) {
   const CallWork reduce{.kind = CallKind::all_reduce, .bytes = 1 << 20};
   // Inside, 4 ranks: half of a reduction each way; between 2 nodes a quarter of the buffer.
   const double expected = 2 * (2 * kLatency + 0.75 * bytes / 4e9) + kLatency + bytes / 4 / 1e8;
-  // The smallest call that was measured is of one byte: it counts as the latency.
+  // The smallest measured call has one byte: it counts as the latency.
   const double one_byte = 2 / 4e9 + 1 / 1e8;
   EXPECT_NEAR(rates.call(group, reduce), expected, one_byte);
   EXPECT_EQ(rates.call({.axis = "tp", .ranks = 1, .nodes = 1}, reduce), 0);
@@ -332,7 +332,7 @@ TEST(Calibration, OfAnotherNetwork) {
   scale_network(scaled, 0.25);
   const auto slower = plain_machine(4e9, 0.25e8);
   ASSERT_EQ(scaled.calls.size(), slower->calls.size());
-  // The smallest call, of one byte, stands for the latency.
+  // The smallest call, of one byte, is taken as the latency.
   const double one_byte = 1 / 0.25e8;
   for (std::size_t i = 0; i < scaled.calls.size(); ++i)
     EXPECT_NEAR(scaled.calls[i].seconds, slower->calls[i].seconds, one_byte) << i;
@@ -342,8 +342,8 @@ TEST(Calibration, OfAnotherNetwork) {
   EXPECT_THROW(scale_network(scaled, 2), DeckError);
 }
 
-// Phases that were made from known times give these times back; one that is noisy does not hide
-// the others.
+// Phases that were computed from known times give these times back; a noisy one does not hide the
+// others.
 TEST(Calibrate, FitsTheTimesOfStreams) {
   std::vector<FittedPhase> phases;
   for (int i = 1; i <= 8; ++i) {

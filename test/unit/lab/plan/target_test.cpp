@@ -9,7 +9,7 @@ namespace {
 
 TEST(PlanTarget, CardsByTheirKey) {
   const Deck deck = test::variants().with({});
-  // 140.4, 79.2 and 39.4 GiB say the drivers, of which 3 % are kept.
+  // The drivers report 140.4, 79.2 and 39.4 GiB; 3 % of that is reserved.
   const PlanTarget h200 = find_target("h200", deck);
   EXPECT_EQ(h200.kind, DeviceKind::cuda);
   EXPECT_NEAR(h200.memory_of_rank(8) / (1 << 30), 0.97 * 140.4, 0.1);

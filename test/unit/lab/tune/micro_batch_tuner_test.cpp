@@ -49,7 +49,7 @@ TEST(MicroBatchTuner, WithPlentyTheGlobalBatchIsTheBound) {
 TEST(MicroBatchTuner, APipelineKeepsItsMicroBatches) {
   const DeckVariants decks = variants({"parallel.pipeline=3"});
   const TunedMicroBatch tuned = tune_micro_batch(plan_case(decks, 3, 3, 1e15), decks);
-  EXPECT_EQ(tuned.batch.accum, 12);  // 4 a stage
+  EXPECT_EQ(tuned.batch.accum, 12);  // 4 per stage
   EXPECT_NE(tuned.limited_by.find("parallel.pipeline: 3 stages"), std::string::npos);
 }
 

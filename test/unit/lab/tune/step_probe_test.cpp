@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A machine as files.
+/// A machine, described by files.
 class FakeSystem {
  public:
   FakeSystem() { fs::create_directories(root_); }
@@ -27,10 +27,10 @@ class FakeSystem {
 
 TEST(MemoryLeft, IsTheLeastOfSystemAndGroups) {
   const FakeSystem system;
-  EXPECT_EQ(memory_left(system.root()), 0);  // nothing says
+  EXPECT_EQ(memory_left(system.root()), 0);  // no file has a limit
   system.write("/proc/meminfo", "MemTotal: 4000 kB\nMemAvailable: 2000 kB\n");
   EXPECT_EQ(memory_left(system.root()), 2000 * 1024);
-  // A job of SLURM: the limit stands above the group of the process.
+  // A job of SLURM: the limit is in a group above that of the process.
   system.write("/proc/self/cgroup", "0::/job_1/step_0\n");
   system.write("/sys/fs/cgroup/job_1/step_0/memory.max", "max\n");
   system.write("/sys/fs/cgroup/job_1/memory.max", "1000000\n");
@@ -38,7 +38,7 @@ TEST(MemoryLeft, IsTheLeastOfSystemAndGroups) {
   EXPECT_EQ(memory_left(system.root()), 600000);
   system.write("/sys/fs/cgroup/job_1/memory.stat", "anon 5\ninactive_file 100000\nslab 3\n");
   EXPECT_EQ(memory_left(system.root()), 700000);
-  // The first edition of control groups, and one without a limit that matters.
+  // Version 1 of control groups, and one without a limit that matters.
   system.write("/proc/self/cgroup", "5:cpu:/\n4:memory:/a\n");
   system.write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "500000\n");
   system.write("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "450000\n");

@@ -22,7 +22,7 @@ RunRecord record() {
   return r;
 }
 
-/// Pieces of somebody's values.
+/// Pieces of the values of another rank.
 std::vector<StoredTensor> pieces(std::vector<double>& values,
                                  const std::vector<StoredPiece>& of_first) {
   std::vector<StoredTensor> tensors{

@@ -1,4 +1,4 @@
-// Layouts as text and as decks, and the set of them that is run.
+// Tests of layouts as text and as decks, and of the set of layouts that is run.
 #include "src/lab/verify/verify_layout.hpp"
 #include "src/models/gpt/family.hpp"
 
@@ -119,7 +119,7 @@ TEST(VerifyLayout, IsAsLegalAsItsDeck) {
   EXPECT_NE(complaint("order=sideways").find("parallel.order"), std::string::npos);
 }
 
-/// Values the table takes, of axes that others may still be working on.
+/// Number of values of a key that the checks accept, plus one for the default.
 std::int64_t accepted(const char* key, const std::vector<std::string>& values) {
   std::int64_t count = 1;  // the plain one, which needs no key
   for (const std::string& value : values) count += refusal_of(key, value).empty() ? 1 : 0;
@@ -128,7 +128,7 @@ std::int64_t accepted(const char* key, const std::vector<std::string>& values) {
 
 /// The layouts of the deck above by the rules in words: 8 heads are divided among tensor ranks, 4
 /// layers among stages, 24 sequences among data ranks and micro-batches; positions among any number
-/// of context ranks, in three ways, and a fourth where a factor of them divides the heads.
+/// of context ranks, by three methods, and a fourth if a factor of that number divides the heads.
 std::int64_t legal_by_hand(int ranks) {
   std::int64_t sum = 0;
   for (const int tp : {1, 2, 4, 8})
@@ -141,14 +141,14 @@ std::int64_t legal_by_hand(int ranks) {
           const int sequence = tp > 1 ? 2 : 1;
           const bool pairs = dp > 2 && dp % 2 == 0;  // groups of two, several of them
           const int zero = dp > 1 ? 1 + 3 * (pairs ? 2 : 1) : 1;
-          // Four schedules, interleaved also with two pieces a stage.
+          // Four schedules; interleaved also with two pieces per stage.
           const int schedule = pp == 1 ? 1 : pp == 2 ? 5 : 4;
           const int recompute = 3;
           const int group = std::gcd(8 / tp, cp), mode = cp == 1                   ? 1
                                                          : group > 1 && group < cp ? 4
                                                                                    : 3;
-          // Two axes can be put in two orders. Of three, with tp-cp-dp-pp, pp-dp-cp-tp and
-          // dp-tp-cp-pp, three are different unless dp is missing.
+          // Two axes can be in two orders. Of the orders of three axes, tp-cp-dp-pp, pp-dp-cp-tp
+          // and dp-tp-cp-pp, all three are different unless dp is missing.
           const int axes = (tp > 1) + (cp > 1) + (pp > 1) + (dp > 1);
           const int order = axes < 2 ? 1 : axes == 2 || dp == 1 ? 2 : 3;
           sum += micro * sequence * zero * schedule * recompute * mode * order;
@@ -193,7 +193,7 @@ TEST(VerifySpace, AllMeetsEveryTwoValuesThatGoTogether) {
     auto before = covering.layouts;
     before.pop_back();
     EXPECT_NE(pairs_of(before), pairs_of(legal)) << "and not later";
-    // The same every time, and each at most once.
+    // The set is the same every time, and each layout occurs at most once.
     EXPECT_EQ(covering_order(legal, 0).layouts, covering.layouts);
     std::set<std::string> names;
     for (const VerifyLayout& layout : covering.layouts) names.insert(layout.to_string());

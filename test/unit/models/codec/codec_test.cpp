@@ -1,4 +1,4 @@
-// A codec in fp64: gradients, frames that know nothing of one another, codes of streams.
+// Tests of a codec in fp64: gradients, frames that are independent of each other, codes of streams.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::vector<std::int16_t> sound(std::uint64_t number, std::int64_t samples) {
   return pcm;
 }
 
-/// A codec whose parameters are away from the start.
+/// A codec whose parameters are not close to the start.
 struct Coding {
   explicit Coding(const CodecConfig& c, const char* precision = "fp64", std::size_t arena = 1 << 24,
                   Recompute recompute = Recompute::none)
@@ -91,7 +91,7 @@ struct Coding {
     for (std::int64_t i = 0; i < x.count(); ++i) list.push_back(ref::load(x.data, x.dtype, i));
     return list;
   }
-  /// Gradients of the sum of losses, by the order of parameters.
+  /// Gradients of the sum of losses, in the order of parameters.
   std::vector<std::vector<double>> gradients(const ModelBatch& of) {
     for (Parameter& p : instance->parameters().parameters()) {
       p.gradient_live = false;
@@ -138,7 +138,7 @@ void check_gradients(const CodecConfig& config) {
       };
       const double above = loss_at(kStep), below = loss_at(-2 * kStep);
       loss_at(kStep);
-      // Differences of an absolute value are exact but where its sign changes within the step.
+      // Differences of an absolute value are exact unless its sign changes within the step.
       EXPECT_NEAR(exact[static_cast<std::size_t>(i)], (above - below) / (2 * kStep), 2e-4)
           << p.name << " " << i;
     }
@@ -160,7 +160,7 @@ TEST(Codec, RecomputingChangesNoBit) {
   }
 }
 
-// Frames of a row of three, of which the last is half silence, alone and among others.
+// Frames of a row of three, the last of which is half silence, alone and among others.
 void check_company(const CodecConfig& config, std::size_t terms) {
   Coding coding(config);
   const std::int64_t frame = coding.config.frame_samples(), samples = 2 * frame + frame / 2;
@@ -185,12 +185,13 @@ void check_company(const CodecConfig& config, std::size_t terms) {
 TEST(Codec, AFrameKnowsNothingOfItsBatchAndPadding) {
   check_company(small_codec(), 1);
 }
-// Sound of frames overlaps, within its utterance.
+// The sound of frames overlaps within its utterance.
 TEST(Codec, AnUtteranceOfSoundKnowsNothingOfItsBatchAndPadding) {
   check_company(small_speaker(), 3);
 }
 
-// Spectra of a sound, as magnitudes and phases around the middles of frames, are the sound again.
+// Converting a sound to spectra, as magnitudes and phases around the middles of frames, and back
+// gives the sound again.
 TEST(WaveformHead, SpectraOfASoundComeBackAsTheSound) {
   Coding coding(small_speaker());
   const CodecConfig& c = coding.config;
@@ -249,11 +250,11 @@ TEST(CodecCoder, CodesOfAStreamAreThoseOfTheWhole) {
     const auto audio = sound(5, samples);
     const auto whole = coder.encode(audio);
     ASSERT_EQ(std::ssize(whole), 71 * coder.codebooks());
-    // One pass over all of it gives the same.
+    // One pass over all of it gives the same result.
     const auto direct = coding.codes(coding.batch({{5, samples}}));
     for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], direct[i]) << i;
     for (const std::size_t part : {std::size_t{1}, std::size_t{999}, std::size_t{1280 * 40}}) {
-      // Single samples of a shorter sound: every call is a look at what is complete.
+      // A shorter sound, one sample per call: every call returns only the complete frames.
       const std::span all = std::span(audio).first(part == 1 ? 4000 : audio.size());
       CodecCoder::Stream stream(coder);
       std::vector<std::int32_t> codes;
@@ -275,7 +276,7 @@ TEST(CodecCoder, CodesOfAStreamAreThoseOfTheWhole) {
   }
 }
 
-// The loss of a frame is the distance of what is decoded to what was heard.
+// The loss of a frame is the distance between the decoded and the original frame.
 TEST(CodecCoder, DecodesWhatTrainingCompares) {
   Coding coding(small_codec());
   CodecCoder coder(*coding.instance);
@@ -284,12 +285,12 @@ TEST(CodecCoder, DecodesWhatTrainingCompares) {
   const auto codes = coder.encode(audio);
   const auto features = coder.decode(codes, 40);
   ASSERT_EQ(std::ssize(features), 40 * 8 * coder.mels());
-  // Silence decoded frame by frame: the same codes give the same rows, wherever they stand.
+  // Silence decoded frame by frame: equal codes give equal rows at every position.
   const auto one = coder.decode(std::span(codes).first(2), 1);
   for (std::size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one[i], features[i]);
   const ModelBatch batch = coding.batch({{6, samples}});
   const auto losses = coding.losses(batch);
-  // Features of the audio from the operation alone.
+  // Features of the audio, computed by the operation alone.
   const CpuDevice& device = coding.device;
   const Stream stream(const_cast<CpuDevice&>(device));
   std::vector<double> tables(static_cast<std::size_t>(ops::mel_table_bytes(coder.mel())) / 8);
@@ -313,8 +314,8 @@ TEST(CodecCoder, DecodesWhatTrainingCompares) {
   }
 }
 
-// Frames of sound overlap to what training compared, and the same samples come out however codes
-// come in.
+// Frames of sound overlap to the sound that training compared, and the samples are the same in
+// whatever portions codes arrive.
 TEST(CodeSpeaker, SaysWhatTrainingCompared) {
   Coding coding(small_speaker());
   CodecCoder coder(*coding.instance);
@@ -344,7 +345,8 @@ TEST(CodeSpeaker, SaysWhatTrainingCompared) {
   double mel = 0;
   for (std::size_t t = 0; t < kFrames; ++t) mel += losses[t];
   const MelDistance distance = sound_distance(coder, audio, whole);
-  // 16 bits change powers by 1e-9, which the guard of 1e-6 makes a thousandth of a logarithm.
+  // 16 bits change powers by 1e-9, which is a thousandth of a logarithm because of the guard of
+  // 1e-6.
   EXPECT_NEAR(distance.sum / static_cast<double>(distance.features), mel / kFrames, 1e-3);
 }
 

@@ -1,5 +1,5 @@
-// Dialogues that are held together, their recordings heard as a whole, are those that a talker
-// holds one by one as the sound comes.
+// Tests that dialogues that are held together, with whole recordings, are equal to those that a
+// talker holds one by one as the sound arrives.
 #include "src/models/duplex/evaluation.hpp"
 
 #include <gtest/gtest.h>
@@ -74,8 +74,8 @@ TEST(DialogueGroup, HoldsSomeOfAMicroBatch) {
   EXPECT_TRUE(group.talk(model.batch(kDialogues), {}, {}).empty());
 }
 
-// ... and a talker goes on: what it says first is what it would say in a shorter dialogue, and the
-// plan of its memory is that of any dialogue.
+// ... and a talker continues: its first words are those that it would speak in a shorter dialogue,
+// and the plan of its memory is that of any dialogue.
 TEST(DialogueGroup, ATalkerHasNoEnd) {
   Talking model(small_duplex());
   const std::int64_t block = model.config().lm.block_size;
@@ -89,7 +89,7 @@ TEST(DialogueGroup, ATalkerHasNoEnd) {
   EXPECT_THROW(talked(ends, longer), DeckError);
 }
 
-// The last row of the longest dialogue has no position: nothing is learnt of it either.
+// The last row of the longest dialogue has no position: it is not learnt either.
 TEST(DialogueGroup, ADialogueMayHaveAFrameMoreThanPositions) {
   const DuplexConfig config = small_duplex();
   Talking model(config);

@@ -49,7 +49,7 @@ struct Dialogue {
   std::int64_t id = 0, frames = 0;
 };
 
-/// Everything of a dialogue is a function of its id, and what is behind its end is not looked at.
+/// Everything in a dialogue is a function of its id; data behind its end is not read.
 class Talking {
  public:
   explicit Talking(const DuplexConfig& config)
@@ -69,7 +69,7 @@ class Talking {
   ModelInstance& instance() { return instance_; }
   const DuplexConfig& config() const { return config_; }
 
-  /// Rows of at least `rows` frames. `poison`: numbers in the padding that nobody may look at.
+  /// Rows of at least `rows` frames. `poison`: numbers in the padding that must not be read.
   ModelBatch batch(const std::vector<Dialogue>& dialogues, std::int64_t rows = 0,
                    bool poison = false) {
     for (const Dialogue& d : dialogues) rows = std::max(rows, d.frames);
@@ -100,7 +100,7 @@ class Talking {
     return list;
   }
 
-  /// The losses of one row of such a batch: of text, then of codes.
+  /// The losses of one row of such a batch: first of text, then of codes.
   std::vector<double> losses_of(const std::vector<double>& all, const ModelBatch& batch,
                                 std::int64_t row, std::int64_t frames) const {
     const std::int64_t books = config_.codebooks, half = std::ssize(all) / 2;

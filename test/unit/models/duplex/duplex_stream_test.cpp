@@ -1,4 +1,4 @@
-// A dialogue frame by frame is the dialogue as a whole.
+// Tests that a dialogue frame by frame is equal to the dialogue as a whole.
 #include "src/models/duplex/talker.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return most / largest;
 }
 
-/// Fields of the first `frames` frames of a dialogue, without what is to be learnt.
+/// Fields of the first `frames` frames of a dialogue, without targets.
 ModelBatch first_frames(ModelBatch batch, std::int64_t frames) {
   batch.tokens = frames;
   for (const char* name : {"frames", "text", "codes"}) batch[name].shape[0] = frames;
@@ -69,13 +69,13 @@ std::vector<std::vector<double>> streamed(Talking& model, std::size_t piece,
   return logits;
 }
 
-/// The logits behind frame t of the same dialogue, all frames up to it at once.
+/// The logits after frame t of the same dialogue, with all frames up to it at once.
 std::vector<double> whole(Talking& model, std::int64_t t, std::int64_t length = kFrames) {
   const ModelBatch batch = model.batch({{.id = 3, .frames = length}});
   return numbers(model.instance().forward(Mode::generate, first_frames(batch, t + 1)));
 }
 
-// The encoder comes in chunks, the rest row by row with keys and values kept.
+// The encoder runs in chunks, the rest row by row with a cache of keys and values.
 TEST(DuplexStream, FrameByFrameIsTheWhole) {
   Talking model(small_duplex());
   const DuplexConfig& c = model.config();
@@ -91,7 +91,7 @@ TEST(DuplexStream, FrameByFrameIsTheWhole) {
   EXPECT_EQ(streamed(model, 77), by_frames) << "however the audio comes";
 }
 
-/// With room for more frames, of which each sees this many.
+/// A model with room for more frames; each frame sees this many earlier ones.
 DuplexConfig windowed(std::int64_t block_size, std::int64_t window) {
   DuplexConfig config = small_duplex();
   config.lm.block_size = block_size;
@@ -100,7 +100,8 @@ DuplexConfig windowed(std::int64_t block_size, std::int64_t window) {
   return config;
 }
 
-// Frames and more than the model has in training: in each layer a frame sees as many as ever.
+// There are as many frames as in training, and more: in each layer a frame sees the same number of
+// them.
 TEST(DuplexStream, EndlessIsAWindowOfTheBlockSize) {
   constexpr std::int64_t kBlock = 24, kMany = 61;
   for (const std::int64_t window : {std::int64_t{0}, std::int64_t{7}}) {

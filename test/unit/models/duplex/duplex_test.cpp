@@ -1,5 +1,5 @@
-// A duplex model in fp64: gradients against finite differences, dialogues in company and alone, and
-// losses by the numbers of a worked example.
+// Tests of a duplex model in fp64: gradients against finite differences, dialogues among others and
+// alone, and losses by the numbers of a worked example.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,8 +32,8 @@ TEST(Duplex, GradientsAreThoseOfFiniteDifferences) {
     for (std::int64_t i = 0; i < p->local_count(); i += 1 + p->local_count() / 3) {
       double& weight = p->master.as<double>()[i];
       const double was = weight, exact = gradient[static_cast<std::size_t>(i)];
-      // Truncation h^2 |f'''| / 6 and rounding eps |f| / h balance near 1e-5; where a kink of the
-      // subsampling is as near as that, a smaller step stays on one side of it.
+      // Truncation h^2 |f'''| / 6 and rounding eps |f| / h balance near 1e-5; if a kink of the
+      // subsampling is that close, a smaller step stays on one side of it.
       double error = std::numeric_limits<double>::infinity();
       for (const double step : {1e-5, 3e-7}) {
         weight = was + step;
@@ -48,7 +48,7 @@ TEST(Duplex, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// Alone, among others, in another order, behind more padding, poisoned: nothing changes.
+// Alone, among others, in another order, with more padding, poisoned: nothing changes.
 TEST(Duplex, ADialogueDoesNotDependOnItsCompany) {
   Talking model(small_duplex());
   const std::vector<Dialogue> all = dialogues();
@@ -114,8 +114,8 @@ TEST(Duplex, WithoutWeightTheUserIsNotHeard) {
   }
 }
 
-// A row reads what was said up to its frame, and nothing of what comes; nor does the encoder but
-// for the frames of its own chunk.
+// A row reads the sound up to its frame, and nothing later; the encoder also reads the later frames
+// of its own chunk.
 TEST(Duplex, NobodyHearsTheFuture) {
   Talking model(small_duplex());
   const ModelBatch batch = model.batch({{.id = 3, .frames = 9}});
@@ -137,8 +137,8 @@ TEST(Duplex, NobodyHearsTheFuture) {
   EXPECT_NE(after[half + 2 * from], before[half + 2 * from]);
 }
 
-// The worked example: two turns in 20 frames, pad 0, bos 1, eos 2; where logits are uniform the
-// loss of each target is ln 32.
+// The worked example: two turns in 20 frames, pad 0, bos 1, eos 2; for uniform logits the loss of
+// each target is ln 32.
 TEST(Duplex, LossesOfTheWorkedExample) {
   const std::vector<std::int32_t> text{0, 0, 0, 0, 0, 1,  21, 22, 0, 2,
                                        0, 0, 0, 0, 1, 23, 24, 2,  0, 0};

@@ -96,7 +96,7 @@ TEST(BucketTuner, TooLittleMemoryIsToldWithNumbers) {
   const std::string tiny = complaint_of_memory(1e4);
   EXPECT_NE(tiny.find("the parameters alone, "), std::string::npos) << tiny;
   EXPECT_NE(tiny.find("above the limit of 9.8 KiB"), std::string::npos) << tiny;
-  // Enough for an utterance of one second, but not for one of four.
+  // The memory is enough for an utterance of one second, but not for one of four.
   const std::vector<UntunedBucket> buckets = two_buckets();
   const double between = planned(request_of(decks(), 1e9), buckets[0], 1);
   const std::string one = complaint_of_memory(between);
@@ -165,7 +165,7 @@ TEST(BucketTuner, BucketsOfASampler) {
   EXPECT_EQ(list[0].most, 41);  // 30 + 3 sqrt(30) > 41
   EXPECT_EQ(list[1].most, 20);  // 10 + 3 sqrt(10) = 19.5
   EXPECT_EQ(list[1].most_reason, "data.window");
-  EXPECT_EQ(list[1].bin, (SpeechBin{5, 5}));  // now the longest has a place
+  EXPECT_EQ(list[1].bin, (SpeechBin{5, 5}));  // now the longest has a bin
   EXPECT_EQ(list[2].bin, (SpeechBin{5, 7}));
   EXPECT_EQ(list[2].samples, frames.padded(5 * kRate));
   EXPECT_EQ(list[2].labels, 9);

@@ -1,6 +1,6 @@
 #pragma once
-// A tiny FastConformer on one rank (of a mesh), its parameters simple functions of the index, and
-// ragged batches of noise whose samples are functions of the utterance alone.
+// A tiny FastConformer on one rank (of a mesh) whose parameters are simple functions of the index,
+// and ragged batches of noise whose samples are functions of the utterance alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,7 +77,8 @@ struct SpeechBatch {
   }
 };
 
-/// The value of element i of a parameter: no generator, so that other programs have it too.
+/// The value of element i of a parameter: it uses no generator, so that other programs can compute
+/// it, too.
 inline double simple_value(const Parameter& p, std::int64_t i) {
   double h = 0;
   for (const char c : p.name) h = std::fmod(h * 31 + static_cast<unsigned char>(c), 1009);
@@ -124,7 +125,7 @@ class TinyModel : public BucketHooks {
     device_.zero(gradients_.data(), gradients_.bytes());
     pass_.begin(mode, model_.sequence_of(batch, {}), 0);
   }
-  /// The last piece's result.
+  /// The result of the last piece.
   Tensor forward(Mode mode, const ModelBatch& batch) {
     begin(mode, batch);
     Tensor stream;
@@ -137,7 +138,7 @@ class TinyModel : public BucketHooks {
     for (int i = model_.pieces() - 1; i >= 0; --i)
       d = model_.backward(pass_, i, std::move(d), batch, *this);
   }
-  /// scale * sum of losses; gradients are there afterwards.
+  /// Returns scale * sum of losses; gradients exist afterwards.
   double loss(const ModelBatch& batch) {
     double sum = 0;
     {

@@ -1,5 +1,6 @@
-// The forward in fp64 against another implementation: PyTorch (torchaudio's formulas for features,
-// pad-and-reshape for the relative shift, conv2d, conv1d, ctc_loss), weights by simple_value().
+// Compares the forward in fp64 with another implementation: PyTorch (torchaudio's formulas for
+// features, pad-and-reshape for the relative shift, conv2d, conv1d, ctc_loss), weights by
+// simple_value().
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 
 namespace choir::test {
@@ -42,7 +43,8 @@ TEST(FastConformer, ForwardIsThatOfPyTorch) {
       const auto at = [&](std::int64_t frame) {
         return logits.as<double>()[(b * tokens + frame) * 7 + static_cast<std::int64_t>(v)];
       };
-      // 15 digits are printed, and both round: spectra of 129 bins, sums of some hundred terms.
+      // 15 digits are printed, and both implementations round: spectra of 129 bins, sums of some
+      // hundred terms.
       EXPECT_NEAR(at(0), golden.first[v], 1e-11) << b << " " << v;
       EXPECT_NEAR(at(golden.frames - 1), golden.last[v], 1e-11) << b << " " << v;
     }

@@ -1,4 +1,5 @@
-// The FastConformer as a whole: parameter counts, gradients, what may not depend on the batch.
+// Tests of the whole FastConformer: parameter counts, gradients, and results that must not depend
+// on the batch.
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 
 namespace choir::test {
@@ -149,7 +150,7 @@ TEST(FastConformer, PostponedWeightGradientsAreTheSame) {
   }
 }
 
-/// Logits of the frames of row b that count.
+/// Logits of the counted frames of row b.
 std::vector<double> logits_of(TinyModel& model, const SpeechBatch& speech, std::int64_t row) {
   const Tensor logits = model.forward(Mode::generate, speech.batch);
   const std::int64_t tokens = model.pass().sequence().tokens, symbols = logits.shape.back();
@@ -160,7 +161,7 @@ std::vector<double> logits_of(TinyModel& model, const SpeechBatch& speech, std::
   return values;
 }
 
-/// Running statistics that are not those of the start.
+/// Running statistics that differ from those of the start.
 void move_statistics(TinyModel& model) {
   for (const RunningStatistics& norm : model.parameters().running_statistics())
     for (std::int64_t i = 0; i < norm.mean.count(); ++i) {

@@ -1,5 +1,5 @@
-// Recognisers of NeMo: the tiny ones of its own modules, whose weights are a formula and whose
-// logits NeMo computed, from an archive as NeMo writes it.
+// Tests of recognisers of NeMo: tiny models of its own modules with weights by a formula and logits
+// that NeMo computed, read from an archive in NeMo's format.
 #include "src/models/fastconformer/foreign/nemo.hpp"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ std::map<std::string, std::vector<int>> shapes(bool batch_norm) {
   return all;
 }
 
-/// A state_dict as torch.save writes it, every tensor with a storage of its own.
+/// A state_dict in the format of torch.save, in which every tensor has its own storage.
 std::string weights(const std::map<std::string, std::vector<int>>& tensors,
                     const std::string& not_finite) {
   test::ZipBuilder zip;
@@ -290,7 +290,7 @@ TEST_F(NemoImportTest, WhatIsAnotherModelIsRefusedByItsName) {
   says("features: 80", "features: 64", "encoder.feat_in is 80");
 }
 
-// Flags allow a part to be missing, not everything: the run would have random weights.
+// Flags allow a part to be missing, but not everything, because the run would have random weights.
 TEST_F(NemoImportTest, AnArchiveOfWhichNoNameIsKnownIsRefusedWhateverIsAllowed) {
   Archive archive;
   archive.request.allow_missing = archive.request.allow_unused = true;
@@ -311,7 +311,7 @@ TEST_F(NemoImportTest, WeightsThatAreNotFiniteAreRefusedByTheirName) {
   }
 }
 
-// q, k and v are one parameter here: the part that is missing begins anew, too.
+// q, k and v are one parameter here: if a part is missing, all of it starts from new values.
 TEST_F(NemoImportTest, APartOfAParameterBeginsAnewAndIsCounted) {
   Archive archive;
   archive.request.allow_missing = true;
@@ -361,7 +361,7 @@ TEST(Yaml, ReadsWhatPyYamlWrites) {
   EXPECT_TRUE(read_yaml("", "x").is_null());
 }
 
-// A reader that looks at a text again with each of its lines takes minutes for these.
+// A reader that reads the text again for each of its lines takes minutes for these files.
 TEST(Yaml, LongListsAndTextsTakeAMoment) {
   constexpr int kLines = 100000;
   std::string list = "a: [x0", text = "a: \"w0", single = "a: 'w0", expected = "w0";
@@ -378,7 +378,7 @@ TEST(Yaml, LongListsAndTextsTakeAMoment) {
   EXPECT_EQ(read_yaml(text + "\"\n", "x").at("a"), expected);
   EXPECT_EQ(read_yaml(single + "'\n", "x").at("a"), expected);
   EXPECT_TRUE(read_yaml("a:\n" + std::string(10 * kLines, '\n'), "x").at("a").is_null());
-  // They take 0.2 s here, and 25,000 lines of them took more than 14 s by the rule of before.
+  // They take 0.2 s here; with the old rule 25,000 lines of them took more than 14 s.
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
 }
 

@@ -1,4 +1,4 @@
-// From the words of a deck to speech data.
+// Tests of the speech data that follow from the words of a deck.
 #include "src/models/fastconformer/speech_data.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
 
@@ -231,7 +231,7 @@ TEST(SpeechScores, TagsAreOfAllSetsTogether) {
   SpeechScores a, b;
   a.targets = b.targets = 1;
   a.words = {0, 0, 3, 7, 2, 0}, b.words = {0, 0, 1, 9, 1, 0};
-  // All of b is "lang=de", as is one of two utterances of a.
+  // All of b is "lang=de", and so is one of two utterances of a.
   const std::vector<SetScores> sets{
       {"a", a, {}, {{"lang=de", {{0, 0, 2, 2, 1, 0}, {}}}, {"lang=en", {{0, 0, 1, 5, 1, 0}, {}}}}},
       {"b", b, {}, {{"lang=de", {{0, 0, 1, 9, 1, 0}, {}}}}}};
@@ -248,7 +248,7 @@ TEST(SpeechScores, TagsAreOfAllSetsTogether) {
   EXPECT_DOUBLE_EQ(list[0].metrics[2].second, 3.0 / 14);  // (2 + 1) of (2 + 2 + 1 + 9) words
   EXPECT_DOUBLE_EQ(list[0].metrics[4].second, 1.0 / 6);
   EXPECT_DOUBLE_EQ(list[1].metrics[2].second, 0.5);
-  EXPECT_EQ(names(list[2]), (Metrics{"wer", "cer"}));  // its tag would say the same again
+  EXPECT_EQ(names(list[2]), (Metrics{"wer", "cer"}));  // its tag would repeat this
   EXPECT_EQ(lines_of(sets).size(), 3u + 2 + 2);
   EXPECT_EQ(validations_of({sets[1]})[0].metrics.size(), 4u);
 }

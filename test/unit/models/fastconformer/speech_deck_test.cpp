@@ -92,7 +92,7 @@ TEST(DeckSpeech, ValuesThatDoNotFitAreRefused) {
   deck_says({"parallel.pipeline=17"}, "more than model.n_layer = 16");
 }
 
-// The default width suits 80 bins; where nothing is masked it does not count.
+// The default width suits 80 bins; if nothing is masked it does not count.
 TEST(DeckSpeech, MasksThatDoNotFitAreRefused) {
   deck_says(
       {"model.mels=20"},
@@ -105,8 +105,8 @@ TEST(DeckSpeech, MasksThatDoNotFitAreRefused) {
   EXPECT_EQ(complaint_of_deck({"model.time_masks=254"}), "");
 }
 
-// Ranks own equally many places, some of them empty; in reproducible mode the tree of sums has the
-// same places on any number of ranks.
+// Ranks own equally many slots, some of them empty; in reproducible mode the tree of sums has the
+// same slots on any number of ranks.
 TEST(DeckSpeech, MicroBatchesAreDealtOut) {
   Deck deck = speech_deck();
   for (const auto& [ranks, share] : {std::pair(1, 6), {2, 3}, {4, 2}, {8, 1}}) {

@@ -1,4 +1,4 @@
-// Streams: chunk by chunk the same as the whole, in memory that was planned.
+// Tests of streams: chunk by chunk the result is that of the whole, in the planned memory.
 #include "src/models/fastconformer/speech_stream.hpp"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ std::vector<double> whole(const FastConformerConfig& c, std::span<const std::int
   return values;
 }
 
-/// Chunk by chunk, in exactly the memory planned.
+/// The logits chunk by chunk, in exactly the planned memory.
 class Streamed {
  public:
   Streamed(const FastConformerConfig& c, const char* precision)
@@ -61,7 +61,7 @@ class Streamed {
     model_.instance.arena().set_requests(plan_.requests);
     stream_ = std::make_unique<SpeechStream>(model_.instance);
   }
-  /// Audio comes `piece` samples at a time.
+  /// Audio arrives `piece` samples at a time.
   std::vector<double> operator()(std::span<const std::int16_t> audio, std::size_t piece) {
     std::vector<double> values;
     const auto take = [&] {
@@ -104,7 +104,7 @@ TEST(SpeechStream, ChunkByChunkIsTheWhole) {
       const FastConformerConfig c = streaming(s, chunk, left);
       Streamed streamed(c, "fp64");
       const std::int64_t unit = c.mel.hop * s;
-      // Many chunks, ends at any place in them, less than one, one frame, none.
+      // Many chunks, ends at any position in them, less than one chunk, one frame, none.
       for (const std::int64_t samples :
            {(6 * left + 9) * chunk * unit / 2 + 77, 3 * chunk * unit, 3 * chunk * unit + 79,
             2 * chunk * unit + 81, 1 * unit + 128, unit / 2, std::int64_t{80}}) {
@@ -118,7 +118,8 @@ TEST(SpeechStream, ChunkByChunkIsTheWhole) {
 }
 
 TEST(SpeechStream, OtherTransformsAndKernels) {
-  // Several steps of the features in half a transform, none; a kernel wider than a chunk, of one.
+  // Several steps of the features in half a transform, and none; a kernel wider than a chunk of one
+  // frame.
   for (const auto& [fft, hop, kernel] : {std::array{512, 40, 9}, {256, 256, 1}, {256, 150, 31}}) {
     FastConformerConfig c = streaming(4, 3, 1);
     c.mel.fft = fft, c.mel.hop = hop, c.conv_kernel = kernel;

@@ -31,7 +31,7 @@ TEST(SyntheticUtterances, UtterancesAreAFunctionOfTheMicroBatch) {
   EXPECT_TRUE(differs);
 }
 
-// Rows of every length; padding is padding, and each transcript has a path.
+// Rows of every length; padding has the value of padding, and each transcript has a path.
 TEST(SyntheticUtterances, RowsAreRaggedAndPossible) {
   const FastConformerConfig c = conformer_of_31_symbols();
   SyntheticUtterances speech(3, c);

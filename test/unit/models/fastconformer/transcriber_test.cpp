@@ -1,4 +1,5 @@
-// Transcription: windows are the whole, texts know nothing of one another, memory is kept to.
+// Tests of transcription: windows give the result of the whole, texts do not depend on each other,
+// and memory limits are kept.
 #include "src/models/fastconformer/transcriber.hpp"
 
 #include <gtest/gtest.h>
@@ -71,7 +72,7 @@ TEST(SpeechWindows, UnlimitedContextIsNeverExact) {
   normalised.normalise = true;
   EXPECT_TRUE(plan_windows(regular(3, 2), 400, 400).exact);
   EXPECT_FALSE(plan_windows(normalised, 400, 400).exact);
-  // The reach asks for longer windows, memory has the last word.
+  // The reach needs longer windows, but memory decides.
   EXPECT_EQ(plan_windows(regular(300, 2), 400, 1 << 15).frames, 4 * reach_of(regular(300, 2)).left);
   EXPECT_FALSE(plan_windows(regular(300, 2), 400, 400).exact);
 }

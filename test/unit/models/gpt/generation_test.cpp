@@ -1,4 +1,4 @@
-// Token by token with a cache, or all at once: the same logits.
+// Tests that generation token by token with a cache gives the same logits as all tokens at once.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -11,13 +11,14 @@
 namespace choir {
 namespace {
 
-/// A model with its own arena, and logits of the last position of `ids`, fed in pieces of `piece`.
+/// A model with its own arena, and logits of the last position of `ids`, given in portions of
+/// `piece`.
 class Speaker {
  public:
   Speaker(const GptConfig& config, const char* precision)
       : instance_({config, precision_of(precision), 3, false}, device_, *single_.mesh, 1 << 20) {
     instance_.initialise(3);
-    for (Parameter& p : instance_.parameters().parameters())  // far from the timid start
+    for (Parameter& p : instance_.parameters().parameters())  // far from the small initial values
       for (std::int64_t i = 0; i < p.count(); ++i) {
         const double more = 0.3 * normal_at(philox_key(4, p.name), static_cast<std::uint64_t>(i));
         if (p.master.dtype == DType::f64)
@@ -83,7 +84,8 @@ TEST(Generation, CacheEqualsTheFullContext) {
       const auto full = speaker.logits(ids, ids.size());
       double largest = 1;
       for (const double l : full) largest = std::max(largest, std::abs(l));
-      // Some ten roundings a layer, amplified by weights of row norm about 2 through two layers.
+      // Some ten roundings per layer, amplified by weights with row norms of about 2 through two
+      // layers.
       const double tolerance = 2 * 10 * 4 * unit;
       for (const std::size_t piece : {1, 3}) {
         const auto split = speaker.logits(ids, piece);
@@ -137,7 +139,7 @@ TEST(Generation, StreamsGoOnTogether) {
   }
 }
 
-// Beyond the block the newest half is read anew; each token is the best one of exactly that
+// Beyond the block the newest half is read again; each token is the best one of exactly that
 // context.
 TEST(Generation, SlidesBeyondTheBlock) {
   for (const GptConfig& config : shapes()) {
@@ -169,7 +171,7 @@ std::vector<Question> questions_of_any_length() {
 }
 
 using Texts = std::vector<std::vector<std::int32_t>>;
-constexpr std::int64_t kAnswerLength = 20;  // all go beyond the block
+constexpr std::int64_t kAnswerLength = 20;  // all exceed the block
 
 Texts each_alone(Generator& generator, const std::vector<Question>& questions) {
   Texts texts;
@@ -178,7 +180,7 @@ Texts each_alone(Generator& generator, const std::vector<Question>& questions) {
   return texts;
 }
 
-// Rows are padded, leave when they end, and begin anew when the longest one is full.
+// Rows are padded, leave when they end, and start again when the longest one is full.
 TEST(Generation, TogetherAsEachAlone) {
   for (const GptConfig& config : shapes()) {
     Speaker speaker(config, "fp64");
@@ -188,7 +190,7 @@ TEST(Generation, TogetherAsEachAlone) {
     ASSERT_EQ(std::set(alone.begin(), alone.end()).size(), alone.size());
     EXPECT_EQ(generator.generate_together(questions, kAnswerLength), alone);
 
-    // The first ends at once, number i with token i or where the same one came before.
+    // The first ends at once, number i with token i or at an earlier equal token.
     for (std::size_t i = 0; i < alone.size(); ++i)
       questions[i].choice.stop = {alone[i][questions[i].prompt.size() + i]};
     Texts heard(alone.size());

@@ -1,4 +1,4 @@
-// Llama 3's rotary angles as llama.cpp stores them, and back.
+// Tests of Llama 3's rotary angles in the format of llama.cpp: written and read again.
 #include "src/models/gpt/foreign/gguf.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tokenizers of GGUF files: what goes out as llama.cpp has it comes in with the same ids.
+// Tests of tokenizers of GGUF files: a tokenizer that is exported in the format of llama.cpp gives
+// the same ids when it is imported.
 #include "src/models/gpt/foreign/gguf.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,7 @@ TEST(GgufTokenizer, BytePairsGiveTheIdsOfTheirOwnLibrary) {
   }
 }
 
-/// The metadata of a small tokenizer without `without`, and what `add` adds.
+/// The metadata of a small tokenizer without `without`, and with the additions of `add`.
 GgufMetadata changed(
     const std::string& without,
     const std::function<void(GgufMetadata&)>& add = [](GgufMetadata&) {}) {

@@ -1,4 +1,5 @@
-// Twenty steps of training in fp64 against the naive implementation: losses, norms, parameters.
+// Compares twenty steps of training in fp64 with the naive implementation: losses, norms,
+// parameters.
 #include <gtest/gtest.h>
 
 #include "test/unit/models/gpt/naive_gpt.hpp"
@@ -22,7 +23,7 @@ void compare(const naive::Values& expected, const naive::Values& actual) {
     EXPECT_LE(test::distance(list, actual.at(name)), 1e-10) << name;
 }
 
-/// `clip` small: every step is clipped; large: none is.
+/// A small `clip` clips every step, a large one none.
 void check_curve(GptConfig config, double clip) {
   config.vocab_size = 7;
   config.block_size = 5;
@@ -76,7 +77,7 @@ TEST(GoldenCurve, GroupedQueriesTiedRopeNoBias) {
   check_curve(c, 100);
 }
 
-// The comparison sees a gradient that is wrong by one part in 1e6.
+// The comparison detects a gradient that is wrong by one part in 1e6.
 TEST(GoldenCurve, NegativeControl) {
   const std::vector<double> a{1, 2, 3}, b{1, 2, 3.000003};
   EXPECT_GT(test::distance(a, b), 1e-10);

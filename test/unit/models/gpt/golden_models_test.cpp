@@ -66,8 +66,8 @@ const std::map<std::string, Golden>& goldens() {
   return kAll;
 }
 
-/// Names are sorted as bytes; the k-th has at i, in the layout of the file, s = sin(0.37 i + k);
-/// norms are 1 + 0.1 s, all else 0.3 s; rounded to fp32.
+/// Names are sorted as bytes; the k-th tensor has at i, in the layout of the file, s = sin(0.37 i +
+/// k); norms are 1 + 0.1 s, all else 0.3 s; rounded to fp32.
 class Formula {
  public:
   Formula(const ForeignModel& model, const ParameterSet& parameters)
@@ -164,8 +164,8 @@ double greatest_difference(const std::vector<double>& a, const std::vector<doubl
   return most;
 }
 
-// 3 17 5 0 and 23 11 8 8 2 19 in one row, and a row for each: the same losses and gradients, those
-// of Llama as another implementation has them. Where the second sees the first they are others.
+// 3 17 5 0 and 23 11 8 8 2 19 in one row, and in a row each: the same losses and gradients; for
+// Llama they are those of another implementation. If the second text sees the first they differ.
 TEST(GoldenModels, DocumentsInARowAreAsIfAlone) {
   std::vector<std::int32_t> begins{0, 0, 0, 3, 3, 3, 3, 3}, positions{0, 1, 2, 0, 1, 2, 3, 4};
   const Sequence row{.batch = 1, .tokens = 8};
@@ -199,7 +199,7 @@ TEST(GoldenModels, DescriptionsGoOutAndInAgain) {
     const GptConfig in = model_from_hf(golden.config, name, false).config;
     const std::string out = hf_config(in, "float32", "");
     EXPECT_EQ(hf_config(model_from_hf(out, name, false).config, "float32", ""), out);
-    // Without a window and bare layers Mistral and SmolLM3 are Llama.
+    // Without a window and layers without rotary positions Mistral and SmolLM3 are Llama.
     const bool llama = name == "llama" || name == "mistral" || name == "smollm3";
     EXPECT_EQ(out.find("\"llama\"") != std::string::npos, llama) << name;
   }
@@ -212,7 +212,7 @@ GptConfig read(const std::string& type, const std::string& more) {
 TEST(ForeignDescriptions, WindowsAndLayersWithoutPositions) {
   EXPECT_EQ(read("mistral", R"("sliding_window": 16)").window, 16);
   EXPECT_EQ(read("mistral", R"("sliding_window": null)").window, 0);
-  EXPECT_EQ(read("mistral", R"("rms_norm_eps": 1e-5)").window, 0);  // 4096 hides nothing of 32
+  EXPECT_EQ(read("mistral", R"("rms_norm_eps": 1e-5)").window, 0);  // 4096 hides none of 32
   EXPECT_EQ(read("qwen2", R"("sliding_window": 16)").window, 0);
   const GptConfig late =
       read("qwen2", R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 1)");

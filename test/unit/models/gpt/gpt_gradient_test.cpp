@@ -1,5 +1,5 @@
-// The whole model in fp64: every parameter's gradient against central finite differences of the
-// loss.
+// Compares every parameter's gradient of the whole model in fp64 with central finite differences of
+// the loss.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +33,7 @@ class Model {
       : mesh_(Mesh::planned(Layout(), 0, 1)),
         instance_({config, precision_of("fp64"), 7, true}, device_, *mesh_, std::size_t{64} << 20) {
     instance_.initialise(7);
-    // Away from the symmetric start: norms not 1, biases not 0, larger weights.
+    // Parameters differ from the symmetric start: norms not 1, biases not 0, larger weights.
     for (Parameter& p : instance_.parameters().parameters())
       for (std::int64_t i = 0; i < p.local_count(); ++i)
         p.master.as<double>()[i] +=
@@ -44,7 +44,7 @@ class Model {
       targets_[static_cast<std::size_t>(i)] =
           static_cast<std::int32_t>((i * 5 + 1) % config.vocab_size);
     }
-    targets_[3] = -1;  // one position does not count
+    targets_[3] = -1;  // one position is not counted
   }
 
   ParameterSet& parameters() { return instance_.parameters(); }
@@ -187,8 +187,8 @@ TEST(GptGradient, SmoothedLabels) {
   }
 }
 
-// Smoothed targets are a mixture of targets, and so is the loss: 1 - e of it that of the token, e
-// the mean over all symbols. Evaluation knows nothing of it.
+// Smoothed targets are a mixture of targets, and the loss is the same mixture: 1 - e times that of
+// the token, e times the mean over all symbols. Evaluation does not smooth.
 TEST(GptGradient, OnlyTheTrainingLossIsSmoothed) {
   constexpr double kSmoothing = 0.3;
   GptConfig c = small_gpt();

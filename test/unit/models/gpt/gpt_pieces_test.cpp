@@ -1,5 +1,5 @@
-// A model cut anywhere, its pieces run in any order a schedule may choose, is the model in one
-// piece, bit by bit.
+// Tests that a model cut into pieces, which run in any order that a schedule may choose, is equal
+// to the whole model, bit by bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,8 @@ constexpr const char* kOneAfterAnother = "F0B0F1B1F2B2";
 const std::vector<std::string> kOrders{kOneAfterAnother, "F0F1F2B0B1B2", "F0F1B0F2B1B2",  // 1F1B
                                        "F0B0W0F1B1W1F2B2W2", "F0F1B0F2B1W0B2W1W2"};       // ZB-H1
 
-/// The micro-batches of `order` under `cut`, against those of the whole model one after another.
+/// The micro-batches of `order` under `cut`, compared with those of the whole model one after
+/// another.
 void expect_same(const GptConfig& config, const char* precision, const PieceCut& cut, Chain& whole,
                  const std::string& order) {
   Chain chain(config, precision, cut, kMicroBatches);
@@ -71,8 +72,8 @@ void expect_same(const GptConfig& config, const char* precision, const PieceCut&
         << what << ": " << name << " differs by " << test::distance(gradient, found[name]);
 }
 
-/// All cuts into 2 to 4 pieces: each piece on a stage of its own, two stages that take turns, and
-/// all on one.
+/// All cuts into 2 to 4 pieces: each piece on its own stage, two stages that take turns, and all on
+/// one.
 std::vector<PieceCut> all_cuts(const GptConfig& config) {
   std::vector<PieceCut> list;
   for (int parts = 2; parts <= 4; ++parts)
@@ -90,7 +91,7 @@ void expect_same_everywhere(const GptConfig& config, const char* precision) {
   run(separate, kOneAfterAnother);
   std::size_t turn = 0;
   for (PieceCut cut : list) {
-    // With the last piece on the stage of the first, tied weights share memory.
+    // If the last piece is on the stage of the first, tied weights share memory.
     const bool together = (cut.pieces.size() - 1) % static_cast<std::size_t>(cut.stages) == 0;
     expect_same(config, precision, cut, together ? shared : separate,
                 kOrders[turn++ % kOrders.size()]);
@@ -155,7 +156,7 @@ TEST(GptPieces, TheWholeModelIsTheOneOfLossAndBackward) {
   EXPECT_EQ(whole.gradients(), other.gradients());
 }
 
-// The two parts of a tied weight's gradient are what one rank sums in one place.
+// The two parts of a tied weight's gradient add up to the one that a single rank computes.
 TEST(GptPieces, PartsOfTheTiedGradientAddUp) {
   for (const GptConfig& config : {gpt(), tied_rope()}) {
     Chain shared(config, "fp64", uncut(config), kMicroBatches);
@@ -218,7 +219,7 @@ TEST(GptPieces, GenerationIsTheSame) {
   }
 }
 
-// Every stage counts the whole model and names elements alike.
+// Every stage counts the whole model and gives elements the same names.
 TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
   for (const GptConfig& config : {gpt(), llama(), tiled(gpt(), 4, Recompute::none)})
     for (const TensorSplit split : {TensorSplit{}, TensorSplit{1, 2, true}})
@@ -265,7 +266,7 @@ TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
       }
 }
 
-// A copy: of the same elements, by name, place and value.
+// A copy has the same elements, by name, index and value.
 TEST(GptPieces, CopyOfATiedWeight) {
   for (const TensorSplit split : {TensorSplit{}, TensorSplit{1, 2, false}}) {
     ParameterSet first(split), last(split), both(split);
@@ -317,8 +318,8 @@ TEST(GptPieces, MisuseIsCaught) {
   EXPECT_THROW(last.model().weight_gradients(pass, 0, last), Error) << "nothing waits";
 }
 
-// Narayanan et al. 2021, appendix: 24 B s h^2 + 4 B s^2 h of a layer and 2 B s h V of the head in
-// forward; a causal mask leaves half of the second.
+// Narayanan et al. 2021, appendix: forward has 24 B s h^2 + 4 B s^2 h per layer and 2 B s h V for
+// the head; a causal mask leaves half of the second term.
 TEST(GptPieces, CostsOfUnits) {
   const GptConfig gpt3{.vocab_size = 51200,
                        .block_size = 2048,
@@ -333,7 +334,7 @@ TEST(GptPieces, CostsOfUnits) {
   EXPECT_DOUBLE_EQ(costs.back(), 3 * 2 * s * h * v);
   EXPECT_GT(costs.front(), 0);
   EXPECT_LT(costs.front(), 1e-4 * costs[1]);
-  // SwiGLU has three matrices; two groups of keys and values, of eight heads.
+  // SwiGLU has three matrices; two groups of keys and values for eight heads.
   const GptConfig small{.vocab_size = 100,
                         .block_size = 16,
                         .n_layer = 1,

@@ -1,7 +1,7 @@
 #pragma once
 // A GPT, its loss, AdamW and clipping in plain f64 loops over scalars that differentiate
-// themselves. It shares nothing with the program but the names of the parameters: an oracle for
-// training curves.
+// themselves. It shares nothing with the program except the names of the parameters: a reference
+// for training curves.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -63,7 +63,7 @@ inline Real operator/(Real a, Real b) {
   const double q = a.value() / b.value();
   return {a.tape, a.tape->put(q, a.at, 1 / b.value(), b.at, -q / b.value())};
 }
-/// f(a) with its derivative given.
+/// f(a) with the given derivative.
 inline Real apply(Real a, double f, double slope) {
   return {a.tape, a.tape->put(f, a.at, slope)};
 }

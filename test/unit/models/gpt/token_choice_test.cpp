@@ -1,4 +1,4 @@
-// Choosing tokens: against probabilities computed by hand.
+// Tests of sampling tokens, against probabilities computed by hand.
 #include "src/infer/token_choice.hpp"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(TokenChooser, SeedAndIndexAreTheOnlyState) {
   EXPECT_GT(different, 10);
 }
 
-/// Everything in order first, as the definition says.
+/// Sorts everything first, like the definition.
 std::int32_t chosen_in_order(const std::vector<float>& logits, const TokenChoice& choice,
                              std::int64_t index) {
   std::vector<std::int32_t> order(logits.size());
@@ -106,7 +106,7 @@ std::int32_t chosen_in_order(const std::vector<float>& logits, const TokenChoice
   return order[i];
 }
 
-// Only the front of a large vocabulary is sorted, and only as far as it is asked for.
+// Only the front of a large vocabulary is sorted, and only as far as needed.
 TEST(TokenChooser, LargeVocabulary) {
   std::vector<float> logits(3000);
   for (std::size_t i = 0; i < logits.size(); ++i)
@@ -125,7 +125,8 @@ TEST(TokenChooser, LargeVocabulary) {
   EXPECT_GT(seen.size(), 300u);
 }
 
-// A diverged model gives NaN: any order of them must do, without reading beyond the end.
+// A diverged model gives NaN: any order of these is correct, as long as nothing is read beyond the
+// end.
 TEST(TokenChooser, NotANumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = HUGE_VALF;
   TokenChooser chooser({.seed = 1}, 200);

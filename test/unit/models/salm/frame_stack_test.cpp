@@ -1,4 +1,4 @@
-// Frames side by side in rows, and back.
+// Tests of frames that are joined side by side in rows, and split again.
 #include "src/models/salm/two_towers.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 class Stacking {
  public:
-  /// Two clips of 3 padded frames, of which the second has 2, and 2 columns.
+  /// Two clips of 3 padded frames, the second of which has 2 real ones, and 2 columns.
   explicit Stacking(std::int64_t frames) : stack_(frames) {
     pass_.begin(Mode::train, {.batch = 1, .tokens = 1}, 0);
     const int number =
@@ -53,7 +53,7 @@ class Stacking {
 using Values = std::vector<double>;
 
 TEST(FrameStack, PutsFramesSideBySideWithZerosBehindTheClip) {
-  // 99: padding, of which nothing may be heard.
+  // 99 marks padding, which must have no effect.
   EXPECT_EQ(Stacking(2).forward({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99, 99}),
             (Values{1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 0, 0, 0, 0}));
   EXPECT_EQ(Stacking(4).forward({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99, 99}),

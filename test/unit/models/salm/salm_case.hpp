@@ -1,5 +1,5 @@
 #pragma once
-// A tiny language model that hears, and prompts whose samples are functions of a number.
+// A tiny language model with speech input, and prompts whose samples are functions of a number.
 #include "src/models/salm/generator.hpp"
 #include "src/models/salm/salm.hpp"
 #include "src/models/salm/salm_config.hpp"
@@ -18,7 +18,7 @@ inline SalmConfig tiny_salm(std::int64_t vocab_size = 19) {
   return config;
 }
 
-/// Far from the timid start, in fp64.
+/// A model far from the small initial values, in fp64.
 inline void wake(ModelInstance& instance) {
   instance.initialise(3);
   for (Parameter& p : instance.parameters().parameters())

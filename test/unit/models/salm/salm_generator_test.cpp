@@ -1,4 +1,5 @@
-// Answers to prompts with clips: those of a full pass each time, whatever else is in the batch.
+// Tests of answers to prompts with clips: they are those of a full pass for each token, with any
+// other prompts in the batch.
 #include <gtest/gtest.h>
 
 #include "test/unit/models/salm/salm_case.hpp"
@@ -13,7 +14,7 @@ class SalmGeneratorTest : public testing::Test {
                   std::size_t{1} << 24),
         generator_(instance_) {
     test::wake(instance_);
-    // Frames of 4 hops of 80 samples, rounded up: 5, 5 and 3 of them, 8 rows each.
+    // Frames of 4 hops of 80 samples, rounded up: 5, 5 and 3 frames, 8 rows each.
     for (const std::int64_t samples : {1600, 1450, 900, 700, 1280})
       clips_.push_back(test::noise(static_cast<std::uint64_t>(clips_.size()), samples));
     prompts_ = {{{3, -1, 5, 6}, {clips_[0]}},

@@ -1,4 +1,5 @@
-// Scores of answers: sums, whatever the ranks; BLEU by what sacrebleu says of the same sentences.
+// Tests of the scores of answers: they are sums that do not depend on ranks; BLEU is compared with
+// sacrebleu for the same sentences.
 #include "src/models/salm/evaluation.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A language model that hears, in fp64: gradients against finite differences, and against its parts
-// alone.
+// Tests of a language model with speech input, in fp64: gradients against finite differences, and
+// against its parts alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace choir {
 namespace {
 
-constexpr std::int32_t kClip = -1;  // stands for one among ids
+constexpr std::int32_t kClip = -1;  // stands for one clip among ids
 
 SalmConfig small_salm() {
   SalmConfig config;
@@ -74,7 +74,8 @@ class Hearing {
         mesh_(Mesh::planned(Layout(), 0, 1)),
         instance_({config, precision_of("fp64"), 7, true}, device_, *mesh_, std::size_t{64} << 20) {
     instance_.initialise(7);
-    // Away from the symmetric start; of a part by the name that it has alone.
+    // Parameters differ from the symmetric start; those of a part depend on the name that they have
+    // in that part alone.
     for (Parameter& p : instance_.parameters().parameters()) {
       const std::string name = p.name.starts_with("lm.") ? p.name.substr(3) : p.name;
       for (std::int64_t i = 0; i < p.local_count(); ++i) {
@@ -180,7 +181,7 @@ std::vector<Talk> talks() {
           {.ids = {4, kClip, 9, kClip, 10, 2}, .clip_samples = {700, 1300}, .id = 8}};
 }
 
-/// Gradients of the parameters whose names begin with one of these are compared; "" begins all.
+/// Compares gradients of the parameters whose names begin with one of these; "" begins all.
 void expect_finite_differences(const SalmConfig& config, const std::vector<std::string>& begins) {
   Hearing model(config);
   const ModelBatch batch = model.batch(talks());
@@ -197,8 +198,8 @@ void expect_finite_differences(const SalmConfig& config, const std::vector<std::
     for (std::int64_t i = 0; i < p->local_count(); i += 1 + p->local_count() / 3) {
       double& weight = p->master.as<double>()[i];
       const double was = weight, exact = gradient[static_cast<std::size_t>(i)];
-      // Truncation h^2 |f'''| / 6 and rounding eps |f| / h balance near 1e-5; where a kink of the
-      // subsampling is as near as that, a smaller step stays on one side of it.
+      // Truncation h^2 |f'''| / 6 and rounding eps |f| / h balance near 1e-5; if a kink of the
+      // subsampling is that close, a smaller step stays on one side of it.
       double error = std::numeric_limits<double>::infinity();
       for (const double step : {1e-5, 3e-7}) {
         weight = was + step;
@@ -234,7 +235,7 @@ TEST(Salm, EveryParameterOfThePartsIsReached) {
 
 TEST(Salm, WithoutClipsItIsTheLanguageModelBitByBit) {
   SalmConfig config = small_salm();
-  config.lm.dropout = 0;  // whose random streams have the names of modules
+  config.lm.dropout = 0;  // its random streams have the names of modules
   Hearing hears(config), reads(config.lm);
   const std::vector<Talk> texts{{.ids = {1, 8, 2, 9, 4}, .clip_samples = {}, .id = 0},
                                 {.ids = {3, 7, 7, 5, 6}, .clip_samples = {}, .id = 1}};
@@ -251,7 +252,7 @@ TEST(Salm, WithoutClipsItIsTheLanguageModelBitByBit) {
   }
 }
 
-/// Alone, among others, in another order, behind more padding: what is said does not change.
+/// Alone, among others, in another order, with more padding: the results do not change.
 void expect_no_company(const SalmConfig& config) {
   Hearing model(config);
   const std::vector<Talk> all = talks();
@@ -300,7 +301,7 @@ TEST(Salm, AClipHasTheRowsOfItsFrames) {
   EXPECT_EQ(splice.targets, (std::vector<std::int32_t>{-1, -1, -1, 2}));
 }
 
-// A frozen encoder costs a third of a trained one, so a stage has more of it.
+// A frozen encoder costs a third of a trained one, so a stage gets more of it.
 TEST(Salm, StagesAreCutByWhatTheyTrain) {
   SalmConfig config = small_salm();
   config.encoder.n_layer = config.lm.n_layer = 8;
@@ -315,7 +316,8 @@ TEST(Salm, StagesAreCutByWhatTheyTrain) {
   EXPECT_EQ(stage_of_unit(config, {}, 2, config.junction()), 1);
 }
 
-// Five clips for two ranks of the context axis and three of the tensor axis: the last has none.
+// Five clips for two ranks of the context axis and three of the tensor axis: the last rank has
+// none.
 TEST(SalmBatch, TensorRanksShareTheClipsOfAContextRank) {
   HostBatch host(small_salm(), {.samples = 2, .tokens = 3, .audio_samples = 320, .clips = 5});
   for (std::int64_t clip = 0; clip < 5; ++clip) {
