@@ -1,12 +1,13 @@
 #!/usr/bin/perl
-# Models of transformers small enough for tests, by a formula that anybody can repeat: of the names sorted as bytes the
-# k-th (from 0) has at i (flat, in the layout of the file) s = sin(0.37 i + k); norms are 1 + 0.1 s, all else 0.3 s.
+# Models of transformers that are small enough for tests, with weights by a formula that anybody can repeat: the k-th
+# tensor (from 0) of the names sorted as bytes has at i (flat, in the layout of the file) s = sin(0.37 i + k); norms are
+# 1 + 0.1 s, all else 0.3 s.
 #
 #   tiny_models.pl make gpt2|smollm3|llama|mistral|qwen2|qwen3 FOLDER    config.json and model.safetensors; POSITIONS=N
-#                                                of gpt2, whose table of them is cut: what is computed of fewer is the same
-#   tiny_models.pl nll FILE.npy 3 17 5               the mean of -log p of each id behind those before it
+#                                                cuts the table of gpt2; results for fewer positions are the same
+#   tiny_models.pl nll FILE.npy 3 17 5               the mean of -log p of each id after those before it
 #   tiny_models.pl logits FILE.npy                   "SUM A B C D ...": sum of the absolute values, and the values
-#   tiny_models.pl difference A.npy B.npy            the largest
+#   tiny_models.pl difference A.npy B.npy            the largest difference
 #   tiny_models.pl ids FILE.npy 3 17 5               an array of int64
 use strict; use warnings;
 my ($vocab, $width, $layers, $ffn, $block) = (24, 16, 2, 24, $ENV{POSITIONS} // 32);
