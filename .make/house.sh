@@ -70,6 +70,7 @@ if [ -n "$formatter" ]; then
 fi
 tenths() { awk -v a="$1" -v b="$2" -v f="$3" 'BEGIN { printf "%.1f", b ? f * a / b : 0 }'; }
 share=$(tenths "$fragments" "$blocks" 100)
+t_share=$(tenths "$t_fragments" "$t_blocks" 100)
 
 if [ "$bars" = --bars ]; then
   missed=0
@@ -80,12 +81,14 @@ if [ "$bars" = --bars ]; then
     echo "style: $1: $2, and the bar is $([ "$3" = - ] || echo "at least $3")$([ "$4" = - ] || echo "at most $4") (make house)"
     missed=1
   }
-  bar "files" "$files" - 1343
-  bar "median of the lines of a file" "$median" 73 -
-  bar "files below 40 lines" "$crumbs" - 290
-  bar "share of comment blocks that begin as a fragment, %" "$share" - 2.0
-  bar "comments that begin with \"What\"" "$what" - 20
-  bar "files outside train/ that include its headers" "$train_files" - 84
+  bar "files" "$files" - 851
+  bar "median of the lines of a file" "$median" 120 -
+  bar "files below 40 lines" "$crumbs" - 68
+  bar "share of comment blocks that begin as a fragment, %" "$share" - 0.1
+  bar "... in the tests" "$t_share" - 0.1
+  bar "comments that begin with \"What\"" "$((what + t_what))" - 0
+  bar "headers in include/" "$headers" - 60
+  bar "files outside train/ that include its headers" "$train_files" - 74
   bar "files off format" "$off_format" - 0
   bar "lines over 100 columns" "$((wide + t_wide))" - 0
   exit "$missed"
@@ -100,7 +103,7 @@ row "files below 40 lines" "$crumbs" "$t_crumbs"
 row "files per 1,000 lines" "$(tenths "$files" "$lines" 1000)" "$(tenths "$t_files" "$t_lines" 1000)"
 row "lines that only frame a file" "$frame" "$t_frame"
 row "comment blocks" "$blocks" "$t_blocks"
-row "comment blocks that begin as a fragment, %" "$share" "$(tenths "$t_fragments" "$t_blocks" 100)"
+row "comment blocks that begin as a fragment, %" "$share" "$t_share"
 row "comment blocks that begin with \"What\"" "$what" "$t_what"
 row "lines over 100 columns" "$wide" "$t_wide"
 row "headers in include/" "$headers"
