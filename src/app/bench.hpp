@@ -15,14 +15,14 @@
 
 namespace choir {
 
-int bench_step_command(const Arguments& arguments);
-int bench_collectives_command(const Arguments& arguments);
-int bench_reader_command(const Arguments& arguments);
-int bench_checkpoint_command(const Arguments& arguments);
-int bench_ops_command(const Arguments& arguments);
-int bench_gemm_command(const Arguments& arguments);
-int bench_attention_command(const Arguments& arguments);
-int bench_scaling_command(const Arguments& arguments);
+int bench_step_command(const Invocation& call);
+int bench_collectives_command(const Invocation& call);
+int bench_reader_command(const Invocation& call);
+int bench_checkpoint_command(const Invocation& call);
+int bench_ops_command(const Invocation& call);
+int bench_gemm_command(const Invocation& call);
+int bench_attention_command(const Invocation& call);
+int bench_scaling_command(const Invocation& call);
 
 const std::vector<Command>& bench_kinds();
 
@@ -53,7 +53,7 @@ struct BenchDeck {
 /// Opens the deck of a bench. `also` is a further check on every rank before anything is opened; it
 /// may throw. Throws DeckError, StorageError, CommError, the same on every rank. Collective over
 /// the world.
-BenchDeck open_bench_deck(MpiSession& session, const BenchWords& words,
+BenchDeck open_bench_deck(MpiSession& session, const FamilyTable& families, const BenchWords& words,
                           const std::function<void()>& also);
 
 /// Prints and writes a report on rank 0. Returns the exit code of this rank.

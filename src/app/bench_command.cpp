@@ -46,13 +46,15 @@ const std::vector<Command>& bench_kinds() {
   return table;
 }
 
-int bench_command(const Arguments& arguments) {
+int bench_command(const Invocation& call) {
+  const Arguments& arguments = call.arguments;
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
     print_safely("usage: choir bench KIND ...      (choir bench KIND --help)\n\n{}", kinds_table());
     return arguments.empty() ? static_cast<int>(ExitCode::deck) : 0;
   }
   for (const Command& kind : bench_kinds())
-    if (arguments[0] == kind.name) return kind.run({arguments.begin() + 1, arguments.end()});
+    if (arguments[0] == kind.name)
+      return kind.run({{arguments.begin() + 1, arguments.end()}, call.families});
   return without_mpi([&]() -> int {
     std::vector<std::string> names;
     for (const Command& kind : bench_kinds()) names.emplace_back(kind.name);
@@ -103,7 +105,7 @@ std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh) {
   return device;
 }
 
-BenchDeck open_bench_deck(MpiSession& session, const BenchWords& words,
+BenchDeck open_bench_deck(MpiSession& session, const FamilyTable& families, const BenchWords& words,
                           const std::function<void()>& also) {
   BenchDeck opened;
   {
@@ -112,7 +114,7 @@ BenchDeck open_bench_deck(MpiSession& session, const BenchWords& words,
     together(world->world(), [&] {
       Arguments overrides = words.overrides;
       if (!words.device.empty()) overrides.push_back("device=" + words.device);
-      opened.deck = parse_deck(opened.text, words.deck, overrides);
+      opened.deck = parse_deck(families, opened.text, words.deck, overrides);
       also();
     });
   }
@@ -153,7 +155,7 @@ int report_scaling(const BenchScalingRequest& request) {
 
 }  // namespace
 
-int bench_scaling_command(const Arguments& arguments) {
+int bench_scaling_command(const Invocation& call) {
   CommandLine app(
       "Summarises a sweep of bench/scaling.sh as a table, CSV or JSON lines, with advice on the "
       "batch.",
@@ -168,7 +170,7 @@ int bench_scaling_command(const Arguments& arguments) {
   app.add_option("--run", request.run,
                  "training run from which time and cost to --target-loss are computed");
   app.add_option("--target-loss", request.loss, "validation loss that this run reached");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return without_mpi([&] { return report_scaling(request); });
 }
 

@@ -13,6 +13,7 @@ namespace choir {
 namespace {
 
 struct BenchStepRequest {
+  const FamilyTable& families;
   Arguments words;
   StepBenchOptions options;
   BenchFiles files;
@@ -32,7 +33,7 @@ int run_bench_step(MpiSession& session, const BenchStepRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty()) throw DeckError("no deck given", "choir bench step inputs/bench_a.json");
   StepBenchOptions options = request.options;
-  BenchDeck opened = open_bench_deck(session, words, [&] {
+  BenchDeck opened = open_bench_deck(session, request.families, words, [&] {
     if (session.rank() == 0) request.files.require_writable();
   });
   const Workplace& place = opened.place;
@@ -51,12 +52,12 @@ int run_bench_step(MpiSession& session, const BenchStepRequest& request) {
 
 }  // namespace
 
-int bench_step_command(const Arguments& arguments) {
+int bench_step_command(const Invocation& call) {
   CommandLine app(
       "Times the training step of a deck with the real engine and data (speech models: synthetic "
       "utterances), without evaluation and checkpoints.",
       "choir bench step");
-  BenchStepRequest request;
+  BenchStepRequest request{.families = call.families};
   app.add_option("words", request.words,
                  "deck, and any number of key.path=value (device=auto|cpu|cuda)");
   app.add_option("--seconds", request.options.max_seconds,
@@ -96,7 +97,7 @@ int bench_step_command(const Arguments& arguments) {
   app.add_option("--labels", audio.labels_per_second, "labels per second (speech models)")
       .shows_default();
   add_file_options(app, request.files);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   request.options.min_seconds = std::min(request.options.min_seconds, request.options.max_seconds);
   return with_mpi([&](MpiSession& session) { return run_bench_step(session, request); });
 }
@@ -104,6 +105,7 @@ int bench_step_command(const Arguments& arguments) {
 namespace {
 
 struct BenchCheckpointRequest {
+  const FamilyTable& families;
   Arguments words;
   std::int64_t bytes = std::int64_t{1} << 28;
   bool named_bytes = false;
@@ -112,7 +114,7 @@ struct BenchCheckpointRequest {
 };
 
 int run_deck(MpiSession& session, const BenchCheckpointRequest& request, const BenchWords& words) {
-  const BenchDeck opened = open_bench_deck(session, words, [&] {
+  const BenchDeck opened = open_bench_deck(session, request.families, words, [&] {
     if (session.rank() == 0) request.files.require_writable();
   });
   const Workplace& place = opened.place;
@@ -161,12 +163,12 @@ int run_bench_checkpoint(MpiSession& session, const BenchCheckpointRequest& requ
 
 }  // namespace
 
-int bench_checkpoint_command(const Arguments& arguments) {
+int bench_checkpoint_command(const Invocation& call) {
   CommandLine app(
       "Times synchronous and asynchronous saves and loads against plain reads and writes of the "
       "same bytes in the same run; output as in IOR.",
       "choir bench checkpoint");
-  BenchCheckpointRequest request;
+  BenchCheckpointRequest request{.families = call.families};
   app.add_option(
       "words", request.words,
       "deck whose state is saved, and any number of key.path=value (device=auto|cpu|cuda)");
@@ -187,7 +189,7 @@ int bench_checkpoint_command(const Arguments& arguments) {
                  "seconds of a training step, instead of measuring it with the deck")
       .within(1e-6, 1e6);
   add_file_options(app, request.files);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   request.named_bytes = bytes.given();
   return with_mpi([&](MpiSession& session) { return run_bench_checkpoint(session, request); });
 }

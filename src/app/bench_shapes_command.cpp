@@ -21,13 +21,14 @@ constexpr std::int64_t kCharacters = 65;
 const std::vector<DType> kTypes{DType::f32, DType::bf16, DType::f16};
 
 struct BenchShapesRequest {
+  const FamilyTable& families;
   Arguments words;
   std::string preset, type;
   double seconds = 0;
   BenchFiles files;
 };
 
-std::optional<int> parse_request(CommandLine& app, const Arguments& arguments,
+std::optional<int> parse_request(CommandLine& app, const Invocation& call,
                                  BenchShapesRequest& request) {
   app.add_option("words", request.words,
                  "deck whose shapes are measured, and any number of key.path=value "
@@ -43,7 +44,7 @@ std::optional<int> parse_request(CommandLine& app, const Arguments& arguments,
       .within(0.001, 60.0)
       .shows_default();
   add_file_options(app, request.files);
-  return parse(app, arguments);
+  return parse(app, call);
 }
 
 /// The subject of a measurement: a deck's micro-batch or a preset.
@@ -64,7 +65,9 @@ Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
     throw DeckError("--type is for presets, but a deck is given", "leave one of them out");
   if (!words.deck.empty()) {
     const std::string text = read_everywhere(world, words.deck);
-    together(world, [&] { subject.deck = parse_deck(text, words.deck, words.overrides); });
+    together(world, [&] {
+      subject.deck = parse_deck(request.families, text, words.deck, words.overrides);
+    });
     if (subject.device.empty()) subject.device = subject.deck->device;
   }
   if (subject.device.empty()) subject.device = "auto";
@@ -207,35 +210,35 @@ int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, con
   return finish_bench(session, request.files, bench.report);
 }
 
-int command(const char* name, const char* title, const Arguments& arguments, double seconds,
+int command(const char* name, const char* title, const Invocation& call, double seconds,
             void (*measure)(Bench&)) {
   CommandLine app(title, std::string("choir bench ") + name);
-  BenchShapesRequest request{.seconds = seconds};
-  if (const auto code = parse_request(app, arguments, request)) return *code;
+  BenchShapesRequest request{.families = call.families, .seconds = seconds};
+  if (const auto code = parse_request(app, call, request)) return *code;
   return with_mpi(
       [&](MpiSession& session) { return run_bench_shapes(session, request, name, measure); });
 }
 
 }  // namespace
 
-int bench_gemm_command(const Arguments& arguments) {
+int bench_gemm_command(const Invocation& call) {
   return command("gemm",
                  "Times every matrix product of a deck's micro-batch, and square ones, against a "
                  "large product.",
-                 arguments, 0.2, measure_gemms);
+                 call, 0.2, measure_gemms);
 }
 
-int bench_attention_command(const Arguments& arguments) {
+int bench_attention_command(const Invocation& call) {
   return command("attention",
-                 "Times attention of a deck's micro-batch, or for a series of lengths.", arguments,
-                 0.2, measure_attention);
+                 "Times attention of a deck's micro-batch, or for a series of lengths.", call, 0.2,
+                 measure_attention);
 }
 
-int bench_ops_command(const Arguments& arguments) {
+int bench_ops_command(const Invocation& call) {
   return command("ops",
                  "Times the bandwidth-bound ops in every type that the device supports, against "
                  "the copy rate.",
-                 arguments, 0.1, measure_ops);
+                 call, 0.1, measure_ops);
 }
 
 }  // namespace choir

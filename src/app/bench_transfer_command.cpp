@@ -14,8 +14,9 @@ namespace choir {
 namespace {
 
 /// `words`: device=... and the keys of parallel.* that describe the layout.
-int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options,
-                      const Arguments& words, const BenchFiles& files) {
+int bench_collectives(MpiSession& session, const FamilyTable& families,
+                      const CollectiveBenchOptions& options, const Arguments& words,
+                      const BenchFiles& files) {
   Deck deck;
   Layout layout;
   {
@@ -23,7 +24,8 @@ int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options
     together(world->world(), [&] {
       // The model has enough heads and layers for any layout of this many ranks.
       const int n = session.size();
-      deck = parse_deck(fmt::format(R"({{"device": "cpu", "data": {{"format": "synthetic"}},
+      deck = parse_deck(families,
+                        fmt::format(R"({{"device": "cpu", "data": {{"format": "synthetic"}},
                            "model": {{"vocab_size": 256, "n_layer": {0}, "n_head": {0},
                                       "n_embd": {1}, "ffn_width": {1}, "block_size": {1}}},
                            "train": {{"micro_batch_size": 1, "grad_accum": {0}}}}})",
@@ -51,7 +53,7 @@ int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options
 
 }  // namespace
 
-int bench_collectives_command(const Arguments& arguments) {
+int bench_collectives_command(const Invocation& call) {
   CommandLine app(
       "Times and checks every collective along every axis by every backend; bandwidths as in "
       "nccl-tests.",
@@ -75,9 +77,10 @@ int bench_collectives_command(const Arguments& arguments) {
                "run collectives along the axes as in training: reductions and all-gathers are "
                "asynchronous, and messages go in one direction at a time");
   add_file_options(app, files);
-  if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi(
-      [&](MpiSession& session) { return bench_collectives(session, options, words, files); });
+  if (const auto code = parse(app, call)) return *code;
+  return with_mpi([&](MpiSession& session) {
+    return bench_collectives(session, call.families, options, words, files);
+  });
 }
 
 namespace {
@@ -105,7 +108,7 @@ int run_bench_reader(MpiSession& session, const BenchReaderRequest& request) {
 
 }  // namespace
 
-int bench_reader_command(const Arguments& arguments) {
+int bench_reader_command(const Invocation& call) {
   CommandLine app(
       "Compares the token readers with plain pread on a file in the page cache; output as in IOR.",
       "choir bench reader");
@@ -115,7 +118,7 @@ int bench_reader_command(const Arguments& arguments) {
   app.add_option("--rounds", request.rounds, "measurements per reader").within(1, 1000);
   app.add_option("--folder", request.folder, "folder in which a temporary file is written");
   add_file_options(app, request.files);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) { return run_bench_reader(session, request); });
 }
 

@@ -45,14 +45,14 @@ int run_calibrate(MpiSession& session, const CalibrateRequest& request) {
 
 }  // namespace
 
-int calibrate_command(const Arguments& arguments) {
+int calibrate_command(const Invocation& call) {
   CommandLine app(
       "Measures the processors of this machine in a minute or two: products, attention, other ops, "
       "messages. Start it with as many ranks as training will use per node. `choir plan "
       "--calibration FILE` predicts step times from the result. For cards that are not at hand, "
       "`choir plan --calibration assumed` uses the vendor's figures.",
       "choir calibrate");
-  CalibrateRequest request;
+  CalibrateRequest request{.options = {.families = call.families}};
   Arguments precisions;
   app.add_option("--out", request.out, "file to write; -: standard output").shows_default();
   app.add_option("--precision", precisions,
@@ -68,7 +68,7 @@ int calibrate_command(const Arguments& arguments) {
   app.add_flag(
       "--brief", request.options.brief,
       "measure for only a few seconds: fewer shapes and sizes, far less accurate predictions");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   if (!precisions.empty()) request.options.precisions = precisions;
   return with_mpi([&](MpiSession& session) { return run_calibrate(session, request); });
 }

@@ -15,7 +15,7 @@ CodecRun::CodecRun(MpiSession& session, const CodecRunRequest& request) {
   place_.mesh = inference_mesh(session, 1);
   choose_threads(place_.mesh->node());
   // The layout of the training does not apply to inference.
-  loaded_ = open_model(request.checkpoint, request.precision, *place_.mesh,
+  loaded_ = open_model(request.families, request.checkpoint, request.precision, *place_.mesh,
                        {"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",
                         "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.context=1",
                         "parallel.data=auto", "parallel.sequence=false", "parallel.zero=0"});

@@ -9,6 +9,7 @@
 namespace choir {
 
 struct CodecRunRequest {
+  const FamilyTable& families;
   std::string checkpoint, precision, device = "auto";
 };
 /// Adds the positional argument and its options.

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
+#include "choir/deck/deck.hpp"
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
 #include "src/core/signals.hpp"
@@ -234,12 +235,13 @@ namespace {
 
 /// A hint about arguments that the command does not have. A user who writes `--batch_size=12` means
 /// a key of the deck.
-std::string hint_on_arguments(const std::string& command, const Arguments& arguments) {
+std::string hint_on_arguments(const FamilyTable& families, const std::string& command,
+                              const Arguments& arguments) {
   for (const std::string& word : arguments) {
     if (!word.starts_with("--") || word.size() < 4) continue;
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    const std::string advice = foreign_advice(name);
+    const std::string advice = foreign_advice(families.keys(), name);
     if (advice.empty()) continue;
     if (advice.find(' ') != std::string::npos) return fmt::format("{}: {}", name, advice);
     return fmt::format("deck keys follow the deck without dashes: {}={}", advice,
@@ -250,8 +252,9 @@ std::string hint_on_arguments(const std::string& command, const Arguments& argum
 
 }  // namespace
 
-std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
-  Arguments reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects
+std::optional<int> parse(CommandLine& app, const Invocation& call) {
+  Arguments reversed(call.arguments.rbegin(),
+                     call.arguments.rend());  // the order that CLI11 expects
   try {
     app.app_->parse(reversed);
   } catch (const CLI::ParseError& error) {
@@ -259,7 +262,7 @@ std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
     return without_mpi([&]() -> int {
       const Arguments left = app.app_->remaining();
       throw DeckError(fmt::format("{}: {}", app.app_->get_name(), error.what()),
-                      hint_on_arguments(app.app_->get_name(), left));
+                      hint_on_arguments(call.families, app.app_->get_name(), left));
     });
   }
   return std::nullopt;

@@ -15,31 +15,39 @@
 
 namespace choir {
 
+class FamilyTable;
+
 using Arguments = std::vector<std::string>;
 
-int train_command(const Arguments& arguments);
-int eval_command(const Arguments& arguments);
-int generate_command(const Arguments& arguments);
-int import_command(const Arguments& arguments);
-int export_command(const Arguments& arguments);
-int transcribe_command(const Arguments& arguments);
-int speak_command(const Arguments& arguments);
-int talk_command(const Arguments& arguments);
-int prepare_command(const Arguments& arguments);
-int plan_command(const Arguments& arguments);
-int rehearse_command(const Arguments& arguments);
-int calibrate_command(const Arguments& arguments);
-int tune_command(const Arguments& arguments);
-int inspect_command(const Arguments& arguments);
-int verify_command(const Arguments& arguments);
-int doctor_command(const Arguments& arguments);
-int bench_command(const Arguments& arguments);
-int report_command(const Arguments& arguments);
+/// A command as the user typed it, and the families of models that the program has.
+struct Invocation {
+  Arguments arguments;  ///< the words after the name of the command
+  const FamilyTable& families;
+};
+
+int train_command(const Invocation& call);
+int eval_command(const Invocation& call);
+int generate_command(const Invocation& call);
+int import_command(const Invocation& call);
+int export_command(const Invocation& call);
+int transcribe_command(const Invocation& call);
+int speak_command(const Invocation& call);
+int talk_command(const Invocation& call);
+int prepare_command(const Invocation& call);
+int plan_command(const Invocation& call);
+int rehearse_command(const Invocation& call);
+int calibrate_command(const Invocation& call);
+int tune_command(const Invocation& call);
+int inspect_command(const Invocation& call);
+int verify_command(const Invocation& call);
+int doctor_command(const Invocation& call);
+int bench_command(const Invocation& call);
+int report_command(const Invocation& call);
 
 struct Command {
   const char* name;
   const char* summary;
-  int (*run)(const Arguments&);
+  int (*run)(const Invocation&);
 };
 const std::vector<Command>& commands();
 
@@ -102,14 +110,14 @@ class CommandLine {
   void callback(std::function<void()> action);
 
  private:
-  friend std::optional<int> parse(CommandLine& app, const Arguments& arguments);
+  friend std::optional<int> parse(CommandLine& app, const Invocation& call);
   explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
   std::shared_ptr<CLI::App> app_;
 };
 
 /// Parses the arguments. On --help or an error it prints a message and returns the exit code (0 or
 /// 2).
-std::optional<int> parse(CommandLine& app, const Arguments& arguments);
+std::optional<int> parse(CommandLine& app, const Invocation& call);
 
 /// Runs `body` with MPI up and returns its exit code. An error that all ranks agreed on is printed
 /// once and every rank returns its code; any other error is printed by its rank, and all ranks are

@@ -74,7 +74,7 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
 
 }  // namespace
 
-int doctor_command(const Arguments& arguments) {
+int doctor_command(const Invocation& call) {
   CommandLine app(
       "Checks ranks, hosts, cores, libraries, speed and storage, and trains a tiny model. Under "
       "mpiexec it checks all ranks.",
@@ -83,7 +83,7 @@ int doctor_command(const Arguments& arguments) {
   bool json = false;
   app.add_option("--folder", folder, "folder for runs, whose storage is checked").shows_default();
   app.add_flag("--json", json, "print one JSON object");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) { return examine(session, folder, json); });
 }
 

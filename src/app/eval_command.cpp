@@ -13,14 +13,14 @@ std::string head_of(const LoadedModel& loaded) {
                      loaded.checkpoint.manifest.step);
 }
 
-int evaluate(MpiSession& session, const std::string& path, const std::string& precision, int tensor,
-             const Arguments& overrides) {
+int evaluate(MpiSession& session, const FamilyTable& families, const std::string& path,
+             const std::string& precision, int tensor, const Arguments& overrides) {
   Workplace place;
   place.mesh = inference_mesh(session, tensor);
   choose_threads(place.mesh->node());
   Logger log(session.rank() == 0);
   log.to_stdout();
-  LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
+  LoadedModel loaded = open_model(families, path, precision, *place.mesh, overrides);
   const auto data =
       loaded.deck.family().open_evaluation(loaded.deck, loaded.vocabulary, *place.mesh, log);
   load_instance(loaded, data->shapes(), place);
@@ -35,7 +35,7 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
 
 }  // namespace
 
-int eval_command(const Arguments& arguments) {
+int eval_command(const Invocation& call) {
   CommandLine app(
       "Evaluates a checkpoint on its validation data, or on other data: the mean loss, and for "
       "speech models the word and character error rates.",
@@ -48,9 +48,9 @@ int eval_command(const Arguments& arguments) {
                  "overrides of the deck, for example data.val='[\"x.tok\"]'");
   app.add_option("--precision", precision, "fp32, bf16-mixed, fp16-mixed; default: as trained");
   add_tensor_option(app, tensor);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {
-    return evaluate(session, checkpoint, precision, tensor, overrides);
+    return evaluate(session, call.families, checkpoint, precision, tensor, overrides);
   });
 }
 

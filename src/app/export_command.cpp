@@ -25,9 +25,10 @@ fs::path run_of(const std::string& path) {
   return whole;
 }
 
-int export_checkpoint(MpiSession& session, const std::string& path, ExportRequest request) {
+int export_checkpoint(MpiSession& session, const FamilyTable& families, const std::string& path,
+                      ExportRequest request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-  const LoadedModel loaded = open_model(path, "", *mesh);
+  const LoadedModel loaded = open_model(families, path, "", *mesh);
   together(mesh->world(), [&] {
     require_ability(loaded, loaded.deck.family().generates(), "cannot be exported", "gpt");
   });
@@ -47,7 +48,7 @@ int export_checkpoint(MpiSession& session, const std::string& path, ExportReques
 
 }  // namespace
 
-int export_command(const Arguments& arguments) {
+int export_command(const Invocation& call) {
   CommandLine app(
       "Writes a checkpoint as a model of another program. CHECKPOINT is a checkpoint, or a run "
       "directory (its newest).",
@@ -71,8 +72,10 @@ int export_command(const Arguments& arguments) {
                  "largest size of a safetensors file in bytes")
       .within(std::int64_t{1}, std::int64_t{1} << 50);
   app.add_option("--name", request.name, "name of the model in GGUF; default: the run's name");
-  if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi([&](MpiSession& session) { return export_checkpoint(session, path, request); });
+  if (const auto code = parse(app, call)) return *code;
+  return with_mpi([&](MpiSession& session) {
+    return export_checkpoint(session, call.families, path, request);
+  });
 }
 
 }  // namespace choir

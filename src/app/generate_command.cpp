@@ -31,6 +31,7 @@
 namespace choir {
 
 struct HearRequest {
+  const FamilyTable& families;
   std::string checkpoint, prompt, precision, device = "auto";
   Arguments clips;  ///< sound files, in the order of their tags
   std::int64_t tokens = 200;
@@ -71,8 +72,8 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
   place.mesh = inference_mesh(session, request.tensor);
   Communicator& world = place.mesh->world();
   choose_threads(place.mesh->node());
-  LoadedModel loaded =
-      open_model(request.checkpoint, request.precision, *place.mesh, {"device=" + request.device});
+  LoadedModel loaded = open_model(request.families, request.checkpoint, request.precision,
+                                  *place.mesh, {"device=" + request.device});
   HeardPrompt prompt;
   together(world, [&] {
     require_ability(loaded, loaded.deck.family().hears(), "has no audio input", "salm");
@@ -109,6 +110,7 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
 namespace {
 
 struct GenerateRequest {
+  const FamilyTable& families;
   std::string checkpoint, prompt = "\n", precision, device = "auto";
   std::string ids;      ///< token ids instead of a text
   std::string prompts;  ///< a file of prompts, or "-", instead of one prompt
@@ -125,7 +127,8 @@ struct GenerateRequest {
 };
 
 HearRequest heard(const GenerateRequest& r) {
-  return {.checkpoint = r.checkpoint,
+  return {.families = r.families,
+          .checkpoint = r.checkpoint,
           .prompt = r.prompt,
           .precision = r.precision,
           .device = r.device,
@@ -371,8 +374,8 @@ int generate(MpiSession& session, const GenerateRequest& request) {
   const std::vector<Prompt> prompts = prompts_of(request, world);
   const std::int64_t answers = request.talks ? 1 : std::ssize(prompts) * request.samples;
   const LoadedModel loaded =
-      load_generator(request.checkpoint, request.precision, place, {"device=" + request.device},
-                     std::min(request.batch, answers));
+      load_generator(request.families, request.checkpoint, request.precision, place,
+                     {"device=" + request.device}, std::min(request.batch, answers));
   const bool writes = session.rank() == 0;
   if (request.talks) {
     talk(loaded, request, world, writes);
@@ -393,12 +396,12 @@ int generate(MpiSession& session, const GenerateRequest& request) {
 
 }  // namespace
 
-int generate_command(const Arguments& arguments) {
+int generate_command(const Invocation& call) {
   CommandLine app(
       "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest). Files and "
       "pipes receive the bytes of the text; a terminal shows control characters as escapes.",
       "choir generate");
-  GenerateRequest request;
+  GenerateRequest request{.families = call.families};
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
   const auto prompt = app.add_option("--prompt", request.prompt, "text to continue");
   const auto ids =
@@ -471,7 +474,7 @@ int generate_command(const Arguments& arguments) {
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
   add_tensor_option(app, request.tensor);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   if (!prompt.given() && audio.given()) request.prompt.clear();
   if (!temperature.given() && audio.given()) request.choice.temperature = 0;
   request.talks = request.chat && !prompt.given() && !prompts.given();

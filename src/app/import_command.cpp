@@ -40,7 +40,8 @@ int compare_logits(MpiSession& session, const ImportArguments& request) {
   Workplace place;
   place.mesh = inference_mesh(session, 1);
   choose_threads(place.mesh->node());
-  const LoadedModel loaded = load_generator(request.import.out, "", place);
+  const LoadedModel loaded =
+      load_generator(*request.import.families, request.import.out, "", place);
   LogitDifference difference;
   together(place.mesh->world(), [&] {
     const auto& config = loaded.instance->as<Gpt>().config();
@@ -78,13 +79,13 @@ int import(MpiSession& session, const ImportArguments& request) {
 
 }  // namespace
 
-int import_command(const Arguments& arguments) {
+int import_command(const Invocation& call) {
   CommandLine app(
       "Creates a run from a model of another program: GPT-2, Llama, Mistral and SmolLM of "
       "transformers (a folder with config.json and safetensors), GGUF of llama.cpp, ckpt.pt of "
       "nanoGPT, .bin of llm.c, FastConformers of NeMo (.nemo). Every rank reads its share.",
       "choir import");
-  ImportArguments request;
+  ImportArguments request{.import = {.families = &call.families}};
   app.add_option("path", request.import.path, "folder or file of the model").required();
   app.add_option("overrides", request.import.overrides,
                  "any number of key.path=value of the run's deck");
@@ -106,7 +107,7 @@ int import_command(const Arguments& arguments) {
                  "largest accepted difference; default: what rounding explains")
       .positive()
       .needs(ids);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) { return import(session, request); });
 }
 

@@ -118,7 +118,7 @@ std::string folder_of(const fs::path& path) {
 
 }  // namespace
 
-int inspect_command(const Arguments& arguments) {
+int inspect_command(const Invocation& call) {
   CommandLine app(
       "Shows the contents of a checkpoint, or lists the checkpoints of a run directory.",
       "choir inspect");
@@ -126,7 +126,7 @@ int inspect_command(const Arguments& arguments) {
   app.add_option("path", request.path, "checkpoint or run directory").required();
   app.add_flag("--verify", request.verify, "read every byte and check the checksums");
   app.add_flag("--json", request.json, "print one JSON object");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {
     const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
     const std::string folder = folder_of(request.path);

@@ -27,6 +27,7 @@ namespace choir {
 namespace {
 
 struct PlanRequest {
+  const FamilyTable& families;
   Arguments words;
   std::optional<int> ranks, nodes, ranks_per_node;
   std::optional<double> memory_gib, network;
@@ -108,8 +109,8 @@ std::string typed(const Arguments& words) {
   return text;
 }
 
-Deck parse_words(const BenchWords& words) {
-  return parse_deck(deck_text(words.deck), words.deck, words.overrides);
+Deck parse_words(const FamilyTable& families, const BenchWords& words) {
+  return parse_deck(families, deck_text(words.deck), words.deck, words.overrides);
 }
 
 /// Facts that training would take from the data.
@@ -183,7 +184,8 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   const BenchWords words = sort_words(request.words);
   Arguments overrides = words.overrides;
   if (!words.device.empty()) overrides.push_back("device=" + words.device);
-  const DeckVariants variants(deck_text(words.deck), words.deck, overrides, data.vocabulary);
+  const DeckVariants variants(request.families, deck_text(words.deck), words.deck, overrides,
+                              data.vocabulary);
   request.files.require_writable();
   PlanCase wanted{.deck = variants.with({})};
   wanted.shapes = data.shapes;
@@ -237,12 +239,14 @@ int run_fill(const PlanRequest& request) {
                     "--nodes N --gpus H100-80GB, or --ranks N --target h100");
   request.files.require_writable();
   require_regular(request.out);
-  SizeRequest wanted{.like = request.like,
+  SizeRequest wanted{.families = request.families,
+                     .like = request.like,
                      .fill = fill_range(request.fill),
                      .overrides = words.overrides,
                      .place = {}};
-  const ModelSize smallest = legal_sizes(wanted.like, words.overrides).front();
-  const Deck deck = parse_deck(sized_deck(wanted.like, smallest), "--fill", words.overrides);
+  const ModelSize smallest = legal_sizes(request.families, wanted.like, words.overrides).front();
+  const Deck deck =
+      parse_deck(request.families, sized_deck(wanted.like, smallest), "--fill", words.overrides);
   PlanCase& place = wanted.place;
   place.target = target_of(request, deck);
   place.ranks = ranks_of(request, deck, place.target);
@@ -275,19 +279,19 @@ bool asks_data(const PlanRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
     throw DeckError("no deck given", "choir plan inputs/bench_d.json --ranks 8 --target h200");
-  Deck deck = parse_words(words);
+  Deck deck = parse_words(request.families, words);
   const ModelFamily& family = deck.family();
   return !family.fixed_shape() || family.vocab_size(deck) == 0;
 }
 
 }  // namespace
 
-int plan_command(const Arguments& arguments) {
+int plan_command(const Invocation& call) {
   CommandLine app(
       "Predicts memory, messages and work of any layout on one process: exactly what `train` would "
       "allocate. With parallel.data = \"auto\" it also lists the layouts that fit.",
       "choir plan");
-  PlanRequest request;
+  PlanRequest request{.families = call.families};
   app.add_option("words", request.words,
                  "deck, or the name of a model (" + join(preset_names(), ", ") +
                      "), and any number of key.path=value");
@@ -320,7 +324,7 @@ int plan_command(const Arguments& arguments) {
       .shows_default();
   app.add_option("--out", request.out, "also write the deck of --fill to this file").needs(fill);
   add_file_options(app, request.files, false);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   take_gpus(request);
   if (fill.given()) return without_mpi([&] { return run_fill(request); });
   bool asks = false;
@@ -328,7 +332,7 @@ int plan_command(const Arguments& arguments) {
   if (!asks) return without_mpi([&] { return run_plan(request, {}); });
   return with_mpi([&](MpiSession& session) {
     const BenchWords words = sort_words(request.words);
-    return run_plan(request, facts_of(parse_words(words), session));
+    return run_plan(request, facts_of(parse_words(request.families, words), session));
   });
 }
 

@@ -307,7 +307,7 @@ void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
 
 }  // namespace
 
-int prepare_command(const Arguments& arguments) {
+int prepare_command(const Invocation& call) {
   CommandLine app("Prepares data for training.", "choir prepare");
   app.require_subcommand();
   PrepareAction chosen;
@@ -317,9 +317,9 @@ int prepare_command(const Arguments& arguments) {
   add_prepare_dialogues(app, chosen);
   add_prepare_tokenizer(app, chosen);
   add_prepare_tokens(app, chosen);
-  add_prepare_codes(app, chosen);
+  add_prepare_codes(app, chosen, call.families);
   add_prepare_corpus(app, chosen);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return chosen();
 }
 

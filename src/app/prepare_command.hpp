@@ -13,7 +13,7 @@ inline void choose(CommandLine& app, PrepareAction& chosen, const PrepareAction&
   app.callback([&chosen, action] { chosen = action; });
 }
 
-void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen);
+void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen, const FamilyTable& families);
 void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen);
 void add_prepare_dialogues(CommandLine& prepare, PrepareAction& chosen);
 

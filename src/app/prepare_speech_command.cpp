@@ -49,8 +49,8 @@ int make_codes(MpiSession& session, const CodesRequest& request) {
 
 }  // namespace
 
-void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen) {
-  const auto request = std::make_shared<CodesRequest>();
+void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen, const FamilyTable& families) {
+  const auto request = std::make_shared<CodesRequest>(CodesRequest{.run = {.families = families}});
   CommandLine app = prepare.add_subcommand(
       "codes", "encode packed audio with a codec, for models that speak; the ranks share the work");
   add_codec_run(app, request->run);

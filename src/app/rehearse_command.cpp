@@ -19,6 +19,7 @@ namespace choir {
 namespace {
 
 struct RehearseRequest {
+  const FamilyTable& families;
   Arguments words;
   int ranks = 0, ranks_per_node = 8;
   BenchFiles files;
@@ -96,8 +97,8 @@ int rehearse(const RehearseRequest& request) {
   request.files.require_writable();
   const OwnFolder folder;
   const RehearsalCase rehearsed =
-      rehearsal_case(read_deck_text(words.deck), words.deck, words.overrides, request.ranks,
-                     request.ranks_per_node, folder.path());
+      rehearsal_case(request.families, read_deck_text(words.deck), words.deck, words.overrides,
+                     request.ranks, request.ranks_per_node, folder.path());
   std::vector<RehearsedRank> played;
   for (const int rank : ranks_to_play(rehearsed.layout)) {
     if (!played.empty()) reopen_checkpoint(rehearsed);
@@ -110,20 +111,20 @@ int rehearse(const RehearseRequest& request) {
 
 }  // namespace
 
-int rehearse_command(const Arguments& arguments) {
+int rehearse_command(const Invocation& call) {
   CommandLine app(
       "Rehearses a job of any number of ranks on one process: a few of its ranks run start, one "
       "step, save and summary, and the report shows what each would call, send, write and hold in "
       "memory. The other ranks are assumed to hold the same data, so the losses are meaningless.",
       "choir rehearse");
-  RehearseRequest request;
+  RehearseRequest request{.families = call.families};
   app.add_option("words", request.words, "deck, and any number of key.path=value");
   app.add_option("--ranks", request.ranks, "ranks of the job").required().within(1, 1 << 20);
   app.add_option("--ranks-per-node", request.ranks_per_node, "ranks per node of the job")
       .shows_default()
       .within(1, 1 << 20);
   add_file_options(app, request.files, false);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return without_mpi([&] { return rehearse(request); });
 }
 

@@ -116,7 +116,7 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
 
 }  // namespace
 
-int report_command(const Arguments& arguments) {
+int report_command(const Invocation& call) {
   CommandLine app(
       "Writes one self-contained HTML page: curves, phases, memory, layout, events, samples and "
       "provenance of runs side by side, tables of benchmarks, and dialogues with their sound.",
@@ -134,7 +134,7 @@ int report_command(const Arguments& arguments) {
   app.add_flag("--wandb", wandb,
                "instead of a page, write each run, with all of its jobs, as an offline run of "
                "Weights & Biases for `wandb sync`");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return without_mpi([&] { return wandb ? export_to_wandb(paths, out) : report_on(paths, out); });
 }
 

@@ -37,7 +37,8 @@ std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
   return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
 }
 
-Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Arguments& overrides) {
+Deck deck_of(const FamilyTable& families, const Checkpoint& checkpoint, const TrainMeta& meta,
+             const Arguments& overrides) {
   Arguments words = overrides;
   for (const char* elsewhere :
        {"device=auto", "parallel.transport=auto", "parallel.share_device=false"}) {
@@ -46,17 +47,17 @@ Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Argument
                      [&](const std::string& word) { return word.starts_with(key); }))
       words.push_back(elsewhere);
   }
-  Deck deck = parse_deck(meta.deck, checkpoint.path + " (deck)", words);
+  Deck deck = parse_deck(families, meta.deck, checkpoint.path + " (deck)", words);
   deck.family().vocab_size(deck) = meta.vocab_size;
   return deck;
 }
 
-LoadedModel open_model(const std::string& path, const std::string& precision, Mesh& mesh,
-                       const Arguments& overrides) {
+LoadedModel open_model(const FamilyTable& families, const std::string& path,
+                       const std::string& precision, Mesh& mesh, const Arguments& overrides) {
   LoadedModel loaded;
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
-  loaded.deck = deck_of(loaded.checkpoint, meta, overrides);
+  loaded.deck = deck_of(families, loaded.checkpoint, meta, overrides);
   if (!precision.empty()) loaded.deck.train.precision = precision;
   loaded.vocabulary = meta.vocabulary;
   together(mesh.world(), [&] {
@@ -106,9 +107,10 @@ void require_ability(const LoadedModel& loaded, bool able, std::string_view not_
       fmt::format("use one of model.type = \"{}\"{}{}", able_ones, use.empty() ? "" : "; ", use));
 }
 
-LoadedModel load_generator(const std::string& path, const std::string& precision, Workplace& place,
+LoadedModel load_generator(const FamilyTable& families, const std::string& path,
+                           const std::string& precision, Workplace& place,
                            const Arguments& overrides, std::int64_t together) {
-  LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
+  LoadedModel loaded = open_model(families, path, precision, *place.mesh, overrides);
   choir::together(place.mesh->world(), [&] {
     require_ability(loaded, loaded.deck.family().generates(), "does not continue text", "gpt");
   });

@@ -28,7 +28,8 @@ std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor);
 
 /// The deck of a checkpoint with overrides. The device and the transport of its training are
 /// ignored, because inference may run elsewhere; the vocabulary is that of the training data.
-Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Arguments& overrides);
+Deck deck_of(const FamilyTable& families, const Checkpoint& checkpoint, const TrainMeta& meta,
+             const Arguments& overrides);
 
 /// A trained model, ready to evaluate or generate.
 struct LoadedModel {
@@ -39,8 +40,8 @@ struct LoadedModel {
 };
 /// Opens everything but the instance. `path` as for open_checkpoint; `precision` is "" for the
 /// precision of the training; `overrides` apply to its deck. Collective.
-LoadedModel open_model(const std::string& path, const std::string& precision, Mesh& mesh,
-                       const Arguments& overrides = {});
+LoadedModel open_model(const FamilyTable& families, const std::string& path,
+                       const std::string& precision, Mesh& mesh, const Arguments& overrides = {});
 /// Options of the instance of an opened model in this process.
 ModelInstance::Options inference_options(const LoadedModel& loaded);
 /// Creates the instance with the checkpoint's parameters; the device must be open. Collective.
@@ -55,7 +56,8 @@ void require_ability(const LoadedModel& loaded, bool able, std::string_view not_
 /// Opens a model that generates at most `together` texts at a time and creates its instance; throws
 /// DeckError for a model that does not generate. The device comes from the overrides, else `auto`;
 /// the device of the training does not matter. Collective.
-LoadedModel load_generator(const std::string& path, const std::string& precision, Workplace& place,
+LoadedModel load_generator(const FamilyTable& families, const std::string& path,
+                           const std::string& precision, Workplace& place,
                            const Arguments& overrides = {}, std::int64_t together = 1);
 
 }  // namespace choir

@@ -305,14 +305,14 @@ void add_speak_options(CommandLine& app, SpeakRequest& r) {
 
 }  // namespace
 
-int speak_command(const Arguments& arguments) {
+int speak_command(const Invocation& call) {
   CommandLine app(
       "Encodes recordings with a codec (a run of model.type = \"codec\", or a checkpoint) and "
       "decodes the codes to sound again. The recordings are divided among the ranks.",
       "choir speak");
-  SpeakRequest request;
+  SpeakRequest request{.run = {.families = call.families}};
   add_speak_options(app, request);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {
     if (request.files.empty() == request.codes.empty()) {
       DeckError error("give either sound files or --codes", "choir speak RUN a.wav --out b.wav");

@@ -27,6 +27,7 @@ namespace {
 constexpr std::int64_t kForever = INT64_C(1) << 40;  // frames
 
 struct TalkRequest {
+  const FamilyTable& families;
   std::string checkpoint, file, out, codec, recogniser, channel, precision, device = "auto";
   std::string microphone = "default", loudspeaker = "default";
   double memory_gib = 0, seconds = 0;
@@ -234,7 +235,7 @@ int talk(MpiSession& session, const TalkRequest& request) {
   Mesh& mesh = *place.mesh;
   choose_threads(mesh.node());
   LoadedModel loaded =
-      open_model(request.checkpoint, request.precision, mesh,
+      open_model(request.families, request.checkpoint, request.precision, mesh,
                  {"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",
                   "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.data=auto",
                   "parallel.sequence=false", "parallel.context=1", "parallel.zero=0"});
@@ -243,8 +244,10 @@ int talk(MpiSession& session, const TalkRequest& request) {
     require_talker(model_of(loaded.deck), loaded.checkpoint.path);
     meaning = DialogueMeaning::from_json(loaded.vocabulary, loaded.checkpoint.path);
   });
-  CodecRun codec(session,
-                 {.checkpoint = request.codec, .precision = "fp32", .device = request.device});
+  CodecRun codec(session, {.families = request.families,
+                           .checkpoint = request.codec,
+                           .precision = "fp32",
+                           .device = request.device});
   CodecCoder& coder = codec.coder();
   StreamPlan plan;
   together(mesh.world(), [&] {
@@ -262,7 +265,8 @@ int talk(MpiSession& session, const TalkRequest& request) {
   DuplexTalker talker(*loaded.instance, meaning.form.controls);
   std::optional<UserEar> ear;
   if (!request.recogniser.empty())
-    ear.emplace(request.recogniser, "--recogniser", coder.sample_rate(), mesh.world());
+    ear.emplace(request.families, request.recogniser, "--recogniser", coder.sample_rate(),
+                mesh.world());
   together(mesh.world(), [&] {
     if (session.rank() != 0) return;
     const std::unique_ptr<UserSound> user = user_of(request, talker, coder);
@@ -273,12 +277,12 @@ int talk(MpiSession& session, const TalkRequest& request) {
 
 }  // namespace
 
-int talk_command(const Arguments& arguments) {
+int talk_command(const Invocation& call) {
   CommandLine app(
       "Holds a dialogue with a duplex checkpoint: it processes a recording, or your voice, frame "
       "by frame in constant memory and answers with text and sound while it listens.",
       "choir talk");
-  TalkRequest request;
+  TalkRequest request{.families = call.families};
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
   app.add_option("file", request.file,
                  "sound of the user (WAV, FLAC, OGG) of any sample rate; with --live, file to "
@@ -313,7 +317,7 @@ int talk_command(const Arguments& arguments) {
   app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) { return talk(session, request); });
 }
 

@@ -35,7 +35,8 @@ void write_end(const std::string& folder, const std::exception& error) {
   }
 }
 
-int train(MpiSession& session, const std::string& path, const Arguments& overrides) {
+int train(MpiSession& session, const FamilyTable& families, const std::string& path,
+          const Arguments& overrides) {
   const double started = now_seconds();
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong,
@@ -48,7 +49,7 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
     const auto started_ranks = make_mpi_communicator(MPI_COMM_WORLD, "started");
     const std::string text = read_everywhere(*started_ranks, path);
     together(*started_ranks, [&] {
-      deck = parse_deck(text, path, overrides);
+      deck = parse_deck(families, text, path, overrides);
       layout = layout_of(deck, session.size());
     });
     place.mesh = Mesh::over(*started_ranks, layout, mesh_options_of(deck));
@@ -73,9 +74,10 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
 /// Prints what a job must know before it starts the ranks: the run directory and the time limit;
 /// also checks that everything that a start opens exists. If several processes were started, only
 /// the first checks.
-int check_deck(MpiSession& session, const std::string& path, const Arguments& overrides) {
+int check_deck(MpiSession& session, const FamilyTable& families, const std::string& path,
+               const Arguments& overrides) {
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
-  const Deck deck = read_deck(path, overrides);
+  const Deck deck = read_deck(families, path, overrides);
   print_safely("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
                printable_name(deck.run.dir), deck.run.seed, deck.run.walltime,
                deck.run.walltime_margin);
@@ -89,7 +91,7 @@ int check_deck(MpiSession& session, const std::string& path, const Arguments& ov
 
 }  // namespace
 
-int train_command(const Arguments& arguments) {
+int train_command(const Invocation& call) {
   CommandLine app("Trains a model from a deck, or continues the run in its run directory.",
                   "choir train");
   std::string deck;
@@ -103,9 +105,9 @@ int train_command(const Arguments& arguments) {
       "--check", only_check,
       "print the run directory, open everything that the run would open (data, tokenizer, "
       "checkpoint, run.dir) without starting it; prints \"deck OK\" at the end, or the problem");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   if (describe || schema) {
-    print_safely("{}\n", describe ? describe_deck() : deck_schema());
+    print_safely("{}\n", describe ? describe_deck(call.families) : deck_schema(call.families));
     return 0;
   }
   if (deck.empty())
@@ -113,9 +115,11 @@ int train_command(const Arguments& arguments) {
       throw DeckError("no deck given", "choir train inputs/gpt_quickstart.json");
     });
   if (only_check)
-    return with_mpi([&](MpiSession& session) { return check_deck(session, deck, overrides); });
+    return with_mpi(
+        [&](MpiSession& session) { return check_deck(session, call.families, deck, overrides); });
   hold_stop_requests();
-  return with_mpi([&](MpiSession& session) { return train(session, deck, overrides); });
+  return with_mpi(
+      [&](MpiSession& session) { return train(session, call.families, deck, overrides); });
 }
 
 }  // namespace choir

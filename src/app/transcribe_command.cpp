@@ -25,6 +25,7 @@ struct LoadedSpeechModel : LoadedModel {
 };
 
 struct SpeechModelRequest {
+  const FamilyTable& families;
   std::string checkpoint, precision, device = "auto";
   int tensor = 1;
   bool stream = false;  ///< process chunk by chunk; refused if the model cannot
@@ -78,8 +79,8 @@ void require_streaming(const FastConformerConfig& config, const std::string& che
 /// units of text. Collective.
 LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace& place) {
   Mesh& mesh = *place.mesh;
-  LoadedSpeechModel loaded{
-      open_model(request.checkpoint, request.precision, mesh, overrides_of(request))};
+  LoadedSpeechModel loaded{open_model(request.families, request.checkpoint, request.precision, mesh,
+                                      overrides_of(request))};
   together(mesh.world(), [&] {
     require_ability(loaded, loaded.deck.family().transcribes(), "does not transcribe",
                     "fastconformer");
@@ -303,14 +304,14 @@ void add_options(CommandLine& app, TranscribeRequest& r) {
 
 }  // namespace
 
-int transcribe_command(const Arguments& arguments) {
+int transcribe_command(const Invocation& call) {
   CommandLine app(
       "Transcribes recordings with a speech checkpoint (or the newest one of a run directory). The "
       "recordings are divided among the ranks; the text of each is independent of the others.",
       "choir transcribe");
-  TranscribeRequest request;
+  TranscribeRequest request{.model = {.families = call.families}};
   add_options(app, request);
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   request.model.transcription.memory = request.memory_gib * 1024 * 1024 * 1024;
   return with_mpi([&](MpiSession& session) {
     const auto refuse = [&](bool bad, const char* what, const char* cure) {

@@ -30,6 +30,7 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct TuneRequest {
+  const FamilyTable& families;
   Arguments words;
   std::string out;
   TunePlace place;
@@ -49,7 +50,7 @@ class TuneRun {
   int run() {
     text_ = read_everywhere(world(), words_.deck);
     together(world(), [&] {
-      case_.deck = parse_deck(text_, words_.deck, words_.overrides);
+      case_.deck = parse_deck(request_.families, text_, words_.deck, words_.overrides);
       choose_out();
     });
     limit_ = take_place(request_.place, *mesh_, case_);
@@ -101,7 +102,7 @@ class TuneRun {
   }
   /// Parses the written deck as train would.
   Deck read_written() const {
-    Deck deck = parse_deck(written_, out_, {});
+    Deck deck = parse_deck(request_.families, written_, out_, {});
     if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = vocabulary_;
     return deck;
   }
@@ -150,7 +151,8 @@ class TuneRun {
       const BatchSizes one{.micro = 1, .accum = 1, .global = 1};
       vocabulary_ = alone.family().open_data(alone, one, *mesh_, quiet)->vocab_size();
     }
-    const DeckVariants variants(text_, words_.deck, words_.overrides, vocabulary_);
+    const DeckVariants variants(request_.families, text_, words_.deck, words_.overrides,
+                                vocabulary_);
     TunedMicroBatch tuned;  // on rank 0
     together(world(), [&] {
       if (!speaks_) return;
@@ -210,7 +212,7 @@ class TuneRun {
     refuse_synthetic();
     const KeySet& keys = case_.deck.family().keys();
     key_ = keys.find("data.batch_tokens") != nullptr ? "data.batch_tokens" : "data.batch_duration";
-    const DeckVariants variants(text_, words_.deck, words_.overrides, 0);
+    const DeckVariants variants(request_.families, text_, words_.deck, words_.overrides, 0);
     const double was = number_of_key(variants.with({}));
     say_head();
     // The search also ends when a larger batch has the same shapes, because the data has no larger
@@ -320,7 +322,8 @@ class TuneRun {
     vocabulary_ = data.set->vocab_size();
     const SpeechPadding before = data.set->padding();
     const int rate = data.set->sample_rate();
-    const DeckVariants variants(text_, words_.deck, words_.overrides, vocabulary_);
+    const DeckVariants variants(request_.families, text_, words_.deck, words_.overrides,
+                                vocabulary_);
     const double seconds = mean_seconds(data.set->sampler(), rate);
     std::vector<TunedBucket> tuned;  // on rank 0
     std::vector<std::string> changes = decided([&] {
@@ -453,13 +456,13 @@ class TuneRun {
 
 }  // namespace
 
-int tune_command(const Arguments& arguments) {
+int tune_command(const Invocation& call) {
   CommandLine app(
       "Finds the largest batch of each speech bucket, or the largest micro-batch of tokens, "
       "conversations or dialogues, that the memory plan allows, and writes a deck with it. Nothing "
       "runs on the device unless --probe is given.",
       "choir tune");
-  TuneRequest request;
+  TuneRequest request{.families = call.families};
   app.add_option("words", request.words, "deck, and any number of key.path=value");
   app.add_option("--out", request.out,
                  "file for the tuned deck; default: DECK_tuned.json in the current folder");
@@ -475,7 +478,7 @@ int tune_command(const Arguments& arguments) {
   app.add_flag("--probe", request.probe,
                "then run steps of each candidate on the device, as in training, and write the "
                "largest that ran");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   const int code = without_mpi([&] {
     if (request.probe && (request.place.ranks || request.place.ranks_per_node ||
                           !(request.place.target.empty() || request.place.target == "here")))

@@ -17,6 +17,7 @@ namespace choir {
 namespace {
 
 struct VerifyRequest {
+  const FamilyTable& families;
   std::string deck, layouts = "all", precision = "fp64", json;
   Arguments overrides;
   VerifyOptions options;
@@ -70,7 +71,8 @@ int verify(MpiSession& session, const VerifyRequest& request) {
   VerifyOptions options = request.options;
   std::unique_ptr<JsonLines> json;
   together(world, [&] {
-    deck = verify_deck(parse_deck(text, request.deck, request.overrides), request.precision, notes);
+    deck = verify_deck(parse_deck(request.families, text, request.deck, request.overrides),
+                       request.precision, notes);
     json = std::make_unique<JsonLines>(session.rank() == 0 ? request.json : "");
   });
   choose_threads(started->node());
@@ -116,13 +118,13 @@ std::string refusal_of_precision(const std::string& name) {
 
 }  // namespace
 
-int verify_command(const Arguments& arguments) {
+int verify_command(const Invocation& call) {
   CommandLine app(
       "Trains a few steps on one rank and in every layout, and compares every loss, "
       "norm,\nparameter, gradient and moment. Tokens or utterances are random;\nno data is read. "
       "Exit code 4 if a layout differs.",
       "choir verify");
-  VerifyRequest request;
+  VerifyRequest request{.families = call.families};
   app.add_option("deck", request.deck, "deck, for example inputs/verify_gpt.json").required();
   app.add_option("overrides", request.overrides, "key.path=value, for example model.n_layer=4");
   app.add_option("--layouts", request.layouts,
@@ -137,7 +139,7 @@ int verify_command(const Arguments& arguments) {
       .checked(refusal_of_precision)
       .shows_default();
   app.add_option("--json", request.json, "also write one JSON object per layout to this file");
-  if (const auto code = parse(app, arguments)) return *code;
+  if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) { return verify(session, request); });
 }
 

@@ -15,8 +15,8 @@ namespace choir {
 namespace {
 
 /// Index of a family in the table. A name that is not in the table is refused elsewhere.
-std::size_t index_of(const std::string& family) {
-  const auto& all = model_families();
+std::size_t index_of(const FamilyTable& table, const std::string& family) {
+  const auto& all = table.all();
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const ModelFamily* any) { return any->name() == family; });
   return found == all.end() ? 0 : static_cast<std::size_t>(found - all.begin());
@@ -24,28 +24,31 @@ std::size_t index_of(const std::string& family) {
 
 /// Returns a deck of the same family in which all other keys have their defaults.
 Deck defaults_of(const Deck& deck) {
-  Deck defaults;
+  Deck defaults(deck.families.table());
   defaults.model.type = deck.model.type;
   return defaults;
 }
 
-/// The deck's own table; in each section, the families' keys follow the deck's.
-deck::Table make_table() {
-  deck::Table table;
+/// The deck's own keys; in each section, the families' keys follow them.
+std::unique_ptr<const deck::Table> make_keys(const FamilyTable& families) {
+  auto made = std::make_unique<deck::Table>();  // keys refer to it
+  deck::Table& table = *made;
   const auto add_those_of_families = [&](const std::string& section) {
-    for (std::size_t at = 0; at < model_families().size(); ++at) {
-      const ModelFamily& family = *model_families()[at];
+    for (std::size_t at = 0; at < families.all().size(); ++at) {
+      const ModelFamily& family = *families.all()[at];
       const auto defaults = family.settings();
       for (const Key& key : family.keys().keys())
         if (key.path.starts_with(section + "."))
           table.adopt(
               key, at, key.get(key, defaults->object()),
               [at](void* deck) { return static_cast<Deck*>(deck)->families[at].object(); },
-              [](void* deck) { return index_of(static_cast<Deck*>(deck)->model.type); });
+              [&families](void* deck) {
+                return index_of(families, static_cast<Deck*>(deck)->model.type);
+              });
     }
   };
   deck::add_run_keys(table);
-  deck::add_model_keys(table);
+  deck::add_model_keys(table, families);
   add_those_of_families("model");
   deck::add_data_keys(table);
   add_those_of_families("data");
@@ -59,13 +62,11 @@ deck::Table make_table() {
   deck::add_service_keys(table);
   deck::add_watch_keys(table);
   table.foreign(deck::foreign_keys());
-  return table;
+  return made;
 }
 
-/// The table is built once because planners parse thousands of decks.
-const deck::Table& fixed_table() {
-  static const deck::Table table = make_table();
-  return table;
+const deck::Table& keys_of(const Deck& deck) {
+  return deck.families.table().keys();
 }
 
 /// Sets the members that follow from others. The run's name and directory count as defaults, not as
@@ -115,11 +116,28 @@ void append_checks(const Deck& deck, std::vector<KeyProblem>& problems) {
 
 }  // namespace
 
-AllSettings::AllSettings() {
-  for (const ModelFamily* family : model_families()) held_.push_back(family->settings());
+FamilyTable::FamilyTable(std::vector<const ModelFamily*> families)
+    : families_(std::move(families)) {
+  for (std::size_t at = 0; at < families_.size(); ++at)
+    for (std::size_t other = 0; other < at; ++other)
+      CHOIR_CHECK(families_[at]->name() != families_[other]->name(),
+                  "two families of models are called '{}'", families_[at]->name());
+  keys_ = make_keys(*this);
 }
 
-AllSettings::AllSettings(const AllSettings& other) {
+FamilyTable::~FamilyTable() = default;
+
+const ModelFamily& FamilyTable::named(std::string_view name) const {
+  const auto found = std::ranges::find(families_, name, &ModelFamily::name);
+  CHOIR_CHECK(found != families_.end(), "no family of models is called '{}'", name);
+  return **found;
+}
+
+AllSettings::AllSettings(const FamilyTable& table) : table_(&table) {
+  for (const ModelFamily* family : table.all()) held_.push_back(family->settings());
+}
+
+AllSettings::AllSettings(const AllSettings& other) : table_(other.table_) {
   for (const auto& settings : other.held_) held_.push_back(settings->clone());
 }
 
@@ -132,92 +150,86 @@ bool Deck::given(const std::string& key) const {
   return origin != origins.end() && origin->second.source != KeySource::derived;
 }
 
-Deck read_deck(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_deck(read_deck_text(path), path, overrides);
+Deck read_deck(const FamilyTable& table, const std::string& path,
+               const std::vector<std::string>& overrides) {
+  return parse_deck(table, read_deck_text(path), path, overrides);
 }
 
-Deck parse_deck(const std::string& text, const std::string& source,
+Deck parse_deck(const FamilyTable& table, const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides) {
-  refuse_foreign_file(text, source);
+  refuse_foreign_file(table.keys(), text, source);
   const JsonDocument document = parse_json(text, source);
-  Deck result;
+  Deck result(table);
   result.source = source;
   std::vector<KeyProblem> problems;
   if (!document.root().is_object())
     throw DeckError(document.place_of("") + ": a deck is an object, { \"model\": { ... }, ... }",
                     "see the decks in inputs/");
-  fixed_table().read(result, document, defaults_of, result.origins, problems);
-  fixed_table().override_with(result, overrides, result.origins, problems);
+  table.keys().read(result, document, defaults_of, result.origins, problems);
+  table.keys().override_with(result, overrides, result.origins, problems);
   append_checks(result, problems);
   throw_problems(problems, source);
   derive(result);
   return result;
 }
 
-std::string refusal_of(const std::string& key, const std::string& word) {
-  Deck deck;
+std::string refusal_of(const FamilyTable& table, const std::string& key, const std::string& word) {
+  Deck deck(table);
   std::vector<KeyProblem> problems;
-  fixed_table().override_with(deck, {key + "=" + word}, deck.origins, problems);
+  table.keys().override_with(deck, {key + "=" + word}, deck.origins, problems);
   return problems.empty() ? "" : problems.front().text;
 }
 
 Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
                std::vector<KeyProblem>& problems) {
   Deck result = deck;
-  fixed_table().override_with(result, overrides, result.origins, problems);
+  keys_of(deck).override_with(result, overrides, result.origins, problems);
   append_checks(result, problems);
   return result;
 }
 
-std::string describe_deck() {
-  return fixed_table().describe() +
+std::string describe_deck(const FamilyTable& table) {
+  return table.keys().describe(Deck(table)) +
          "\n\nIn a deck, null stands for the default of a key, as if the key were not given.";
 }
 
-std::string deck_schema() {
-  return fixed_table().schema("choir deck");
+std::string deck_schema(const FamilyTable& table) {
+  return table.keys().schema("choir deck", Deck(table));
 }
 
 std::string resolved_json(const Deck& deck) {
-  return fixed_table().resolved(deck, defaults_of(deck), deck.origins);
+  return keys_of(deck).resolved(deck, defaults_of(deck), deck.origins);
 }
 
 std::string deck_listing(const Deck& deck, bool cuda) {
-  return fixed_table().listing(deck, deck.origins, [&](const Key& key) {
+  return keys_of(deck).listing(deck, deck.origins, [&](const Key& key) {
     if (key.path.starts_with("fault.") && !deck.fault.enable) return false;
     if (!cuda && deck::is_for_cuda(key.path)) return false;
-    return deck::concerns(deck.family(), key.path);
+    return deck::concerns(deck.families.table(), deck.family(), key.path);
   });
 }
 
 std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now) {
-  auto changes = fixed_table().changes(resolved, now, defaults_of(now), now.origins);
-  std::erase_if(changes,
-                [&](const KeyChange& change) { return !deck::concerns(now.family(), change.key); });
+  auto changes = keys_of(now).changes(resolved, now, defaults_of(now), now.origins);
+  std::erase_if(changes, [&](const KeyChange& change) {
+    return !deck::concerns(now.families.table(), now.family(), change.key);
+  });
   return changes;
 }
 
-OnResume on_resume(const std::string& key) {
-  const Key* found = fixed_table().find(key);
+OnResume on_resume(const FamilyTable& table, const std::string& key) {
+  const Key* found = table.keys().find(key);
   CHOIR_CHECK(found != nullptr, "{} is not in the table", key);
   // The model and the data define a run; all other keys may change when it continues.
   const bool of_the_run = key.starts_with("model.") || key.starts_with("data.");
   return found->on_resume.value_or(of_the_run ? OnResume::fixed : OnResume::free);
 }
 
-const KeySet& deck::keys() {
-  return fixed_table();
-}
-
-bool deck::is_key(const std::string& key) {
-  return fixed_table().find(key) != nullptr;
-}
-
-std::string deck::key_by_last_name(const std::string& last) {
+std::string deck::key_by_last_name(const KeySet& keys, const std::string& last) {
   // The shortest path wins: the dropout of a model rather than that of its adapters.
   std::string found;
   std::ptrdiff_t depth = 0, alike = 0;
-  for (const Key& key : fixed_table().keys()) {
+  for (const Key& key : keys.keys()) {
     if (key.path.substr(key.path.rfind('.') + 1) != last) continue;
     const std::ptrdiff_t dots = std::ranges::count(key.path, '.');
     if (found.empty() || dots < depth)
@@ -230,14 +242,14 @@ std::string deck::key_by_last_name(const std::string& last) {
 
 bool deck::has_adapters(const Deck& deck) {
   Deck copy = deck;  // keys are bound to mutable objects
-  return std::ranges::any_of(fixed_table().keys(), [&](const Key& key) {
+  return std::ranges::any_of(keys_of(deck).keys(), [&](const Key& key) {
     return key.path.ends_with(".lora.rank") && std::get<std::int64_t>(key.get(key, &copy)) > 0;
   });
 }
 
 std::string deck_digest(const Deck& deck) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : fixed_table().resolved(deck, defaults_of(deck), {}))
+  for (const char c : keys_of(deck).resolved(deck, defaults_of(deck), {}))
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return fmt::format("{:016x}", hash);
 }

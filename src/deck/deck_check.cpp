@@ -193,23 +193,24 @@ bool deck::is_for_cuda(const std::string& key) {
   return is_in(key, {"train.cuda_graph", "train.time_products", "parallel.share_device"});
 }
 
-bool deck::concerns(const ModelFamily& family, const std::string& key) {
+bool deck::concerns(const FamilyTable& table, const ModelFamily& family, const std::string& key) {
   if (is_in(key, {"train.grad_accum", "train.micro_batch_size", "train.global_batch_size"}))
     return family.fixed_shape();
   if (key == "train.micro_batches") return !family.fixed_shape();
-  const auto& all = model_families();
+  const auto& all = table.all();
   return has(family, key) ||
          std::none_of(all.begin(), all.end(), [&](const auto* any) { return has(*any, key); });
 }
 
 std::vector<KeyProblem> deck::check_family(const Deck& deck) {
+  const FamilyTable& table = deck.families.table();
   const ModelFamily& own = deck.family();
   std::vector<KeyProblem> problems;
   for (const auto& [key, origin] : deck.origins) {
-    if (!deck.given(key) || concerns(own, key)) continue;
+    if (!deck.given(key) || concerns(table, own, key)) continue;
     std::vector<std::string> others;
-    for (const ModelFamily* family : model_families())
-      if (concerns(*family, key)) others.push_back(fmt::format("\"{}\"", family->name()));
+    for (const ModelFamily* family : table.all())
+      if (concerns(table, *family, key)) others.push_back(fmt::format("\"{}\"", family->name()));
     problems.push_back({{key, "model.type"},
                         fmt::format("{} is for model.type = {}, not \"{}\"; leave it out", key,
                                     join(others, " or "), own.name())});

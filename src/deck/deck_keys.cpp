@@ -29,10 +29,10 @@ void add_run_keys(Table& table) {
       .at_least(0);
 }
 
-void add_model_keys(Table& table) {
+void add_model_keys(Table& table, const FamilyTable& families) {
   auto model = table.section("model", &Deck::model);
   std::vector<std::string> names;
-  for (const ModelFamily* family : model_families()) names.emplace_back(family->name());
+  for (const ModelFamily* family : families.all()) names.emplace_back(family->name());
   model.add("type", &ModelSection::type, "", "Family of the model.").one_of(std::move(names));
 }
 
@@ -442,9 +442,9 @@ void add_service_keys(Table& table) {
            "Keys of data, model or run.seed that may differ from the checkpoint that a run "
            "continues from, or true to allow all. Any other change of such a key is refused.")
       .or_word(CheckpointSection::kAllowAll)
-      .checked("keys, or true", [](const KeyValue& value) -> std::string {
+      .checked("keys, or true", [&table](const KeyValue& value) -> std::string {
         for (const std::string& key : std::get<std::vector<std::string>>(value))
-          if (key != CheckpointSection::kAllowAll && !is_key(key))
+          if (key != CheckpointSection::kAllowAll && table.find(key) == nullptr)
             return fmt::format("'{}' is not a key", key);
         return {};
       });

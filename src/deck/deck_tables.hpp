@@ -7,13 +7,13 @@ namespace choir::deck {
 using Table = KeyTable<Deck>;
 
 void add_run_keys(Table& table);
-void add_model_keys(Table& table);
+void add_model_keys(Table& table, const FamilyTable& families);
 void add_data_keys(Table& table);
 void add_train_keys(Table& table);
 void add_optimizer_keys(Table& table);
 void add_eval_keys(Table& table);
 void add_parallel_keys(Table& table);
-void add_service_keys(Table& table);  // checkpoint, log, fault, device
+void add_service_keys(Table& table);  // checkpoint, log, fault, device; refers to the table
 void add_fault_keys(Table& table);    // called by add_service_keys
 void add_watch_keys(Table& table);
 std::vector<ForeignKey> foreign_keys();
@@ -21,17 +21,13 @@ std::vector<ForeignKey> foreign_recipes();  // added by foreign_keys
 
 /// Checks that concern several keys. The caller puts the origin of a value in front of each text.
 std::vector<KeyProblem> check(const Deck& deck);
-/// All keys with their types and limits.
-const KeySet& keys();
-/// True if the table has this key.
-bool is_key(const std::string& key);
 /// The full path of the key whose last part is `last` ("optimizer.learning_rate" for
 /// "learning_rate"); "" if there is none or several.
-std::string key_by_last_name(const std::string& last);
+std::string key_by_last_name(const KeySet& keys, const std::string& last);
 /// True if adapters are trained and all other parameters are frozen.
 bool has_adapters(const Deck& deck);
-/// True if runs of this family read the key.
-bool concerns(const ModelFamily& family, const std::string& key);
+/// True if runs of this family of the table read the key.
+bool concerns(const FamilyTable& table, const ModelFamily& family, const std::string& key);
 /// True if only runs on GPUs read the key.
 bool is_for_cuda(const std::string& key);
 /// Problems with keys that the deck's family does not have but other families do.

@@ -455,13 +455,13 @@ Setting setting_of(std::string_view line) {
 
 /// One line "     batch_size = 12            train.micro_batch_size=12" for each known setting of
 /// the text.
-std::string translation(std::string_view text) {
+std::string translation(const KeySet& keys, std::string_view text) {
   std::string lines;
   std::set<std::string, std::less<>> seen;
   for (const std::string& line : split(text, '\n')) {
     const auto [name, value] = setting_of(line);
     if (name.empty() || seen.size() >= kMostSettings || seen.contains(name)) continue;
-    std::string ours = foreign_advice(name);
+    std::string ours = foreign_advice(keys, name);
     if (ours.empty()) continue;
     seen.emplace(name);
     if (ours.find(' ') == std::string::npos)
@@ -474,17 +474,17 @@ std::string translation(std::string_view text) {
 
 }  // namespace
 
-std::string foreign_advice(std::string_view name) {
+std::string foreign_advice(const KeySet& keys, std::string_view name) {
   const std::string folded = fold_name(name);
   const std::string last = folded.substr(folded.rfind('.') + 1);
   static const std::vector<ForeignKey> kForeign = deck::foreign_keys();
   for (const std::string& wanted : {folded, last})
     for (const ForeignKey& foreign : kForeign)
       if (fold_name(foreign.name) == wanted) return foreign.advice;
-  return deck::key_by_last_name(last);
+  return deck::key_by_last_name(keys, last);
 }
 
-void refuse_foreign_file(std::string_view text, const std::string& source) {
+void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::string& source) {
   const std::string ending = fold_name(std::filesystem::path(source).extension().string());
   const auto* language =
       std::ranges::find_if(kLanguages, [&](const Language& any) { return ending == any.ending; });
@@ -493,7 +493,7 @@ void refuse_foreign_file(std::string_view text, const std::string& source) {
   std::string_view rest = trim(text);
   while (rest.starts_with("//")) rest = trim(rest.substr(std::min(rest.find('\n'), rest.size())));
   if (rest.starts_with('{')) return;
-  const std::string known = translation(text);
+  const std::string known = translation(keys, text);
   throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, language->name),
                   known.empty()
                       ? "start from a deck of inputs/; `choir train --describe` lists every key"

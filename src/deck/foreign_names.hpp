@@ -5,15 +5,17 @@
 #include <string>
 #include <string_view>
 
+#include "choir/core/key_table.hpp"
+
 namespace choir {
 
-/// The key that corresponds to a name of another program, or to one of our keys without its
-/// section: "train.micro_batch_size", or a sentence of advice (it contains a blank). "" if the name
-/// is unknown or several keys match.
-std::string foreign_advice(std::string_view name);
+/// The key of the deck that corresponds to a name of another program, or to one of our keys without
+/// its section: "train.micro_batch_size", or a sentence of advice (it contains a blank). "" if the
+/// name is unknown or several keys match.
+std::string foreign_advice(const KeySet& keys, std::string_view name);
 
 /// Throws DeckError if `source` is, by its extension and its text, a configuration in Python, YAML,
 /// TOML or shell rather than a deck; the hint lists the corresponding keys.
-void refuse_foreign_file(std::string_view text, const std::string& source);
+void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::string& source);
 
 }  // namespace choir

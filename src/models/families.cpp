@@ -1,5 +1,5 @@
-// The table of families. A new family is a room of its own and a line here.
-#include "choir/models/family.hpp"
+// The list of families. A new family is a room of its own and a line here.
+#include "src/models/families.hpp"
 
 namespace choir {
 
@@ -9,10 +9,9 @@ const ModelFamily& salm_family();
 const ModelFamily& codec_family();
 const ModelFamily& duplex_family();
 
-const std::vector<const ModelFamily*>& model_families() {
-  static const std::vector<const ModelFamily*> kTable{
-      &gpt_family(), &fastconformer_family(), &salm_family(), &codec_family(), &duplex_family()};
-  return kTable;
+std::vector<const ModelFamily*> built_in_families() {
+  return {&gpt_family(), &fastconformer_family(), &salm_family(), &codec_family(),
+          &duplex_family()};
 }
 
 }  // namespace choir

@@ -1,7 +1,5 @@
 #include "choir/models/family.hpp"
 
-#include <algorithm>
-
 #include "choir/core/error.hpp"
 #include "kernels/bench/bench_table.hpp"
 
@@ -29,14 +27,6 @@ HostBatch::HostBatch(const ModelConfig& config, const BatchShape& shape)
     at += padded_field_bytes(field.view);
   }
   family_->fill(config, shape, batch);
-}
-
-const ModelFamily& model_family(std::string_view name) {
-  const auto& all = model_families();
-  const auto found = std::find_if(
-      all.begin(), all.end(), [&](const ModelFamily* family) { return family->name() == name; });
-  CHOIR_CHECK(found != all.end(), "no family of models is called '{}'", name);
-  return **found;
 }
 
 }  // namespace choir

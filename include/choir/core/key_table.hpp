@@ -268,13 +268,9 @@ class KeyTable : public KeySet {
     read_overrides(&object, overrides, origins, problems);
   }
   /// Every key with its type, default, unit, constraint and help.
-  std::string describe() const {
-    const T defaults;
-    return describe_table(&defaults);
-  }
+  std::string describe(const T& defaults = T()) const { return describe_table(&defaults); }
   /// JSON schema, draft 2020-12.
-  std::string schema(const std::string& title) const {
-    const T defaults;
+  std::string schema(const std::string& title, const T& defaults = T()) const {
     return schema_text(&defaults, title);
   }
   /// A document that reads back to the same object, plus "sources" (the origin of each value) and

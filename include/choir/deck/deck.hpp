@@ -14,6 +14,7 @@
 
 #include "choir/comm/layout.hpp"
 #include "choir/core/key_table.hpp"
+#include "choir/deck/family_table.hpp"
 #include "choir/models/family.hpp"
 
 namespace choir {
@@ -168,13 +169,19 @@ struct FaultSection {
 /// (choir/models/family.hpp). Copies are deep.
 class AllSettings {
  public:
-  AllSettings();  ///< all settings have their defaults
+  AllSettings() = default;  ///< no settings, for a deck that is assigned later
+  explicit AllSettings(const FamilyTable& table);  ///< all settings have their defaults
   AllSettings(const AllSettings& other);
   AllSettings& operator=(const AllSettings& other);
   AllSettings(AllSettings&&) = default;
   AllSettings& operator=(AllSettings&&) = default;
   ~AllSettings() = default;
 
+  /// The table whose families these are. Throws Error if there is none.
+  const FamilyTable& table() const {
+    CHOIR_CHECK(table_ != nullptr, "a deck without a table of families");
+    return *table_;
+  }
   /// Indexed in the order of the table of families.
   FamilySettings& operator[](std::size_t family) { return *held_[family]; }
   /// The settings of the family whose settings have this type.
@@ -191,10 +198,15 @@ class AllSettings {
   }
 
  private:
+  const FamilyTable* table_ = nullptr;
   std::vector<std::unique_ptr<FamilySettings>> held_;
 };
 
 struct Deck {
+  Deck() = default;  ///< a deck that is assigned later: it has no family
+  /// A deck in which all keys have their defaults. The table must outlive the deck and its copies.
+  explicit Deck(const FamilyTable& table) : families(table) {}
+
   RunSection run;
   ModelSection model;
   AllSettings families;
@@ -213,7 +225,7 @@ struct Deck {
   KeyOrigins origins;  ///< origins of all keys that are not at their defaults
 
   /// The family that model.type names.
-  const ModelFamily& family() const { return model_family(model.type); }
+  const ModelFamily& family() const { return families.table().named(model.type); }
   /// True if the user gave the value of `key`: it is neither a default nor derived.
   bool given(const std::string& key) const;
   /// Records that the program computed the value of `key` ("model.vocab_size").
@@ -221,27 +233,28 @@ struct Deck {
 };
 
 /// Reads the file and calls parse_deck. Throws DeckError.
-Deck read_deck(const std::string& path, const std::vector<std::string>& overrides);
+Deck read_deck(const FamilyTable& table, const std::string& path,
+               const std::vector<std::string>& overrides);
 
 /// Parses a deck from text, so that one rank can read the file and broadcast it. `source` names the
 /// file in messages and, without its extension, the run. Throws one DeckError that lists all
 /// problems. Sets the derived members (run.name, run.dir, model.n_kv_head, model.ffn_width,
 /// optimizer.decay_steps) except the batch, which resolve_batch sets, and model.vocab_size, which
-/// the data determine.
-Deck parse_deck(const std::string& text, const std::string& source,
+/// the data determine. The table must outlive the deck and its copies.
+Deck parse_deck(const FamilyTable& table, const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides);
 
 /// Returns the problem that the table alone finds with a value of a key, or with an unknown key; ""
 /// if there is none. `word` is the value as in an override.
-std::string refusal_of(const std::string& key, const std::string& word);
+std::string refusal_of(const FamilyTable& table, const std::string& key, const std::string& word);
 /// Returns a copy with overrides applied as by parse_deck. All problems (values, cross checks) are
 /// appended to `problems`; derived members stay as they are.
 Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
                std::vector<KeyProblem>& problems);
 
 /// The table of `--describe`, and a JSON schema (draft 2020-12) for editors.
-std::string describe_deck();
-std::string deck_schema();
+std::string describe_deck(const FamilyTable& table);
+std::string deck_schema(const FamilyTable& table);
 
 /// The deck as JSON that parse_deck accepts again, with "sources" (default, file, override or
 /// derived for each key) and "derived" (the computed values; their keys keep the default, so that
@@ -255,7 +268,7 @@ std::string deck_listing(const Deck& deck, bool cuda);
 /// them.
 std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now);
 /// How this key may change when a run continues.
-OnResume on_resume(const std::string& key);
+OnResume on_resume(const FamilyTable& table, const std::string& key);
 /// 16 hex digits (FNV-1a) over all values. Equal decks have equal digests whatever the origins of
 /// their values.
 std::string deck_digest(const Deck& deck);

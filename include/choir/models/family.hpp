@@ -1,7 +1,7 @@
 #pragma once
-// A model family is one room, src/models/<family>, and one line in the table of
-// src/models/families.cpp. All other code asks a family for its properties through this interface
-// and never tests which family it is.
+// A model family is one room, src/models/<family>, and one line in src/models/families.cpp; or it
+// belongs to another program, which passes it to choir::run() (choir/app/run.hpp). All other code asks
+// a family for its properties through this interface and never tests which family it is.
 
 #include <cstddef>
 #include <cstdint>
@@ -240,10 +240,5 @@ class HostBatch {
   const ModelFamily* family_;
   std::vector<std::byte> memory_;
 };
-
-/// All families of this program, in the order of their names in messages.
-const std::vector<const ModelFamily*>& model_families();
-/// Finds a family by the value of model.type; Error for an unknown name.
-const ModelFamily& model_family(std::string_view name);
 
 }  // namespace choir

@@ -44,17 +44,19 @@ void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string
 void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
                    bool brief);
 /// The small models whose steps are measured.
-std::vector<Deck> probe_decks(const std::string& precision, const std::string& device, bool brief);
+std::vector<Deck> probe_decks(const FamilyTable& families, const std::string& precision,
+                              const std::string& device, bool brief);
 /// The options of these measurements.
 StepBenchOptions probe_options(bool brief);
 /// Needs products and attention of the precision in `to`.
-void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
-               const std::string& precision, bool brief);
+void add_steps(const FamilyTable& families, Calibration& to, Mesh& mesh, Device& device,
+               Logger& log, const std::string& precision, bool brief);
 void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief);
 /// Needs calls in `to`.
 void add_overlaps(Calibration& to, Mesh& mesh, Device& device);
 /// Needs all other parts in `to`. Collective over the world.
-void add_waits(Calibration& to, Device& device, Logger& log, bool brief);
+void add_waits(const FamilyTable& families, Calibration& to, Device& device, Logger& log,
+               bool brief);
 
 namespace {
 
@@ -73,12 +75,13 @@ constexpr std::array<ProbeModel, 6> kProbes{{
 }};
 
 /// `axes` are overrides for the layout and the micro-batches.
-Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::string& device,
-             const std::vector<std::string>& axes = {}) {
+Deck deck_of(const FamilyTable& families, const ProbeModel& probe, const std::string& precision,
+             const std::string& device, const std::vector<std::string>& axes = {}) {
   const char* style = probe.modern ? R"("norm": "rmsnorm", "activation": "swiglu",
                                         "position": "rope", "bias": false)"
                                    : R"("bias": true)";
   return parse_deck(
+      families,
       fmt::format(R"({{"model": {{"n_layer": {}, "n_head": {}, "n_embd": {}, "block_size": {},
                       "vocab_size": {}, {}}}, "data": {{"format": "synthetic"}}, "device": "{}",
                       "train": {{"precision": "{}", "micro_batch_size": {}, "grad_accum": 1,
@@ -89,8 +92,9 @@ Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::s
 }
 
 /// The probes that ranks can share along an axis: all ranks along data, else pairs of ranks.
-std::vector<Deck> shared_decks(Axis axis, int ranks, const std::string& precision,
-                               const std::string& device, bool brief) {
+std::vector<Deck> shared_decks(const FamilyTable& families, Axis axis, int ranks,
+                               const std::string& precision, const std::string& device,
+                               bool brief) {
   const int sharing = axis == Axis::data ? ranks : 2;
   if (ranks % sharing != 0) return {};
   constexpr std::array<const char*, kAxes> kKeys{"tensor", "context", "data", "pipeline"};
@@ -105,7 +109,7 @@ std::vector<Deck> shared_decks(Axis axis, int ranks, const std::string& precisio
                                                 : probe.heads;
     // A step of a wide model takes as long as the steps of all others together.
     if (shared % sharing == 0 && probe.width <= 256 && !(brief && !decks.empty()))
-      decks.push_back(deck_of(probe, precision, device, keys));
+      decks.push_back(deck_of(families, probe, precision, device, keys));
   }
   return decks;
 }
@@ -123,10 +127,11 @@ StepTime predicted(const Calibration& calibration, const Deck& deck, DeviceKind 
 
 }  // namespace
 
-std::vector<Deck> probe_decks(const std::string& precision, const std::string& device, bool brief) {
+std::vector<Deck> probe_decks(const FamilyTable& families, const std::string& precision,
+                              const std::string& device, bool brief) {
   std::vector<Deck> decks;
   for (std::size_t i = 0; i < (brief ? 2 : kProbes.size()); ++i)
-    decks.push_back(deck_of(kProbes[i], precision, device));
+    decks.push_back(deck_of(families, kProbes[i], precision, device));
   return decks;
 }
 
@@ -134,12 +139,13 @@ StepBenchOptions probe_options(bool brief) {
   return {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false};
 }
 
-void add_waits(Calibration& to, Device& device, Logger& log, bool brief) {
+void add_waits(const FamilyTable& families, Calibration& to, Device& device, Logger& log,
+               bool brief) {
   std::vector<WaitFactor> waits;
   for (const StreamTimes& streams : to.streams)
     for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
       const std::vector<Deck> decks =
-          shared_decks(axis, to.ranks, streams.precision, to.device, brief);
+          shared_decks(families, axis, to.ranks, streams.precision, to.device, brief);
       if (decks.empty()) continue;
       const auto mesh =
           Mesh::over_world(layout_of(decks.front(), to.ranks), mesh_options_of(decks.front()));
@@ -245,10 +251,10 @@ StreamTimes fit_streams(const std::vector<FittedPhase>& phases) {
   return times;
 }
 
-void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
-               const std::string& precision, bool brief) {
+void add_steps(const FamilyTable& families, Calibration& to, Mesh& mesh, Device& device,
+               Logger& log, const std::string& precision, bool brief) {
   const MachineRates rates(to);
-  const std::vector<Deck> decks = probe_decks(precision, to.device, brief);
+  const std::vector<Deck> decks = probe_decks(families, precision, to.device, brief);
   const std::vector<PhaseSeconds> measured = phases_of(decks, mesh, device, log, brief);
   std::vector<FittedPhase> phases;
   std::vector<double> rest;
@@ -527,14 +533,14 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
     add_products(c, mesh, device, precision, options.brief);
     add_attention(c, mesh, device, precision, options.brief);
     log.info("steps of small models in {}", precision);
-    add_steps(c, mesh, device, log, precision, options.brief);
+    add_steps(options.families, c, mesh, device, log, precision, options.brief);
   }
   if (c.ranks > 1) {
     log.info("messages");
     add_calls(c, mesh, device, options.brief);
     add_overlaps(c, mesh, device);
     log.info("steps of small models on all ranks");
-    add_waits(c, device, log, options.brief);
+    add_waits(options.families, c, device, log, options.brief);
   }
   c.provenance = bench_provenance(mesh, device, "", {});
   if (c.provenance.empty()) c.provenance = "{}";

@@ -9,12 +9,14 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
+#include "choir/deck/family_table.hpp"
 #include "choir/device/device.hpp"
 #include "src/lab/plan/step_time.hpp"
 
 namespace choir {
 
 struct CalibrateOptions {
+  const FamilyTable& families;  ///< the small models are of the family "gpt"
   std::vector<std::string> precisions{"fp32"};
   /// Takes a few seconds, for tests: fewer shapes and sizes, far less accurate.
   bool brief = false;

@@ -20,9 +20,10 @@
 
 namespace choir {
 
-DeckVariants::DeckVariants(std::string text, std::string path, std::vector<std::string> overrides,
-                           std::int64_t vocabulary)
-    : text_(std::move(text)),
+DeckVariants::DeckVariants(const FamilyTable& families, std::string text, std::string path,
+                           std::vector<std::string> overrides, std::int64_t vocabulary)
+    : families_(&families),
+      text_(std::move(text)),
       path_(std::move(path)),
       overrides_(std::move(overrides)),
       vocabulary_(vocabulary) {}
@@ -35,7 +36,7 @@ Deck DeckVariants::with(const std::vector<std::string>& changes) const {
                      [&](const std::string& change) { return change.starts_with(key); }))
       words.push_back(given);
   }
-  Deck deck = parse_deck(text_, path_, words);
+  Deck deck = parse_deck(*families_, text_, path_, words);
   if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = vocabulary_;
   return deck;
 }

@@ -24,9 +24,9 @@ namespace choir {
 class DeckVariants {
  public:
   /// The text of a deck, its file name, and the overrides of the command line. `vocabulary` is used
-  /// if the deck takes its vocabulary from the data.
-  DeckVariants(std::string text, std::string path, std::vector<std::string> overrides,
-               std::int64_t vocabulary = 0);
+  /// if the deck takes its vocabulary from the data. The families must outlive this object.
+  DeckVariants(const FamilyTable& families, std::string text, std::string path,
+               std::vector<std::string> overrides, std::int64_t vocabulary = 0);
 
   /// Parses the deck with these "key.path=value" changes in place of the given values. Throws
   /// DeckError.
@@ -35,6 +35,7 @@ class DeckVariants {
   std::optional<Deck> legal_with(const std::vector<std::string>& changes) const;
 
  private:
+  const FamilyTable* families_;
   std::string text_, path_;
   std::vector<std::string> overrides_;
   std::int64_t vocabulary_;

@@ -141,7 +141,7 @@ class SizeSearch {
  public:
   explicit SizeSearch(const SizeRequest& request)
       : request_(request),
-        sizes_(legal_sizes(request.like, request.overrides)),
+        sizes_(legal_sizes(request.families, request.like, request.overrides)),
         place_(request.place) {
     // A model that fits into this part of the memory does not exceed the upper end of the range.
     place_.target.memory *= request.fill.high;
@@ -158,7 +158,7 @@ class SizeSearch {
 
  private:
   DeckVariants variants(std::size_t at) const {
-    return {sized_deck(request_.like, sizes_[at]), "--fill", request_.overrides};
+    return {request_.families, sized_deck(request_.like, sizes_[at]), "--fill", request_.overrides};
   }
 
   /// The simplest fitting layout of a size, planned in outline, as changes to its deck.
@@ -274,7 +274,7 @@ std::vector<ModelSize> model_sizes(const std::string& like) {
   return sizes;
 }
 
-std::vector<ModelSize> legal_sizes(const std::string& like,
+std::vector<ModelSize> legal_sizes(const FamilyTable& families, const std::string& like,
                                    const std::vector<std::string>& overrides) {
   refuse_sizes(overrides);
   std::map<std::int64_t, std::vector<ModelSize>> of_width;
@@ -282,7 +282,7 @@ std::vector<ModelSize> legal_sizes(const std::string& like,
   std::optional<DeckError> refusal;
   const auto refused = [&](const ModelSize& size) {
     try {
-      parse_deck(sized_deck(like, size), "--fill", overrides);
+      parse_deck(families, sized_deck(like, size), "--fill", overrides);
       return false;
     } catch (const DeckError& error) {
       refusal = error;

@@ -31,7 +31,7 @@ std::vector<std::string> model_likes();
 std::vector<ModelSize> model_sizes(const std::string& like);
 /// Returns the sizes that are legal with these overrides, ascending. Throws DeckError if there is
 /// none, or if the overrides set sizes.
-std::vector<ModelSize> legal_sizes(const std::string& like,
+std::vector<ModelSize> legal_sizes(const FamilyTable& families, const std::string& like,
                                    const std::vector<std::string>& overrides);
 /// Returns the text of a deck with random tokens, as presets have them. Pure.
 std::string sized_deck(const std::string& like, const ModelSize& size);
@@ -43,6 +43,7 @@ struct FillRange {
 FillRange fill_range(const std::string& words);
 
 struct SizeRequest {
+  const FamilyTable& families;
   std::string like;
   FillRange fill;
   std::vector<std::string> overrides;  ///< key.path=value; must not set the sizes

@@ -33,15 +33,15 @@ std::int64_t files_in(const std::string& folder) {
 
 }  // namespace
 
-RehearsalCase rehearsal_case(const std::string& text, const std::string& path,
-                             const std::vector<std::string>& overrides, int ranks,
-                             int ranks_per_node, const std::string& folder) {
+RehearsalCase rehearsal_case(const FamilyTable& families, const std::string& text,
+                             const std::string& path, const std::vector<std::string>& overrides,
+                             int ranks, int ranks_per_node, const std::string& folder) {
   std::vector<std::string> words = overrides;
   for (const std::string& word :
        {"run.dir=" + folder + "/run", std::string("device=cpu"), std::string("fault.enable=true"),
         std::string("fault.stop_step=1")})
     words.push_back(word);
-  RehearsalCase rehearsed{.deck = parse_deck(text, path, words),
+  RehearsalCase rehearsed{.deck = parse_deck(families, text, path, words),
                           .layout = {},
                           .ranks_per_node = std::min(ranks, ranks_per_node),
                           .folder = folder};

@@ -29,9 +29,9 @@ struct RehearsedRank {
 
 /// Parses the deck of `text` for this number of ranks, on the CPU, with a run directory in
 /// `folder`; the run stops after its first step. Local. Throws DeckError as training does.
-RehearsalCase rehearsal_case(const std::string& text, const std::string& path,
-                             const std::vector<std::string>& overrides, int ranks,
-                             int ranks_per_node, const std::string& folder);
+RehearsalCase rehearsal_case(const FamilyTable& families, const std::string& text,
+                             const std::string& path, const std::vector<std::string>& overrides,
+                             int ranks, int ranks_per_node, const std::string& folder);
 
 /// The ranks to play: the first rank, one in the middle of all axes, and the last. Rank 0 comes
 /// first.

@@ -64,11 +64,6 @@ VerifyLayout parse_layout(const std::string& text) {
   return layout;
 }
 
-bool known(LayoutAxis axis) {
-  const LayoutAxisName& name = name_of(axis);
-  return axis == LayoutAxis::micro_batch || refusal_of(name.key, name.plain).empty();
-}
-
 }  // namespace
 
 const LayoutAxisName& name_of(LayoutAxis axis) {
@@ -110,11 +105,6 @@ std::vector<VerifyLayout> parse_layouts(const std::string& text) {
 }
 
 Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProblem>& problems) {
-  static const auto knows = [] {
-    std::array<bool, kLayoutAxes> list{};
-    for (std::size_t a = 0; a < list.size(); ++a) list[a] = known(static_cast<LayoutAxis>(a));
-    return list;
-  }();
   std::vector<std::string> overrides;
   for (std::size_t a = 0; a < kNames.size(); ++a) {
     const std::string& value = layout[static_cast<LayoutAxis>(a)];
@@ -123,8 +113,7 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
     if (static_cast<LayoutAxis>(a) == LayoutAxis::tile && plain &&
         deck.family().keys().find(kNames[a].key) == nullptr)
       continue;
-    if (!plain || knows[a])
-      if (!value.empty()) overrides.push_back(fmt::format("{}={}", kNames[a].key, value));
+    if (!value.empty()) overrides.push_back(fmt::format("{}={}", kNames[a].key, value));
   }
   Deck base = deck;  // the batch of a step stays; the accumulation follows from it
   base.train.grad_accum = 0;
@@ -331,7 +320,8 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
     const bool fixed = (axis == LayoutAxis::context && !deck.family().shares_positions()) ||
                        (axis == LayoutAxis::tile && deck.family().keys().find(name.key) == nullptr);
     for (const std::string& value : all)
-      if (value == name.plain || (!fixed && refusal_of(name.key, value).empty()))
+      if (value == name.plain ||
+          (!fixed && refusal_of(deck.families.table(), name.key, value).empty()))
         values[static_cast<std::size_t>(a)].push_back(value);
   }
   std::vector<VerifyLayout> legal;

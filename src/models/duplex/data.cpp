@@ -229,6 +229,7 @@ std::unique_ptr<AgentEar> open_ear(const Deck& deck, const DialogueBatches& data
     frames = std::max(frames, shape.labels);
   if (settings.codec.empty() || frames == 0) return nullptr;
   return std::make_unique<AgentEar>(
+      deck.families.table(),
       AgentEar::Runs{.codec = settings.codec, .recogniser = settings.recogniser}, data.codec(),
       frames, mesh.world());
 }

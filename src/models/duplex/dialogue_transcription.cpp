@@ -70,9 +70,9 @@ std::size_t plan_hearing(const WholeModel& run, std::int64_t samples) {
 
 }  // namespace
 
-AgentEar::AgentEar(const Runs& runs, const CodecDescription& codes, std::int64_t frames,
-                   Communicator& world)
-    : codes_(codes), codec_(runs.codec, world), recogniser_(runs.recogniser, world) {
+AgentEar::AgentEar(const FamilyTable& table, const Runs& runs, const CodecDescription& codes,
+                   std::int64_t frames, Communicator& world)
+    : codes_(codes), codec_(table, runs.codec, world), recogniser_(table, runs.recogniser, world) {
   std::size_t of_codec = 0, of_recogniser = 0;
   together(world, [&] {
     require_family(codec_, codec_.deck().family().name() == "codec", "eval.codec", "codec");
@@ -124,9 +124,9 @@ std::string AgentEar::transcribed(std::span<const std::int16_t> audio) {
   return transcript.text;
 }
 
-UserEar::UserEar(const std::string& recogniser, const std::string& key, int sample_rate,
-                 Communicator& world)
-    : run_(recogniser, world) {
+UserEar::UserEar(const FamilyTable& table, const std::string& recogniser, const std::string& key,
+                 int sample_rate, Communicator& world)
+    : run_(table, recogniser, world) {
   StreamPlan plan;
   together(world, [&] {
     units_.emplace(units_of_recogniser(run_, key, sample_rate));

@@ -36,8 +36,8 @@ class AgentEar {
   /// frames. Throws on all ranks: DeckError (runs of other families or sample rates, dialogues
   /// longer than the recogniser can transcribe), DataError (another codec than that of the
   /// dialogues, a recogniser without text units), StorageError.
-  AgentEar(const Runs& runs, const CodecDescription& codes, std::int64_t frames,
-           Communicator& world);
+  AgentEar(const FamilyTable& table, const Runs& runs, const CodecDescription& codes,
+           std::int64_t frames, Communicator& world);
 
   /// Local. Transcribes `codes` [T, K], where control codes are silence.
   std::string words(std::span<const std::int32_t> codes);
@@ -57,8 +57,8 @@ class UserEar {
   /// Collective over `world`. `recogniser`: a run; `key`: its name in messages; `sample_rate`: that
   /// of the audio. Throws on all ranks: DeckError (a run of another family or sample rate, or one
   /// that cannot stream), DataError (no text units), StorageError.
-  UserEar(const std::string& recogniser, const std::string& key, int sample_rate,
-          Communicator& world);
+  UserEar(const FamilyTable& table, const std::string& recogniser, const std::string& key,
+          int sample_rate, Communicator& world);
 
   /// Local. Adds more audio, in order. Returns the characters that became known: those of the best
   /// symbols of all frames in completed chunks.

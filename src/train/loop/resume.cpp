@@ -79,9 +79,10 @@ void require_vocabulary(const ResumePoint& from, std::uint64_t vocab_hash) {
 }
 
 /// The former schedule, if this program still understands the former deck.
-std::optional<LrSchedule> former_schedule(const ResumePoint& from, int data_parallel) {
+std::optional<LrSchedule> former_schedule(const ResumePoint& from, const FamilyTable& table,
+                                          int data_parallel) {
   try {
-    return schedule_of(parse_deck(from.meta.deck, from.checkpoint.path, {}), data_parallel);
+    return schedule_of(parse_deck(table, from.meta.deck, from.checkpoint.path, {}), data_parallel);
   } catch (const DeckError&) {
     return std::nullopt;
   }
@@ -103,7 +104,7 @@ std::string learning_rate_report(const ResumePoint& from, const Deck& deck,
       deck.optimizer.schedule, schedule.peak, schedule.warmup_steps,
       schedule.at(schedule.decay_steps), schedule.decay_steps, step + 1, deck.train.max_steps,
       schedule.at(step));
-  if (const auto former = former_schedule(from, data_parallel))
+  if (const auto former = former_schedule(from, deck.families.table(), data_parallel))
     text += fmt::format(", {:.4g} without the change", former->at(step));
   return text;
 }
@@ -136,7 +137,9 @@ void require_allowed(const ResumePoint& from, const Deck& deck) {
   std::string lines;
   std::vector<std::string> keys;
   for (const KeyChange& change : deck_changes(from.meta.deck, deck)) {
-    if (on_resume(change.key) != OnResume::fixed || allows(deck.checkpoint, change.key)) continue;
+    if (on_resume(deck.families.table(), change.key) != OnResume::fixed ||
+        allows(deck.checkpoint, change.key))
+      continue;
     lines += line_of(change);
     keys.push_back(change.key);
   }
@@ -151,7 +154,7 @@ void require_same_data(const ResumePoint& from, const Deck& deck, const std::str
     std::string lines;
     std::vector<std::string> keys;
     for (const KeyChange& change : deck_changes(from.meta.deck, deck)) {
-      if (on_resume(change.key) != OnResume::same_contents) continue;
+      if (on_resume(deck.families.table(), change.key) != OnResume::same_contents) continue;
       lines += line_of(change);
       keys.push_back(change.key);
     }

@@ -15,10 +15,11 @@
 namespace choir {
 
 struct ImportRequest {
-  std::string path;                    ///< file or folder
-  std::string adapter;                 ///< folder of a PEFT adapter, or ""
-  std::string out;                     ///< the run directory, which must not hold a run yet
-  std::vector<std::string> overrides;  ///< of the deck
+  const FamilyTable* families = nullptr;  ///< those of the program; must be set
+  std::string path;                       ///< file or folder
+  std::string adapter;                    ///< folder of a PEFT adapter, or ""
+  std::string out;                        ///< the run directory, which must not hold a run yet
+  std::vector<std::string> overrides;     ///< of the deck
   /// Initialises tensors that the file lacks as in a new model.
   bool allow_missing = false;
   /// Ignores unknown tensors, and unknown keys of the description.

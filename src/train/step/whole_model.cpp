@@ -8,11 +8,11 @@
 
 namespace choir {
 
-WholeModel::WholeModel(const std::string& path, Communicator& world)
+WholeModel::WholeModel(const FamilyTable& table, const std::string& path, Communicator& world)
     : checkpoint_(open_checkpoint(path, world)), alone_(Mesh::planned(Layout(), 0, 1)) {
   together(world, [&] {
     const TrainMeta meta = TrainMeta::parse(checkpoint_.json, checkpoint_.path);
-    deck_ = parse_deck(meta.deck, checkpoint_.path + " (deck)", {});
+    deck_ = parse_deck(table, meta.deck, checkpoint_.path + " (deck)", {});
     deck_.family().vocab_size(deck_) = meta.vocab_size;
     vocabulary_ = meta.vocabulary;
   });

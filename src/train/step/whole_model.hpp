@@ -17,7 +17,7 @@ class WholeModel {
  public:
   /// Opens the newest checkpoint of the run `path`, or the checkpoint `path`, and reads everything
   /// but the parameters. Throws StorageError or DeckError on all ranks. Collective over `world`.
-  WholeModel(const std::string& path, Communicator& world);
+  WholeModel(const FamilyTable& table, const std::string& path, Communicator& world);
 
   const std::string& path() const { return checkpoint_.path; }
   const Deck& deck() const { return deck_; }

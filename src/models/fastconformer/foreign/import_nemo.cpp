@@ -113,8 +113,8 @@ class NemoImport {
     model_ = nemo_model_of(read_yaml(archive_->read_member(kDescription), source), source,
                            request_.allow_unused);
     const std::vector<std::string> zeros = nemo_zeros(model_, *described().second);
-    deck_ = parse_deck(nemo_deck(model_, zeros, request_.out), request_.out + "/deck.json",
-                       request_.overrides);
+    deck_ = parse_deck(*request_.families, nemo_deck(model_, zeros, request_.out),
+                       request_.out + "/deck.json", request_.overrides);
     const ModelConfig config = model_of(deck_);
     model_.config = config.as<FastConformerConfig>();
     auto [described_model, set] = described();

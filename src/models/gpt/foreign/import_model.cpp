@@ -209,8 +209,8 @@ class Import {
       adapter_ = open_peft(request_.adapter, request_.allow_unused);
       file_.model.config.lora = adapter_.lora;
     }
-    deck_ = parse_deck(foreign_deck(file_.model.config, request_.out), request_.out + "/deck.json",
-                       request_.overrides);
+    deck_ = parse_deck(*request_.families, foreign_deck(file_.model.config, request_.out),
+                       request_.out + "/deck.json", request_.overrides);
     config_ = model_of(deck_).as<GptConfig>();
     parameters_ = described_parameters(config_);
     freeze_parameters(parameters_, {deck_.train.freeze, deck_.train.unfreeze}, model_of(deck_));
