@@ -11,6 +11,7 @@
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 #include "test/drawn_decks/dice.hpp"
+#include "test/support/families.hpp"
 
 namespace choir::test {
 namespace {
@@ -42,8 +43,8 @@ class Breaker {
     Coverage ignored;
     const Deck deck = parsed(draw_legal_deck(seed, number, ignored, false));
     const ordered_json resolved = parsed_ordered_json(resolved_json(deck));
-    for (const Key& key : deck::keys().keys()) {
-      if (deck::concerns(deck.family(), key.path)) keys_.push_back(&key);
+    for (const Key& key : test::families().keys().keys()) {
+      if (deck::concerns(test::families(), deck.family(), key.path)) keys_.push_back(&key);
       if (!deck.given(key.path)) continue;
       given_.push_back(&key);
       ordered_json copy = resolved;
@@ -68,7 +69,7 @@ class Breaker {
       path.insert(at, 1, static_cast<char>('a' + dice_.below(26)));
     else
       path[at] = '-';
-    if (path.ends_with('.') || deck::is_key(path)) return false;
+    if (path.ends_with('.') || test::families().keys().find(path) != nullptr) return false;
     return set(path, 1);
   }
 
@@ -155,8 +156,9 @@ class Breaker {
       case 2:  // a key that is a section
         return !map && set_in_file(key.path, {{last, 1}});
       case 3:  // a key outside of its section
-        return !deck::is_key(last) && !is_section(last) && set_in_file(last, 1);
-      default:  // a path in place of a name
+        return test::families().keys().find(last) == nullptr && !is_section(last) &&
+               set_in_file(last, 1);
+      default:  // a path for a name
         if (section == key.path) return false;
         root_[key.path] = 1;
         return name(key.path);
@@ -227,7 +229,7 @@ class Breaker {
         given_, [](const Key* key) { return key->path.find(".lora.") != std::string::npos; });
   }
   static bool is_section(const std::string& name) {
-    const std::vector<std::string> all = deck::keys().sections();
+    const std::vector<std::string> all = test::families().keys().sections();
     return std::ranges::count(all, name) > 0;
   }
 
@@ -317,7 +319,7 @@ std::string finding(const BrokenDeck& deck) {
   const std::clock_t start = std::clock();
   std::string found = "is not refused";
   try {
-    Deck read = parse_deck(deck.text, "deck.json", deck.overrides);
+    Deck read = parse_deck(test::families(), deck.text, "deck.json", deck.overrides);
     resolve_batch(read, 1);
   } catch (const DeckError& error) {
     const std::string message = describe(error);

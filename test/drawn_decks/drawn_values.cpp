@@ -7,6 +7,7 @@
 #include <map>
 
 #include "src/deck/deck_tables.hpp"
+#include "test/support/families.hpp"
 
 namespace choir::test {
 namespace {
@@ -122,8 +123,9 @@ bool is_named(const Key& key) {
 
 std::vector<KeyWords> words_of(const Deck& deck) {
   std::vector<KeyWords> list;
-  for (const Key& key : deck::keys().keys()) {
-    if (is_left_out(key.path) || !deck::concerns(deck.family(), key.path)) continue;
+  for (const Key& key : test::families().keys().keys()) {
+    if (is_left_out(key.path) || !deck::concerns(test::families(), deck.family(), key.path))
+      continue;
     Words words = words_for(key, deck);
     std::ranges::sort(words);
     words.erase(std::unique(words.begin(), words.end()), words.end());

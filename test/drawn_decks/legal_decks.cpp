@@ -11,6 +11,7 @@
 #include "src/lab/verify/verify_layout.hpp"
 #include "test/drawn_decks/dice.hpp"
 #include "test/drawn_decks/drawn_values.hpp"
+#include "test/support/families.hpp"
 
 namespace choir::test {
 namespace {
@@ -65,7 +66,7 @@ std::vector<Value> named_axes() {
   std::vector<Value> all;
   for (int a = 0; a < kLayoutAxes; ++a) {
     const std::string path = name_of(static_cast<LayoutAxis>(a)).key;
-    const Key* key = deck::keys().find(path);
+    const Key* key = test::families().keys().find(path);
     if (key == nullptr) continue;
     if (key->type == KeyType::boolean) all.emplace_back(path, "true");
     for (const std::string& word : key->choices) all.emplace_back(path, word);
@@ -138,7 +139,7 @@ class Drawing {
     other.given[key] = word;
     std::set<std::string> needed;
     for (const auto& [also, value] : companions(key, word, std::string(family.name()))) {
-      if (!deck::concerns(family, also)) continue;
+      if (!deck::concerns(test::families(), family, also)) continue;
       if (fixed_.contains(also) && deck_.given[also] != value) return false;
       other.given[also] = value;
       needed.insert(also);
@@ -223,7 +224,7 @@ std::string LegalDeck::command() const {
 }
 
 Deck parsed(const LegalDeck& deck) {
-  return parse_deck(text_of(deck.base), deck.base, deck.overrides());
+  return parse_deck(test::families(), text_of(deck.base), deck.base, deck.overrides());
 }
 
 void Coverage::add(const LegalDeck& deck) {

@@ -2,6 +2,7 @@
 // must be the same deck when its resolved form is read.
 #include "choir/deck/deck.hpp"
 #include "test/fuzz/fuzz.hpp"
+#include "test/support/families.hpp"
 
 namespace choir::fuzz {
 
@@ -25,13 +26,14 @@ void try_input(std::string_view input) {
   std::vector<std::string> overrides;
   while (!rest.empty()) overrides.emplace_back(cut(rest, "\n"));
   Deck deck;
-  if (!accepted([&] { deck = parse_deck(text, "fuzz.json", overrides); })) return;
+  if (!accepted([&] { deck = parse_deck(test::families(), text, "fuzz.json", overrides); })) return;
   const std::string resolved = resolved_json(deck);
   Deck again;
-  const bool taken = accepted([&] { again = parse_deck(resolved, "fuzz.json", {}); });
+  const bool taken =
+      accepted([&] { again = parse_deck(test::families(), resolved, "fuzz.json", {}); });
   require(taken, "a resolved deck is refused");
   require(deck_digest(deck) == deck_digest(again), "a resolved deck is another deck");
-  require(!deck_listing(deck).empty(), "a deck without a listing");
+  require(!deck_listing(deck, false).empty(), "a deck without a listing");
 }
 
 }  // namespace choir::fuzz

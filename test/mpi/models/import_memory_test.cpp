@@ -13,6 +13,7 @@
 #include "src/store/collectives.hpp"
 #include "src/store/safetensors/safetensors.hpp"
 #include "test/support/count_allocations.hpp"
+#include "test/support/families.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"
 
@@ -55,8 +56,8 @@ TEST(ImportMemory, IsTheShareOfARankAndASlab) {
   }
   share_text(*world, folder);
   const test::PeakBytes peak;
-  const ImportReport report =
-      import_model(*world, {.path = folder + "/llama", .out = folder + "/run"});
+  const ImportReport report = import_model(
+      *world, {.families = &test::families(), .path = folder + "/llama", .out = folder + "/run"});
   const std::int64_t most = peak.value();
   const std::int64_t wide = 4 * report.parameters;
   ASSERT_ALL_RANKS(report.parameters ==

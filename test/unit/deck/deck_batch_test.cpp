@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "choir/deck/deck.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
@@ -68,7 +69,7 @@ TEST(DeckBatch, ContradictionsNameTheNearestLegalValues) {
 }
 
 Deck deck_of(const std::vector<std::string>& overrides) {
-  return parse_deck("{\"data\": {\"train\": \"a\"}}", "d.json", overrides);
+  return parse_deck(test::families(), "{\"data\": {\"train\": \"a\"}}", "d.json", overrides);
 }
 
 TEST(DeckBatch, ResolvesADeckAndMarksWhatFollowed) {

@@ -5,6 +5,7 @@
 
 #include "choir/deck/deck.hpp"
 #include "src/models/gpt/family.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
@@ -14,7 +15,7 @@ TEST(DeckInputs, EveryShippedDeckIsReadAndResolves) {
   for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
     if (entry.path().extension() != ".json") continue;
     SCOPED_TRACE(entry.path());
-    Deck deck = read_deck(entry.path(), {});
+    Deck deck = read_deck(test::families(), entry.path(), {});
     ++decks;
     EXPECT_EQ(deck.train.grad_accum, 0) << "decks give what a step is made of, never grad_accum";
     EXPECT_GT(deck.family().fixed_shape() ? deck.train.micro_batch_size : deck.train.micro_batches,
@@ -28,14 +29,14 @@ TEST(DeckInputs, EveryShippedDeckIsReadAndResolves) {
 TEST(DeckInputs, QuickstartAndDebugShareOutOverSmallNumbersOfRanks) {
   for (const char* path : {"inputs/gpt_quickstart.json", "inputs/debug.json"})
     for (const int ranks : {1, 2, 3, 4}) {
-      Deck deck = read_deck(path, {});
+      Deck deck = read_deck(test::families(), path, {});
       EXPECT_NO_THROW(resolve_batch(deck, ranks)) << path << " on " << ranks;
     }
 }
 
 // The settings of the talk's run, as published.
 TEST(DeckInputs, ShakespeareCharIsTheTalksRun) {
-  Deck deck = read_deck("inputs/shakespeare_char.json", {});
+  Deck deck = read_deck(test::families(), "inputs/shakespeare_char.json", {});
   const GptConfig& gpt = gpt_of(deck);
   EXPECT_EQ(gpt.n_layer, 12);
   EXPECT_EQ(gpt.n_head, 12);
@@ -68,7 +69,8 @@ TEST(DeckInputs, BenchShapes) {
        {Shape{"a", 4, 4, 128, 64, 12, false}, Shape{"b", 6, 6, 384, 256, 8, false},
         Shape{"c", 12, 12, 768, 64, 4, true}, Shape{"d", 12, 12, 768, 256, 2, true}}) {
     SCOPED_TRACE(s.name);
-    const Deck deck = read_deck(std::string("inputs/bench_") + s.name + ".json", {});
+    const Deck deck =
+        read_deck(test::families(), std::string("inputs/bench_") + s.name + ".json", {});
     const GptConfig& gpt = gpt_of(deck);
     EXPECT_EQ(gpt.n_layer, s.layers);
     EXPECT_EQ(gpt.n_head, s.heads);
@@ -80,9 +82,9 @@ TEST(DeckInputs, BenchShapes) {
     EXPECT_EQ(deck.train.global_batch_size, s.batch);
     EXPECT_EQ(deck.optimizer.decay_steps, deck.train.max_steps);
   }
-  EXPECT_EQ(read_deck("inputs/bench_a.json", {}).train.max_steps, 2000);
-  EXPECT_EQ(read_deck("inputs/bench_b.json", {}).train.max_steps, 500);
-  EXPECT_EQ(gpt_of(read_deck("inputs/bench_c.json", {})).vocab_size, 50257);
+  EXPECT_EQ(read_deck(test::families(), "inputs/bench_a.json", {}).train.max_steps, 2000);
+  EXPECT_EQ(read_deck(test::families(), "inputs/bench_b.json", {}).train.max_steps, 500);
+  EXPECT_EQ(gpt_of(read_deck(test::families(), "inputs/bench_c.json", {})).vocab_size, 50257);
 }
 
 }  // namespace

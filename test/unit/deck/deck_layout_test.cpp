@@ -5,13 +5,14 @@
 #include <sstream>
 
 #include "choir/deck/deck.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
 
 // 12 layers, 12 heads; eight sequences per step in micro-batches of one.
 Deck deck_with(const std::vector<std::string>& overrides) {
-  return parse_deck(R"({"data": {"train": "a.txt"},
+  return parse_deck(test::families(), R"({"data": {"train": "a.txt"},
  "train": {"micro_batch_size": 1, "global_batch_size": 8}})",
                     "decks/small.json", overrides);
 }

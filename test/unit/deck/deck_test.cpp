@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/train/step/run_setup.hpp"
+#include "test/support/families.hpp"
 #include "test/unit/train/deck_case.hpp"
 
 namespace choir {
@@ -24,7 +25,7 @@ TEST(Deck, HostileTextIsRefusedAsAnyOther) {
   std::string text = "{\"a\": 1";
   for (int i = 0; i < 20000; ++i) text += fmt::format(", \"trian{}\": 1", i);
   try {
-    parse_deck(text + "}", "a.json", {});
+    parse_deck(test::families(), text + "}", "a.json", {});
     ADD_FAILURE() << "accepted";
   } catch (const DeckError& error) {
     const std::string said = error.what();
@@ -85,14 +86,14 @@ TEST(Deck, ResolvedDeckReadsBackToTheSameDeck) {
   EXPECT_EQ(json["derived"]["train.grad_accum"], 2);
   EXPECT_EQ(json["sources"]["optimizer.beta1"], "default");
 
-  Deck again = parse_deck(text, "runs/small/deck.json", {});
+  Deck again = parse_deck(test::families(), text, "runs/small/deck.json", {});
   EXPECT_EQ(again.run.dir, "runs/small") << "not runs/deck";
   EXPECT_EQ(again.run.walltime, 1800);
   EXPECT_EQ(gpt_settings(again).sample_prompt, "a\nb");
   resolve_batch(again, 2);
   EXPECT_EQ(deck_digest(again), deck_digest(deck));
-  Deck elsewhere = parse_deck(text, "runs/small/deck.json", {});
-  EXPECT_EQ(resolve_batch(elsewhere, 4).accum, 1);  // other ranks: derived again
+  Deck elsewhere = parse_deck(test::families(), text, "runs/small/deck.json", {});
+  EXPECT_EQ(resolve_batch(elsewhere, 4).accum, 1);  // other ranks: derived anew
 }
 
 TEST(Deck, ListingHasKeysThatConcernTheRun) {
@@ -117,10 +118,10 @@ TEST(Deck, ChangesThatAreAllowedAreKeysOrAll) {
   EXPECT_EQ(allowed("true"), (std::vector<std::string>{"true"}));
   EXPECT_EQ(allowed("[\"run.seed\",\"data.train\"]"),
             (std::vector<std::string>{"run.seed", "data.train"}));
-  const Deck from_file =
-      parse_deck(R"({"checkpoint": {"allow_changes": true}, "data": {"train": "a.txt"},
+  const Deck from_file = parse_deck(
+      test::families(), R"({"checkpoint": {"allow_changes": true}, "data": {"train": "a.txt"},
                      "train": {"micro_batch_size": 1, "grad_accum": 1}})",
-                 "a.json", {});
+      "a.json", {});
   EXPECT_EQ(from_file.checkpoint.allow_changes, (std::vector<std::string>{"true"}));
   EXPECT_NE(complaint({"checkpoint.allow_changes=run.sead"}).find("'run.sead' is not a key"),
             std::string::npos);
@@ -135,7 +136,7 @@ TEST(Deck, DigestSeesValuesNotTheirSources) {
 TEST(Deck, WhatIsMissingIsSaid) {
   const auto said = [](const std::string& text) -> std::string {
     try {
-      parse_deck(text, "m.json", {});
+      parse_deck(test::families(), text, "m.json", {});
     } catch (const DeckError& error) {
       return error.what();
     }
@@ -189,7 +190,7 @@ TEST(Deck, NamesOfOtherProgramsGetAHint) {
 TEST(Deck, FilesOfOtherProgramsAreKnownAndTranslated) {
   const auto said = [](const std::string& text, const std::string& source) -> std::string {
     try {
-      parse_deck(text, source, {});
+      parse_deck(test::families(), text, source, {});
     } catch (const DeckError& error) {
       return std::string(error.what()) + "\n" + error.hint();
     }
@@ -216,8 +217,8 @@ TEST(Deck, FilesOfOtherProgramsAreKnownAndTranslated) {
 }
 
 TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
-  const std::string table = describe_deck();
-  const auto schema = nlohmann::json::parse(deck_schema());
+  const std::string table = describe_deck(test::families());
+  const auto schema = nlohmann::json::parse(deck_schema(test::families()));
   for (const char* key : {"run.dir",
                           "run.name",
                           "run.seed",

@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "choir/deck/deck.hpp"
+#include "test/support/families.hpp"
 
 namespace choir::test {
 
 inline Deck small_deck(const std::vector<std::string>& overrides = {}) {
-  return parse_deck(
-      "{\"data\": {\"train\": \"a.txt\"},\n \"train\": {\"micro_batch_size\": 2, "
-      "\"global_batch_size\": 8}}",
-      "decks/small.json", overrides);
+  return parse_deck(test::families(),
+                    "{\"data\": {\"train\": \"a.txt\"},\n \"train\": {\"micro_batch_size\": 2, "
+                    "\"global_batch_size\": 8}}",
+                    "decks/small.json", overrides);
 }
 
 /// The message; "" if the deck is accepted.

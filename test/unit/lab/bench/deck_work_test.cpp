@@ -7,6 +7,7 @@
 #include "choir/models/family.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/gpt/token_data.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
@@ -40,7 +41,7 @@ const char* const kGpt = R"({
   "data": {"train": ["nowhere.txt"]}, "train": {"micro_batch_size": 3, "precision": "fp32"}})";
 
 TEST(DeckWork, ProductsOfAGptAddUpToItsFloor) {
-  const DeckWork work = work_of(parse_deck(kGpt, "deck.json", {}));
+  const DeckWork work = work_of(parse_deck(test::families(), kGpt, "deck.json", {}));
   EXPECT_EQ(work.shape.samples, 3);
   GptConfig c = work.model.as<GptConfig>();
   EXPECT_EQ(c.vocab_size, kSymbols);
@@ -50,7 +51,7 @@ TEST(DeckWork, ProductsOfAGptAddUpToItsFloor) {
 }
 
 TEST(DeckWork, ProductsAreCalledByTheirWeights) {
-  const DeckWork work = work_of(parse_deck(kGpt, "deck.json", {}));
+  const DeckWork work = work_of(parse_deck(test::families(), kGpt, "deck.json", {}));
   for (const char* name : {"blocks.*.attention.qkv forward", "blocks.*.attention.qkv d_input",
                            "blocks.*.attention.qkv d_weight", "blocks.*.feed_forward.output "})
     EXPECT_TRUE(has(work, name)) << name;
@@ -67,7 +68,7 @@ class OfAFamily : public testing::TestWithParam<const char*> {};
 
 TEST_P(OfAFamily, EveryProductAndAllAttentionAreMeasured) {
   CpuDevice device;
-  const DeckWork work = work_of(read_deck(GetParam(), {}));
+  const DeckWork work = work_of(read_deck(test::families(), GetParam(), {}));
   ASSERT_FALSE(work.gemms.empty());
   for (const auto& [type, gemms] : work.gemms) {
     const auto rows = bench_gemms(device, gemms, {.compute = type, .gradient = type}, 1e9, 0);
@@ -81,7 +82,7 @@ TEST_P(OfAFamily, EveryProductAndAllAttentionAreMeasured) {
 }
 
 TEST_P(OfAFamily, ProductsAreMostOfItsFlops) {
-  const DeckWork work = work_of(read_deck(GetParam(), {}));
+  const DeckWork work = work_of(read_deck(test::families(), GetParam(), {}));
   ParameterSet parameters;
   const auto model = work.model.family().make(work.model, parameters, {});
   const double all = model->flops(work.shape), products = flops_of(work);

@@ -12,6 +12,7 @@
 #include "src/device/null_device.hpp"
 #include "src/train/step/run_setup.hpp"
 #include "src/train/step/step_planner.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
@@ -71,7 +72,8 @@ TEST(DeckProducts, RowsAreWholePiecesOf16Bytes) {
   for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
     if (entry.path().extension() != ".json") continue;
     ++decks;
-    const std::set<ops::Product> products = products_of(read_deck(entry.path(), {}));
+    const std::set<ops::Product> products =
+        products_of(read_deck(test::families(), entry.path(), {}));
     EXPECT_GE(products.size(), 8u) << entry.path();
     const Exception* exception = exception_for(entry.path().filename());
     for (const std::string& complaint : complaints_of(products)) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "test/support/families.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {
@@ -31,6 +32,7 @@ TEST(DeckVariants, ChangesReplaceWhatWasGiven) {
   EXPECT_FALSE(decks.legal_with({"parallel.tensor=3"}).has_value());
   EXPECT_THROW(decks.with({"parallel.tenser=2"}), DeckError);
   const DeckVariants unknown(
+      test::families(),
       R"({"model": {"n_layer": 1, "n_head": 2, "n_embd": 8}, "data": {"train": ["x.txt"]},
           "train": {"micro_batch_size": 1, "grad_accum": 1}})",
       "a.json", {}, 65);

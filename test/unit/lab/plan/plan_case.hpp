@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/lab/plan/layout_search.hpp"
+#include "test/support/families.hpp"
 
 namespace choir::test {
 
@@ -18,7 +19,7 @@ inline const char* const kPlanDeck = R"({
 inline constexpr double kPlenty = 1e15;  // bytes of memory
 
 inline DeckVariants variants(std::vector<std::string> overrides = {}) {
-  return DeckVariants(kPlanDeck, "plan_case.json", std::move(overrides));
+  return DeckVariants(test::families(), kPlanDeck, "plan_case.json", std::move(overrides));
 }
 
 inline PlanCase plan_case(const DeckVariants& decks, int ranks, int ranks_per_node, double memory,

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "src/lab/plan/model_sizes.hpp"
+#include "test/support/families.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {
@@ -102,13 +103,13 @@ TEST(PlanReport, ModelsKnownByName) {
       {"llama3.2-1b", "1,235,814,400"}};
   for (const auto& [name, count] : kCounts) {
     PlanCase request;
-    request.deck = parse_deck(preset_deck(name), name, {});
+    request.deck = parse_deck(test::families(), preset_deck(name), name, {});
     expect_contains(answer(nullptr, nullptr, request, ""),
                     fmt::format("gpt, {} parameters", count));
   }
   EXPECT_EQ(preset_deck("llama9"), "");
   for (const std::string& name : preset_names())
-    EXPECT_NO_THROW(parse_deck(preset_deck(name), name, {})) << name;
+    EXPECT_NO_THROW(parse_deck(test::families(), preset_deck(name), name, {})) << name;
 }
 
 TEST(PlanReport, Json) {

@@ -7,6 +7,7 @@
 #include "src/lab/plan/layout_search.hpp"
 #include "src/lab/plan/plan_report.hpp"
 #include "src/models/gpt/family.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 /// Few tokens and positions: the search mainly fits the blocks.
 SizeRequest request(const std::string& like, double memory, std::vector<std::string> more = {}) {
   more.insert(more.end(), {"model.vocab_size=64", "model.block_size=16", "train.grad_accum=1"});
-  return {.like = like,
+  return {.families = test::families(),
+          .like = like,
           .fill = {.low = 0.85, .high = 0.9},
           .overrides = std::move(more),
           .place = {.ranks = 2,
@@ -48,7 +50,8 @@ TEST(SizeSearch, SizesAreWhatKernelsAndLayoutsLike) {
 TEST(SizeSearch, WeightsAreThoseOfTheModel) {
   for (const std::string& like : model_likes()) {
     const ModelSize size = model_sizes(like)[3];
-    const Deck deck = parse_deck(sized_deck(like, size), "sized", {"model.vocab_size=64"});
+    const Deck deck =
+        parse_deck(test::families(), sized_deck(like, size), "sized", {"model.vocab_size=64"});
     const GptConfig& gpt = gpt_of(deck);
     const double others = static_cast<double>(parameters_of(deck)) - size.weights;
     // Embeddings, norms and biases: a few rows of the width.
@@ -67,15 +70,16 @@ TEST(SizeSearch, FindsTheLargest) {
     const SizedModel found = search_size(wanted);
     EXPECT_LE(found.share, wanted.fill.high);
     EXPECT_EQ(found.share, found.plan.needs() / 16e6);
-    const DeckVariants deck(found.deck, "found", {});
+    const DeckVariants deck(test::families(), found.deck, "found", {});
     PlanCase place = wanted.place;
     place.deck = deck.with({});
     EXPECT_EQ(plan_layout(place).needs(), found.plan.needs());  // the deck has every setting
     place.target.memory *= wanted.fill.high;
     int larger = 0;
-    for (const ModelSize& size : legal_sizes(like, wanted.overrides)) {
+    for (const ModelSize& size : legal_sizes(test::families(), like, wanted.overrides)) {
       if (size.weights <= found.size.weights || ++larger > 3) continue;
-      const DeckVariants variants(sized_deck(like, size), "larger", wanted.overrides);
+      const DeckVariants variants(test::families(), sized_deck(like, size), "larger",
+                                  wanted.overrides);
       place.deck = variants.with({});
       if (more.empty())
         EXPECT_TRUE(search_layouts(place, variants, 1).fitting.empty()) << size.width;
@@ -88,14 +92,14 @@ TEST(SizeSearch, FindsTheLargest) {
 
 TEST(SizeSearch, WidthsThatTheLayoutDoesNotDivideAreLeftOut) {
   const auto narrowest = [](const char* tensor) {
-    return legal_sizes("gpt", {tensor}).front().width;
+    return legal_sizes(test::families(), "gpt", {tensor}).front().width;
   };
   EXPECT_EQ(narrowest("parallel.tensor=2"), 128);
   EXPECT_EQ(narrowest("parallel.tensor=8"), 512);
-  for (const ModelSize& size : legal_sizes("gpt", {"parallel.tensor=3"}))
+  for (const ModelSize& size : legal_sizes(test::families(), "gpt", {"parallel.tensor=3"}))
     ASSERT_EQ(size.heads % 3, 0);
-  EXPECT_EQ(legal_sizes("llama", {"parallel.pipeline=4"}).front().layers, 4);
-  EXPECT_THROW(legal_sizes("llama", {"parallel.tensor=37"}), DeckError);
+  EXPECT_EQ(legal_sizes(test::families(), "llama", {"parallel.pipeline=4"}).front().layers, 4);
+  EXPECT_THROW(legal_sizes(test::families(), "llama", {"parallel.tensor=37"}), DeckError);
 }
 
 TEST(SizeSearch, RefusesByName) {

@@ -10,6 +10,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/lab/verify/verify.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
@@ -23,7 +24,7 @@ const char* const kText = R"({
 
 Deck deck(const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> notes;
-  return verify_deck(parse_deck(kText, "deck.json", overrides), "fp64", notes);
+  return verify_deck(parse_deck(test::families(), kText, "deck.json", overrides), "fp64", notes);
 }
 
 using Value = std::pair<int, std::string>;
@@ -122,7 +123,8 @@ TEST(VerifyLayout, IsAsLegalAsItsDeck) {
 /// Number of values of a key that the checks accept, plus one for the default.
 std::int64_t accepted(const char* key, const std::vector<std::string>& values) {
   std::int64_t count = 1;  // the plain one, which needs no key
-  for (const std::string& value : values) count += refusal_of(key, value).empty() ? 1 : 0;
+  for (const std::string& value : values)
+    count += refusal_of(test::families(), key, value).empty() ? 1 : 0;
   return count;
 }
 
@@ -228,12 +230,13 @@ TEST(VerifySpace, SetsAreAsLargeAsTheySay) {
 
 TEST(VerifyDeck, TrainsTheSameWhateverTheDataSize) {
   std::vector<std::string> notes;
-  const Deck changed = verify_deck(parse_deck(R"({"data": {"train": ["no/such/file"]},
+  const Deck changed =
+      verify_deck(parse_deck(test::families(), R"({"data": {"train": ["no/such/file"]},
                      "optimizer": {"scale_lr": "sqrt"},
                      "train": {"precision": "bf16-mixed", "micro_batch_size": 2,
                                "grad_accum": 3}})",
-                                              "deck.json", {}),
-                                   "fp64", notes);
+                             "deck.json", {}),
+                  "fp64", notes);
   EXPECT_EQ(changed.train.precision, "fp64");
   EXPECT_EQ(changed.device, "cpu");
   EXPECT_EQ(changed.optimizer.scale_lr, "none");

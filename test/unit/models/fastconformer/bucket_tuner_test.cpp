@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "src/lab/plan/layout_plan.hpp"
+#include "test/support/families.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {
@@ -16,7 +17,7 @@ using test::memory_of;
 constexpr int kRate = 16000;
 
 DeckVariants decks(std::vector<std::string> overrides = {}) {
-  return DeckVariants(R"({
+  return DeckVariants(test::families(), R"({
     // Small.
     "model": {"type": "fastconformer", "n_layer": 2, "n_embd": 16, "n_head": 2, "subsampling": 4,
               "subsampling_channels": 4, "mels": 16, "freq_masks": 0, "vocab_size": 20},
@@ -126,11 +127,12 @@ TEST(BucketTuner, ChangesMakeALegalDeckThatAllowsTheBatches) {
 
   const std::string text = R"({"data": {"train": ["nowhere"] /* here */}, "model":
       {"type": "fastconformer", "vocab_size": 20}, "train": {"micro_batches": 4}})";
-  const DeckVariants again(text, "a.json", {"data.quadratic_duration=20", "data.hints.x=y"});
+  const DeckVariants again(test::families(), text, "a.json",
+                           {"data.quadratic_duration=20", "data.hints.x=y"});
   const std::string written =
       written_deck(text, again.with(changes_of(tuned, again.with({}), kRate)));
   EXPECT_LT(written.find("\"data\""), written.find("\"model\""));
-  const Deck read = parse_deck(written, "b.json", {});
+  const Deck read = parse_deck(test::families(), written, "b.json", {});
   EXPECT_EQ(speech_settings(read).data.bucket_bins, (std::vector<std::string>{"1", "4:40"}));
   EXPECT_EQ(speech_settings(read).data.quadratic_duration, 20);
   EXPECT_EQ(read.data.hints, (TextMap{{"x", "y"}}));

@@ -13,6 +13,7 @@
 #include "kernels/relative_attention/relative_attention.hpp"
 #include "src/comm/null_communicator.hpp"
 #include "src/models/fastconformer/foreign/yaml_reader.hpp"
+#include "test/support/families.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/store/torch/archives.hpp"
@@ -123,7 +124,7 @@ struct Archive {
   bool batch_norm = true;
   std::function<void(std::string&)> change{};
   std::function<void(std::map<std::string, std::vector<int>>&)> change_shapes{};
-  ImportRequest request{};
+  ImportRequest request{.families = &test::families()};
   std::string not_finite{};  // the tensor whose element 3 is NaN
 };
 

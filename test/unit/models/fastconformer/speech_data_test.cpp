@@ -8,12 +8,14 @@
 #include <fstream>
 
 #include "src/models/fastconformer/evaluation.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
 
 Deck deck_of_data(const std::vector<std::string>& overrides = {}) {
-  return parse_deck(R"({"model": {"type": "fastconformer"}, "train": {"micro_batches": 6}})",
+  return parse_deck(test::families(),
+                    R"({"model": {"type": "fastconformer"}, "train": {"micro_batches": 6}})",
                     "speech.json", overrides);
 }
 

@@ -3,12 +3,14 @@
 #include "choir/deck/deck.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
 #include "src/train/step/run_setup.hpp"
+#include "test/support/families.hpp"
 
 namespace choir {
 namespace {
 
 Deck speech_deck(const std::vector<std::string>& overrides = {}, int vocabulary = 29) {
-  return parse_deck(R"({"model": {"type": "fastconformer", "vocab_size": )" +
+  return parse_deck(test::families(),
+                    R"({"model": {"type": "fastconformer", "vocab_size": )" +
                         std::to_string(vocabulary) + R"(}, "train": {"micro_batches": 6}})",
                     "speech.json", overrides);
 }
@@ -59,7 +61,7 @@ TEST(DeckSpeech, SharedKeysCountWhereGiven) {
 // The deck that a run writes beside its results is read back as the same model.
 TEST(DeckSpeech, ResolvedDeckIsTheSameModel) {
   const Deck deck = speech_deck({"model.n_layer=3", "model.hop=80"});
-  const Deck again = parse_deck(resolved_json(deck), "again.json", {});
+  const Deck again = parse_deck(test::families(), resolved_json(deck), "again.json", {});
   EXPECT_EQ(deck_digest(again), deck_digest(deck));
   EXPECT_EQ(model_of(again).n_layer(), 3);
   EXPECT_EQ(model_of(again).n_embd(), FastConformerConfig().n_embd);

@@ -9,6 +9,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
+#include "test/support/families.hpp"
 #include "test/unit/train/keys/key_runs.hpp"
 
 namespace choir {
@@ -145,12 +146,12 @@ INSTANTIATE_TEST_SUITE_P(Of, KeyEffectsTest,
 /// "model.n_layer of gpt": every key once for each family that has it, common keys once.
 std::set<std::string> keys_of_all_families() {
   std::set<std::string> all, of_families;
-  for (const ModelFamily* family : model_families())
+  for (const ModelFamily* family : test::families().all())
     for (const Key& key : family->keys().keys()) {
       all.insert(key.path + " of " + std::string(family->name()));
       of_families.insert(key.path);
     }
-  const nlohmann::json sources = parsed_json(resolved_json(Deck()))["sources"];
+  const nlohmann::json sources = parsed_json(resolved_json(Deck(test::families())))["sources"];
   for (const auto& [key, source] : sources.items())
     if (!of_families.contains(key)) all.insert(key);
   return all;
@@ -161,7 +162,7 @@ std::set<std::string> keys_shown(const KeyEffects& effects, const std::set<std::
   std::set<std::string> shown;
   const auto add = [&](const std::string& key, const std::string& family) {
     bool known = false;
-    for (const ModelFamily* any : model_families()) {
+    for (const ModelFamily* any : test::families().all()) {
       const std::string name = key + " of " + std::string(any->name());
       if (!all.contains(name) || !(family.empty() || family == any->name())) continue;
       shown.insert(name), known = true;
@@ -170,7 +171,7 @@ std::set<std::string> keys_shown(const KeyEffects& effects, const std::set<std::
   };
   for (const KeySection& section : effects.sections)
     for (const KeyBase& base : section.bases) {
-      const std::string family = read_deck(base.path, base.overrides).model.type;
+      const std::string family = read_deck(test::families(), base.path, base.overrides).model.type;
       for (const KeyRow& row : section.rows) add(base.written({row.key}).front(), family);
     }
   for (const NamedTest& test : effects.named) add(test.key, test.family);

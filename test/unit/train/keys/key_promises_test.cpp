@@ -13,6 +13,7 @@
 #include "src/lab/verify/verify_record.hpp"
 #include "src/models/gpt/family.hpp"
 #include "src/train/step/run_setup.hpp"
+#include "test/support/families.hpp"
 #include "test/unit/train/keys/key_runs.hpp"
 
 namespace choir {
@@ -22,7 +23,7 @@ namespace {
 class OneRank {
  public:
   OneRank(const std::string& path, const std::vector<std::string>& overrides)
-      : deck_(read_deck(path, overrides)) {
+      : deck_(read_deck(test::families(), path, overrides)) {
     place_.device = std::make_unique<CpuDevice>();
     place_.mesh = Mesh::planned(Layout(), 0, 1);
     run_ = std::make_unique<LaidOutRun>(deck_, place_);
@@ -220,7 +221,7 @@ TEST(KeyPromises, KeysOfRotationsAreTheNumbersOfTheirNames) {
   const auto scaling_of = [](std::vector<std::string> words) {
     for (std::string& word : words) word = "model." + word;
     words.insert(words.end(), {"model.position=rope", "model.n_head=2"});
-    return gpt_of(read_deck("inputs/verify_gpt.json", words)).rope_scaling;
+    return gpt_of(read_deck(test::families(), "inputs/verify_gpt.json", words)).rope_scaling;
   };
   const ops::RopeScaling llama3 =
       scaling_of({"rope_scaling=llama3", "rope_factor=3", "rope_original=96", "rope_low_factor=1.5",
@@ -294,8 +295,9 @@ TEST(KeyPromises, TheKernelOfAttentionIsThatOfTheKey) {
     const auto refusal = [&, path = path, part = part](const std::string& kernel,
                                                        const std::string& device) -> std::string {
       try {
-        read_deck(path, {part + ("attention=" + kernel), "device=" + device,
-                         "train.precision=bf16-mixed"});
+        read_deck(
+            test::families(), path,
+            {part + ("attention=" + kernel), "device=" + device, "train.precision=bf16-mixed"});
       } catch (const DeckError& error) {
         return error.what();
       }
@@ -315,7 +317,7 @@ TEST(KeyPromises, EveryFamilyIsMadeByItsName) {
                                    std::pair("inputs/verify_salm.json", "salm"),
                                    std::pair("inputs/verify_duplex.json", "duplex"),
                                    std::pair("inputs/verify_codec.json", "codec")}) {
-    const Deck deck = read_deck(path, {});
+    const Deck deck = read_deck(test::families(), path, {});
     EXPECT_EQ(deck.model.type, type);
     EXPECT_EQ(model_of(deck).family().name(), type);
   }
@@ -323,7 +325,7 @@ TEST(KeyPromises, EveryFamilyIsMadeByItsName) {
 
 TEST(KeyPromises, LearningRatesFollowTheDataParallelSize) {
   const auto peak = [](const std::string& rule) {
-    return schedule_of(read_deck("inputs/verify_gpt.json",
+    return schedule_of(read_deck(test::families(), "inputs/verify_gpt.json",
                                  {"optimizer.scale_lr=" + rule, "optimizer.learning_rate=0.01",
                                   "optimizer.min_lr=0.001"}),
                        9);

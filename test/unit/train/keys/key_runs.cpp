@@ -18,6 +18,7 @@
 #include "src/store/manifest.hpp"
 #include "src/train/loop/train.hpp"
 #include "src/train/step/run_setup.hpp"
+#include "test/support/families.hpp"
 #include "test/unit/train/keys/key_data.hpp"
 
 namespace choir::test {
@@ -145,7 +146,7 @@ Deck KeyRuns::deck(const KeyBase& base, const std::vector<std::string>& override
       if (made_.insert(kind).second) write_data(folder, kind);
       word.replace(at, mark.size(), folder);
     }
-  return read_deck(base.path, words);
+  return read_deck(test::families(), base.path, words);
 }
 
 /// Texts are prepared in the current folder.
