@@ -7,7 +7,7 @@
 #   make quickstart-duplex  build, make dialogues, let a model learn to listen while it speaks
 #   make test            build and run every test; last line "N passed, N failed, N skipped"
 #   make deps            install the Debian packages (apt); PREFIX=DIR unpacks them without root
-#   make install         program, decks, job files, man pages, completion: PREFIX=DIR (/usr/local), DESTDIR
+#   make install         program, library, decks, job files, man pages, completion: PREFIX=DIR (/usr/local), DESTDIR
 #   make help            everything else
 #
 # Where things are, if not where pkg-config says: MPICXX HDF5 BLAS_DIR ONEDNN CUDA_HOME CUDNN_HOME
@@ -104,7 +104,7 @@ include .make/program.mk .make/tests.mk .make/emulated_gpu.mk .make/fuzz.mk
 .PHONY: run-test run-test-long $(QUICKSTARTS:%=run-%) test-programs
 # TESTS=program: tests that can differ in a program built without CUDA.
 test-programs: $(addprefix $(BUILD)/,choir choir_host_cuda test_unit test_mpi $(if $(CUDA),test_cuda) \
-  $(if $(filter program,$(TESTS)),,choir_toy choir_mutants drawn_decks test_host_cuda_plain test_host_cuda_address \
+  $(if $(filter program,$(TESTS)),,choir_toy choir_mutants libchoir.a choir.pc drawn_decks test_host_cuda_plain test_host_cuda_address \
   test_host_cuda_thread test_host_cuda_mpi))
 .PHONY: bundle-programs
 bundle-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda)
@@ -118,7 +118,7 @@ $(QUICKSTARTS:%=run-%): run-%: $(BUILD)/choir
 data-shakespeare:
 	@.make/data_shakespeare.sh
 
-install: $(BUILD)/choir
+install: $(BUILD)/choir $(BUILD)/libchoir.a $(BUILD)/choir.pc
 	@DESTDIR="$(DESTDIR)" .make/install.sh $(BUILD) "$(or $(PREFIX),/usr/local)"
 
 layers:

@@ -32,8 +32,8 @@ UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
 # Sources that other programs replace, or that most builds compile again, are compiled one by one.
 # So are kernels: the instructions that the compiler fuses and inlines in them decide about bits.
 BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
-ALONE  := kernels/% src/models/families.cpp src/train/step/build_info.cpp $(BROKEN)
-# objects SOURCES: the object files of these sources.
+ALONE  := kernels/% src/train/step/build_info.cpp $(BROKEN)
+# objects SOURCES: what they become.
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
   $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
 
@@ -75,9 +75,25 @@ $(BUILD)/choir: $(MAIN_OBJECTS) $(OBJECTS)
 	@$(call link,$(LDLIBS))
 	@printf '%s\n' $^ > $(BUILD)/objects.txt
 
-# Device code for the chosen GPUs, and PTX of sm_80 for all others. nvcc cannot compile fmt's
-# compile-time checks; constexpr functions (std::array's) are device functions too. The host
-# compiler is MPI's, as everywhere, and warnings may come from newer compilers.
+# choir as a library, for programs with families of models of their own: `make install` copies it. The archive has every
+# object but that of main(). Objects of other folders have the same names, so they are appended (q), not replaced (r).
+# Nothing refers to the objects of the start, so choir.pc names them: from the archive they would not be linked.
+$(BUILD)/libchoir.a: $(OBJECTS)
+	@echo "  ar    $@"
+	@rm -f $@ && ar qcs $@ $^
+# choir.pc without its line `prefix=`, which .make/install.sh writes.
+PC_CFLAGS := -std=c++20 -I$${includedir} $(FEATURE_CPPFLAGS)
+PC_LIBS   := $(OWN_START_OBJECTS:$(BUILD)/obj/src/app/%=$${libdir}/choir/%) -L$${libdir} -lchoir -fopenmp \
+  $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(LDLIBS)
+$(BUILD)/choir.pc: $(BUILD)/flags $(BUILD)/features.mk .make/program.mk
+	@printf '%s\n' 'includedir=$${prefix}/include' 'libdir=$${prefix}/lib' '' 'Name: choir' \
+	  'Description: trains and runs language and speech models on MPI ranks' \
+	  "Version: $$(sed -nE 's/.*kVersion = "(.*)";/\1/p' $$(find src -name build_info.hpp))" \
+	  'Cflags: $(strip $(PC_CFLAGS))' 'Libs: $(strip $(PC_LIBS))' > $@
+
+# Device code for the chosen GPUs, and PTX of sm_80 for all others. fmt's compile-time checks are beyond nvcc; constexpr
+# functions (std::array's) are device functions too. The host compiler is MPI's, as everywhere, and warnings are of
+# compilers that come after this was written.
 ARCHS := $(if $(filter all,$(CUDA_ARCHS)),$(KNOWN_CUDA_ARCHS),$(or $(CUDA_ARCHS),$(DEFAULT_CUDA_ARCHS)))
 NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
   $(if $(CUDA_HOST_COMPILER),-ccbin $(CUDA_HOST_COMPILER)) \

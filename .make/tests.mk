@@ -1,5 +1,4 @@
-# Programs of the tests: for one rank and for several, and choir itself with an additional model
-# family and with broken rules.
+# Programs of the tests: of one rank and of several, one with a family of models of its own, and choir with broken rules.
 
 # One program for the tests of a single rank, one for those of several; each module has a folder.
 # ONLY=core,device restricts both to these modules (and links just the same).
@@ -22,10 +21,9 @@ DRAWN := $(sort $(wildcard test/drawn_decks/*.cpp))
 $(BUILD)/drawn_decks: $(DRAWN:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@$(call link,$(LDLIBS))
 
-# The program with an additional model family (test/toy_family).
+# A program with a family of models of its own, which test/run/library.sh also builds from what is installed.
 TOY := $(sort $(wildcard test/toy_family/*.cpp))
-$(BUILD)/choir_toy: $(MAIN_OBJECTS) $(TOY:%.cpp=$(BUILD)/obj/%.o) \
-    $(filter-out $(BUILD)/obj/src/models/families.o,$(OBJECTS))
+$(BUILD)/choir_toy: $(TOY:%.cpp=$(BUILD)/obj/%.o) $(OWN_START_OBJECTS) $(OBJECTS)
 	@$(call link,$(LDLIBS))
 
 # The program with broken rules of training (test/mutants/rules.txt).

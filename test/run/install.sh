@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make install`: the program, decks, job files, man pages and completion are installed in a folder,
-# and they work there.
+# `make install`: the program, decks, job files, man pages and completion in a folder, and what is there works
+# (library.sh: the library).
 . "$(dirname "$0")/lib/common.sh"
 prefix=/opt/choir stage=$work/stage
 there=$stage$prefix share=$stage$prefix/share

@@ -1,7 +1,5 @@
 #!/usr/bin/env bash
-# A model family that the program does not contain (test/toy_family), added by its own folder and a
-# line in the table: it trains, evaluates, resumes in another layout, and is verified, planned and
-# benchmarked without other changes.
+# A family of models that choir does not have, in a program that passes it to choir::run() (test/toy_family): it trains, evaluates, resumes on another layout, is verified, planned and benched by everything as it is.
 . "$(dirname "$0")/lib/common.sh"
 choir=$build/choir_toy
 toy=$root/test/toy_family/toy.json

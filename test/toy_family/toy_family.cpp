@@ -1,6 +1,8 @@
-// A model family that the program does not contain: this file is everything that a family needs.
-// The model predicts each next token from the one before it alone: embedding, feed-forward layers,
-// head. Its tokens follow a rule with noise, so that there is something to learn.
+// A program with a family of models that choir does not have. This file is everything that a family
+// needs, and it includes public headers only, so that it can also be built from an installed choir.
+// The model guesses each next token from the one before it alone: embedding, feed-forward layers,
+// head. Its tokens follow a rule with noise, so there is something to learn.
+#include "choir/app/run.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/models/blocks.hpp"
@@ -11,8 +13,8 @@
 #include "choir/nn/layers/token_embedding.hpp"
 #include "choir/train/step/training_data.hpp"
 
-namespace choir {
-namespace {
+namespace toy {
+using namespace choir;
 
 struct ToyConfig {
   std::int64_t n_layer = 2, n_embd = 32, vocab_size = 29, length = 16;
@@ -161,7 +163,7 @@ class ToyFamily final : public FamilyOf<ToyConfig, ToyConfig, ToyModel> {
   void check_start(const Deck& deck, const std::vector<StartingPoint>& points,
                    const std::string&) const override {
     for (const StartingPoint& point : points)
-      if (const Deck other = parse_deck(point.deck, point.checkpoint, {});
+      if (const Deck other = parse_deck(deck.families.table(), point.deck, point.checkpoint, {});
           toy_of(other).length != toy_of(deck).length)
         throw DeckError(fmt::format("{} learnt from sequences of {}, not {}", point.checkpoint,
                                     toy_of(other).length, toy_of(deck).length),
@@ -205,15 +207,8 @@ const ModelFamily& family_of(const ToyConfig&) {
   return kFamily;
 }
 
-}  // namespace
+}  // namespace toy
 
-// The table of a program that has this family in addition (src/models/families.cpp).
-const ModelFamily& gpt_family();
-const ModelFamily& fastconformer_family();
-const std::vector<const ModelFamily*>& model_families() {
-  static const std::vector<const ModelFamily*> kTable{&gpt_family(), &fastconformer_family(),
-                                                      &family_of(ToyConfig{})};
-  return kTable;
+int main(int argc, char** argv) {
+  return choir::run(argc, argv, {&toy::family_of(toy::ToyConfig{})});
 }
-
-}  // namespace choir
