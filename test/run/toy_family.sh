@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A family of models that choir does not have, in a program that passes it to choir::run() (test/toy_family): it trains, evaluates, resumes on another layout, is verified, planned and benched by everything as it is.
+# A family of models that choir does not have, in a program that passes it to choir::run() (test/toy_family): it trains,
+# evaluates, resumes on another layout, is verified, planned and benched by everything as it is.
 . "$(dirname "$0")/lib/common.sh"
 choir=$build/choir_toy
 toy=$root/test/toy_family/toy.json

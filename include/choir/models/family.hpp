@@ -1,7 +1,7 @@
 #pragma once
 // A model family is one room, src/models/<family>, and one line in src/models/families.cpp; or it
-// belongs to another program, which passes it to choir::run() (choir/app/run.hpp). All other code asks
-// a family for its properties through this interface and never tests which family it is.
+// belongs to another program, which passes it to choir::run() (choir/app/run.hpp). All other code
+// asks a family for its properties through this interface and never tests which family it is.
 
 #include <cstddef>
 #include <cstdint>
