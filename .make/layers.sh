@@ -4,7 +4,7 @@
 set -u
 # Model families are above the modules that they extend: those know only the interface in models/.
 declare -A floor=([core]=0 [device]=1 [comm]=2 [ops]=2 [kernels]=2 [nn]=3 [data]=3 [store]=3 [models]=4 [parallel]=4
-                  [optim]=4 [deck]=5 [infer]=5 [train]=5 [lab]=5 [models/]=6 [report]=6 [app]=7)
+                  [optim]=4 [deck]=5 [run]=6 [train]=7 [lab]=8 [models/]=9 [report]=9 [app]=10)
 room_of() {  # room_of VARIABLE FOLDER
   case $2 in models/*) printf -v "$1" models/ ;; *) printf -v "$1" '%s' "${2%%/*}" ;; esac
 }
@@ -52,7 +52,7 @@ forbid() {  # forbid PATTERN WHERE... : includes of the pattern are forbidden be
   if hits=$(grep -rnE "#include [<\"]$pattern" "$@" 2>/dev/null); then echo "layers: not here:"; echo "$hits"; bad=1; fi
 }
 forbid 'mpi\.h' include/choir/{core,device,ops,nn,models,optim} src/{core,device,ops,nn,models,optim} kernels
-forbid 'hdf5\.h' include/choir/{core,device,comm,ops,nn,data,models,parallel,optim,deck,train,lab,report} src/{core,device,comm,ops,nn,data,models,parallel,optim,deck,train,lab,report} kernels
+forbid 'hdf5\.h' include/choir/{core,device,comm,ops,nn,data,models,parallel,optim,deck,run,train,lab,report} src/{core,device,comm,ops,nn,data,models,parallel,optim,deck,run,train,lab,report} kernels
 mapfile -t others < <(find src include kernels -type f ! -name json_value.hpp)
 forbid 'nlohmann/json\.hpp' "${others[@]}"
 [ "$bad" = 0 ] && echo "layers: clean"

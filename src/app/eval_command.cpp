@@ -1,7 +1,7 @@
 // choir eval CHECKPOINT [key.path=value ...]
 #include <fmt/core.h>
 
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/app/session.hpp"
 #include "src/core/quantities.hpp"
 

@@ -21,11 +21,11 @@
 #include "src/data/chat/conversation.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
-#include "src/infer/token_choice.hpp"
 #include "src/models/gpt/foreign/logit_check.hpp"
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/models/salm/generator.hpp"
+#include "src/run/token_choice.hpp"
 #include "src/train/step/run_setup.hpp"
 
 namespace choir {

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "choir/models/family.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/app/bench.hpp"
 #include "src/core/file.hpp"
 #include "src/core/json_document.hpp"

@@ -7,12 +7,12 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/app/command_line.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
+#include "src/run/workplace.hpp"
 #include "src/store/store.hpp"
 #include "src/train/step/train_checkpoint.hpp"
-#include "src/train/step/workplace.hpp"
 
 namespace choir {
 

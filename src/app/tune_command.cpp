@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "choir/deck/deck.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/app/bench.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
@@ -21,8 +21,8 @@
 #include "src/models/fastconformer/speech_data.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
 #include "src/models/gpt/token_data.hpp"
+#include "src/run/workplace.hpp"
 #include "src/train/step/run_setup.hpp"
-#include "src/train/step/workplace.hpp"
 
 namespace choir {
 namespace {

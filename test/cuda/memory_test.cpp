@@ -1,5 +1,5 @@
-// Tests that a plan counts with the free memory of a card, not with all that is installed.
-#include "src/train/step/step_plan.hpp"
+// What a plan may use of a card: what is free there, not what is built in.
+#include "src/run/step_plan.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 
 namespace choir::test {

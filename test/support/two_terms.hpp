@@ -11,7 +11,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/models/family.hpp"
 #include "choir/nn/layers/linear.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/sums/sums.hpp"

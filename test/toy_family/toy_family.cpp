@@ -11,7 +11,7 @@
 #include "choir/nn/layers/feed_forward.hpp"
 #include "choir/nn/layers/linear.hpp"
 #include "choir/nn/layers/token_embedding.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 
 namespace toy {
 using namespace choir;

@@ -172,7 +172,7 @@ class ModelFamily {
                                                   Mesh& mesh, Logger& log) const = 0;
   /// Collective over the mesh. Opens the validation data of the deck. `vocabulary`: that of the
   /// checkpoint (see TrainingData::vocabulary_json), which the data must share; "" accepts any. By
-  /// default the training data validate (src/train/step/training_data.cpp).
+  /// default the training data validate (src/run/training_data.cpp).
   virtual std::unique_ptr<EvaluationData> open_evaluation(const Deck& deck,
                                                           const std::string& vocabulary, Mesh& mesh,
                                                           Logger& log) const;
@@ -200,7 +200,7 @@ class ModelFamily {
   }
 
   /// Runs the passes that validation runs for each of its batches, in a plan on the null device; by
-  /// default those of the losses (src/train/step/training_data.cpp).
+  /// default those of the losses (src/run/training_data.cpp).
   virtual void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const;
   /// True if runs of this deck write samples of the model's output.
   virtual bool writes_samples(const Deck&) const { return false; }

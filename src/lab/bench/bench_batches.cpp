@@ -2,7 +2,7 @@
 
 #include "choir/deck/deck.hpp"
 #include "choir/models/family.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/train/step/run_setup.hpp"
 
 namespace choir {

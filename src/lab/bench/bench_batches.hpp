@@ -6,8 +6,8 @@
 
 #include "choir/models/batch.hpp"
 #include "choir/parallel/sharding/sharding.hpp"
+#include "src/run/step_plan.hpp"
 #include "src/train/step/engine.hpp"
-#include "src/train/step/step_plan.hpp"
 
 namespace choir {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/train/step/engine.hpp"
 
 namespace choir {

@@ -11,9 +11,9 @@
 #include "choir/deck/deck.hpp"
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_pipeline.hpp"
+#include "src/run/step_plan.hpp"
 #include "src/train/step/gradient_noise.hpp"
 #include "src/train/step/phase_clock.hpp"
-#include "src/train/step/step_plan.hpp"
 #include "src/train/step/step_planner.hpp"
 
 namespace choir {

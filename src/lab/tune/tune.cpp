@@ -18,8 +18,8 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/device/cuda.hpp"
+#include "src/run/workplace.hpp"
 #include "src/train/step/run_setup.hpp"
-#include "src/train/step/workplace.hpp"
 
 namespace choir {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "src/lab/plan/layout_plan.hpp"
+#include "src/run/workplace.hpp"
 #include "src/train/step/step_planner.hpp"
-#include "src/train/step/workplace.hpp"
 
 namespace choir {
 

@@ -4,9 +4,9 @@
 
 #include "choir/models/family.hpp"
 #include "src/lab/verify/verify_layout.hpp"
+#include "src/run/workplace.hpp"
 #include "src/train/step/engine.hpp"
 #include "src/train/step/step_planner.hpp"
-#include "src/train/step/workplace.hpp"
 
 namespace choir {
 

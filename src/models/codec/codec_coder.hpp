@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "kernels/features/features.hpp"
 #include "src/data/audio/synthesis.hpp"
 #include "src/data/dialogues/code_file.hpp"

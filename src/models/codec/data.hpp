@@ -8,7 +8,7 @@
 
 #include "choir/core/philox.hpp"
 #include "choir/models/family.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/models/codec/codec_config.hpp"
 #include "src/models/codec/evaluation.hpp"
 #include "src/models/codec/family.hpp"

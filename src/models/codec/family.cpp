@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "choir/deck/deck.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/deck/nearest_legal.hpp"
 #include "src/models/codec/data.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "choir/core/philox.hpp"
 #include "choir/models/family.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/data/dialogues/dialogue_batches.hpp"
 #include "src/models/duplex/duplex_batch.hpp"
 #include "src/models/duplex/evaluation.hpp"

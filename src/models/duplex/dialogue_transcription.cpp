@@ -9,9 +9,9 @@
 #include "choir/models/family.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/text.hpp"
-#include "src/infer/inference_pass.hpp"
 #include "src/models/codec/codec_coder.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
+#include "src/run/inference_pass.hpp"
 #include "src/train/step/run_setup.hpp"
 
 namespace choir {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "choir/infer/model_instance.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/model_instance.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/deck/nearest_legal.hpp"
 #include "src/models/duplex/data.hpp"
 #include "src/models/duplex/evaluation.hpp"

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "src/device/null_device.hpp"
-#include "src/infer/inference_pass.hpp"
 #include "src/models/duplex/duplex.hpp"
 #include "src/models/duplex/family.hpp"
+#include "src/run/inference_pass.hpp"
 
 namespace choir {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/data/dialogues/dialogue_channels.hpp"
 #include "src/models/duplex/duplex_config.hpp"
 #include "src/models/fastconformer/speech_stream.hpp"

@@ -9,10 +9,10 @@
 
 #include "choir/core/philox.hpp"
 #include "choir/deck/deck.hpp"
-#include "choir/infer/model_instance.hpp"
 #include "choir/models/family.hpp"
 #include "choir/models/model.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/model_instance.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/models/fastconformer/evaluation.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"

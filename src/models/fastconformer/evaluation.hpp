@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "choir/core/log.hpp"
-#include "choir/infer/model_instance.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/model_instance.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/data/metrics/edit_distance.hpp"
 #include "src/models/fastconformer/speech_data.hpp"
 

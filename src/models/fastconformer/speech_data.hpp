@@ -16,7 +16,7 @@
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/models/batch.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/data/sampling/sampler.hpp"
 #include "src/data/speech/speech_dataset.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"

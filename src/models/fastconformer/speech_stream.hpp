@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
 #include "choir/models/family.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/models/fastconformer/speech_windows.hpp"
 
 namespace choir {

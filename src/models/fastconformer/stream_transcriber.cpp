@@ -4,7 +4,7 @@
 
 #include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
-#include "src/infer/inference_pass.hpp"
+#include "src/run/inference_pass.hpp"
 
 namespace choir {
 

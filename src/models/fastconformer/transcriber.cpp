@@ -12,8 +12,8 @@
 #include "src/core/quantities.hpp"
 #include "src/device/cuda.hpp"
 #include "src/device/null_device.hpp"
-#include "src/infer/inference_pass.hpp"
-#include "src/train/step/step_plan.hpp"
+#include "src/run/inference_pass.hpp"
+#include "src/run/step_plan.hpp"
 
 namespace choir {
 namespace {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/transcripts.hpp"
 #include "src/data/speech/ctc_decoder.hpp"

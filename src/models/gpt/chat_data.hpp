@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/data/chat/conversation_corpus.hpp"
 #include "src/data/chat/packing.hpp"
 #include "src/data/text/dataset.hpp"

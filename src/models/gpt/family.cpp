@@ -3,8 +3,8 @@
 #include "src/models/gpt/family.hpp"
 
 #include "choir/core/error.hpp"
-#include "choir/infer/model_instance.hpp"
 #include "choir/nn/layers/feed_forward.hpp"
+#include "choir/run/model_instance.hpp"
 #include "kernels/attention/attention.hpp"
 #include "src/core/text.hpp"
 #include "src/data/sampling/blend.hpp"

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "src/core/quantities.hpp"
-#include "src/infer/inference_pass.hpp"
 #include "src/models/gpt/gpt.hpp"
+#include "src/run/inference_pass.hpp"
 
 namespace choir {
 

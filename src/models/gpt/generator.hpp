@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
-#include "src/infer/token_choice.hpp"
+#include "choir/run/model_instance.hpp"
+#include "src/run/token_choice.hpp"
 
 namespace choir {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "choir/core/philox.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/process.hpp"
 #include "src/core/text.hpp"

@@ -8,7 +8,7 @@
 
 #include "choir/core/philox.hpp"
 #include "choir/models/family.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/data/chat/conversation_batches.hpp"
 #include "src/models/fastconformer/speech_data.hpp"
 #include "src/models/salm/evaluation.hpp"

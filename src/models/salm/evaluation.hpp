@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "choir/core/log.hpp"
-#include "choir/infer/model_instance.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/model_instance.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/chat/conversation_batches.hpp"
 #include "src/data/metrics/answer_scores.hpp"

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "choir/infer/model_instance.hpp"
 #include "choir/models/family.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/model_instance.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
 #include "src/models/salm/data.hpp"

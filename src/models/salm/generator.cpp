@@ -9,9 +9,9 @@
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/chat/splice.hpp"
-#include "src/infer/inference_pass.hpp"
 #include "src/models/salm/salm.hpp"
 #include "src/models/salm/salm_config.hpp"
+#include "src/run/inference_pass.hpp"
 
 namespace choir {
 namespace {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/data/chat/chat_template.hpp"
-#include "src/infer/token_choice.hpp"
+#include "src/run/token_choice.hpp"
 
 namespace choir {
 

@@ -9,11 +9,11 @@
 
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
+#include "src/run/step_plan.hpp"
 #include "src/store/background_saver.hpp"
 #include "src/train/loop/faults.hpp"
 #include "src/train/loop/run_directory.hpp"
 #include "src/train/loop/save_schedule.hpp"
-#include "src/train/step/step_plan.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/train/loop/run_directory.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 

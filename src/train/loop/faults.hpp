@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "choir/deck/deck.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/store/store.hpp"
 
 namespace choir {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/train/step/step_plan.hpp"
+#include "src/run/step_plan.hpp"
 
 namespace choir {
 

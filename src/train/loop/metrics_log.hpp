@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/train/step/engine.hpp"
 
 namespace choir {

@@ -10,7 +10,7 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/deck/deck.hpp"
-#include "src/train/step/step_plan.hpp"
+#include "src/run/step_plan.hpp"
 
 namespace choir {
 

@@ -10,9 +10,9 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
+#include "src/run/step_plan.hpp"
 #include "src/train/loop/run_directory.hpp"
 #include "src/train/step/engine.hpp"
-#include "src/train/step/step_plan.hpp"
 
 namespace choir {
 

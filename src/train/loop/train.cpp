@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "choir/models/family.hpp"
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "kernels/bench/stopwatch.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/process.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "choir/deck/deck.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/store/manifest.hpp"
 #include "src/store/stored_tensor.hpp"
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/infer/model_instance.hpp"
 #include "choir/nn/parameter_set.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/comm/watch/watchdog.hpp"
 #include "src/optim/optimizer.hpp"
 #include "src/optim/trained_norm.hpp"

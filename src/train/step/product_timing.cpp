@@ -14,8 +14,8 @@
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/device/cuda.hpp"
+#include "src/run/step_plan.hpp"
 #include "src/store/directory.hpp"
-#include "src/train/step/step_plan.hpp"
 
 namespace choir {
 namespace {

@@ -2,8 +2,8 @@
 // Plans the memory and the work of one step by running the real step on the null device. Local, on
 // any machine, for any rank of any layout.
 #include "src/device/null_device.hpp"
+#include "src/run/step_plan.hpp"
 #include "src/train/step/engine.hpp"
-#include "src/train/step/step_plan.hpp"
 
 namespace choir {
 

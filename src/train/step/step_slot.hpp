@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
 #include "choir/ops/step_control.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/train/step/phase_clock.hpp"
 
 namespace choir {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/parallel/gradients/gradient_sums.hpp"
 #include "src/parallel/pipeline/pipeline_executor.hpp"
 #include "src/train/step/phase_clock.hpp"

@@ -7,7 +7,7 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/deck/deck.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/store/store.hpp"
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <unordered_set>
 
-#include "choir/infer/freezing.hpp"
 #include "choir/models/family.hpp"
+#include "choir/run/freezing.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/file_kind.hpp"
 #include "src/core/text.hpp"

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "choir/infer/freezing.hpp"
+#include "choir/run/freezing.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/models/gpt/gpt_config.hpp"
 #include "src/store/npy.hpp"
 

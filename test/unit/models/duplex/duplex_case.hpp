@@ -7,8 +7,8 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/infer/model_instance.hpp"
 #include "choir/models/family.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/duplex/duplex_batch.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"

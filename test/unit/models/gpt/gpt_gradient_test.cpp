@@ -7,7 +7,7 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 #include "kernels/sums/sums.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/gpt/gpt.hpp"

@@ -1,5 +1,5 @@
-// Tests of sampling tokens, against probabilities computed by hand.
-#include "src/infer/token_choice.hpp"
+// Choosing tokens: against probabilities computed by hand.
+#include "src/run/token_choice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/lab/verify/laid_out_run.hpp"

@@ -1,6 +1,6 @@
 // Traffic of a step, its fit into the memory of this machine, and its least time.
 
-#include "src/train/step/step_plan.hpp"
+#include "src/run/step_plan.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "src/train/step/workplace.hpp"
+#include "src/run/workplace.hpp"
 
 #include <omp.h>
 

@@ -1,7 +1,7 @@
 // Defaults of a family: evaluation of a model whose training data has validation data; and
 // synthetic training data.
 
-#include "choir/train/step/training_data.hpp"
+#include "choir/run/training_data.hpp"
 #include "choir/models/family.hpp"
 
 namespace choir {

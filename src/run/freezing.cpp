@@ -1,4 +1,4 @@
-#include "choir/infer/freezing.hpp"
+#include "choir/run/freezing.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "src/infer/token_choice.hpp"
+#include "src/run/token_choice.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
-#include "choir/infer/model_instance.hpp"
+#include "choir/run/model_instance.hpp"
 
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/sums/sums.hpp"
-#include "src/infer/inference_pass.hpp"
+#include "src/run/inference_pass.hpp"
 
 namespace choir {
 namespace {

@@ -11,9 +11,9 @@
 #include "choir/comm/communicator.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
-#include "choir/infer/model_instance.hpp"
 #include "choir/models/model.hpp"
 #include "choir/nn/stream_state.hpp"
+#include "choir/run/model_instance.hpp"
 
 namespace choir {
 

@@ -12,8 +12,8 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
-#include "choir/infer/model_instance.hpp"
 #include "choir/models/family.hpp"
+#include "choir/run/model_instance.hpp"
 
 namespace choir {
 

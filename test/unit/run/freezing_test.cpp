@@ -1,6 +1,6 @@
-// Tests of training a part of a model: the numbers are those of a run that trains everything and
-// restores the frozen parameters after every step; the costs are those of the trained part.
-#include "choir/infer/freezing.hpp"
+// Training a part of a model: the numbers are those of a run that trains all of it and puts the
+// frozen parameters back after every step; the costs are those of what is trained.
+#include "choir/run/freezing.hpp"
 
 #include <algorithm>
 #include <cstring>

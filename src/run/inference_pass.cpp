@@ -1,4 +1,4 @@
-#include "src/infer/inference_pass.hpp"
+#include "src/run/inference_pass.hpp"
 
 #include <utility>
 

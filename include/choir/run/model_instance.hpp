@@ -10,10 +10,10 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/deck/pipeline_options.hpp"
-#include "choir/infer/freezing.hpp"
 #include "choir/models/family.hpp"
 #include "choir/parallel/sharding/parameter_gatherer.hpp"
 #include "choir/parallel/sharding/statistics_storage.hpp"
+#include "choir/run/freezing.hpp"
 
 namespace choir {
 
