@@ -13,7 +13,7 @@
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/report/sweep.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -7,7 +7,7 @@
 #include "src/app/bench.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/lab/bench/bench_step.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -8,7 +8,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/lab/bench/bench_collectives.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -1,7 +1,7 @@
 #include "src/app/codec_run.hpp"
 
 #include "src/comm/agreement.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 

@@ -25,8 +25,8 @@
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/models/salm/generator.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/run/token_choice.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 

@@ -6,8 +6,8 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/json_document.hpp"
 #include "src/models/gpt/generator.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/finite.hpp"
-#include "src/train/step/run_setup.hpp"
 #include "src/train/step/step_planner.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 

@@ -10,7 +10,7 @@
 #include "choir/run/model_instance.hpp"
 #include "src/app/command_line.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
-#include "src/run/workplace.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/store.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 

@@ -18,8 +18,8 @@
 #include "src/data/audio/waveform.hpp"
 #include "src/data/metrics/intelligibility.hpp"
 #include "src/models/codec/codec_coder.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/npy.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -19,7 +19,7 @@
 #include "src/models/duplex/dialogue_transcription.hpp"
 #include "src/models/duplex/talker.hpp"
 #include "src/report/dialogue.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

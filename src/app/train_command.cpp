@@ -13,9 +13,9 @@
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/loop/stop_request.hpp"
 #include "src/train/loop/train.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

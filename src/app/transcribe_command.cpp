@@ -13,7 +13,7 @@
 #include "src/data/audio/transcripts.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/report/transcripts.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -21,8 +21,7 @@
 #include "src/models/fastconformer/speech_data.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
 #include "src/models/gpt/token_data.hpp"
-#include "src/run/workplace.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

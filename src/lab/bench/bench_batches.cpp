@@ -3,7 +3,7 @@
 #include "choir/deck/deck.hpp"
 #include "choir/models/family.hpp"
 #include "choir/run/training_data.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -26,9 +26,9 @@
 #include "src/device/cuda.hpp"
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_rounding.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/step/engine.hpp"
 #include "src/train/step/product_timing.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 

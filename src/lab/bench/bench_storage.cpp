@@ -13,10 +13,10 @@
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_report.hpp"
 #include "src/lab/bench/bench_step.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/loop/checkpointer.hpp"
 #include "src/train/loop/save_schedule.hpp"
 #include "src/train/loop/weight_check.hpp"
-#include "src/train/step/run_setup.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {

@@ -10,7 +10,7 @@
 #include "src/core/text.hpp"
 #include "src/device/null_device.hpp"
 #include "src/lab/bench/bench_batches.hpp"
-#include "src/train/step/run_setup.hpp"
+
 #include "src/train/step/step_planner.hpp"
 
 namespace choir {

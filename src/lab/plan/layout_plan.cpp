@@ -16,6 +16,7 @@
 #include "src/core/text.hpp"
 #include "src/device/null_device.hpp"
 #include "src/parallel/pipeline/schedule_simulation.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/loop/save_schedule.hpp"
 
 namespace choir {

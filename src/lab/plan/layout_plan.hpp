@@ -16,7 +16,7 @@
 #include "src/lab/plan/calibration.hpp"
 #include "src/lab/plan/step_time.hpp"
 #include "src/lab/plan/target.hpp"
-#include "src/train/step/run_setup.hpp"
+
 #include "src/train/step/step_planner.hpp"
 
 namespace choir {

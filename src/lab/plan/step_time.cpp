@@ -11,7 +11,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/parallel/pipeline/schedule_simulation.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -13,7 +13,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
-#include "src/run/workplace.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/directory.hpp"
 #include "src/train/loop/train.hpp"
 #include "src/train/step/build_info.hpp"

@@ -18,8 +18,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/device/cuda.hpp"
-#include "src/run/workplace.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -1,7 +1,7 @@
 #include "src/lab/verify/laid_out_run.hpp"
 
 #include "choir/deck/deck.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "choir/models/family.hpp"
 #include "src/lab/verify/verify_layout.hpp"
-#include "src/run/workplace.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/step/engine.hpp"
 #include "src/train/step/step_planner.hpp"
 

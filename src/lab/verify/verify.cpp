@@ -15,7 +15,7 @@
 #include "src/core/text.hpp"
 #include "src/lab/bench/bench_rounding.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

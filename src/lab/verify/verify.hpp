@@ -12,7 +12,7 @@
 #include "src/comm/watch/watchdog.hpp"
 #include "src/lab/verify/verify_layout.hpp"
 #include "src/lab/verify/verify_record.hpp"
-#include "src/run/workplace.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 

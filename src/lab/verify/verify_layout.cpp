@@ -7,7 +7,7 @@
 
 #include "choir/comm/layout.hpp"
 #include "src/core/text.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

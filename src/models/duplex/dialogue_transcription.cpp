@@ -12,7 +12,7 @@
 #include "src/models/codec/codec_coder.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
 #include "src/run/inference_pass.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 

@@ -8,8 +8,8 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/store.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -14,6 +14,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/process.hpp"
 #include "src/device/cuda.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/open.hpp"
 #include "src/train/loop/layout_report.hpp"
 #include "src/train/loop/resume.hpp"
@@ -24,7 +25,6 @@
 #include "src/train/loop/warm_start.hpp"
 #include "src/train/step/build_info.hpp"
 #include "src/train/step/product_timing.hpp"
-#include "src/train/step/run_setup.hpp"
 #include "src/train/step/step_planner.hpp"
 
 namespace choir {

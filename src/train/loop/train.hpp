@@ -8,7 +8,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
-#include "src/run/workplace.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 

@@ -1,5 +1,4 @@
-// One optimizer step, queued, recorded and finished, and the factors on learning rates
-// (optimizer.scale).
+// One optimizer step, queued, recorded and finished.
 
 #include "src/train/step/engine.hpp"
 
@@ -9,7 +8,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -21,43 +19,9 @@
 #include "src/comm/watch/abort_hook.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
-#include "src/deck/name_patterns.hpp"
 #include "src/device/null_device.hpp"
 
 namespace choir {
-
-std::function<double(const Parameter&)> rate_scales(const ParameterSet& parameters,
-                                                    const std::vector<RateScale>& scales) {
-  if (scales.empty()) return {};
-  std::vector<std::string> names;
-  for (const Parameter* p : parameters.all()) names.push_back(p->name);
-  std::map<std::string, const RateScale*> chosen;
-  for (const RateScale& scale : scales) {
-    require_matches("optimizer.scale", {scale.pattern}, names);
-    bool trains = false;
-    for (const Parameter* p : parameters.all()) {
-      if (!matches_pattern(scale.pattern, p->name)) continue;
-      trains = trains || p->trainable;
-      const auto [at, is_new] = chosen.emplace(p->name, &scale);
-      if (!is_new)
-        throw DeckError(fmt::format("optimizer.scale: '{}' and '{}' both match {}",
-                                    at->second->pattern, scale.pattern, p->name),
-                        "let one pattern match each parameter");
-    }
-    if (!trains)
-      throw DeckError(
-          fmt::format(
-              "optimizer.scale: '{}' matches only frozen parameters, which have no learning rate",
-              scale.pattern),
-          "leave the pattern out, or train these parameters (train.unfreeze)");
-  }
-  std::map<std::string, double> factors;
-  for (const auto& [name, scale] : chosen) factors[name] = scale->factor;
-  return [factors](const Parameter& p) {
-    const auto found = factors.find(p.tied_to != nullptr ? p.tied_to->name : p.name);
-    return found == factors.end() ? 1.0 : found->second;
-  };
-}
 
 namespace {
 
@@ -137,17 +101,6 @@ void abandon_capture(Device& device, NativeStream stream) {
 }
 
 }  // namespace
-
-std::vector<BatchShape> shapes_of(const EngineOptions& options) {
-  const ModelFamily& family = options.model.family();
-  if (family.fixed_shape()) return {family.shape(options.model, options.micro_batch_size)};
-  if (options.shapes.empty())
-    throw DeckError(
-        fmt::format("model.type = \"{}\": the shapes of audio micro-batches are unknown",
-                    family.name()),
-        "`choir train` takes them from its data");
-  return options.shapes;
-}
 
 namespace {
 

@@ -7,8 +7,8 @@
 
 #include "src/core/text.hpp"
 #include "src/optim/optimizer.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/step/build_info.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -1,9 +1,9 @@
 #include "src/train/step/whole_model.hpp"
 
 #include "src/comm/agreement.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/finite.hpp"
 #include "src/store/open.hpp"
-#include "src/train/step/run_setup.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {

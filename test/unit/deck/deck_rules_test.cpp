@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "src/models/gpt/family.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 #include "test/unit/train/deck_case.hpp"
 
 namespace choir {

@@ -5,8 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/train/step/run_setup.hpp"
-#include "test/support/families.hpp"
+#include "src/run/run_setup.hpp"
 #include "test/unit/train/deck_case.hpp"
 
 namespace choir {

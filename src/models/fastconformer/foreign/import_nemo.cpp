@@ -16,13 +16,12 @@
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
-#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "src/models/fastconformer/foreign/yaml_reader.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/collectives.hpp"
 #include "src/store/directory.hpp"
 #include "src/store/finite.hpp"
 #include "src/store/torch/nemo_archive.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {

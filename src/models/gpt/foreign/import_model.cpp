@@ -23,8 +23,8 @@
 #include "src/models/gpt/foreign/peft.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"
 #include "src/models/gpt/gpt_config.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/directory.hpp"
-#include "src/train/step/run_setup.hpp"
 
 namespace choir {
 

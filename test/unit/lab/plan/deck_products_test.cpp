@@ -10,7 +10,7 @@
 #include "choir/deck/deck.hpp"
 #include "choir/models/family.hpp"
 #include "src/device/null_device.hpp"
-#include "src/train/step/run_setup.hpp"
+
 #include "src/train/step/step_planner.hpp"
 #include "test/support/families.hpp"
 

@@ -2,8 +2,7 @@
 
 #include "choir/deck/deck.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
-#include "src/train/step/run_setup.hpp"
-#include "test/support/families.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

@@ -12,8 +12,8 @@
 #include "src/lab/verify/laid_out_run.hpp"
 #include "src/lab/verify/verify_record.hpp"
 #include "src/models/gpt/family.hpp"
-#include "src/train/step/run_setup.hpp"
-#include "test/support/families.hpp"
+#include "src/run/run_setup.hpp"
+#include "src/train/step/engine_options.hpp"
 #include "test/unit/train/keys/key_runs.hpp"
 
 namespace choir {

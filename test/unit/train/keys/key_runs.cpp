@@ -15,10 +15,10 @@
 #include "src/lab/plan/layout_plan.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
 #include "src/lab/verify/verify_record.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/manifest.hpp"
 #include "src/train/loop/train.hpp"
-#include "src/train/step/run_setup.hpp"
-#include "test/support/families.hpp"
+#include "src/train/step/engine_options.hpp"
 #include "test/unit/train/keys/key_data.hpp"
 
 namespace choir::test {

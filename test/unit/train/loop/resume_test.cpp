@@ -1,6 +1,6 @@
 #include "src/train/loop/resume.hpp"
 
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
 #include "test/support/has.hpp"
 #include "test/unit/train/deck_case.hpp"
 

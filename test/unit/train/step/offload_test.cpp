@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "src/device/null_device.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/loop/startup_report.hpp"
-#include "src/train/step/run_setup.hpp"
+#include "src/train/step/engine_options.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/offload_case.hpp"

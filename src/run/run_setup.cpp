@@ -1,4 +1,6 @@
-#include "src/train/step/run_setup.hpp"
+#include "src/run/run_setup.hpp"
+
+#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -7,6 +9,8 @@
 #include <string>
 
 #include "choir/models/family.hpp"
+#include "src/comm/agreement.hpp"
+#include "src/core/process.hpp"
 #include "src/nn/axes/context_axis.hpp"
 
 namespace choir {
@@ -101,41 +105,6 @@ Precision precision_of(const Deck& deck) {
   return deck.train.frozen_precision == "master" ? precision : with_narrow_frozen(precision);
 }
 
-EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
-  const OptimizerSection& o = deck.optimizer;
-  EngineOptions options;
-  options.model = model_of(deck);
-  options.precision = precision_of(deck);
-  options.seed = static_cast<std::uint64_t>(deck.run.seed);
-  options.sequence = deck.parallel.sequence;
-  options.context = context_way_of(deck);
-  options.reproducible = deck.train.reproducible;
-  options.zero = zero_of(deck);
-  options.pipeline = pipeline_of(deck);
-  options.offload = offload_of(deck);
-  options.freezing = {.freeze = deck.train.freeze, .unfreeze = deck.train.unfreeze};
-  if (deck.parallel.pipeline > 1)
-    options.pipeline.forward_only = units_without_backward(options.freezing, options.model);
-  options.micro_batch_size = batch.micro;
-  options.micro_batches = batch.accum;
-  options.optimizer = {.beta1 = o.beta1,
-                       .beta2 = o.beta2,
-                       .epsilon = o.epsilon,
-                       .weight_decay = o.weight_decay,
-                       .rule = update_rule_of(o.name),
-                       .momentum = o.momentum,
-                       .trust_coefficient = o.trust_coefficient};
-  options.offload.second_moment = options.optimizer.rule == UpdateRule::adamw;
-  for (const auto& [pattern, factor] : rate_factors(o.scale))
-    options.rate_scales.push_back({pattern, factor});
-  options.schedule = schedule_of(deck, batch.data_parallel);
-  options.grad_clip = o.grad_clip;
-  options.loss_scaling = loss_scaling_of(deck);
-  options.cuda_graph = deck.train.cuda_graph;
-  options.lag = deck.train.steps_in_flight - 1;
-  return options;
-}
-
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name) {
   std::int64_t& size = deck.family().vocab_size(deck);
   const std::string key = deck.family().vocab_size_key();
@@ -150,6 +119,60 @@ void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::str
     throw DataError(
         fmt::format("{} is {}, but {} has {} symbols", key, size, data_name, data_vocabulary),
         fmt::format("leave {} out to take it from the data", key));
+}
+
+namespace {
+
+DeviceTransport::Way way_of(const Deck& deck) {
+  const std::string& transport = deck.parallel.transport;
+  if (transport == "auto") return DeviceTransport::Way::automatic;
+  if (transport == "nccl") return DeviceTransport::Way::nccl;
+  return DeviceTransport::Way::staged;  // with the host transport of that name
+}
+
+/// Number of communicators of replicas in addition to that of the axis: see Sharding.
+int replica_groups_of(const ParallelSection& parallel) {
+  const int gathers = parallel.zero > 0 ? 1 : 0;
+  return gathers + (parallel.zero_group == "all" ? 0 : 2);
+}
+
+}  // namespace
+
+void open_device(Workplace& place, const Deck& deck) {
+  Mesh& mesh = *place.mesh;
+  const DeviceChoice choice = choose_device(mesh, {.device = deck.device,
+                                                   .fp64 = deck.train.precision == "fp64",
+                                                   .share = deck.parallel.share_device});
+  place.device_reason = choice.reason;
+  together(mesh.world(), [&] {
+    const std::string& transport = deck.parallel.transport;
+    if (choice.kind == DeviceKind::cpu && (transport == "nccl" || transport == "staged"))
+      throw DeckError(fmt::format("parallel.transport is \"{}\", which needs GPU memory, but the "
+                                  "device is the CPU ({})",
+                                  transport, choice.reason),
+                      "set parallel.transport to \"auto\"");
+    place.device = make_device(choice.kind, choice.ordinal);
+  });
+  mesh.attach(*place.device, {.way = way_of(deck),
+                              .shared_cards = choice.shared_cards,
+                              .replica_groups = replica_groups_of(deck.parallel),
+                              .timeout_seconds = deck.parallel.timeout,
+                              .nccl_library = {}});
+  if (deck.watch.calls) mesh.check_calls();
+}
+
+int choose_threads(Communicator& node) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+  const cpu_set_t mine = own_cores();
+  std::vector<cpu_set_t> all(static_cast<std::size_t>(node.size()));
+  all[static_cast<std::size_t>(node.rank())] = mine;
+  node.all_gather(all.data(), sizeof mine, DType::u8);
+  const auto sharing = std::count_if(all.begin(), all.end(), [&](const cpu_set_t& other) {
+    return CPU_EQUAL(&other, &mine) != 0;
+  });
+  const int threads = threads_of_rank(CPU_COUNT(&mine), static_cast<int>(sharing));
+  omp_set_num_threads(threads);
+  return threads;
 }
 
 }  // namespace choir

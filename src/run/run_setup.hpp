@@ -1,10 +1,25 @@
 #pragma once
-// Converts the values of a deck to the options of meshes, models and the engine. Pure functions.
+// The setup of a run: converts the values of its deck to the options of meshes, models and learning
+// rates, and opens the resources of the program, which are its ranks, the device of each, and their
+// communication.
+#include <cstdint>
+#include <memory>
+#include <string>
+
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/deck/deck.hpp"
-#include "src/train/step/engine.hpp"
+#include "choir/deck/pipeline_options.hpp"
+#include "choir/models/model_config.hpp"
+#include "choir/nn/pass.hpp"
+#include "choir/nn/precision.hpp"
+#include "choir/ops/step_control.hpp"
+#include "choir/parallel/sharding/parameter_storage.hpp"
+#include "src/comm/mesh/device_choice.hpp"
+#include "src/optim/optimizer.hpp"
 
 namespace choir {
+
+// The options are pure functions of the deck.
 
 /// The transport of the deck. The time-out of communication windows is longer than any limit of the
 /// watchdog, because the watchdog can report more and should do so first.
@@ -31,12 +46,23 @@ ModelConfig model_of(const Deck& deck);
 /// The attention strategy of the deck's model for sequences that are divided among ranks.
 ContextWay context_way_of(const Deck& deck);
 
-/// Options of the engine. The deck must have its vocabulary (model.vocab_size > 0), and its batch
-/// must be resolved.
-EngineOptions engine_options(const Deck& deck, const BatchSizes& batch);
-
 /// Sets model.vocab_size from the data and marks it as derived, or checks that the two agree
 /// (DataError).
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name);
+
+struct Workplace {
+  std::unique_ptr<Device> device;  ///< before the mesh, whose communicators use its memory
+  std::unique_ptr<Mesh> mesh;
+  std::string device_reason;  ///< reason for the choice of device=auto; empty otherwise
+};
+
+/// Chooses the device that the deck requests (device, parallel.share_device, parallel.transport;
+/// GPUs do not compute in fp64), opens it, and attaches it to the mesh. Throws DeckError on every
+/// rank if it is not available. Collective over the world of `place.mesh`.
+void open_device(Workplace& place, const Deck& deck);
+
+/// Without OMP_NUM_THREADS, divides cores among the ranks that share them; returns the number of
+/// threads. Collective over the node.
+int choose_threads(Communicator& node);
 
 }  // namespace choir
