@@ -94,7 +94,7 @@ $(BUILD)/features.mk: .make/features.sh $(BUILD)/asked
 # The revision is looked up on every build and written only when it changed.
 $(BUILD)/choir_revision.hpp: always
 	@$(call write_changed,$@,#define CHOIR_BUILD_REVISION "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
-$(BUILD)/obj/src/train/step/build_info.o: $(BUILD)/choir_revision.hpp
+$(BUILD)/obj/src/core/build_info.o: $(BUILD)/choir_revision.hpp
 
 features:
 	@cat $(BUILD)/features.txt

@@ -32,7 +32,7 @@ UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
 # Sources that other programs replace, or that most builds compile again, are compiled one by one.
 # So are kernels: the instructions that the compiler fuses and inlines in them decide about bits.
 BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
-ALONE  := kernels/% src/train/step/build_info.cpp $(BROKEN)
+ALONE  := kernels/% src/models/families.cpp src/core/build_info.cpp $(BROKEN)
 # objects SOURCES: what they become.
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
   $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))

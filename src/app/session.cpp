@@ -9,7 +9,6 @@
 #include "src/run/run_setup.hpp"
 #include "src/store/finite.hpp"
 #include "src/train/step/step_planner.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

@@ -11,8 +11,8 @@
 #include "src/app/command_line.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/store.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

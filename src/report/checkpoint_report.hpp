@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "src/run/stored_model.hpp"
 #include "src/store/open.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "src/comm/null_communicator.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/directory.hpp"
 #include "src/store/open.hpp"
 #include "src/store/state_file.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 #include "test/fuzz/fuzz.hpp"
 #include "test/support/sealed_checkpoint.hpp"
 

@@ -9,7 +9,7 @@ DESTDIR=$stage "$root/.make/install.sh" "$build" "$prefix" >out 2>&1 || code=$?
 expect "installs below DESTDIR" 0 "installed: $there/bin/choir"
 check "... and again" env DESTDIR="$stage" "$root/.make/install.sh" "$build" "$prefix"
 
-version=$(sed -nE 's/.*kVersion = "(.*)";/\1/p' "$root/src/train/step/build_info.hpp")
+version=$(sed -nE 's/.*kVersion = "(.*)";/\1/p' "$root/src/core/build_info.hpp")
 choir=$there/bin/choir
 run 0 --version
 expect "--version has the version and the revision" 0 "choir $version ("

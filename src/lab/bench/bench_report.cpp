@@ -9,16 +9,18 @@
 #include <algorithm>
 #include <iterator>
 
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {
 
 nlohmann::ordered_json ops_provenance(const BenchReport& report) {
-  auto json =
-      parsed_ordered_json(report.provenance.empty() ? build_provenance() : report.provenance);
+  auto json = parsed_ordered_json(report.provenance.empty()
+                                      ? build_provenance(MpiSession::library_version())
+                                      : report.provenance);
   json["device"] = report.device;
   json["threads"] = omp_get_max_threads();
   return json;

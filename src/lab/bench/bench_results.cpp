@@ -17,7 +17,9 @@
 
 #include "choir/core/error.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
 #include "src/comm/nccl/nccl_communicator.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/hash.hpp"
 #include "src/core/json_document.hpp"
 #include "src/core/json_value.hpp"
@@ -27,7 +29,6 @@
 #include "src/core/text.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/device/cuda.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -244,8 +245,8 @@ std::string bench_provenance(Mesh& mesh, const Device& device, const std::string
       mesh.world(), card == nullptr ? "" : fmt::format("{} {}", card->name, card->uuid));
   const std::vector<CpuModel> cpus = gather_cpus(mesh);
   if (mesh.rank() != 0) return "";
-  auto record = parsed_ordered_json(build_provenance());
-  record["hosts"] = distinct(hosts);
+  auto json = parsed_ordered_json(build_provenance(MpiSession::library_version()));
+  json["hosts"] = distinct(hosts);
   std::vector<std::string> names;
   for (const CpuModel& cpu : cpus) names.push_back(cpu.name);
   record["cpus"] = distinct(names);

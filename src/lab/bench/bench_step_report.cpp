@@ -6,10 +6,11 @@
 #include <numeric>
 #include "src/core/json_value.hpp"
 
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/lab/bench/bench_step.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -142,7 +143,8 @@ nlohmann::ordered_json pipeline_json(const PipelineBench& b) {
 }
 
 nlohmann::ordered_json step_provenance(const StepBench& b) {
-  return parsed_ordered_json(b.provenance.empty() ? build_provenance() : b.provenance);
+  return parsed_ordered_json(b.provenance.empty() ? build_provenance(MpiSession::library_version())
+                                                  : b.provenance);
 }
 
 }  // namespace

@@ -14,13 +14,13 @@
 #include "src/comm/agreement.hpp"
 #include "src/comm/mpi/mpi_api.hpp"
 #include "src/comm/nccl/nccl_communicator.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/lab/doctor/doctor.hpp"
 #include "src/store/open.hpp"
-#include "src/train/step/build_info.hpp"
 #ifdef CHOIR_HAVE_HWLOC
 #include <hwloc.h>
 #endif

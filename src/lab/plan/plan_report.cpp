@@ -10,11 +10,12 @@
 
 #include "choir/models/family.hpp"
 #include "choir/models/model.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/train/loop/layout_report.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -228,7 +229,7 @@ std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const 
     json["too_large"] = search->too_large;
     json["closest"] = search->closest ? choice_json(*search->closest) : Json();
   }
-  json["provenance"] = parsed_ordered_json(build_provenance());
+  json["provenance"] = parsed_ordered_json(build_provenance(MpiSession::library_version()));
   return dumped(json, 2) + "\n";
 }
 

@@ -10,13 +10,14 @@
 #include "choir/core/error.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/store/directory.hpp"
 #include "src/train/loop/train.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -205,11 +206,12 @@ std::string to_string(const RehearsalCase& rehearsed, const std::vector<Rehearse
 std::string to_json(const RehearsalCase& rehearsed, const std::vector<RehearsedRank>& ranks) {
   Json played = Json::array();
   for (const RehearsedRank& rank : ranks) played.push_back(json_of(rank));
-  const Json json{{"layout", rehearsed.layout.to_string()},
-                  {"ranks", rehearsed.layout.ranks()},
-                  {"ranks_per_node", rehearsed.ranks_per_node},
-                  {"played", std::move(played)},
-                  {"provenance", parsed_ordered_json(build_provenance())}};
+  const Json json{
+      {"layout", rehearsed.layout.to_string()},
+      {"ranks", rehearsed.layout.ranks()},
+      {"ranks_per_node", rehearsed.ranks_per_node},
+      {"played", std::move(played)},
+      {"provenance", parsed_ordered_json(build_provenance(MpiSession::library_version()))}};
   return dumped(json, 2) + "\n";
 }
 

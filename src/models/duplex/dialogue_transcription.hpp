@@ -17,7 +17,7 @@
 #include "src/models/codec/codec_coder.hpp"
 #include "src/models/fastconformer/speech_stream.hpp"
 #include "src/models/fastconformer/transcriber.hpp"
-#include "src/train/step/whole_model.hpp"
+#include "src/run/whole_model.hpp"
 
 namespace choir {
 

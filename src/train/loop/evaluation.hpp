@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "choir/run/training_data.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/train/loop/run_directory.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

@@ -8,8 +8,8 @@
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
 #include "src/optim/optimizer.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/open.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

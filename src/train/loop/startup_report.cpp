@@ -16,6 +16,7 @@
 #include "kernels/gemm/gemm.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
@@ -23,7 +24,6 @@
 #include "src/deck/name_patterns.hpp"
 #include "src/device/cuda.hpp"
 #include "src/parallel/pipeline/schedule_simulation.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -479,7 +479,7 @@ std::string start_record(const StartFacts& facts, Mesh& mesh, const StepPlan& pl
                                 {"bytes", entry.bytes},
                                 {"place", name_of(entry.place)},
                                 {"shared", entry.shared}});
-  record["provenance"] = parsed_ordered_json(build_provenance());
+  record["provenance"] = parsed_ordered_json(build_provenance(MpiSession::library_version()));
   return dumped(record);
 }
 

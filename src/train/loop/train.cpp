@@ -12,6 +12,7 @@
 #include "choir/run/training_data.hpp"
 #include "kernels/bench/stopwatch.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/process.hpp"
 #include "src/device/cuda.hpp"
 #include "src/run/run_setup.hpp"
@@ -23,7 +24,6 @@
 #include "src/train/loop/startup_report.hpp"
 #include "src/train/loop/training_loop.hpp"
 #include "src/train/loop/warm_start.hpp"
-#include "src/train/step/build_info.hpp"
 #include "src/train/step/product_timing.hpp"
 #include "src/train/step/step_planner.hpp"
 

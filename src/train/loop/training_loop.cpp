@@ -5,8 +5,9 @@
 #include <algorithm>
 
 #include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/text.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 
@@ -181,7 +182,7 @@ std::string TrainingLoop::meta_json() const {
                    .vocab_size = run_.engine.options().model.vocab_size(),
                    .data = run_.data.position(run_.progress.step),
                    .contents = run_.contents,
-                   .provenance = build_provenance()}
+                   .provenance = build_provenance(MpiSession::library_version())}
       .to_json();
 }
 

@@ -13,9 +13,9 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/name_patterns.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/finite.hpp"
 #include "src/store/open.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

@@ -22,6 +22,7 @@
 #include "src/optim/trained_norm.hpp"
 #include "src/parallel/gradients/gradient_sums.hpp"
 #include "src/parallel/pipeline/pipeline_executor.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/train/step/engine_options.hpp"
 #include "src/train/step/phase_clock.hpp"
 #include "src/train/step/step_slot.hpp"
@@ -39,13 +40,6 @@ struct StepResult {
   bool updated = true;    ///< false: loss or norm was not finite, and nothing was changed
   bool overflow = false;  ///< not updated, but a smaller loss scale may help
   double loss_scale = 1;  ///< of this step
-};
-
-/// State of the optimizer between steps, except its moments.
-struct UpdateState {
-  std::int64_t updates = 0;
-  double loss_scale = 1;        ///< of the next step
-  std::int64_t good_steps = 0;  ///< updates since the scale changed
 };
 
 class Engine {

@@ -9,7 +9,7 @@
 #include "choir/nn/parameter_set.hpp"
 #include "src/core/json_value.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
-#include "src/train/step/imported_run.hpp"
+#include "src/run/imported_run.hpp"
 
 namespace choir {
 

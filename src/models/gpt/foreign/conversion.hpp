@@ -9,8 +9,8 @@
 
 #include "choir/comm/communicator.hpp"
 #include "src/models/gpt/gpt_config.hpp"
+#include "src/run/imported_run.hpp"
 #include "src/store/open.hpp"
-#include "src/train/step/imported_run.hpp"
 
 namespace choir {
 

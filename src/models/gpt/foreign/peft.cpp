@@ -14,9 +14,9 @@
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/key_reader.hpp"
+#include "src/run/imported_run.hpp"
 #include "src/store/directory.hpp"
 #include "src/store/tensor_file.hpp"
-#include "src/train/step/imported_run.hpp"
 
 namespace choir {
 namespace {

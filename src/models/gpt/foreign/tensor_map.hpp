@@ -11,9 +11,9 @@
 
 #include "choir/nn/parameter_set.hpp"
 #include "src/models/gpt/gpt_config.hpp"
+#include "src/run/imported_run.hpp"
 #include "src/store/finite.hpp"
 #include "src/store/tensor_file.hpp"
-#include "src/train/step/imported_run.hpp"
 
 namespace choir {
 

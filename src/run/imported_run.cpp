@@ -1,14 +1,15 @@
-#include "src/train/step/imported_run.hpp"
+#include "src/run/imported_run.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "src/comm/mpi/mpi_session.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/text.hpp"
 #include "src/optim/optimizer.hpp"
 #include "src/run/run_setup.hpp"
-#include "src/train/step/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -102,7 +103,7 @@ SaveResult save_imported(Communicator& world, const std::string& out, const Deck
                        .vocabulary = values.vocabulary,
                        .vocab_size = values.vocab_size,
                        .data = "",
-                       .provenance = build_provenance()};
+                       .provenance = build_provenance(MpiSession::library_version())};
   std::vector<std::byte> zeros;
   Progress progress;
   SaveResult result = store.save(

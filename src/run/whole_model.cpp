@@ -1,10 +1,10 @@
-#include "src/train/step/whole_model.hpp"
+#include "src/run/whole_model.hpp"
 
 #include "src/comm/agreement.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/finite.hpp"
 #include "src/store/open.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 

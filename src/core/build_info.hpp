@@ -11,6 +11,7 @@ inline constexpr const char* kVersion = "0.1.0";
 const char* build_revision();
 
 /// {"revision": ..., "compiler": ..., "march": ..., "mpi": ..., "host": ..., "date": ...}
-std::string build_provenance();
+/// `mpi_library` is MpiSession::library_version().
+std::string build_provenance(const std::string& mpi_library);
 
 }  // namespace choir

@@ -9,8 +9,8 @@
 #include "choir/comm/communicator.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/nn/parameter_set.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/store.hpp"
-#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 
