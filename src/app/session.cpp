@@ -6,9 +6,9 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/json_document.hpp"
 #include "src/models/gpt/generator.hpp"
+#include "src/run/null_instance.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/store/finite.hpp"
-#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 

@@ -11,7 +11,7 @@
 #include "src/data/audio/live_sound.hpp"
 #include "src/data/audio/waveform.hpp"
 #include "src/models/codec/codec_coder.hpp"
-#include "src/train/loop/stop_request.hpp"
+#include "src/run/stop_request.hpp"
 
 namespace choir {
 

@@ -14,7 +14,7 @@
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/run/run_setup.hpp"
-#include "src/train/loop/stop_request.hpp"
+#include "src/run/stop_request.hpp"
 #include "src/train/loop/train.hpp"
 
 namespace choir {

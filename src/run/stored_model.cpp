@@ -9,12 +9,12 @@ namespace {
 
 constexpr std::int64_t kMostSymbols = std::numeric_limits<std::int32_t>::max();
 
-/// `held` contains the local elements of a tensor shaped like `p` that are in this rank's slice.
-StoredTensor stored(const std::string& name, const Parameter& p, const ParameterElements& held,
+/// `elements` are the local elements of a tensor shaped like `p` that are in this rank's slice.
+StoredTensor stored(const std::string& name, const Parameter& p, const ParameterElements& elements,
                     ModelInstance& instance, const WritingShare& share) {
-  const TensorView& mine = held.view;
+  const TensorView& mine = elements.view;
   StoredTensor result{.name = name, .dtype = mine.dtype, .shape = p.shape, .pieces = {}};
-  if (!held.outside) result.device = &instance.device();
+  if (!elements.outside) result.device = &instance.device();
   const Range slice = instance.storage().owned(p);
   std::vector<ShardRun> runs;
   std::int64_t n = 0, at = 0;

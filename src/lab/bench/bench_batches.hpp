@@ -7,7 +7,7 @@
 #include "choir/models/batch.hpp"
 #include "choir/parallel/sharding/sharding.hpp"
 #include "src/run/step_plan.hpp"
-#include "src/train/step/engine.hpp"
+#include "src/train/step/engine_options.hpp"
 
 namespace choir {
 

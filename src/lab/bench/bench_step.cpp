@@ -27,8 +27,8 @@
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_rounding.hpp"
 #include "src/run/run_setup.hpp"
-#include "src/train/step/engine.hpp"
 #include "src/train/step/product_timing.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 

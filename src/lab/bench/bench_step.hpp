@@ -13,8 +13,6 @@
 #include "src/lab/bench/bench_pipeline.hpp"
 #include "src/run/step_plan.hpp"
 #include "src/train/step/gradient_noise.hpp"
-#include "src/train/step/phase_clock.hpp"
-#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 

@@ -17,7 +17,7 @@
 #include "src/train/loop/checkpointer.hpp"
 #include "src/train/loop/save_schedule.hpp"
 #include "src/train/loop/weight_check.hpp"
-#include "src/train/step/train_checkpoint.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 namespace {

@@ -27,7 +27,6 @@
 #include "src/lab/bench/bench_step.hpp"
 #include "src/lab/plan/layout_plan.hpp"
 #include "src/run/run_setup.hpp"
-#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 

@@ -10,8 +10,8 @@
 #include "choir/deck/deck.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/run/layout_report.hpp"
 #include "src/run/run_setup.hpp"
-#include "src/train/loop/layout_report.hpp"
 
 namespace choir {
 namespace {

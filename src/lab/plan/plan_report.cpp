@@ -15,7 +15,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
-#include "src/train/loop/layout_report.hpp"
+#include "src/run/layout_report.hpp"
 
 namespace choir {
 namespace {

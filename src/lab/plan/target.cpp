@@ -9,7 +9,7 @@
 
 #include "src/core/text.hpp"
 #include "src/device/cuda.hpp"
-#include "src/train/step/step_planner.hpp"
+#include "src/run/step_plan.hpp"
 
 namespace choir {
 namespace {

@@ -19,6 +19,7 @@
 #include "src/core/text.hpp"
 #include "src/device/cuda.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/train/step/engine.hpp"
 
 namespace choir {
 namespace {

@@ -12,7 +12,6 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "src/lab/plan/layout_plan.hpp"
 #include "src/run/run_setup.hpp"
-#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 

@@ -2,6 +2,7 @@
 
 #include "choir/deck/deck.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 namespace {

@@ -5,8 +5,8 @@
 #include "choir/models/family.hpp"
 #include "src/lab/verify/verify_layout.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/run/step_plan.hpp"
 #include "src/train/step/engine.hpp"
-#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 

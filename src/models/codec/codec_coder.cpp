@@ -10,8 +10,8 @@
 #include "kernels/features/features.hpp"
 #include "src/core/text.hpp"
 #include "src/device/cpu_device.hpp"
-#include "src/device/null_device.hpp"
 #include "src/models/codec/codec.hpp"
+#include "src/run/null_instance.hpp"
 
 namespace choir {
 namespace {
@@ -221,13 +221,11 @@ void CodecCoder::Stream::code(std::int64_t frames, std::vector<std::int32_t>& to
 }
 
 std::size_t plan_codec(const ModelInstance::Options& options) {
-  NullDevice device;
-  const auto mesh = Mesh::planned(Layout(1, 1, 1, 1), 0, 1);
-  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
-  CodecCoder coder(instance);
+  NullInstance instance(options, Layout(1, 1, 1, 1), 0, nullptr);
+  CodecCoder coder(*instance);
   const std::vector<std::int16_t> silence(static_cast<std::size_t>(coder.frame_samples()));
   coder.decode(coder.encode(silence), 1);
-  return instance.arena().peak();
+  return instance->arena().peak();
 }
 
 std::vector<std::uint16_t> stored_codes(std::span<const std::int32_t> codes) {

@@ -7,10 +7,10 @@
 #include <limits>
 #include <utility>
 
-#include "src/device/null_device.hpp"
 #include "src/models/duplex/duplex.hpp"
 #include "src/models/duplex/family.hpp"
 #include "src/run/inference_pass.hpp"
+#include "src/run/null_instance.hpp"
 
 namespace choir {
 namespace {
@@ -196,12 +196,10 @@ void require_talker(const ModelConfig& model, const std::string& source) {
 
 StreamPlan plan_talk(const ModelInstance::Options& options, const Layout& layout, int rank,
                      double budget, const Device* target) {
-  NullDevice device = target ? NullDevice(*target) : NullDevice();
-  const auto mesh = Mesh::planned(layout, rank, 1);
-  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
-  DuplexTalker talker(instance, {});
+  NullInstance instance(options, layout, rank, target);
+  DuplexTalker talker(*instance, {});
   talker.rehearse_fully();
-  return measured_plan(instance, budget, "a dialogue");
+  return measured_plan(*instance, budget, "a dialogue");
 }
 
 }  // namespace choir

@@ -8,7 +8,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/quantities.hpp"
-#include "src/device/null_device.hpp"
+#include "src/run/null_instance.hpp"
 
 namespace choir {
 
@@ -126,12 +126,10 @@ Tensor SpeechStream::next() {
 
 StreamPlan plan_stream(const ModelInstance::Options& options, const Layout& layout, int rank,
                        double budget, const Device* target) {
-  NullDevice device = target ? NullDevice(*target) : NullDevice();
-  const auto mesh = Mesh::planned(layout, rank, 1);
-  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
-  SpeechStream stream(instance);
+  NullInstance instance(options, layout, rank, target);
+  SpeechStream stream(*instance);
   rehearse(stream);
-  return measured_plan(instance, budget, "a stream");
+  return measured_plan(*instance, budget, "a stream");
 }
 
 }  // namespace choir

@@ -11,9 +11,8 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
 #include "src/device/cuda.hpp"
-#include "src/device/null_device.hpp"
 #include "src/run/inference_pass.hpp"
-#include "src/run/step_plan.hpp"
+#include "src/run/null_instance.hpp"
 
 namespace choir {
 namespace {
@@ -21,37 +20,33 @@ namespace {
 /// Frames that saturate a processor, and a card: larger batches are no faster.
 constexpr std::int64_t kFramesOfCpu = 2048, kFramesOfCard = 65536;
 
-/// The model on the null device, to measure the memory of passes.
-class NullModel {
+/// The memory of passes, measured on the null device.
+class PassMemory {
  public:
-  NullModel(const ModelInstance::Options& options, const Layout& layout, int rank,
-            const Device* target)
+  PassMemory(const ModelInstance::Options& options, const Layout& layout, int rank,
+             const Device* target)
       : config_(options.model.as<FastConformerConfig>()),
-        device_(target ? NullDevice(*target) : NullDevice()),
-        mesh_(Mesh::planned(layout, rank, 1)),
-        instance_(options, device_, *mesh_, Arena::kUnbounded) {}
+        instance_(options, layout, rank, target) {}
 
   /// Total bytes for all passes so far and for one of `rows` windows of `frames`.
   std::size_t need(std::int64_t rows, std::int64_t frames) {
     const BatchShape shape{.samples = rows,
                            .audio_samples = TranscriptionPlan::samples_of(config_, frames),
                            .labels = 1};
-    instance_.forward(Mode::generate, HostBatch(config_, shape).batch);
+    instance_->forward(Mode::generate, HostBatch(config_, shape).batch);
     return total();
   }
   /// Total bytes for all passes so far.
   std::size_t total() const {
     MemoryPlan plan;
-    instance_.add_to(plan);
+    instance_->add_to(plan);
     return plan.total();
   }
-  std::size_t arena_peak() { return instance_.arena().peak(); }
+  std::size_t arena_peak() { return instance_->arena().peak(); }
 
  private:
   FastConformerConfig config_;
-  NullDevice device_;
-  std::unique_ptr<Mesh> mesh_;
-  ModelInstance instance_;
+  NullInstance instance_;
 };
 
 std::int64_t frames_in(const FastConformerConfig& config, double seconds) {
@@ -59,7 +54,7 @@ std::int64_t frames_in(const FastConformerConfig& config, double seconds) {
 }
 
 /// The most frames of one window that fit, up to `last`; 0 if even `first` does not fit.
-std::int64_t most_frames(NullModel& model, std::int64_t first, std::int64_t last, double budget) {
+std::int64_t most_frames(PassMemory& model, std::int64_t first, std::int64_t last, double budget) {
   std::int64_t fits = 0;
   for (std::int64_t frames = first;; frames = std::min(last, frames + (frames + 3) / 4)) {
     if (static_cast<double>(model.need(1, frames)) > budget) return fits;
@@ -95,7 +90,7 @@ TranscriptionPlan plan_transcription(const ModelInstance::Options& options, cons
   const std::int64_t largest = plan_windows(config, wanted, kMost).frames;
   TranscriptionPlan plan{.align = reach_of(config).align};
   {
-    NullModel model(options, layout, rank, target);
+    PassMemory model(options, layout, rank, target);
     const std::int64_t most =
         most_frames(model, std::min(smallest, largest), std::max(smallest, largest), budget);
     if (most == 0)
@@ -111,7 +106,7 @@ TranscriptionPlan plan_transcription(const ModelInstance::Options& options, cons
   const bool card = target && target->plans_for() == DeviceKind::cuda;
   for (std::int64_t area = std::max(plan.windows.frames, card ? kFramesOfCard : kFramesOfCpu);;
        area /= 2) {
-    NullModel model(options, layout, rank, target);
+    PassMemory model(options, layout, rank, target);
     plan.limits = limits_of(plan.windows.frames, area, request.batch);
     for (const BatchLimit& limit : plan.limits)
       plan.total_bytes = model.need(limit.rows, limit.frames);

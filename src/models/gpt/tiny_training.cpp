@@ -4,7 +4,7 @@
 #include "src/core/quantities.hpp"
 #include "src/models/gpt/gpt_config.hpp"
 #include "src/train/step/engine.hpp"
-#include "src/train/step/phase_clock.hpp"
+
 #include "src/train/step/step_planner.hpp"
 
 namespace choir {

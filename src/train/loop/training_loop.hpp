@@ -6,12 +6,12 @@
 
 #include <exception>
 
+#include "src/run/stop_request.hpp"
 #include "src/train/loop/checkpointer.hpp"
 #include "src/train/loop/faults.hpp"
 #include "src/train/loop/run_directory.hpp"
 #include "src/train/loop/run_log.hpp"
 #include "src/train/loop/run_watch.hpp"
-#include "src/train/loop/stop_request.hpp"
 #include "src/train/loop/trace.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 

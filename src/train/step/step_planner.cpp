@@ -6,23 +6,13 @@
 
 #include "src/comm/null_communicator.hpp"
 #include "src/device/null_device.hpp"
+#include "src/run/null_instance.hpp"
 #include "src/store/snapshot.hpp"
+#include "src/train/step/engine.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 namespace {
-
-NullDevice null_device_for(const Device* target) {
-  return target ? NullDevice(*target) : NullDevice();
-}
-
-void plan_evaluation(ModelInstance& instance, const std::vector<BatchShape>& shapes) {
-  const ModelConfig& model = instance.options().model;
-  for (const BatchShape& shape : shapes) {
-    const HostBatch host(model, shape);
-    model.family().evaluate_once(instance, host.batch);
-  }
-}
 
 /// FLOPs and bytes of one step. The contents of micro-batches are not read, but some devices copy
 /// them.
@@ -140,7 +130,7 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
     for (std::size_t shape = 0; shape < shapes.size(); ++shape) steps.work(engine, shape);
   for (std::size_t shape = 0; shape < shapes.size(); ++shape)
     engine.instance().loss_sums(steps.batch(shape));
-  plan_evaluation(engine.instance(), options.evaluation_shapes);
+  evaluate_shapes(engine.instance(), options.evaluation_shapes);
   if (generate) options.model.family().sample_once(engine.instance());
   plan.products = device.plans().get<ops::ProductsAsked>().all;
   plan.memory = engine.memory();
@@ -148,27 +138,6 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   if (snapshot) plan.snapshot_bytes = Snapshot::bytes_of(tensors_to_save(engine, progress));
   plan.arena_bytes = engine.instance().arena().peak();
   plan.arena_requests = engine.instance().arena().requests();
-  return plan;
-}
-
-StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        const std::vector<BatchShape>& shapes, const Device* target) {
-  return plan_inference(
-      options, layout, rank, [&](ModelInstance& instance) { plan_evaluation(instance, shapes); },
-      target);
-}
-
-StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        const std::function<void(ModelInstance&)>& work, const Device* target) {
-  NullDevice device = null_device_for(target);
-  const auto mesh = Mesh::planned(layout, rank, 1);
-  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
-  work(instance);
-  StepPlan plan;
-  plan.flops = instance.work().flops;
-  plan.bytes = instance.work().bytes;
-  instance.add_to(plan.memory);
-  plan.arena_bytes = instance.arena().peak();
   return plan;
 }
 

@@ -3,7 +3,7 @@
 // any machine, for any rank of any layout.
 #include "src/device/null_device.hpp"
 #include "src/run/step_plan.hpp"
-#include "src/train/step/engine.hpp"
+#include "src/train/step/engine_options.hpp"
 
 namespace choir {
 
@@ -16,13 +16,5 @@ namespace choir {
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
                    bool generate, const Device* target = nullptr, bool snapshot = true,
                    WorkRecord* record = nullptr);
-
-/// The same for a model that only evaluates batches of these shapes.
-StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        const std::vector<BatchShape>& shapes, const Device* target = nullptr);
-/// The same for a model that only does this `work`.
-StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        const std::function<void(ModelInstance&)>& work,
-                        const Device* target = nullptr);
 
 }  // namespace choir

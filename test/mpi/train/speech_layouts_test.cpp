@@ -7,6 +7,7 @@
 
 #include "src/lab/verify/verify_record.hpp"
 #include "src/models/fastconformer/data.hpp"
+#include "src/train/step/engine.hpp"
 #include "src/train/step/step_planner.hpp"
 #include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"

@@ -2,7 +2,7 @@
 // step.
 #include <gtest/gtest.h>
 
-#include "src/train/loop/layout_report.hpp"
+#include "src/run/layout_report.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
-#include "src/train/step/step_planner.hpp"
+#include "src/run/null_instance.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {

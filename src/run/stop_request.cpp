@@ -1,4 +1,4 @@
-#include "src/train/loop/stop_request.hpp"
+#include "src/run/stop_request.hpp"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "src/train/loop/layout_report.hpp"
+#include "src/run/layout_report.hpp"
 
 #include <fmt/core.h>
 

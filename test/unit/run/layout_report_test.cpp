@@ -1,5 +1,5 @@
-// Tests of the text of a layout report.
-#include "src/train/loop/layout_report.hpp"
+// The report of a layout, as it is read.
+#include "src/run/layout_report.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Tests of stop requests, with real signals.
-#include "src/train/loop/stop_request.hpp"
+// Stop requests, with real signals.
+#include "src/run/stop_request.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
