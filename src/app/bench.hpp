@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/core/output.hpp"
 #include "src/lab/bench/bench_report.hpp"
 #include "src/lab/bench/bench_results.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 

@@ -3,8 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/models/codec/codec_coder.hpp"
+#include "src/run/loaded_model.hpp"
 
 namespace choir {
 

@@ -252,9 +252,13 @@ std::string hint_on_arguments(const FamilyTable& families, const std::string& co
 
 }  // namespace
 
-std::optional<int> parse(CommandLine& app, const Invocation& call) {
-  Arguments reversed(call.arguments.rbegin(),
-                     call.arguments.rend());  // the order that CLI11 expects
+void add_tensor_option(CommandLine& app, int& tensor) {
+  app.add_option("--tensor", tensor, "tensor-parallel ranks; must divide the number of ranks")
+      .within(1, kMostTensorRanks);
+}
+
+std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
+  Arguments reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects
   try {
     app.app_->parse(reversed);
   } catch (const CLI::ParseError& error) {

@@ -115,6 +115,9 @@ class CommandLine {
   std::shared_ptr<CLI::App> app_;
 };
 
+/// Adds --tensor, for commands that run a model.
+void add_tensor_option(CommandLine& app, int& tensor);
+
 /// Parses the arguments. On --help or an error it prints a message and returns the exit code (0 or
 /// 2).
 std::optional<int> parse(CommandLine& app, const Invocation& call);

@@ -1,7 +1,7 @@
 // choir doctor: checks this machine with this launcher.
 #include <fmt/core.h>
 
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/lab/doctor/doctor.hpp"

@@ -1,9 +1,11 @@
 // choir eval CHECKPOINT [key.path=value ...]
 #include <fmt/core.h>
 
+#include "choir/core/log.hpp"
 #include "choir/run/training_data.hpp"
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/core/quantities.hpp"
+#include "src/run/loaded_model.hpp"
 
 namespace choir {
 namespace {

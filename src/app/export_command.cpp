@@ -3,11 +3,12 @@
 
 #include <filesystem>
 
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/models/gpt/family.hpp"
 #include "src/models/gpt/foreign/conversion.hpp"
+#include "src/run/loaded_model.hpp"
 
 namespace choir {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
@@ -25,6 +25,7 @@
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/models/salm/generator.hpp"
+#include "src/run/loaded_model.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/token_choice.hpp"
 

@@ -1,14 +1,16 @@
 // choir import DIR|FILE --out RUN ...
 #include <fmt/core.h>
 
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/models/fastconformer/foreign/nemo.hpp"
 #include "src/models/gpt/foreign/conversion.hpp"
 #include "src/models/gpt/foreign/logit_check.hpp"
+#include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
+#include "src/run/loaded_model.hpp"
 
 namespace choir {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/report/checkpoint_report.hpp"

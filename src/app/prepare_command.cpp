@@ -6,8 +6,9 @@
 #include <filesystem>
 #include <memory>
 
+#include "choir/core/log.hpp"
+#include "src/app/command_line.hpp"
 #include "src/app/prepare_command.hpp"
-#include "src/app/session.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"

@@ -8,9 +8,10 @@
 #include <filesystem>
 #include <memory>
 
+#include "choir/core/log.hpp"
 #include "src/app/codec_run.hpp"
+#include "src/app/command_line.hpp"
 #include "src/app/prepare_command.hpp"
-#include "src/app/session.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "choir/core/error.hpp"
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/report/report_page.hpp"

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "choir/core/log.hpp"
-#include "src/app/session.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
@@ -13,6 +13,7 @@
 #include "src/data/audio/transcripts.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/report/transcripts.hpp"
+#include "src/run/loaded_model.hpp"
 #include "src/run/run_setup.hpp"
 
 namespace choir {

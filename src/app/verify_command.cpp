@@ -6,11 +6,13 @@
 #include <cstring>
 #include <fstream>
 
-#include "src/app/session.hpp"
+#include "choir/core/log.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/text.hpp"
 #include "src/lab/verify/verify.hpp"
 #include "src/lab/verify/verify_layout.hpp"
+#include "src/run/loaded_model.hpp"
 #include "src/store/collectives.hpp"
 
 namespace choir {

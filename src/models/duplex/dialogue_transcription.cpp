@@ -16,14 +16,16 @@
 
 namespace choir {
 
-void require_family(const WholeModel& run, bool right, const std::string& key, const char* wanted) {
+void require_family(const ReplicatedModel& run, bool right, const std::string& key,
+                    const char* wanted) {
   if (right) return;
   throw DeckError(fmt::format("{}: {} has a model of model.type = \"{}\"", key, run.path(),
                               run.deck().family().name()),
                   fmt::format("name a run of model.type = \"{}\"", wanted));
 }
 
-Vocabulary units_of_recogniser(const WholeModel& run, const std::string& key, int sample_rate) {
+Vocabulary units_of_recogniser(const ReplicatedModel& run, const std::string& key,
+                               int sample_rate) {
   require_family(run, run.deck().family().transcribes(), key, "fastconformer");
   const auto& config = run.options().model.as<FastConformerConfig>();
   if (const auto rate = static_cast<int>(config.mel.sample_rate); rate != sample_rate)
@@ -43,7 +45,8 @@ Vocabulary units_of_recogniser(const WholeModel& run, const std::string& key, in
 
 namespace {
 
-void require_codec(const CodecCoder& coder, const CodecDescription& codes, const WholeModel& run) {
+void require_codec(const CodecCoder& coder, const CodecDescription& codes,
+                   const ReplicatedModel& run) {
   if (coder.hash() == codes.hash) return;
   throw DataError(fmt::format("eval.codec: the dialogues have codes of codec {:016x}, but {} is "
                               "codec {:016x}",
@@ -52,7 +55,7 @@ void require_codec(const CodecCoder& coder, const CodecDescription& codes, const
 }
 
 /// The arena for recordings of this number of samples in one pass.
-std::size_t plan_hearing(const WholeModel& run, std::int64_t samples) {
+std::size_t plan_hearing(const ReplicatedModel& run, std::int64_t samples) {
   const auto& config = run.options().model.as<FastConformerConfig>();
   const double seconds = static_cast<double>(samples) / config.mel.sample_rate;
   const TranscriptionPlan plan = plan_transcription(

@@ -17,15 +17,16 @@
 #include "src/models/codec/codec_coder.hpp"
 #include "src/models/fastconformer/speech_stream.hpp"
 #include "src/models/fastconformer/transcriber.hpp"
-#include "src/run/whole_model.hpp"
+#include "src/run/loaded_model.hpp"
 
 namespace choir {
 
 /// DeckError unless `right`; `wanted` is the required family.
-void require_family(const WholeModel& run, bool right, const std::string& key, const char* wanted);
+void require_family(const ReplicatedModel& run, bool right, const std::string& key,
+                    const char* wanted);
 /// The text units of a recogniser of audio with this rate. DeckError for another family or rate,
 /// DataError if it has no units.
-Vocabulary units_of_recogniser(const WholeModel& run, const std::string& key, int sample_rate);
+Vocabulary units_of_recogniser(const ReplicatedModel& run, const std::string& key, int sample_rate);
 
 class AgentEar {
  public:
@@ -46,7 +47,7 @@ class AgentEar {
   std::string transcribed(std::span<const std::int16_t> audio);
 
   CodecDescription codes_;
-  WholeModel codec_, recogniser_;
+  ReplicatedModel codec_, recogniser_;
   std::unique_ptr<CodecCoder> coder_;
   ModelInstance* hearing_ = nullptr;  ///< of recogniser_
   std::optional<TranscriptMaker> maker_;
@@ -69,7 +70,7 @@ class UserEar {
  private:
   std::string hear_chunks();
 
-  WholeModel run_;
+  ReplicatedModel run_;
   std::optional<Vocabulary> units_;
   std::optional<TranscriptMaker> maker_;
   std::optional<SpeechStream> stream_;

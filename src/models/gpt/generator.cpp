@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "choir/core/error.hpp"
+#include "choir/models/family.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/run/inference_pass.hpp"
@@ -266,6 +269,18 @@ std::vector<double> Generator::logits(const std::vector<std::int32_t>& ids) {
     i == 0 ? batch.begin({std::span(ids).first(1)}, show) : batch.feed({ids[i]}, show);
   times_.replayed += batch.replays();
   return all;
+}
+
+LoadedModel load_generator(const FamilyTable& families, const std::string& path,
+                           const std::string& precision, Workplace& place,
+                           const std::vector<std::string>& overrides, std::int64_t together) {
+  LoadedModel loaded = open_model(families, path, precision, *place.mesh, overrides);
+  choir::together(place.mesh->world(), [&] {
+    require_ability(loaded, loaded.deck.family().generates(), "does not continue text", "gpt");
+  });
+  load_instance(
+      loaded, [&](ModelInstance& instance) { Generator(instance).plan(together); }, place);
+  return loaded;
 }
 
 }  // namespace choir

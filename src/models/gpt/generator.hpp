@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "choir/run/model_instance.hpp"
+#include "src/run/loaded_model.hpp"
 #include "src/run/token_choice.hpp"
 
 namespace choir {
@@ -63,5 +64,13 @@ class Generator {
   ModelInstance& instance_;
   GenerationTimes times_;
 };
+
+/// Opens a model that generates at most `together` texts at a time and creates its instance; throws
+/// DeckError for a model that does not generate. The device comes from the overrides, else `auto`;
+/// the device of the training does not matter. Collective.
+LoadedModel load_generator(const FamilyTable& families, const std::string& path,
+                           const std::string& precision, Workplace& place,
+                           const std::vector<std::string>& overrides = {},
+                           std::int64_t together = 1);
 
 }  // namespace choir

@@ -1,44 +1,27 @@
-#include "src/app/session.hpp"
+#include "src/run/loaded_model.hpp"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "choir/core/error.hpp"
+#include "choir/models/family.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/json_document.hpp"
-#include "src/models/gpt/generator.hpp"
 #include "src/run/null_instance.hpp"
-#include "src/run/run_setup.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/finite.hpp"
+#include "src/store/open.hpp"
 
 namespace choir {
+namespace {
 
-std::string read_everywhere(Communicator& world, const std::string& path) {
-  std::string text;
-  together(world, [&] {
-    if (world.rank() == 0) text = read_deck_text(path);
-  });
-  broadcast_text(world, text);
-  return text;
-}
-
-void add_tensor_option(CommandLine& app, int& tensor) {
-  app.add_option("--tensor", tensor, "tensor-parallel ranks; must divide the number of ranks")
-      .within(1, kMostTensorRanks);
-}
-
-std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
-  if (session.size() % tensor != 0) {
-    DeckError error(fmt::format("--tensor {} does not divide {} ranks", tensor, session.size()),
-                    fmt::format("start a multiple of {} ranks", tensor));
-    error.set_agreed_ranks(session.size());  // all ranks have the same arguments
-    throw error;
-  }
-  return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
-}
-
+/// The deck of a checkpoint with overrides. The device and the transport of its training are
+/// ignored, because inference may run elsewhere; the vocabulary is that of the training data.
 Deck deck_of(const FamilyTable& families, const Checkpoint& checkpoint, const TrainMeta& meta,
-             const Arguments& overrides) {
-  Arguments words = overrides;
+             const std::vector<std::string>& overrides) {
+  std::vector<std::string> words = overrides;
   for (const char* elsewhere :
        {"device=auto", "parallel.transport=auto", "parallel.share_device=false"}) {
     const std::string key(elsewhere, std::strchr(elsewhere, '=') + 1);
@@ -51,8 +34,30 @@ Deck deck_of(const FamilyTable& families, const Checkpoint& checkpoint, const Tr
   return deck;
 }
 
+}  // namespace
+
+std::string read_everywhere(Communicator& world, const std::string& path) {
+  std::string text;
+  together(world, [&] {
+    if (world.rank() == 0) text = read_deck_text(path);
+  });
+  broadcast_text(world, text);
+  return text;
+}
+
+std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
+  if (session.size() % tensor != 0) {
+    DeckError error(fmt::format("--tensor {} does not divide {} ranks", tensor, session.size()),
+                    fmt::format("start a multiple of {} ranks", tensor));
+    error.set_agreed_ranks(session.size());  // all ranks have the same arguments
+    throw error;
+  }
+  return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
+}
+
 LoadedModel open_model(const FamilyTable& families, const std::string& path,
-                       const std::string& precision, Mesh& mesh, const Arguments& overrides) {
+                       const std::string& precision, Mesh& mesh,
+                       const std::vector<std::string>& overrides) {
   LoadedModel loaded;
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
@@ -88,10 +93,16 @@ void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& plac
 }
 
 void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, Workplace& place) {
+  load_instance(
+      loaded, [&](ModelInstance& instance) { evaluate_shapes(instance, shapes); }, place);
+}
+
+void load_instance(LoadedModel& loaded, const std::function<void(ModelInstance&)>& work,
+                   Workplace& place) {
   Mesh& mesh = *place.mesh;
   open_device(place, loaded.deck);
-  const StepPlan plan = plan_inference(inference_options(loaded), mesh.layout(), mesh.rank(),
-                                       shapes, place.device.get());
+  const StepPlan plan = plan_inference(inference_options(loaded), mesh.layout(), mesh.rank(), work,
+                                       place.device.get());
   make_instance(loaded, plan.arena_bytes, place);
 }
 
@@ -106,19 +117,34 @@ void require_ability(const LoadedModel& loaded, bool able, std::string_view not_
       fmt::format("use one of model.type = \"{}\"{}{}", able_ones, use.empty() ? "" : "; ", use));
 }
 
-LoadedModel load_generator(const FamilyTable& families, const std::string& path,
-                           const std::string& precision, Workplace& place,
-                           const Arguments& overrides, std::int64_t together) {
-  LoadedModel loaded = open_model(families, path, precision, *place.mesh, overrides);
-  choir::together(place.mesh->world(), [&] {
-    require_ability(loaded, loaded.deck.family().generates(), "does not continue text", "gpt");
+ReplicatedModel::ReplicatedModel(const FamilyTable& families, const std::string& path,
+                                 Communicator& world)
+    : checkpoint_(open_checkpoint(path, world)), alone_(Mesh::planned(Layout(), 0, 1)) {
+  together(world, [&] {
+    const TrainMeta meta = TrainMeta::parse(checkpoint_.json, checkpoint_.path);
+    deck_ = parse_deck(families, meta.deck, checkpoint_.path + " (deck)", {});
+    deck_.family().vocab_size(deck_) = meta.vocab_size;
+    vocabulary_ = meta.vocabulary;
   });
-  open_device(place, loaded.deck);
-  const StepPlan plan = plan_inference(
-      inference_options(loaded), place.mesh->layout(), place.mesh->rank(),
-      [&](ModelInstance& instance) { Generator(instance).plan(together); }, place.device.get());
-  make_instance(loaded, plan.arena_bytes, place);
-  return loaded;
+}
+
+ModelInstance::Options ReplicatedModel::options() const {
+  const std::string& trained = deck_.train.precision;
+  const bool other_masters = trained == "fp64" || trained == "bf16-true";
+  return {.model = model_of(deck_),
+          .precision = precision_of(other_masters ? trained : "fp32"),
+          .seed = static_cast<std::uint64_t>(deck_.run.seed)};
+}
+
+ModelInstance& ReplicatedModel::load(std::size_t arena_bytes, Communicator& world) {
+  together(world, [&] {
+    instance_ = std::make_unique<ModelInstance>(options(), device_, *alone_, arena_bytes);
+  });
+  const std::vector<StoredTensor> tensors = parameters_to_load(*instance_);
+  load_checkpoint(checkpoint_, tensors, world, "parameters/");
+  require_finite(tensors, checkpoint_.path, world);
+  instance_->publish();
+  return *instance_;
 }
 
 }  // namespace choir
