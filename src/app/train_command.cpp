@@ -13,7 +13,6 @@
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
-#include "src/run/loaded_model.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stop_request.hpp"
 #include "src/train/loop/train.hpp"

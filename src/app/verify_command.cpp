@@ -12,7 +12,7 @@
 #include "src/core/text.hpp"
 #include "src/lab/verify/verify.hpp"
 #include "src/lab/verify/verify_layout.hpp"
-#include "src/run/loaded_model.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/store/collectives.hpp"
 
 namespace choir {

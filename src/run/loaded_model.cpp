@@ -8,7 +8,6 @@
 #include "choir/core/error.hpp"
 #include "choir/models/family.hpp"
 #include "src/comm/agreement.hpp"
-#include "src/core/json_document.hpp"
 #include "src/run/null_instance.hpp"
 #include "src/run/stored_model.hpp"
 #include "src/store/finite.hpp"
@@ -35,15 +34,6 @@ Deck deck_of(const FamilyTable& families, const Checkpoint& checkpoint, const Tr
 }
 
 }  // namespace
-
-std::string read_everywhere(Communicator& world, const std::string& path) {
-  std::string text;
-  together(world, [&] {
-    if (world.rank() == 0) text = read_deck_text(path);
-  });
-  broadcast_text(world, text);
-  return text;
-}
 
 std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
   if (session.size() % tensor != 0) {

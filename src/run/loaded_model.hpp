@@ -18,10 +18,6 @@
 
 namespace choir {
 
-/// Returns the text of a file on every rank; rank 0 reads it. Throws DeckError on all ranks if it
-/// cannot be read. Collective.
-std::string read_everywhere(Communicator& world, const std::string& path);
-
 /// A mesh of all ranks with `tensor` ranks per copy of the model. Throws DeckError if `tensor` does
 /// not divide the ranks. Collective.
 std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor);

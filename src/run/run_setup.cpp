@@ -10,10 +10,20 @@
 
 #include "choir/models/family.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/json_document.hpp"
 #include "src/core/process.hpp"
 #include "src/nn/axes/context_axis.hpp"
 
 namespace choir {
+
+std::string read_everywhere(Communicator& world, const std::string& path) {
+  std::string text;
+  together(world, [&] {
+    if (world.rank() == 0) text = read_deck_text(path);
+  });
+  broadcast_text(world, text);
+  return text;
+}
 
 MeshOptions mesh_options_of(const Deck& deck) {
   MeshOptions options;

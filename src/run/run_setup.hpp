@@ -19,6 +19,10 @@
 
 namespace choir {
 
+/// Returns the text of a file on every rank; rank 0 reads it. Throws DeckError on all ranks if it
+/// cannot be read. Collective.
+std::string read_everywhere(Communicator& world, const std::string& path);
+
 // The options are pure functions of the deck.
 
 /// The transport of the deck. The time-out of communication windows is longer than any limit of the

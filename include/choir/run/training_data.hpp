@@ -31,6 +31,18 @@ struct StepContent {
   }
 };
 
+/// The result of a step. It is equal on every rank, because the sums are global.
+struct StepResult {
+  double loss = 0;  ///< the weighted sum of the terms
+  ByTerm terms;     ///< mean of each term over its targets in the global batch; 0 without targets
+  ByTerm targets;   ///< number of these targets
+  double grad_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  bool updated = true;    ///< false: loss or norm was not finite, and nothing was changed
+  bool overflow = false;  ///< not updated, but a smaller loss scale may help
+  double loss_scale = 1;  ///< of this step
+};
+
 /// The losses of one validation set; equal on every rank.
 struct Validation {
   std::string name;  ///< "" for the only set, or for all sets together

@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "choir/run/training_data.hpp"
-#include "src/train/step/engine.hpp"
 
 namespace choir {
 

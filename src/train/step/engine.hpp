@@ -17,6 +17,7 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/nn/parameter_set.hpp"
 #include "choir/run/model_instance.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/comm/watch/watchdog.hpp"
 #include "src/optim/optimizer.hpp"
 #include "src/optim/trained_norm.hpp"
@@ -29,18 +30,6 @@
 #include "src/train/step/training_work.hpp"
 
 namespace choir {
-
-/// The result of a step. It is equal on every rank, because the sums are global.
-struct StepResult {
-  double loss = 0;  ///< the weighted sum of the terms
-  ByTerm terms;     ///< mean of each term over its targets in the global batch; 0 without targets
-  ByTerm targets;   ///< number of these targets
-  double grad_norm = 0;  ///< before clipping
-  double learning_rate = 0;
-  bool updated = true;    ///< false: loss or norm was not finite, and nothing was changed
-  bool overflow = false;  ///< not updated, but a smaller loss scale may help
-  double loss_scale = 1;  ///< of this step
-};
 
 class Engine {
  public:
