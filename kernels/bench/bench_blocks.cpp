@@ -4,7 +4,7 @@
 
 #include "kernels/bench/op_bench.hpp"
 #include "kernels/norm/batch_norm.hpp"
-#include "kernels/norm/split_norm.hpp"
+#include "kernels/norm/norm.hpp"
 #include "kernels/stochastic_depth/stochastic_depth.hpp"
 
 namespace choir::ops {

@@ -8,7 +8,6 @@
 
 #include "choir/core/error.hpp"
 #include "kernels/bench/op_bench.hpp"
-#include "kernels/bench/stopwatch.hpp"
 
 namespace choir::ops {
 namespace {

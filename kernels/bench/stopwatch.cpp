@@ -1,4 +1,4 @@
-#include "kernels/bench/stopwatch.hpp"
+#include "kernels/bench/op_bench.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -25,7 +25,7 @@ struct EmbeddingForward {
   std::int64_t first_id = 0, vocabulary = 0;
   /// Positions from here on are padding: they need no row of `positions` and use the last one.
   std::int64_t position_end = kNoPositionEnd;
-  /// Ids below 0 mark rows that come from elsewhere (kernels/copy/splice.hpp); their rows are zero,
+  /// Ids below 0 mark rows that come from elsewhere (kernels/copy/copy.hpp); their rows are zero,
   /// too.
   bool spliced = false;
   bool accumulate = false;  ///< add to the content of `out`

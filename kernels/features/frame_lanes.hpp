@@ -4,7 +4,7 @@
 // vector.
 
 #include "kernels/cpu/simd.hpp"
-#include "kernels/features/mel_tables.hpp"
+#include "kernels/features/features.hpp"
 
 namespace choir::cpu {
 

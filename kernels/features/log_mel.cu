@@ -13,7 +13,6 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/features/dither.hpp"
 #include "kernels/features/features.hpp"
-#include "kernels/features/mel_tables.hpp"
 
 namespace choir::cuda {
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "kernels/features/features.hpp"
 #include "kernels/features/frame_lanes.hpp"
-#include "kernels/features/mel_tables.hpp"
 
 namespace choir {
 namespace cpu {

@@ -294,3 +294,282 @@ void norm_backward(const ops::NormBackward& args) {
 }
 
 }  // namespace choir::ref
+
+namespace choir::ops {
+namespace {
+
+// LayerNorm over shared channels: checks, dispatch, CPU twin and fp64 reference.
+
+double elements(const TensorView& x) {
+  return static_cast<double>(x.count());
+}
+
+void check_backward(const SplitNormBackward& a) {
+  const std::int64_t rows = a.x.shape.rows(), width = a.x.shape.back();
+  const DType sum = sum_dtype_of(a.x.dtype);
+  check_tensor(a.x, a.x.dtype, rows * width, "x");
+  check_tensor(a.d_out, a.x.dtype, rows * width, "d_out");
+  check_tensor(a.weight, a.x.dtype, width, "weight");
+  check_tensor(a.mean, sum, rows, "mean");
+  check_tensor(a.rstd, sum, rows, "rstd");
+  check_tensor(a.sums, sum, 2 * rows, "sums");
+}
+
+}  // namespace
+
+void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments) {
+  check_tensor(x, x.dtype, x.count(), "x");
+  check_tensor(moments, sum_dtype_of(x.dtype), 2 * x.shape.rows(), "moments");
+  stream.count(4 * elements(x), as_bytes(x) + as_bytes(moments));
+  if (on_cuda(stream)) return cuda::split_norm_moments(stream, x, moments);
+  if (!computes(stream)) return;
+  with_element(x.dtype, [&](auto t) { cpu::split_norm_moments<decltype(t)>(x, moments); });
+}
+
+void split_norm_forward(const Stream& stream, const SplitNormForward& a) {
+  const std::int64_t rows = a.x.shape.rows(), width = a.x.shape.back();
+  const DType sum = sum_dtype_of(a.x.dtype);
+  check_tensor(a.x, a.x.dtype, rows * width, "x");
+  check_tensor(a.out, a.x.dtype, rows * width, "out");
+  check_tensor(a.weight, a.x.dtype, width, "weight");
+  check_tensor(a.bias, a.x.dtype, width, "bias");
+  check_tensor(a.moments, sum, a.moments.shape[0] * rows * 2, "moments");
+  check_tensor(a.mean, sum, rows, "mean");
+  check_tensor(a.rstd, sum, rows, "rstd");
+  stream.count(4 * elements(a.x), 2 * as_bytes(a.x) + as_bytes(a.moments));
+  if (on_cuda(stream)) return cuda::split_norm_forward(stream, a);
+  if (!computes(stream)) return;
+  with_element(a.x.dtype, [&](auto t) { cpu::split_norm_forward<decltype(t)>(a); });
+}
+
+std::int64_t split_norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
+  if (stream.device().plans_for() == DeviceKind::cuda)
+    return cuda::NormBackwardPlan(rows, width).workspace_bytes();
+  return cpu::split_norm_workspace(rows, width);
+}
+
+void split_norm_sums(const Stream& stream, const SplitNormBackward& a) {
+  check_backward(a);
+  stream.count(5 * elements(a.x), 2 * as_bytes(a.x));
+  if (on_cuda(stream)) return cuda::split_norm_sums(stream, a);
+  if (!computes(stream)) return;
+  with_element(a.x.dtype, [&](auto t) { cpu::split_norm_sums<decltype(t)>(a); });
+}
+
+void split_norm_backward(const Stream& stream, const SplitNormBackward& a) {
+  check_backward(a);
+  const std::int64_t rows = a.x.shape.rows(), width = a.x.shape.back();
+  CHOIR_CHECK(a.width >= width, "{} channels of {}", width, a.width);
+  check_tensor(a.d_x, a.x.dtype, rows * width, "d_x");
+  check_tensor(a.d_weight, sum_dtype_of(a.x.dtype), width, "d_weight");
+  check_tensor(a.d_bias, sum_dtype_of(a.x.dtype), width, "d_bias");
+  check_workspace(a.workspace, split_norm_workspace(stream, rows, width));
+  stream.count(10 * elements(a.x), 3 * as_bytes(a.x));
+  if (on_cuda(stream)) return cuda::split_norm_backward(stream, a);
+  if (!computes(stream)) return;
+  with_element(a.x.dtype, [&](auto t) { cpu::split_norm_backward<decltype(t)>(a); });
+}
+
+}  // namespace choir::ops
+
+namespace choir::cpu {
+
+template <class T>
+void split_norm_moments(const TensorView& x, const TensorView& moments) {
+  const std::int64_t width = x.shape.back();
+  auto* out = static_cast<Sum<T>*>(moments.data);
+  parallel_ranges(x.shape.rows(), width, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const T* row = static_cast<const T*>(x.data) + r * width;
+      Vec<T> total{}, square{};
+      for_vectors<T>(0, width, [&](std::int64_t c, auto access) { total += access.load(row + c); });
+      const Sum<T> mean = sum_of_lanes(total) / static_cast<Sum<T>>(width);
+      for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+        const Vec<T> d = access.load(row + c, mean) - mean;
+        square += d * d;
+      });
+      out[2 * r] = mean;
+      out[2 * r + 1] = sum_of_lanes(square);
+    }
+  });
+}
+
+template <class T>
+void split_norm_forward(const ops::SplitNormForward& args) {
+  using A = Sum<T>;
+  const std::int64_t width = args.x.shape.back(), rows = args.x.shape.rows();
+  const std::int64_t ranks = args.moments.shape[0];
+  const auto* moments = static_cast<const A*>(args.moments.data);
+  const T *weight = static_cast<const T*>(args.weight.data),
+          *bias = static_cast<const T*>(args.bias.data);
+  parallel_ranges(rows, width, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      A mean = 0, square = 0;
+      for (std::int64_t k = 0; k < ranks; ++k) mean += moments[(k * rows + r) * 2];
+      mean /= static_cast<A>(ranks);
+      for (std::int64_t k = 0; k < ranks; ++k) {
+        const A* m = moments + (k * rows + r) * 2;
+        square += m[1] + static_cast<A>(width) * (m[0] - mean) * (m[0] - mean);
+      }
+      const A rstd =
+          1 / std::sqrt(square / static_cast<A>(ranks * width) + static_cast<A>(args.eps));
+      static_cast<A*>(args.mean.data)[r] = mean;
+      static_cast<A*>(args.rstd.data)[r] = rstd;
+      const T* x = static_cast<const T*>(args.x.data) + r * width;
+      T* out = static_cast<T*>(args.out.data) + r * width;
+      for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+        access.store(out + c, (access.load(x + c) - mean) * rstd * access.load(weight + c) +
+                                  access.load(bias + c));
+      });
+    }
+  });
+}
+
+template <class T>
+void split_norm_sums(const ops::SplitNormBackward& args) {
+  using A = Sum<T>;
+  const std::int64_t width = args.x.shape.back();
+  const T* weight = static_cast<const T*>(args.weight.data);
+  auto* sums = static_cast<A*>(args.sums.data);
+  parallel_ranges(args.x.shape.rows(), 2 * width, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const T *x = static_cast<const T*>(args.x.data) + r * width,
+              *d_out = static_cast<const T*>(args.d_out.data) + r * width;
+      const A mean = static_cast<const A*>(args.mean.data)[r];
+      Vec<T> sum{}, product{};
+      for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+        const Vec<T> g = access.load(d_out + c) * access.load(weight + c);
+        sum += g;  // 0 in missing lanes
+        product += g * (access.load(x + c) - mean);
+      });
+      sums[2 * r] = sum_of_lanes(sum);
+      sums[2 * r + 1] = sum_of_lanes(product) * static_cast<const A*>(args.rstd.data)[r];
+    }
+  });
+}
+
+std::int64_t split_norm_workspace(std::int64_t rows, std::int64_t width) {
+  return RowBlocks(rows).count * 2 * RowBlocks::stride(width) *
+         static_cast<std::int64_t>(sizeof(double));
+}
+
+template <class T>
+void split_norm_backward(const ops::SplitNormBackward& args) {
+  using A = Sum<T>;
+  const std::int64_t width = args.x.shape.back();
+  const RowBlocks blocks(args.x.shape.rows());
+  const std::int64_t stride = RowBlocks::stride(width);
+  const T* weight = static_cast<const T*>(args.weight.data);
+  const auto* sums = static_cast<const A*>(args.sums.data);
+  auto* partials = static_cast<A*>(args.workspace.data);
+  parallel_ranges(
+      blocks.count, blocks.rows_per_block * width,
+      [&](std::int64_t first_block, std::int64_t last_block) {
+        for (std::int64_t b = first_block; b < last_block; ++b) {
+          A *d_weight = partials + b * 2 * stride, *d_bias = d_weight + stride;
+          std::memset(d_weight, 0, static_cast<std::size_t>(2 * stride) * sizeof(A));
+          for (std::int64_t r = blocks.first(b); r < blocks.last(b); ++r) {
+            const T *x = static_cast<const T*>(args.x.data) + r * width,
+                    *d_out = static_cast<const T*>(args.d_out.data) + r * width;
+            T* d_x = static_cast<T*>(args.d_x.data) + r * width;
+            const A mean = static_cast<const A*>(args.mean.data)[r],
+                    rstd = static_cast<const A*>(args.rstd.data)[r];
+            const A mean_g = sums[2 * r] / static_cast<A>(args.width),
+                    mean_gh = sums[2 * r + 1] / static_cast<A>(args.width);
+            for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+              const Vec<T> dy = access.load(d_out + c), h = (access.load(x + c) - mean) * rstd;
+              access.store(d_x + c, rstd * (dy * access.load(weight + c) - mean_g - h * mean_gh));
+              access.store(d_weight + c, access.load(d_weight + c) + dy * h);
+              access.store(d_bias + c, access.load(d_bias + c) + dy);
+            });
+          }
+        }
+      });
+  if (blocks.count == 0) return;
+  add_partials(partials, blocks.count, 2 * stride, width, static_cast<A*>(args.d_weight.data));
+  add_partials(partials + stride, blocks.count, 2 * stride, width,
+               static_cast<A*>(args.d_bias.data));
+}
+
+#define CHOIR_INSTANTIATE(T)                                                 \
+  template void split_norm_moments<T>(const TensorView&, const TensorView&); \
+  template void split_norm_forward<T>(const ops::SplitNormForward&);         \
+  template void split_norm_sums<T>(const ops::SplitNormBackward&);           \
+  template void split_norm_backward<T>(const ops::SplitNormBackward&);
+CHOIR_INSTANTIATE(double)
+CHOIR_INSTANTIATE(float)
+CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
+#undef CHOIR_INSTANTIATE
+
+}  // namespace choir::cpu
+
+namespace choir::ref {
+
+void split_norm_moments(const TensorView& x, const TensorView& moments) {
+  const std::int64_t width = x.shape.back();
+  for (std::int64_t r = 0; r < x.shape.rows(); ++r) {
+    const double* row = x.as<double>() + r * width;
+    double sum = 0, square = 0;
+    for (std::int64_t c = 0; c < width; ++c) sum += row[c];
+    const double mean = sum / static_cast<double>(width);
+    for (std::int64_t c = 0; c < width; ++c) square += (row[c] - mean) * (row[c] - mean);
+    moments.as<double>()[2 * r] = mean;
+    moments.as<double>()[2 * r + 1] = square;
+  }
+}
+
+void split_norm_forward(const ops::SplitNormForward& args) {
+  const std::int64_t width = args.x.shape.back(), rows = args.x.shape.rows();
+  const std::int64_t ranks = args.moments.shape[0];
+  const auto each = static_cast<double>(width), all = each * static_cast<double>(ranks);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    // Computes the variance from the moments about 0, which differs from the formula of the
+    // kernels.
+    double sum = 0, square = 0;
+    for (std::int64_t k = 0; k < ranks; ++k) {
+      const double* m = args.moments.as<double>() + (k * rows + r) * 2;
+      sum += each * m[0];
+      square += m[1] + each * m[0] * m[0];
+    }
+    const double mean = sum / all, rstd = 1 / std::sqrt(square / all - mean * mean + args.eps);
+    args.mean.as<double>()[r] = mean;
+    args.rstd.as<double>()[r] = rstd;
+    for (std::int64_t c = 0; c < width; ++c)
+      args.out.as<double>()[r * width + c] =
+          (args.x.as<double>()[r * width + c] - mean) * rstd * args.weight.as<double>()[c] +
+          args.bias.as<double>()[c];
+  }
+}
+
+void split_norm_sums(const ops::SplitNormBackward& args) {
+  const std::int64_t width = args.x.shape.back();
+  for (std::int64_t r = 0; r < args.x.shape.rows(); ++r) {
+    double sum = 0, product = 0;
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double g = args.d_out.as<double>()[r * width + c] * args.weight.as<double>()[c];
+      sum += g;
+      product += g * (args.x.as<double>()[r * width + c] - args.mean.as<double>()[r]) *
+                 args.rstd.as<double>()[r];
+    }
+    args.sums.as<double>()[2 * r] = sum;
+    args.sums.as<double>()[2 * r + 1] = product;
+  }
+}
+
+void split_norm_backward(const ops::SplitNormBackward& args) {
+  const std::int64_t width = args.x.shape.back();
+  const auto all = static_cast<double>(args.width);
+  for (std::int64_t r = 0; r < args.x.shape.rows(); ++r)
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double dy = args.d_out.as<double>()[r * width + c], rstd = args.rstd.as<double>()[r];
+      const double h = (args.x.as<double>()[r * width + c] - args.mean.as<double>()[r]) * rstd;
+      const double* sums = args.sums.as<double>() + 2 * r;
+      args.d_x.as<double>()[r * width + c] =
+          rstd * (dy * args.weight.as<double>()[c] - sums[0] / all - h * sums[1] / all);
+      args.d_weight.as<double>()[c] += dy * h;
+      args.d_bias.as<double>()[c] += dy;
+    }
+}
+
+}  // namespace choir::ref

@@ -1,5 +1,5 @@
 // LayerNorm over channels of several ranks on the GPU; formulas and floors in
-// kernels/norm/split_norm.hpp. A warp processes a row, which it reads in packs of 16 bytes and
+// kernels/norm/norm.hpp. A warp processes a row, which it reads in packs of 16 bytes and
 // which stays in the L1 cache between its two readings. In backward a thread has two columns, so
 // that sums over rows have a fixed order, and the numbers common to a row are in shared memory.
 // Load and store instructions per 8 elements of bf16 (in parentheses an earlier version with one
@@ -7,7 +7,7 @@
 // pairs, 4 stores, 4 reads of shared memory (16 loads beside 32 of the numbers common to a row, 8
 // stores).
 
-#include "kernels/norm/split_norm.hpp"
+#include "kernels/norm/norm.hpp"
 
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/channel_sums.cuh"

@@ -7,7 +7,7 @@
 #include "choir/models/family.hpp"
 #include "kernels/bench/bench_operands.hpp"
 #include "kernels/bench/bench_table.hpp"
-#include "kernels/bench/stopwatch.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "src/app/bench.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/lab/bench/bench_shapes.hpp"

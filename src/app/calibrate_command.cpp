@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "choir/nn/precision.hpp"
+#include "choir/nn/parameter_set.hpp"
 #include "src/app/bench.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"

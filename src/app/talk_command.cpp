@@ -1,18 +1,27 @@
-// choir talk RUN FILE --codec RUN --out FILE.wav [--live]
+// The two sides of a dialogue as sound: the user from a recording or a microphone, the agent to a
+// file and, in a live dialogue, to a loudspeaker.
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "choir/core/error.hpp"
 #include "src/app/codec_run.hpp"
-#include "src/app/talk_sound.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
-#include "src/data/dialogues/dialogue_form.hpp"
+#include "src/data/audio/audio_decoder.hpp"
+#include "src/data/audio/live_sound.hpp"
+#include "src/data/audio/waveform.hpp"
+#include "src/data/dialogues/dialogue_channels.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/codec/codec_coder.hpp"
@@ -20,9 +29,141 @@
 #include "src/models/duplex/talker.hpp"
 #include "src/report/dialogue.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/run/stop_request.hpp"
 
 namespace choir {
+
+/// The sound of the user, in order.
+class UserSound {
+ public:
+  virtual ~UserSound() = default;
+  /// The largest number of samples.
+  virtual std::int64_t samples() const = 0;
+  /// Returns samples [first, first + count), fewer at the user's end.
+  virtual std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) = 0;
+  virtual void finish() {}
+};
+
+class RecordedUser final : public UserSound {
+ public:
+  /// Throws DataError if the recording is empty.
+  RecordedUser(const RecordingSource& source, int sample_rate);
+  std::int64_t samples() const override { return recording_.samples(); }
+  std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) override;
+
+ private:
+  Recording recording_;
+};
+
+/// A microphone, until a number of samples is recorded or Ctrl-C; the sound is kept in a file.
+class LiveUser final : public UserSound {
+ public:
+  LiveUser(const std::string& microphone, const std::string& path, int sample_rate,
+           std::int64_t samples);
+  std::int64_t samples() const override { return samples_; }
+  std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) override;
+  void finish() override;
+
+ private:
+  SoundDevice microphone_;
+  WavWriter file_;
+  StopRequest stop_;
+  std::int64_t samples_;
+};
+
+/// Turns the agent's codes into sound, frame by frame. Frames of control codes are silent.
+class AgentSound {
+ public:
+  /// `loudspeaker`: "" writes only the file.
+  AgentSound(CodecCoder& coder, const CodecDescription& codec, const std::string& path,
+             const std::string& loudspeaker);
+
+  void add(std::vector<std::int32_t> codes);
+  void finish();
+
+ private:
+  void say(std::span<const std::int16_t> sound);
+
+  const CodecDescription& codec_;
+  CodeSpeaker speaker_;
+  WavWriter file_;
+  std::optional<SoundDevice> loudspeaker_;
+};
+
 namespace {
+
+// Seconds of sound in the buffers of the devices, before it is heard or after it was recorded. The
+// answer is late by this much.
+constexpr double kMicrophoneBuffer = 0.5, kLoudspeakerBuffer = 0.25;
+
+void tell_gaps(const SoundDevice& device, const char* what) {
+  if (device.gaps() > 0)
+    print_safely(stderr, "{} {} times: the model was too slow, or the machine busy\n", what,
+                 device.gaps());
+}
+
+}  // namespace
+
+RecordedUser::RecordedUser(const RecordingSource& source, int sample_rate)
+    : recording_(Recording::open(source, sample_rate)) {
+  if (recording_.samples() == 0)
+    throw DataError(source.path + " has no sound", "record at least one frame");
+}
+
+std::vector<std::int16_t> RecordedUser::read(std::int64_t first, std::int64_t count) {
+  return recording_.read(first, std::min(count, recording_.samples() - first));
+}
+
+LiveUser::LiveUser(const std::string& microphone, const std::string& path, int sample_rate,
+                   std::int64_t samples)
+    : microphone_(microphone, SoundDevice::Direction::capture, sample_rate, kMicrophoneBuffer),
+      file_(path, sample_rate),
+      stop_(0, 0, ""),
+      samples_(samples) {}
+
+std::vector<std::int16_t> LiveUser::read(std::int64_t, std::int64_t count) {
+  if (stop_.poll(0) != Stop::none) return {};
+  std::vector<std::int16_t> sound(static_cast<std::size_t>(count));
+  microphone_.read(sound);
+  file_.append(sound);
+  return sound;
+}
+
+void LiveUser::finish() {
+  file_.finish();
+  tell_gaps(microphone_, "the microphone lost sound");
+}
+
+AgentSound::AgentSound(CodecCoder& coder, const CodecDescription& codec, const std::string& path,
+                       const std::string& loudspeaker)
+    : codec_(codec), speaker_(coder), file_(path, coder.sample_rate()) {
+  if (!loudspeaker.empty())
+    loudspeaker_.emplace(loudspeaker, SoundDevice::Direction::playback, coder.sample_rate(),
+                         kLoudspeakerBuffer);
+}
+
+void AgentSound::add(std::vector<std::int32_t> codes) {
+  for (std::size_t k = 0; k < codes.size(); ++k)
+    if (codes[k] >= codec_.codes_per_book) codes[k] = codec_.silence[k];
+  say(speaker_.push(codes, 1));
+}
+
+void AgentSound::finish() {
+  say(speaker_.finish());
+  file_.finish();
+  if (!loudspeaker_) return;
+  loudspeaker_->drain();
+  tell_gaps(*loudspeaker_, "the loudspeaker fell silent");
+}
+
+void AgentSound::say(std::span<const std::int16_t> sound) {
+  file_.append(sound);
+  if (loudspeaker_) loudspeaker_->write(sound);
+}
+
+namespace {
+
+// choir talk RUN FILE --codec RUN --out FILE.wav [--live]
 
 constexpr std::int64_t kForever = INT64_C(1) << 40;  // frames
 

@@ -8,7 +8,7 @@
 
 #include "choir/comm/flight_log.hpp"
 #include "choir/core/error.hpp"
-#include "src/comm/call_check.hpp"
+#include "src/comm/communicator_parts.hpp"
 #include "src/core/quantities.hpp"
 
 namespace choir {

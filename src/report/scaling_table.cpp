@@ -1,7 +1,7 @@
 // Benchmarks over ranks: reading of the tables, and their section with throughput, the ideal line,
 // efficiency, phases and every row.
 
-#include "src/report/scaling_table.hpp"
+#include "src/report/report_page.hpp"
 
 #include <fmt/core.h>
 #include <fmt/format.h>

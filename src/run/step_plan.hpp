@@ -31,7 +31,7 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
-#include "choir/nn/precision.hpp"
+#include "choir/nn/parameter_set.hpp"
 #include "choir/parallel/sharding/sharding.hpp"
 #include "kernels/gemm/gemm.hpp"
 

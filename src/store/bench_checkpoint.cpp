@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
-#include "kernels/bench/stopwatch.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/stats.hpp"

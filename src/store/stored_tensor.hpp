@@ -9,7 +9,7 @@
 #include "choir/core/dtype.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
-#include "src/store/branch.hpp"
+#include "src/store/manifest.hpp"
 
 namespace choir {
 

@@ -1,4 +1,4 @@
-// What a plan may use of a card: what is free there, not what is built in.
+// The memory that a plan may use of a card: the free part, not the built-in size.
 #include "src/run/step_plan.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 

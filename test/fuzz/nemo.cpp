@@ -2,7 +2,7 @@
 #include "src/models/fastconformer/foreign/nemo.hpp"
 #include "choir/models/family.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
-#include "src/models/fastconformer/foreign/yaml_reader.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -3,7 +3,7 @@
 // archive.
 #include "src/store/safetensors/safetensors.hpp"
 #include "src/store/tensor_file.hpp"
-#include "src/store/torch/pickle.hpp"
+#include "src/store/torch/torch_checkpoint.hpp"
 #include "test/fuzz/fuzz.hpp"
 #include "test/unit/store/torch/archives.hpp"
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "choir/core/error.hpp"
-#include "src/comm/watch/abort_hook.hpp"
+#include "src/comm/watch/watchdog.hpp"
 #include "test/mpi/comm/wild.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/support/measured.hpp"

@@ -2,7 +2,7 @@
 // Attention merged over sets of keys, on any device, against the reference.
 #include <limits>
 
-#include "kernels/attention_merge/attention_merge.hpp"
+#include "kernels/attention/attention.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 
 namespace choir::test {
 

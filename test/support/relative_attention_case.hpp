@@ -1,7 +1,7 @@
 #pragma once
 // Compares relative attention, split norms and stochastic depth with their references, on any
 // device.
-#include "kernels/norm/split_norm.hpp"
+#include "kernels/norm/norm.hpp"
 #include "kernels/relative_attention/relative_attention.hpp"
 #include "kernels/stochastic_depth/stochastic_depth.hpp"
 #include "test/support/mirror.hpp"

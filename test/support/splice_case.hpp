@@ -1,6 +1,6 @@
 #pragma once
 // Rows of audio among rows of a prompt, against the reference, on any device.
-#include "kernels/copy/splice.hpp"
+#include "kernels/copy/copy.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

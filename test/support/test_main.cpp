@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
 #include "src/comm/watch/watchdog.hpp"
 

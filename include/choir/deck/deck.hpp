@@ -42,7 +42,7 @@ struct DataSection {
 };
 
 struct TrainSection {
-  std::string precision = "fp32";  ///< see choir/nn/precision.hpp
+  std::string precision = "fp32";  ///< see choir/nn/parameter_set.hpp
   std::int64_t loss_scale = 0;     ///< 0 means "dynamic"
   std::int64_t loss_scale_window = 2000;
   bool cuda_graph = true;

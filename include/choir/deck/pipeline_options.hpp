@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "choir/device/device.hpp"
+#include "choir/models/model.hpp"
 #include "choir/models/model_config.hpp"
-#include "choir/models/units.hpp"
 #include "choir/parallel/pipeline/schedule.hpp"
 
 namespace choir {

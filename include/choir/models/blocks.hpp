@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "choir/models/units.hpp"
+#include "choir/models/model.hpp"
 #include "choir/nn/parameter_set.hpp"
 #include "choir/nn/pass.hpp"
 

@@ -14,7 +14,6 @@
 #include "choir/models/batch.hpp"
 #include "choir/models/model.hpp"
 #include "choir/models/model_config.hpp"
-#include "choir/models/units.hpp"
 #include "choir/nn/parameter_set.hpp"
 
 namespace choir {

@@ -10,7 +10,7 @@
 #include "choir/comm/communicator.hpp"
 #include "choir/device/arena.hpp"
 #include "choir/nn/parameter.hpp"
-#include "choir/nn/precision.hpp"
+#include "choir/nn/parameter_set.hpp"
 #include "choir/ops/positions.hpp"
 
 namespace choir {

@@ -14,7 +14,7 @@
 
 #include "choir/core/error.hpp"
 #include "kernels/bench/bench_operands.hpp"
-#include "kernels/bench/stopwatch.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/gemm/cuda/cublaslt.hpp"
 
 namespace choir::cublaslt {

@@ -5,7 +5,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/comm/agreement.hpp"
-#include "src/comm/call_check.hpp"
+#include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/nccl/nccl_communicator.hpp"
 #include "src/comm/node/node_communicator.hpp"

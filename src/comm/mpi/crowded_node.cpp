@@ -1,6 +1,6 @@
 #include "src/comm/mpi/mpi_session.hpp"
 
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 
 #if defined(MPICH_VERSION)
 

@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/chunks.hpp"
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 
 namespace choir {

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "src/comm/mpi/mpi_api.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
 #include "src/core/process.hpp"

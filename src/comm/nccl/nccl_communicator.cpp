@@ -5,7 +5,6 @@
 #include <climits>
 
 #include "choir/core/error.hpp"
-#include "src/comm/chunks.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/nccl/nccl_group.hpp"
 #include "src/core/text.hpp"

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "src/comm/chunks.hpp"
-#include "src/comm/tree_reduce.hpp"
+#include "src/comm/communicator_parts.hpp"
 
 namespace choir {
 

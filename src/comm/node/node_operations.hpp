@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/node/node_rendezvous.hpp"
+#include "src/comm/node/node_windows.hpp"
 
 namespace choir {
 

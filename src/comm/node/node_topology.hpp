@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "src/comm/chunks.hpp"
+#include "src/comm/communicator_parts.hpp"
 
 namespace choir {
 

@@ -1,15 +1,20 @@
 #pragma once
-// The shared-memory windows of a node, in each of which every rank has a block that all ranks can
-// address, and the lock of the node's shared memory: only its holder, among the processes of this
-// user, checks the free space and then allocates it.
+// The shared memory of a node. Windows, in each of which every rank has a block that all ranks can
+// address; the lock of the node's shared memory, so that only its holder, among the processes of
+// this user, checks the free space and then allocates it; and the synchronisation of the ranks.
+// Each rank publishes its progress and its next call in a few cache lines of a window. There is
+// neither an MPI call nor a lock, only a release store against acquire loads.
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "src/comm/communicator_parts.hpp"
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/node/node_communicator.hpp"
 
 namespace choir {
 
@@ -87,5 +92,64 @@ std::unique_ptr<CommBuffer> allocate_window(MPI_Comm comm, const std::string& na
                                             std::size_t bytes, int rank, double timeout_seconds,
                                             std::shared_ptr<NodeWindows> windows,
                                             std::vector<int> places = {});
+
+/// The next call of a rank, for comparison between ranks.
+struct NodeCall {
+  enum class Kind : std::uint8_t { barrier, all_reduce, reduce_scatter, all_gather };
+  std::uint64_t window = 0, offset = 0, count = 0;
+  Kind kind = Kind::barrier;
+  DType dtype = DType::u8;
+  ReduceOp op = ReduceOp::sum;
+  friend bool operator==(const NodeCall&, const NodeCall&) = default;
+};
+
+class NodeRendezvous {
+ public:
+  enum class Stage { arrived, done };
+
+  /// Collective. `names` are the ranks of `comm` as messages call them; if empty, their numbers.
+  NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options,
+                 std::vector<int> names = {});
+
+  /// Publishes the call with this number (1, 2, ...) and everything written before. Local.
+  void arrive(std::uint64_t sequence, const NodeCall& call);
+  /// Publishes that this rank's share of call `sequence` is done. Local.
+  void finish(std::uint64_t sequence);
+  /// True if all ranks have reached the stage of that call; their earlier writes are then visible.
+  bool reached(Stage stage, std::uint64_t sequence) const;
+  /// Waits for reached(). Throws CommError with the missing ranks after the timeout.
+  void await(Stage stage, std::uint64_t sequence, const NodeCall& call);
+  /// Called after `arrived` was reached: throws CommError if the ranks announced different calls.
+  void require_same(std::uint64_t sequence, const NodeCall& call) const;
+
+  /// One step of a wait; `idle` counts the steps without progress. MPI makes progress meanwhile,
+  /// because another rank may wait for a message that this rank has sent.
+  void pause(int idle) const;
+  [[noreturn]] void time_out(Stage stage, std::uint64_t sequence, const NodeCall& call) const;
+
+  std::string describe(std::uint64_t sequence, const NodeCall& call) const;
+  void abandon() { window_.abandon(); }
+
+ private:
+  static constexpr std::uint64_t kCalls = Communicator::kMaxInFlight;
+  struct Board {
+    alignas(64) std::atomic<std::uint64_t> arrived{0};
+    alignas(64) std::atomic<std::uint64_t> done{0};
+    alignas(64) NodeCall calls[kCalls];
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+  Board& board(int rank) const { return *reinterpret_cast<Board*>(window_.block(rank)); }
+  std::uint64_t value(Stage stage, int rank) const;
+  int name(int rank) const {
+    return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)];
+  }
+
+  MPI_Comm comm_;
+  SharedWindow window_;
+  std::string label_;
+  std::vector<int> names_;
+  double timeout_;
+  int rank_ = 0, size_ = 1, spins_ = 0;
+};
 
 }  // namespace choir

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "choir/core/error.hpp"
-#include "src/comm/chunks.hpp"
-#include "src/comm/tree_reduce.hpp"
+#include "src/comm/communicator_parts.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"

@@ -1,7 +1,6 @@
 #include "src/comm/staged/staged_communicator.hpp"
 
 #include "choir/core/error.hpp"
-#include "src/comm/chunks.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
 #include "src/comm/staged/staging_queue.hpp"

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "choir/core/error.hpp"
-#include "src/comm/chunks.hpp"
+#include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/core/quantities.hpp"
 

@@ -1,6 +1,9 @@
 #pragma once
 // A thread that ends the job if this rank makes no progress or a rank of its node has died, so that
-// every hang is reported with its culprit.
+// every hang is reported with its culprit; and actions that run when the process gives up while its
+// other threads may be stuck (NCCL's communicators are aborted, so that kernels that wait for a
+// peer end).
+
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -12,6 +15,29 @@
 #include "src/comm/watch/heartbeat_board.hpp"
 
 namespace choir {
+
+/// Runs `action` on a thread of its own and waits at most `seconds`; returns false if it takes
+/// longer. The thread is then left behind, so the action must own what it uses.
+bool run_bounded(std::function<void()> action, double seconds);
+
+class AbortHook {
+ public:
+  /// `action` must return soon and may run concurrently with everything else in the process.
+  explicit AbortHook(std::function<void()> action);
+  ~AbortHook();
+  AbortHook(const AbortHook&) = delete;
+  AbortHook& operator=(const AbortHook&) = delete;
+
+  /// Runs all registered actions as run_bounded() does.
+  static bool run_all(double seconds);
+
+ private:
+  int number_;
+};
+
+/// Ends the NCCL kernels that wait for peers; every later call on their communicators throws.
+/// Returns false if this takes longer than `seconds`. Local, may be called from any thread.
+bool abort_communicators(double seconds);
 
 class FlightExchange;
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -10,9 +12,327 @@
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
-#include "src/data/audio/manifest_lines.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
+namespace {
+
+std::int32_t count_letters(std::string_view text) {
+  std::int32_t letters = 0;
+  while (!text.empty()) {
+    const CodePoint c = first_code_point(text);
+    if (c.length == 0) throw AudioError(AudioFault::not_utf8, "its text is not UTF-8");
+    text.remove_prefix(static_cast<std::size_t>(c.length));
+    ++letters;
+  }
+  return letters;
+}
+
+bool truthy(const ManifestJson& json, const char* key) {
+  const auto value = json.find(key);
+  if (value == json.end() || value->is_null()) return false;
+  if (value->is_boolean()) return value->get<bool>();
+  if (value->is_number()) return value->get<double>() != 0;
+  bad_line(fmt::format("\"{}\" is neither true nor false", key));
+}
+
+}  // namespace
+
+ManifestJson manifest_json(const std::string& line) {
+  try {
+    return read_ordered_json_line(line, "");
+  } catch (const JsonError& error) {
+    const JsonFault& fault = error.fault();
+    const bool encoding = fault.cause.find("not UTF-8") != std::string::npos;
+    throw AudioError(!fault.malformed ? AudioFault::bad_line
+                     : encoding       ? AudioFault::not_utf8
+                                      : AudioFault::not_json,
+                     fmt::format("column {}: {}", fault.column, fault.cause));
+  }
+}
+
+void bad_line(const std::string& what) {
+  throw AudioError(AudioFault::bad_line, what);
+}
+
+double number_of(const ManifestJson& json, const char* key, double otherwise) {
+  const auto value = json.find(key);
+  if (value == json.end() || value->is_null()) return otherwise;
+  if (!value->is_number()) bad_line(fmt::format("\"{}\" is not a number", key));
+  return value->get<double>();
+}
+
+std::int64_t integer_of(const ManifestJson& json, const char* key, std::int64_t otherwise) {
+  const double value = number_of(json, key, static_cast<double>(otherwise));
+  if (value != std::floor(value) || std::abs(value) > 1e15)
+    bad_line(fmt::format("\"{}\" is {}, not a whole number", key, value));
+  return static_cast<std::int64_t>(value);
+}
+
+int small_of(const ManifestJson& json, const char* key, int otherwise) {
+  const std::int64_t value = integer_of(json, key, otherwise);
+  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
+    bad_line(fmt::format("\"{}\" is {}", key, value));
+  return static_cast<int>(value);
+}
+
+std::string string_of(const ManifestJson& json, const char* key) {
+  const auto value = json.find(key);
+  if (value == json.end() || value->is_null()) return {};
+  if (!value->is_string()) bad_line(fmt::format("\"{}\" is not a string", key));
+  return value->get<std::string>();
+}
+
+std::string resolve_audio_path(const std::string& folder, const std::string& path) {
+  if (path.empty()) bad_line("the path of its audio is empty");
+  if (path.starts_with("pipe:") || path.ends_with("|"))
+    throw AudioError(AudioFault::refused, fmt::format("source '{}' is a command", path),
+                     "commands are not run; name a file");
+  if (const auto colon = path.find("://"); colon != std::string::npos && colon < 10)
+    throw AudioError(AudioFault::refused, fmt::format("source '{}' is a URL", path),
+                     "URLs are not fetched; name a file");
+  const std::filesystem::path file(path);
+  return file.is_absolute() || folder.empty() ? path : folder + "/" + path;
+}
+
+void check_times(double offset, double duration) {
+  if (!std::isfinite(offset) || offset < 0)
+    bad_line(fmt::format("an offset of {} seconds", offset));
+  if (!std::isfinite(duration) || duration < 0)
+    bad_line(fmt::format("a duration of {} seconds", duration));
+  if (duration == 0) throw AudioError(AudioFault::zero_length, "a duration of 0 seconds");
+}
+
+void describe_entry(AudioEntry& entry, const std::string& text, const std::string& lang,
+                    const ManifestJson& rest, AudioManifest& manifest) {
+  entry.text_letters = count_letters(text);
+  manifest.without_text += text.empty();
+  ManifestJson head;
+  head["id"] = entry.id;
+  head["text"] = text;
+  entry.before = dumped(head);
+  entry.before.pop_back();
+  entry.before += ",\"duration\":";
+  entry.after = lang.empty() ? "" : ",\"lang\":" + dumped(ManifestJson(lang));
+  if (!rest.empty())
+    entry.after += "," + dumped(rest).substr(1);
+  else
+    entry.after += "}";
+}
+
+std::string AudioEntry::line(double seconds) const {
+  return before + dumped(ManifestJson(seconds)) + after;
+}
+
+std::string AudioEntry::source() const {
+  return member.empty() ? fmt::format("'{}'", path)
+                        : fmt::format("'{}', member '{}'", path, member);
+}
+
+void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioManifest& manifest) {
+  AudioEntry entry;
+  entry.place = place.place;
+  const std::string file = string_of(json, "audio_filepath");
+  if (file.empty()) bad_line("it has no \"audio_filepath\"");
+  const auto named = json.find("id");
+  entry.offset = number_of(json, "offset", 0);
+  entry.whole = !json.contains("offset") || json["offset"].is_null();
+  entry.id = named != json.end() && named->is_string() ? named->get<std::string>()
+             : entry.whole                             ? file
+                                                       : fmt::format("{}@{}", file, entry.offset);
+  entry.duration = number_of(json, "duration", -1);
+  if (truthy(json, "_skipme")) {
+    manifest.left_out.push_back({.place = entry.place,
+                                 .id = entry.id,
+                                 .reason = "_skipme",
+                                 .detail = "the manifest requests it",
+                                 .hint = {},
+                                 .duration = std::max(0.0, entry.duration),
+                                 .bad = false});
+    return;
+  }
+  if (!json.contains("duration")) bad_line("it has no \"duration\"");
+  check_times(entry.offset, entry.duration);
+  entry.rate = small_of(json, "sampling_rate", 0);
+  const std::int64_t shard = integer_of(json, "shard_id", -1);
+  const std::string tar = place.tar ? place.tar(shard) : std::string();
+  if (tar.empty()) {
+    entry.path = resolve_audio_path(place.folder, file);
+  } else {
+    entry.path = tar;
+    entry.member = file.starts_with("./") ? file.substr(2) : file;
+  }
+  ManifestJson rest = json;
+  for (const char* said : {"id", "text", "duration", "lang"}) rest.erase(said);
+  describe_entry(entry, string_of(json, "text"), string_of(json, "lang"), rest, manifest);
+  manifest.entries.push_back(std::move(entry));
+}
+
+namespace {
+
+// Cuts of Lhotse manifests.
+
+void refuse_other_kinds(const ManifestJson& cut) {
+  std::string type = string_of(cut, "type");
+  if (type.empty() && cut.contains("tracks")) type = "MixedCut";
+  if (type.empty() || type == "MonoCut") return;
+  throw AudioError(AudioFault::refused, fmt::format("it is a {}; only MonoCut is supported", type),
+                   "save mixtures and multi-channel cuts as MonoCuts with Lhotse first");
+}
+
+// Finds the file with the channel of the cut, and the index of that channel in the file.
+void find_source(const ManifestJson& recording, const std::string& folder, AudioEntry& entry) {
+  const auto sources = recording.find("sources");
+  if (sources == recording.end() || !sources->is_array() || sources->empty())
+    bad_line("its recording has no \"sources\"");
+  for (const auto& source : *sources) {
+    if (!source.is_object()) bad_line("a source of its recording is not an object");
+    int index = entry.channel;
+    if (const auto channels = source.find("channels");
+        channels != source.end() && channels->is_array() && entry.channel >= 0) {
+      const auto at = std::find(channels->begin(), channels->end(), entry.channel);
+      if (at == channels->end()) continue;
+      index = static_cast<int>(at - channels->begin());
+    }
+    const std::string type = string_of(source, "type");
+    // A Shar source that names its tar, as in manifests of dialogues.
+    if (const std::string tar = string_of(source, "source"); type == "shar" && !tar.empty()) {
+      entry.path = tar;
+      entry.member = entry.id;
+      entry.by_stem = true;
+      entry.channel = index;
+      entry.rate = 0, entry.frames = 0;  // not checked: a placeholder has those of the cut
+      return;
+    }
+    if (type != "file")
+      throw AudioError(
+          AudioFault::refused, fmt::format("its recording comes from a source of type '{}'", type),
+          type == "shar" ? "name the Shar folder rather than its cuts"
+                         : "only files are read; commands are not run and URLs are not fetched");
+    entry.path = resolve_audio_path(folder, string_of(source, "source"));
+    entry.channel = index;
+    return;
+  }
+  throw AudioError(AudioFault::channels,
+                   fmt::format("its recording has no channel {}", entry.channel));
+}
+
+void find_audio(const ManifestJson& cut, const ManifestPlace& place, AudioEntry& entry) {
+  if (cut.contains("channel") && cut["channel"].is_array())
+    throw AudioError(AudioFault::refused, "it has several channels; only MonoCut is supported");
+  entry.channel = small_of(cut, "channel", -1);
+  if (!place.shar.empty()) {
+    entry.path = place.shar;
+    entry.member = entry.id;
+    entry.by_stem = true;
+    entry.occurrence = place.occurrence;
+    return;
+  }
+  const auto recording = cut.find("recording");
+  if (recording == cut.end() || !recording->is_object()) bad_line("it has no \"recording\"");
+  if (const auto transforms = recording->find("transforms");
+      transforms != recording->end() && !transforms->is_null() && !transforms->empty())
+    throw AudioError(AudioFault::refused, "its recording has transforms",
+                     "save the transformed audio with Lhotse first");
+  entry.rate = small_of(*recording, "sampling_rate", 0);
+  entry.frames = integer_of(*recording, "num_samples", 0);
+  find_source(*recording, place.folder, entry);
+}
+
+std::vector<ManifestJson> supervisions_of(const ManifestJson& cut) {
+  std::vector<ManifestJson> all;
+  const auto list = cut.find("supervisions");
+  if (list == cut.end() || list->is_null()) return all;
+  if (!list->is_array()) bad_line("\"supervisions\" is not a list");
+  for (const auto& supervision : *list) {
+    if (!supervision.is_object()) bad_line("a supervision is not an object");
+    all.push_back(supervision);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return number_of(a, "start", 0) < number_of(b, "start", 0);
+  });
+  return all;
+}
+
+std::string first_string(const std::vector<ManifestJson>& supervisions, const char* key) {
+  for (const auto& supervision : supervisions)
+    if (std::string value = string_of(supervision, key); !value.empty()) return value;
+  return {};
+}
+
+void add_joined(AudioEntry entry, const std::vector<ManifestJson>& supervisions, ManifestJson rest,
+                AudioManifest& manifest) {
+  std::string text;
+  for (const auto& supervision : supervisions) {
+    const std::string part = string_of(supervision, "text");
+    if (!text.empty() && !part.empty()) text += ' ';
+    text += part;
+  }
+  if (const std::string speaker = first_string(supervisions, "speaker"); !speaker.empty())
+    rest["speaker"] = speaker;
+  if (!supervisions.empty()) rest["supervisions"] = supervisions;
+  describe_entry(entry, text, first_string(supervisions, "language"), rest, manifest);
+  manifest.entries.push_back(std::move(entry));
+}
+
+// Adds an utterance for each supervision: the part of it that lies within the cut.
+void add_trimmed(const AudioEntry& cut, const std::vector<ManifestJson>& supervisions,
+                 const ManifestJson& rest, AudioManifest& manifest) {
+  if (supervisions.empty()) {
+    manifest.left_out.push_back({.place = cut.place,
+                                 .id = cut.id,
+                                 .reason = "no supervision",
+                                 .detail = "there is nothing to trim the cut to",
+                                 .hint = {},
+                                 .duration = cut.duration,
+                                 .bad = false});
+    return;
+  }
+  std::vector<AudioEntry> made;
+  for (std::size_t i = 0; i < supervisions.size(); ++i) {
+    const double start = number_of(supervisions[i], "start", 0);
+    const double begin = std::max(0.0, start);
+    const double end = std::min(cut.duration, start + number_of(supervisions[i], "duration", -1));
+    if (!(end > begin)) bad_line(fmt::format("supervision {} does not lie within the cut", i));
+    AudioEntry entry = cut;
+    entry.id = fmt::format("{}-{}", cut.id, i);
+    entry.offset = cut.offset + begin;
+    entry.duration = end - begin;
+    made.push_back(std::move(entry));
+  }
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    ManifestJson own = supervisions[i];
+    own["start"] = number_of(own, "start", 0) - (made[i].offset - cut.offset);
+    add_joined(made[i], {own}, rest, manifest);
+  }
+}
+
+}  // namespace
+
+void add_cut(const ManifestJson& cut, const ManifestPlace& place, bool trim,
+             AudioManifest& manifest) {
+  AudioEntry entry;
+  entry.place = place.place;
+  entry.id = string_of(cut, "id");
+  if (entry.id.empty()) bad_line("it has no \"id\"");
+  refuse_other_kinds(cut);
+  entry.offset = number_of(cut, "start", 0);
+  entry.duration = number_of(cut, "duration", -1);
+  check_times(entry.offset, entry.duration);
+  find_audio(cut, place, entry);
+  ManifestJson rest;
+  for (const auto& [key, value] : cut.items()) {
+    const bool said = key == "id" || key == "duration" || key == "supervisions" ||
+                      key == "recording" || key == "features" || key == "type";
+    if (!said) rest[key] = value;
+  }
+  const auto supervisions = supervisions_of(cut);
+  if (trim)
+    add_trimmed(entry, supervisions, rest, manifest);
+  else
+    add_joined(std::move(entry), supervisions, std::move(rest), manifest);
+}
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -15,7 +15,7 @@
 #include "src/core/hash.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
-#include "src/data/audio/byte_packer.hpp"
+#include "src/data/audio/audio_unit.hpp"
 #include "src/data/audio/packed_audio.hpp"
 
 namespace choir {

@@ -14,7 +14,6 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/audio_unit.hpp"
-#include "src/data/audio/byte_packer.hpp"
 #include "src/data/audio/packed_audio.hpp"
 
 namespace choir {

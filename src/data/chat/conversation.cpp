@@ -11,7 +11,6 @@
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_manifest.hpp"
-#include "src/data/audio/manifest_lines.hpp"
 
 namespace choir {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/data/dialogues/code_file.hpp"
-#include "src/data/dialogues/dialogue_form.hpp"
+#include "src/data/dialogues/dialogue_channels.hpp"
 #include "src/data/dialogues/dialogue_manifest.hpp"
 #include "src/data/speech/speech_dataset.hpp"
 

@@ -1,11 +1,18 @@
 #pragma once
-// Targets and inputs of a full-duplex model, frame by frame: the agent's text and codes as two
-// channels with frames of 80 ms. After Hu et al. 2025 (arXiv 2505.15670). Pure functions; positions
-// are counts of samples, never floating-point times.
+// Dialogues frame by frame. Targets and inputs of a full-duplex model: the agent's text and codes
+// as two channels with frames of 80 ms, after Hu et al. 2025 (arXiv 2505.15670); these functions
+// are pure, and positions are counts of samples, never floating-point times. A folder of packed
+// dialogues has user/ and agent/, packed speech of both sides, recording for recording, and
+// dialogues.json, which is written last. The labels in user/ are the agent's text channel, one
+// token for every frame, and its manifest has the turns; agent/ also holds the codes of its audio.
+
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "src/data/dialogues/code_file.hpp"
 
 namespace choir {
 
@@ -80,5 +87,38 @@ inline constexpr std::int32_t kNoTarget = -1;
 void fill_dialogue_rows(std::span<const std::int32_t> text, std::span<const std::uint16_t> codes,
                         const DialogueControls& controls, const CodeControls& code_controls,
                         const DialogueRows& to);
+
+/// The meaning of the tokens of a folder, from its dialogues.json.
+struct DialogueForm {
+  std::string units;             ///< NAME of user/labels.NAME.bin and user/tokenizer.NAME.json
+  std::int64_t vocab_size = 0;   ///< includes the control tokens
+  std::uint64_t vocab_hash = 0;  ///< of the units without control tokens
+  DialogueControls controls;
+  friend bool operator==(const DialogueForm&, const DialogueForm&) = default;
+
+  /// Local. Throws DataError if the folder has no packed dialogues (naming `choir prepare
+  /// dialogues`) or if they are damaged.
+  static DialogueForm read(const std::string& folder);
+  /// The JSON in dialogues.json and in checkpoints.
+  nlohmann::ordered_json json() const;
+  /// The hash of units and controls. Labels are marked with it, so that they are never taken for
+  /// labels of speech.
+  std::uint64_t hash() const;
+  /// "dialogues.json", "user" and "agent" in a folder.
+  static std::string path(const std::string& folder) { return folder + "/dialogues.json"; }
+  static std::string user(const std::string& folder) { return folder + "/user"; }
+  static std::string agent(const std::string& folder) { return folder + "/agent"; }
+};
+
+/// The description of a model's inputs and outputs in a checkpoint.
+struct DialogueMeaning {
+  DialogueForm form;
+  std::string tokenizer;   ///< the units, Vocabulary::to_json()
+  CodecDescription codec;  ///< of the codes
+  /// {"dialogues": ..., "tokenizer": ...}, which Vocabulary::from_json() reads as the units.
+  std::string to_json() const;
+  /// Throws DataError that names `source`.
+  static DialogueMeaning from_json(const std::string& json, const std::string& source);
+};
 
 }  // namespace choir

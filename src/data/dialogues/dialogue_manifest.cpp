@@ -9,7 +9,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
-#include "src/data/audio/manifest_lines.hpp"
+#include "src/data/audio/audio_manifest.hpp"
 
 namespace choir {
 namespace {

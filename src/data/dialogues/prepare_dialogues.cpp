@@ -15,7 +15,7 @@
 #include "src/core/text.hpp"
 #include "src/data/audio/packed_audio.hpp"
 #include "src/data/audio/prepare_audio.hpp"
-#include "src/data/dialogues/dialogue_form.hpp"
+#include "src/data/dialogues/dialogue_channels.hpp"
 #include "src/data/speech/label_file.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 

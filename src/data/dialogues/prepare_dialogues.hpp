@@ -1,6 +1,6 @@
 #pragma once
 // Converts manifests of dialogues to folders that training reads
-// (src/data/dialogues/dialogue_form.hpp).
+// (src/data/dialogues/dialogue_channels.hpp).
 #include <cstdint>
 #include <map>
 #include <string>

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "choir/core/error.hpp"
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/core/hash.hpp"
 
 namespace choir {

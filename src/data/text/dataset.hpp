@@ -1,10 +1,11 @@
 #pragma once
-// The opened token data of a run: training micro-batches that are read ahead, validation windows,
-// and the vocabulary.
+// The opened token data of a run: the paths in a deck as token streams and a vocabulary (the same
+// on all ranks), training micro-batches that are read ahead, and validation windows.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -125,5 +126,21 @@ class Dataset {
   explicit Dataset(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+struct EvalFiles {
+  std::string name;  ///< "" if it is the only, unnamed set
+  TokenStream stream;
+};
+
+struct DataFiles {
+  TokenStream train;
+  std::vector<std::int64_t> lengths;     ///< tokens of each part
+  std::vector<EvalFiles> val;            ///< empty if there is no validation data
+  std::optional<Vocabulary> vocabulary;  ///< set if vocab.json lies beside the training data
+};
+
+/// Collective. Rank 0 scans, prepares text that was not prepared before, and sends the result to
+/// the others. Payloads of files up to config.verify_bytes are checked, each by one rank.
+DataFiles find_data_files(Communicator& comm, const DataConfig& config);
 
 }  // namespace choir

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 
 namespace choir {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/data/text/mpi_group.hpp"
 #include "src/data/text/token_reader.hpp"
 #include "src/data/text/token_stream.hpp"

@@ -10,11 +10,10 @@
 #include <string_view>
 
 #include "choir/core/philox.hpp"
-#include "src/comm/chunks.hpp"
+#include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/node/node_communicator.hpp"
 #include "src/comm/staged/staged_communicator.hpp"
-#include "src/comm/tree_reduce.hpp"
 #include "src/core/quantities.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "src/lab/bench/bench_rounding.hpp"
+#include "src/lab/bench/bench_step.hpp"
 
 #include <cmath>
 #include <vector>

@@ -10,7 +10,7 @@
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/bench/bench_operands.hpp"
-#include "kernels/bench/stopwatch.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/gemm/gemm.hpp"
 
 namespace choir {

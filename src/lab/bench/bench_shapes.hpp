@@ -15,7 +15,7 @@
 #include "choir/device/device.hpp"
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
-#include "choir/nn/precision.hpp"
+#include "choir/nn/parameter_set.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/bench/bench_table.hpp"
 

@@ -12,7 +12,7 @@
 #include "choir_features.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "src/comm/agreement.hpp"
-#include "src/comm/mpi/mpi_api.hpp"
+#include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/nccl/nccl_communicator.hpp"
 #include "src/core/build_info.hpp"
 #include "src/core/json_value.hpp"

@@ -18,7 +18,7 @@
 #include <set>
 
 #include "choir/core/philox.hpp"
-#include "kernels/bench/stopwatch.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/process.hpp"

@@ -13,7 +13,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
-#include "src/lab/bench/bench_rounding.hpp"
+#include "src/lab/bench/bench_step.hpp"
 #include "src/lab/verify/laid_out_run.hpp"
 #include "src/run/run_setup.hpp"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "choir/models/blocks.hpp"
-#include "choir/models/units.hpp"
+#include "choir/models/model.hpp"
 #include "choir/nn/layers/token_embedding.hpp"
 #include "choir/nn/stream_state.hpp"
 #include "kernels/bench/bench_table.hpp"

@@ -8,7 +8,6 @@
 #include "choir/models/blocks.hpp"
 #include "kernels/activation/activation.hpp"
 #include "kernels/copy/copy.hpp"
-#include "kernels/copy/splice.hpp"
 #include "kernels/dropout/dropout.hpp"
 #include "kernels/sums/sums.hpp"
 #include "src/core/text.hpp"

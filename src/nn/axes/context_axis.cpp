@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "choir/ops/copy_rows.hpp"
-#include "kernels/attention_merge/attention_merge.hpp"
+#include "kernels/attention/attention.hpp"
 #include "kernels/copy/copy.hpp"
 #include "kernels/sums/sums.hpp"
 

@@ -5,7 +5,7 @@
 #include "choir/nn/pass.hpp"
 #include "choir/ops/norm.hpp"
 #include "kernels/norm/batch_norm.hpp"
-#include "kernels/norm/split_norm.hpp"
+#include "kernels/norm/norm.hpp"
 #include "kernels/sums/sums.hpp"
 
 namespace choir {

@@ -3,7 +3,7 @@
 // a cost of their own, so that a large vocabulary takes layers off the last stage. Pure and local.
 #include <vector>
 
-#include "choir/models/units.hpp"
+#include "choir/models/model.hpp"
 
 namespace choir {
 

@@ -1,7 +1,7 @@
 // The globals that a pickle may name, with the results of calling them (the only "functions" of a
 // pickle, which are data), and the machine that reads pickles without running code.
 
-#include "src/store/torch/pickle.hpp"
+#include "src/store/torch/torch_checkpoint.hpp"
 
 #include <fmt/core.h>
 

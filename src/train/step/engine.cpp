@@ -16,7 +16,7 @@
 #include "choir/core/error.hpp"
 #include "choir/device/device.hpp"
 #include "kernels/sums/sums.hpp"
-#include "src/comm/watch/abort_hook.hpp"
+#include "src/comm/watch/watchdog.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/device/null_device.hpp"

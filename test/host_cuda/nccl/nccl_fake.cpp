@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "choir/core/dtype.hpp"
-#include "src/comm/nccl/nccl_api.hpp"
+#include "src/comm/nccl/nccl_group.hpp"
 #include "test/host_cuda/runtime.hpp"
 
 using choir::nccl::Config;

@@ -10,7 +10,7 @@
 #include "choir/comm/flight_log.hpp"
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
-#include "src/comm/call_check.hpp"
+#include "src/comm/communicator_parts.hpp"
 #include "src/comm/watch/heartbeat_board.hpp"
 #include "src/core/quantities.hpp"
 #include "test/mpi/comm/kinds.hpp"

@@ -1,4 +1,4 @@
-#include "src/comm/watch/abort_hook.hpp"
+#include "src/comm/watch/watchdog.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/comm/chunks.hpp"
+#include "src/comm/communicator_parts.hpp"
 
 #include <gtest/gtest.h>
 

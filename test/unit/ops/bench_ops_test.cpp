@@ -4,7 +4,7 @@
 #include <set>
 
 #include "kernels/bench/bench_operands.hpp"
-#include "kernels/bench/stopwatch.hpp"
+#include "kernels/bench/op_bench.hpp"
 #include "src/device/null_device.hpp"
 #include "test/support/op_test.hpp"
 

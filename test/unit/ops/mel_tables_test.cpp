@@ -1,4 +1,4 @@
-#include "kernels/features/mel_tables.hpp"
+#include "kernels/features/features.hpp"
 
 #include <complex>
 

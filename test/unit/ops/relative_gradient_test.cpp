@@ -1,7 +1,7 @@
 // Gradients of the ops between a FastConformer's products, compared with differences: the ops are
 // joined until they form one function.
 #include "kernels/attention/attention.hpp"
-#include "kernels/norm/split_norm.hpp"
+#include "kernels/norm/norm.hpp"
 #include "kernels/relative_attention/relative_attention.hpp"
 #include "kernels/stochastic_depth/stochastic_depth.hpp"
 #include "test/support/gradcheck.hpp"

@@ -9,7 +9,7 @@
 #include "choir/core/philox.hpp"
 #include "src/core/text.hpp"
 #include "src/lab/bench/bench_results.hpp"
-#include "src/lab/bench/bench_rounding.hpp"
+#include "src/lab/bench/bench_step.hpp"
 #include "src/train/step/gradient_noise.hpp"
 
 namespace choir {

@@ -1,5 +1,5 @@
 // A run with several branches continues from the right checkpoint.
-#include "src/store/branch.hpp"
+#include "src/store/manifest.hpp"
 
 #include <gtest/gtest.h>
 

@@ -80,7 +80,7 @@ class ChannelNorm {
   Parameter *weight_, *bias_;
 };
 
-/// Mean and variance of every row over the channels of all ranks (kernels/norm/split_norm.hpp).
+/// Mean and variance of every row over the channels of all ranks (kernels/norm/norm.hpp).
 class ChannelLayerNorm final : public ChannelNorm {
  public:
   using ChannelNorm::ChannelNorm;

@@ -14,7 +14,6 @@
 #include "choir/device/device.hpp"
 #include "choir/device/offload_memory.hpp"
 #include "choir/nn/parameter_set.hpp"
-#include "choir/nn/precision.hpp"
 #include "choir/parallel/sharding/bucket_ring.hpp"
 #include "choir/parallel/sharding/sharding.hpp"
 

@@ -16,7 +16,7 @@
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
-#include "src/models/fastconformer/foreign/yaml_reader.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/store/collectives.hpp"
 #include "src/store/directory.hpp"

@@ -1,4 +1,4 @@
-#include "src/models/fastconformer/foreign/yaml_reader.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 
 #include <fmt/core.h>
 

@@ -11,7 +11,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/pre_tokenizers.hpp"
-#include "src/data/vocabulary/sentencepiece_model.hpp"
+#include "src/data/vocabulary/sentencepiece.hpp"
 
 namespace choir {
 namespace {

@@ -9,7 +9,6 @@
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/audio_unit.hpp"
-#include "src/data/audio/byte_packer.hpp"
 #include "src/data/audio/packed_audio.hpp"
 #include "src/data/audio/prepare_audio.hpp"
 #include "src/data/audio/transcripts.hpp"

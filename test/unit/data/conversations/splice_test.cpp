@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"
-#include "src/data/chat/packing.hpp"
+#include "src/models/gpt/chat_data.hpp"
 
 namespace choir {
 namespace {

@@ -1,5 +1,5 @@
 // Tests of SentencePiece models of language models: byte pairs with a fallback to bytes.
-#include "src/data/vocabulary/sentencepiece_model.hpp"
+#include "src/data/vocabulary/sentencepiece.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 
 #include "kernels/relative_attention/relative_attention.hpp"
 #include "src/comm/null_communicator.hpp"
-#include "src/models/fastconformer/foreign/yaml_reader.hpp"
+#include "src/models/fastconformer/foreign/nemo.hpp"
 #include "test/support/families.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 #include "test/unit/store/fixtures.hpp"

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "choir/core/error.hpp"
-#include "src/data/vocabulary/sentencepiece_model.hpp"
+#include "src/data/vocabulary/sentencepiece.hpp"
 #include "src/models/gpt/foreign/gguf.hpp"
 #include "test/support/growth.hpp"
 #include "test/unit/data/vocabulary/golden_texts.hpp"

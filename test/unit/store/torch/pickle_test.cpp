@@ -1,4 +1,4 @@
-#include "src/store/torch/pickle.hpp"
+#include "src/store/torch/torch_checkpoint.hpp"
 
 #include <gtest/gtest.h>
 

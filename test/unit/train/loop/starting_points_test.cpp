@@ -1,5 +1,5 @@
 // Tests of the tensor, and the run, from which a parameter starts.
-#include "src/train/loop/warm_start.hpp"
+#include "src/train/loop/initial_state.hpp"
 
 #include <gtest/gtest.h>
 

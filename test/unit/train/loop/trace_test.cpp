@@ -1,5 +1,5 @@
 // Tests of the Chrome trace: the fields that viewers need, and the time at which it is written.
-#include "src/train/loop/trace.hpp"
+#include "src/train/loop/training_loop.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 // The file of a SentencePiece model (a ModelProto of protocol buffers): its pieces and the rules
 // that turn text into them. Other programs store the same tables in other files. All functions are
 // local.
+
 #include <cstdint>
 #include <string>
 #include <string_view>
