@@ -101,7 +101,7 @@ printf 'say 1\n\nsay 2\n' | LAUNCH_LIMIT=60 launch 2 "$choir" generate one --cha
 code=$?
 expect "turn by turn" 0 '{"prompt":1,"sample":1,' '{"prompt":2,"sample":1,'
 run 2 generate one --prompts ask.jsonl
-expect "a conversation that nobody asked for" 3 "ask.jsonl:2: a conversation" "use --chat for conversations"
+expect "a conversation that nobody asked for" 3 "ask.jsonl:2: this is a conversation" "use --chat for conversations"
 echo '{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}' >bad.jsonl
 run 2 generate one --chat --prompts bad.jsonl
 expect "nothing is asked" 3 "bad.jsonl:1: the last turn is the assistant's"

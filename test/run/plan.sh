@@ -116,11 +116,11 @@ expect "a model is named" 2 "--fill chooses the model, but 'gpt2' is given"
 run 0 "${fill[@]}" --ranks 2 model.n_layer=3
 expect "a size is set" 2 "--fill chooses model.n_layer"
 run 0 "${fill[@]}" --ranks 2 --like lama
-expect "another family" 2 "--like lama is not known" "llama, gpt"
+expect "another family" 2 "unknown --like lama" "llama, gpt"
 run 0 "${fill[@]}" --ranks 2 --memory 0.001
 expect "nothing fits" 2 "even 2 layers of width 128"
 run 0 plan --fill 85-90 --ranks 2
-expect "percents" 2 "--fill 85-90 is no range" "0.85:0.90"
+expect "percents" 2 "--fill 85-90 is not a range" "0.85:0.90"
 run 0 plan gpt2 --like gpt
 expect "--like alone" 2 "--fill"
 
@@ -133,7 +133,7 @@ expect "nodes of nothing" 2 "--gpus-per-node 0 is below 1"
 run 0 plan "${large[@]}" --ranks 8 --memory -3
 expect "negative memory" 2 "--memory -3 is not above 0"
 run 0 plan "${large[@]}" --ranks 8 --target h300
-expect "an unknown card" 2 "--target h300 is not known" "legal: a100, a100-40, h100, h200, cpu, here"
+expect "an unknown card" 2 "unknown --target h300" "legal: a100, a100-40, h100, h200, cpu, here"
 run 0 plan "${large[@]}" --ranks eight
 expect "ranks in words" 2 "--ranks"
 run 0 plan

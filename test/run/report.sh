@@ -96,7 +96,7 @@ run 0 report sweep.csv --out sweep.html
 expect "a sweep" 0 "sweep.html"
 check "... efficiency" has sweep.html "Efficiency"
 check "... 1 row is not drawn" has sweep.html "1 of 3 rows are not VALID"
-check "... a cut row is told" has sweep.html "1 line is no row"
+check "... a cut row is told" has sweep.html "1 line is not a row"
 sed 's/,VALID/,INVALID/' sweep.csv >invalid.csv
 run 0 report invalid.csv
 expect "a sweep with no valid row" 3 "none of its 3 rows is VALID"

@@ -4,6 +4,12 @@
 // Communicators over MPI alone, for any ranks on any nodes and for any memory; and helpers for work
 // of the first ranks during which the others wait without keeping their cores busy.
 
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
 #include <mpi.h>
 
 #include <functional>
@@ -13,13 +19,6 @@
 #include <string_view>
 
 #include "choir/comm/communicator.hpp"
-
-#ifndef OMPI_SKIP_MPICXX
-#define OMPI_SKIP_MPICXX 1
-#endif
-#ifndef MPICH_SKIP_MPICXX
-#define MPICH_SKIP_MPICXX 1
-#endif
 
 namespace choir {
 

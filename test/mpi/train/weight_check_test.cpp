@@ -87,7 +87,7 @@ TEST(WeightCheck, ZeroComparesGroupsThatHoldAllOfThem) {
   EXPECT_ALL_RANKS(complaint(run.engine()).empty());
   if (mesh->rank() == 3) turn_a_bit(run.engine());
   const std::string text = complaint(run.engine());
-  EXPECT_ALL_RANKS(text.find("of ranks 0, 1, 2, 3 none has a majority") != text.npos) << text;
+  EXPECT_ALL_RANKS(text.find("among ranks 0, 1, 2, 3 there is no majority") != text.npos) << text;
 }
 
 // The same check, called by the thread that saves.

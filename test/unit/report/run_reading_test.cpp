@@ -98,7 +98,7 @@ TEST_F(RunReading, EventsOfALogWithAStopARestartAndAFailedSave) {
   }
   EXPECT_EQ(run.events[5].time, "2026-11-22 04:00:05");
   EXPECT_EQ(run.fate, Fate::silent);
-  EXPECT_NE(run.state.find("silent since 2026-11-22 04:00:05"), std::string::npos) << run.state;
+  EXPECT_NE(run.state.find("no lines since 2026-11-22 04:00:05"), std::string::npos) << run.state;
 }
 
 TEST_F(RunReading, OpenEndsByLockHostAndAge) {
@@ -279,7 +279,7 @@ TEST(ScalingTables, OnlyValidRowsAreDrawn) {
   EXPECT_EQ(table.rows[1].text("layout"), "dp=2, zero");
   const std::string page = scaling_section(table);
   EXPECT_NE(page.find("1 of 3 rows are not VALID"), std::string::npos);
-  EXPECT_NE(page.find("1 line is no row"), std::string::npos);
+  EXPECT_NE(page.find("1 line is not a row"), std::string::npos);
 }
 
 TEST(ScalingTables, OlderHeadersBelowNewerOnes) {

@@ -190,7 +190,7 @@ TEST(HostileInput, SamplesAsLargeAsTheyGet) {
     return AudioDecoder::from_memory({bytes.begin(), bytes.end()}, "a.wav");
   };
   EXPECT_TRUE(open().read(0, 400, {}, 8000).clipped);
-  EXPECT_DATA_ERROR(open().read(0, 400, {}, 16000), "too large to be brought from 8000 to 16000");
+  EXPECT_DATA_ERROR(open().read(0, 400, {}, 16000), "too large to resample from 8000 to 16000");
 }
 
 TEST(HostileInput, Tokenizers) {

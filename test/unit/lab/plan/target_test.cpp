@@ -39,7 +39,7 @@ TEST(PlanTarget, RefusesByName) {
     find_target("h300", decks.with({}));
     FAIL();
   } catch (const DeckError& error) {
-    EXPECT_STREQ(error.what(), "--target h300 is not known");
+    EXPECT_STREQ(error.what(), "unknown --target h300");
     EXPECT_EQ(error.hint(), "legal: a100, a100-40, h100, h200, cpu, here");
   }
   EXPECT_THROW(find_target("h200", decks.with({"train.precision=fp64"})), DeckError);
