@@ -257,8 +257,9 @@ void add_tensor_option(CommandLine& app, int& tensor) {
       .within(1, kMostTensorRanks);
 }
 
-std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
-  Arguments reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects
+std::optional<int> parse(CommandLine& app, const Invocation& call) {
+  Arguments reversed(call.arguments.rbegin(),
+                     call.arguments.rend());  // the order that CLI11 expects
   try {
     app.app_->parse(reversed);
   } catch (const CLI::ParseError& error) {

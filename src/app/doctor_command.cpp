@@ -6,6 +6,7 @@
 #include "src/core/quantities.hpp"
 #include "src/lab/doctor/doctor.hpp"
 #include "src/models/gpt/tiny_training.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {

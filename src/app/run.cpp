@@ -13,7 +13,7 @@
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/models/families.hpp"
-#include "src/train/step/build_info.hpp"
+#include "src/core/build_info.hpp"
 
 namespace choir {
 namespace {

@@ -245,8 +245,8 @@ std::string bench_provenance(Mesh& mesh, const Device& device, const std::string
       mesh.world(), card == nullptr ? "" : fmt::format("{} {}", card->name, card->uuid));
   const std::vector<CpuModel> cpus = gather_cpus(mesh);
   if (mesh.rank() != 0) return "";
-  auto json = parsed_ordered_json(build_provenance(MpiSession::library_version()));
-  json["hosts"] = distinct(hosts);
+  auto record = parsed_ordered_json(build_provenance(MpiSession::library_version()));
+  record["hosts"] = distinct(hosts);
   std::vector<std::string> names;
   for (const CpuModel& cpu : cpus) names.push_back(cpu.name);
   record["cpus"] = distinct(names);
