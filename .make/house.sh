@@ -83,13 +83,13 @@ if [ "$bars" = --bars ]; then
   }
   bar "files" "$files" - 800
   bar "median of the lines of a file" "$median" 125 -
-  bar "files below 40 lines" "$crumbs" - 58
+  bar "files below 40 lines" "$crumbs" - 59
   bar "share of comment blocks that begin as a fragment, %" "$share" - 0.1
   bar "... in the tests" "$t_share" - 0.1
   bar "comments that begin with \"What\"" "$((what + t_what))" - 0
   bar "headers in include/" "$headers" - 60
-  bar "files outside train/ that include its headers" "$train_files" - 21
-  bar "includes of train/ from outside" "$train_includes" - 26
+  bar "files outside train/ that include its headers" "$train_files" - 19
+  bar "includes of train/ from outside" "$train_includes" - 25
   bar "files off format" "$off_format" - 0
   bar "lines over 100 columns" "$((wide + t_wide))" - 0
   exit "$missed"

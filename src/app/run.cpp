@@ -10,10 +10,10 @@
 #include "choir/core/error.hpp"
 #include "choir/deck/family_table.hpp"
 #include "src/app/command_line.hpp"
+#include "src/core/build_info.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/models/families.hpp"
-#include "src/core/build_info.hpp"
 
 namespace choir {
 namespace {
