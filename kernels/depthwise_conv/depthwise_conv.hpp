@@ -8,7 +8,7 @@
 
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
-#include "kernels/cpu/row_blocks.hpp"
+#include "kernels/cpu/row_sum_plan.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir::ops {

@@ -14,7 +14,7 @@
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 #include "choir/ops/step_control.hpp"
-#include "kernels/cpu/row_blocks.hpp"
+#include "kernels/cpu/row_sum_plan.hpp"
 #include "kernels/cuda_kernel.hpp"
 
 namespace choir::ops {
