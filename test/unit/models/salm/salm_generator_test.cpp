@@ -2,6 +2,8 @@
 // other prompts in the batch.
 #include <gtest/gtest.h>
 
+#include "src/run/null_instance.hpp"
+
 #include "test/unit/models/salm/salm_case.hpp"
 
 namespace choir {
