@@ -77,7 +77,7 @@ TEST(RequireEqual, NamesTheMinority) {
     text = error.what();
   }
   EXPECT_ALL_RANKS(text.find("parameters after step 7") != std::string::npos &&
-                   text.find("rank(s) 1 hold") != std::string::npos)
+                   text.find("rank(s) 1 disagree") != std::string::npos)
       << text;
 }
 
