@@ -153,7 +153,7 @@ expect "... as the plan has it" 0 "FITS: "
 run 0 plan tuned.json --ranks 1 --memory "$memory" data.batch_tokens=$((tuned * 11 / 10))
 expect "... a tenth more is too large" 0 "TOO LARGE"
 run 0 tune deck.json --memory 1MiB --out none.json
-expect "no room for any" 2 "too large for 1.0 MiB a rank"
+expect "no room for any" 2 "too large for 1.0 MiB per rank"
 run 2 bench step deck.json --steps 3 --warmup 0 --no-ceilings
 expect "a bench of steps on these conversations" 0 " s of speech with " " targets a step"
 run 2 bench gemm deck.json --seconds 0.001
