@@ -96,7 +96,7 @@ run 0 generate one --prompts texts --batch 0
 expect "a batch of none" 2 "--batch"
 printf '{"prompt":"a"}\n{"prompt":""}\n' >empty.jsonl
 run 0 generate one --prompts empty.jsonl
-expect "one prompt of several is empty" 3 "empty.jsonl:2:" "an empty one"
+expect "one prompt of several is empty" 3 "empty.jsonl:2:" "or is empty"
 printf 'say 1\n\nsay 2\n' | LAUNCH_LIMIT=60 launch 2 "$choir" generate one --chat --system be --tokens 4 --temperature 0 --json >out 2>&1
 code=$?
 expect "turn by turn" 0 '{"prompt":1,"sample":1,' '{"prompt":2,"sample":1,'

@@ -26,7 +26,7 @@ expect "bench collectives on a GPU that is not there" 2 "device 'cuda':"
 run 2 bench collectives devices=cuda
 expect "bench collectives with an unknown word" 2 "devices=cuda"
 run 1 doctor --folder .
-expect "doctor" 0 "GPUs" "doctor: speed of 1 rank: products"
+expect "doctor" 0 "GPUs" "doctor: measuring speed of 1 rank: matrix products"
 # OpenMP has bound the first thread when the program restarts itself.
 if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then
   export OMP_PROC_BIND=close OMP_PLACES=threads

@@ -118,7 +118,7 @@ check "NaN is made" ./convert a.wav nan.wav float 22050 1 1
 run 0 transcribe run nan.wav a.wav
 expect "a file with NaN" 3 "nan.wav" "sample " "nan"
 run 0 transcribe run nan.wav a.wav --on-bad skip
-expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recording," "1 left out"
+expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recording," "1 skipped"
 for ranks in 0 2; do
   run $ranks transcribe run nan.wav --on-bad skip
   expect "... but nothing else remains, on $ranks ranks" 3 "nan.wav: " "nothing remains to transcribe"
@@ -128,7 +128,7 @@ expect "... nor beside one that is not there" 3 "missing.wav: " "none of 2 recor
 run 2 transcribe run missing.wav a.wav
 expect "a file that is not there" 3 "missing.wav"
 run 0 transcribe run missing.wav a.wav --on-bad skip
-expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recording," "1 left out"
+expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recording," "1 skipped"
 : >empty.wav
 run 0 transcribe run empty.wav
 expect "an empty file" 3 "empty.wav"
