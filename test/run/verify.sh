@@ -53,7 +53,7 @@ run 2 verify "$deck" device=cuda train.precision=fp16-mixed train.loss_scale=128
 expect "a deck of another device" 0 "parallel.transport is ignored: the runs are in fp64 on the CPU" "VALID: 1 layout"
 
 run 2 verify "$debug" model.n_layer=1 parallel.tensor=2 --layouts quick --steps 1
-expect "any deck, its own layout set aside, its data not read" 0 "97 stands in" "VALID:"
+expect "any deck, its own layout set aside, its data not read" 0 "97 is used" "VALID:"
 run 0 verify "$deck" --layouts quick --steps 1
 expect "without a launcher" 0 "on up to 1 rank" "VALID: 32 layouts"
 run 0 verify "$deck" --layouts exhaustive:5 --steps 1
