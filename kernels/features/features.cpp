@@ -1,3 +1,7 @@
+// Speech features: the tables of mel filters and windows; checks and dispatch of all features; CPU
+// twins and fp64 references of SpecAugment and of the normalisation. The spectra are in
+// log_mel.cpp.
+
 #include "kernels/features/features.hpp"
 
 #include <algorithm>
@@ -90,9 +94,6 @@ std::vector<double> mel_tables(const ops::MelOptions& options) {
 
 namespace choir::ops {
 namespace {
-
-// Speech features: checks and dispatch of all features; CPU twins and fp64 references of
-// SpecAugment and of the normalisation. The spectra are in log_mel.cpp.
 
 void check_real(const TensorView& x, const char* name) {
   CHOIR_CHECK(x.dtype == DType::f32 || x.dtype == DType::f64,
