@@ -55,9 +55,9 @@ struct NormBackwardPlan {
       0;  ///< floats between partial sums; each block has those of weight, then of bias
 
   NormBackwardPlan(std::int64_t rows, std::int64_t width) {
-    // As many blocks as 132 multiprocessors hold at once, with 512 threads each. A block has enough
-    // rows that its partial sums (16 bytes per column, written and read) are small compared with
-    // them.
+    // There are as many blocks as 132 multiprocessors hold at once, with 512 threads each. A block
+    // has enough rows that its partial sums (16 bytes per column, written and read) are small
+    // compared with them.
     const int threads = norm_threads(width);
     const std::int64_t resident = 132 * 512 / (threads == 0 ? 512 : threads < 128 ? 128 : threads);
     const std::int64_t least = threads == 32 ? 16 : 8, even = (rows + resident - 1) / resident;

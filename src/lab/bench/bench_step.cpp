@@ -406,7 +406,7 @@ void Bench::measure() {
   heap_ = heap_bytes();
   double spent = 0, targets = 0;
   std::size_t done = 0;
-  // As in training, the host prepares the next step while the device runs this one.
+  // The host prepares the next step while the device runs this one, as in training.
   if (!recorder_)
     while (engine_->in_flight() < engine_->lag()) queue_step();
   const auto enough = [&] {

@@ -1,6 +1,6 @@
 #pragma once
-// Tools to tell mistakes from rounding: the gradient norm of each tensor and, as a yardstick, runs
-// with slightly perturbed weights.
+// The bench of a training step: its time, memory and traffic; and tools to tell mistakes from
+// rounding, the gradient norm of each tensor and, as a yardstick, runs with perturbed weights.
 
 #include <array>
 #include <cstdint>

@@ -143,7 +143,7 @@ void add_snapshots(LayoutPlan& plan) {
     role.plan.snapshot_bytes = most;
     add_snapshot(role.plan.memory, role.plan);
   }
-  // As in training: if only the copies do not fit, there are none, unless the deck requires them.
+  // If only the copies do not fit, there are none unless the deck requires them, as in training.
   if (!fitted || plan.fits() || plan.deck.checkpoint.async == "true") return;
   plan.roles = std::move(without);
   plan.waits_for_saves = true;

@@ -142,8 +142,8 @@ class ParameterStorage {
   // This rank's slice of a bucket, padding included, 1-D. Stage 0: the whole bucket.
   TensorView masters(const Bucket& bucket) const;
   TensorView gradients(const Bucket& bucket) const;  ///< only of a trained bucket
-  /// Where the optimizer writes the values that the model computes with; empty if those are the
-  /// masters, or are made from the masters when they are gathered.
+  /// The memory into which the optimizer writes the values that the model computes with; empty if
+  /// the model computes with the masters, or if gathering converts the masters.
   TensorView copies(const Bucket& bucket) const;
   /// Stage 3: the source of this rank's slice of a whole bucket.
   TensorView gathered_from(const Bucket& bucket) const;
