@@ -448,12 +448,19 @@ std::string calls_of(const Calibration& c, bool across, bool window) {
   return text;
 }
 
+// Names every axis: an axis without a factor was not forgotten, its steps did not yield one.
 std::string waits_of(const Calibration& c, const std::string& precision) {
+  if (c.ranks == 1) return "";
   std::vector<std::string> factors;
-  for (const WaitFactor& wait : c.waits)
-    if (wait.precision == precision)
-      factors.push_back(fmt::format("{:.2f} x along {}", wait.factor, short_name(wait.axis)));
-  return factors.empty() ? "" : "; factor while ranks wait for each other: " + join(factors, ", ");
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
+    const auto found = std::find_if(c.waits.begin(), c.waits.end(), [&](const WaitFactor& wait) {
+      return wait.precision == precision && wait.axis == axis;
+    });
+    factors.push_back(found == c.waits.end()
+                          ? fmt::format("unknown along {}", short_name(axis))
+                          : fmt::format("{:.2f} x along {}", found->factor, short_name(axis)));
+  }
+  return "; factor while ranks wait for each other: " + join(factors, ", ");
 }
 
 }  // namespace
