@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -37,17 +36,6 @@ json parsed_json(std::string_view text) {
 }
 ordered_json parsed_ordered_json(std::string_view text) {
   return ordered_json::parse(text);
-}
-json parsed_unique_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;  // keys of the open objects
-  return json::parse(text, [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key)
-      if (const auto& key = value.get_ref<const std::string&>(); !keys.back().insert(key).second)
-        throw DataError("the key '" + key + "' stands twice in one object");
-    return true;
-  });
 }
 ordered_json parsed_commented_json(std::string_view text) {
   return ordered_json::parse(text, nullptr, true, true);

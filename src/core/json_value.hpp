@@ -84,9 +84,6 @@ nlohmann::json parsed_json(std::string_view text);
 nlohmann::ordered_json parsed_ordered_json(std::string_view text);
 /// The same for text with C++ comments.
 nlohmann::ordered_json parsed_commented_json(std::string_view text);
-/// Like parsed_json(), but throws DataError with the name of a key that occurs twice in one object;
-/// the library would keep the last value.
-nlohmann::json parsed_unique_json(std::string_view text);
 /// A discarded value if the text is not JSON.
 nlohmann::json json_unless_broken(std::string_view text);
 nlohmann::ordered_json ordered_json_unless_broken(std::string_view text);

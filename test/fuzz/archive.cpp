@@ -86,6 +86,11 @@ std::set<std::string> all_files() {
   return names;
 }
 
+// A member with an absolute name; a seed holds it, so it is the same in every process.
+std::string absolute_name() {
+  return (std::filesystem::temp_directory_path() / "choir_fuzz_absolute").string();
+}
+
 }  // namespace
 
 std::vector<std::string> seeds() {
@@ -97,7 +102,7 @@ std::vector<std::string> seeds() {
       compressed(plain, archive_write_add_filter_gzip),
       compressed(compressed(plain, archive_write_add_filter_gzip), archive_write_add_filter_xz),
       compressed(tar_of({{"a.wav", zeros}}), archive_write_add_filter_zstd),
-      tar_of({{"../../x", wav(160)}, {"/tmp/choir_fuzz_absolute", wav(160)}, {"a.wav", wav(99)}}),
+      tar_of({{"../../x", wav(160)}, {absolute_name(), wav(160)}, {"a.wav", wav(99)}}),
       tar_of(
           {{"a.wav", "", '2', "../../../etc/passwd"}, {"b.wav", "", '1', "a.wav"}, {"d", "", '5'}}),
       tar_of(
@@ -111,7 +116,9 @@ void try_input(std::string_view input) {
   std::filesystem::remove_all(out);
   std::filesystem::create_directories(out);
   AudioUnit unit;
-  for (const char* member : {"a.wav", "b.wav", "../../x", "/tmp/choir_fuzz_absolute", "a-sub1.wav"})
+  for (const std::string& member :
+       {std::string("a.wav"), std::string("b.wav"), std::string("../../x"), absolute_name(),
+        std::string("a-sub1.wav")})
     unit.entries.push_back(entry_of(tar, member));
   unit.entries.push_back(entry_of(tar, "c"));
   unit.entries.back().by_stem = true;
@@ -125,7 +132,7 @@ void try_input(std::string_view input) {
   static const std::set<std::string> legal{"in", "in/a.tar", "in/out", "in/out/audio_00000.pcm",
                                            "in/out/audio_00000.part"};
   for (const std::string& name : all_files()) require(legal.contains(name), name.c_str());
-  require(!std::filesystem::exists("/tmp/choir_fuzz_absolute"), "a member with an absolute name");
+  require(!std::filesystem::exists(absolute_name()), "a member with an absolute name");
 }
 
 }  // namespace choir::fuzz
