@@ -360,7 +360,7 @@ void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief) {
   CollectiveBenchOptions options;
   // Messages take long over a slow network; larger ones have the same rate.
   options.max_bytes = brief ? 64 << 10 : mesh.nodes() > 1 ? 4 << 20 : 16 << 20;
-  options.repeats = brief ? 1 : 5;
+  options.repeats = brief ? 3 : 5;  // a single call can be delayed a thousandfold by other work
   options.as_engine = true;
   for (const CollectiveRow& row : bench_axes(mesh, device, options)) {
     const auto* const kind = std::find_if(kKinds.begin(), kKinds.end(),
@@ -448,7 +448,8 @@ std::string calls_of(const Calibration& c, bool across, bool window) {
   return text;
 }
 
-// Names every axis: an axis without a factor was not forgotten, its steps did not yield one.
+// Names every axis, because an axis may have no factor: its steps were mostly messages (add_waits),
+// or the ranks cannot share a probe along it.
 std::string waits_of(const Calibration& c, const std::string& precision) {
   if (c.ranks == 1) return "";
   std::vector<std::string> factors;
