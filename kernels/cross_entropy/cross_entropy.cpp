@@ -21,6 +21,8 @@ void check_rows(const Args& args) {
   if (!args.weights.empty()) check_tensor(args.weights, DType::f32, rows, "weights");
   CHOIR_CHECK(args.label_smoothing >= 0 && args.label_smoothing < 1, "label smoothing of {}",
               args.label_smoothing);
+  CHOIR_CHECK(args.z_loss >= 0, "a z-loss of {}", args.z_loss);
+  if (!args.z_losses.empty()) check_tensor(args.z_losses, sum_dtype_of(dtype), rows, "z_losses");
 }
 
 void check_targets(const TensorView& targets, std::int64_t vocabulary) {
@@ -100,16 +102,20 @@ namespace {
 struct Terms {
   double scale, smoothing;  ///< e
   double vocabulary;
+  double z;  ///< weight of lse^2
   template <class Args>
   explicit Terms(const Args& args)
       : scale(args.scale * (args.device_scale ? *args.device_scale : 1.0)),
         smoothing(args.label_smoothing),
-        vocabulary(static_cast<double>(args.vocabulary)) {}
+        vocabulary(static_cast<double>(args.vocabulary)),
+        z(args.z_loss) {}
   /// `target` and `mean` are relative to the maximum.
   double loss(double exps, double target, double mean) const {
     const double loss = std::log(exps) - (1 - smoothing) * target;
     return smoothing > 0 ? loss - smoothing * mean : loss;
   }
+  /// Factor of the softmax in the gradient, which the derivative of z lse^2 enlarges.
+  double of_softmax(double lse) const { return z == 0 ? 1 : 1 + 2 * z * lse; }
   /// The constants of a row with this weight.
   Terms times(double weight) const {
     Terms terms = *this;
@@ -130,6 +136,19 @@ struct RowTargets {
   std::int32_t target(std::int64_t r) const { return weight(r) == 0 ? -1 : targets[r]; }
 };
 
+/// The logarithm of the sum of exponentials of a row.
+template <class S>
+double log_sum(S max, double exps) {
+  return static_cast<double>(max) + std::log(exps);
+}
+
+/// Writes w lse^2 of row r, if the caller asks for it.
+template <class T, class Args>
+void write_z_loss(const Args& args, std::int64_t r, double weighted_square) {
+  if (!args.z_losses.empty())
+    static_cast<Sum<T>*>(args.z_losses.data)[r] = static_cast<Sum<T>>(weighted_square);
+}
+
 /// Writes the gradient over `counted` of `columns` logits; `target` is one of them or negative.
 template <class T>
 void write_row(const Terms& terms, T* z, std::int64_t columns, std::int64_t counted,
@@ -138,29 +157,34 @@ void write_row(const Terms& terms, T* z, std::int64_t columns, std::int64_t coun
   const double shifted =
       target < 0 ? 0
                  : static_cast<double>(static_cast<Sum<T>>(z[target])) - static_cast<double>(max);
-  const auto factor = static_cast<Sum<T>>(terms.scale / exps);
+  const double more = terms.of_softmax(log_sum(max, exps));
+  const auto factor = static_cast<Sum<T>>(terms.scale * more / exps);
   if (smooth != 0)
     write_softmax<T, true>(z, counted, max, factor, static_cast<Sum<T>>(smooth));
   else
     write_softmax<T, false>(z, counted, max, factor, 0);
   if (target >= 0) {
     const double p = std::exp(shifted) / exps;
-    z[target] =
-        static_cast<T>(static_cast<Sum<T>>((p - 1 + terms.smoothing) * terms.scale - smooth));
+    z[target] = static_cast<T>(
+        static_cast<Sum<T>>((p * more - 1 + terms.smoothing) * terms.scale - smooth));
   }
   clear(z, counted, columns);
 }
 
 template <class T>
-Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, double weight, T* z,
+Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, std::int64_t r, double weight,
                   std::int64_t columns, std::int32_t target) {
+  T* const z = static_cast<T*>(args.logits.data) + r * columns;
   if (target < 0) {
     if (args.write_gradient) clear(z, 0, columns);
+    write_z_loss<T>(args, r, 0);
     return 0;
   }
   const RowSum<T> row = sum_row(z, args.vocabulary, terms.smoothing > 0);
   const auto max = static_cast<double>(row.max);
   const double shifted = static_cast<double>(static_cast<Sum<T>>(z[target])) - max;
+  const double lse = log_sum(row.max, row.exps);
+  write_z_loss<T>(args, r, weight * lse * lse);
   if (args.write_gradient)
     write_row(terms.times(weight), z, columns, args.vocabulary, target, row.max, row.exps);
   return static_cast<Sum<T>>(weight *
@@ -201,9 +225,7 @@ void cross_entropy(const ops::CrossEntropy& args) {
   auto* losses = static_cast<Sum<T>*>(args.losses.data);
   parallel_ranges(rows, columns * 4, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r)
-      losses[r] =
-          finish_row(args, terms, of_rows.weight(r),
-                     static_cast<T*>(args.logits.data) + r * columns, columns, of_rows.target(r));
+      losses[r] = finish_row<T>(args, terms, r, of_rows.weight(r), columns, of_rows.target(r));
   });
 }
 
@@ -259,6 +281,7 @@ void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
     losses[r] = 0;
     if (target < 0) {
       if (args.write_gradient) clear(z, 0, columns.all);
+      write_z_loss<T>(args, r, 0);
       return;
     }
     const Sum<T>* sums = static_cast<const Sum<T>*>(args.sums.data) + r * per_row;
@@ -266,6 +289,8 @@ void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
     const double mean = per_row > 2 ? static_cast<double>(sums[2]) / terms.vocabulary : 0;
     const double weight = of_rows.weight(r);
     losses[r] = static_cast<Sum<T>>(weight * terms.loss(exps, static_cast<double>(sums[1]), mean));
+    const double lse = log_sum(maxima[r], exps);
+    write_z_loss<T>(args, r, weight * lse * lse);
     if (args.write_gradient)
       write_row(terms.times(weight), z, columns.all, columns.counted, columns.local(target),
                 maxima[r], exps);
@@ -295,6 +320,7 @@ void cross_entropy(const ops::CrossEntropy& args) {
     const double weight = args.weights.empty() ? 1.0 : args.weights.as<float>()[r];
     const std::int32_t target = weight == 0 ? -1 : args.targets.as<std::int32_t>()[r];
     args.losses.as<double>()[r] = 0;
+    if (!args.z_losses.empty()) args.z_losses.as<double>()[r] = 0;
     if (target < 0) {
       if (args.write_gradient) std::fill(z, z + columns, 0.0);
       continue;
@@ -302,12 +328,16 @@ void cross_entropy(const ops::CrossEntropy& args) {
     const double max = *std::max_element(z, z + args.vocabulary);
     double sum = 0;
     for (std::int64_t c = 0; c < args.vocabulary; ++c) sum += std::exp(z[c] - max);
+    const double lse = max + std::log(sum);
+    if (!args.z_losses.empty()) args.z_losses.as<double>()[r] = weight * lse * lse;
     double loss = 0;
     const auto v = static_cast<double>(args.vocabulary), e = args.label_smoothing;
     for (std::int64_t c = 0; c < args.vocabulary; ++c) {
       const double q = (c == target ? 1 - e : 0) + e / v;
       if (q > 0) loss += q * (std::log(sum) + max - z[c]);
-      if (args.write_gradient) z[c] = (std::exp(z[c] - max) / sum - q) * scale * weight;
+      const double softmax = std::exp(z[c] - max) / sum;
+      if (args.write_gradient)
+        z[c] = (softmax + 2 * args.z_loss * lse * softmax - q) * scale * weight;
     }
     args.losses.as<double>()[r] = weight * loss;
     if (args.write_gradient) std::fill(z + args.vocabulary, z + columns, 0.0);

@@ -57,7 +57,11 @@ LogitRows<T> rows_of(const Args& args, std::int64_t first_column) {
 
 template <class Args>
 LossTerms terms_of(const Args& args) {
-  return {args.scale, args.device_scale, static_cast<float>(args.label_smoothing),
+  return {args.scale,
+          args.device_scale,
+          static_cast<float>(args.label_smoothing),
+          static_cast<float>(args.z_loss),
+          args.z_losses.empty() ? nullptr : args.z_losses.template as<float>(),
           args.write_gradient};
 }
 

@@ -206,10 +206,17 @@ struct LossTerms {
   double scale;
   const double* device_scale;
   float smoothing;  ///< e of the loss
+  float z;          ///< weight of lse^2
+  float* z_losses;  ///< w lse^2 of the rows; nullptr: not written
   bool write_gradient;
 
   __device__ float factor() const {
     return static_cast<float>(device_scale == nullptr ? scale : scale * *device_scale);
+  }
+  /// Factor of the softmax in the gradient, which the derivative of z lse^2 enlarges.
+  __device__ float of_softmax(float lse) const { return z == 0 ? 1.0f : 1 + 2 * z * lse; }
+  __device__ void write_z_loss(std::int64_t row, float weighted_square) const {
+    if (z_losses != nullptr) z_losses[row] = weighted_square;
   }
 };
 
@@ -242,7 +249,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   const std::int32_t target = all.target(team.row);
   const LogitRow<T> row = all.row(team.row);
   if (target < 0) {
-    if (team.thread == 0) losses[team.row] = 0;
+    if (team.thread == 0) losses[team.row] = 0, terms.write_z_loss(team.row, 0);
     if (terms.write_gradient) clear_row<T, kThreads>(row.z, row.columns, team.thread);
     return;
   }
@@ -257,6 +264,8 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   const OnlineSum sum = join<kThreads>(own, terms.smoothing > 0, scratch);
   const auto vocabulary = static_cast<float>(all.vocabulary);
   const float weight = all.weight(team.row);
+  const float lse = sum.max + logf(sum.exps);
+  if (team.thread == 0) terms.write_z_loss(team.row, weight * lse * lse);
   if (owner)
     losses[team.row] = weight * loss_of(sum.exps, at_target - sum.max,
                                         sum.logits / vocabulary - sum.max, terms.smoothing);
@@ -265,7 +274,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   const float scale = terms.factor() * weight;
   write_gradient<T, kThreads>(row, team.thread, kept, shared,
                               {.max = sum.max,
-                               .factor = scale / sum.exps,
+                               .factor = scale * terms.of_softmax(lse) / sum.exps,
                                .smooth = scale * (terms.smoothing / vocabulary),
                                .at_target = -scale * (1 - terms.smoothing),
                                .target = local});
@@ -320,14 +329,16 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   const std::int32_t target = all.target(team.row);
   const LogitRow<T> row = all.row(team.row);
   if (target < 0) {
-    if (team.thread == 0) losses[team.row] = 0;
+    if (team.thread == 0) losses[team.row] = 0, terms.write_z_loss(team.row, 0);
     if (terms.write_gradient) clear_row<T, kThreads>(row.z, row.columns, team.thread);
     return;
   }
   const float* sum = sums + team.row * sums_per_row;
   const float weight = all.weight(team.row);
   const auto vocabulary = static_cast<float>(all.vocabulary);
+  const float lse = maxima[team.row] + logf(sum[0]);
   if (team.thread == 0) {
+    terms.write_z_loss(team.row, weight * lse * lse);
     const float mean = sums_per_row > 2 ? sum[2] / vocabulary : 0.0f;
     losses[team.row] =
         target < all.vocabulary ? weight * loss_of(sum[0], sum[1], mean, terms.smoothing) : NAN;
@@ -336,7 +347,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   const float scale = terms.factor() * weight;
   write_gradient<T, kThreads>(row, team.thread, 0, nullptr,
                               {.max = maxima[team.row],
-                               .factor = scale / sum[0],
+                               .factor = scale * terms.of_softmax(lse) / sum[0],
                                .smooth = scale * (terms.smoothing / vocabulary),
                                .at_target = -scale * (1 - terms.smoothing),
                                .target = all.local(target)});

@@ -22,6 +22,12 @@ namespace choir::ops {
 /// With `weights` w the loss and gradient of row r are multiplied by w[r]; a row of weight 0 is
 /// ignored like one without a target. With `write_gradient` the logits are overwritten by d(scale *
 /// sum of losses)/d logits = scale w (softmax - q).
+///
+/// With `z_loss` z the gradient is that of losses + z w lse^2, where lse = max + log(sum exp s):
+///   scale w (softmax (1 + 2 z lse) - q),
+/// and w lse^2 itself, without z, is written to `z_losses`; `losses` stay the same (the auxiliary
+/// loss of PaLM, Chowdhery et al. 2022). It draws lse to 0, so that the logits of a row do not
+/// drift together.
 struct CrossEntropy {
   TensorView logits;   ///< [N, V']; columns at or beyond `vocabulary` are padding: they are never
                        ///< counted, and their gradient is 0
@@ -34,6 +40,8 @@ struct CrossEntropy {
   bool write_gradient = true;
   double label_smoothing = 0;  ///< in [0, 1)
   TensorView weights{};        ///< [N] f32; empty: 1 for each row
+  double z_loss = 0;           ///< z, at least 0
+  TensorView z_losses{};       ///< [N] as losses; empty: not written
 };
 
 void cross_entropy(const Stream& stream, const CrossEntropy& args);
@@ -60,6 +68,8 @@ struct ParallelCrossEntropy {
   TensorView maxima;        ///< [N]
   TensorView sums;          ///< [N, sums_per_row()]: of exp s, s of the target, of s
   TensorView weights{};     ///< [N] f32, equal on every rank; empty: 1 for each row
+  double z_loss = 0;        ///< as in CrossEntropy
+  TensorView z_losses{};    ///< [N], written by the last call; equal on every rank
   /// Numbers per row that are reduced over the ranks: 2, or 3 with label smoothing.
   std::int64_t sums_per_row() const { return label_smoothing > 0 ? 3 : 2; }
 };

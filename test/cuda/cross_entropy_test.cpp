@@ -65,6 +65,16 @@ TEST_F(CudaCrossEntropy, RowsHaveWeights) {
       }
 }
 
+TEST_F(CudaCrossEntropy, AddsTheSquareOfTheLogSum) {
+  for (const DType dtype : kGpuTypes)
+    for (const std::int64_t vocabulary : {2, 65, 3001})
+      for (const bool weighted : {false, true}) {
+        const CrossEntropyCase c(dtype, 6, vocabulary, 3, 2, 0.2, weighted, 0.03);
+        c.check(device(), CrossEntropyErrors::cuda(vocabulary));
+        c.check_parallel(device(), 2, CrossEntropyErrors::cuda(vocabulary));
+      }
+}
+
 TEST_F(CudaCrossEntropy, BlockTsan) {
   check(DType::bf16, 2, 2100, 3, 2, 0.1);
 }

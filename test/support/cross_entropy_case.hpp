@@ -28,20 +28,23 @@ class CrossEntropyCase {
   HostTensor logits, targets;  ///< padding columns hold NaN and 1e30: they must not be read
   HostTensor weights;          ///< weights of the rows; some are 0
   std::int64_t vocabulary;
-  double spread, smoothing;
+  double spread, smoothing, z;
   bool weighted;
 
   CrossEntropyCase(DType dtype, std::int64_t rows, std::int64_t counted, std::int64_t padding,
-                   double deviation, double label_smoothing = 0, bool with_weights = false)
+                   double deviation, double label_smoothing = 0, bool with_weights = false,
+                   double z_loss = 0)
       : logits(HostTensor::normal(dtype, {rows, counted + padding}, 1, deviation)),
         targets(HostTensor::integers({rows}, 2, counted)),
         weights(DType::f32, {rows}),
         vocabulary(counted),
         spread(deviation),
         smoothing(label_smoothing),
+        z(z_loss),
         weighted(with_weights),
         exact_(DType::f64, {rows, counted + padding}),
-        exact_losses_(DType::f64, {rows}) {
+        exact_losses_(DType::f64, {rows}),
+        exact_z_losses_(DType::f64, {rows}) {
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = counted; c < columns(); ++c)
         logits.set(r * columns() + c, c % 2 ? 1e30 : NAN);
@@ -51,6 +54,7 @@ class CrossEntropyCase {
     ops::CrossEntropy c;
     for (std::int64_t r = 0; r < rows; ++r) weights.set(r, 0.5 * static_cast<double>((r + 1) % 4));
     c.logits = exact_, c.targets = targets, c.losses = exact_losses_;
+    c.z_losses = exact_z_losses_;
     fill(c);
     if (weighted) c.weights = weights;
     ref::cross_entropy(c);
@@ -61,21 +65,29 @@ class CrossEntropyCase {
   template <class Args>
   void fill(Args& args) const {
     args.vocabulary = vocabulary, args.scale = kScale, args.label_smoothing = smoothing;
+    args.z_loss = z;
   }
 
   /// Checks gradient and losses against the reference. z - max lies within 10 deviations and is
   /// rounded once; weights are at most 1.5, with one more rounding; the sum of exponentials, and
   /// thus a probability, has the relative errors named above, the probability two exponentials.
   /// Label smoothing adds the mean logit, a sum of numbers within 5 deviations, and subtracts
-  /// smooth from every probability.
-  void expect(const HostTensor& gradient, const HostTensor& losses,
+  /// smooth from every probability. With a z-loss, lse = max + log of the sum lies within L = 5
+  /// deviations + log V, with the error of the sum and a rounding of each part, and multiplies the
+  /// probability by f = 1 + 2 z lse; cases keep f above a quarter, so that its relative error is at
+  /// most 8 z that of lse.
+  void expect(const HostTensor& gradient, const HostTensor& losses, const HostTensor& z_losses,
               const CrossEntropyErrors& e) const {
     const double u = unit_roundoff(sums()), range = 10 * spread;
     const double most = weighted ? 1.5 : 1;
-    const double relative =
+    const double of_sum =
         most * (range + range * e.exp_per_unit + 2 * e.exp + e.additions + (weighted ? 6 : 4)) * u;
     expect_close(losses, exact_losses_, 4 * u,
-                 relative + most * smoothing * range * (e.additions + 4) * u, "losses");
+                 of_sum + most * smoothing * range * (e.additions + 4) * u, "losses");
+    const double lse = 5 * spread + std::log(static_cast<double>(vocabulary));
+    const double of_lse = of_sum + (4 + 2 * lse) * u;
+    expect_close(z_losses, exact_z_losses_, 6 * u, most * 2 * lse * of_lse, "z losses");
+    const double relative = z == 0 ? of_sum : (1 + 2 * z * lse) * (of_sum + 8 * z * of_lse + 4 * u);
     const double store = unit_roundoff(logits.dtype());
     const double tiny = std::max(0x1p-126, underflow_roundoff(logits.dtype()));
     HostTensor actual = gradient, wanted = exact_;
@@ -95,18 +107,20 @@ class CrossEntropyCase {
                              name_of(logits.dtype()), rows(), vocabulary, columns(), spread,
                              smoothing, skew));
     HostTensor gradient = logits, losses(sums(), {rows()}), only_losses = losses;
+    HostTensor z_losses = losses, only_z_losses = losses;
     Mirror mirror(device);
     ops::CrossEntropy c;
     c.logits = mirror.io(gradient, skew), c.targets = mirror.in(targets);
-    c.losses = mirror.io(only_losses), fill(c);
+    c.losses = mirror.io(only_losses), c.z_losses = mirror.io(only_z_losses), fill(c);
     if (weighted) c.weights = mirror.in(weights);
     c.write_gradient = false;
     ops::cross_entropy(Stream(device), c);
-    c.losses = mirror.io(losses), c.write_gradient = true;
+    c.losses = mirror.io(losses), c.z_losses = mirror.io(z_losses), c.write_gradient = true;
     ops::cross_entropy(Stream(device), c);
     mirror.fetch();
-    expect(gradient, losses, errors);
+    expect(gradient, losses, z_losses, errors);
     expect_close(only_losses, losses, 0, 2 * unit_roundoff(sums()), "losses without gradient");
+    EXPECT_TRUE(only_z_losses.same_bits(z_losses));
   }
 
   /// Runs the op over columns divided among `ranks`, which share this process; the last may have
@@ -126,7 +140,8 @@ class CrossEntropyCase {
         c.first_column = p.first_column;
         if (weighted) c.weights = mirror.in(weights);
         c.logits = mirror.io(p.logits), c.targets = mirror.in(targets);
-        c.losses = mirror.io(p.losses), c.local_maxima = mirror.io(p.local_maxima);
+        c.losses = mirror.io(p.losses), c.z_losses = mirror.io(p.z_losses);
+        c.local_maxima = mirror.io(p.local_maxima);
         c.maxima = mirror.io(p.maxima), c.sums = mirror.io(p.sums);
         op(stream, c);
         mirror.fetch();
@@ -140,6 +155,7 @@ class CrossEntropyCase {
     HostTensor gradient(logits.dtype(), logits.shape());
     for (const Part& p : parts) {
       EXPECT_TRUE(p.losses.same_bits(parts[0].losses));
+      EXPECT_TRUE(p.z_losses.same_bits(parts[0].z_losses));
       for (std::int64_t r = 0; r < rows(); ++r)
         for (std::int64_t c = 0; c < width; ++c) {
           if (p.first_column + c < columns())
@@ -152,18 +168,19 @@ class CrossEntropyCase {
     // is each step of their sum.
     CrossEntropyErrors more = errors;
     more.additions += errors.exp + 10 * spread * (1 + errors.exp_per_unit) + ranks + 2;
-    expect(gradient, parts[0].losses, more);
+    expect(gradient, parts[0].losses, parts[0].z_losses, more);
   }
 
  private:
   struct Part {
     std::int64_t first_column;
-    HostTensor logits, losses, local_maxima, maxima, sums;
+    HostTensor logits, losses, z_losses, local_maxima, maxima, sums;
   };
   Part part(std::int64_t first, std::int64_t width) const {
     const std::int64_t n = rows();
     Part p{first,
            HostTensor(logits.dtype(), {n, width}),
+           HostTensor(sums(), {n}),
            HostTensor(sums(), {n}),
            HostTensor(sums(), {n}),
            HostTensor(sums(), {n}),
@@ -182,7 +199,7 @@ class CrossEntropyCase {
     for (Part& p : parts) p.*member = all;
   }
 
-  HostTensor exact_, exact_losses_;
+  HostTensor exact_, exact_losses_, exact_z_losses_;
 };
 
 }  // namespace choir::test

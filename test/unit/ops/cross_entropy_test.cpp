@@ -56,6 +56,41 @@ TEST(CrossEntropy, SmoothsLabels) {
       for (const double smoothing : {0.1, 0.9}) check(dtype, 5, vocabulary, 3, 2, smoothing);
 }
 
+TEST(CrossEntropy, AddsTheSquareOfTheLogSum) {
+  CpuDevice cpu;
+  for (const DType dtype : kElementTypes)
+    for (const std::int64_t vocabulary : {2, 65, 4097})
+      for (const double smoothing : {0.0, 0.1})
+        for (const bool weighted : {false, true}) {
+          const test::CrossEntropyCase c(dtype, 5, vocabulary, 3, 2, smoothing, weighted, 0.03);
+          c.check(cpu, test::CrossEntropyErrors::cpu(vocabulary));
+          for (const int ranks : {2, 3})
+            c.check_parallel(cpu, ranks, test::CrossEntropyErrors::cpu(vocabulary));
+        }
+}
+
+TEST(CrossEntropy, GradientWithZLossAgreesWithFiniteDifferences) {
+  CpuBench cpu;
+  constexpr double kZ = 0.07;
+  HostTensor logits = HostTensor::normal(DType::f64, {3, 9}, 4), losses(DType::f64, {3});
+  HostTensor z_losses(DType::f64, {3}), weights(DType::f32, {3});
+  const HostTensor targets = HostTensor::integers({3}, 3, 7);
+  for (int r = 0; r < 3; ++r) weights.set(r, 0.5 * (r + 1));
+  const auto run = [&](const HostTensor& z, bool gradient) {
+    auto args = make(z, targets, losses, 7, 0.3);
+    args.label_smoothing = 0.1, args.weights = weights, args.write_gradient = gradient;
+    args.z_loss = kZ, args.z_losses = z_losses;
+    ops::cross_entropy(cpu.stream, args);
+    double sum = 0;
+    for (int r = 0; r < 3; ++r) sum += losses[r] + kZ * z_losses[r];
+    return 0.3 * sum;
+  };
+  HostTensor gradient = logits;
+  run(gradient, true);
+  expect_gradient(
+      gradient, logits, [&] { return run(logits, false); }, "logits");
+}
+
 // The mean over the vocabulary must be that of all ranks, and so must V: uniform logits give log V
 // for any smoothing; the other logits have a closed form.
 TEST(CrossEntropy, SmoothingOfOneLargeLogitInClosedForm) {
