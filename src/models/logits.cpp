@@ -1,60 +1,80 @@
 #include "choir/models/logits.hpp"
 
 #include "choir/ops/copy_rows.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/sums/sums.hpp"
+#include "src/models/token_losses.hpp"
 
 namespace choir {
-namespace {
 
-/// Runs the three kernels of the operation and the reductions between them.
-void parallel_cross_entropy(Pass& pass, ops::ParallelCrossEntropy call) {
+TokenLosses::TokenLosses(Pass& pass, const ModelBatch& batch, const TokenTargets& of,
+                         std::int64_t most_rows)
+    : pass_(pass), batch_(batch), of_(of) {
   const std::int64_t rows = pass.sequence().rows();
-  Communicator& ranks = *pass.tensor().communicator;
-  const Tensor local = pass.allocate_statistic({rows}, "maxima");
-  const Tensor maxima = pass.allocate_statistic({rows}, "maxima");
-  const Tensor sums = pass.allocate_statistic({rows, call.sums_per_row()}, "sums of exponentials");
-  call.local_maxima = local;
-  call.maxima = maxima;
-  call.sums = sums;
-  ops::cross_entropy_maxima(pass.stream(), call);
-  ranks.all_reduce(maxima.data, static_cast<std::size_t>(rows), maxima.dtype, ReduceOp::max);
-  ops::cross_entropy_sums(pass.stream(), call);
-  ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), sums.dtype, ReduceOp::sum,
-                   pass.tensor().order);
-  ops::cross_entropy_finish(pass.stream(), call);
+  losses_ = pass.allocate_statistic(of.z_loss > 0 ? Shape{2, rows} : Shape{rows}, "losses");
+  if (pass.tensor().size() == 1) return;
+  const ops::ParallelCrossEntropy sizes{.label_smoothing = of.label_smoothing};
+  local_maxima_ = pass.allocate_statistic({most_rows}, "maxima");
+  maxima_ = pass.allocate_statistic({most_rows}, "maxima");
+  sums_ = pass.allocate_statistic({most_rows, sizes.sums_per_row()}, "sums of exponentials");
 }
 
-}  // namespace
+void TokenLosses::compute(const TensorView& logits, std::int64_t first, bool write_gradient) {
+  const TensorAxis& axis = pass_.tensor();
+  const TokenTargets& of = of_;
+  const std::int64_t rows = pass_.sequence().rows(), n = logits.shape.rows();
+  const TensorView losses = losses_.reshaped({losses_.count()});
+  const ops::CrossEntropy call{
+      .logits = logits,
+      .targets = of.targets.reshaped({rows}).slice(first, n),
+      .losses = losses.slice(first, n),
+      .vocabulary = of.vocabulary,
+      .scale = batch_.scale,
+      .device_scale = batch_.device_scale(),
+      .write_gradient = write_gradient,
+      .label_smoothing = of.label_smoothing,
+      .weights = of.weights.empty() ? TensorView{} : of.weights.reshaped({rows}).slice(first, n),
+      .z_loss = of.z_loss,
+      .z_losses = of.z_loss > 0 ? losses.slice(rows + first, n) : TensorView{}};
+  if (axis.size() == 1)
+    ops::cross_entropy(pass_.stream(), call);
+  else
+    compute_parallel({.logits = call.logits,
+                      .targets = call.targets,
+                      .losses = call.losses,
+                      .vocabulary = call.vocabulary,
+                      .first_column = axis.rank() * logits.shape.back(),
+                      .scale = call.scale,
+                      .device_scale = call.device_scale,
+                      .write_gradient = call.write_gradient,
+                      .label_smoothing = call.label_smoothing,
+                      .weights = call.weights,
+                      .z_loss = call.z_loss,
+                      .z_losses = call.z_losses});
+}
+
+/// Runs the three kernels of the operation and the reductions between them.
+void TokenLosses::compute_parallel(ops::ParallelCrossEntropy call) {
+  const std::int64_t rows = call.logits.shape.rows();
+  const TensorAxis& axis = pass_.tensor();
+  Communicator& ranks = *axis.communicator;
+  const TensorView maxima = maxima_.slice(0, rows), sums = sums_.slice(0, rows);
+  call.local_maxima = local_maxima_.slice(0, rows);
+  call.maxima = maxima;
+  call.sums = sums;
+  ops::cross_entropy_maxima(pass_.stream(), call);
+  ranks.all_reduce(maxima.data, static_cast<std::size_t>(rows), maxima.dtype, ReduceOp::max);
+  ops::cross_entropy_sums(pass_.stream(), call);
+  ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), sums.dtype, ReduceOp::sum,
+                   axis.order);
+  ops::cross_entropy_finish(pass_.stream(), call);
+}
 
 Tensor token_losses(Pass& pass, const Tensor& logits, const ModelBatch& batch,
                     const TokenTargets& of) {
-  const TensorAxis& axis = pass.tensor();
-  Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
-  const ops::CrossEntropy call{.logits = logits,
-                               .targets = of.targets,
-                               .losses = losses,
-                               .vocabulary = of.vocabulary,
-                               .scale = batch.scale,
-                               .device_scale = batch.device_scale(),
-                               .write_gradient = pass.training(),
-                               .label_smoothing = of.label_smoothing,
-                               .weights = of.weights};
-  if (axis.size() == 1)
-    ops::cross_entropy(pass.stream(), call);
-  else
-    parallel_cross_entropy(pass, {.logits = call.logits,
-                                  .targets = call.targets,
-                                  .losses = call.losses,
-                                  .vocabulary = call.vocabulary,
-                                  .first_column = axis.rank() * logits.shape.back(),
-                                  .scale = call.scale,
-                                  .device_scale = call.device_scale,
-                                  .write_gradient = call.write_gradient,
-                                  .label_smoothing = call.label_smoothing,
-                                  .weights = call.weights});
+  TokenLosses losses(pass, batch, of, pass.sequence().rows());
+  losses.compute(logits, 0, pass.training());
   pass.save(logits);  // they hold their gradient now
-  return losses;
+  return losses.losses();
 }
 
 Tensor gather_columns(Pass& pass, const Tensor& part) {

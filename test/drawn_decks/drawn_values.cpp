@@ -39,7 +39,7 @@ bool is_left_out(const std::string& path) {
   static const Words kAlso{
       "train.label_smoothing", "train.reproducible", "train.freeze", "train.frozen_precision",
       "train.micro_batches",   "data.pack",          "run.seed",     "parallel.transport",
-      "parallel.encoder"};
+      "parallel.encoder",      "train.head_chunk"};
   if (std::ranges::count(kOther, path) > 0) return true;
   if (path.starts_with("model.") || path.starts_with("optimizer.")) return false;
   return std::ranges::count(kAlso, path) == 0;
@@ -68,6 +68,8 @@ const Words* own_words(const std::string& path, const std::string& family) {
       {"momentum", {"0", "0.5", "0.9"}},
       {"transport", {"auto", "mpi", "node"}},
       {"rope_theta", {"100", "10000"}},
+      {"z_loss", {"1e-4", "0.02"}},
+      {"head_chunk", {"0", "1", "7", "16"}},
       {"subsampling", {"2", "4", "8"}},
       {"log_guard", {"1e-6", "1e-3"}},
       {"mel_high", {"0", "4000", "7000"}},

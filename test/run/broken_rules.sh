@@ -57,6 +57,8 @@ breaks always parts-unmerged "$gpt" "cp=2 context_mode=ring" "cp=2 context_mode=
 breaks always heads-mixed "$gpt" "cp=4 context_mode=ring-ulysses" "cp=4 context_mode=ring" model.n_head=2
 breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
 
+breaks sometimes z-per-rank "$root/inputs/verify_modern.json" "tp=2" "dp=2"
+breaks sometimes chunk-lost "$root/inputs/verify_modern.json" "tp=2" "dp=2"
 breaks sometimes adapter-unsummed "$root/inputs/verify_lora.json" "dp=2 tp=2" "dp=2 pp=2"
 
 hears=$root/inputs/verify_salm.json

@@ -48,6 +48,9 @@ run 1 train "$debug" "${small[@]}" run.name=by_name train.max_steps=1
 check "run.name is its folder in runs/" test -s runs/by_name/metrics.jsonl
 run 1 train "$debug" "${small[@]}" run.name=by_name run.dir=elsewhere/here train.max_steps=1
 check "run.dir is where a run lies" test -s elsewhere/here/metrics.jsonl
+train 1 penalised model.z_loss=0.01 train.max_steps=2 eval.interval=2
+check "the z-loss has a name of its own" matches penalised/log.txt "step=2 loss=.* token_loss=.* z_loss="
+check "... in validation, too" matches penalised/log.txt "val_loss=.*val_token_loss=.*val_z_loss="
 train 1 verbose log.verbose=true train.max_steps=1
 expect "log.verbose=true prints all of it" 0 "dist_info:" "legend:" "memory plan per rank" "blocks.0"
 number='[0-9]+(\.[0-9]+)?'
@@ -119,6 +122,7 @@ for deck in "$root"/inputs/*.json; do
   name=$(basename "$deck" .json)
   shrink=(train.max_steps=2 eval.batches=1 eval.sample_tokens=0)
   case $name in
+    bench_head) shrink+=(model.n_embd=64 model.n_head=1 model.block_size=16 train.micro_batch_size=1 train.global_batch_size=1) ;;
     bench_c | bench_d) shrink+=(model.n_layer=1 train.micro_batch_size=1) ;;
     bench_*) shrink+=(train.micro_batch_size=2) ;;
     fastconformer_* | asr_* | salm_encoder | duplex_encoder | verify_asr)  # synthetic utterances

@@ -12,10 +12,12 @@ struct TokenTargets {
   std::int64_t vocabulary = 0;  ///< columns from here on are padding
   double label_smoothing = 0;
   TensorView weights{};  ///< [B*T] f32, factors of the losses; empty: 1
+  double z_loss = 0;     ///< z of ops::CrossEntropy
 };
 
-/// Collective over the tensor axis: logits [B*T, V' / ranks] -> losses [B*T]. In training the
-/// gradient of the logits overwrites them and is saved.
+/// Collective over the tensor axis: logits [B*T, V' / ranks] -> losses [B*T]; with a z-loss [2,
+/// B*T], the second row of which has lse^2. In training the gradient of the logits overwrites them
+/// and is saved.
 Tensor token_losses(Pass& pass, const Tensor& logits, const ModelBatch& batch,
                     const TokenTargets& of);
 

@@ -168,7 +168,7 @@ ByTerm SyntheticDialogues::targets(std::int64_t first, std::int64_t count) const
     for (const std::int64_t n : lengths(index)) frames += n;
   ByTerm counted(2, static_cast<double>(frames));
   counted[1] *= static_cast<double>(config_.codebooks);
-  return counted;
+  return with_z_loss(config_.lm.z_loss, counted);
 }
 
 double SyntheticDialogues::audio_seconds(std::int64_t index) const {
@@ -265,6 +265,7 @@ DuplexTrainingData::DuplexTrainingData(const Deck& deck, const BatchSizes& batch
       batches_(duplex_settings(deck).model, data_->form().controls),
       ear_(open_ear(deck, *data_, mesh)),
       options_{.dialogues = duplex_settings(deck).data.dialogues, .ear = ear_.get()},
+      z_loss_(duplex_settings(deck).model.lm.z_loss),
       drawn_(data_->user().sources().size(), 0) {
   if (!has_validation()) warn_without_validation(mesh, log);
   if (!has_validation() || options_.dialogues == 0 || mesh.layout().size(Axis::pipeline) == 1)
@@ -297,7 +298,7 @@ void DuplexTrainingData::start_training(const Sharding& sharding, std::int64_t p
 }
 
 StepContent DuplexTrainingData::content(std::int64_t step, const Model& model) {
-  return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
+  StepContent content = steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
     std::int64_t samples = 0;
     to.targets = ByTerm(2, 0);
     for (const SpeechRow& row : planned.rows) {
@@ -312,6 +313,8 @@ StepContent DuplexTrainingData::content(std::int64_t step, const Model& model) {
     to.audio_seconds =
         static_cast<double>(samples) / static_cast<double>(data_->user().sample_rate());
   });
+  content.targets = with_z_loss(z_loss_, content.targets);
+  return content;
 }
 
 std::vector<std::string> DuplexTrainingData::take_warnings() {

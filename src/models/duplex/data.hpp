@@ -90,6 +90,7 @@ class DuplexTrainingData final : public TrainingData {
   DuplexBatches batches_;
   std::unique_ptr<AgentEar> ear_;
   DialogueOptions options_;
+  double z_loss_;
   PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // dialogues drawn from each source
 };

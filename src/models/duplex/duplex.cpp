@@ -120,12 +120,17 @@ Tensor CodeHead::with_losses(Pass& pass, const Tensor& logits, const Tensor& of_
   const bool divided = pass.tensor().size() > 1;
   const std::int64_t rows = pass.sequence().rows(), all = rows * codebooks_;
   const TensorView& targets = batch["code_targets"];
-  const Tensor both = pass.allocate_statistic({2, all}, "losses of text and codes");
-  const TensorView flat = both.reshaped({2 * all}), of_codes = flat.slice(all, all);
+  // Text, codes and, if the tokens have one, the z-loss.
+  const std::int64_t token_terms = of_tokens.count() / rows, terms = token_terms + 1;
+  const Tensor both = pass.allocate_statistic({terms, all}, "losses of text and codes");
+  const TensorView flat = both.reshaped({terms * all}), of_codes = flat.slice(all, all);
+  const TensorView tokens = of_tokens.reshaped({of_tokens.count()});
   const Tensor mine = divided ? pass.allocate_statistic({rows * share_.count}, "losses of codes")
                               : both.view(of_codes);
   ops::zero(pass.stream(), both);
-  ops::copy(pass.stream(), of_tokens, flat.slice(0, rows));
+  ops::copy(pass.stream(), tokens.slice(0, rows), flat.slice(0, rows));
+  if (token_terms > 1)
+    ops::copy(pass.stream(), tokens.slice(rows, rows), flat.slice(2 * all, rows));
   const Tensor my_targets =
       divided ? integer_columns(pass, targets, codebooks_, share_.first, share_.count)
               : Tensor().view(targets);

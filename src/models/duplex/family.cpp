@@ -180,6 +180,8 @@ const KeySet& DuplexFamily::keys() const {
         [](DuplexSettings& all) -> FastConformerConfig& { return all.model.encoder; });
     table.include<GptConfig>(decoder_keys(), kSpeakingSection,
                              [](DuplexSettings& all) -> GptConfig& { return all.model.lm; });
+    table.include<GptConfig>(head_keys(), "train",
+                             [](DuplexSettings& all) -> GptConfig& { return all.model.lm; });
     add_code_keys(table);
     add_loss_keys(table);
     add_dialogue_keys(table);
@@ -249,8 +251,10 @@ const ModelFamily& family_of(const DuplexConfig&) {
 }
 
 std::vector<LossTerm> DuplexFamily::loss_terms(const ModelConfig& config) const {
-  const DuplexLoss& loss = config.as<DuplexConfig>().loss;
-  return {{"text_loss", loss.text}, {"codes_loss", loss.audio}};
+  const auto& c = config.as<DuplexConfig>();
+  std::vector<LossTerm> terms{{"text_loss", c.loss.text}, {"codes_loss", c.loss.audio}};
+  add_z_loss(c.lm.z_loss, terms);
+  return terms;
 }
 
 UnitCosts DuplexFamily::unit_costs(const ModelConfig& config) const {

@@ -238,13 +238,14 @@ ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_
   }
 }
 
-double ChatValidation::loss_of(const ChatEvalSet& set, ModelInstance& instance,
-                               ProgressLine* progress) {
+ByTerm ChatValidation::losses_of(const ChatEvalSet& set, ModelInstance& instance,
+                                 ProgressLine* progress) {
   const Communicator& ranks = mesh_.host_along(Axis::data);
   const std::int64_t batches = (std::ssize(set.rows) + rows_ - 1) / rows_;
   const std::int64_t calls = (batches + ranks.size() - 1) / ranks.size();
   // One entry per micro-batch, zero on the other ranks: the order of summation is that of the data.
-  std::vector<double> sums(static_cast<std::size_t>(calls * ranks.size()), 0.0);
+  const std::size_t terms = instance.loss_terms().size();
+  std::vector<double> sums(static_cast<std::size_t>(calls * ranks.size()) * terms, 0.0);
   for (std::int64_t call = 0; call < calls; ++call) {
     if (progress != nullptr) progress->at(call, calls);
     const std::int64_t batch = call * ranks.size() + ranks.rank();
@@ -258,28 +259,34 @@ double ChatValidation::loss_of(const ChatEvalSet& set, ModelInstance& instance,
     }
     // A rank without a batch of its own still provides its part of the parameters to the others.
     if (buffer_.batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
-    sums[static_cast<std::size_t>(batch)] = instance.loss_sum(token_batch(buffer_.batch));
+    std::ranges::copy(instance.loss_sums(token_batch(buffer_.batch)),
+                      sums.data() + static_cast<std::size_t>(batch) * terms);
   }
   for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
     all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
-  double loss = 0;
-  for (const double sum : sums) loss += sum;
-  return loss;
+  ByTerm losses(terms, 0);
+  for (std::size_t i = 0; i < sums.size(); ++i) losses[i % terms] += sums[i];
+  return losses;
 }
 
 std::vector<Validation> ChatValidation::validate(ModelInstance& instance, ProgressLine* progress) {
   std::vector<Validation> made;
-  double loss = 0;
+  const auto means = [&](const std::string& name, const ByTerm& losses, std::int64_t targets) {
+    Validation one = validation_of(instance.loss_terms(), losses,
+                                   ByTerm(losses.size(), static_cast<double>(targets)));
+    one.name = name;
+    return one;
+  };
+  ByTerm losses;
   std::int64_t targets = 0;
   for (const ChatEvalSet& set : sets_) {
-    const double sum = loss_of(set, instance, progress);
-    loss += sum;
+    const ByTerm sums = losses_of(set, instance, progress);
+    losses += sums;
     targets += set.targets;
-    made.push_back({.name = set.name, .loss = sum / static_cast<double>(set.targets)});
+    made.push_back(means(set.name, sums, set.targets));
   }
   if (made.size() == 1) made.front().name.clear();
-  if (made.size() > 1)
-    made.insert(made.begin(), {.name = "", .loss = loss / static_cast<double>(targets)});
+  if (made.size() > 1) made.insert(made.begin(), means("", losses, targets));
   return made;
 }
 
@@ -376,7 +383,7 @@ StepContent ChatTrainingData::content(std::int64_t step, const Model& model) {
   for (std::int64_t i = 0; i < batch_.global; ++i)
     for (const SpeechItem& item : planning_.row(first + i)) targets += item.labels;
   return {.samples = static_cast<double>(batch_.global),
-          .targets = static_cast<double>(targets),
+          .targets = with_z_loss(settings_.model.z_loss, static_cast<double>(targets)),
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
 }
 

@@ -111,7 +111,7 @@ class ChatValidation {
   std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress);
 
  private:
-  double loss_of(const ChatEvalSet& set, ModelInstance& instance, ProgressLine* progress);
+  ByTerm losses_of(const ChatEvalSet& set, ModelInstance& instance, ProgressLine* progress);
 
   Mesh& mesh_;
   std::int64_t rows_;

@@ -8,6 +8,7 @@
 #include "choir/models/logits.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/sums/sums.hpp"
+#include "src/models/token_losses.hpp"
 
 namespace choir {
 namespace {
@@ -83,16 +84,48 @@ Tensor DecoderTower::head(Pass& pass, ResidualStream stream, const ModelBatch& b
   const auto finish = [&](const Tensor& of_tokens) {
     return beside_ ? beside_->forward(pass, rows, of_tokens, batch, hooks) : of_tokens;
   };
+  if (!generates) return finish(token_losses_of(pass, rows, batch, hooks));
   const Tensor logits = head_->forward(pass, rows);
-  if (!keeps_head(pass)) release_head(hooks);
-  if (generates)
-    return finish(without_padding(pass, gather_columns(pass, logits), config_.vocab_size));
-  return finish(
-      token_losses(pass, logits, batch,
-                   {.targets = batch[options_.targets],
-                    .vocabulary = config_.vocab_size,
-                    .label_smoothing = pass.training() ? config_.label_smoothing : 0,
-                    .weights = options_.weights.empty() ? TensorView{} : batch[options_.weights]}));
+  release_head(hooks);
+  return finish(without_padding(pass, gather_columns(pass, logits), config_.vocab_size));
+}
+
+Tensor DecoderTower::token_losses_of(Pass& pass, const Tensor& rows, const ModelBatch& batch,
+                                     BucketHooks& hooks) {
+  const TokenTargets of{
+      .targets = batch[options_.targets],
+      .vocabulary = config_.vocab_size,
+      .label_smoothing = pass.training() ? config_.label_smoothing : 0,
+      .weights = options_.weights.empty() ? TensorView{} : batch[options_.weights],
+      .z_loss = config_.z_loss};
+  const std::int64_t chunk = head_chunk(pass);
+  if (chunk == 0) {
+    const Tensor logits = head_->forward(pass, rows);
+    if (!keeps_head(pass)) release_head(hooks);
+    return token_losses(pass, logits, batch, of);
+  }
+  if (pass.saves()) {
+    // Backward of another micro-batch may have postponed its weight gradients.
+    pass.postpone_weight_gradients(false);
+    pass.begin_gradients(hooks, head_->bucket());
+  }
+  Tensor losses = chunked_token_losses(pass, *head_, rows, batch, of, chunk);
+  if (pass.saves() && !options_.shares_weight) pass.gradients_ready(hooks, head_->bucket());
+  hooks.release(head_->bucket());
+  if (!keeps_head(pass)) hooks.release(final_norm_bucket_);
+  return losses;
+}
+
+bool DecoderTower::may_chunk_head(const GptConfig& config) {
+  if (config.head_chunk != GptConfig::kAutoChunk) return config.head_chunk > 0;
+  return usual_head_chunk(config.vocab_size, DType::f64) > 0;
+}
+
+std::int64_t DecoderTower::head_chunk(const Pass& pass) const {
+  const std::int64_t chunk = config_.head_chunk == GptConfig::kAutoChunk
+                                 ? usual_head_chunk(config_.vocab_size, pass.precision().compute)
+                                 : config_.head_chunk;
+  return options_.fixed_rows && pass.sequence().rows() <= chunk ? 0 : chunk;
 }
 
 void DecoderTower::release_head(BucketHooks& hooks) const {
@@ -113,18 +146,20 @@ Tensor DecoderTower::backward_blocks(Pass& pass, const ModelPieces::Piece& here,
 Tensor DecoderTower::head_backward(Pass& pass, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "head backward");
   const Tensor d_beside = beside_ ? beside_->backward(pass, hooks) : Tensor();
+  const bool whole = head_chunk(pass) == 0;  // otherwise forward has done it
   if (!keeps_head(pass)) {
-    hooks.acquire(head_->bucket());
+    if (whole) hooks.acquire(head_->bucket());
     hooks.acquire(final_norm_bucket_);
   }
-  pass.begin_gradients(hooks, head_->bucket());
-  const Tensor d_normed = head_->backward(pass, pass.pop());
+  if (whole) pass.begin_gradients(hooks, head_->bucket());
+  const Tensor d_normed = whole ? head_->backward(pass, pass.pop()) : pass.pop();
   if (!d_beside.empty()) ops::add(pass.stream(), d_normed, d_beside, d_normed);
-  if (!options_.shares_weight) pass.gradients_ready(hooks, head_->bucket());
+  if (whole && !options_.shares_weight) pass.gradients_ready(hooks, head_->bucket());
   pass.begin_gradients(hooks, final_norm_bucket_);
   Tensor d_stream = final_norm_->backward(pass, d_normed, Tensor());
   pass.gradients_ready(hooks, final_norm_bucket_);
-  release_head(hooks);
+  if (whole) hooks.release(head_->bucket());
+  hooks.release(final_norm_bucket_);
   return d_stream;
 }
 

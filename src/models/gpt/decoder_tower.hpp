@@ -35,11 +35,17 @@ class DecoderTower {
   struct Options {
     std::string prefix;          ///< prefix of the names of parameters and buckets
     bool shares_weight = false;  ///< head and embedding use the same memory
-    bool one_piece = false;  ///< the whole model is one piece: backward directly follows forward
-    bool spliced = false;    ///< ids below 0 mark rows that come from elsewhere
+    bool one_piece = false;   ///< the whole model is one piece: backward directly follows forward
+    bool fixed_rows = false;  ///< all micro-batches of all ranks have the same number of rows
+    bool spliced = false;     ///< ids below 0 mark rows that come from elsewhere
     std::string_view targets = "targets";  ///< field of the batch with the targets
     std::string_view weights{};            ///< field with f32 weights of the losses; "": none
   };
+  /// True if the head may be computed in chunks of rows. In training its gradients are then
+  /// announced in forward, so an embedding that is not in the same piece, or from which a pipeline
+  /// can separate it by other micro-batches, needs a gradient of its own.
+  static bool may_chunk_head(const GptConfig& config);
+
   /// Registers nothing. Call add_embedding(), add_blocks() and add_head() afterwards, in this
   /// order, for the whole decoder on every rank; only add_blocks() begins units.
   DecoderTower(const GptConfig& config, ParameterSet& parameters, const Options& options);
@@ -82,6 +88,11 @@ class DecoderTower {
   bool keeps_shared_weight() const { return options_.shares_weight && options_.one_piece; }
   bool keeps_head(const Pass& pass) const { return pass.training() && options_.one_piece; }
 
+  /// Rows of a chunk of the head in this pass; 0: it is computed whole. Where ranks can have
+  /// different numbers of rows, all of them go the same way.
+  std::int64_t head_chunk(const Pass& pass) const;
+  Tensor token_losses_of(Pass& pass, const Tensor& rows, const ModelBatch& batch,
+                         BucketHooks& hooks);
   Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
   void release_head(BucketHooks& hooks) const;
   Tensor head_backward(Pass& pass, BucketHooks& hooks);

@@ -104,6 +104,12 @@ void add_model_keys(DecoderTable& table) {
       .at_least(0)
       .below(1);
   gpt.add("tied", &GptConfig::tied, "", "Share one matrix between head and token embedding.");
+  gpt.add("z_loss", &GptConfig::z_loss, "",
+          "Weight z of the auxiliary loss z lse^2, where lse is the logarithm of the sum of "
+          "exponentials of the logits (PaLM: 1e-4). It keeps logits from drifting together. The "
+          "log and the evaluation show its mean as z_loss beside that of the cross-entropy "
+          "(token_loss); loss and val_loss are the weighted sum. 0: none.")
+      .at_least(0);
   gpt.add("norm", &GptConfig::norm, "", "Normalisation.").one_of({"layernorm", "rmsnorm"});
   gpt.add("norm_eps", &GptConfig::norm_eps, "", "Constant added to the variance.").above(0);
   gpt.add("activation", &GptConfig::activation, "",
@@ -236,10 +242,30 @@ const KeyTable<GptConfig>& decoder_keys() {
   return kTable;
 }
 
+const KeyTable<GptConfig>& head_keys() {
+  static const DecoderTable kTable = [] {
+    DecoderTable table;
+    table.top()
+        .add("head_chunk", &GptConfig::head_chunk, "rows",
+             "Rows of a micro-batch whose logits and loss are computed together, forward and "
+             "backward, so that the logits of all rows are never in memory. Only the order of "
+             "summation of the head's gradient depends on it. auto: as many as have 256 MiB of "
+             "logits over the whole vocabulary, whatever the layout. 0: all rows.")
+        .or_word("auto", GptConfig::kAutoChunk)
+        .at_least(0)
+        .at_most(kMostTokens)
+        .when_resumed(OnResume::free);
+    return table;
+  }();
+  return kTable;
+}
+
 const KeySet& GptFamily::keys() const {
   static const KeyTable<GptSettings> kTable = [] {
     KeyTable<GptSettings> table;
     table.include<GptConfig>(decoder_keys(), "model",
+                             [](GptSettings& all) -> GptConfig& { return all.model; });
+    table.include<GptConfig>(head_keys(), "train",
                              [](GptSettings& all) -> GptConfig& { return all.model; });
     add_run_keys(table);
     return table;
@@ -268,6 +294,27 @@ ModelConfig GptFamily::model(const Deck& deck) const {
 
 std::int64_t& GptFamily::vocab_size(Deck& deck) const {
   return deck.families.of<GptSettings>().model.vocab_size;
+}
+
+void add_z_loss(double z_loss, std::vector<LossTerm>& terms) {
+  if (z_loss > 0) terms.push_back({"z_loss", z_loss * terms.front().weight});
+}
+
+ByTerm with_z_loss(double z_loss, const ByTerm& targets) {
+  if (z_loss == 0) return targets;
+  ByTerm all(targets.size() + 1, targets.first());
+  std::ranges::copy(targets, all.begin());
+  return all;
+}
+
+std::vector<LossTerm> token_loss_terms(const GptConfig& config) {
+  std::vector<LossTerm> terms{{.name = config.z_loss > 0 ? "token_loss" : "loss"}};
+  add_z_loss(config.z_loss, terms);
+  return terms;
+}
+
+std::vector<LossTerm> GptFamily::loss_terms(const ModelConfig& config) const {
+  return token_loss_terms(config.as<GptConfig>());
 }
 
 ModelBatch token_batch(std::int64_t samples, const TensorView& inputs, const TensorView& targets,
@@ -361,7 +408,7 @@ std::unique_ptr<SyntheticBatches> GptFamily::synthetic_batches(const ModelConfig
                                                                std::int64_t samples) const {
   const auto& gpt = config.as<GptConfig>();
   return std::make_unique<SyntheticTokens>(seed, samples, gpt.block_size, gpt.vocab_size,
-                                           gpt.packed);
+                                           gpt.packed, gpt.z_loss);
 }
 
 std::unique_ptr<BenchBatches> GptFamily::bench_batches(const Deck& deck, const BatchSizes& batch,

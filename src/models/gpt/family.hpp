@@ -44,6 +44,8 @@ inline const GptConfig& gpt_of(const Deck& deck) {
 /// are 0; and the problems of dividing its sequences among ranks of the context axis, in the words
 /// of a Gpt.
 const KeyTable<GptConfig>& decoder_keys();
+/// Keys of the section "train" that belong to the head of tokens.
+const KeyTable<GptConfig>& head_keys();
 void derive_decoder(Deck& deck, GptConfig& gpt, const std::string& section);
 std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt);
 
@@ -69,6 +71,7 @@ class GptFamily final : public FamilyOf<GptSettings, GptConfig, Gpt> {
   std::int64_t& vocab_size(Deck& deck) const override;
   bool fixed_shape() const override { return true; }
 
+  std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,

@@ -11,9 +11,11 @@ namespace choir {
 Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const ModelCut& cut)
     : Model(parameters, cut, c.n_layer),
       decoder_(c, parameters,
-               {.shares_weight =
-                    c.tied && !cut.separate_tied && pieces_.has_input() && pieces_.has_head(),
-                .one_piece = pieces_.whole() && pieces() == 1}) {
+               {.shares_weight = c.tied && !cut.separate_tied && pieces_.has_input() &&
+                                 pieces_.has_head() &&
+                                 (pieces() == 1 || !DecoderTower::may_chunk_head(c)),
+                .one_piece = pieces_.whole() && pieces() == 1,
+                .fixed_rows = true}) {
   trained_.begin_unit(parameters);
   decoder_.add_embedding(pieces_.has_input());
   decoder_.add_blocks(1, pieces_, trained_);

@@ -1,8 +1,10 @@
 #pragma once
 // The shape of a decoder-only transformer. nanoGPT, GPT-2 and Llama are instances of it.
 #include <cstdint>
+#include <vector>
 
 #include "choir/models/batch.hpp"
+#include "choir/models/model.hpp"
 #include "choir/models/model_config.hpp"
 #include "choir/nn/layers/linear.hpp"
 #include "choir/nn/pass.hpp"
@@ -48,8 +50,12 @@ struct GptConfig {
   bool attention_deterministic = false;  ///< deterministic backward, also outside reproducible mode
   Recompute recompute = Recompute::none;  ///< in every block, while training
   double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
+  double z_loss = 0;                      ///< weight of the square of log-sum-exp
+  std::int64_t head_chunk = kAutoChunk;   ///< rows; see DecoderTower. 0: the head is computed whole
   bool packed = false;                    ///< rows have several documents (add_documents)
   Lora lora{};                            ///< of every block
+
+  static constexpr std::int64_t kAutoChunk = -1;  ///< usual_head_chunk()
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : n_embd / n_head; }
   /// H D, the width of the attention output.
@@ -75,6 +81,13 @@ struct GptConfig {
 };
 
 const ModelFamily& family_of(const GptConfig& config);
+
+/// Appends the term of z_loss, if it is above 0, to terms of which the first is the loss of tokens;
+/// with_z_loss() appends its number of targets, which is that of the first term.
+void add_z_loss(double z_loss, std::vector<LossTerm>& terms);
+ByTerm with_z_loss(double z_loss, const ByTerm& targets);
+/// The terms of a model whose only predictions are tokens.
+std::vector<LossTerm> token_loss_terms(const GptConfig& config);
 
 /// A micro-batch of token sequences: "inputs" and "targets", [B*T] i32; targets below 0 are
 /// ignored. If `targets` is empty, the batch has none, as for generation.

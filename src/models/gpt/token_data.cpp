@@ -191,7 +191,8 @@ ModelBatch token_batch(const Batch& batch) {
 namespace {
 
 struct LossSum {
-  double loss = 0, tokens = 0;
+  ByTerm losses;
+  double tokens = 0;
 };
 
 LossSum loss_sum(ModelInstance& instance, Dataset& data, int set, Mesh& mesh,
@@ -203,21 +204,25 @@ LossSum loss_sum(ModelInstance& instance, Dataset& data, int set, Mesh& mesh,
   const auto calls = static_cast<std::size_t>(data.eval_calls(set));
   const auto size = static_cast<std::size_t>(ranks.size());
   // One entry per micro-batch, zero on the other ranks: the order of summation is that of the data.
-  std::vector<double> sums(2 * calls * size, 0.0);
+  const std::size_t terms = instance.loss_terms().size(), width = terms + 1;
+  std::vector<double> sums(width * calls * size, 0.0);
   for (std::size_t c = 0; c < calls; ++c) {
     const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c), set);
     if (progress != nullptr)
       progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
     // A rank without a batch of its own still provides its part of the parameters to the others.
     if (batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
-    const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
-    sums[at] = instance.loss_sum(token_batch(batch));
-    sums[at + 1] = counts ? static_cast<double>(batch.valid) : 0;
+    const std::size_t at = width * (c * size + static_cast<std::size_t>(ranks.rank()));
+    std::ranges::copy(instance.loss_sums(token_batch(batch)), sums.data() + at);
+    sums[at + terms] = counts ? static_cast<double>(batch.valid) : 0;
   }
   for (Communicator* all : {&mesh.host_replicas(), &stages})
     all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
-  LossSum sum;
-  for (std::size_t i = 0; i < sums.size(); i += 2) sum.loss += sums[i], sum.tokens += sums[i + 1];
+  LossSum sum{.losses = ByTerm(terms, 0)};
+  for (std::size_t i = 0; i < sums.size(); i += width) {
+    for (std::size_t t = 0; t < terms; ++t) sum.losses[t] += sums[i + t];
+    sum.tokens += sums[i + terms];
+  }
   return sum;
 }
 
@@ -226,15 +231,20 @@ LossSum loss_sum(ModelInstance& instance, Dataset& data, int set, Mesh& mesh,
 std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
                                     ProgressLine* progress) {
   std::vector<Validation> made;
-  LossSum all;
+  const auto means = [&](const std::string& name, const LossSum& sum) {
+    Validation one =
+        validation_of(instance.loss_terms(), sum.losses, ByTerm(sum.losses.size(), sum.tokens));
+    one.name = name;
+    return one;
+  };
+  LossSum all{.losses = ByTerm(instance.loss_terms().size(), 0)};
   for (int set = 0; set < data.eval_sets(); ++set) {
     const LossSum sum = loss_sum(instance, data, set, mesh, progress);
-    all.loss += sum.loss, all.tokens += sum.tokens;
-    made.push_back({.name = data.eval_name(set), .loss = sum.loss / sum.tokens, .metrics = {}});
+    all.losses += sum.losses, all.tokens += sum.tokens;
+    made.push_back(means(data.eval_name(set), sum));
   }
   if (made.size() == 1) made.front().name.clear();
-  if (made.size() > 1)
-    made.insert(made.begin(), {.name = "", .loss = all.loss / all.tokens, .metrics = {}});
+  if (made.size() > 1) made.insert(made.begin(), means("", all));
   return made;
 }
 
@@ -279,7 +289,8 @@ ModelBatch TokenTrainingData::next() {
 
 StepContent TokenTrainingData::content(std::int64_t, const Model& model) {
   return {.samples = static_cast<double>(batch_.global),
-          .targets = static_cast<double>(batch_.global * block_size_),
+          .targets =
+              with_z_loss(settings_.model.z_loss, static_cast<double>(batch_.global * block_size_)),
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
 }
 
@@ -331,10 +342,15 @@ std::vector<BatchShape> TokenEvaluationData::shapes() const {
 EvaluationData::Result TokenEvaluationData::evaluate(ModelInstance& instance,
                                                      ProgressLine* progress) {
   const std::vector<Validation> sets = validations(instance, *data_, mesh_, progress);
-  const double loss = sets.front().loss;
-  std::string metrics = fmt::format("val_loss={:.6f} perplexity={:.4f}", loss, std::exp(loss));
-  for (std::size_t i = 1; i < sets.size(); ++i)
-    metrics += fmt::format(" val_loss/{}={:.6f}", sets[i].name, sets[i].loss);
+  // With a z-loss, the cross-entropy is the first of the metrics.
+  const Validation& all = sets.front();
+  const double tokens = all.metrics.empty() ? all.loss : all.metrics.front().second;
+  std::string metrics =
+      fmt::format("val_loss={:.6f} perplexity={:.4f}", all.loss, std::exp(tokens));
+  for (const auto& [name, value] : all.metrics)
+    metrics += fmt::format(" val_{}={:.6f}", name, value);
+  if (sets.size() > 1)
+    metrics += " " + metrics_text(std::vector<Validation>(sets.begin() + 1, sets.end()));
   // The first token of a set is not a target.
   return {.lines = {},
           .metrics = metrics + fmt::format(" tokens={}", data_->val_tokens() - data_->eval_sets())};
@@ -363,7 +379,8 @@ TokenBenchBatches::TokenBenchBatches(const Deck& deck, const BatchSizes& batch, 
                                      Logger& log)
     : data_(open_data(deck, batch.micro, mesh, log)),
       batch_(batch),
-      tokens_(static_cast<double>(batch.global * gpt_of(deck).block_size)) {}
+      tokens_(with_z_loss(gpt_of(deck).z_loss,
+                          static_cast<double>(batch.global * gpt_of(deck).block_size))) {}
 
 void TokenBenchBatches::start(const Sharding& sharding) {
   data_->start_training(micro_batch_order(sharding, batch_.accum, 0));
@@ -374,7 +391,7 @@ ModelBatch TokenBenchBatches::micro_batch(std::int64_t, std::int64_t) {
 }
 
 double TokenBenchBatches::flops(std::int64_t, ModelInstance& instance) const {
-  return instance.as<Gpt>().flops_per_token() * tokens_;
+  return instance.as<Gpt>().flops_per_token() * tokens_.first();
 }
 
 StepWork TokenBenchBatches::work(const EngineOptions& options, ModelInstance& instance,
@@ -387,13 +404,14 @@ StepWork TokenBenchBatches::work(const EngineOptions& options, ModelInstance& in
 }
 
 SyntheticTokens::SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
-                                 std::int64_t vocabulary, bool packed)
+                                 std::int64_t vocabulary, bool packed, double z_loss)
     : tokens_key_(philox_key(seed, "verify tokens")),
       length_key_(philox_key(seed, "verify lengths")),
       documents_key_(philox_key(seed, "verify documents")),
       rows_(rows),
       tokens_(tokens),
       vocabulary_(vocabulary),
+      z_loss_(z_loss),
       inputs_(static_cast<std::size_t>(rows * tokens)),
       targets_(inputs_.size()),
       begins_(packed ? inputs_.size() : 0),

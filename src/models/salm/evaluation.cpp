@@ -44,7 +44,8 @@ class ConversationScoring {
         calls_(data.eval_calls(set)),
         // One entry per micro-batch, zero on the other ranks: sums are in the order of
         // micro-batches.
-        losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size())) {
+        terms_(instance.loss_terms().size()),
+        losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size()) * terms_) {
     result_.name = data.eval_name(set);
     // Every rank has all tags, even those that it does not meet.
     const ConversationCorpus& corpus = data.eval_corpus(set);
@@ -61,7 +62,8 @@ class ConversationScoring {
       result_.targets = batch.step_targets;
       // A rank without a batch of its own still provides its part of the parameters to the others.
       if (batch.drawn.empty() && !all_walk_) continue;
-      losses_[static_cast<std::size_t>(batch.micro_batch)] = instance_.loss_sum(salm_batch(batch));
+      std::ranges::copy(instance_.loss_sums(salm_batch(batch)),
+                        losses_.data() + static_cast<std::size_t>(batch.micro_batch) * terms_);
       if (answers()) answer(batch);
     }
     reduce();
@@ -130,7 +132,10 @@ class ConversationScoring {
   void reduce() {
     for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
       all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
-    for (const double loss : losses_) result_.loss += loss;
+    for (std::size_t i = 0; i < losses_.size(); i += terms_) {
+      result_.loss += losses_[i];
+      if (terms_ > 1) result_.z_loss = result_.z_loss.value_or(0) + losses_[i + 1];
+    }
     sum_over_ranks(result_.answers);
     for (auto& [tag, answers] : result_.tags) sum_over_ranks(answers);
   }
@@ -166,6 +171,7 @@ class ConversationScoring {
   bool all_walk_;
   PhiloxKey pair_key_;
   std::int64_t calls_;
+  std::size_t terms_;
   std::vector<double> losses_;
   std::pair<std::int32_t, std::int32_t> last_{-1, -1};
   SalmSetScores result_;
@@ -216,10 +222,13 @@ std::optional<AskedConversation> asked_conversation(const ConversationCorpus& co
 
 Validation SalmSetScores::validation() const {
   Validation v{.name = name, .loss = loss / static_cast<double>(targets)};
-  if (answers.answers > 0)
-    v.metrics = {{"exact_match", answers.exact_match()},
-                 {"wer", answers.words.rate()},
-                 {"bleu", answers.bleu.score()}};
+  if (z_loss)
+    v.metrics = {{"token_loss", v.loss}, {"z_loss", *z_loss / static_cast<double>(targets)}};
+  if (answers.answers > 0) {
+    v.metrics.emplace_back("exact_match", answers.exact_match());
+    v.metrics.emplace_back("wer", answers.words.rate());
+    v.metrics.emplace_back("bleu", answers.bleu.score());
+  }
   for (const auto& [tag, some] : tags)
     if (tells_apart(some)) {
       v.metrics.emplace_back("exact_match/" + tag, some.exact_match());
@@ -265,6 +274,7 @@ SalmSetScores sum_of(const std::vector<SalmSetScores>& sets) {
   SalmSetScores all;
   for (const SalmSetScores& set : sets) {
     all.loss += set.loss;
+    if (set.z_loss) all.z_loss = all.z_loss.value_or(0) + *set.z_loss;
     all.targets += set.targets;
     all.answers += set.answers;
     all.seconds += set.seconds;

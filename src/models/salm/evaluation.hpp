@@ -42,7 +42,8 @@ struct AnswerPair {
 /// All members except `seconds` are sums over conversations of all ranks.
 struct SalmSetScores {
   std::string name;
-  double loss = 0;  ///< sum
+  double loss = 0;                 ///< sum
+  std::optional<double> z_loss{};  ///< sum; only with model.lm.z_loss
   std::int64_t targets = 0;
   AnswerScores answers;
   double seconds = 0;

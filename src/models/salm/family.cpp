@@ -146,6 +146,8 @@ const KeySet& SalmFamily::keys() const {
         [](SalmSettings& all) -> FastConformerConfig& { return all.model.encoder; });
     table.include<GptConfig>(decoder_keys(), kDecoder,
                              [](SalmSettings& all) -> GptConfig& { return all.model.lm; });
+    table.include<GptConfig>(head_keys(), "train",
+                             [](SalmSettings& all) -> GptConfig& { return all.model.lm; });
     add_adapter_keys(table);
     add_parallel_keys(table);
     add_data_keys(table);
@@ -230,6 +232,10 @@ UnitCosts SalmFamily::unit_costs(const ModelConfig& config) const {
                               .tokens = c.clip_rows().rows(samples) + kTokens,
                               .audio_samples = samples,
                               .clips = 1});
+}
+
+std::vector<LossTerm> SalmFamily::loss_terms(const ModelConfig& config) const {
+  return token_loss_terms(config.as<SalmConfig>().lm);
 }
 
 std::vector<TiedNames> SalmFamily::tied(const ModelConfig& config) const {
@@ -344,7 +350,7 @@ void SalmFamily::check_start(const Deck&, const std::vector<StartingPoint>& poin
 }
 
 void SalmFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {
-  instance.loss_sum(batch);
+  instance.loss_sums(batch);
   SalmGenerator(instance).rehearse(batch);
 }
 

@@ -57,6 +57,7 @@ class SalmFamily final : public FamilyOf<SalmSettings, SalmConfig, Salm> {
   bool fixed_shape() const override { return false; }
   bool hears() const override { return true; }
 
+  std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,

@@ -193,8 +193,9 @@ bool ends_meet(const ModelPieces& pieces, int junction) {
 DecoderTower::Options options_of(DecoderTower::Options options, const GptConfig& lm,
                                  const ModelCut& cut, const ModelPieces& pieces, int junction) {
   options.prefix = "lm.";
-  options.shares_weight = lm.tied && !cut.separate_tied && ends_meet(pieces, junction);
   options.one_piece = pieces.whole() && pieces.count() == 1;
+  options.shares_weight = lm.tied && !cut.separate_tied && ends_meet(pieces, junction) &&
+                          (options.one_piece || !DecoderTower::may_chunk_head(lm));
   return options;
 }
 

@@ -40,6 +40,9 @@ Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
   Pass& pass = take_pass(micro_batch, chunk);
   instance_.model().begin(pass, Mode::train, batch);
   pass.record_in(micro_batch);
+  // A head in chunks writes its gradients in forward.
+  if (instance_.model().has_head(chunk))
+    gradients_.begin_micro_batch(instance_.stream(), micro_batch);
   Tensor output =
       instance_.model().forward(pass, chunk, std::move(input), batch, gradients_.hooks());
   if (instance_.model().has_head(chunk)) {

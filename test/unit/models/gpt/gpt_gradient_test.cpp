@@ -31,6 +31,7 @@ class Model {
  public:
   explicit Model(const GptConfig& config)
       : mesh_(Mesh::planned(Layout(), 0, 1)),
+        z_loss_(config.z_loss),
         instance_({config, precision_of("fp64"), 7, true}, device_, *mesh_, std::size_t{64} << 20) {
     instance_.initialise(7);
     // Parameters differ from the symmetric start: norms not 1, biases not 0, larger weights.
@@ -51,12 +52,11 @@ class Model {
 
   double loss() {
     begin();
-    const Tensor losses =
-        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
-    double sum = 0;
-    for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
     for (const Bucket& bucket : instance_.parameters().buckets())
       instance_.storage().begin_gradients(instance_.stream(), bucket);
+    const Tensor losses =
+        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
+    const double sum = weighted(losses);
     instance_.as<Gpt>().backward(instance_.pass(), view(ids_), hooks_);
     return kScale * sum;
   }
@@ -68,9 +68,7 @@ class Model {
     instance_.pass().begin(Mode::evaluate, {.batch = kBatch, .tokens = kTokens}, 40);
     const Tensor losses =
         instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets), kScale, hooks_);
-    double sum = 0;
-    for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
-    return kScale * sum;
+    return kScale * weighted(losses);
   }
   std::size_t live() { return instance_.arena().live(); }
 
@@ -80,8 +78,16 @@ class Model {
   static TensorView view(std::vector<std::int32_t>& ids) {
     return {ids.data(), DType::i32, {static_cast<std::int64_t>(ids.size())}};
   }
+  /// The second row is that of the z-loss.
+  double weighted(const Tensor& losses) const {
+    double sum = 0;
+    for (std::int64_t i = 0; i < losses.count(); ++i)
+      sum += (i < kBatch * kTokens ? 1 : z_loss_) * losses.as<double>()[i];
+    return sum;
+  }
   CpuDevice device_;
   std::unique_ptr<Mesh> mesh_;
+  double z_loss_;
   ModelInstance instance_;
   BucketHooks hooks_;
   std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(kBatch * kTokens);
@@ -183,6 +189,22 @@ TEST(GptGradient, SmoothedLabels) {
   for (const double smoothing : {0.1, 0.9}) {
     GptConfig c = small_gpt();
     c.label_smoothing = smoothing;
+    check_gradients(c);
+  }
+}
+
+TEST(GptGradient, ZLoss) {
+  GptConfig c = small_gpt();
+  c.z_loss = 0.02, c.label_smoothing = 0.1;
+  check_gradients(c);
+}
+
+// Ten rows in chunks of three.
+TEST(GptGradient, HeadInChunks) {
+  GptConfig c = small_gpt();
+  c.head_chunk = 3, c.z_loss = 0.02, c.label_smoothing = 0.1;
+  for (const bool tied : {false, true}) {
+    c.tied = tied;
     check_gradients(c);
   }
 }
