@@ -72,8 +72,8 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel) {
       {"inverse_sqrt", LrSchedule::Kind::inverse_sqrt}};
   const OptimizerSection& o = deck.optimizer;
   double factor = 1;
-  if (o.scale_lr == "sqrt") factor = std::sqrt(data_parallel);
-  if (o.scale_lr == "linear") factor = data_parallel;
+  if (o.scale_lr == RateScaling::sqrt) factor = std::sqrt(data_parallel);
+  if (o.scale_lr == RateScaling::linear) factor = data_parallel;
   return {.kind = kKinds.at(o.schedule),
           .peak = o.learning_rate * factor,
           .floor = o.min_lr * factor,

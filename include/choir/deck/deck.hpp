@@ -62,6 +62,9 @@ struct TrainSection {
   int nan_skip_limit = 10;
 };
 
+/// The scaling of learning rates by the data-parallel size, in the order of the choices of the key.
+enum class RateScaling : std::uint8_t { none, sqrt, linear };
+
 struct OptimizerSection {
   std::string name = "adamw";
   double learning_rate = 1e-3;
@@ -73,7 +76,7 @@ struct OptimizerSection {
   double weight_decay = 0.1;
   double momentum = 0.9, trust_coefficient = 1e-3;  ///< lars
   double grad_clip = 1.0;                           ///< 0: no clipping
-  std::string scale_lr = "none";                    ///< none | sqrt | linear
+  RateScaling scale_lr = RateScaling::none;
   TextMap scale;  ///< factors on the learning rate, by patterns of parameter names
 };
 

@@ -59,12 +59,12 @@ Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std
   leave_out(deck, precision, changes, notes);
   Deck result = vary_deck(deck, changes, problems);
   throw_problems(problems, deck.source);
-  if (result.optimizer.scale_lr != "none") {
+  if (result.optimizer.scale_lr != RateScaling::none) {
     notes.push_back(
         fmt::format("optimizer.scale_lr = \"{}\" is ignored: with learning rates that depend on "
                     "the layout, layouts train differently",
-                    result.optimizer.scale_lr));
-    result.optimizer.scale_lr = "none";
+                    result.optimizer.scale_lr == RateScaling::sqrt ? "sqrt" : "linear"));
+    result.optimizer.scale_lr = RateScaling::none;
   }
   const ModelFamily& family = result.family();
   if (std::int64_t& size = family.vocab_size(result); size == 0) {

@@ -239,7 +239,7 @@ TEST(VerifyDeck, TrainsTheSameWhateverTheDataSize) {
                   "fp64", notes);
   EXPECT_EQ(changed.train.precision, "fp64");
   EXPECT_EQ(changed.device, "cpu");
-  EXPECT_EQ(changed.optimizer.scale_lr, "none");
+  EXPECT_EQ(changed.optimizer.scale_lr, RateScaling::none);
   EXPECT_EQ(changed.train.global_batch_size, 6);
   EXPECT_EQ(gpt_of(changed).vocab_size, 97);
   EXPECT_EQ(notes.size(), 2u) << "and says so";
