@@ -104,11 +104,14 @@ struct EvalSection {
   std::int64_t interval = 250;
 };
 
+/// The use of saves in the background, in the order of the choices of the key (auto, true, false).
+enum class AsyncSaves : std::uint8_t { automatic, always, never };
+
 struct CheckpointSection {
   static constexpr std::int64_t kAutoInterval = -1;
   std::int64_t interval = 500;  ///< steps; 0: never; kAutoInterval: from the cost of a save
   double mtbf = 0;  ///< hours between failures of the whole job; 0: from the number of nodes
-  std::string async = "auto";  ///< auto | true | false
+  AsyncSaves async = AsyncSaves::automatic;
   int keep = 2;
   std::int64_t keep_every = 0;
   bool best = true;

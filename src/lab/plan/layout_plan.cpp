@@ -144,7 +144,7 @@ void add_snapshots(LayoutPlan& plan) {
     add_snapshot(role.plan.memory, role.plan);
   }
   // If only the copies do not fit, there are none unless the deck requires them, as in training.
-  if (!fitted || plan.fits() || plan.deck.checkpoint.async == "true") return;
+  if (!fitted || plan.fits() || plan.deck.checkpoint.async == AsyncSaves::always) return;
   plan.roles = std::move(without);
   plan.waits_for_saves = true;
 }
@@ -212,9 +212,10 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   const NullDevice device(request.target.kind);
   const bool samples = options.model.family().writes_samples(plan.deck);
   // In outline the copies are planned only if the deck requires them.
-  const std::string& async = plan.deck.checkpoint.async;
-  const bool saves = plan.deck.checkpoint.on_the_way() &&
-                     (detail == Detail::exact ? async != "false" : async == "true");
+  const AsyncSaves async = plan.deck.checkpoint.async;
+  const bool saves =
+      plan.deck.checkpoint.on_the_way() &&
+      (detail == Detail::exact ? async != AsyncSaves::never : async == AsyncSaves::always);
   const auto role_of = [&](const Coordinates& at) {
     RolePlan role{.rank = plan.layout.rank(at), .at = at};
     role.plan = plan_step(options, plan.layout, role.rank, plan.ranks_per_node, samples, &device,

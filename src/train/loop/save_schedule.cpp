@@ -112,7 +112,7 @@ bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Devi
                   std::string& why) {
   why.clear();
   const CheckpointSection& section = deck.checkpoint;
-  if (section.async == "false" || !section.on_the_way()) return false;
+  if (section.async == AsyncSaves::never || !section.on_the_way()) return false;
   const bool short_of_memory = !snapshot_fits(plan, mesh.node().size(), device);
   const bool no_threads = mesh.world().size() > 1 && !mpi_serves_threads();
   const std::string what =
@@ -124,7 +124,7 @@ bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Devi
                 mesh.node().size(), format_bytes(static_cast<double>(plan.snapshot_bytes)),
                 format_bytes(node_memory()))
           : "";
-  if (section.async == "true")
+  if (section.async == AsyncSaves::always)
     together(mesh.world(), [&] {
       if (!what.empty())
         throw DeckError("checkpoint.async: " + what,

@@ -13,7 +13,7 @@ class AsyncChoice : public ::testing::Test {
   AsyncChoice()
       : mesh_(Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic)) {
     deck_.checkpoint.interval = 5;
-    deck_.checkpoint.async = "auto";
+    deck_.checkpoint.async = AsyncSaves::automatic;
   }
   bool last() const { return mesh_->rank() == test::world_size() - 1; }
   bool choose(std::size_t snapshot_bytes) {
@@ -45,7 +45,7 @@ TEST_F(AsyncChoice, OneRankWithoutRoomMakesAllWait) {
 }
 
 TEST_F(AsyncChoice, WhereItWasAskedForThatIsAnError) {
-  deck_.checkpoint.async = "true";
+  deck_.checkpoint.async = AsyncSaves::always;
   std::string words;
   try {
     choose(last() ? kTooMuch : 1000);

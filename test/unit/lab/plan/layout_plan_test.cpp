@@ -200,9 +200,9 @@ TEST(LayoutPlan, SnapshotsBesideACardAreHeldAgainstTheHost) {
   const double snapshot = unknown.host_needs();
   EXPECT_GT(snapshot, 0);
   EXPECT_EQ(snapshot, static_cast<double>(unknown.roles[0].plan.memory.bytes_of(kSnapshotEntry)));
-  request.deck.checkpoint.async = "false";
+  request.deck.checkpoint.async = AsyncSaves::never;
   EXPECT_EQ(unknown.needs(), plan_layout(request).needs()) << "the card has as much as without";
-  request.deck.checkpoint.async = "true";
+  request.deck.checkpoint.async = AsyncSaves::always;
   request.target.host_memory = 2 * snapshot;
   EXPECT_TRUE(plan_layout(request).fits());
   request.target.host_memory = 2 * snapshot - 2;
