@@ -199,7 +199,7 @@ class TuneRun {
 
   void refuse_synthetic() {
     together(world(), [&] {
-      if (case_.deck.data.format == "synthetic")
+      if (case_.deck.data.format == DataFormat::synthetic)
         throw DeckError("data.format = \"synthetic\" has no buckets to tune",
                         "name folders of packed data in data.train");
     });

@@ -1,7 +1,24 @@
 // The keys of a deck that do not belong to a family of models: their help, units and limits. The
 // keys of `fault` are in deck_fault.cpp.
 
+#include <array>
+#include <string_view>
+
 #include "src/deck/deck_tables.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::array<std::string_view, 6> kDataFormats{"auto",    "text",     "native",
+                                                       "nanogpt", "megatron", "synthetic"};
+
+}  // namespace
+
+std::string_view name_of(DataFormat format) {
+  return kDataFormats[static_cast<std::size_t>(format)];
+}
+
+}  // namespace choir
 
 namespace choir::deck {
 void add_run_keys(Table& table) {
@@ -49,7 +66,7 @@ void add_data_keys(Table& table) {
   data.add("format", &DataSection::format, "",
            "Format of the data. auto: detected from the first file. synthetic: random tokens, no "
            "file is read.")
-      .one_of({"auto", "text", "native", "nanogpt", "megatron", "synthetic"})
+      .one_of({kDataFormats.begin(), kDataFormats.end()})
       .when_resumed(OnResume::same_contents);
   data.add("reader", &DataSection::reader, "",
            "How ranks read data. own: each rank reads its own slice. collective: "

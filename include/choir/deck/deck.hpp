@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,10 +32,14 @@ struct ModelSection {
   std::string type = "gpt";  ///< a name in the table of families
 };
 
+/// The format of the data. name_of() returns the names of the key: "auto", "text" ...
+enum class DataFormat : std::uint8_t { automatic, text, native, nanogpt, megatron, synthetic };
+std::string_view name_of(DataFormat format);
+
 struct DataSection {
   std::vector<std::string> train, val;
-  std::string format = "auto";  ///< auto | text | native | nanogpt | megatron | synthetic
-  std::string reader = "own";   ///< own | collective | scatter | node
+  DataFormat format = DataFormat::automatic;
+  std::string reader = "own";  ///< own | collective | scatter | node
   TextMap hints;
   std::string preload = "none";  ///< none | host
   int readers_every = 0;         ///< 0: one per node

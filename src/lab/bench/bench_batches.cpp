@@ -110,7 +110,7 @@ class TrainingBenchBatches final : public BenchBatches {
 std::unique_ptr<BenchBatches> ModelFamily::bench_batches(const Deck& deck, const BatchSizes& batch,
                                                          Mesh& mesh, Logger& log,
                                                          const BenchAudio&) const {
-  if (!fixed_shape() && deck.data.format != "synthetic") {
+  if (!fixed_shape() && deck.data.format != DataFormat::synthetic) {
     Deck of_data = deck;
     if (!deck.given(vocab_size_key())) vocab_size(of_data) = 0;
     return std::make_unique<TrainingBenchBatches>(of_data, batch, mesh, log);

@@ -292,7 +292,7 @@ void CodecFamily::clear(ModelBatch& batch) const {
 
 std::unique_ptr<TrainingData> CodecFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                      Mesh& mesh, Logger& log) const {
-  if (deck.data.format != "synthetic")
+  if (deck.data.format != DataFormat::synthetic)
     return std::make_unique<CodecTrainingData>(deck, batch, mesh, log);
   const CodecConfig config = model(deck).as<CodecConfig>();
   return std::make_unique<SyntheticData>(
@@ -304,7 +304,8 @@ std::unique_ptr<TrainingData> CodecFamily::open_data(const Deck& deck, const Bat
 std::unique_ptr<EvaluationData> CodecFamily::open_evaluation(const Deck& deck,
                                                              const std::string& vocabulary,
                                                              Mesh& mesh, Logger& log) const {
-  if (deck.data.format != "synthetic") return std::make_unique<CodecEvaluationData>(deck, mesh);
+  if (deck.data.format != DataFormat::synthetic)
+    return std::make_unique<CodecEvaluationData>(deck, mesh);
   return ModelFamily::open_evaluation(deck, vocabulary, mesh, log);
 }
 

@@ -154,16 +154,16 @@ void check_hearing(const DuplexSection& data, std::vector<KeyProblem>& problems)
 void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
   constexpr std::int64_t kFewest = 4;  // the controls, and a word
   const DataSection& data = deck.data;
-  if (data.format != "auto" && data.format != "synthetic")
+  if (data.format != DataFormat::automatic && data.format != DataFormat::synthetic)
     problems.push_back({{"data.format"},
                         fmt::format("data.format = \"{}\" is not a format of dialogues; legal for "
                                     "model.type = \"duplex\": auto, synthetic",
-                                    data.format)});
+                                    name_of(data.format))});
   for (KeyProblem& problem : check_blend(duplex_settings(deck).data, data.train))
     problems.push_back(std::move(problem));
   check_hearing(duplex_settings(deck).data, problems);
   const std::int64_t vocabulary = duplex_settings(deck).model.lm.vocab_size;
-  if (deck.data.format == "synthetic" && vocabulary < kFewest)
+  if (deck.data.format == DataFormat::synthetic && vocabulary < kFewest)
     problems.push_back({{"model.lm.vocab_size", "data.format"},
                         fmt::format("data.format = \"synthetic\" needs model.lm.vocab_size, which "
                                     "is {}; legal: {} or more",
@@ -326,7 +326,7 @@ void DuplexFamily::clear(ModelBatch& batch) const {
 
 std::unique_ptr<TrainingData> DuplexFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                       Mesh& mesh, Logger& log) const {
-  if (deck.data.format != "synthetic")
+  if (deck.data.format != DataFormat::synthetic)
     return std::make_unique<DuplexTrainingData>(deck, batch, mesh, log);
   const DuplexConfig config = model(deck).as<DuplexConfig>();
   return std::make_unique<SyntheticData>(
@@ -340,7 +340,7 @@ std::unique_ptr<TrainingData> DuplexFamily::open_data(const Deck& deck, const Ba
 std::unique_ptr<EvaluationData> DuplexFamily::open_evaluation(const Deck& deck,
                                                               const std::string& vocabulary,
                                                               Mesh& mesh, Logger& log) const {
-  if (deck.data.format != "synthetic")
+  if (deck.data.format != DataFormat::synthetic)
     return std::make_unique<DuplexEvaluationData>(deck, vocabulary, mesh);
   return ModelFamily::open_evaluation(deck, vocabulary, mesh, log);
 }

@@ -419,7 +419,7 @@ void FastConformerFamily::clear(ModelBatch& batch) const {
 std::unique_ptr<TrainingData> FastConformerFamily::open_data(const Deck& deck,
                                                              const BatchSizes& batch, Mesh& mesh,
                                                              Logger& log) const {
-  if (deck.data.format == "synthetic") {
+  if (deck.data.format == DataFormat::synthetic) {
     const FastConformerConfig& config = speech_of(deck);
     return std::make_unique<SyntheticData>(
         std::make_unique<SyntheticUtterances>(static_cast<std::uint64_t>(deck.run.seed), config),

@@ -191,10 +191,10 @@ std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection&
     problems.push_back({std::move(keys), std::move(text)});
   };
   const DataSection& data = deck.data;
-  if (data.format != "auto" && data.format != "synthetic")
+  if (data.format != DataFormat::automatic && data.format != DataFormat::synthetic)
     add({"data.format"},
         fmt::format("data.format = \"{}\" is a format of text; legal for speech: auto, synthetic",
-                    data.format));
+                    name_of(data.format)));
   if (speech.max_duration > 0 && speech.min_duration > speech.max_duration)
     add({"data.min_duration", "data.max_duration"},
         fmt::format("data.min_duration = {} is above data.max_duration = {}", speech.min_duration,

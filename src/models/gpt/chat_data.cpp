@@ -156,7 +156,7 @@ std::optional<Vocabulary> vocabulary_of(const std::string& json) {
 }  // namespace
 
 bool trains_on_chat(const Deck& deck, Mesh& mesh) {
-  if (deck.data.format == "synthetic") return false;
+  if (deck.data.format == DataFormat::synthetic) return false;
   std::int64_t chat = 0;
   const SpeechMix mix = open_mix(deck, mesh);
   together(mesh.world(), [&] {

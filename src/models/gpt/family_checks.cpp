@@ -205,7 +205,7 @@ class Checks {
 
   void data() {
     const DataSection& data = deck_.data;
-    const bool synthetic = data.format == "synthetic";
+    const bool synthetic = data.format == DataFormat::synthetic;
     const bool mixed = !gpt_settings(deck_).input_cfg.empty();
     for (KeyProblem& problem : check_blend(gpt_settings(deck_), data.train))
       problems_.push_back(std::move(problem));

@@ -117,9 +117,10 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
   DataConfig config;
   config.train = d.train;
   config.val = d.val;
-  config.synthetic = d.format == "synthetic";
-  const bool decided_by_path = config.synthetic || d.format == "auto" || d.format == "text";
-  config.format = decided_by_path ? TokenFormat::automatic : token_format_of(d.format);
+  config.synthetic = d.format == DataFormat::synthetic;
+  const bool decided_by_path =
+      config.synthetic || d.format == DataFormat::automatic || d.format == DataFormat::text;
+  config.format = decided_by_path ? TokenFormat::automatic : token_format_of(name_of(d.format));
   config.reader.kind = reader_kind_of(d.reader);
   config.reader.preload = preload_of(d.preload);
   config.reader.hints = d.hints;

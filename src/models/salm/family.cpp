@@ -116,15 +116,15 @@ void check_statistics(const Deck& deck, const SalmConfig& model,
 void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
   const DataSection& data = deck.data;
   const SalmSettings& settings = salm_settings(deck);
-  const bool synthetic = data.format == "synthetic";
+  const bool synthetic = data.format == DataFormat::synthetic;
   for (KeyProblem& problem : check_blend(settings.data, data.train))
     problems.push_back(std::move(problem));
-  if (data.format != "auto" && !synthetic)
+  if (data.format != DataFormat::automatic && !synthetic)
     problems.push_back(
         {{"data.format"},
          fmt::format("data.format = \"{}\" is a format of text; legal for conversations with "
                      "audio: auto, synthetic",
-                     data.format)});
+                     name_of(data.format))});
   if (synthetic && settings.model.lm.vocab_size == 0)
     problems.push_back({{"model.lm.vocab_size", "data.format"},
                         "data.format = \"synthetic\" needs model.lm.vocab_size, for example 1024"});
@@ -310,7 +310,7 @@ void SalmFamily::clear(ModelBatch& batch) const {
 
 std::unique_ptr<TrainingData> SalmFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                     Mesh& mesh, Logger& log) const {
-  if (deck.data.format != "synthetic")
+  if (deck.data.format != DataFormat::synthetic)
     return std::make_unique<SalmTrainingData>(deck, batch, mesh, log);
   const SalmConfig config = model(deck).as<SalmConfig>();
   return std::make_unique<SyntheticData>(
@@ -324,7 +324,7 @@ std::unique_ptr<TrainingData> SalmFamily::open_data(const Deck& deck, const Batc
 std::unique_ptr<EvaluationData> SalmFamily::open_evaluation(const Deck& deck,
                                                             const std::string& vocabulary,
                                                             Mesh& mesh, Logger& log) const {
-  if (deck.data.format != "synthetic")
+  if (deck.data.format != DataFormat::synthetic)
     return std::make_unique<SalmEvaluationData>(deck, vocabulary, mesh);
   return ModelFamily::open_evaluation(deck, vocabulary, mesh, log);
 }
