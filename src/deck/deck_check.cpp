@@ -147,13 +147,13 @@ class Checks {
       add({"optimizer.name", "train.precision"},
           "optimizer.name = \"lars\" needs weights of more than 16 bits, not train.precision = "
           "\"bf16-true\"; nearest legal: \"bf16-mixed\"");
-    const std::string& offload = deck_.parallel.offload;
-    if (offload != "none" && (precision.ends_with("-mixed") || offload == "all"))
+    const Offloaded offload = deck_.parallel.offload;
+    if (offload != Offloaded::none && (precision.ends_with("-mixed") || offload == Offloaded::all))
       add({"optimizer.name", "parallel.offload"},
           fmt::format("optimizer.name = \"lars\" needs the norms of all weights before the update, "
                       "but parallel.offload = \"{}\" keeps the weights of train.precision = \"{}\" "
                       "outside of the device; nearest legal: offload = \"none\"",
-                      offload, precision));
+                      name_of(offload), precision));
   }
 
   void precision() {
@@ -298,17 +298,17 @@ class ParallelChecks {
 
   void offload() {
     const ParallelSection& parallel = deck_.parallel;
-    if (parallel.offload == "all" && parallel.zero != 3)
+    if (parallel.offload == Offloaded::all && parallel.zero != 3)
       add({"parallel.offload", "parallel.zero"},
           fmt::format("parallel.offload = \"all\" needs parallel.zero = 3, which gathers "
                       "parameters around their use, not {}; nearest legal: zero = 3 (on one rank, "
                       "too), or offload = \"optimizer\"",
                       parallel.zero));
-    if (!parallel.offload_dir.empty() && parallel.offload != "file")
+    if (!parallel.offload_dir.empty() && parallel.offload != Offloaded::file)
       add({"parallel.offload_dir", "parallel.offload"},
           fmt::format("parallel.offload_dir = \"{}\" is for parallel.offload = \"file\", not "
                       "\"{}\"",
-                      parallel.offload_dir, parallel.offload));
+                      parallel.offload_dir, name_of(parallel.offload)));
   }
 
   std::vector<KeyProblem> take() { return std::move(problems_); }

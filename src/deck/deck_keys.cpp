@@ -12,10 +12,15 @@ namespace {
 constexpr std::array<std::string_view, 6> kDataFormats{"auto",    "text",     "native",
                                                        "nanogpt", "megatron", "synthetic"};
 
+constexpr std::array<std::string_view, 4> kOffloaded{"none", "optimizer", "all", "file"};
+
 }  // namespace
 
 std::string_view name_of(DataFormat format) {
   return kDataFormats[static_cast<std::size_t>(format)];
+}
+std::string_view name_of(Offloaded offload) {
+  return kOffloaded[static_cast<std::size_t>(offload)];
 }
 
 }  // namespace choir
@@ -347,7 +352,7 @@ void add_parallel_keys(Table& table) {
           "moments, and master weights where a compute copy exists, in host memory. all: also "
           "parameters (needs parallel.zero = 3). file: the same as optimizer, but in a file on a "
           "local disk. On CPU, optimizer and all are ignored because device memory is host memory.")
-      .one_of({"none", "optimizer", "all", "file"});
+      .one_of({kOffloaded.begin(), kOffloaded.end()});
   parallel.add(
       "offload_dir", &Part::offload_dir, "",
       "Directory on a local disk of the node, for parallel.offload = file. Each rank reserves its "

@@ -47,8 +47,9 @@ ZeroOptions zero_of(const Deck& deck) {
 
 OffloadOptions offload_of(const Deck& deck) {
   const ParallelSection& p = deck.parallel;
-  if (p.offload == "none") return {};
-  if (p.offload != "file") return {.place = MemoryPlace::host, .parameters = p.offload == "all"};
+  if (p.offload == Offloaded::none) return {};
+  if (p.offload != Offloaded::file)
+    return {.place = MemoryPlace::host, .parameters = p.offload == Offloaded::all};
   const char* const temporary = std::getenv("TMPDIR");
   const std::string usual = temporary != nullptr && *temporary != 0 ? temporary : "/tmp";
   return {.place = MemoryPlace::file, .directory = p.offload_dir.empty() ? usual : p.offload_dir};

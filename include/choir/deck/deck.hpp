@@ -87,6 +87,10 @@ struct OptimizerSection {
 
 inline constexpr int kMostTensorRanks = 8;
 
+/// The state that is kept outside of the device. name_of() returns the names of the key: "none" ...
+enum class Offloaded : std::uint8_t { none, optimizer, all, file };
+std::string_view name_of(Offloaded offload);
+
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
   std::string context_mode = "auto";  ///< auto | ulysses | gather | ring | ring-ulysses
@@ -97,8 +101,8 @@ struct ParallelSection {
   int zero_prefetch = 1;           ///< buckets
   std::string schedule = "1f1b";
   int virtual_stages = 1;
-  std::string offload = "none";  ///< none | optimizer | all | file
-  std::string offload_dir;       ///< "": TMPDIR, or /tmp
+  Offloaded offload = Offloaded::none;
+  std::string offload_dir;  ///< "": TMPDIR, or /tmp
   std::string order = "tp-cp-dp-pp";
   std::string transport = "auto";  ///< auto | mpi | node | nccl | staged
   bool share_device = false;
