@@ -107,16 +107,16 @@ class Checks {
   }
 
   void device() {
-    const std::string& transport = deck_.parallel.transport;
+    const MessageTransport transport = deck_.parallel.transport;
     if (deck_.device == "cuda" && deck_.train.precision == "fp64")
       add({"device", "train.precision"},
           "device = \"cuda\" does not support train.precision = \"fp64\", which stays on the CPU; "
           "set device = \"cpu\", or another precision");
-    if (deck_.device == "cpu" && (transport == "nccl" || transport == "staged"))
+    if (deck_.device == "cpu" && needs_gpu(transport))
       add({"parallel.transport", "device"},
           fmt::format("parallel.transport = \"{}\" is for memory of GPUs, not for device = "
                       "\"cpu\"; legal there: auto, mpi, node",
-                      transport));
+                      name_of(transport)));
     if (deck_.device == "cpu" && deck_.parallel.share_device)
       add({"parallel.share_device", "device"},
           "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");

@@ -14,6 +14,8 @@ constexpr std::array<std::string_view, 6> kDataFormats{"auto",    "text",     "n
 
 constexpr std::array<std::string_view, 4> kOffloaded{"none", "optimizer", "all", "file"};
 
+constexpr std::array<std::string_view, 5> kTransports{"auto", "mpi", "node", "nccl", "staged"};
+
 }  // namespace
 
 std::string_view name_of(DataFormat format) {
@@ -21,6 +23,9 @@ std::string_view name_of(DataFormat format) {
 }
 std::string_view name_of(Offloaded offload) {
   return kOffloaded[static_cast<std::size_t>(offload)];
+}
+std::string_view name_of(MessageTransport transport) {
+  return kTransports[static_cast<std::size_t>(transport)];
 }
 
 }  // namespace choir
@@ -371,7 +376,7 @@ void add_parallel_keys(Table& table) {
            "Transport of collectives. In host memory: node uses shared memory (all ranks on one "
            "node), and auto uses it where possible. On GPUs: nccl, or staged through host memory "
            "(by mpi, by node, or by the faster of the two); auto uses nccl where possible.")
-      .one_of({"auto", "mpi", "node", "nccl", "staged"});
+      .one_of({kTransports.begin(), kTransports.end()});
   parallel.add("share_device", &Part::share_device, "",
                "Allow several ranks to work on one GPU. Their collectives are then staged through "
                "host memory.");

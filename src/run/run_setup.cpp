@@ -27,8 +27,8 @@ std::string read_everywhere(Communicator& world, const std::string& path) {
 
 MeshOptions mesh_options_of(const Deck& deck) {
   MeshOptions options;
-  if (deck.parallel.transport == "mpi") options.transport = Transport::mpi;
-  if (deck.parallel.transport == "node") options.transport = Transport::node;
+  if (deck.parallel.transport == MessageTransport::mpi) options.transport = Transport::mpi;
+  if (deck.parallel.transport == MessageTransport::node) options.transport = Transport::node;
   constexpr double kLater = 30;
   const WatchSection& watch = deck.watch;
   const double longest = std::max(
@@ -135,9 +135,9 @@ void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::str
 namespace {
 
 DeviceTransport::Way way_of(const Deck& deck) {
-  const std::string& transport = deck.parallel.transport;
-  if (transport == "auto") return DeviceTransport::Way::automatic;
-  if (transport == "nccl") return DeviceTransport::Way::nccl;
+  const MessageTransport transport = deck.parallel.transport;
+  if (transport == MessageTransport::automatic) return DeviceTransport::Way::automatic;
+  if (transport == MessageTransport::nccl) return DeviceTransport::Way::nccl;
   return DeviceTransport::Way::staged;  // with the host transport of that name
 }
 
@@ -156,11 +156,11 @@ void open_device(Workplace& place, const Deck& deck) {
                                                    .share = deck.parallel.share_device});
   place.device_reason = choice.reason;
   together(mesh.world(), [&] {
-    const std::string& transport = deck.parallel.transport;
-    if (choice.kind == DeviceKind::cpu && (transport == "nccl" || transport == "staged"))
+    const MessageTransport transport = deck.parallel.transport;
+    if (choice.kind == DeviceKind::cpu && needs_gpu(transport))
       throw DeckError(fmt::format("parallel.transport is \"{}\", which needs GPU memory, but the "
                                   "device is the CPU ({})",
-                                  transport, choice.reason),
+                                  name_of(transport), choice.reason),
                       "set parallel.transport to \"auto\"");
     place.device = make_device(choice.kind, choice.ordinal);
   });

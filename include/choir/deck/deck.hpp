@@ -91,6 +91,14 @@ inline constexpr int kMostTensorRanks = 8;
 enum class Offloaded : std::uint8_t { none, optimizer, all, file };
 std::string_view name_of(Offloaded offload);
 
+/// The transport of messages. name_of() returns the names of the key: "auto", "mpi" ...
+enum class MessageTransport : std::uint8_t { automatic, mpi, node, nccl, staged };
+std::string_view name_of(MessageTransport transport);
+/// True for the transports that need memory of GPUs: nccl and staged.
+constexpr bool needs_gpu(MessageTransport transport) {
+  return transport >= MessageTransport::nccl;
+}
+
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
   std::string context_mode = "auto";  ///< auto | ulysses | gather | ring | ring-ulysses
@@ -104,7 +112,7 @@ struct ParallelSection {
   Offloaded offload = Offloaded::none;
   std::string offload_dir;  ///< "": TMPDIR, or /tmp
   std::string order = "tp-cp-dp-pp";
-  std::string transport = "auto";  ///< auto | mpi | node | nccl | staged
+  MessageTransport transport = MessageTransport::automatic;
   bool share_device = false;
   double timeout = 300;  ///< seconds
 };

@@ -37,13 +37,13 @@ constexpr OfOtherRuns kOfOtherRuns[] = {
 
 void leave_out(const Deck& deck, const std::string& precision, std::vector<std::string>& changes,
                std::vector<std::string>& notes) {
-  const std::string& transport = deck.parallel.transport;
+  const bool gpu_transport = needs_gpu(deck.parallel.transport);
   for (const OfOtherRuns& each : kOfOtherRuns) {
     const std::string key = each.key;
     if (!deck.given(key) || (each.precision ? precision == deck.train.precision
                                             : precision != "fp64" || deck.device == "cpu"))
       continue;
-    if (key == "parallel.transport" && transport != "nccl" && transport != "staged") continue;
+    if (key == "parallel.transport" && !gpu_transport) continue;
     changes.push_back(fmt::format("{}={}", key, each.plain));
     notes.push_back(fmt::format("{} is ignored: the runs are in {}{}", key, precision,
                                 each.precision ? "" : " on the CPU"));
