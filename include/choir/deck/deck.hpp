@@ -46,6 +46,9 @@ struct DataSection {
   int prefetch = 2;
 };
 
+/// The reaction to a loss or gradient that is not finite, in the order of the choices of the key.
+enum class NanPolicy : std::uint8_t { stop, skip };
+
 struct TrainSection {
   std::string precision = "fp32";  ///< see choir/nn/parameter_set.hpp
   std::int64_t loss_scale = 0;     ///< 0 means "dynamic"
@@ -63,7 +66,7 @@ struct TrainSection {
   std::string profile;             ///< "" or "k:l"
   std::vector<std::string> freeze, unfreeze;
   std::string frozen_precision = "master";  ///< master | bf16
-  std::string nan_policy = "stop";          ///< stop | skip
+  NanPolicy nan_policy = NanPolicy::stop;
   int nan_skip_limit = 10;
 };
 

@@ -192,7 +192,7 @@ void TrainingLoop::skip_or_stop(const StepResult& result) {
   }
   ++progress.skipped_in_a_row;
   const TrainSection& train = run_.deck.train;
-  const bool skip = train.nan_policy == "skip";
+  const bool skip = train.nan_policy == NanPolicy::skip;
   if (skip && progress.skipped_in_a_row <= train.nan_skip_limit) {
     if (run_.mesh.rank() == 0)
       run_.log.warn(
