@@ -69,12 +69,11 @@ class Checks {
     if (train.freeze.empty() && !train.unfreeze.empty() && !deck::has_adapters(deck_))
       add({"train.unfreeze", "train.freeze"},
           "train.unfreeze makes exceptions to train.freeze, which is not given");
-    if (train.frozen_precision == "master") return;
+    if (train.frozen_precision == FrozenPrecision::master) return;
     if (train.freeze.empty() && !deck::has_adapters(deck_))
       add({"train.frozen_precision", "train.freeze"},
-          fmt::format("train.frozen_precision = \"{}\" is for parameters that are not trained, but "
-                      "all are: neither train.freeze nor model.lora is given",
-                      train.frozen_precision));
+          "train.frozen_precision = \"bf16\" is for parameters that are not trained, but all are: "
+          "neither train.freeze nor model.lora is given");
     if (train.precision != "bf16-mixed" && train.precision != "bf16-true")
       add({"train.frozen_precision", "train.precision"},
           fmt::format(

@@ -113,7 +113,8 @@ ContextWay context_way_of(const Deck& deck) {
 
 Precision precision_of(const Deck& deck) {
   const Precision precision = precision_of(deck.train.precision);
-  return deck.train.frozen_precision == "master" ? precision : with_narrow_frozen(precision);
+  return deck.train.frozen_precision == FrozenPrecision::master ? precision
+                                                                : with_narrow_frozen(precision);
 }
 
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name) {

@@ -49,6 +49,9 @@ struct DataSection {
 /// The reaction to a loss or gradient that is not finite, in the order of the choices of the key.
 enum class NanPolicy : std::uint8_t { stop, skip };
 
+/// The precision of parameters that are not trained, in the order of the choices of the key.
+enum class FrozenPrecision : std::uint8_t { master, bf16 };
+
 struct TrainSection {
   std::string precision = "fp32";  ///< see choir/nn/parameter_set.hpp
   std::int64_t loss_scale = 0;     ///< 0 means "dynamic"
@@ -65,7 +68,7 @@ struct TrainSection {
   std::string recompute = "none";  ///< none | selective | full
   std::string profile;             ///< "" or "k:l"
   std::vector<std::string> freeze, unfreeze;
-  std::string frozen_precision = "master";  ///< master | bf16
+  FrozenPrecision frozen_precision = FrozenPrecision::master;
   NanPolicy nan_policy = NanPolicy::stop;
   int nan_skip_limit = 10;
 };
