@@ -9,10 +9,11 @@
 namespace choir {
 
 std::int64_t usual_head_chunk(std::int64_t vocabulary, DType logits) {
-  constexpr std::int64_t kBytes = std::int64_t{256} << 20, kMultiple = 128, kMostRows = 65536;
+  constexpr std::int64_t kBytes = std::int64_t{256} << 20, kMultiple = 128;
+  constexpr std::int64_t kLeastRows = 1024, kMostRows = 65536;
   const std::int64_t rows =
       kBytes / (vocabulary * static_cast<std::int64_t>(size_of(logits))) / kMultiple * kMultiple;
-  return rows >= kMostRows ? 0 : std::max(rows, kMultiple);
+  return rows >= kMostRows ? 0 : std::max(rows, kLeastRows);
 }
 
 Tensor chunked_token_losses(Pass& pass, Linear& head, const Tensor& rows, const ModelBatch& batch,

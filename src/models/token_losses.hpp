@@ -30,7 +30,8 @@ class TokenLosses {
 };
 
 /// Rows of a chunk if the deck leaves the choice to the program: as many as have 256 MiB of logits
-/// over the whole vocabulary, rounded down to a multiple of 128. Neither the layout nor the batch
+/// over the whole vocabulary, rounded down to a multiple of 128, but at least 1024, because every
+/// chunk reads the whole weight twice and its gradient once. Neither the layout nor the batch
 /// matters, so that reproducible runs have the same sums in all layouts. 0 for a vocabulary that is
 /// too small for chunks to save memory.
 std::int64_t usual_head_chunk(std::int64_t vocabulary, DType logits);

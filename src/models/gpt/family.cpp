@@ -250,7 +250,7 @@ const KeyTable<GptConfig>& head_keys() {
              "Rows of a micro-batch whose logits and loss are computed together, forward and "
              "backward, so that the logits of all rows are never in memory. Only the order of "
              "summation of the head's gradient depends on it. auto: as many as have 256 MiB of "
-             "logits over the whole vocabulary, whatever the layout. 0: all rows.")
+             "logits over the whole vocabulary, at least 1024, whatever the layout. 0: all rows.")
         .or_word("auto", GptConfig::kAutoChunk)
         .at_least(0)
         .at_most(kMostTokens)
