@@ -159,7 +159,7 @@ std::vector<std::pair<std::string, std::string>> companions(const std::string& k
   // A LARS step is as large as its ratio; test/run/verify.sh explains the epsilon.
   if (key == "optimizer.name" && word == "lars")
     need("learning_rate", "1"), need("trust_coefficient", "0.02"), need("epsilon", "1e-3");
-  // Of its gradients some nearly vanish; inputs/verify_asr.json explains the epsilon.
+  // Some gradients of a z-loss nearly vanish; inputs/verify_asr.json explains the epsilon.
   if (name == "z_loss") others.emplace_back("optimizer.epsilon", "1e-6");
   // Sums in a tree need powers of two.
   if (key == "train.reproducible" && word == "true") need("global_batch_size", "16");
