@@ -437,6 +437,9 @@ ReportedRun read_run(const std::string& path) {
   if (!read_log(log, run)) run.notes.emplace_back("log.txt is missing");
   if (run.fate == Fate::silent) judge_open_end(log, timestamp(), run);
   read_samples((folder / "samples").string(), run);
+  KeptRecords evaluations = read_records((folder / "evaluations.jsonl").string());
+  run.evaluations = std::move(evaluations.records);
+  if (!evaluations.note.empty()) run.notes.push_back(evaluations.note);
   run.name = run.deck_value("run.name");
   if (run.name.empty()) run.name = fs::absolute(folder).filename().string();
   return run;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/report/metric_lines.hpp"
+#include "src/run/evaluation_record.hpp"
 
 namespace choir::report {
 
@@ -73,6 +74,7 @@ struct ReportedRun {
   std::vector<std::string> summary;  ///< lines of the last summary in the log
   std::vector<SampleText> samples;   ///< a few over the whole run, the last among them
   std::size_t sample_count = 0;
+  std::vector<EvaluationRecord> evaluations;  ///< see read_records()
   std::map<std::string, DeckEntry> deck;
   RunStart start;
   std::vector<JobStart> starts;    ///< in the order of the lines

@@ -1,5 +1,5 @@
-// The sections of text: events, samples, provenance, and decks (the given keys, all keys, and their
-// differences).
+// The sections of text: events, samples, evaluations, provenance, and decks (the given keys, all
+// keys, and their differences).
 
 #include <fmt/format.h>
 
@@ -141,6 +141,41 @@ std::string samples_section(const std::vector<ReportedRun>& runs) {
                           run.sample_count, escape_html(run.path));
   }
   return body.empty() ? "" : section("Samples and transcripts", body);
+}
+
+namespace {
+
+/// "acc 0.6250 +- 0.1830, ...": the standard error of a metric is another metric in the file.
+std::string scores_text(const EvaluationRecord& record) {
+  constexpr std::string_view kError = "_stderr";
+  std::string text;
+  for (const auto& [name, value] : record.metrics) {
+    if (name.ends_with(kError)) continue;
+    text += fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", name, value);
+    for (const auto& [other, error] : record.metrics)
+      if (other == name + std::string(kError)) text += fmt::format(" ± {:.4f}", error);
+  }
+  return text;
+}
+
+std::string conditions_text(const EvaluationRecord& record) {
+  std::string text = record.kind + ", " + record.precision;
+  for (const auto& [name, value] : record.conditions) text += fmt::format(", {} {}", name, value);
+  return text;
+}
+
+}  // namespace
+
+std::string evaluations_section(const std::vector<ReportedRun>& runs) {
+  std::string rows;
+  for (const ReportedRun& run : runs)
+    for (const EvaluationRecord& record : run.evaluations)
+      rows += fmt::format("<tr>{}<td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td></tr>",
+                          runs.size() > 1 ? "<td>" + escape_html(run.name) + "</td>" : "",
+                          escape_html(record.set), record.step,
+                          escape_html(conditions_text(record)), escape_html(scores_text(record)));
+  if (rows.empty()) return "";
+  return section("Evaluations", "<div class=\"card wide\"><table>" + rows + "</table></div>");
 }
 
 std::string provenance_section(const std::vector<ReportedRun>& runs) {

@@ -149,13 +149,15 @@ struct GrowingText {
   std::size_t number = 0;
   std::vector<std::int32_t>* ids = nullptr;
   std::size_t begin = 0;
-  const TokenChoice* choice = nullptr;
+  const Question* question = nullptr;
   TokenChooser chooser;
   std::vector<float> logits;
 
   std::span<const std::int32_t> context() const { return std::span(*ids).subspan(begin); }
   bool stopped() const {
-    return std::find(choice->stop.begin(), choice->stop.end(), ids->back()) != choice->stop.end();
+    const std::vector<std::int32_t>& stop = question->choice.stop;
+    if (std::find(stop.begin(), stop.end(), ids->back()) != stop.end()) return true;
+    return question->ends && question->ends(std::span(*ids).subspan(question->prompt.size()));
   }
 };
 
@@ -196,7 +198,7 @@ std::vector<std::vector<std::int32_t>> Generator::generate_together(
     texts.push_back({.number = i,
                      .ids = &answers[i],
                      .begin = answers[i].size() - std::min(answers[i].size(), block),
-                     .choice = &questions[i].choice,
+                     .question = &questions[i],
                      .chooser = TokenChooser(questions[i].choice, config.vocab_size),
                      .logits = std::vector<float>(static_cast<std::size_t>(config.vocab_size))});
   if (texts.empty()) return answers;

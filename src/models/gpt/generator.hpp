@@ -5,6 +5,7 @@
 // calls.
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ namespace choir {
 struct Question {
   std::vector<std::int32_t> prompt;
   TokenChoice choice;
+  /// True if the continuation ends with its last token; may be empty. It is called with the tokens
+  /// behind the prompt, after each of them, and returns the same on all ranks.
+  std::function<bool(std::span<const std::int32_t>)> ends{};
 };
 
 /// Time spent on reading prompts, and on generating token by token.

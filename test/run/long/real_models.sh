@@ -124,6 +124,29 @@ run 1 generate smol --ids $genesis --logits genesis.npy
 nll=$(tiny nll genesis.npy ${genesis//,/ })
 check "Genesis 1:1-3: $nll nats a token, transformers says 1.885672" awk -v v="$nll" 'BEGIN { exit !(v > 1.88567 - 0.002 && v < 1.88567 + 0.002) }'
 
+# Evaluation tasks: the scores of transformers in fp32, with the same prompts.
+q='Question: What is'
+printf '%s\n' "{\"context\": \"$q the capital of France?\\nAnswer:\", \"choices\": [\"Berlin\", \"Paris\", \"Madrid\", \"Rome\"], \"answer\": 1}" \
+  "{\"context\": \"$q frozen water called?\\nAnswer:\", \"choices\": [\"steam\", \"ice\", \"dew\", \"a very thick and heavy fog\"], \"answer\": 1}" >facts.jsonl
+printf '%s\n' '{"context": "Twinkle, twinkle, little", "continuation": " star"}' '{"context": "One, two, three, four,", "continuation": " five"}' >ends.jsonl
+printf '%s' '{"text": "In the beginning God created the heaven and the earth. And the earth was without form, and void; and darkness ' >text.jsonl
+printf '%s\n' 'was upon the face of the deep.\nNaïve café – déjà vu."}' >>text.jsonl
+scored="-10.774332313905903 -4.5093486598836865 -13.265461235414692 -7.3919732860433545 -14.40230513906894 -9.534097207550385"
+scored+=" -14.106071961883881 -28.546558345595223 -0.5489481371064353 -1.0760747262800068"
+run 2 eval smol --tasks facts.jsonl ends.jsonl --items smol.items
+expect "evaluation tasks" 0 "task=facts kind=choices items=2 acc=1.000000" "acc_norm=0.500000" "task=ends kind=continuation items=2 acc=1.000000"
+near() {  # near: the numbers of smol.items are those of transformers in fp32
+  paste -d' ' <(grep -oE '[-][0-9]+\.[0-9]+' smol.items) <(tr ' ' '\n' <<<"$scored") |
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-4) bad = 1 } END { exit bad || NR != 10 }'
+}
+check "... with the log-probabilities of transformers" near
+for window in 2048:1:1.224232 16:1:1.591558 16:8:1.235199; do
+  IFS=: read -r size overlap bits <<<"$window"
+  run 1 eval smol --tasks text.jsonl --front 1 --window "$size" --overlap "$overlap"
+  check "... $bits bits per byte in windows of $size/$overlap" awk -v v="$(grep -oE 'bits_per_byte=[0-9.]+' stdout | cut -d= -f2)" -v w="$bits" \
+    'BEGIN { d = v - w; if (d < 0) d = -d; exit v == "" || d > 1e-5 }'
+done
+
 # Fine-tuned on answers that it cannot know, and prompted for others of the same kind.
 talk() {  # talk FIRST LAST
   local i

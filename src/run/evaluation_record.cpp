@@ -1,0 +1,166 @@
+#include "src/run/evaluation_record.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <tuple>
+
+#include "choir/core/error.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+
+namespace choir {
+
+std::string text_of(const EvaluationRecord& record) {
+  std::string text = fmt::format("task={} kind={}", record.set, record.kind);
+  for (const auto& [name, value] : record.conditions) text += fmt::format(" {}={}", name, value);
+  for (const auto& [name, value] : record.metrics) text += fmt::format(" {}={:.6f}", name, value);
+  return text;
+}
+
+namespace {
+
+/// `time` may be empty.
+std::string json_line(const EvaluationRecord& record, const std::string& time) {
+  nlohmann::ordered_json json;
+  json["event"] = "evaluation";
+  if (!time.empty()) json["time"] = time;
+  json["step"] = record.step;
+  json["checkpoint"] = record.checkpoint;
+  json["precision"] = record.precision;
+  json["task"] = record.set;
+  json["kind"] = record.kind;
+  if (!record.source.empty()) json["source"] = record.source;
+  for (const auto& [name, value] : record.conditions) json[name] = value;
+  nlohmann::ordered_json metrics = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : record.metrics) {
+    if (std::isfinite(value))
+      metrics[name] = value;
+    else
+      metrics[name] = nullptr;
+  }
+  json["metrics"] = metrics;
+  return dumped_safely(json);
+}
+
+}  // namespace
+
+std::string json_of(const EvaluationRecord& record) {
+  return json_line(record, "");
+}
+
+std::string evaluations_file(const std::string& checkpoint) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path folder = fs::weakly_canonical(checkpoint, failed).parent_path();
+  if (failed || folder.filename() != "checkpoints") return "";
+  const fs::path run = folder.parent_path();
+  return fs::exists(run / "deck.json", failed) ? (run / "evaluations.jsonl").string() : "";
+}
+
+std::string keep_records(std::vector<EvaluationRecord> records) {
+  const std::string path = records.empty() ? "" : evaluations_file(records.front().checkpoint);
+  if (path.empty()) return "";
+  std::string lines;
+  for (const EvaluationRecord& record : records) lines += json_line(record, timestamp()) + "\n";
+  try {
+    require_regular(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  // One write of a file that is opened for appending: two evaluations at once keep whole lines.
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file < 0) return fmt::format("cannot write '{}': {}", path, std::strerror(errno));
+  const auto written = write(file, lines.data(), lines.size());
+  const int cause = written < 0 ? errno : ENOSPC;
+  close(file);
+  if (written == static_cast<ssize_t>(lines.size())) return "";
+  return fmt::format("cannot write '{}': {}", path, std::strerror(cause));
+}
+
+namespace {
+
+using nlohmann::json;
+
+std::string text_in(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// True if the line has the form of json_of(). Integers outside the range become its nearest end.
+bool read_record(const std::string& line, EvaluationRecord& record) {
+  constexpr std::size_t kLongest = std::size_t{1} << 20;
+  if (line.size() > kLongest) return false;
+  json object;
+  try {
+    object = read_json_line(line, "evaluations.jsonl");
+  } catch (const DataError&) {
+    return false;
+  }
+  if (!object.is_object() || text_in(object, "event") != "evaluation") return false;
+  const auto step = object.find("step"), metrics = object.find("metrics");
+  if (step == object.end() || !step->is_number_integer()) return false;
+  if (metrics == object.end() || !metrics->is_object()) return false;
+  record.set = text_in(object, "task");
+  record.kind = text_in(object, "kind");
+  record.source = text_in(object, "source");
+  record.checkpoint = text_in(object, "checkpoint");
+  record.precision = text_in(object, "precision");
+  record.step = step->get<std::int64_t>();
+  for (const auto& [name, value] : object.items())
+    if (value.is_number_integer() && name != "step")
+      record.conditions.emplace_back(name, value.get<std::int64_t>());
+  for (const auto& [name, value] : metrics->items())
+    record.metrics.emplace_back(name, value.is_number() ? value.get<double>() : NAN);
+  return true;
+}
+
+/// Results with equal identities are repetitions of one evaluation.
+auto identity_of(const EvaluationRecord& record) {
+  return std::tie(record.set, record.step, record.kind, record.precision, record.conditions);
+}
+
+}  // namespace
+
+KeptRecords read_records(const std::string& path) {
+  constexpr std::size_t kMostMiB = 64;
+  KeptRecords kept;
+  if (!std::filesystem::exists(path)) return kept;
+  const CappedText read = read_capped_file(path, kMostMiB);
+  if (!read.fault.empty()) {
+    kept.note = "evaluations.jsonl " + read.fault + " and was not read";
+    return kept;
+  }
+  std::size_t damaged = 0;
+  for (const std::string& line : split(read.text, '\n')) {
+    EvaluationRecord record;
+    if (trim(line).empty()) continue;
+    if (!read_record(line, record)) {
+      ++damaged;
+      continue;
+    }
+    std::erase_if(kept.records, [&](const EvaluationRecord& earlier) {
+      return identity_of(earlier) == identity_of(record);
+    });
+    kept.records.push_back(std::move(record));
+  }
+  std::stable_sort(kept.records.begin(), kept.records.end(),
+                   [](const EvaluationRecord& a, const EvaluationRecord& b) {
+                     return std::tie(a.set, a.step) < std::tie(b.set, b.step);
+                   });
+  if (damaged > 0)
+    kept.note = fmt::format("{} of evaluations.jsonl {} damaged and skipped",
+                            counted(static_cast<std::int64_t>(damaged), "line"),
+                            damaged == 1 ? "is" : "are");
+  return kept;
+}
+
+}  // namespace choir

@@ -1,0 +1,46 @@
+#pragma once
+// The results of `choir eval` in their three forms: a line of text, a line of JSON, and the file
+// evaluations.jsonl of the run, which `choir report` shows. No other code writes them.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace choir {
+
+/// One evaluated set of data at one checkpoint.
+struct EvaluationRecord {
+  std::string set;         ///< a task or a validation set; "" for all validation data
+  std::string kind;        ///< "choices" ... of a task; "validation"
+  std::string source;      ///< the file of a task, or ""
+  std::string checkpoint;  ///< path
+  std::int64_t step = 0;   ///< of the checkpoint
+  std::string precision;   ///< of the arithmetic: "fp32", "bf16-mixed" ...
+  /// Integers that belong to the definition of the metrics: items, window, overlap ...
+  std::vector<std::pair<std::string, std::int64_t>> conditions;
+  std::vector<std::pair<std::string, double>> metrics;  ///< in the order in which they are printed
+};
+
+/// "task=facts kind=choices items=8 acc=0.625000 ...", six digits behind the point.
+std::string text_of(const EvaluationRecord& record);
+/// One JSON object with "event": "evaluation"; numbers in full precision, null if not finite.
+std::string json_of(const EvaluationRecord& record);
+
+/// The file in which the run of a checkpoint keeps its evaluations:
+/// RUN/evaluations.jsonl for RUN/checkpoints/step_...; "" for a checkpoint outside a run directory.
+std::string evaluations_file(const std::string& checkpoint);
+
+/// Appends the records to evaluations_file() of their checkpoint. Returns "" or, if the file could
+/// not be written, a message: an evaluation of a run in a read-only folder is no failure. Local.
+std::string keep_records(std::vector<EvaluationRecord> records);
+
+struct KeptRecords {
+  std::vector<EvaluationRecord> records;  ///< the last of equal ones, by set and step
+  std::string note;                       ///< on damaged lines or an unreadable file; or ""
+};
+/// Reads a file that keep_records() wrote; nothing if there is none. Metrics that are no numbers
+/// become NaN. Local.
+KeptRecords read_records(const std::string& path);
+
+}  // namespace choir
