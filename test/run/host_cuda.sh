@@ -43,6 +43,19 @@ expect "... and back on the GPU" 0 "step_00000009"
 run 1 generate whole --device cuda --tokens 8 --prompt "the "
 expect "writes text on the GPU" 0 "the "
 
+# Evaluation tasks: the same numbers as on the CPU, except for roundings of bf16.
+echo '{"context": "the king and ", "choices": ["his", "hill", "horse"], "answer": 0}' >words.jsonl
+echo '{"context": "over ", "answer": "a hill", "max_tokens": 3}' >spoken.jsonl
+tasks() { run 1 eval whole --tasks words.jsonl spoken.jsonl --items "$1.items" device="$1" "${@:2}"; }
+tasks cuda
+expect "scores tasks on the GPU" 0 "task=words kind=choices items=1 acc=" "task=spoken kind=generation items=1 exact_match="
+tasks cpu
+same_scores() {
+  paste -d' ' <(grep -oE '[-][0-9]+\.[0-9]+' cuda.items) <(grep -oE '[-][0-9]+\.[0-9]+' cpu.items) |
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > -$2 / 64) bad = 1 } END { exit bad || NR != 3 }'
+}
+check "... with the numbers of the CPU" same_scores
+
 # Algorithms of products are timed once, and each gives different sums (HOST_CUDA_PACE decides which
 # is fast). The choice is kept for resumed runs, which would find another one.
 ways() { grep '"way"' "$1/products.json"; }
