@@ -66,7 +66,7 @@ std::string evaluations_file(const std::string& checkpoint) {
   return fs::exists(run / "deck.json", failed) ? (run / "evaluations.jsonl").string() : "";
 }
 
-std::string keep_records(std::vector<EvaluationRecord> records) {
+std::string keep_records(const std::vector<EvaluationRecord>& records) {
   const std::string path = records.empty() ? "" : evaluations_file(records.front().checkpoint);
   if (path.empty()) return "";
   std::string lines;

@@ -33,7 +33,7 @@ std::string evaluations_file(const std::string& checkpoint);
 
 /// Appends the records to evaluations_file() of their checkpoint. Returns "" or, if the file could
 /// not be written, a message: an evaluation of a run in a read-only folder is no failure. Local.
-std::string keep_records(std::vector<EvaluationRecord> records);
+std::string keep_records(const std::vector<EvaluationRecord>& records);
 
 struct KeptRecords {
   std::vector<EvaluationRecord> records;  ///< the last of equal ones, by set and step
