@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Finds the libraries, prints a tick or a cross with the version and the consequence of a cross, and
-# writes BUILD/features.mk (flags), BUILD/choir_features.hpp and BUILD/choir_cuda_features.hpp
-# (macros) and BUILD/features.txt (the printed text). Most sources that need a library need none of
-# CUDA's, and are not compiled again if only those change.
+# writes BUILD/features.mk (flags), BUILD/choir_features.hpp, BUILD/choir_cuda_features.hpp and
+# BUILD/choir_codec_features.hpp (macros) and BUILD/features.txt (the printed text). Most sources that
+# need a library need none of CUDA's and none that decompresses, and are not compiled again if only
+# those change.
 set -u
 build=$1
 mk=$build/features.mk.new text=$build/features.txt
 header=$build/choir_features.hpp.new cuda_header=$build/choir_cuda_features.hpp.new
-: >"$mk"; : >"$text"; printf '#pragma once\n// Written by make.\n' | tee "$cuda_header" >"$header"
+codec_header=$build/choir_codec_features.hpp.new
+: >"$mk"; : >"$text"; printf '#pragma once\n// Written by make.\n' | tee "$cuda_header" "$codec_header" >"$header"
 cppflags="" libs="" missing=""
 
 say()  { printf '%s\n' "$*" | tee -a "$text"; }
@@ -77,9 +79,9 @@ if printf '#include <hwloc.h>\nint main(){hwloc_topology_t t;return hwloc_topolo
   yes hwloc "$(pkg-config --modversion hwloc 2>/dev/null)"; have HWLOC; libs+=" -lhwloc"
 else no hwloc "doctor shows no core topology"; fi
 # Speech.
-optional() {  # optional NAME MACRO PACKAGE LIBRARIES HEADER COST
+optional() {  # optional NAME MACRO PACKAGE LIBRARIES HEADER COST [FILE_OF_MACROS]
   if printf '#include <%s>\nint main(){}' "$5" | probe $4; then
-    yes "$1" "$(pkg-config --modversion "$3" 2>/dev/null)"; have "$2"; libs+=" $4"
+    yes "$1" "$(pkg-config --modversion "$3" 2>/dev/null)"; have "$2" "${7:-$header}"; libs+=" $4"
   else no "$1" "$6"; fi
 }
 optional libsndfile SNDFILE sndfile -lsndfile sndfile.h "prepare audio and transcribe read no audio files"
@@ -89,6 +91,9 @@ optional sentencepiece SENTENCEPIECE sentencepiece "-lsentencepiece -lsentencepi
 optional ALSA ALSA alsa -lasound alsa/asoundlib.h "choir talk --live is refused"
 # Text.
 optional utf8proc UTF8PROC libutf8proc -lutf8proc utf8proc.h "tokenizers that normalise (Qwen) are refused"
+optional zlib ZLIB zlib -lz zlib.h "texts packed with gzip are refused" "$codec_header"
+optional zstd ZSTD libzstd -lzstd zstd.h "texts packed with zstd are refused" "$codec_header"
+optional snappy SNAPPY snappy -lsnappy snappy-c.h "Parquet files packed with snappy are refused" "$codec_header"
 gtest=""
 if printf '#include <gtest/gtest.h>\nint main(){}' | probe -lgtest -lpthread; then
   yes GoogleTest "$(pkg-config --modversion gtest 2>/dev/null)"; gtest="-lgtest -lpthread"
@@ -156,7 +161,7 @@ fi
 } >>"$mk"
 echo "#define CHOIR_BUILD_MARCH \"$MARCH\"" >>"$header"
 echo "#define CHOIR_BUILD_COMPILER \"$($MPICXX --version | head -n1)\"" >>"$header"
-for written in "$header" "$cuda_header"; do
+for written in "$header" "$cuda_header" "$codec_header"; do
   cmp -s "$written" "${written%.new}" && rm "$written" || mv "$written" "${written%.new}"
 done
 mv "$mk" "${mk%.new}"

@@ -325,7 +325,8 @@ int prepare_pieces(MpiSession& session, const TextRequest& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   std::optional<Vocabulary> vocabulary;
   if (request.tokenizer == "bpe") {
-    vocabulary = train_text_bpe(mesh->world(), request.paths, request.vocab_size);
+    vocabulary =
+        train_text_bpe(mesh->world(), request.paths, request.vocab_size, request.options.field);
   } else {
     together(mesh->world(), [&] {
       refuse_vocab_size(request);
@@ -343,8 +344,14 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<TextRequest>();
   CommandLine app =
       prepare.add_subcommand("text", "prepare UTF-8 text: token files and a vocabulary");
-  app.add_option("paths", request->paths, "files, or folders (read recursively, sorted)")
+  app.add_option(
+         "paths", request->paths,
+         "files, or folders (read recursively, sorted): plain text, JSON lines (.jsonl, also "
+         ".gz and .zst), Parquet, and tars of .txt and .json")
       .required();
+  app.add_option("--text-field", request->options.field,
+                 "field of JSON lines, or column of Parquet, that holds the text")
+      .shows_default();
   app.add_option("--out", request->out, "folder to write").required();
   app.add_option(
       "--tokenizer", request->tokenizer,

@@ -51,7 +51,9 @@ bool is_text(const std::vector<std::string>& paths) {
 std::string cache_folder(const std::vector<std::string>& paths, const DataConfig& config,
                          double fraction, const Vocabulary* vocabulary) {
   std::uint64_t h = fnv(fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
-  for (const auto& file : find_text_files(paths)) {
+  const TextSource source = TextSource::open(paths, whole_files(config.text_field));
+  if (source.has_documents()) h = fnv(config.text_field, h);
+  for (const auto& file : source.files()) {
     std::error_code beyond;  // a time after 2262 overflows and is replaced by the smallest one
     const auto time = fs::last_write_time(file.path, beyond).time_since_epoch().count();
     h = fnv(fmt::format("{}:{}:{};", fs::absolute(file.path).string(), file.bytes, time), h);
@@ -77,6 +79,7 @@ std::string prepared(const std::vector<std::string>& paths, const DataConfig& co
   options.tokenizer = config.tokenizer;
   options.train_fraction = fraction;
   options.vocabulary = vocabulary;
+  options.field = config.text_field;
   if (fs::exists(folder))  // prepare_text makes whole folders only: somebody has been at it
     throw DataError(
         fmt::format("'{}' exists and is not the prepared text '{}'", folder, paths.front()),

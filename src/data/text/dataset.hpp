@@ -41,6 +41,8 @@ struct DataConfig {
   // sizes and times of the text files.
   VocabularyKind tokenizer = VocabularyKind::character;
   double train_fraction = 0.9;
+  /// The field of JSON lines and the column of Parquet that hold the text.
+  std::string text_field = "text";
   std::string cache_dir = "data/.prepared";
   std::function<void(const std::string&)>
       say;  ///< prints a line for the user on rank 0; may be empty

@@ -21,11 +21,12 @@
 #include "src/data/text/text_files.hpp"
 #include "src/data/text/token_file.hpp"
 #include "src/data/vocabulary/bpe_training.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 
 Vocabulary train_text_bpe(Communicator& ranks, const std::vector<std::string>& paths,
-                          std::int64_t vocab_size) {
+                          std::int64_t vocab_size, const std::string& field) {
   constexpr std::int64_t kLeast = 257, kMost = std::int64_t{1} << 24;
   BpeTraining training;
   WordCounts counts;
@@ -36,13 +37,23 @@ Vocabulary train_text_bpe(Communicator& ranks, const std::vector<std::string>& p
           fmt::format("--vocab-size from {} (the bytes and <|endoftext|>) to {}", kLeast, kMost));
     training.vocab_size = static_cast<std::int32_t>(vocab_size);
     const PreTokenizer splitter({training.splitter});
-    const auto files = find_text_files(paths);
+    const TextSource source = TextSource::open(paths, whole_files(field));
     const auto size = static_cast<std::size_t>(ranks.size());
-    for (auto i = static_cast<std::size_t>(ranks.rank()); i < files.size(); i += size) {
-      const std::string source = fmt::format("'{}'", files[i].path);
-      read_text(files[i], [&](std::string_view text, std::int64_t offset, bool more_follows) {
-        return count_words(splitter, text, more_follows, source, offset, counts);
-      });
+    DamagedRows damaged;  // the encoding that follows reports them
+    for (auto u = static_cast<std::size_t>(ranks.rank()); u < source.units().size(); u += size) {
+      const std::string name = source.place_of(u);
+      if (source.has_documents(u))
+        source.read(
+            u,
+            [&](std::string_view text, std::int64_t) {
+              count_words(splitter, text, false, name, 0, counts);
+            },
+            damaged);
+      else
+        read_text(source.file_of(u),
+                  [&](std::string_view text, std::int64_t offset, bool more_follows) {
+                    return count_words(splitter, text, more_follows, name, offset, counts);
+                  });
     }
   });
   counts = sum_word_counts(ranks, counts);
@@ -73,17 +84,35 @@ bool is_of_pieces(const Vocabulary& vocabulary) {
 
 struct Scan {
   std::vector<char32_t> characters;
-  std::int64_t code_points = 0;
+  std::int64_t code_points = 0, bytes = 0;
+  DocumentCounts counts;
 };
 
-Scan scan_files(const std::vector<TextFile>& files) {
+/// A line end follows each document, because these vocabularies have no token for its end.
+Scan scan_source(const TextSource& source) {
   Scan result;
   std::vector<bool> seen(kCodePoints, false);
-  for (const auto& file : files) {
-    scan_code_points(file, [&](char32_t c) {
-      seen[static_cast<std::size_t>(c)] = true;
-      ++result.code_points;
-    });
+  const auto use = [&](char32_t c) {
+    seen[static_cast<std::size_t>(c)] = true;
+    ++result.code_points;
+  };
+  const auto use_document = [&](std::string_view text, std::int64_t) {
+    ++result.counts.documents;
+    result.bytes += std::ssize(text) + 1;
+    while (!text.empty()) {
+      const CodePoint c = first_code_point(text);
+      use(c.value);
+      text.remove_prefix(static_cast<std::size_t>(c.length));
+    }
+    use(U'\n');
+  };
+  for (std::size_t unit = 0; unit < source.units().size(); ++unit) {
+    if (source.has_documents(unit)) {
+      source.read(unit, use_document, result.counts.damaged);
+    } else {
+      scan_code_points(source.file_of(unit), use);
+      result.bytes += source.file_of(unit).bytes;
+    }
   }
   for (std::size_t c = 0; c < kCodePoints; ++c)
     if (seen[c]) result.characters.push_back(static_cast<char32_t>(c));
@@ -169,21 +198,6 @@ class Spool {
   std::int64_t count_ = 0;
 };
 
-void write_shards(const std::vector<TextFile>& files, ShardWriter& writer,
-                  const Vocabulary& vocabulary) {
-  std::vector<std::int32_t> ids;
-  for (const auto& file : files) {
-    const std::string source = fmt::format("'{}'", file.path);
-    read_text(file, [&](std::string_view text, std::int64_t offset, bool more_follows) {
-      ids.clear();
-      const std::size_t used = vocabulary.encode_part(text, more_follows, source, offset, ids);
-      writer.append(ids);
-      return used;
-    });
-  }
-  writer.close();
-}
-
 void write_meta(const PrepareSummary& summary, const std::string& folder) {
   nlohmann::ordered_json meta;
   meta["format"] = "choir-text";
@@ -193,6 +207,10 @@ void write_meta(const PrepareSummary& summary, const std::string& folder) {
   meta["vocab_hash"] = fmt::format("{:016x}", summary.vocabulary->hash());
   meta["text_files"] = summary.files;
   meta["text_bytes"] = summary.text_bytes;
+  if (summary.has_documents) {
+    meta["documents"] = summary.documents;
+    meta["damaged_rows"] = summary.damaged.count();
+  }
   for (const auto& [key, value] : {std::pair{"train_tokens", summary.train_tokens},
                                    std::pair{"val_tokens", summary.val_tokens},
                                    std::pair{"train_shards", summary.train_shards},
@@ -300,16 +318,18 @@ std::string PrepareSummary::to_string() const {
     const std::string character = vocabulary->piece(id);
     if (static_cast<unsigned char>(character.front()) >= ' ') shown += character;
   }
-  std::string speed;
+  std::string speed, rows;
+  if (has_documents) rows = fmt::format("documents   {}\n", format_count(documents));
+  if (damaged.count() > 0) rows += fmt::format("damaged     {}\n", damaged.to_string());
   if (encoding_seconds > 0)
     speed =
         fmt::format("speed       {:.1f} MB/s of text to tokens on {} rank{}\n",
                     static_cast<double>(text_bytes) / 1e6 / encoding_seconds, ranks, plural(ranks));
   return fmt::format(
-      "text        {} file{}, {}\n{}vocabulary  {} ({} entries, hash {:016x}) {}\n"
+      "text        {} file{}, {}\n{}{}vocabulary  {} ({} entries, hash {:016x}) {}\n"
       "train       {} tokens in {} file{}\nval         {} tokens in {} file{}\nwritten to  {}\n"
       "in a deck   data.train = [\"{}\"]",
-      files, plural(files), format_bytes(static_cast<double>(text_bytes)), speed,
+      files, plural(files), format_bytes(static_cast<double>(text_bytes)), rows, speed,
       name_of(vocabulary->kind()), vocabulary->size(), vocabulary->hash(), shown,
       format_count(train_tokens), train_shards, plural(train_shards), format_count(val_tokens),
       val_shards, plural(val_shards), folder, folder);
@@ -324,19 +344,25 @@ void check(const PrepareOptions& options) {
     throw DeckError(fmt::format("{} tokens per shard", options.tokens_per_shard), "at least 1");
 }
 
-/// Digest of the list of files: ranks that see different files would deadlock.
-std::uint64_t digest_of(const std::vector<TextFile>& files) {
-  std::string names;
-  for (const TextFile& file : files) names += fmt::format("{}\n{}\n", file.path, file.bytes);
-  return fnv1a(names);
-}
-
-PrepareSummary summary_of(const std::vector<TextFile>& files, const Vocabulary& vocabulary) {
+PrepareSummary summary_of(const TextSource& source, const Vocabulary& vocabulary,
+                          const DocumentCounts& counts) {
   PrepareSummary summary;
   summary.vocabulary = vocabulary;
-  summary.files = std::ssize(files);
-  for (const auto& file : files) summary.text_bytes += file.bytes;
+  summary.files = std::ssize(source.files());
+  for (const auto& file : source.files()) summary.text_bytes += file.bytes;
+  summary.has_documents = source.has_documents();
+  summary.documents = counts.documents;
+  summary.damaged = counts.damaged;
   return summary;
+}
+
+/// The number of tokens must not be 0: a wrong name of the field would otherwise go unnoticed.
+void require_some(const TextSource& source, const DocumentCounts& counts, std::int64_t tokens) {
+  if (tokens > 0) return;
+  const std::string damage = counts.damaged.to_string();
+  throw DataError(fmt::format("no row of '{}' has a text{}{}", source.files().front().path,
+                              damage.empty() ? "" : ": ", damage),
+                  "name the field or the column of the text");
 }
 
 void divide(PrepareSummary& summary, std::int64_t total, const std::string& path,
@@ -373,19 +399,25 @@ void finish(PrepareSummary& summary, Workplace& workplace, std::int64_t tokens_p
 
 /// Prepares with a vocabulary of bytes or characters, whose number of tokens is known before
 /// encoding.
-PrepareSummary prepare_characters(const std::vector<TextFile>& files, const std::string& out_dir,
+PrepareSummary prepare_characters(const TextSource& source, const std::string& out_dir,
                                   const PrepareOptions& options) {
-  const Scan text = scan_files(files);
-  PrepareSummary summary = summary_of(files, options.vocabulary != nullptr ? *options.vocabulary
-                                             : options.tokenizer == VocabularyKind::byte
-                                                 ? Vocabulary::bytes()
-                                                 : Vocabulary::characters(text.characters));
+  const Scan text = scan_source(source);
+  require_some(source, text.counts, text.bytes);
+  PrepareSummary summary = summary_of(source,
+                                      options.vocabulary != nullptr ? *options.vocabulary
+                                      : options.tokenizer == VocabularyKind::byte
+                                          ? Vocabulary::bytes()
+                                          : Vocabulary::characters(text.characters),
+                                      text.counts);
   const bool bytes = summary.vocabulary->kind() == VocabularyKind::byte;
-  divide(summary, bytes ? summary.text_bytes : text.code_points, files.front().path,
+  divide(summary, bytes ? text.bytes : text.code_points, source.files().front().path,
          options.train_fraction);
   Workplace workplace(out_dir);
-  finish(summary, workplace, options.tokens_per_shard,
-         [&](ShardWriter& writer) { write_shards(files, writer, *summary.vocabulary); });
+  finish(summary, workplace, options.tokens_per_shard, [&](ShardWriter& writer) {
+    encode_texts(nullptr, source, *summary.vocabulary, options.part_bytes,
+                 [&](std::span<const std::int32_t> ids) { writer.append(ids); });
+    writer.close();
+  });
   return summary;
 }
 
@@ -396,7 +428,7 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   const bool writes = ranks == nullptr || ranks->rank() == 0;
   const bool by_pieces = options.vocabulary != nullptr && is_of_pieces(*options.vocabulary);
   PrepareSummary summary;
-  std::vector<TextFile> files;
+  std::optional<TextSource> source;
   std::optional<Workplace> workplace;
   std::optional<Spool> spool;
   const auto agreed = [&](const std::function<void()>& action) {
@@ -404,27 +436,29 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   };
   agreed([&] {
     check(options);
-    files = find_text_files(paths);
+    source = TextSource::open(paths, whole_files(options.field));
     if (!writes) return;
     if (!by_pieces) {
-      summary = prepare_characters(files, out_dir, options);
+      summary = prepare_characters(*source, out_dir, options);
     } else {
       workplace.emplace(out_dir);
       spool.emplace(workplace->path());
     }
   });
   if (!by_pieces) return summary;
-  if (ranks) require_equal(*ranks, digest_of(files), "the list of text files");
+  if (ranks) require_equal(*ranks, source->digest(), "the list of text files");
   const double began = now_seconds();
-  encode_texts(ranks, files, *options.vocabulary, options.part_bytes,
-               [&](std::span<const std::int32_t> ids) { spool->append(ids); });
+  const DocumentCounts counts =
+      encode_texts(ranks, *source, *options.vocabulary, options.part_bytes,
+                   [&](std::span<const std::int32_t> ids) { spool->append(ids); });
   const double seconds = now_seconds() - began;
   agreed([&] {
     if (!writes) return;
-    summary = summary_of(files, *options.vocabulary);
+    require_some(*source, counts, spool->count());
+    summary = summary_of(*source, *options.vocabulary, counts);
     summary.encoding_seconds = seconds;
     summary.ranks = ranks ? ranks->size() : 1;
-    divide(summary, spool->count(), files.front().path, options.train_fraction);
+    divide(summary, spool->count(), source->files().front().path, options.train_fraction);
     finish(summary, *workplace, options.tokens_per_shard,
            [&](ShardWriter& writer) { spool->move_to(writer); });
   });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 
 #include "choir/core/error.hpp"
 #include "src/comm/agreement.hpp"
@@ -12,53 +11,9 @@
 namespace choir {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kPieceBytes = std::size_t{1} << 22;
 
-std::vector<std::string> files_below(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code failure;
-  auto walk = fs::recursive_directory_iterator(folder, failure);
-  for (; !failure && walk != fs::recursive_directory_iterator(); walk.increment(failure)) {
-    if (walk->path().filename().string().starts_with(".")) {
-      walk.disable_recursion_pending();
-      continue;
-    }
-    if (walk->is_regular_file()) names.push_back(walk->path());
-  }
-  if (failure)
-    throw DataError(fmt::format("cannot list the folder '{}': {}", folder, failure.message()));
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 }  // namespace
-
-std::vector<TextFile> find_text_files(const std::vector<std::string>& paths) {
-  std::vector<TextFile> files;
-  std::int64_t total = 0;
-  const auto add = [&](const std::string& path) {
-    files.push_back({path, PosixFile::for_reading(path).size()});
-    total += files.back().bytes;
-  };
-  for (const auto& path : paths) {
-    if (!fs::is_directory(path)) {
-      add(path);
-      continue;
-    }
-    const auto below = files_below(path);
-    if (below.empty())
-      throw DataError(fmt::format("folder '{}' holds no text files", path),
-                      "name the files themselves");
-    for (const auto& name : below) add(name);
-  }
-  if (files.empty()) throw DataError("no text given", "name files or folders");
-  if (total == 0)
-    throw DataError(fmt::format("text '{}' is empty", files.front().path),
-                    "check the path, or name more files");
-  return files;
-}
 
 void read_text(const TextFile& file, const UseText& use) {
   const PosixFile opened = PosixFile::for_reading(file.path);
@@ -97,7 +52,7 @@ namespace {
 constexpr std::int64_t kLead = 4096;
 
 /// The result of a part, which ranks exchange; positions are bytes in the concatenation of all
-/// files.
+/// units, in which a unit of documents has its estimated size.
 struct Outcome {
   std::int64_t begin = 0, end = 0, ids = 0, failed = 0;
 };
@@ -105,24 +60,28 @@ constexpr std::size_t kNumbers = sizeof(Outcome) / sizeof(std::int64_t);
 
 class EncodedText {
  public:
-  EncodedText(Communicator* ranks, const std::vector<TextFile>& files, const Vocabulary& vocabulary,
+  EncodedText(Communicator* ranks, const TextSource& source, const Vocabulary& vocabulary,
               std::int64_t part_bytes)
-      : ranks_(ranks), files_(files), vocabulary_(vocabulary), part_bytes_(part_bytes) {
+      : ranks_(ranks), source_(source), vocabulary_(vocabulary) {
     begins_.push_back(0);
-    for (const TextFile& file : files_) begins_.push_back(begins_.back() + file.bytes);
-    parts_ = (begins_.back() + part_bytes_ - 1) / part_bytes_;
+    for (const TextUnit& unit : source.units())
+      begins_.push_back(begins_.back() + std::max<std::int64_t>(unit.bytes_estimate, 1));
+    cut_into_parts(part_bytes);
+    if (source.has_documents()) end_of_document_ = end_of_document(vocabulary);
   }
 
-  void run(const UseIds& use) {
+  DocumentCounts run(const UseIds& use) {
+    const std::int64_t parts = std::ssize(bounds_) - 1;
     std::int64_t place = 0;  // the ids before it are final
-    for (std::int64_t first = 0; first < parts_; first += size()) {
+    for (std::int64_t first = 0; first < parts; first += size()) {
       const std::int64_t mine = first + rank();
-      if (mine < parts_) encode(mine, mine == first ? place : likely_begin(mine * part_bytes_));
-      const auto here = static_cast<std::size_t>(std::min<std::int64_t>(size(), parts_ - first));
+      if (mine < parts) encode(mine, mine == first ? place : likely_begin(bound(mine)));
+      const auto here = static_cast<std::size_t>(std::min<std::int64_t>(size(), parts - first));
       const std::vector<Outcome> all = settle(first, here, place);
       place = all[here - 1].end;
       hand_over(all, here, use);
     }
+    return counts_of_all();
   }
 
  private:
@@ -135,32 +94,68 @@ class EncodedText {
       action();
   }
 
-  std::size_t file_at(std::int64_t place) const {
+  std::int64_t bound(std::int64_t part) const { return bounds_[static_cast<std::size_t>(part)]; }
+
+  /// Parts of plain text have equal sizes; units of documents are not cut, but small ones are
+  /// combined.
+  void cut_into_parts(std::int64_t part_bytes) {
+    bounds_.push_back(0);
+    const auto close = [this](std::int64_t at) {
+      if (at > bounds_.back()) bounds_.push_back(at);
+    };
+    for (std::size_t unit = 0; unit + 1 < begins_.size(); ++unit) {
+      const std::int64_t end = begins_[unit + 1];
+      const bool documents = source_.has_documents(unit);
+      if (unit > 0 && source_.has_documents(unit - 1) != documents) close(begins_[unit]);
+      if (documents && end - bounds_.back() >= part_bytes) close(end);
+      while (!documents && end - bounds_.back() >= part_bytes) close(bounds_.back() + part_bytes);
+    }
+    close(begins_.back());
+  }
+
+  std::size_t unit_at(std::int64_t place) const {
     const auto behind = std::upper_bound(begins_.begin(), begins_.end() - 1, place);
     return static_cast<std::size_t>(behind - begins_.begin()) - 1;
   }
 
-  /// Encodes bytes of a file. Returns the position up to which the ids are final.
-  std::int64_t encode_file(std::size_t f, std::int64_t from, std::int64_t to,
+  void encode_documents(std::size_t unit, std::vector<std::int32_t>& ids) {
+    source_.read(
+        unit,
+        [&](std::string_view text, std::int64_t row) {
+          append_ids(vocabulary_, source_, unit, row, text, ids);
+          ids.insert(ids.end(), end_of_document_.begin(), end_of_document_.end());
+          ++counts_.documents;
+        },
+        counts_.damaged);
+  }
+
+  /// Encodes bytes of a plain file. Returns the position up to which the ids are final.
+  std::int64_t encode_file(const TextFile& file, std::int64_t from, std::int64_t to,
                            std::vector<std::int32_t>& ids) const {
     std::string text(static_cast<std::size_t>(to - from), '\0');
-    PosixFile::for_reading(files_[f].path).read_at(text.data(), text.size(), from);
-    const std::size_t used = vocabulary_.encode_part(
-        text, to < files_[f].bytes, fmt::format("'{}'", files_[f].path), from, ids);
+    PosixFile::for_reading(file.path).read_at(text.data(), text.size(), from);
+    const std::size_t used =
+        vocabulary_.encode_part(text, to < file.bytes, fmt::format("'{}'", file.path), from, ids);
     return from + static_cast<std::int64_t>(used);
   }
 
   /// Encodes a part. A failure counts only if `begin` turns out to be right.
   void encode(std::int64_t part, std::int64_t begin) {
-    const std::int64_t end = std::min((part + 1) * part_bytes_, begins_.back());
+    const std::int64_t end = bound(part + 1);
     mine_ = {.begin = begin, .end = begin};
     ids_.clear();
     failure_ = nullptr;
     try {
-      for (std::size_t f = file_at(begin); f < files_.size() && begins_[f] < end; ++f) {
-        const std::int64_t from = std::max(begin - begins_[f], std::int64_t{0});
-        const std::int64_t to = std::min(end - begins_[f], files_[f].bytes);
-        if (from < to) mine_.end = begins_[f] + encode_file(f, from, to, ids_);
+      for (std::size_t u = unit_at(begin); u + 1 < begins_.size() && begins_[u] < end; ++u) {
+        if (source_.has_documents(u)) {
+          encode_documents(u, ids_);
+          mine_.end = begins_[u + 1];
+          continue;
+        }
+        const TextFile& file = source_.file_of(u);
+        const std::int64_t from = std::max(begin - begins_[u], std::int64_t{0});
+        const std::int64_t to = std::min(end - begins_[u], file.bytes);
+        if (from < to) mine_.end = begins_[u] + encode_file(file, from, to, ids_);
       }
     } catch (...) {
       failure_ = std::current_exception();
@@ -170,24 +165,24 @@ class EncodedText {
   }
 
   std::int64_t likely_begin(std::int64_t place) const {
-    const std::size_t f = file_at(place);
-    const std::int64_t at = place - begins_[f], from = std::max(at - kLead, std::int64_t{0});
+    const std::size_t u = unit_at(place);
+    const std::int64_t at = place - begins_[u], from = std::max(at - kLead, std::int64_t{0});
     if (at == 0) return place;
     std::vector<std::int32_t> ids;
     try {
-      const std::int64_t end = encode_file(f, whole_character(f, from), at, ids);
-      return begins_[f] + end;
+      const TextFile& file = source_.file_of(u);
+      return begins_[u] + encode_file(file, whole_character(file, from), at, ids);
     } catch (const DataError&) {
       return place;  // the rank with the previous part reports the error
     }
   }
 
   /// Returns the first byte at or after `from` that can begin a character.
-  std::int64_t whole_character(std::size_t f, std::int64_t from) const {
+  static std::int64_t whole_character(const TextFile& file, std::int64_t from) {
     constexpr std::int64_t kLongest = 4;
     char bytes[kLongest] = {};
-    const std::int64_t count = std::min(kLongest, files_[f].bytes - from);
-    PosixFile::for_reading(files_[f].path).read_at(bytes, static_cast<std::size_t>(count), from);
+    const std::int64_t count = std::min(kLongest, file.bytes - from);
+    PosixFile::for_reading(file.path).read_at(bytes, static_cast<std::size_t>(count), from);
     for (std::int64_t i = 0; i < count; ++i)
       if ((static_cast<unsigned char>(bytes[i]) & 0xC0u) != 0x80u) return from + i;
     return from;
@@ -241,11 +236,22 @@ class EncodedText {
     });
   }
 
+  DocumentCounts counts_of_all() {
+    if (size() == 1) return counts_;
+    ranks_->all_reduce(&counts_.documents, 1, DType::i64, ReduceOp::sum);
+    const std::vector<std::string> all = gather_texts(*ranks_, counts_.damaged.serialise());
+    DocumentCounts sum{counts_.documents, {}};
+    for (const std::string& of_rank : all) sum.damaged.add(DamagedRows::deserialise(of_rank));
+    return sum;
+  }
+
   Communicator* ranks_;
-  const std::vector<TextFile>& files_;
+  const TextSource& source_;
   const Vocabulary& vocabulary_;
-  std::int64_t part_bytes_, parts_ = 0;
-  std::vector<std::int64_t> begins_;  // first byte of each file, and the end of the last
+  std::vector<std::int32_t> end_of_document_;
+  std::vector<std::int64_t> begins_;  // first byte of each unit, and the end of the last
+  std::vector<std::int64_t> bounds_;  // first byte of each part, and the end of the last
+  DocumentCounts counts_;             // of this rank
   Outcome mine_;
   std::vector<std::int32_t> ids_;
   std::exception_ptr failure_;
@@ -253,9 +259,35 @@ class EncodedText {
 
 }  // namespace
 
-void encode_texts(Communicator* ranks, const std::vector<TextFile>& files,
-                  const Vocabulary& vocabulary, std::int64_t part_bytes, const UseIds& use) {
-  EncodedText(ranks, files, vocabulary, part_bytes).run(use);
+TextSourceOptions whole_files(const std::string& field) {
+  return {.field = field, .plain_span = INT64_MAX};
+}
+
+std::vector<std::int32_t> end_of_document(const Vocabulary& vocabulary) {
+  if (const auto id = vocabulary.end_of_text()) return {*id};
+  return vocabulary.encode("\n", "the line end that follows each document");
+}
+
+void append_ids(const Vocabulary& vocabulary, const TextSource& source, std::size_t unit,
+                std::int64_t row, std::string_view text, std::vector<std::int32_t>& ids) {
+  const std::size_t before = ids.size();
+  try {
+    vocabulary.encode_part(text, false, "the text", 0, ids);
+  } catch (const DataError& error) {
+    // The place is looked up only now, because it may have to count lines.
+    ids.resize(before);
+    throw DataError(fmt::format("{}: {}", source.place_of(unit, row), error.what()), error.hint());
+  }
+}
+
+DocumentCounts encode_texts(Communicator* ranks, const TextSource& source,
+                            const Vocabulary& vocabulary, std::int64_t part_bytes,
+                            const UseIds& use) {
+  for (std::size_t unit = 0; unit < source.units().size(); ++unit)
+    CHOIR_CHECK(
+        source.has_documents(unit) || source.units()[unit].end == source.file_of(unit).bytes,
+        "unit {} is a part of a plain file", unit);
+  return EncodedText(ranks, source, vocabulary, part_bytes).run(use);
 }
 
 }  // namespace choir

@@ -1,9 +1,9 @@
 #pragma once
-// Reading of texts: the text files behind a list of files and folders, read in pieces, and their
-// encoding to ids by all ranks in parallel. For the encoding, the bytes of all files are cut into
-// parts of equal size; each rank encodes every n-th part from the position where it expects the
-// previous part to end. A part with a wrong begin is encoded again from the actual end of the
-// previous part, so the ids are equal to those of a single rank.
+// The encoding of the texts of a source to ids by all ranks in parallel. Rows are documents, which
+// the ranks divide by units. Of plain text, the bytes of all files are cut into parts of equal
+// size; each rank encodes every n-th part from the position where it expects the previous part to
+// end. A part with a wrong begin is encoded again from the actual end of the previous part, so the
+// ids are equal to those of a single rank.
 
 #include <cstdint>
 #include <functional>
@@ -13,19 +13,10 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
+#include "src/data/sources/text_source.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
-
-struct TextFile {
-  std::string path;
-  std::int64_t bytes = 0;
-};
-
-/// Returns files in the given order; folders are read recursively and sorted, without names that
-/// begin with a dot. Throws DataError if a path is missing, a folder has no files, or all files are
-/// empty.
-std::vector<TextFile> find_text_files(const std::vector<std::string>& paths);
 
 /// Calls use(piece, offset, more_follows) over one file. `use` returns the number of bytes that it
 /// consumed; the rest is passed again at the front of the next piece (it must consume all of the
@@ -39,10 +30,30 @@ void scan_code_points(const TextFile& file, const std::function<void(char32_t)>&
 
 using UseIds = std::function<void(std::span<const std::int32_t>)>;
 
-/// Collective over `ranks`, or local if it is nullptr. On rank 0 `use` gets the ids of the files in
-/// order; each file is a text of its own. A rank keeps some parts of `part_bytes` in memory. Throws
-/// DataError as Vocabulary::encode, and the errors of `use`, on every rank.
-void encode_texts(Communicator* ranks, const std::vector<TextFile>& files,
-                  const Vocabulary& vocabulary, std::int64_t part_bytes, const UseIds& use);
+/// The ids behind each document: the token that ends a text, or those of a line end in a vocabulary
+/// without one. Throws DataError for a vocabulary that has neither.
+std::vector<std::int32_t> end_of_document(const Vocabulary& vocabulary);
+
+/// Appends the ids of a document. Throws DataError with the place of the row for a text that cannot
+/// be encoded.
+void append_ids(const Vocabulary& vocabulary, const TextSource& source, std::size_t unit,
+                std::int64_t row, std::string_view text, std::vector<std::int32_t>& ids);
+
+/// The options of a source whose plain files are whole units, as encode_texts() expects them.
+TextSourceOptions whole_files(const std::string& field);
+
+struct DocumentCounts {
+  std::int64_t documents = 0;
+  DamagedRows damaged;
+};
+
+/// Collective over `ranks`, or local if it is nullptr. On rank 0 `use` gets the ids of the units in
+/// order, and the counts are those of all ranks. A plain file is a text of its own; each document
+/// is followed by end_of_document(). A rank keeps some parts of `part_bytes` in memory, or the ids
+/// of some units. Throws DataError as Vocabulary::encode and TextSource::read, and the errors of
+/// `use`, on every rank.
+DocumentCounts encode_texts(Communicator* ranks, const TextSource& source,
+                            const Vocabulary& vocabulary, std::int64_t part_bytes,
+                            const UseIds& use);
 
 }  // namespace choir

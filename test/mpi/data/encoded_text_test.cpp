@@ -50,21 +50,24 @@ class EncodedText : public testing::Test {
 
   Communicator& ranks() { return mesh_->along(Axis::data); }
   void write(const std::string& text) {
-    files_.push_back({*folder_ / (std::to_string(files_.size()) + ".txt"), std::ssize(text)});
-    if (ranks().rank() == 0) test::write_bytes(files_.back().path, text);
+    files_.push_back(*folder_ / (std::to_string(files_.size()) + ".txt"));
+    if (ranks().rank() == 0) test::write_bytes(files_.back(), text);
   }
+  TextSource source() const { return TextSource::open(files_, whole_files("text")); }
   std::vector<std::int32_t> encoded(const Vocabulary& vocabulary, std::int64_t part_bytes) {
     std::vector<std::int32_t> ids;
-    encode_texts(&ranks(), files_, vocabulary, part_bytes, [&](std::span<const std::int32_t> part) {
-      ids.insert(ids.end(), part.begin(), part.end());
-    });
+    counts_ = encode_texts(&ranks(), source(), vocabulary, part_bytes,
+                           [&](std::span<const std::int32_t> part) {
+                             ids.insert(ids.end(), part.begin(), part.end());
+                           });
     return ids;
   }
 
   const std::vector<std::string> texts_ = texts();
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<ScratchFolder> folder_;
-  std::vector<TextFile> files_;
+  std::vector<std::string> files_;
+  DocumentCounts counts_;
 };
 
 TEST_F(EncodedText, AsInOneGo) {
@@ -95,8 +98,42 @@ TEST_F(EncodedText, NamesBrokenTexts) {
     } catch (const DataError& error) {
       what = error.what();
     }
-    EXPECT_ALL_RANKS(what.find(files_.back().path) != std::string::npos) << what;
+    EXPECT_ALL_RANKS(what.find(files_.back()) != std::string::npos) << what;
     EXPECT_ALL_RANKS(what.find(std::to_string(texts_[0].size())) != std::string::npos) << what;
+  }
+}
+
+// Documents between plain texts: each has the end of a document behind it, and the counts of all
+// ranks are those of one.
+TEST_F(EncodedText, DocumentsAreDividedByUnits) {
+  const Vocabulary vocabulary = bpe(texts_, false);
+  const std::int32_t end = vocabulary.end_of_text().value();
+  std::vector<std::int32_t> expected;
+  const auto expect = [&](const std::string& text) {
+    const auto ids = vocabulary.encode(text);
+    expected.insert(expected.end(), ids.begin(), ids.end());
+  };
+  for (const std::string& text : texts_) expect(text);
+  for (int file = 0; file < 5; ++file) {
+    std::string lines;
+    for (int i = 0; i < 7 * file; ++i) {
+      const std::string text = "Don't " + std::to_string(file * i) + "  sit.";
+      lines += i % 5 == 3 ? "{\"text\": 7}\n" : "{\"text\": \"" + text + "\"}\n";
+      if (i % 5 != 3) expect(text), expected.push_back(end);
+    }
+    files_.push_back(*folder_ / ("lines_" + std::to_string(file) + ".jsonl"));
+    if (ranks().rank() == 0) test::write_bytes(files_.back(), lines);
+  }
+  write(texts_[0]);
+  expect(texts_[0]);
+  ranks().barrier();
+  if (ranks().rank() > 0) expected.clear();
+  for (const std::int64_t part_bytes : {61, 1000, 1 << 20}) {
+    EXPECT_ALL_RANKS(encoded(vocabulary, part_bytes) == expected) << part_bytes;
+    if (ranks().rank() > 0) continue;
+    EXPECT_EQ(counts_.documents, 70 - 13);
+    EXPECT_EQ(counts_.damaged.count(), 13);
+    EXPECT_NE(counts_.damaged.to_string().find("lines_1.jsonl', line 4"), std::string::npos);
   }
 }
 
@@ -104,7 +141,7 @@ TEST_F(EncodedText, WhatTheFirstRankCannotWriteIsSaidByAll) {
   const Vocabulary vocabulary = bpe(texts_, false);
   bool refused = false;
   try {
-    encode_texts(&ranks(), files_, vocabulary, 100,
+    encode_texts(&ranks(), source(), vocabulary, 100,
                  [](std::span<const std::int32_t>) { throw StorageError("the disk is full"); });
   } catch (const StorageError&) {
     refused = true;

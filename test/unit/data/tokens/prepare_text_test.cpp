@@ -130,5 +130,28 @@ TEST(PrepareText, TinyShakespeare) {
   EXPECT_EQ(summary.val_tokens, 111540);
 }
 
+TEST(PrepareText, ALineEndFollowsEachDocument) {
+  const ScratchFolder folder;
+  write_bytes(folder / "in/a.jsonl",
+              "{\"body\": \"Z\u00fcrich\"}\nno row\n{\"body\": \"\"}\n{\"body\": \"two\"}\n");
+  write_bytes(folder / "in/b.txt", "plain");
+  for (const auto kind : {VocabularyKind::character, VocabularyKind::byte}) {
+    PrepareOptions options;
+    options.tokenizer = kind;
+    options.train_fraction = 1;
+    options.field = "body";
+    const auto summary = prepare_text({folder / "in"}, folder / "out", options);
+    EXPECT_EQ(text_of(folder / "out", Split::train), "Z\u00fcrich\ntwo\nplain");
+    EXPECT_EQ(summary.documents, 2);
+    for (const char* words : {"documents   2\n", "damaged     1 row left out: not valid JSON 1",
+                              "a.jsonl', line 2, column "})
+      EXPECT_NE(summary.to_string().find(words), std::string::npos) << summary.to_string();
+    EXPECT_NE(test::read_bytes(folder / "out/meta.json").find("\"damaged_rows\": 1"),
+              std::string::npos);
+  }
+  EXPECT_DATA_ERROR(prepare_text({folder / "in/a.jsonl"}, folder / "out", {}),
+                    "has a text: 4 rows left out: no field 'text' 3 (first '");
+}
+
 }  // namespace
 }  // namespace choir

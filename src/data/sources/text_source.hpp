@@ -1,0 +1,90 @@
+#pragma once
+// The texts behind a list of files and folders, for preparation and for training without a prepared
+// copy: plain text, JSON lines (plain, gzip or zstd), Parquet, and tars of samples (WebDataset). A
+// source is divided into units that can be read on their own, so that ranks and threads share the
+// work: a span of a plain file or of plain JSON lines, a packed file, a row group of Parquet, a
+// tar.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/data/sources/damaged_rows.hpp"
+#include "src/data/sources/parquet_footer.hpp"
+
+namespace choir {
+
+enum class TextForm { plain, json_lines, parquet, tar };
+/// By the end of the name: .jsonl, .ndjson (also with .gz or .zst behind it), .json.gz, .json.zst;
+/// .parquet; .tar, .tar.gz, .tgz, .tar.zst. Everything else is plain text.
+TextForm text_form_of(std::string_view path);
+
+struct TextFile {
+  std::string path;
+  std::int64_t bytes = 0;
+  TextForm form = TextForm::plain;
+};
+
+struct TextSourceOptions {
+  /// The field of JSON objects and the column of Parquet that hold the text.
+  std::string field = "text";
+  /// Bytes of a span of plain text and of plain JSON lines.
+  std::int64_t plain_span = std::int64_t{1} << 26, line_span = std::int64_t{1} << 26;
+  /// Longer rows are damaged.
+  std::size_t longest_row = std::size_t{1} << 28;
+};
+
+/// A unit of a source: bytes [begin, end) of a file, or row group `begin` of a Parquet file.
+struct TextUnit {
+  std::size_t file = 0;
+  std::int64_t begin = 0, end = 0;
+  std::int64_t bytes_estimate = 0;  ///< of text; packed files are estimated by their size
+};
+
+/// Immutable. read() may be called by several threads.
+class TextSource {
+ public:
+  /// Local. Files in the given order; folders are read recursively and sorted, without names that
+  /// begin with a dot. Reads the footers of Parquet files. Throws DataError if a path is missing, a
+  /// folder has no files, all files are empty, or for read_parquet_footer().
+  static TextSource open(const std::vector<std::string>& paths, const TextSourceOptions& options);
+
+  const std::vector<TextFile>& files() const { return files_; }
+  const std::vector<TextUnit>& units() const { return units_; }
+  const TextFile& file_of(std::size_t unit) const { return files_[units_[unit].file]; }
+  std::int64_t bytes_estimate() const;
+  /// True if the rows of a unit are documents. Plain text has none.
+  bool has_documents(std::size_t unit) const { return file_of(unit).form != TextForm::plain; }
+  bool has_documents() const;
+  /// "'a.parquet', row group 3", "'a.jsonl', bytes 100 to 200".
+  std::string place_of(std::size_t unit) const;
+  /// "'a.jsonl', line 17"; rows count from 0. May read the file.
+  std::string place_of(std::size_t unit, std::int64_t row) const;
+  /// A digest of names, sizes and options: ranks with other files would deadlock.
+  std::uint64_t digest() const;
+
+  /// Local. Calls use(text, row) for each row of a unit in order; empty texts and absent ones
+  /// (null) are left out. Rows that are no text are counted in `damaged`. A span of plain text is
+  /// one row: the lines that begin in it. The text is UTF-8, unless it is plain. Throws DataError
+  /// if a file cannot be read, changed, is damaged or cut off.
+  using UseRow = std::function<void(std::string_view text, std::int64_t row)>;
+  void read(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;
+
+ private:
+  void add(const std::string& path);
+  void add_spans(std::size_t file, std::int64_t span);
+  void read_plain(std::size_t unit, const UseRow& use) const;
+  void read_lines(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;
+  void read_group(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;
+  void read_tar(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;
+
+  TextSourceOptions options_;
+  std::vector<TextFile> files_;
+  std::vector<std::shared_ptr<const ParquetColumn>> columns_;  ///< of each file; null: no Parquet
+  std::vector<TextUnit> units_;
+};
+
+}  // namespace choir
