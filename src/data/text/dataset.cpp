@@ -13,7 +13,9 @@
 #include "src/core/quantities.hpp"
 #include "src/data/text/batch_sources.hpp"
 #include "src/data/text/prepare_text.hpp"
+#include "src/data/text/streamed_source.hpp"
 #include "src/data/text/text_files.hpp"
+#include "src/data/text/text_index.hpp"
 #include "src/data/text/token_samples.hpp"
 
 namespace choir {
@@ -48,10 +50,10 @@ bool is_text(const std::vector<std::string>& paths) {
   return count != 0;
 }
 
-std::string cache_folder(const std::vector<std::string>& paths, const DataConfig& config,
-                         double fraction, const Vocabulary* vocabulary) {
-  std::uint64_t h = fnv(fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
-  const TextSource source = TextSource::open(paths, whole_files(config.text_field));
+/// The name of what is kept of a text: it changes with the files, and with `use` of them.
+std::string cache_name(const TextSource& source, const std::vector<std::string>& paths,
+                       const DataConfig& config, const std::string& use) {
+  std::uint64_t h = fnv(use);
   if (source.has_documents()) h = fnv(config.text_field, h);
   for (const auto& file : source.files()) {
     std::error_code beyond;  // a time after 2262 overflows and is replaced by the smallest one
@@ -61,6 +63,12 @@ std::string cache_folder(const std::vector<std::string>& paths, const DataConfig
   const fs::path first = fs::absolute(paths.front()).lexically_normal();
   const std::string name = first.has_stem() ? first.stem() : first.parent_path().stem();
   return fmt::format("{}/{}-{}-{:016x}", config.cache_dir, name, name_of(config.tokenizer), h);
+}
+
+std::string cache_folder(const std::vector<std::string>& paths, const DataConfig& config,
+                         double fraction, const Vocabulary* vocabulary) {
+  return cache_name(TextSource::open(paths, whole_files(config.text_field)), paths, config,
+                    fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
 }
 
 // Returns the folder of a prepared text; prepares it if needed.
@@ -130,7 +138,9 @@ std::vector<NamedPaths> named_sets(const DataConfig& config) {
 void prepare_training(const DataConfig& config, double fraction, std::vector<PathList>& parts) {
   if (!is_text(joined(parts))) return;
   std::optional<Vocabulary> shared;
-  if (parts.size() > 1 && config.tokenizer == VocabularyKind::character)
+  if (!config.tokenizer_file.empty())
+    shared = Vocabulary::load(config.tokenizer_file);
+  else if (parts.size() > 1 && config.tokenizer == VocabularyKind::character)
     shared = Vocabulary::load_beside_tokens(
         vocabulary_beside({prepared(joined(parts), config, 1.0, nullptr)}));
   for (PathList& part : parts)
@@ -170,21 +180,27 @@ std::vector<std::string> with_validation(const std::vector<std::string>& paths) 
   return folders;
 }
 
+nlohmann::json serialised(const std::vector<NamedPaths>& sets, TokenFormat format) {
+  auto all = nlohmann::json::array();
+  for (const NamedPaths& set : sets)
+    all.push_back(nlohmann::json::array(
+        {set.name, TokenStream::open(set.paths, format, Split::val).serialise()}));
+  return all;
+}
+
 std::string scan_splits(const DataConfig& config) {
   Paths paths = without_text(config);
   const PathList all = joined(paths.train);
   if (paths.val.empty())
     if (const PathList kept = with_validation(all); !kept.empty()) paths.val = {{"", kept}};
   TokenStream train;
-  auto lengths = nlohmann::json::array(), val = nlohmann::json::array();
+  auto lengths = nlohmann::json::array();
   for (const PathList& part : paths.train) {
     const TokenStream stream = TokenStream::open(part, config.format, Split::train);
     lengths.push_back(stream.count());
     train.append(stream);
   }
-  for (const NamedPaths& set : paths.val)
-    val.push_back(nlohmann::json::array(
-        {set.name, TokenStream::open(set.paths, config.format, Split::val).serialise()}));
+  const auto val = serialised(paths.val, config.format);
   const std::string vocabulary = vocabulary_beside(all);
   const std::string json =
       vocabulary.empty() ? "" : Vocabulary::load_beside_tokens(vocabulary).to_json();
@@ -202,11 +218,13 @@ void share(Communicator& comm, std::string& text) {
 
 void check_vocabularies(const DataFiles& files, const DataConfig& config) {
   const TokenStream& train = files.train;
+  const std::string name =
+      train.files().empty() ? config.train.front() : train.files().front().path;
   const std::uint64_t hash = files.vocabulary ? files.vocabulary->hash() : train.vocab_hash();
   const auto require = [&](std::uint64_t other, const std::string& whose) {
     if (hash == 0 || other == 0 || hash == other) return;
     throw DataError(fmt::format("the vocabulary of '{}' ({:016x}) is not that of {} ({:016x})",
-                                train.files().front().path, hash, whose, other),
+                                name, hash, whose, other),
                     "data must be prepared with the vocabulary that the model was trained with");
   };
   require(train.vocab_hash(), "its token files");
@@ -218,7 +236,7 @@ void check_vocabularies(const DataFiles& files, const DataConfig& config) {
   const std::int64_t needed = files.vocabulary ? files.vocabulary->size() : train.vocab_size();
   if (config.vocab_size > 0 && config.vocab_size < needed)
     throw DataError(fmt::format("model.vocab_size is {}, the data '{}' needs {}", config.vocab_size,
-                                train.files().front().path, needed),
+                                name, needed),
                     fmt::format("set model.vocab_size to {} or more", needed));
 }
 
@@ -231,6 +249,64 @@ void verify(Communicator& comm, const DataConfig& config, const TokenStream& str
       if (mine && bytes <= config.verify_bytes) stream.verify(i, vocab);
     }
   });
+}
+
+/// The vocabulary and the validation sets of training on the fly; the training stream is empty.
+std::string scan_streamed(const DataConfig& config) {
+  for (const std::string& path : config.train)
+    if (holds_tokens(path))
+      throw DataError(fmt::format("'{}' is no text, which data.on_the_fly requires", path),
+                      "prepared tokens need no data.on_the_fly");
+  const Vocabulary vocabulary =
+      config.tokenizer_file.empty() ? Vocabulary::bytes() : Vocabulary::load(config.tokenizer_file);
+  std::vector<NamedPaths> sets = named_sets(config);
+  for (NamedPaths& set : sets)
+    if (is_text(set.paths)) set.paths = {prepared(set.paths, config, 0.0, &vocabulary)};
+  const auto bytes = nlohmann::json::to_cbor(
+      nlohmann::json::array({serialised(sets, config.format), vocabulary.to_json()}));
+  return {bytes.begin(), bytes.end()};
+}
+
+DataFiles find_streamed_files(Communicator& comm, const DataConfig& config) {
+  std::string scanned;
+  together(comm, [&] {
+    if (comm.rank() == 0) scanned = scan_streamed(config);
+  });
+  share(comm, scanned);
+  const auto parts = nlohmann::json::from_cbor(scanned);
+  DataFiles files;
+  for (const auto& set : parts[0])
+    files.val.push_back(
+        {set[0].get<std::string>(), TokenStream::deserialise(set[1].get<std::string>())});
+  files.vocabulary =
+      Vocabulary::from_json(parts[1].get<std::string>(),
+                            config.tokenizer_file.empty() ? "the bytes" : config.tokenizer_file);
+  together(comm, [&] { check_vocabularies(files, config); });
+  for (const EvalFiles& set : files.val) verify(comm, config, set.stream);
+  return files;
+}
+
+/// Collective. The texts to train on and their index.
+std::shared_ptr<const StreamedText> open_streamed_text(Communicator& comm, const DataConfig& config,
+                                                       const Vocabulary& vocabulary) {
+  std::optional<TextSource> source;
+  IndexOptions options{.file = {}, .threads = config.text_threads};
+  together(comm, [&] {
+    source = TextSource::open(config.train, {.field = config.text_field});
+    if (comm.rank() == 0)
+      options.file =
+          cache_name(*source, config.train, config, fmt::format("index {}", vocabulary.hash())) +
+          ".index";
+    if (comm.rank() == 0 && config.say && !fs::exists(options.file))
+      config.say(fmt::format("counting the tokens of '{}' once, in {}", config.train.front(),
+                             counted(std::ssize(source->units()), "unit")));
+  });
+  require_equal(comm, source->digest(), "the list of text files");
+  TextIndex index = index_texts(comm, *source, vocabulary, options);
+  if (const std::string damage = index.damaged.to_string(); !damage.empty() && config.say)
+    config.say(damage);
+  return std::make_shared<const StreamedText>(
+      StreamedText{std::move(*source), vocabulary, std::move(index)});
 }
 
 }  // namespace
@@ -270,7 +346,9 @@ struct Dataset::State {
     std::int64_t windows = 0;
     std::unique_ptr<BatchSource> source;
   };
-  std::optional<TokenBlend> blend;
+  std::optional<TokenBlend> blend;               ///< of token files
+  std::shared_ptr<const StreamedText> streamed;  ///< of training on the fly
+  std::int64_t streamed_windows = 0;             ///< in an epoch
   std::vector<EvalSet> eval_sets;
   const TokenReader* train_reader = nullptr;  // owned by the prefetcher
   std::unique_ptr<Prefetcher> prefetcher;
@@ -287,6 +365,8 @@ struct Dataset::State {
   }
   RowShape shape() const { return {config.rows, config.block_size, vocab_size}; }
   void open_files();
+  void open_token_files();
+  void open_texts();
   void open_in_turn();
   void open_evaluation();
   void open_eval_set(std::size_t index, const MicroBatchOrder& order);
@@ -334,6 +414,30 @@ EvalSampler eval_sampler(const EvalFiles& set, const DataConfig& config) {
 }  // namespace
 
 void Dataset::State::open_files() {
+  if (config.on_the_fly)
+    open_texts();
+  else
+    open_token_files();
+  for (const EvalFiles& set : files.val) {
+    EvalSet& made = eval_sets.emplace_back();
+    made.name = set.name;
+    made.sampler = eval_sampler(set, config);
+    made.windows = made.sampler->windows();
+    if (config.eval_windows > 0) made.windows = std::min(made.windows, config.eval_windows);
+  }
+}
+
+void Dataset::State::open_texts() {
+  files = find_streamed_files(comm, config);
+  vocab_size = config.vocab_size > 0 ? config.vocab_size : files.vocabulary->size();
+  streamed = open_streamed_text(comm, config, *files.vocabulary);
+  together(comm, [&] {
+    streamed_windows = UnitOrder(tokens_of_units(streamed->index), config.block_size, config.seed)
+                           .windows_per_epoch();
+  });
+}
+
+void Dataset::State::open_token_files() {
   files = find_data_files(comm, config);
   const std::int64_t of_data =
       files.vocabulary ? files.vocabulary->size() : files.train.vocab_size();
@@ -353,13 +457,6 @@ void Dataset::State::open_files() {
     blend.emplace(blends ? config.pools(files.lengths) : std::vector<TokenPool>{{{0}, 1}}, names,
                   files.lengths, config.block_size, config.seed);
   });
-  for (const EvalFiles& set : files.val) {
-    EvalSet& made = eval_sets.emplace_back();
-    made.name = set.name;
-    made.sampler = eval_sampler(set, config);
-    made.windows = made.sampler->windows();
-    if (config.eval_windows > 0) made.windows = std::min(made.windows, config.eval_windows);
-  }
 }
 
 void Dataset::State::open_eval_set(std::size_t index, const MicroBatchOrder& order) {
@@ -430,6 +527,7 @@ const Vocabulary* Dataset::vocabulary() const {
   return state_->files.vocabulary ? &*state_->files.vocabulary : nullptr;
 }
 std::int64_t Dataset::train_tokens() const {
+  if (state_->streamed) return state_->streamed->index.tokens();
   return state_->files.train.count();
 }
 std::int64_t Dataset::val_tokens() const {
@@ -438,6 +536,7 @@ std::int64_t Dataset::val_tokens() const {
   return tokens;
 }
 std::int64_t Dataset::windows_per_epoch() const {
+  if (state_->streamed) return state_->streamed_windows;
   return state_->blend ? state_->blend->windows_per_epoch() : 0;
 }
 bool Dataset::has_validation() const {
@@ -455,12 +554,19 @@ std::string Dataset::to_string() const {
   for (const EvalFiles& set : s.files.val) val_files += set.stream.files().size();
   std::string text = fmt::format(
       "train {} in {}, {} an epoch; validation {} in {}, {}\nvocabulary of {}{}; reader {}{}",
-      counted(s.files.train.count(), "token"), counted(s.files.train.files().size(), "file"),
+      counted(train_tokens(), "token"),
+      s.streamed ? counted(s.streamed->source.units().size(), "unit")
+                 : counted(s.files.train.files().size(), "file"),
       counted(windows_per_epoch(), "window"), counted(val_tokens(), "token"),
       counted(val_files, "file"), counted(windows, "window"), format_count(s.vocab_size),
       s.files.vocabulary ? fmt::format(" ({})", name_of(s.files.vocabulary->kind())) : "",
       name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
-  if (const std::string blend = s.blend->to_string(); !blend.empty()) text += "\n" + blend;
+  if (s.streamed)
+    text += fmt::format("\nencoded on the fly by {} a rank; {}",
+                        counted(s.config.text_threads, "thread"),
+                        counted(s.streamed->index.documents, "document"));
+  if (const std::string blend = s.blend ? s.blend->to_string() : ""; !blend.empty())
+    text += "\n" + blend;
   if (s.eval_sets.size() < 2) return text;
   for (std::size_t i = 0; i < s.eval_sets.size(); ++i)
     text += fmt::format("\nvalidation '{}': {}, {}", s.eval_sets[i].name,
@@ -473,13 +579,15 @@ std::string Dataset::contents() const {
   if (state_->config.synthetic) return {};
   const DataFiles& files = state_->files;
   std::string text =
-      fmt::format("train {} tokens {:08x}", files.train.count(), sampled_crc(files.train));
+      fmt::format("train {} tokens {:08x}", train_tokens(),
+                  state_->streamed ? state_->streamed->index.crc() : sampled_crc(files.train));
   if (files.val.empty()) text += ", validation 0 tokens 00000000";
   for (const EvalFiles& set : files.val)
     text += fmt::format(", validation{} {} tokens {:08x}",
                         set.name.empty() ? "" : fmt::format(" '{}'", set.name), set.stream.count(),
                         sampled_crc(set.stream));
-  return text + fmt::format(", vocabulary {:016x}{}", vocab_hash(), state_->blend->contents());
+  return text + fmt::format(", vocabulary {:016x}{}", vocab_hash(),
+                            state_->streamed ? ", on the fly" : state_->blend->contents());
 }
 
 std::vector<std::pair<std::string, std::string>> Dataset::hints() const {
@@ -508,7 +616,10 @@ void Dataset::start_training(const MicroBatchOrder& order) {
     source =
         std::make_unique<SyntheticSource>(s.config.seed, "data.synthetic", s.shape(), order, 0);
   } else {
-    if (s.reads()) {
+    if (s.reads() && s.streamed) {
+      source = std::make_unique<StreamedSource>(s.comm, "data.train", s.streamed, s.shape(),
+                                                s.config.seed, order, s.config.text_threads);
+    } else if (s.reads()) {
       auto from_files = std::make_unique<StreamSource>(
           s.comm, "data.train", s.files.train, s.config.reader, s.shape(),
           [&s](std::int64_t sample) { return s.blend->window(sample); }, order);

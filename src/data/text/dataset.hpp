@@ -43,6 +43,12 @@ struct DataConfig {
   double train_fraction = 0.9;
   /// The field of JSON lines and the column of Parquet that hold the text.
   std::string text_field = "text";
+  /// Encode `train` while training, in the order of UnitOrder, and prepare no copy. Then
+  /// `tokenizer` must be the bytes, or `tokenizer_file` be given; there is no blend; and no part of
+  /// the text is reserved for validation.
+  bool on_the_fly = false;
+  std::string tokenizer_file;  ///< of text prepared on first use, too; "": `tokenizer`
+  int text_threads = 2;        ///< that encode ahead on each rank that reads
   std::string cache_dir = "data/.prepared";
   std::function<void(const std::string&)>
       say;  ///< prints a line for the user on rank 0; may be empty

@@ -89,11 +89,11 @@ MPI_Comm MpiGroup::split(int ranks, bool within_node) const {
   return part;
 }
 
-void MpiGroup::broadcast(void* data, std::size_t bytes) const {
-  if (rehearsal_of(comm_) != nullptr) return comm_.broadcast(data, bytes, 0);
+void MpiGroup::broadcast(void* data, std::size_t bytes, int root) const {
+  if (rehearsal_of(comm_) != nullptr) return comm_.broadcast(data, bytes, root);
   CHOIR_CHECK(bytes <= std::numeric_limits<int>::max(), "{} bytes in one message", bytes);
   MPI_Request request;
-  mpi_check(MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, 0, all_, &request), "MPI_Ibcast",
+  mpi_check(MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, root, all_, &request), "MPI_Ibcast",
             comm_.name());
   wait(request);
 }

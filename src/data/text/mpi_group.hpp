@@ -29,8 +29,8 @@ class MpiGroup {
   /// nodes if `within_node`. The caller frees the result.
   MPI_Comm split(int ranks, bool within_node) const;
 
-  /// Collective. Sends the data of rank 0 to all ranks.
-  void broadcast(void* data, std::size_t bytes) const;
+  /// Collective. Sends the data of `root` to all ranks.
+  void broadcast(void* data, std::size_t bytes, int root = 0) const;
 
   /// Completes `request` by testing and sleeping. Throws CommError once abandoned.
   void wait(MPI_Request& request) const;

@@ -192,8 +192,30 @@ void add_run_keys(KeyTable<GptSettings>& table) {
   const auto itself = [](GptSettings& settings) -> GptSettings& { return settings; };
   auto data = table.section<GptSettings>("data", itself);
   data.add("tokenizer", &GptSettings::tokenizer, "",
-           "Tokens of text that is prepared on first use: characters or bytes.")
-      .one_of({"char", "byte"});
+           "Tokens of text that is prepared on first use or encoded on the fly: char (the "
+           "characters "
+           "of the text), byte, or the file of a tokenizer (tokenizer.json, tokenizer.model).")
+      .checked("char | byte | FILE", [](const KeyValue& value) {
+        const auto& name = std::get<std::string>(value);
+        const bool is_file = name.find_first_of("./") != std::string::npos;
+        return is_file || name == "char" || name == "byte"
+                   ? std::string()
+                   : fmt::format("'{}' is neither char nor byte nor the name of a file", name);
+      });
+  data.add("text_field", &GptSettings::text_field, "",
+           "Field of JSON lines, or column of Parquet, that holds the text.")
+      .when_resumed(OnResume::same_contents);
+  data.add("on_the_fly", &GptSettings::on_the_fly, "",
+           "Encode the texts of data.train while training, without a prepared copy. Their units (a "
+           "row group of Parquet, a packed file, a tar, a span of a plain file) are permuted in "
+           "each epoch, and the documents of a unit keep their order. No part of the text is "
+           "reserved for validation: name data.val.")
+      .when_resumed(OnResume::same_contents);
+  data.add("text_threads", &GptSettings::text_threads, "threads",
+           "Threads of each rank that encode texts ahead, for data.on_the_fly.")
+      .at_least(1)
+      .at_most(64)
+      .when_resumed(OnResume::free);
   data.add("val_fraction", &GptSettings::val_fraction, "",
            "Fraction at the end of a text that preparation reserves for validation.")
       .at_least(0)

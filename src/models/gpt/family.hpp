@@ -23,7 +23,10 @@ inline GptConfig undetermined_gpt() {
 
 struct GptSettings : BlendSection {
   GptConfig model = undetermined_gpt();
-  std::string tokenizer = "char";  ///< char | byte, for text prepared on first use
+  std::string tokenizer = "char";  ///< char | byte | a file, for text
+  std::string text_field = "text";
+  bool on_the_fly = false;
+  int text_threads = 2;
   double val_fraction = 0.1;
   std::int64_t eval_batches = 0;  ///< 0: all of the validation data
   int sample_tokens = 200;        ///< 0: no sample

@@ -352,11 +352,43 @@ std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
   return problems;
 }
 
+namespace {
+
+/// The keys that training on the fly needs, and those that it has no use for.
+std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
+  const GptSettings& gpt = gpt_settings(deck);
+  std::vector<KeyProblem> problems;
+  if (!gpt.on_the_fly) return problems;
+  const auto add = [&](const std::string& key, const std::string& why) {
+    problems.push_back({{"data.on_the_fly", key}, "data.on_the_fly = true " + why});
+  };
+  if (gpt.tokenizer == "char")
+    add("data.tokenizer",
+        "needs the vocabulary before it reads a text, and data.tokenizer = \"char\" is made of the "
+        "whole text; legal: \"byte\", or the file of a tokenizer");
+  if (!gpt.input_cfg.empty())
+    add("data.input_cfg",
+        "reads one list of texts, and data.input_cfg is a blend; name the texts "
+        "in data.train, or prepare them");
+  if (deck.data.format != "auto" && deck.data.format != "text")
+    add("data.format", fmt::format("reads texts, and data.format = \"{}\" is no text; legal: "
+                                   "\"auto\" or \"text\"",
+                                   deck.data.format));
+  if (gpt.val_fraction != GptSettings().val_fraction && gpt.val_fraction != 0)
+    add("data.val_fraction",
+        "reserves no part of the text for validation; name data.val instead "
+        "of data.val_fraction");
+  return problems;
+}
+
+}  // namespace
+
 std::vector<KeyProblem> GptFamily::check(const Deck& deck) const {
   Checks checks(deck);
   checks.add(check_model(gpt_of(deck)));
   checks.add(choir::check_tensor_size(gpt_of(deck), deck.parallel.tensor));
   checks.add(check_context(deck, gpt_of(deck)));
+  checks.add(check_on_the_fly(deck));
   checks.pass();
   checks.data();
   return checks.take();

@@ -125,10 +125,16 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
   config.reader.preload = preload_of(d.preload);
   config.reader.hints = d.hints;
   config.reader.group_ranks = d.readers_every;
-  config.tokenizer = vocabulary_kind_of(gpt_settings(deck).tokenizer);
-  config.train_fraction = 1.0 - gpt_settings(deck).val_fraction;
-  config.say = [&log](const std::string& line) { log.info("data: {}", line); };
   const GptSettings& gpt = gpt_settings(deck);
+  if (gpt.tokenizer == "char" || gpt.tokenizer == "byte")
+    config.tokenizer = vocabulary_kind_of(gpt.tokenizer);
+  else
+    config.tokenizer_file = gpt.tokenizer;
+  config.text_field = gpt.text_field;
+  config.on_the_fly = gpt.on_the_fly;
+  config.text_threads = gpt.text_threads;
+  config.train_fraction = 1.0 - gpt.val_fraction;
+  config.say = [&log](const std::string& line) { log.info("data: {}", line); };
   if (!gpt.input_cfg.empty()) set_blend(mix, config);
   for (const auto& [name, text] : gpt.validation) {
     const SpeechEvalSet set = eval_set_of(name, text, EvalWords{});
