@@ -1,7 +1,6 @@
-#include "src/data/sources/damaged_rows.hpp"
-
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
+#include "src/data/sources/text_source.hpp"
 
 namespace choir {
 

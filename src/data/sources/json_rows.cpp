@@ -1,4 +1,4 @@
-#include "src/data/sources/json_rows.hpp"
+#include "src/data/sources/text_rows.hpp"
 
 #include <algorithm>
 

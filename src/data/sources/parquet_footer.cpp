@@ -1,4 +1,4 @@
-#include "src/data/sources/parquet_footer.hpp"
+#include "src/data/sources/parquet.hpp"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "src/data/sources/parquet_pages.hpp"
+#include "src/data/sources/parquet.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "src/data/sources/tar_texts.hpp"
+#include "src/data/sources/text_rows.hpp"
 
 #include <memory>
 #include <optional>

@@ -7,9 +7,8 @@
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
 #include "src/core/text.hpp"
-#include "src/data/sources/json_rows.hpp"
-#include "src/data/sources/parquet_pages.hpp"
-#include "src/data/sources/tar_texts.hpp"
+#include "src/data/sources/parquet.hpp"
+#include "src/data/sources/text_rows.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/sources/damaged_rows.hpp"
+#include "src/data/sources/text_source.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {

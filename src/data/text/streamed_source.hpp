@@ -22,7 +22,7 @@
 
 namespace choir {
 
-/// What training on the fly reads; shared by everything that reads it.
+/// The texts of training on the fly, shared by everything that reads them.
 struct StreamedText {
   TextSource source;
   Vocabulary vocabulary;

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "src/core/text.hpp"
-#include "src/data/sources/parquet_pages.hpp"
+#include "src/data/sources/parquet.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

@@ -1,7 +1,9 @@
 #pragma once
-// The footer of a Parquet file, as far as a reader of one column of text needs it, and the compact
-// protocol of Thrift in which it and the headers of pages are written. The formats are those of
-// apache/parquet-format (parquet.thrift, README.md) and of Thrift's thrift-compact-protocol.md.
+// One column of text in Parquet files: the footer; the values of a row group, whose pages have
+// version 1 or 2 and the encodings PLAIN, RLE_DICTIONARY (and its older name PLAIN_DICTIONARY) or
+// DELTA_LENGTH_BYTE_ARRAY; and the compact protocol of Thrift, in which the footer and the headers
+// of pages are written. The formats are those of apache/parquet-format (parquet.thrift, README.md,
+// Encodings.md) and of Thrift's thrift-compact-protocol.md.
 
 #include <cstdint>
 #include <functional>
@@ -78,5 +80,13 @@ struct ParquetColumn {
 /// Parquet file, damaged or encrypted; if the column is absent (naming those that exist), nested,
 /// repeated or not of text; and for a codec that is not read (see require_codec()).
 ParquetColumn read_parquet_footer(const std::string& path, const std::string& column);
+
+/// Calls use(row, value) for each row of the group that is not null; rows count from 0. The bytes
+/// of a value are those of the file (they may be no UTF-8) and valid during the call. Local. A page
+/// is in memory, and the packed bytes of the group. Throws DataError that names the file and the
+/// row group if it is damaged or has another encoding.
+using UseValue = std::function<void(std::int64_t row, std::string_view value)>;
+void read_parquet_group(const std::string& path, const ParquetColumn& column, std::size_t group,
+                        const UseValue& use);
 
 }  // namespace choir
