@@ -167,6 +167,9 @@ std::vector<ForeignKey> bionemo_keys() {
       {"eps", "optimizer.epsilon", us},
       {"fp8_config.enabled", "not supported: fp8 is not supported; train.precision", us},
       {"use_sequence_packing", "data.pack", us},
+      {"reset_position_ids", "data.documents", us},
+      {"reset_attention_mask", "data.documents", us},
+      {"eod_mask_loss", "data.documents", us},
   };
 }
 

@@ -21,6 +21,7 @@ StreamSource::StreamSource(Communicator& comm, const std::string& name, const To
                            const MicroBatchOrder& order)
     : stream_(stream),
       shape_(shape),
+      document_ends_(stream, shape.document_end),
       window_of_(std::move(window_of)),
       order_(order),
       comm_(comm.duplicate(name)),
@@ -40,6 +41,12 @@ void StreamSource::fill(std::int64_t call, Batch& batch) {
   }
   const void* packed = reader_->read(extents_);
   fill_batch(packed, stream_.token_bytes(), windows_, shape_.vocab_size, stream_, batch);
+  if (!shape_.documents) return;
+  const auto* inputs = batch.inputs.as<std::int32_t>();
+  for (std::size_t row = 0; row < windows_.size(); ++row, inputs += shape_.block_size) {
+    document_ends_.mark(windows_[row], inputs, ends_);
+    separate_documents(ends_, windows_[row].targets, static_cast<std::int64_t>(row), batch);
+  }
 }
 
 SharedSource::SharedSource(Communicator& peers, const std::string& name,
@@ -62,8 +69,8 @@ void SharedSource::fill(std::int64_t call, Batch& batch) {
       },
       {&valid, 1});
   batch.valid = valid;
-  for (const TensorView& part : {batch.inputs, batch.targets})
-    group_.broadcast(part.data, part.bytes());
+  for (const TensorView& part : {batch.inputs, batch.targets, batch.begins, batch.positions})
+    if (!part.empty()) group_.broadcast(part.data, part.bytes());
 }
 
 void SharedSource::abandon() {
@@ -78,14 +85,15 @@ SyntheticSource::SyntheticSource(std::uint64_t seed, std::string name, const Row
 void SyntheticSource::fill(std::int64_t call, Batch& batch) {
   place(order_, call, shape_.rows, batch);
   fill_synthetic(seed_, name_, shape_.vocab_size, batch);
-  if (limit_ == 0) return;
   const std::int64_t counted =
-      std::clamp<std::int64_t>(limit_ - batch.first_sample, 0, shape_.rows);
+      limit_ == 0 ? shape_.rows
+                  : std::clamp<std::int64_t>(limit_ - batch.first_sample, 0, shape_.rows);
   batch.valid = counted * shape_.block_size;
-  std::fill(batch.inputs.as<std::int32_t>() + batch.valid,
-            batch.inputs.as<std::int32_t>() + batch.inputs.count(), 0);
-  std::fill(batch.targets.as<std::int32_t>() + batch.valid,
-            batch.targets.as<std::int32_t>() + batch.targets.count(), kIgnoredTarget);
+  auto* inputs = batch.inputs.as<std::int32_t>();
+  auto* targets = batch.targets.as<std::int32_t>();
+  std::fill(inputs + batch.valid, inputs + batch.inputs.count(), 0);
+  std::fill(targets + batch.valid, targets + batch.targets.count(), kIgnoredTarget);
+  if (shape_.documents) separate_documents(shape_.document_end, counted, batch);
 }
 
 namespace {
@@ -95,7 +103,8 @@ class BatchSlots : public SlotSource {
  public:
   BatchSlots(std::unique_ptr<BatchSource> source, int slots) : source_(std::move(source)) {
     for (int i = 0; i < slots; ++i)
-      slots_.push_back(std::make_unique<BatchBuffer>(source_->rows(), source_->block_size()));
+      slots_.push_back(std::make_unique<BatchBuffer>(source_->rows(), source_->block_size(),
+                                                     source_->documents()));
   }
   void fill(std::int64_t call, int slot) override { source_->fill(call, batch(slot)); }
   void abandon() override { source_->abandon(); }

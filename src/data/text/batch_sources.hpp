@@ -8,6 +8,7 @@
 #include <string>
 
 #include "src/data/text/dataset.hpp"
+#include "src/data/text/documents.hpp"
 #include "src/data/text/mpi_group.hpp"
 #include "src/data/text/token_samples.hpp"
 
@@ -21,6 +22,8 @@ class BatchSource {
   virtual void fill(std::int64_t call, Batch& batch) = 0;
   virtual std::int64_t rows() const = 0;
   virtual std::int64_t block_size() const = 0;
+  /// True if the documents of its rows are separate (Batch::begins and Batch::positions).
+  virtual bool documents() const { return false; }
   /// See TokenReader::abandon.
   virtual void abandon() = 0;
 };
@@ -51,6 +54,8 @@ class Prefetcher {
 /// Dimensions of the micro-batches of a source.
 struct RowShape {
   std::int64_t rows = 0, block_size = 0, vocab_size = 0;
+  bool documents = false;          ///< documents are separate, see documents.hpp
+  std::int32_t document_end = -1;  ///< the token that ends them; below 0: none
 };
 
 /// Samples of a stream, read by a TokenReader. Owns a duplicate of `comm`, so a thread may use it.
@@ -65,12 +70,15 @@ class StreamSource : public BatchSource {
   void fill(std::int64_t call, Batch& batch) override;
   std::int64_t rows() const override { return shape_.rows; }
   std::int64_t block_size() const override { return shape_.block_size; }
+  bool documents() const override { return shape_.documents; }
   void abandon() override { reader_->abandon(); }
   const TokenReader& reader() const { return *reader_; }
 
  private:
   const TokenStream& stream_;
   RowShape shape_;
+  DocumentEnds document_ends_;
+  std::vector<std::uint8_t> ends_;  // of one row
   WindowOf window_of_;
   MicroBatchOrder order_;
   std::unique_ptr<Communicator> comm_;  // outlives the reader
@@ -88,6 +96,7 @@ class SharedSource : public BatchSource {
   void fill(std::int64_t call, Batch& batch) override;
   std::int64_t rows() const override { return shape_.rows; }
   std::int64_t block_size() const override { return shape_.block_size; }
+  bool documents() const override { return shape_.documents; }
   void abandon() override;
 
  private:
@@ -106,6 +115,7 @@ class SyntheticSource : public BatchSource {
   void fill(std::int64_t call, Batch& batch) override;
   std::int64_t rows() const override { return shape_.rows; }
   std::int64_t block_size() const override { return shape_.block_size; }
+  bool documents() const override { return shape_.documents; }
   void abandon() override {}
 
  private:

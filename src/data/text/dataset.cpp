@@ -13,6 +13,7 @@
 #include "src/core/quantities.hpp"
 #include "src/data/text/batch_sources.hpp"
 #include "src/data/text/prepare_text.hpp"
+#include "src/data/text/step_batches.hpp"
 #include "src/data/text/streamed_source.hpp"
 #include "src/data/text/text_files.hpp"
 #include "src/data/text/text_index.hpp"
@@ -352,6 +353,7 @@ struct Dataset::State {
   std::vector<EvalSet> eval_sets;
   const TokenReader* train_reader = nullptr;  // owned by the prefetcher
   std::unique_ptr<Prefetcher> prefetcher;
+  std::unique_ptr<StepBatches> steps;  // with separate documents, in place of the prefetcher
   std::unique_ptr<BatchBuffer> eval_buffer;
   std::size_t eval_bytes = 0;
 
@@ -363,11 +365,15 @@ struct Dataset::State {
     if (!shares()) return source;
     return std::make_unique<SharedSource>(*config.peers, name, std::move(source), shape(), order);
   }
-  RowShape shape() const { return {config.rows, config.block_size, vocab_size}; }
+  RowShape shape() const {
+    return {config.rows, config.block_size, vocab_size, config.documents, config.document_end};
+  }
+  std::string document_text() const;
   void open_files();
   void open_token_files();
   void open_texts();
   void open_in_turn();
+  void find_document_ends();
   void open_evaluation();
   void open_eval_set(std::size_t index, const MicroBatchOrder& order);
 };
@@ -457,6 +463,23 @@ void Dataset::State::open_token_files() {
     blend.emplace(blends ? config.pools(files.lengths) : std::vector<TokenPool>{{{0}, 1}}, names,
                   files.lengths, config.block_size, config.seed);
   });
+  find_document_ends();
+}
+
+// Called by the ranks of `comm` together. The indices are checked by rank 0 alone.
+void Dataset::State::find_document_ends() {
+  std::int32_t& token = config.document_end;
+  if (!config.documents) return;
+  if (token < 0 && files.vocabulary) token = files.vocabulary->end_of_text().value_or(-1);
+  together(comm, [&] {
+    if (token >= vocab_size)
+      throw DeckError(
+          fmt::format("data.document_end is {}, the vocabulary has {} entries", token, vocab_size),
+          fmt::format("an id below {}", vocab_size));
+    if (comm.rank() != 0 || !reads()) return;
+    require_document_ends(files.train, token);
+    for (const EvalFiles& set : files.val) require_document_ends(set.stream, token);
+  });
 }
 
 void Dataset::State::open_eval_set(std::size_t index, const MicroBatchOrder& order) {
@@ -484,7 +507,7 @@ void Dataset::State::open_eval_set(std::size_t index, const MicroBatchOrder& ord
 
 void Dataset::State::open_evaluation() {
   if (eval_sets.empty()) return;
-  eval_buffer = std::make_unique<BatchBuffer>(config.rows, config.block_size);
+  eval_buffer = std::make_unique<BatchBuffer>(config.rows, config.block_size, config.documents);
   for (std::size_t i = 0; i < eval_sets.size(); ++i)
     open_eval_set(i, {0, comm.size(), comm.rank(), 1});
 }
@@ -504,6 +527,7 @@ std::unique_ptr<Dataset> Dataset::open(Communicator& comm, const DataConfig& con
   auto state = std::make_unique<State>(comm, config);
   if (config.synthetic) {
     state->vocab_size = config.vocab_size;
+    state->config.document_end = std::max(config.document_end, 0);
     state->eval_sets.emplace_back().windows =
         config.eval_windows > 0 ? config.eval_windows : kSyntheticEvalBatches * config.rows;
   } else {
@@ -543,6 +567,16 @@ bool Dataset::has_validation() const {
   return !state_->eval_sets.empty();
 }
 
+std::string Dataset::State::document_text() const {
+  const bool indexed = std::ranges::any_of(
+      files.train.files(), [](const TokenFile& file) { return !file.index.empty(); });
+  const std::string token =
+      config.document_end < 0 ? "" : fmt::format("with token {}", config.document_end);
+  return fmt::format("documents are separate; they end {}{}{}", token,
+                     indexed && !token.empty() ? ", and " : "",
+                     indexed ? "where the index of a file says so" : "");
+}
+
 std::string Dataset::to_string() const {
   const State& s = *state_;
   if (s.config.synthetic)
@@ -565,6 +599,7 @@ std::string Dataset::to_string() const {
     text += fmt::format("\nencoded on the fly by {} a rank; {}",
                         counted(s.config.text_threads, "thread"),
                         counted(s.streamed->index.documents, "document"));
+  if (s.config.documents) text += "\n" + s.document_text();
   if (const std::string blend = s.blend ? s.blend->to_string() : ""; !blend.empty())
     text += "\n" + blend;
   if (s.eval_sets.size() < 2) return text;
@@ -597,7 +632,9 @@ std::vector<std::pair<std::string, std::string>> Dataset::hints() const {
 
 std::size_t Dataset::bytes() const {
   std::size_t total = state_->eval_bytes;
-  if (state_->eval_buffer) total += 2 * state_->eval_buffer->batch.inputs.bytes();
+  if (state_->eval_buffer)
+    total += (state_->config.documents ? 4 : 2) * state_->eval_buffer->batch.inputs.bytes();
+  if (state_->steps) total += state_->steps->bytes();
   if (state_->prefetcher) total += state_->prefetcher->bytes();
   if (state_->train_reader != nullptr) total += state_->train_reader->bytes();
   return total;
@@ -611,6 +648,7 @@ void Dataset::start_training(const MicroBatchOrder& order) {
               order.per_rank, order.stride, order.rank_offset, order.per_step);
   s.train_reader = nullptr;
   s.prefetcher.reset();
+  s.steps.reset();
   std::unique_ptr<BatchSource> source;
   if (s.config.synthetic) {
     source =
@@ -630,15 +668,25 @@ void Dataset::start_training(const MicroBatchOrder& order) {
   }
   const bool ahead =
       s.config.slots > 1 && (s.config.synthetic || may_read_in_thread(s.config.reader.kind));
-  s.prefetcher = std::make_unique<Prefetcher>(std::move(source), ahead, s.config.slots);
+  if (s.config.documents)
+    s.steps = std::make_unique<StepBatches>(s.comm, std::move(source), order.per_rank, ahead,
+                                            s.config.slots - 1, s.config.window);
+  else
+    s.prefetcher = std::make_unique<Prefetcher>(std::move(source), ahead, s.config.slots);
 }
 
 const Batch& Dataset::next() {
-  CHOIR_CHECK(state_->prefetcher != nullptr, "start_training was not called");
-  return state_->prefetcher->next();
+  CHOIR_CHECK(state_->prefetcher || state_->steps, "start_training was not called");
+  return state_->steps ? state_->steps->next() : state_->prefetcher->next();
+}
+
+const DocumentCounts& Dataset::step_contents(std::int64_t step) {
+  CHOIR_CHECK(state_->steps != nullptr, "the documents of the data are not separate");
+  return state_->steps->contents(step);
 }
 
 double Dataset::wait_seconds() const {
+  if (state_->steps) return state_->steps->wait_seconds();
   return state_->prefetcher ? state_->prefetcher->wait_seconds() : 0;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
+#include "src/data/text/documents.hpp"
 #include "src/data/text/token_reader.hpp"
 #include "src/data/text/token_samples.hpp"
 #include "src/data/text/token_stream.hpp"
@@ -61,6 +62,12 @@ struct DataConfig {
   std::int64_t eval_windows = 0;  ///< most validation windows; 0: all (synthetic: 8 * rows)
   /// The payload of files up to this size is checked when they are opened, each by one rank.
   std::int64_t verify_bytes = std::int64_t{64} << 20;
+  /// Documents are separate, see documents.hpp. They end with the token `document_end`; below 0
+  /// with that of the vocabulary, or token 0 of random tokens. The index of a file holds in any
+  /// case.
+  bool documents = false;
+  std::int32_t document_end = -1;
+  std::int64_t window = 0;  ///< of attention in some layers, for DocumentCounts; 0: none
   /// Ranks that take the same samples; rank 0 reads them and sends them to the others. With nullptr
   /// each rank reads. Must outlive the data set.
   Communicator* peers = nullptr;
@@ -116,6 +123,9 @@ class Dataset {
   /// Returns this rank's next training micro-batch, valid until slots - 1 further calls. All ranks
   /// must call it equally often. A failure on one rank is thrown on all ranks.
   const Batch& next();
+  /// With separate documents: the contents of step `step` since start_training on all ranks. See
+  /// StepBatches::contents.
+  const DocumentCounts& step_contents(std::int64_t step);
   /// Seconds spent in next() since the start, that is the time by which reading delayed training.
   double wait_seconds() const;
 

@@ -98,6 +98,12 @@ void MpiGroup::broadcast(void* data, std::size_t bytes, int root) const {
   wait(request);
 }
 
+void MpiGroup::sum(std::span<std::int64_t> values) {
+  if (rehearsal_of(comm_) != nullptr)
+    return comm_.all_reduce(values.data(), values.size(), DType::i64, ReduceOp::sum);
+  if (size_ > 1) reduce(values, MPI_SUM);
+}
+
 void MpiGroup::wait(MPI_Request& request) const {
   int done = 0;
   for (int tests = 0; done == 0; ++tests) {
@@ -111,6 +117,21 @@ void MpiGroup::wait(MPI_Request& request) const {
   }
 }
 
+void MpiGroup::reduce(std::span<std::int64_t> values, MPI_Op op) {
+  MPI_Request request;
+  const RecordedWait recorded(name_, place_,
+                              {.call = CommCall::all_reduce,
+                               .state = CallState::waiting,
+                               .group = id_,
+                               .sequence = ++settled_,
+                               .bytes = values.size_bytes(),
+                               .start = now_seconds()});
+  mpi_check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()),
+                           MPI_INT64_T, op, all_, &request),
+            "MPI_Iallreduce");
+  wait(request);
+}
+
 void MpiGroup::settle(const std::exception_ptr& failure, std::span<std::int64_t> values) {
   if (size_ == 1) {
     if (failure) std::rethrow_exception(failure);
@@ -122,18 +143,7 @@ void MpiGroup::settle(const std::exception_ptr& failure, std::span<std::int64_t>
     // Ranks that do not read themselves receive the values of the first rank.
     comm_.broadcast(scratch_.data(), scratch_.size() * sizeof scratch_.front(), 0);
   } else {
-    MPI_Request request;
-    const RecordedWait recorded(name_, place_,
-                                {.call = CommCall::all_reduce,
-                                 .state = CallState::waiting,
-                                 .group = id_,
-                                 .sequence = ++settled_,
-                                 .bytes = scratch_.size() * sizeof(std::int64_t),
-                                 .start = now_seconds()});
-    mpi_check(MPI_Iallreduce(MPI_IN_PLACE, scratch_.data(), static_cast<int>(scratch_.size()),
-                             MPI_INT64_T, MPI_MAX, all_, &request),
-              "MPI_Iallreduce");
-    wait(request);
+    reduce(scratch_, MPI_MAX);
   }
   if (scratch_.back() != 0) {
     together(comm_, [&] {

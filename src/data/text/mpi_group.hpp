@@ -32,6 +32,9 @@ class MpiGroup {
   /// Collective. Sends the data of `root` to all ranks.
   void broadcast(void* data, std::size_t bytes, int root = 0) const;
 
+  /// Collective. Replaces `values` by their sums over the ranks.
+  void sum(std::span<std::int64_t> values);
+
   /// Completes `request` by testing and sleeping. Throws CommError once abandoned.
   void wait(MPI_Request& request) const;
   void abandon() { abandoned_ = true; }
@@ -53,6 +56,8 @@ class MpiGroup {
 
  private:
   void settle(const std::exception_ptr& failure, std::span<std::int64_t> values);
+  /// Reduces `values` in place. Waiting ranks are known to the flight recorder.
+  void reduce(std::span<std::int64_t> values, MPI_Op op);
 
   Communicator& comm_;
   MPI_Comm all_ = MPI_COMM_NULL;

@@ -152,7 +152,6 @@ void TokenFileWriter::finish() {
 namespace {
 
 constexpr std::array<char, 9> kIndexMagic{'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
-constexpr std::int64_t kIndexFixedBytes = 9 + 8 + 1 + 8 + 8;
 constexpr int kCodeInt32 = 4, kCodeUint16 = 8;
 
 [[noreturn]] void refuse_index(const std::string& path, const std::string& what) {
@@ -199,8 +198,8 @@ int read_megatron_index(const std::string& index_path, const std::string& bin_pa
   if (code != kCodeInt32 && code != kCodeUint16)
     refuse_index(index_path,
                  fmt::format("has type code {}; 4 (int32) and 8 (uint16) are token types", code));
-  const auto sequences = take<std::uint64_t>(index, 18);
-  const auto documents = take<std::uint64_t>(index, 26);
+  const auto sequences = take<std::uint64_t>(index, kIndexSequences);
+  const auto documents = take<std::uint64_t>(index, kIndexDocuments);
   const auto size = static_cast<std::uint64_t>(index.size());
   if (sequences > size || documents > size ||
       size != static_cast<std::uint64_t>(kIndexFixedBytes) + 12 * sequences + 8 * documents)

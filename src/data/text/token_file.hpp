@@ -54,6 +54,10 @@ class TokenFileWriter {
   std::unique_ptr<State> state_;
 };
 
+/// Offsets in an .idx file: the numbers of sequences and documents, and the lengths of sequences.
+inline constexpr std::int64_t kIndexSequences = 9 + 8 + 1, kIndexDocuments = kIndexSequences + 8,
+                              kIndexFixedBytes = kIndexDocuments + 8;
+
 /// Local. Reads and checks the .idx file beside a Megatron-LM .bin file: "MMIDIDX\0\0", u64 version
 /// 1, u8 type code, u64 sequences, u64 documents, i32 lengths[sequences], i64 byte
 /// pointers[sequences], i64 first sequences[documents]. Returns the bytes per token (2 or 4).

@@ -205,7 +205,9 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
                         "it is truncated or damaged");
       return;
     }
-  add_raw(path, format == TokenFormat::nanogpt ? 2 : read_megatron_index(index_beside(path), path));
+  if (format == TokenFormat::nanogpt) return add_raw(path, 2);
+  add_raw(path, read_megatron_index(index_beside(path), path));
+  files_.back().index = index_beside(path);
 }
 
 void TokenStream::agree_width(const std::string& path, int token_bytes) {
@@ -302,8 +304,8 @@ void TokenStream::verify(std::size_t index, std::int64_t vocab_size) const {
 std::string TokenStream::serialise() const {
   auto table = nlohmann::json::array();
   for (const auto& file : files_)
-    table.push_back(nlohmann::json::array(
-        {file.path, file.payload_offset, file.first, file.count, file.payload_crc, file.has_crc}));
+    table.push_back(nlohmann::json::array({file.path, file.payload_offset, file.first, file.count,
+                                           file.payload_crc, file.has_crc, file.index}));
   const auto bytes = nlohmann::json::to_cbor(
       nlohmann::json::array({table, token_bytes_, vocab_size_, vocab_hash_}));
   return {bytes.begin(), bytes.end()};
@@ -315,7 +317,8 @@ TokenStream TokenStream::deserialise(std::string_view bytes) {
   for (const auto& row : all[0])
     stream.files_.push_back({row[0].get<std::string>(), row[1].get<std::int64_t>(),
                              row[2].get<std::int64_t>(), row[3].get<std::int64_t>(),
-                             row[4].get<std::uint32_t>(), row[5].get<bool>()});
+                             row[4].get<std::uint32_t>(), row[5].get<bool>(),
+                             row[6].get<std::string>()});
   stream.token_bytes_ = all[1].get<int>();
   stream.vocab_size_ = all[2].get<std::int64_t>();
   stream.vocab_hash_ = all[3].get<std::uint64_t>();

@@ -10,8 +10,8 @@
 namespace choir {
 
 /// Format of token files. `nanogpt` is raw little-endian uint16 without header. `megatron` is
-/// NAME.bin with NAME.idx beside it; boundaries of sequences and documents are ignored, and tokens
-/// are used in the order of the .bin file. `automatic` detects the format: CHOIRTOK at the start,
+/// NAME.bin with NAME.idx beside it; tokens are used in the order of the .bin file, and ends of
+/// documents matter to DocumentEnds alone. `automatic` detects the format: CHOIRTOK at the start,
 /// else .bin with or without an .idx.
 enum class TokenFormat { automatic, native, nanogpt, megatron };
 /// Throws DeckError for a name other than "auto", "native", "nanogpt" and "megatron".
@@ -29,6 +29,7 @@ struct TokenFile {
   std::int64_t count = 0;
   std::uint32_t payload_crc = 0;
   bool has_crc = false;
+  std::string index{};  ///< the .idx file of Megatron-LM beside it; "": none
 };
 
 /// A plain value that opens files only inside the calls that read.

@@ -34,6 +34,11 @@ class BenchBatches {
   // Sums over all micro-batches of a step:
   virtual ByTerm targets(std::int64_t step) const = 0;
   virtual double audio_seconds(std::int64_t) const { return 0; }
+  /// Targets of a step whose micro-batches are all `one`, which belongs to step `step`. The default
+  /// is for micro-batches that have equally many.
+  virtual ByTerm repeated_targets(std::int64_t step, const ModelBatch& /*one*/) const {
+    return targets(step);
+  }
   /// FLOPs of the model in a step, for the MFU.
   virtual double flops(std::int64_t step, ModelInstance& instance) const = 0;
   /// The work of one of `parts` ranks that share a micro-batch, as the mean over the steps.

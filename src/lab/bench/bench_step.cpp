@@ -143,7 +143,7 @@ double small_batch_norm(const NoiseProbes& p, std::int64_t step) {
     }
   }
   p.engine.step(
-      step, [&](std::int64_t) { return one; }, p.data.targets(step), p.clock);
+      step, [&](std::int64_t) { return one; }, p.data.repeated_targets(step, one), p.clock);
   return p.engine.finish(p.clock).grad_norm;
 }
 

@@ -220,6 +220,17 @@ void add_run_keys(KeyTable<GptSettings>& table) {
            "Fraction at the end of a text that preparation reserves for validation.")
       .at_least(0)
       .below(1);
+  data.add("documents", &GptSettings::documents, "",
+           "Documents in rows of tokens. separate: attention and learned positions begin anew with "
+           "each document, and its last token has no target, so that its loss is the same as "
+           "alone; the loss is divided by the remaining targets. ignore: a row is one text.")
+      .one_of({"ignore", "separate"});
+  data.add("document_end", &GptSettings::document_end, "token",
+           "The token that ends a document, for data.documents = separate. -1: the end of text of "
+           "the vocabulary beside the data, and token 0 of random tokens. Where there is an .idx "
+           "of Megatron-LM, its documents are separate in any case.")
+      .at_least(-1)
+      .at_most(kMostTokens);
   add_blend_keys(
       table.section<BlendSection>("data", [](GptSettings& all) -> BlendSection& { return all; }));
   table.section("data", &GptSettings::model)
@@ -311,7 +322,9 @@ void GptFamily::derive(Deck& deck) const {
 }
 
 ModelConfig GptFamily::model(const Deck& deck) const {
-  return gpt_of(deck);
+  GptConfig config = gpt_of(deck);
+  config.packed = config.packed || separates_documents(deck);
+  return config;
 }
 
 std::int64_t& GptFamily::vocab_size(Deck& deck) const {
@@ -411,17 +424,32 @@ ops::BenchShape GptFamily::op_shape(const ModelConfig& config, const BatchShape&
   return DecoderTower::op_shape(config.as<GptConfig>(), shape);
 }
 
+namespace {
+
+void refuse_documents_of_chat(const Deck& deck) {
+  if (separates_documents(deck))
+    throw DataError("data.documents = \"separate\" is for texts, and these data are conversations",
+                    "data.pack = true packs conversations, which then do not see each other");
+}
+
+}  // namespace
+
 std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                    Mesh& mesh, Logger& log) const {
-  if (trains_on_chat(deck, mesh)) return std::make_unique<ChatTrainingData>(deck, batch, mesh, log);
+  if (trains_on_chat(deck, mesh)) {
+    refuse_documents_of_chat(deck);
+    return std::make_unique<ChatTrainingData>(deck, batch, mesh, log);
+  }
   return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);
 }
 
 std::unique_ptr<EvaluationData> GptFamily::open_evaluation(const Deck& deck,
                                                            const std::string& vocabulary,
                                                            Mesh& mesh, Logger& log) const {
-  if (trains_on_chat(deck, mesh))
+  if (trains_on_chat(deck, mesh)) {
+    refuse_documents_of_chat(deck);
     return std::make_unique<ChatEvaluationData>(deck, vocabulary, mesh);
+  }
   return std::make_unique<TokenEvaluationData>(deck, vocabulary, mesh, log);
 }
 

@@ -28,8 +28,10 @@ struct GptSettings : BlendSection {
   bool on_the_fly = false;
   int text_threads = 2;
   double val_fraction = 0.1;
-  std::int64_t eval_batches = 0;  ///< 0: all of the validation data
-  int sample_tokens = 200;        ///< 0: no sample
+  std::string documents = "ignore";  ///< ignore | separate
+  std::int64_t document_end = -1;    ///< the token that ends a document; -1: see its help
+  std::int64_t eval_batches = 0;     ///< 0: all of the validation data
+  int sample_tokens = 200;           ///< 0: no sample
   std::string sample_prompt = "\n";
   double sample_temperature = 0.8;
   int sample_top_k = 0;  ///< 0: all
@@ -38,9 +40,13 @@ struct GptSettings : BlendSection {
 inline const GptSettings& gpt_settings(const Deck& deck) {
   return deck.families.of<GptSettings>();
 }
-/// The transformer that the deck describes.
+/// The transformer that the deck describes; GptFamily::model() adds what the data determine.
 inline const GptConfig& gpt_of(const Deck& deck) {
   return gpt_settings(deck).model;
+}
+/// True if rows of tokens have several documents that do not see each other.
+inline bool separates_documents(const Deck& deck) {
+  return gpt_settings(deck).documents == "separate";
 }
 
 /// The keys of a decoder, without their section ("model" of a Gpt); the derivation of values that

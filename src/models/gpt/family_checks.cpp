@@ -225,9 +225,37 @@ class Checks {
       add({"data.train", "data.val", "data.format"},
           "data.format = \"synthetic\" reads nothing, but data.train or data.val name files; "
           "remove one");
+    documents();
     if (synthetic && gpt_of(deck_).vocab_size == 0)
       add({"model.vocab_size", "data.format"},
           "data.format = \"synthetic\" needs model.vocab_size, for example 50257");
+  }
+
+  void documents() {
+    const GptSettings& settings = gpt_settings(deck_);
+    if (!separates_documents(deck_)) {
+      if (settings.document_end >= 0)
+        add({"data.document_end", "data.documents"},
+            fmt::format(
+                "data.document_end = {} is for data.documents = \"separate\"; leave it out, "
+                "or set that",
+                settings.document_end));
+      return;
+    }
+    if (settings.model.packed)
+      add({"data.documents", "data.pack"},
+          "data.documents = \"separate\" is for texts and data.pack = true for conversations; "
+          "remove one");
+    if (settings.model.attention == ops::AttentionImplementation::cudnn)
+      add({"model.attention", "data.documents"},
+          "model.attention = \"cudnn\" has no documents within a row, which data.documents = "
+          "\"separate\" makes; legal: \"auto\" or \"own\"");
+    if (const std::int64_t size = settings.model.vocab_size;
+        size > 0 && settings.document_end >= size)
+      add({"data.document_end", "model.vocab_size"},
+          fmt::format(
+              "data.document_end = {} is no token of model.vocab_size = {}; legal: up to {}",
+              settings.document_end, size, size - 1));
   }
 
   void pass() {
@@ -374,6 +402,10 @@ std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
     add("data.format", fmt::format("reads texts, and data.format = \"{}\" is no text; legal: "
                                    "\"auto\" or \"text\"",
                                    deck.data.format));
+  if (separates_documents(deck))
+    add("data.documents",
+        "does not find the documents of texts, and data.documents = \"separate\" needs them; "
+        "prepare the texts with `choir prepare text`, or leave one of the two out");
   if (gpt.val_fraction != GptSettings().val_fraction && gpt.val_fraction != 0)
     add("data.val_fraction",
         "reserves no part of the text for validation; name data.val instead "

@@ -119,6 +119,15 @@ double Gpt::flops_per_token() const {
          12.0 * static_cast<double>(c.attention_width()) * attended;
 }
 
+double Gpt::document_flops(double tokens, double pairs, double window_pairs) const {
+  const GptConfig& c = config();
+  double attended = 0;
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
+    attended += c.window_of(layer) > 0 ? window_pairs : pairs;
+  return 6.0 * static_cast<double>(parameters_without_positions()) * tokens +
+         12.0 * static_cast<double>(c.attention_width()) * attended;
+}
+
 UnitCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
   const auto n = static_cast<double>(tokens), width = static_cast<double>(c.n_embd);
   const double kv = 2.0 * static_cast<double>(c.n_kv_head * c.head_width());

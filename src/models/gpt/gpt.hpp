@@ -63,6 +63,9 @@ class Gpt final : public Model {
   /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT), where a window
   /// reduces T.
   double flops_per_token() const;
+  /// The same for `tokens` tokens in documents: T is replaced by the documents' own lengths, so
+  /// that T tokens is `pairs`, in layers with a window `window_pairs` (DocumentCounts).
+  double document_flops(double tokens, double pairs, double window_pairs) const;
   double flops(const BatchShape& shape) const override {
     return flops_per_token() * static_cast<double>(shape.samples * shape.tokens);
   }

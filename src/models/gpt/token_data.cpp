@@ -150,6 +150,9 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
   config.eval_windows =
       static_cast<std::int64_t>(gpt_settings(deck).eval_batches) * deck.train.global_batch_size;
   config.slots = deck.data.prefetch + 1;
+  config.documents = separates_documents(deck);
+  config.document_end = static_cast<std::int32_t>(gpt_settings(deck).document_end);
+  config.window = gpt_of(deck).window;
   return config;
 }
 
@@ -236,7 +239,7 @@ LossSum loss_sum(ModelInstance& instance, Dataset& data, int set, Mesh& mesh,
 }  // namespace
 
 std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
-                                    ProgressLine* progress) {
+                                    ProgressLine* progress, double* targets) {
   std::vector<Validation> made;
   const auto means = [&](const std::string& name, const LossSum& sum) {
     Validation one =
@@ -250,6 +253,7 @@ std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh
     all.losses += sum.losses, all.tokens += sum.tokens;
     made.push_back(means(data.eval_name(set), sum));
   }
+  if (targets != nullptr) *targets = all.tokens;
   if (made.size() == 1) made.front().name.clear();
   if (made.size() > 1) made.insert(made.begin(), means("", all));
   return made;
@@ -258,6 +262,15 @@ std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh
 double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {
   return validations(instance, data, mesh, progress).front().loss;
 }
+
+namespace {
+
+double document_flops(const Gpt& gpt, const DocumentCounts& counts, double tokens) {
+  return gpt.document_flops(tokens, static_cast<double>(counts.pairs),
+                            static_cast<double>(counts.window_pairs));
+}
+
+}  // namespace
 
 TokenTrainingData::TokenTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                      Logger& log)
@@ -285,16 +298,26 @@ void TokenTrainingData::require_resumable(std::int64_t consumed_samples) const {
 
 void TokenTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
                                        const Position& from) {
+  first_step_ = from.step;
   data_->start_training(micro_batch_order(sharding, per_rank, from.consumed_samples));
 }
 
 ModelBatch TokenTrainingData::next() {
   const Batch& batch = data_->next();
-  CHOIR_CHECK(batch.valid == batch.targets.count(), "a training window of {} tokens", batch.valid);
+  CHOIR_CHECK(separates() || batch.valid == batch.targets.count(), "a training window of {} tokens",
+              batch.valid);
   return token_batch(batch);
 }
 
-StepContent TokenTrainingData::content(std::int64_t, const Model& model) {
+StepContent TokenTrainingData::content(std::int64_t step, const Model& model) {
+  if (separates()) {
+    const DocumentCounts& counts = data_->step_contents(step - first_step_);
+    return {.samples = static_cast<double>(batch_.global),
+            .targets =
+                with_z_loss(settings_.model.z_loss, static_cast<double>(counts.targets)),
+            .flops = document_flops(dynamic_cast<const Gpt&>(model), counts,
+                                    static_cast<double>(batch_.global * block_size_))};
+  }
   return {.samples = static_cast<double>(batch_.global),
           .targets =
               with_z_loss(settings_.model.z_loss, static_cast<double>(batch_.global * block_size_)),
@@ -334,6 +357,7 @@ TokenEvaluationData::TokenEvaluationData(const Deck& deck, const std::string& vo
                                          Mesh& mesh, Logger& log)
     : mesh_(mesh),
       block_size_(gpt_of(deck).block_size),
+      documents_(separates_documents(deck)),
       data_(open_data(
           deck, kRows, mesh, log,
           vocabulary.empty() ? 0 : Vocabulary::from_json(vocabulary, "the checkpoint").hash())) {
@@ -348,19 +372,21 @@ std::vector<BatchShape> TokenEvaluationData::shapes() const {
 
 EvaluationData::Result TokenEvaluationData::evaluate(ModelInstance& instance,
                                                      ProgressLine* progress) {
-  const std::vector<Validation> sets = validations(instance, *data_, mesh_, progress);
+  double targets = 0;
+  const std::vector<Validation> sets = validations(instance, *data_, mesh_, progress, &targets);
   // With a z-loss, the cross-entropy is the first of the metrics.
   const Validation& all = sets.front();
-  const double tokens = all.metrics.empty() ? all.loss : all.metrics.front().second;
+  const double of_tokens = all.metrics.empty() ? all.loss : all.metrics.front().second;
   std::string metrics =
-      fmt::format("val_loss={:.6f} perplexity={:.4f}", all.loss, std::exp(tokens));
+      fmt::format("val_loss={:.6f} perplexity={:.4f}", all.loss, std::exp(of_tokens));
   for (const auto& [name, value] : all.metrics)
     metrics += fmt::format(" val_{}={:.6f}", name, value);
   if (sets.size() > 1)
     metrics += " " + metrics_text(std::vector<Validation>(sets.begin() + 1, sets.end()));
-  // The first token of a set is not a target.
-  return {.lines = {},
-          .metrics = metrics + fmt::format(" tokens={}", data_->val_tokens() - data_->eval_sets())};
+  // The first token of a set is not a target, nor is that of a document if these are separate.
+  const auto tokens =
+      documents_ ? static_cast<std::int64_t>(targets) : data_->val_tokens() - data_->eval_sets();
+  return {.lines = {}, .metrics = metrics + fmt::format(" tokens={}", tokens)};
 }
 
 std::int64_t matmul_weights(const GptConfig& c) {
@@ -386,8 +412,9 @@ TokenBenchBatches::TokenBenchBatches(const Deck& deck, const BatchSizes& batch, 
                                      Logger& log)
     : data_(open_data(deck, batch.micro, mesh, log)),
       batch_(batch),
-      tokens_(with_z_loss(gpt_of(deck).z_loss,
-                          static_cast<double>(batch.global * gpt_of(deck).block_size))) {}
+      tokens_(static_cast<double>(batch.global * gpt_of(deck).block_size)),
+      z_loss_(gpt_of(deck).z_loss),
+      documents_(separates_documents(deck)) {}
 
 void TokenBenchBatches::start(const Sharding& sharding) {
   data_->start_training(micro_batch_order(sharding, batch_.accum, 0));
@@ -397,14 +424,36 @@ ModelBatch TokenBenchBatches::micro_batch(std::int64_t, std::int64_t) {
   return token_batch(data_->next());
 }
 
-double TokenBenchBatches::flops(std::int64_t, ModelInstance& instance) const {
-  return instance.as<Gpt>().flops_per_token() * tokens_.first();
+ByTerm TokenBenchBatches::targets(std::int64_t step) const {
+  return with_z_loss(
+      z_loss_, documents_ ? static_cast<double>(data_->step_contents(step).targets) : tokens_);
+}
+
+ByTerm TokenBenchBatches::repeated_targets(std::int64_t step, const ModelBatch& one) const {
+  if (!documents_) return targets(step);
+  const TensorView& targets = one["targets"];
+  const auto* first = targets.as<std::int32_t>();
+  const auto counted = targets.count() - std::count(first, first + targets.count(), kIgnoredTarget);
+  return with_z_loss(z_loss_, static_cast<double>(counted * batch_.micro_batches()));
+}
+
+double TokenBenchBatches::flops(std::int64_t step, ModelInstance& instance) const {
+  if (documents_) return document_flops(instance.as<Gpt>(), data_->step_contents(step), tokens_);
+  return instance.as<Gpt>().flops_per_token() * tokens_;
 }
 
 StepWork TokenBenchBatches::work(const EngineOptions& options, ModelInstance& instance,
                                  double parts) const {
   StepWork work = step_work(options.model.as<GptConfig>(), options.precision,
                             batch_.micro * batch_.accum, instance.storage().slices_size());
+  if (documents_) {
+    // The share of all pairs of query and key that the documents of the first step leave.
+    const Gpt& gpt = instance.as<Gpt>();
+    const double all = gpt.flops({.samples = batch_.global, .tokens = gpt.config().block_size});
+    const double products = gpt.document_flops(tokens_, 0, 0);
+    work.attention_flops *=
+        (document_flops(gpt, data_->step_contents(0), tokens_) - products) / (all - products);
+  }
   work.gemm_flops /= parts;
   work.attention_flops /= parts;
   return work;

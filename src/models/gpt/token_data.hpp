@@ -43,10 +43,10 @@ std::uint64_t order_seed(const Deck& deck, Mesh& mesh);
 ModelBatch token_batch(const Batch& batch);
 
 /// Mean loss over all validation data, then, if there are several sets, over each. The ranks of the
-/// data axis divide the rows; the result does not depend on their number, bit by bit. Collective
-/// over the mesh.
+/// data axis divide the rows; the result does not depend on their number, bit by bit. `targets` is
+/// set to the number of targets in all sets. Collective over the mesh.
 std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
-                                    ProgressLine* progress = nullptr);
+                                    ProgressLine* progress = nullptr, double* targets = nullptr);
 /// The mean loss over all validation data.
 double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh,
                        ProgressLine* progress = nullptr);
@@ -65,12 +65,15 @@ class TokenTrainingData final : public TrainingData {
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
   ModelBatch next() override;
+  /// Collective if documents are separate and data.prefetch is 0, since it then reads the step.
   StepContent content(std::int64_t step, const Model& model) override;
   bool has_validation() const override { return data_->has_validation(); }
   std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
   std::string sample(ModelInstance& instance) override;
 
  private:
+  bool separates() const { return settings_.documents == "separate"; }
+
   GptSettings settings_;
   std::uint64_t seed_;
   std::int64_t block_size_;
@@ -78,6 +81,7 @@ class TokenTrainingData final : public TrainingData {
   Mesh& mesh_;
   Logger& log_;
   std::unique_ptr<Dataset> data_;
+  std::int64_t first_step_ = 0;  // of this start
 };
 
 class TokenEvaluationData final : public EvaluationData {
@@ -90,6 +94,7 @@ class TokenEvaluationData final : public EvaluationData {
   static constexpr std::int64_t kRows = 8;
   Mesh& mesh_;
   std::int64_t block_size_;
+  bool documents_;
   std::unique_ptr<Dataset> data_;
 };
 
@@ -107,14 +112,16 @@ class TokenBenchBatches final : public BenchBatches {
   std::int64_t vocab_size() const override { return data_->vocab_size(); }
   void start(const Sharding& sharding) override;
   ModelBatch micro_batch(std::int64_t step, std::int64_t j) override;
-  ByTerm targets(std::int64_t) const override { return tokens_; }
+  ByTerm targets(std::int64_t step) const override;
+  ByTerm repeated_targets(std::int64_t step, const ModelBatch& one) const override;
   double flops(std::int64_t step, ModelInstance& instance) const override;
   StepWork work(const EngineOptions& options, ModelInstance& instance, double parts) const override;
 
  private:
   std::unique_ptr<Dataset> data_;
   BatchSizes batch_;
-  ByTerm tokens_;
+  double tokens_, z_loss_;
+  bool documents_;
 };
 
 class SyntheticTokens final : public SyntheticBatches {
