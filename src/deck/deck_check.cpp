@@ -11,6 +11,7 @@
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 #include "src/deck/nearest_legal.hpp"
+#include "src/optim/update_rule.hpp"
 
 namespace choir {
 namespace {
@@ -129,30 +130,39 @@ class Checks {
           "which train.reproducible = true excludes; remove one");
   }
 
+  /// Keys of other rules, and what the rule needs.
   void optimizer() {
-    const std::string& name = deck_.optimizer.name;
-    const bool lars = name == "lars";
-    const std::vector<std::string> others =
-        lars ? std::vector<std::string>{"optimizer.beta1", "optimizer.beta2"}
-             : std::vector<std::string>{"optimizer.momentum", "optimizer.trust_coefficient"};
-    for (const std::string& key : others)
-      if (deck_.given(key))
+    const UpdateRule& rule = update_rule(deck_.optimizer.name);
+    const auto reads = [](const UpdateRule& reader, std::string_view key) {
+      return std::ranges::find(reader.keys(), key) != reader.keys().end();
+    };
+    std::map<std::string, std::string> readers;
+    for (const UpdateRule* other : update_rules())
+      for (const std::string_view key : other->keys()) {
+        std::string& names = readers[std::string(key)];
+        names += fmt::format("{}\"{}\"", names.empty() ? "" : " or ", other->name());
+      }
+    for (const auto& [name, of] : readers) {
+      const std::string key = "optimizer." + name;
+      if (!reads(rule, name) && deck_.given(key))
         add({key, "optimizer.name"},
-            fmt::format("{} is for optimizer.name = \"{}\", not \"{}\"; leave it out", key,
-                        lars ? "adamw" : "lars", name));
-    if (!lars) return;
+            fmt::format("{} is for optimizer.name = {}, not \"{}\"; leave it out", key, of,
+                        rule.name()));
+    }
     const std::string& precision = deck_.train.precision;
-    if (precision == "bf16-true")
+    if (!rule.needs_wide_masters().empty() && precision == "bf16-true")
       add({"optimizer.name", "train.precision"},
-          "optimizer.name = \"lars\" needs weights of more than 16 bits, not train.precision = "
-          "\"bf16-true\"; nearest legal: \"bf16-mixed\"");
+          fmt::format("optimizer.name = \"{}\" needs {}, not train.precision = \"bf16-true\"; "
+                      "nearest legal: \"bf16-mixed\"",
+                      rule.name(), rule.needs_wide_masters()));
     const Offloaded offload = deck_.parallel.offload;
-    if (offload != Offloaded::none && (precision.ends_with("-mixed") || offload == Offloaded::all))
+    if (!rule.needs_masters_on_device().empty() && offload != Offloaded::none &&
+        (precision.ends_with("-mixed") || offload == Offloaded::all))
       add({"optimizer.name", "parallel.offload"},
-          fmt::format("optimizer.name = \"lars\" needs the norms of all weights before the update, "
-                      "but parallel.offload = \"{}\" keeps the weights of train.precision = \"{}\" "
-                      "outside of the device; nearest legal: offload = \"none\"",
-                      name_of(offload), precision));
+          fmt::format("optimizer.name = \"{}\" needs {}, but parallel.offload = \"{}\" keeps the "
+                      "weights of train.precision = \"{}\" outside of the device; nearest legal: "
+                      "offload = \"none\"",
+                      rule.name(), rule.needs_masters_on_device(), name_of(offload), precision));
   }
 
   void precision() {

@@ -1,10 +1,13 @@
 // The keys of a deck that do not belong to a family of models: their help, units and limits. The
 // keys of `fault` are in deck_fault.cpp.
 
+#include <fmt/core.h>
+
 #include <array>
 #include <string_view>
 
 #include "src/deck/deck_tables.hpp"
+#include "src/optim/update_rule.hpp"
 
 namespace choir {
 namespace {
@@ -106,11 +109,14 @@ void add_data_keys(Table& table) {
 void add_optimizer_keys(Table& table) {
   using Part = OptimizerSection;
   auto optimizer = table.section("optimizer", &Deck::optimizer);
-  optimizer
-      .add("name", &Part::name, "",
-           "Optimizer. adamw: Loshchilov & Hutter 2019. lars: You et al. 2017, momentum with a "
-           "separate learning rate for every matrix, for very large batches.")
-      .one_of({"adamw", "lars"})
+  std::vector<std::string> rules;
+  std::string about = "Optimizer.";
+  for (const UpdateRule* rule : update_rules()) {
+    rules.emplace_back(rule->name());
+    about += fmt::format(" {}", rule->about());
+  }
+  optimizer.add("name", &Part::name, "", about)
+      .one_of(std::move(rules))
       .when_resumed(OnResume::fixed);
   optimizer.add("learning_rate", &Part::learning_rate, "", "Peak learning rate.").above(0);
   optimizer.add("min_lr", &Part::min_lr, "", "Final learning rate, from optimizer.decay_steps on.")

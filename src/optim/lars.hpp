@@ -1,6 +1,6 @@
 #pragma once
-// LARS's learning rate for every tensor, computed from the norms of its weights and of its gradient
-// over all ranks that hold parts of it.
+// LARS as an update rule, and its learning rate for every tensor, computed from the norms of its
+// weights and of its gradient over all ranks that hold parts of it.
 
 #include <map>
 #include <span>
@@ -11,8 +11,11 @@
 #include "choir/parallel/sharding/parameter_storage.hpp"
 #include "kernels/update/lars.hpp"
 #include "src/optim/trained_norm.hpp"
+#include "src/optim/update_rule.hpp"
 
 namespace choir {
+
+const UpdateRule& lars_rule();
 
 /// Tiles of a tensor and copies of a tied weight have the ratio of the whole tensor. The bits are
 /// the same on every rank.

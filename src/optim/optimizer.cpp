@@ -6,48 +6,8 @@
 
 #include "choir/device/device.hpp"
 #include "choir/nn/parameter.hpp"
-#include "kernels/update/adamw.hpp"
-#include "kernels/update/lars.hpp"
 
 namespace choir {
-namespace {
-
-/// True if the run continues the only row of the span, or would with the padding between them.
-bool joins_row(const ElementSpan& span, const Range& local, std::int64_t number) {
-  return span.elements.width == 0 && number - span.elements.first == local.first - span.local.first;
-}
-
-/// True if the run is the next of rows with the same width and distance.
-bool joins_rows(const ElementSpan& span, const Range& local, std::int64_t number) {
-  const ops::ElementNumbers& e = span.elements;
-  if (local.first != span.local.end()) return false;
-  if (e.width == 0) return local.count == span.local.count && number >= e.first + local.count;
-  return local.count == e.width && number == e.first + span.local.count / e.width * e.stride;
-}
-
-}  // namespace
-
-std::vector<ElementSpan> element_spans(const Bucket& bucket) {
-  std::vector<ElementSpan> spans;
-  for (const Parameter* p : bucket.parameters)
-    for (const ShardRun& run : shard_runs(*p)) {
-      const Range local{p->offset + run.local, run.count};
-      const std::int64_t number = p->position + run.logical;
-      if (spans.empty() ||
-          !(joins_row(spans.back(), local, number) || joins_rows(spans.back(), local, number))) {
-        spans.push_back({local, {.first = number}});
-        continue;
-      }
-      ElementSpan& span = spans.back();
-      if (!joins_row(span, local, number) && span.elements.width == 0)
-        span.elements = {.first = span.elements.first,
-                         .width = local.count,
-                         .stride = number - span.elements.first};
-      span.local.count = local.end() - span.local.first;
-    }
-  return spans;
-}
-
 double LrSchedule::at(std::int64_t step) const {
   if (step < warmup_steps)
     return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
@@ -65,193 +25,198 @@ double LrSchedule::at(std::int64_t step) const {
   return floor + left * (peak - floor);
 }
 
-UpdateRule update_rule_of(const std::string& name) {
-  CHOIR_CHECK(name == "adamw" || name == "lars", "unknown optimizer '{}'", name);
-  return name == "adamw" ? UpdateRule::adamw : UpdateRule::lars;
-}
-
-std::span<const std::string_view> moment_names(UpdateRule rule) {
-  static constexpr std::array<std::string_view, 2> kAdamW{"m", "v"};
-  static constexpr std::array<std::string_view, 1> kLars{"momentum"};
-  if (rule == UpdateRule::lars) return kLars;
-  return kAdamW;
-}
-
 Optimizer::Optimizer(ParameterStorage& storage, Device& device, const Options& options,
-                     std::uint64_t seed)
-    : storage_(&storage), options_(options), rounding_(philox_key(seed, "rounding")) {
-  const bool rounds = storage.precision().master == DType::bf16;
-  for (const Bucket& bucket : storage.parameters().buckets()) {
-    const bool outside = bucket.trainable && storage.masters_outside(bucket);
-    CHOIR_CHECK(options.rule == UpdateRule::adamw || !(rounds || outside),
-                "LARS with bf16 masters, or masters outside of the device");
-    scales_.push_back(scaled_ranges(bucket));
-    spans_.push_back(rounds ? element_spans(bucket)
-                            : std::vector<ElementSpan>{{.local = {0, bucket.size}}});
-  }
-  if (const OffloadedState* outside = storage.offloaded()) {
-    moments_ = {outside->of(OffloadedState::first_moment),
-                outside->of(OffloadedState::second_moment)};
-    std::vector<Range> flat;
-    for (const Bucket& bucket : storage.parameters().buckets()) {
-      if (!bucket.trainable) continue;
-      const std::int64_t begin = bucket.offset / storage.sharding().slices();
-      const std::int64_t size = storage.sharding().slice(bucket).count;
-      for (std::int64_t at = 0; at < size; at += outside->chunk()) {
-        chunks_.push_back({at, std::min(outside->chunk(), size - at)});
-        flat.push_back({begin + at, chunks_.back().count});
-      }
+                     std::uint64_t seed, bool exact)
+    : storage_(&storage), options_(options) {
+  const UpdateRule& rule = *options_.rule;
+  CHOIR_CHECK(rule.moments().size() <= kMostMoments, "{} states", rule.moments().size());
+  CHOIR_CHECK(rule.needs_wide_masters().empty() || storage.precision().master != DType::bf16,
+              "{} needs {}", rule.name(), rule.needs_wide_masters());
+  for (const Bucket& b : storage.parameters().buckets())
+    CHOIR_CHECK(
+        rule.needs_masters_on_device().empty() || !b.trainable || !storage.masters_outside(b),
+        "{} needs {}", rule.name(), rule.needs_masters_on_device());
+  if (const OffloadedState* outside = storage.offloaded())
+    make_outside(device, *outside);
+  else
+    make_resident(device);
+  updater_ = rule.make({storage, device, options_, seed, exact});
+  const auto rounds = updater_->rounds();
+  rounds_.assign(rounds.begin(), rounds.end());
+  if (!rounds_.empty()) return;
+  for (std::size_t b = 0; b < storage.parameters().buckets().size(); ++b)
+    if (bucket(b).trainable) rounds_.push_back({b, 1, false});
+}
+
+void Optimizer::make_outside(Device& device, const OffloadedState& outside) {
+  const std::array<TensorView, kMostMoments> all{outside.of(OffloadedState::first_moment),
+                                                 outside.of(OffloadedState::second_moment)};
+  std::copy_n(all.begin(), moment_names().size(), moments_.begin());
+  std::vector<Range> flat;
+  for (const Bucket& b : storage_->parameters().buckets()) {
+    chunks_of_.push_back({std::ssize(chunks_), 0});
+    if (!b.trainable) continue;
+    const std::int64_t begin = b.offset / storage_->sharding().slices();
+    const std::int64_t size = storage_->sharding().slice(b).count;
+    for (std::int64_t at = 0; at < size; at += outside.chunk()) {
+      chunks_.push_back({at, std::min(outside.chunk(), size - at)});
+      flat.push_back({begin + at, chunks_.back().count});
+      ++chunks_of_.back().count;
     }
-    state_ = StateStream::make(*outside, device, std::move(flat));
-    return;
   }
-  const std::int64_t n = storage.trained_slices_size();
-  const DType type = storage.precision().gradient;
-  const auto moments = std::ssize(moment_names());
-  memory_ = Buffer(device, static_cast<std::size_t>(moments * n) * size_of(type));
-  const TensorView all{memory_.data(), type, {moments * n}};
-  for (std::int64_t i = 0; i < moments; ++i)
-    moments_[static_cast<std::size_t>(i)] = all.slice(i * n, n);
-  if (n > 0) device.zero(memory_.data(), memory_.bytes());
+  state_ = StateStream::make(outside, device, std::move(flat));
+}
+
+// Memory is that of the slice with most elements, so that all ranks need the same.
+void Optimizer::make_resident(Device& device) {
+  const DType type = storage_->precision().gradient;
+  const std::int64_t slices = storage_->sharding().slices();
+  std::array<std::int64_t, kMostMoments> sizes{};
+  for (std::size_t which = 0; which < moment_names().size(); ++which)
+    for (const Bucket& b : storage_->parameters().buckets()) {
+      if (!b.trainable) {
+        kept_[which].push_back({});
+        continue;
+      }
+      const std::int64_t size = b.size / slices;
+      std::int64_t most = 0;
+      for (std::int64_t slice = 0; slice < slices; ++slice)
+        most = std::max(most, kept_of(which, b, slice).in_slice.count);
+      const std::int64_t mine = storage_->sharding().slice(b).first / size;
+      kept_[which].push_back({kept_of(which, b, mine).in_slice, sizes[which]});
+      sizes[which] += most;
+    }
+  std::int64_t all = 0;
+  for (const std::int64_t size : sizes) all += size;
+  memory_ = Buffer(device, static_cast<std::size_t>(all) * size_of(type));
+  const TensorView flat{memory_.data(), type, {all}};
+  std::int64_t at = 0;
+  for (std::size_t which = 0; which < moment_names().size(); ++which) {
+    moments_[which] = flat.slice(at, sizes[which]);
+    at += sizes[which];
+  }
+  if (all > 0) device.zero(memory_.data(), memory_.bytes());
+}
+
+// From the first to the last parameter that keeps the moment; the whole slice if all do.
+Optimizer::Kept Optimizer::kept_of(std::size_t which, const Bucket& b, std::int64_t slice) const {
+  const std::int64_t size = b.size / storage_->sharding().slices();
+  std::int64_t first = b.size, end = 0, keep = 0;
+  for (const Parameter* p : b.parameters) {
+    if (!keeps(which, *p)) continue;
+    ++keep;
+    first = std::min(first, p->offset);
+    end = std::max(end, p->offset + p->local_count());
+  }
+  const bool all = keep == std::ssize(b.parameters);
+  const Range hull = all ? Range{0, b.size} : Range{first, std::max<std::int64_t>(0, end - first)};
+  const Range kept = overlap(hull, {slice * size, size});
+  return {{kept.count > 0 ? kept.first - slice * size : 0, kept.count}, 0};
 }
 
 TensorView Optimizer::moment(std::size_t which, const Parameter& p) const {
-  return storage_->owned_part(moment_of(which, storage_->bucket_of(p)), p);
-}
-
-TensorView Optimizer::moment_of(std::size_t which, const Bucket& bucket) const {
-  if (moments_[which].empty()) return {};
-  return storage_->slice_of(moments_[which], bucket);
-}
-
-// Gaps between parameters, where everything is zero, belong to the range before them.
-std::vector<Optimizer::ScaledRange> Optimizer::scaled_ranges(const Bucket& bucket) const {
-  std::vector<ScaledRange> ranges{{{0, bucket.size}, 1}};
-  if (!options_.scale) return ranges;
-  for (const Parameter* p : bucket.parameters) {
-    const double scale = options_.scale(*p);
-    if (p->offset == 0) ranges.back().scale = scale;
-    if (ranges.back().scale == scale) continue;
-    ranges.back().local.count = p->offset - ranges.back().local.first;
-    ranges.push_back({{p->offset, bucket.size - p->offset}, scale});
-  }
-  return ranges;
-}
-
-std::size_t Optimizer::index_of(const Bucket& bucket) const {
-  return static_cast<std::size_t>(&bucket - storage_->parameters().buckets().data());
+  CHOIR_CHECK(keeps(which, p), "{} has no {}", p.name, moment_names()[which]);
+  const Bucket& b = storage_->bucket_of(p);
+  if (state_) return storage_->owned_part(storage_->slice_of(moments_[which], b), p);
+  const Range mine = storage_->owned(p);
+  if (mine.count == 0) return {nullptr, moments_[which].dtype, {0}};
+  const Kept& kept = kept_[which][static_cast<std::size_t>(p.bucket)];
+  const std::int64_t in_slice = p.offset + mine.first - storage_->sharding().slice(b).first;
+  return moments_[which].slice(kept.at + in_slice - kept.in_slice.first, mine.count);
 }
 
 void Optimizer::add_to(MemoryPlan& plan) const {
-  if (state_) return state_->add_to(plan);
-  plan.add("optimizer moments", memory_.bytes());
+  if (state_)
+    state_->add_to(plan);
+  else
+    plan.add("optimizer moments", memory_.bytes());
+  updater_->add_to(plan);
 }
 
+// Gathers that `updated` starts may use the communicator of the exchanges, so they follow the last
+// one.
 void Optimizer::step(const Stream& stream, const ops::StepControl* control,
-                     const TrustRatios* ratios, const std::function<void(const Bucket&)>& updated) {
-  const bool lars = options_.rule == UpdateRule::lars;
-  CHOIR_CHECK(lars == (ratios != nullptr), "only LARS takes trust ratios, and it needs them");
-  const ProfileRange range(stream, lars ? "lars" : "adamw");
-  const Decided decided{control, ratios};
-  if (state_) state_->begin(stream);
-  std::size_t chunk = 0;
-  for (const Bucket& bucket : storage_->parameters().buckets()) {
-    if (!bucket.trainable) continue;
-    const std::int64_t size = storage_->sharding().slice(bucket).count;
-    if (state_)
-      for (std::int64_t end = 0; end < size; end = chunks_[chunk - 1].end())
-        update_outside(stream, decided, bucket, chunks_[chunk++]);
-    else
-      update(stream, decided,
-             {.bucket = &bucket,
-              .first = 0,
-              .count = size,
-              .master = storage_->masters(bucket),
-              .m = moment_of(0, bucket),
-              .v = moment_of(1, bucket),
-              .copy = storage_->copies(bucket)});
-    if (updated) updated(bucket);
+                     const std::function<void(const Bucket&)>& updated) {
+  const ProfileRange range(stream, options_.rule->name().data());
+  const bool exchanges = !updater_->rounds().empty();
+  const std::function<void(const Bucket&)> later;
+  if (state_ && !exchanges) state_->begin(stream);
+  for (std::size_t r = 0; r < rounds_.size(); ++r) {
+    if (rounds_[r].exchanges) {
+      pass(stream, control, rounds_[r], Phase::collect, {});
+      updater_->exchange(stream, control, r);
+    }
+    pass(stream, control, rounds_[r], Phase::update, exchanges ? later : updated);
   }
-  if (state_) state_->end();
+  if (state_ && !exchanges) state_->end();
+  if (!exchanges || !updated) return;
+  for (const Bucket& b : storage_->parameters().buckets())
+    if (b.trainable) updated(b);
+}
+
+// State outside is streamed once for all buckets, or, if rounds visit it several times, pass by
+// pass: a pass then sees what the one before it has written.
+void Optimizer::pass(const Stream& stream, const ops::StepControl* control,
+                     const Updater::Round& round, Phase phase,
+                     const std::function<void(const Bucket&)>& updated) {
+  const bool apart = state_ && !updater_->rounds().empty();
+  const std::size_t end = round.first + round.count;
+  if (apart) {
+    const Range first = chunks_of_[round.first], last = chunks_of_[end - 1];
+    state_->begin(stream, {first.first, last.end() - first.first});
+  }
+  for (std::size_t b = round.first; b < end; ++b) {
+    if (!bucket(b).trainable) continue;
+    if (state_) {
+      const Range& chunks = chunks_of_[b];
+      for (std::int64_t chunk = chunks.first; chunk < chunks.end(); ++chunk) {
+        const StateStream::Window window = state_->acquire();
+        work(stream, control, phase,
+             part_outside(bucket(b), chunks_[static_cast<std::size_t>(chunk)], window));
+        state_->release();
+      }
+    } else {
+      work(stream, control, phase, resident_part(bucket(b)));
+    }
+    if (updated) updated(bucket(b));
+  }
+  if (apart) state_->end();
+}
+
+void Optimizer::work(const Stream& stream, const ops::StepControl* control, Phase phase,
+                     const UpdatePart& part) {
+  phase == Phase::collect ? updater_->collect(stream, control, part)
+                          : updater_->update(stream, control, part);
+}
+
+UpdatePart Optimizer::resident_part(const Bucket& b) const {
+  UpdatePart part{.bucket = &b,
+                  .in_bucket = storage_->sharding().slice(b),
+                  .master = storage_->masters(b),
+                  .gradient = storage_->gradients(b),
+                  .copy = storage_->copies(b)};
+  for (std::size_t which = 0; which < moment_names().size(); ++which) {
+    const Kept& kept = kept_[which][static_cast<std::size_t>(&b - &bucket(0))];
+    part.states[which] = {moments_[which].slice(kept.at, kept.in_slice.count), kept.in_slice.first};
+  }
+  return part;
 }
 
 // Fields that are not outside are updated in their resident memory.
-void Optimizer::update_outside(const Stream& stream, const Decided& step, const Bucket& bucket,
-                               const Range& chunk) {
+UpdatePart Optimizer::part_outside(const Bucket& b, const Range& chunk,
+                                   const StateStream::Window& window) const {
   const OffloadedState& outside = *storage_->offloaded();
-  const StateStream::Window window = state_->acquire();
   const auto pick = [&](OffloadedState::Field field, const TensorView& resident) {
     if (outside.has(field)) return window[static_cast<std::size_t>(field)];
     return resident.empty() ? resident : resident.slice(chunk.first, chunk.count);
   };
-  update(stream, step,
-         {.bucket = &bucket,
-          .first = chunk.first,
-          .count = chunk.count,
-          .master = pick(OffloadedState::master, storage_->masters(bucket)),
-          .m = pick(OffloadedState::first_moment, {}),
-          .v = pick(OffloadedState::second_moment, {}),
-          .copy = pick(OffloadedState::value, storage_->copies(bucket))});
-  state_->release();
-}
-
-void Optimizer::update(const Stream& stream, const Decided& step, const Part& part) {
-  options_.rule == UpdateRule::lars ? lars(stream, step, part) : adamw(stream, step, part);
-}
-
-Range Optimizer::in_bucket(const Part& part) const {
-  return {storage_->sharding().slice(*part.bucket).first + part.first, part.count};
-}
-
-// Updates tensor by tensor, since each has its own ratio; gaps between them stay zero.
-void Optimizer::lars(const Stream& stream, const Decided& step, const Part& part) {
-  const Bucket& bucket = *part.bucket;
-  const Range mine = in_bucket(part);
-  const TensorView gradient = storage_->gradients(bucket).slice(part.first, part.count);
-  for (const Parameter* p : bucket.parameters) {
-    const auto [from, count] = overlap({p->offset, p->local_count()}, mine);
-    if (count == 0) continue;
-    const std::int64_t first = from - mine.first;
-    ops::lars(stream, {.master = part.master.slice(first, count),
-                       .gradient = gradient.slice(first, count),
-                       .velocity = part.m.slice(first, count),
-                       .copy = part.copy.empty() ? part.copy : part.copy.slice(first, count),
-                       .momentum = options_.momentum,
-                       .scale = options_.scale ? options_.scale(*p) : 1,
-                       .ratio = p->decay ? step.ratios->of(*p) : nullptr,
-                       .control = step.control});
-  }
-}
-
-// The decayed range of the bucket comes first.
-void Optimizer::adamw(const Stream& stream, const Decided& step, const Part& part) {
-  const Bucket& bucket = *part.bucket;
-  const Range mine = in_bucket(part);
-  const TensorView gradient = storage_->gradients(bucket).slice(part.first, part.count);
-  const auto range = [&](const ElementSpan& span, const ScaledRange& scaled, const Range& half,
-                         double decay) {
-    const auto [from, count] = overlap(overlap(span.local, scaled.local), overlap(half, mine));
-    if (count == 0) return;
-    const std::int64_t first = from - mine.first;
-    ops::adamw(stream, {.master = part.master.slice(first, count),
-                        .gradient = gradient.slice(first, count),
-                        .m = part.m.slice(first, count),
-                        .v = part.v.slice(first, count),
-                        .copy = part.copy.empty() ? part.copy : part.copy.slice(first, count),
-                        .beta1 = options_.beta1,
-                        .beta2 = options_.beta2,
-                        .epsilon = options_.epsilon,
-                        .decay = decay,
-                        .scale = scaled.scale,
-                        .control = step.control,
-                        .rounding = rounding_,
-                        .elements = span.elements.behind(from - span.local.first)});
-  };
-  for (const ScaledRange& scaled : scales_[index_of(bucket)])
-    for (const ElementSpan& span : spans_[index_of(bucket)]) {
-      range(span, scaled, {0, bucket.decayed}, options_.weight_decay);
-      range(span, scaled, {bucket.decayed, bucket.size - bucket.decayed}, 0.0);
-    }
+  return {.bucket = &b,
+          .in_bucket = {storage_->sharding().slice(b).first + chunk.first, chunk.count},
+          .master = pick(OffloadedState::master, storage_->masters(b)),
+          .gradient = storage_->gradients(b).slice(chunk.first, chunk.count),
+          .copy = pick(OffloadedState::value, storage_->copies(b)),
+          .states = {UpdatePart::State{pick(OffloadedState::first_moment, {})},
+                     UpdatePart::State{pick(OffloadedState::second_moment, {})}}};
 }
 
 }  // namespace choir

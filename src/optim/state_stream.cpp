@@ -89,8 +89,9 @@ TensorView StateStream::view(void* base, int chunk, Field field) const {
           {range(chunk).count}};
 }
 
-void StateStream::begin(const Stream& stream) {
+void StateStream::begin(const Stream& stream, const Range& chunks) {
   stream_ = stream;
+  pass_ = chunks;
   next_ = 0;
   if (count() > 0) start();
 }

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -77,10 +78,12 @@ class StateStream {
                                            std::vector<Range> chunks);
   virtual ~StateStream() = default;
 
-  /// Begins a step. All chunks must then be acquired and released one after another, and end()
-  /// makes later work of `stream` see that everything is written back. Nothing is allocated. Throws
-  /// StorageError.
-  void begin(const Stream& stream);
+  /// Begins a pass over the chunks with these indices. All of them must then be acquired and
+  /// released one after another, and end() makes later work of `stream` see that everything is
+  /// written back, the next pass included. Nothing is allocated. Throws StorageError.
+  void begin(const Stream& stream, const Range& chunks);
+  /// The same over all chunks.
+  void begin(const Stream& stream) { begin(stream, {0, std::ssize(chunks_)}); }
   /// Work that is queued on `stream` from here on finds the chunk in the window.
   Window acquire();
   /// Writes back the chunk after all work queued so far.
@@ -92,15 +95,18 @@ class StateStream {
  protected:
   StateStream(const OffloadedState& state, Device& device, std::vector<Range> chunks);
 
-  virtual void start() = 0;  ///< begins a step; may fetch
+  // Chunks are numbered within the pass.
+  virtual void start() = 0;  ///< begins a pass; may fetch
   virtual void await(int chunk) = 0;
   virtual void updated(int chunk) = 0;
   virtual void complete() = 0;
 
   const OffloadedState& state() const { return *state_; }
   const Stream& stream() const { return stream_; }
-  int count() const { return static_cast<int>(chunks_.size()); }
-  const Range& range(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)]; }
+  int count() const { return static_cast<int>(pass_.count); }
+  const Range& range(int chunk) const {
+    return chunks_[static_cast<std::size_t>(pass_.first + chunk)];
+  }
   /// The chunk of a field in windows that begin at `base`.
   TensorView view(void* base, int chunk, OffloadedState::Field field) const;
   void* device_windows() const { return windows_.data(); }
@@ -119,6 +125,7 @@ class StateStream {
   const OffloadedState* state_;
   Stream stream_;
   std::vector<Range> chunks_;
+  Range pass_;                                                 // the chunks of the pass
   std::array<std::size_t, OffloadedState::kFields> offset_{};  // offset of a field in a window
   std::size_t window_bytes_ = 0;
   Buffer windows_;

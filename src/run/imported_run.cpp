@@ -20,6 +20,7 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
                                            const ParameterSet& parameters, ImportedValues& values,
                                            std::vector<std::byte>& zeros, Progress& progress) {
   const Precision precision = precision_of(deck);
+  const UpdateSettings settings = update_settings_of(deck);
   std::vector<StoredTensor> list;
   std::size_t largest = 0, i = 0;
   for (const Parameter* p : parameters.all())
@@ -39,8 +40,10 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
     };
     add("parameters/", precision.kept(p->trainable), values.rows[i++].data());
     if (!p->trainable) continue;
-    for (const std::string_view moment : moment_names(update_rule_of(deck.optimizer.name)))
-      add(fmt::format("optimizer/{}/", moment), precision.gradient, zeros.data());
+    for (std::size_t m = 0; m < settings.rule->moments().size(); ++m)
+      if (settings.rule->keeps(settings, m, *p))
+        add(fmt::format("optimizer/{}/", settings.rule->moments()[m]), precision.gradient,
+            zeros.data());
   }
   list.insert(list.end(), values.more.begin(), values.more.end());
   const ops::LossScaling scaling = loss_scaling_of(deck);

@@ -82,6 +82,17 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel) {
           .decay_steps = o.decay_steps};
 }
 
+UpdateSettings update_settings_of(const Deck& deck) {
+  const OptimizerSection& o = deck.optimizer;
+  return {.beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .epsilon = o.epsilon,
+          .weight_decay = o.weight_decay,
+          .rule = &update_rule(o.name),
+          .momentum = o.momentum,
+          .trust_coefficient = o.trust_coefficient};
+}
+
 ops::LossScaling loss_scaling_of(const Deck& deck) {
   constexpr double kFirstScale = 65536;
   const TrainSection& train = deck.train;

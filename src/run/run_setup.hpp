@@ -38,6 +38,9 @@ PipelineOptions pipeline_of(const Deck& deck);
 /// Learning rates scaled by optimizer.scale_lr (none, sqrt, linear in the data-parallel size).
 LrSchedule schedule_of(const Deck& deck, int data_parallel);
 
+/// The values of optimizer.* that update rules read.
+UpdateSettings update_settings_of(const Deck& deck);
+
 /// train.loss_scale and its window; no scaling except with fp16-mixed.
 ops::LossScaling loss_scaling_of(const Deck& deck);
 

@@ -191,12 +191,12 @@ GradientNoise probe_gradient_noise(const NoiseProbes& p) {
 
 namespace {
 
-/// Adapts the work to LARS: one moment instead of AdamW's two, which are read and written, and
-/// additionally the norms of the weights.
-void count_lars(const Precision& precision, std::int64_t parameters, StepWork& work) {
-  const auto count = static_cast<double>(parameters);
-  work.optimizer_bytes -= 2 * count * static_cast<double>(size_of(precision.gradient));
-  work.norm_bytes += count * static_cast<double>(size_of(precision.master));
+/// Adapts the work of an update by AdamW to another rule.
+void count_rule(const UpdateRule& rule, const Precision& precision, StepWork& work) {
+  const UpdateRule::Traffic traffic = rule.traffic(precision);
+  const StepWork usual = update_work(precision, 1);
+  work.optimizer_bytes *= traffic.update / usual.optimizer_bytes;
+  work.norm_bytes *= traffic.norms / usual.norm_bytes;
 }
 
 /// Resident bytes. A page shared by n processes counts 1/n, so that windows are not counted twice.
@@ -351,8 +351,7 @@ void Bench::build() {
   // The axes that share a micro-batch divide its work evenly.
   const double parts = world().size() / mesh_.along(Axis::data).size();
   result_.work = data_->work(options, engine_->instance(), parts);
-  if (options.optimizer.rule == UpdateRule::lars)
-    count_lars(options.precision, engine_->instance().storage().slices_size(), result_.work);
+  count_rule(*options.optimizer.rule, options.precision, result_.work);
 }
 
 void Bench::queue_step() {

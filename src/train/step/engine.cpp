@@ -134,7 +134,8 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   instance_.statistics().record(storage.sharding(), options.micro_batches);
   Optimizer::Options optimizer = options.optimizer;
   optimizer.scale = rate_scales(storage.parameters(), options.rate_scales);
-  optimizer_ = std::make_unique<Optimizer>(storage, device, optimizer, options.seed);
+  optimizer_ =
+      std::make_unique<Optimizer>(storage, device, optimizer, options.seed, options.reproducible);
   Communicator& stages = instance_.stages();
   gradients_ = std::make_unique<GradientPath>(
       storage, instance_.gatherer(), device, mesh.along(Axis::tensor), stages,
@@ -154,13 +155,6 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                                 .validated = true});
   norm_ = std::make_unique<TrainedNorm>(
       storage, device, TrainedNorm::Options{.places = lag_ + 1, .exact = options.reproducible});
-  if (optimizer.rule == UpdateRule::lars)
-    ratios_ = std::make_unique<TrustRatios>(
-        storage, device,
-        TrustRatios::Options{.coefficient = optimizer.trust_coefficient,
-                             .decay = optimizer.weight_decay,
-                             .epsilon = optimizer.epsilon,
-                             .exact = options.reproducible});
   const auto terms = static_cast<std::int64_t>(instance_.loss_terms().size());
   const std::int64_t places = options.micro_batches * storage.sharding().data_ranks();
   loss_memory_ = Buffer(device, static_cast<std::size_t>(terms * (places + 1)) * sizeof(double));
@@ -325,13 +319,13 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta1 = options_.optimizer.beta1,
                          .beta2 = options_.optimizer.beta2,
                          .scaling = options_.loss_scaling});
-  if (ratios_) ratios_->compute(stream, holders, *norm_, place, control());
+  optimizer_->prepare(
+      stream, {.holders = holders, .gradient = norm_.get(), .place = place, .control = control()});
   settle_readers(clock);
   instance_.statistics().update(stream, control());
   ParameterGatherer& gatherer = instance_.gatherer();
   gatherer.forget();  // nobody reads parameters while they change
-  optimizer_->step(stream, control(), ratios_.get(),
-                   [&](const Bucket& bucket) { gatherer.updated(bucket); });
+  optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
   enter(slot, clock, Phase::comm);
   enter_place(stream, {.part = WorkPart::gather});
   gatherer.finish_update();
@@ -456,7 +450,6 @@ MemoryPlan Engine::memory() const {
   optimizer_->add_to(plan);
   gradients_->add_to(plan);
   norm_->add_to(plan);
-  if (ratios_) ratios_->add_to(plan);
   plan.add("losses", loss_memory_.bytes());
   std::size_t batches = 0;
   for (const auto& slot : slots_) batches += slot->device_bytes();

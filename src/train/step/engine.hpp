@@ -127,7 +127,6 @@ class Engine {
   std::unique_ptr<TrainingWork> work_;
   std::unique_ptr<PipelineExecutor> executor_;
   std::unique_ptr<TrainedNorm> norm_;
-  std::unique_ptr<TrustRatios> ratios_;  // only for LARS
   Buffer loss_memory_, control_;
   TensorView losses_;     // [terms, micro-batches of all ranks] f64
   TensorView loss_sums_;  // [terms] f64: their sums

@@ -74,14 +74,8 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
     options.pipeline.forward_only = units_without_backward(options.freezing, options.model);
   options.micro_batch_size = batch.micro;
   options.micro_batches = batch.accum;
-  options.optimizer = {.beta1 = o.beta1,
-                       .beta2 = o.beta2,
-                       .epsilon = o.epsilon,
-                       .weight_decay = o.weight_decay,
-                       .rule = update_rule_of(o.name),
-                       .momentum = o.momentum,
-                       .trust_coefficient = o.trust_coefficient};
-  options.offload.second_moment = options.optimizer.rule == UpdateRule::adamw;
+  options.optimizer = update_settings_of(deck);
+  options.offload.second_moment = options.optimizer.rule->moments().size() > 1;
   for (const auto& [pattern, factor] : rate_factors(o.scale))
     options.rate_scales.push_back({pattern, factor});
   options.schedule = schedule_of(deck, batch.data_parallel);

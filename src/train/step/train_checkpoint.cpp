@@ -22,11 +22,13 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
   for (const Parameter* p : instance.parameters().all()) {
     add_master(list, instance, *p, share);
     if (!p->trainable) continue;
-    for (std::size_t i = 0; i < optimizer.moment_names().size(); ++i)
+    for (std::size_t i = 0; i < optimizer.moment_names().size(); ++i) {
+      if (!optimizer.keeps(i, *p)) continue;
       add_stored(list, fmt::format("optimizer/{}", optimizer.moment_names()[i]), *p, moment,
                  instance, share, [&](const Parameter& place) {
                    return ParameterElements{optimizer.moment(i, place), outside};
                  });
+    }
   }
   add_statistics(list, instance, share.all);
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {

@@ -1,7 +1,7 @@
 // Tests of the numbers of elements: those of one rank are consecutive, and every other layout has
 // the same numbers for its parts.
 #include "src/models/gpt/gpt.hpp"
-#include "src/optim/optimizer.hpp"
+#include "src/optim/adamw.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "src/optim/adamw.hpp"
+#include "src/optim/lars.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -63,7 +65,7 @@ void check(const char* precision, double tolerance, bool scaled = false) {
                              scaled ? rate_of(p.name) : kRate);
       }
     const ops::StepControl control = test::applied(t, kRate, scale, kBeta1, kBeta2);
-    adamw.step(instance.stream(), &control, nullptr);
+    adamw.step(instance.stream(), &control);
   }
   for (const Parameter& p : instance.parameters().parameters()) {
     const Textbook& book = books[p.name];
@@ -121,15 +123,16 @@ void lars_by_hand(Textbook& book, const std::vector<double>& g, bool matrix, dou
 void check_lars(const char* precision, double tolerance) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1);
   options.rate_scales = kScales;
-  options.optimizer = {
-      .weight_decay = kDecay, .rule = UpdateRule::lars, .momentum = 0.8, .trust_coefficient = 0.02};
+  options.optimizer = {.epsilon = kLarsEpsilon,
+                       .weight_decay = kDecay,
+                       .rule = &lars_rule(),
+                       .momentum = 0.8,
+                       .trust_coefficient = 0.02};
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
   ModelInstance& instance = run.engine().instance();
   Optimizer& lars = run.engine().optimizer();
   TrainedNorm gradients(instance.storage(), instance.device());
-  TrustRatios ratios(instance.storage(), instance.device(),
-                     {.coefficient = 0.02, .decay = kDecay, .epsilon = kLarsEpsilon});
   std::map<std::string, Textbook> books;
   for (const Parameter& p : instance.parameters().parameters()) {
     Textbook& book = books[p.name];
@@ -152,8 +155,8 @@ void check_lars(const char* precision, double tolerance) {
     }
     const ops::StepControl control = test::applied(t, kRate, 0.375, kBeta1, kBeta2);
     gradients.compute(instance.stream(), {});
-    ratios.compute(instance.stream(), {}, gradients, 0, &control);
-    lars.step(instance.stream(), &control, &ratios);
+    lars.prepare(instance.stream(), {.holders = {}, .gradient = &gradients, .control = &control});
+    lars.step(instance.stream(), &control);
   }
   for (const Parameter& p : instance.parameters().parameters())
     for (std::int64_t i = 0; i < p.count(); ++i) {
@@ -201,7 +204,7 @@ std::map<std::string, std::vector<double>> rounded_masters(const GptConfig& mode
       });
     }
     const ops::StepControl control = test::applied(t, kRate, 0.375, kBeta1, kBeta2);
-    run.engine().optimizer().step(instance.stream(), &control, nullptr);
+    run.engine().optimizer().step(instance.stream(), &control);
   }
   std::map<std::string, std::vector<double>> masters;
   for (const Parameter& p : instance.parameters().parameters()) {

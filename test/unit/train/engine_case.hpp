@@ -176,9 +176,10 @@ class EngineRun {
           storage.masters_outside(storage.bucket_of(first)));
       if (!first.trainable) continue;
       for (std::size_t i = 0; i < engine_->optimizer().moment_names().size(); ++i)
-        append_of(
-            first, [&](const Parameter& p) { return engine_->optimizer().moment(i, p); },
-            offloaded);
+        if (engine_->optimizer().keeps(i, first))
+          append_of(
+              first, [&](const Parameter& p) { return engine_->optimizer().moment(i, p); },
+              offloaded);
     }
     if (storage.sharding().slices() > 1)
       add_up(storage.sharding().replicas() ? storage.sharding().group()
