@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,11 +36,24 @@ const UpdateRule& update_rule(std::string_view name);
 /// All rules, in the order in which messages list them.
 std::span<const UpdateRule* const> update_rules();
 
+/// The values of optimizer.muon.*; see src/optim/muon.hpp.
+struct MuonSettings {
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::string coefficients = "simple";  ///< the name of a set
+  std::int64_t steps = 0;               ///< of Newton-Schulz; 0: as many as the set has
+  std::string scale = "original";       ///< original | match_rms_adamw | spectral_unclamped
+  bool adapters = false;                ///< factors of adapters are matrices, too
+  double adamw_rate = 1;                ///< multiplies the learning rate of all other parameters
+  double adamw_weight_decay = 0.1;      ///< of all other parameters that decay
+};
+
 /// The values of optimizer.* that rules read.
 struct UpdateSettings {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   const UpdateRule* rule = &update_rule("adamw");
   double momentum = 0.9, trust_coefficient = 1e-3;
+  MuonSettings muon{};
   /// A factor on the learning rate of a parameter, the same for all tiles and copies of it. An
   /// empty function means 1 for all.
   std::function<double(const Parameter&)> scale{};

@@ -6,14 +6,16 @@
 #include "choir/core/error.hpp"
 #include "src/optim/adamw.hpp"
 #include "src/optim/lars.hpp"
+#include "src/optim/muon.hpp"
 #include "src/optim/update_rule.hpp"
 
 namespace choir {
 
 std::span<const UpdateRule* const> update_rules() {
-  static const std::array<const UpdateRule*, 2> table{
+  static const std::array<const UpdateRule*, 3> table{
       &adamw_rule(),
       &lars_rule(),
+      &muon_rule(),
   };
   return table;
 }

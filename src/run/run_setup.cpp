@@ -84,13 +84,24 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel) {
 
 UpdateSettings update_settings_of(const Deck& deck) {
   const OptimizerSection& o = deck.optimizer;
-  return {.beta1 = o.beta1,
-          .beta2 = o.beta2,
-          .epsilon = o.epsilon,
-          .weight_decay = o.weight_decay,
-          .rule = &update_rule(o.name),
-          .momentum = o.momentum,
-          .trust_coefficient = o.trust_coefficient};
+  const MuonSection& m = o.muon;
+  return {
+      .beta1 = o.beta1,
+      .beta2 = o.beta2,
+      .epsilon = o.epsilon,
+      .weight_decay = o.weight_decay,
+      .rule = &update_rule(o.name),
+      .momentum = o.momentum,
+      .trust_coefficient = o.trust_coefficient,
+      .muon = {
+          .momentum = m.momentum,
+          .nesterov = m.nesterov,
+          .coefficients = m.coefficients,
+          .steps = m.steps,
+          .scale = m.scale,
+          .adapters = m.adapters,
+          .adamw_rate = m.adamw_learning_rate > 0 ? m.adamw_learning_rate / o.learning_rate : 1,
+          .adamw_weight_decay = m.adamw_weight_decay < 0 ? o.weight_decay : m.adamw_weight_decay}};
 }
 
 ops::LossScaling loss_scaling_of(const Deck& deck) {

@@ -161,6 +161,7 @@ std::vector<std::pair<std::string, std::string>> companions(const std::string& k
     need("learning_rate", "1"), need("trust_coefficient", "0.02"), need("epsilon", "1e-3");
   // Some gradients of a z-loss nearly vanish; inputs/verify_asr.json explains the epsilon.
   if (name == "z_loss") others.emplace_back("optimizer.epsilon", "1e-6");
+  if (key.starts_with("optimizer.muon.")) others.emplace_back("optimizer.name", "muon");
   // Sums in a tree need powers of two.
   if (key == "train.reproducible" && word == "true") need("global_batch_size", "16");
   if (key == "train.frozen_precision" && word == "bf16")

@@ -43,6 +43,17 @@ run 4 verify "$deck" model.lora.rank=3 model.attention_window=1 "${lars[@]:0:3}"
   --layouts "dp=2 tp=2 sequence=true,dp=4 zero=1,dp=2 zero=3,pp=2 tp=2,cp=2 dp=2,tp=4"
 expect "LARS on gradients that consist of rounding errors" 0 "VALID: 6 layouts"
 
+# Muon orthogonalises whole matrices: heads of keys and values that are copied over tensor ranks, slices, tiles, stages, and
+# parts outside of the device.
+muon=(optimizer.name=muon optimizer.learning_rate=0.01 optimizer.muon.adamw_learning_rate=3e-3)
+run 4 verify "$deck" "${muon[@]}" --layouts "dp=2 tp=2 sequence=true,dp=4 zero=1,dp=4 zero=2 zero_group=2,dp=2 zero=3 offload=file,dp=2 tp=2 zero=3 tile=4,pp=2 tp=2 zero=1,cp=2 dp=2,tp=4,dp=3 zero=1"
+expect "Muon" 0 "VALID: 9 layouts"
+run 4 verify "$root/inputs/verify_modern.json" "${muon[@]}" optimizer.muon.scale=match_rms_adamw optimizer.muon.coefficients=quintic \
+  --layouts "dp=2 tp=2 zero=3,pp=4,cp=2 tp=2 sequence=true,dp=4 zero=2 zero_group=2 offload=file"
+expect "Muon, what models of today add" 0 "VALID: 4 layouts"
+run 4 verify "$root/inputs/verify_lora.json" "${muon[@]}" optimizer.muon.adapters=true --layouts "dp=2 tp=2 zero=1,tp=4,pp=2 dp=2"
+expect "Muon on adapters" 0 "VALID: 3 layouts"
+
 # A key of another precision is ignored, and does not prevent a deck from being verified.
 run 2 verify "$deck" train.precision=bf16-mixed train.freeze='["*.0.*"]' train.frozen_precision=bf16 --layouts "dp=2,tp=2"
 expect "a deck of another precision" 0 "train.frozen_precision is ignored: the runs are in fp64" "VALID: 2 layouts"

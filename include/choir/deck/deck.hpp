@@ -76,6 +76,17 @@ struct TrainSection {
 /// The scaling of learning rates by the data-parallel size, in the order of the choices of the key.
 enum class RateScaling : std::uint8_t { none, sqrt, linear };
 
+struct MuonSection {
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::string coefficients = "simple";  ///< a set of src/optim/newton_schulz.hpp
+  std::int64_t steps = 0;               ///< 0: as many as the set has
+  std::string scale = "original";       ///< original | match_rms_adamw | spectral_unclamped
+  bool adapters = false;                ///< factors of adapters are matrices
+  double adamw_learning_rate = 0;       ///< of all other parameters; 0: optimizer.learning_rate
+  double adamw_weight_decay = -1;       ///< of the others that decay; -1: optimizer.weight_decay
+};
+
 struct OptimizerSection {
   std::string name = "adamw";
   double learning_rate = 1e-3;
@@ -89,6 +100,7 @@ struct OptimizerSection {
   double grad_clip = 1.0;                           ///< 0: no clipping
   RateScaling scale_lr = RateScaling::none;
   TextMap scale;  ///< factors on the learning rate, by patterns of parameter names
+  MuonSection muon;
 };
 
 inline constexpr int kMostTensorRanks = 8;

@@ -61,11 +61,22 @@ struct Init {
   static Init normal(double std) { return {Kind::normal, std}; }
 };
 
+/// The use of a parameter, by which update rules of whole matrices choose theirs.
+enum class Use {
+  other,   ///< embeddings, heads over a vocabulary, norms, biases
+  hidden,  ///< the matrix [out, in] of a hidden layer, or a kernel [out, in x taps] of a
+           ///< convolution
+  adapter  ///< a factor of a low-rank adapter
+};
+
 struct Parameter {
   std::string name;  ///< "blocks.3.attention.qkv.weight"
   Shape shape;       ///< logical
   Init init;
   bool decay = false;  ///< weight decay applies
+  /// Each of the sections along dim 0 (ShardSpec::sections) of a hidden matrix is a matrix of its
+  /// own.
+  Use use = Use::other;
   /// False: frozen. It has no gradient (the view has no memory), no moments, does not count in the
   /// clipping norm, and is never updated. Set before the parameters are placed.
   bool trainable = true;

@@ -101,6 +101,7 @@ CodeHead::CodeHead(const DuplexConfig& c, ParameterSet& parameters, bool residen
   layer_ =
       std::make_unique<Linear>(parameters, "code_head", c.lm.n_embd, c.codebooks * c.code_ids(),
                                Linear::Options{.init_std = kCodeInitStd,
+                                               .use = Use::other,
                                                .weight_shard = codebook_shard(c),
                                                .bias_shard = codebook_shard(c)});
 }

@@ -25,6 +25,7 @@ void FastConformer::add_head(bool resident) {
   head_ = std::make_unique<Linear>(
       *parameters_, "head", config().n_embd, symbols,
       Linear::Options{.init_std = std::sqrt(2.0 / static_cast<double>(config().n_embd + symbols)),
+                      .use = Use::other,
                       .weight_shard = {.alignment = kVocabularyAlignment},
                       .bias_shard = {.alignment = kVocabularyAlignment}});
 }

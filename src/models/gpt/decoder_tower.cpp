@@ -250,7 +250,7 @@ void DecoderTower::add_head(bool resident) {
   if (!config_.tied) {
     head_ = std::make_unique<Linear>(
         *parameters_, options_.prefix + "head", config_.n_embd, config_.vocab_size,
-        Linear::Options{.bias = false, .weight_shard = vocabulary_shard()});
+        Linear::Options{.bias = false, .use = Use::other, .weight_shard = vocabulary_shard()});
     return;
   }
   head_ = std::make_unique<Linear>(parameters_->add({.name = options_.prefix + "head.weight",

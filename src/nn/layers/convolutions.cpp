@@ -39,6 +39,7 @@ ConvolutionModule::ConvolutionModule(ParameterSet& parameters, const std::string
            .shape = {options.width, options.kernel},
            .init = Init::normal(1 / std::sqrt(3.0 * static_cast<double>(options.kernel))),
            .decay = true,
+           .use = Use::hidden,
            .shard = {.split_dim = 0}})),
       bias_(&parameters.add({.name = name + ".depthwise.bias",
                              .shape = {options.width},
@@ -202,7 +203,8 @@ ConvSubsampling::Conv ConvSubsampling::add_conv(ParameterSet& parameters,
   return {.weight = &parameters.add({.name = name + ".weight",
                                      .shape = {options_.channels, 9},
                                      .init = Init::normal(fan_in_std(9)),
-                                     .decay = true}),
+                                     .decay = true,
+                                     .use = Use::hidden}),
           .bias = &parameters.add(
               {.name = name + ".bias", .shape = {options_.channels}, .init = Init::zeros()})};
 }

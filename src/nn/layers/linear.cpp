@@ -43,6 +43,7 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
                                .shape = {outputs, inputs},
                                .init = Init::normal(options.init_std),
                                .decay = true,
+                               .use = options.use,
                                .gradient_overwritten = true,
                                .shard = options.weight_shard})),
       inputs_(weight_->local[1]),
@@ -75,6 +76,7 @@ void Linear::add_adapter(ParameterSet& parameters, const std::string& name,
                               .shape = extents,
                               .init = init,
                               .decay = true,
+                              .use = Use::adapter,
                               .gradient_overwritten = true,
                               .shard = factor_shard(shard, dim)});
     };

@@ -20,6 +20,7 @@ Parameter position_parameter(const std::string& name, const RelativeAttention::O
           .shape = {o.width, o.width},
           .init = Init::normal(o.init_std),
           .decay = true,
+          .use = Use::hidden,
           .gradient_overwritten = true,
           .shard = {.split_dim = 0, .sections = {{o.width, o.heads}}}};
 }

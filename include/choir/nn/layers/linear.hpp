@@ -34,6 +34,7 @@ class Linear {
   struct Options {
     bool bias = true;
     double init_std = 0.02;
+    Use use = Use::hidden;  ///< of the weight; heads are Use::other
     ShardSpec weight_shard{}, bias_shard{};
     Adapter adapter{};
   };
