@@ -53,6 +53,7 @@ class Checks {
           fmt::format(
               "optimizer.warmup_steps = {} is above optimizer.decay_steps = {}; nearest legal: {}",
               optimizer.warmup_steps, optimizer.decay_steps, optimizer.decay_steps));
+    decay();
     const std::int64_t last = profile_range(deck_.train.profile).last;
     if (last > deck_.train.max_steps)
       add({"train.profile", "train.max_steps"},
@@ -63,6 +64,43 @@ class Checks {
       add({"run.walltime", "run.walltime_margin"},
           fmt::format("run.walltime = {} leaves no time to train: run.walltime_margin is {}",
                       format_hms(run.walltime), format_hms(run.walltime_margin)));
+  }
+
+  /// Keys of schedules that the run does not have, and a decay that begins in the warm-up. min_lr
+  /// and decay_steps are refused only where they were given for this command: a deck may have them
+  /// for the schedule that an override replaced, and so do the decks of older checkpoints.
+  void decay() {
+    const OptimizerSection& optimizer = deck_.optimizer;
+    const std::string& schedule = optimizer.schedule;
+    for (const char* key : {"optimizer.wsd_decay_steps", "optimizer.wsd_decay_shape"})
+      if (schedule != "wsd" && deck_.given(key))
+        add({key, "optimizer.schedule"},
+            fmt::format("{} has no effect with optimizer.schedule = \"{}\"; leave it out, or set "
+                        "optimizer.schedule to \"wsd\"",
+                        key, schedule));
+    const auto commanded = [&](const char* key) {
+      const auto origin = deck_.origins.find(key);
+      return origin != deck_.origins.end() && origin->second.source == KeySource::command;
+    };
+    const auto without_effect = [&](const char* key, const char* others) {
+      if (commanded(key) && commanded("optimizer.schedule"))
+        add({key, "optimizer.schedule"},
+            fmt::format("{} has no effect with optimizer.schedule = \"{}\"; leave it out, or set "
+                        "optimizer.schedule to {}",
+                        key, schedule, others));
+    };
+    if (schedule == "constant" || schedule == "inverse_sqrt")
+      without_effect("optimizer.decay_steps", "\"cosine\", \"linear\" or \"wsd\"");
+    if (schedule == "constant")
+      without_effect("optimizer.min_lr", "\"cosine\", \"linear\", \"inverse_sqrt\" or \"wsd\"");
+    const std::int64_t room = optimizer.decay_steps - optimizer.warmup_steps;
+    if (schedule == "wsd" && optimizer.decay_steps > 0 && room >= 0 &&
+        optimizer.wsd_decay_steps > room)
+      add({"optimizer.wsd_decay_steps", "optimizer.decay_steps", "optimizer.warmup_steps"},
+          fmt::format("optimizer.wsd_decay_steps = {} does not fit between the warm-up (step {}) "
+                      "and optimizer.decay_steps = {}; nearest legal: {}",
+                      optimizer.wsd_decay_steps, optimizer.warmup_steps, optimizer.decay_steps,
+                      room));
   }
 
   void freezing() {

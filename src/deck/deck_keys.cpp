@@ -165,7 +165,11 @@ void add_optimizer_keys(Table& table) {
       .one_of(std::move(rules))
       .when_resumed(OnResume::fixed);
   optimizer.add("learning_rate", &Part::learning_rate, "", "Peak learning rate.").above(0);
-  optimizer.add("min_lr", &Part::min_lr, "", "Final learning rate, from optimizer.decay_steps on.")
+  optimizer
+      .add(
+          "min_lr", &Part::min_lr, "",
+          "Final learning rate, from optimizer.decay_steps on (cosine, linear, wsd), and the lower "
+          "limit of inverse_sqrt.")
       .at_least(0);
   optimizer
       .add("warmup_steps", &Part::warmup_steps, "steps",
@@ -173,10 +177,25 @@ void add_optimizer_keys(Table& table) {
       .at_least(0);
   optimizer
       .add("decay_steps", &Part::decay_steps, "steps",
-           "Step at which the schedule reaches min_lr. 0: train.max_steps.")
+           "Step at which cosine, linear and wsd reach min_lr. 0: train.max_steps.")
       .at_least(0);
-  optimizer.add("schedule", &Part::schedule, "", "Shape of the learning rate after the warm-up.")
-      .one_of({"constant", "cosine", "linear", "inverse_sqrt"});
+  optimizer
+      .add("schedule", &Part::schedule, "",
+           "Shape of the learning rate after the warm-up. wsd (warm-up, stable, decay): constant, "
+           "except for the last optimizer.wsd_decay_steps. The checkpoint before these is kept, "
+           "and a run can continue from it to any other end.")
+      .one_of({"constant", "cosine", "linear", "inverse_sqrt", "wsd"});
+  optimizer
+      .add("wsd_decay_steps", &Part::wsd_decay_steps, "steps",
+           "Length of the decay of optimizer.schedule = wsd, which ends at optimizer.decay_steps. "
+           "0: no decay.")
+      .at_least(0);
+  optimizer
+      .add("wsd_decay_shape", &Part::wsd_decay_shape, "",
+           "Shape of the decay of optimizer.schedule = wsd. After a fraction r of it, the learning "
+           "rate is this far from min_lr towards its peak. linear: 1 - r. cosine: "
+           "(1 + cos(pi r)) / 2. exponential: 2 * 0.5^r - 1. minus_sqrt: 1 - sqrt(r).")
+      .one_of({"linear", "cosine", "exponential", "minus_sqrt"});
   optimizer.add("beta1", &Part::beta1, "", "Decay of the first moment (adamw).")
       .at_least(0)
       .below(1);

@@ -323,6 +323,8 @@ std::vector<ForeignKey> foreign_keys() {
       {"train_iters", "train.max_steps", mega},
       {"lr", "optimizer.learning_rate", mega},
       {"lr_decay_style", "optimizer.schedule", mega},
+      {"lr_wsd_decay_iters", "optimizer.wsd_decay_steps", mega},
+      {"lr_wsd_decay_style", "optimizer.wsd_decay_shape", mega},
       {"lr_warmup_iters", "optimizer.warmup_steps", mega},
       {"adam_beta1", "optimizer.beta1", mega},
       {"adam_beta2", "optimizer.beta2", mega},

@@ -1,6 +1,5 @@
 #pragma once
-// The update of the parameters: the learning rate of a step, and the state that an update rule
-// works on.
+// The update of the parameters, and the state that an update rule works on.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -17,19 +16,6 @@
 #include "src/optim/update_rule.hpp"
 
 namespace choir {
-
-/// The learning rate as a pure function of the step.
-struct LrSchedule {
-  enum class Kind { constant, cosine, linear, inverse_sqrt } kind = Kind::cosine;
-  double peak = 1e-3;
-  double floor = 0;               ///< min_lr
-  std::int64_t warmup_steps = 0;  ///< linear: peak * (step + 1) / (warmup + 1), as nanoGPT
-  std::int64_t decay_steps = 1;   ///< step at which cosine and linear reach the floor
-
-  /// `step` counts from 0. inverse_sqrt: peak * sqrt(max(1, warmup) / max(1, step)), not below the
-  /// floor.
-  double at(std::int64_t step) const;
-};
 
 /// An update rule over the buckets of a model, or this rank's slices of them. Buckets of frozen
 /// parameters are ignored. Offloaded state is updated in chunks, with the same results.

@@ -70,16 +70,24 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel) {
       {"constant", LrSchedule::Kind::constant},
       {"cosine", LrSchedule::Kind::cosine},
       {"linear", LrSchedule::Kind::linear},
-      {"inverse_sqrt", LrSchedule::Kind::inverse_sqrt}};
+      {"inverse_sqrt", LrSchedule::Kind::inverse_sqrt},
+      {"wsd", LrSchedule::Kind::wsd}};
+  static const std::map<std::string, LrSchedule::Tail> kTails{
+      {"linear", LrSchedule::Tail::linear},
+      {"cosine", LrSchedule::Tail::cosine},
+      {"exponential", LrSchedule::Tail::exponential},
+      {"minus_sqrt", LrSchedule::Tail::minus_sqrt}};
   const OptimizerSection& o = deck.optimizer;
   double factor = 1;
   if (o.scale_lr == RateScaling::sqrt) factor = std::sqrt(data_parallel);
   if (o.scale_lr == RateScaling::linear) factor = data_parallel;
   return {.kind = kKinds.at(o.schedule),
+          .tail = kTails.at(o.wsd_decay_shape),
           .peak = o.learning_rate * factor,
           .floor = o.min_lr * factor,
           .warmup_steps = o.warmup_steps,
-          .decay_steps = o.decay_steps};
+          .decay_steps = o.decay_steps,
+          .tail_steps = o.wsd_decay_steps};
 }
 
 UpdateSettings update_settings_of(const Deck& deck) {

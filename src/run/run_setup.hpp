@@ -15,7 +15,7 @@
 #include "choir/ops/step_control.hpp"
 #include "choir/parallel/sharding/parameter_storage.hpp"
 #include "src/comm/mesh/device_choice.hpp"
-#include "src/optim/optimizer.hpp"
+#include "src/optim/lr_schedule.hpp"
 
 namespace choir {
 

@@ -252,7 +252,9 @@ std::vector<std::int64_t> steps_to_delete(const std::vector<RetentionEntry>& val
     const bool recent = i + kept >= entries.size();
     const bool milestone = rules.keep_every > 0 && entry.step % rules.keep_every == 0;
     const bool is_best = rules.keep_best && &entry == best;
-    if (!recent && !milestone && !is_best && entry.step != just_saved) doomed.push_back(entry.step);
+    if (!recent && !milestone && !is_best && entry.step != just_saved &&
+        entry.step != rules.keep_step)
+      doomed.push_back(entry.step);
   }
   return doomed;
 }

@@ -70,6 +70,7 @@ struct Retention {
   int keep_last = 3;            ///< at least 1
   std::int64_t keep_every = 0;  ///< keeps steps that are multiples; 0: none
   bool keep_best = true;        ///< smallest metric, the earliest of equals; NaN does not count
+  std::int64_t keep_step = -1;  ///< keeps this step; -1: none
 };
 
 struct RetentionEntry {

@@ -201,6 +201,7 @@ class Breaker {
         {"optimizer.min_lr", "2", "optimizer.learning_rate", "1"},
         {"optimizer.momentum", "0.5", "optimizer.name", "adamw"},
         {"optimizer.muon.momentum", "0.5", "optimizer.name", "lars"},
+        {"optimizer.wsd_decay_steps", "3", "optimizer.schedule", "linear"},
         {"train.profile", "30:40", "train.max_steps", "20"},
         {"model.fft", "256", "model.window", "400"},
         {"model.freq_width", "99", "model.mels", "20"},

@@ -66,6 +66,7 @@ const Words* own_words(const std::string& path, const std::string& family) {
       {"beta1", {"0", "0.5", "0.9", "0.99"}},
       {"beta2", {"0.5", "0.9", "0.999"}},
       {"momentum", {"0", "0.5", "0.9"}},
+      {"wsd_decay_steps", {"1", "2", "3"}},
       {"transport", {"auto", "mpi", "node"}},
       {"rope_theta", {"100", "10000"}},
       {"z_loss", {"1e-4", "0.02"}},
@@ -155,6 +156,7 @@ std::vector<std::pair<std::string, std::string>> companions(const std::string& k
   if (name == "context_style" && word == "chunked")
     need("right_context", "1"), need("left_context", "4");
   if (name == "rank_stabilised") need("rank", "3");
+  if (name.starts_with("wsd_decay")) need("schedule", "wsd");
   if (name == "head" && word == "istft") need("resolutions", "256,512,1024");
   // A LARS step is as large as its ratio; test/run/verify.sh explains the epsilon.
   if (key == "optimizer.name" && word == "lars")

@@ -93,7 +93,9 @@ struct OptimizerSection {
   double min_lr = 0;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;     ///< derived: train.max_steps
-  std::string schedule = "cosine";  ///< constant | cosine | linear | inverse_sqrt
+  std::string schedule = "cosine";  ///< constant | cosine | linear | inverse_sqrt | wsd
+  std::int64_t wsd_decay_steps = 0;
+  std::string wsd_decay_shape = "linear";  ///< linear | cosine | exponential | minus_sqrt
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.1;
   double momentum = 0.9, trust_coefficient = 1e-3;  ///< lars

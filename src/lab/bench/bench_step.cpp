@@ -164,8 +164,7 @@ void require_probes(const Deck& deck, const BatchSizes& batch, bool communicate)
 
 LrSchedule standing_after(LrSchedule schedule) {
   using Kind = LrSchedule::Kind;
-  if (schedule.kind == Kind::constant || schedule.kind == Kind::inverse_sqrt)
-    schedule.kind = Kind::cosine;
+  if (schedule.kind != Kind::linear) schedule.kind = Kind::cosine;
   schedule.floor = 0;
   return schedule;
 }

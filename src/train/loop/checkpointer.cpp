@@ -21,10 +21,12 @@ constexpr double kProbeBytes =
     32 << 20;                         // per rank: written to measure a disk before the first save
 constexpr double kWorthALine = 0.05;  // seconds
 
-Retention retention_of(const Deck& deck) {
+/// `kept`: a step that is kept whatever follows; -1: none.
+Retention retention_of(const Deck& deck, std::int64_t kept) {
   return {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
           .keep_every = deck.checkpoint.keep_every,
-          .keep_best = deck.checkpoint.best};
+          .keep_best = deck.checkpoint.best,
+          .keep_step = kept};
 }
 
 /// The hook owns the step that it reads: its thread may outlive the run.
@@ -72,7 +74,7 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
       options_(std::move(options)),
       tag_(tag_of(options_.directory, engine.mesh().world())),
       store_(folder, engine.mesh().world(), with_progress(store_options(faults), progress_lines())),
-      schedule_(deck.checkpoint, engine.mesh().nodes()) {
+      schedule_(deck.checkpoint, engine.mesh().nodes(), engine.options().schedule.tail_begin()) {
   for (const StoredTensor& tensor : tensors_to_save(engine, progress))
     bytes_ +=
         static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
@@ -84,7 +86,8 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
 }
 
 StoreOptions Checkpointer::store_options(const Faults& faults) const {
-  StoreOptions options{.retention = retention_of(deck_), .fault = hook_of(faults, saving_)};
+  StoreOptions options{.retention = retention_of(deck_, engine_.options().schedule.tail_begin()),
+                       .fault = hook_of(faults, saving_)};
   options.tag = tag_;
   if (options_.directory != nullptr) options.require_owned = options_.directory->ownership();
   return options;

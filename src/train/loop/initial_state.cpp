@@ -97,10 +97,10 @@ std::optional<LrSchedule> former_schedule(const ResumePoint& from, const FamilyT
 }
 
 bool moves_learning_rate(const KeyChange& change) {
-  constexpr std::string_view kKeys[] = {"train.max_steps",       "optimizer.learning_rate",
-                                        "optimizer.min_lr",      "optimizer.warmup_steps",
-                                        "optimizer.decay_steps", "optimizer.schedule",
-                                        "optimizer.scale_lr"};
+  constexpr std::string_view kKeys[] = {
+      "train.max_steps",        "optimizer.learning_rate",   "optimizer.min_lr",
+      "optimizer.warmup_steps", "optimizer.decay_steps",     "optimizer.schedule",
+      "optimizer.scale_lr",     "optimizer.wsd_decay_steps", "optimizer.wsd_decay_shape"};
   return std::find(std::begin(kKeys), std::end(kKeys), change.key) != std::end(kKeys);
 }
 
@@ -114,6 +114,12 @@ std::string learning_rate_report(const ResumePoint& from, const Deck& deck,
       schedule.at(step));
   if (const auto former = former_schedule(from, deck.families.table(), data_parallel))
     text += fmt::format(", {:.4g} without the change", former->at(step));
+  if (const std::int64_t begin = schedule.tail_begin(); begin >= 0 && begin < step)
+    text += fmt::format(
+        "\n  the decay begins at step {}, {} steps before this checkpoint: to continue from the "
+        "plateau, resume from a checkpoint of step {} or earlier, or set "
+        "optimizer.wsd_decay_steps to at most {}",
+        begin, step - begin, begin, std::max<std::int64_t>(0, schedule.decay_steps - step));
   return text;
 }
 

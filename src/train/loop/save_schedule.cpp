@@ -63,8 +63,11 @@ std::string short_walltime(double expected, double margin, double walltime) {
       format_duration(walltime), format_duration(expected), format_duration(margin));
 }
 
-SaveSchedule::SaveSchedule(const CheckpointSection& section, int nodes)
-    : section_(section), nodes_(nodes), mtbf_(assumed_mtbf(section, nodes)) {}
+SaveSchedule::SaveSchedule(const CheckpointSection& section, int nodes, std::int64_t milestone)
+    : section_(section),
+      nodes_(nodes),
+      mtbf_(assumed_mtbf(section, nodes)),
+      milestone_(section.on_the_way() ? milestone : -1) {}
 
 void SaveSchedule::begin(std::int64_t step, bool early) {
   next_ = automatic() ? step + kFirstSteps : -1;
@@ -72,7 +75,7 @@ void SaveSchedule::begin(std::int64_t step, bool early) {
 }
 
 bool SaveSchedule::due(std::int64_t step) const {
-  if (step == early_) return true;
+  if (step == early_ || step == milestone_) return true;
   if (automatic()) return step == next_;
   return section_.interval > 0 && step % section_.interval == 0;
 }

@@ -45,7 +45,9 @@ class SaveSchedule {
  public:
   /// With "auto" the first save follows step `first_step` + kFirstSteps.
   static constexpr std::int64_t kFirstSteps = 10;
-  SaveSchedule(const CheckpointSection& section, int nodes);
+  /// `milestone`: a step after which there is also a save, unless the run saves only at its end;
+  /// -1: none.
+  SaveSchedule(const CheckpointSection& section, int nodes, std::int64_t milestone = -1);
 
   bool automatic() const { return section_.interval == CheckpointSection::kAutoInterval; }
   /// The run begins after `step`. `early`: save after its first step, whatever the interval.
@@ -62,7 +64,7 @@ class SaveSchedule {
   CheckpointSection section_;
   int nodes_;
   double mtbf_;
-  std::int64_t next_ = -1, early_ = -1;
+  std::int64_t milestone_, next_ = -1, early_ = -1;
   bool advised_ = false;
 };
 

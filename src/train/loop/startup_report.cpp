@@ -108,6 +108,12 @@ std::string training_line(const Deck& deck, const EngineOptions& options, std::i
       options.schedule.peak, options.schedule.warmup_steps);
 }
 
+std::string decay_line(const Deck& deck, const LrSchedule& schedule) {
+  return fmt::format("{}, from step {} to {}{}", deck.optimizer.wsd_decay_shape,
+                     schedule.tail_begin(), schedule.decay_steps,
+                     deck.checkpoint.on_the_way() ? "; the checkpoint before it is kept" : "");
+}
+
 std::string memory_line(const StepPlan& plan, Mesh& mesh, const Device& device) {
   auto largest = static_cast<double>(plan.memory.total());
   mesh.world().all_reduce(&largest, 1, DType::f64, ReduceOp::max);

@@ -41,6 +41,8 @@ std::string model_line(Engine& engine);
 std::string batch_line(Engine& engine);
 /// `first_step` is the next step.
 std::string training_line(const Deck& deck, const EngineOptions& options, std::int64_t first_step);
+/// The decay of optimizer.schedule = wsd, which must have one.
+std::string decay_line(const Deck& deck, const LrSchedule& schedule);
 /// The memory that the fullest rank needs and the memory available. Collective.
 std::string memory_line(const StepPlan& plan, Mesh& mesh, const Device& device);
 std::string transport_line(const std::vector<AxisSpeed>& speeds);

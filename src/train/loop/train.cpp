@@ -286,6 +286,7 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
     return ExitCode::done;
   }
   start.show("training", training_line(deck, options, progress.step + 1));
+  if (options.schedule.tail_begin() >= 0) start.show("decay", decay_line(deck, options.schedule));
   checkpointer.begin();
   together(mesh.world(), [&] { data->require_resumable(progress.consumed_samples); });
   together(mesh.world(), [&] {

@@ -13,6 +13,7 @@
 #include "choir/ops/step_control.hpp"
 #include "choir/run/model_instance.hpp"
 #include "src/comm/watch/watchdog.hpp"
+#include "src/optim/lr_schedule.hpp"
 #include "src/optim/optimizer.hpp"
 
 namespace choir {

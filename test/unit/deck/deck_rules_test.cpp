@@ -175,6 +175,24 @@ TEST(DeckRules, CrossChecksNameTheNearestLegalValues) {
             std::string::npos);
   EXPECT_NE(complaint({"optimizer.min_lr=1"}).find("legal: 0 <= min_lr <= 0.001"),
             std::string::npos);
+  EXPECT_NE(complaint({"optimizer.wsd_decay_steps=5"})
+                .find("optimizer.wsd_decay_steps has no effect with optimizer.schedule = "
+                      "\"cosine\"; leave it out, or set optimizer.schedule to \"wsd\""),
+            std::string::npos);
+  EXPECT_NE(complaint({"optimizer.wsd_decay_shape=cosine"}).find("has no effect"),
+            std::string::npos);
+  EXPECT_NE(complaint({"optimizer.schedule=wsd", "optimizer.warmup_steps=100",
+                       "optimizer.wsd_decay_steps=950"})
+                .find("does not fit between the warm-up (step 100) and optimizer.decay_steps = "
+                      "1000; nearest legal: 900"),
+            std::string::npos);
+  EXPECT_NE(complaint({"optimizer.schedule=constant", "optimizer.min_lr=1e-5"})
+                .find("optimizer.min_lr has no effect with optimizer.schedule = \"constant\""),
+            std::string::npos);
+  EXPECT_NE(complaint({"optimizer.schedule=inverse_sqrt", "optimizer.decay_steps=50"})
+                .find("optimizer.decay_steps has no effect"),
+            std::string::npos);
+  EXPECT_EQ(complaint({"optimizer.schedule=inverse_sqrt", "optimizer.min_lr=1e-5"}), "");
   EXPECT_NE(complaint({"data.readers_every=2"}).find("data.reader = \"scatter\""),
             std::string::npos);
   EXPECT_NE(complaint({"data.format=synthetic"}).find("reads nothing"), std::string::npos);

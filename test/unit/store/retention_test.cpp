@@ -17,6 +17,11 @@ TEST(CheckpointRetention, KeepsTheLast) {
   EXPECT_EQ(steps_to_delete(kFive, {9, 0, false}, 500), Steps{});
 }
 
+TEST(Retention, AChosenStepIsKept) {
+  EXPECT_EQ(steps_to_delete(kFive, {1, 0, false, 200}, 500), (Steps{100, 300, 400}));
+  EXPECT_EQ(steps_to_delete(kFive, {1, 0, false, 250}, 500), (Steps{100, 200, 300, 400}));
+}
+
 TEST(CheckpointRetention, KeepsEveryNthAndTheBest) {
   EXPECT_EQ(steps_to_delete(kFive, {1, 0, true}, 500), (Steps{100, 300, 400}));
   EXPECT_EQ(steps_to_delete(kFive, {1, 300, false}, 500), (Steps{100, 200, 400}));

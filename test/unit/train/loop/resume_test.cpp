@@ -129,6 +129,22 @@ TEST(Resume, EveryChangeIsToldAndTheLearningRateItLeadsTo) {
                   "step 101 of 200 takes 0.25, 0 without the change"));
 }
 
+TEST(Resume, ADecayThatBeganBeforeTheCheckpointIsReported) {
+  const std::vector<std::string> plateau{"train.max_steps=100", "optimizer.schedule=wsd"};
+  const auto report = [&](const char* tail) {
+    const Deck now = small_deck({"train.max_steps=200", "optimizer.schedule=wsd",
+                                 std::string("optimizer.wsd_decay_steps=") + tail});
+    return changes_report(left_by(small_deck(plateau)), now, schedule_of(now, 1), 100, 1);
+  };
+  EXPECT_TRUE(has(report("100"), "\n  optimizer.wsd_decay_steps: 0 -> 100"));
+  EXPECT_TRUE(has(report("100"), "\n  learning rate: wsd, peak "));
+  EXPECT_FALSE(has(report("100"), "the decay begins"));
+  EXPECT_TRUE(has(report("120"),
+                  "\n  the decay begins at step 80, 20 steps before this checkpoint: to continue "
+                  "from the plateau, resume from a checkpoint of step 80 or earlier, or set "
+                  "optimizer.wsd_decay_steps to at most 100"));
+}
+
 TEST(Resume, KeysAFormerProgramDidNotHaveCountAsDefaults) {
   ResumePoint from = left_by(small_deck());
   const std::string key = "\"verbose\": false,";

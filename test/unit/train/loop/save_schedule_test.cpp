@@ -49,6 +49,17 @@ TEST(SaveSchedule, FixedIntervals) {
   for (std::int64_t step = 1; step < 40; ++step) EXPECT_FALSE(never.due(step));
 }
 
+TEST(SaveSchedule, AMilestoneIsSavedInARunThatSaves) {
+  SaveSchedule every(section(5, 0), 1, 17);
+  every.begin(12, false);
+  for (std::int64_t step = 13; step < 40; ++step)
+    EXPECT_EQ(every.due(step), step % 5 == 0 || step == 17);
+  SaveSchedule never(section(0, 0), 1, 17);
+  never.begin(0, false);
+  EXPECT_FALSE(never.due(17));
+  EXPECT_FALSE(SaveSchedule(section(5, 0), 1).due(-1));
+}
+
 TEST(SaveSchedule, TheFirstSaveMayBeEarly) {
   SaveSchedule schedule(section(500, 0), 1);
   schedule.begin(7, true);
