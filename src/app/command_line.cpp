@@ -40,6 +40,7 @@ const std::vector<Command>& commands() {
        "create a run from a model of another program: transformers, llama.cpp, nanoGPT, llm.c",
        import_command},
       {"export", "write a checkpoint as a model for another program", export_command},
+      {"average", "average checkpoints of a run into a new run", average_command},
       {"transcribe", "transcribe sound files with a speech checkpoint", transcribe_command},
       {"speak", "encode and decode sound files, or decode codes, with a codec", speak_command},
       {"talk", "hold a dialogue with a duplex checkpoint: text and sound while it listens",

@@ -30,6 +30,7 @@ int eval_command(const Invocation& call);
 int generate_command(const Invocation& call);
 int import_command(const Invocation& call);
 int export_command(const Invocation& call);
+int average_command(const Invocation& call);
 int transcribe_command(const Invocation& call);
 int speak_command(const Invocation& call);
 int talk_command(const Invocation& call);

@@ -57,7 +57,8 @@ std::uint32_t moved_on(std::uint32_t crc, std::int64_t bytes) {
 struct Chunks {
   const StoredTensor& tensor;
   std::int64_t width = static_cast<std::int64_t>(size_of(tensor.dtype));
-  bool staged = tensor.device != nullptr && !tensor.device->host_visible();
+  bool produced = static_cast<bool>(tensor.produce);
+  bool staged = produced || (tensor.device != nullptr && !tensor.device->host_visible());
   std::vector<char> staging{};
 
   template <class Action>
@@ -67,7 +68,7 @@ struct Chunks {
     if (staged) staging.resize(static_cast<std::size_t>(std::min(step, kDeviceChunk)));
     for (std::int64_t done = 0; done < bytes; done += step) {
       const std::int64_t now = std::min(step, bytes - done);
-      char* own = static_cast<char*>(piece.data) + done;
+      char* own = produced ? nullptr : static_cast<char*>(piece.data) + done;
       action(own, staged ? staging.data() : own, now, piece.first * width + done);
     }
   }
@@ -242,7 +243,10 @@ std::uint32_t write_pieces(const File& file, const TensorRecord& record, const S
   for (const StoredPiece& piece : tensor.pieces) {
     std::uint32_t crc = 0;
     chunks.over(piece, [&](char* own, char* host, std::int64_t bytes, std::int64_t at) {
-      if (host != own) tensor.device->copy_to_host(host, own, static_cast<std::size_t>(bytes));
+      if (chunks.produced)
+        tensor.produce(at / chunks.width, bytes / chunks.width, host);
+      else if (host != own)
+        tensor.device->copy_to_host(host, own, static_cast<std::size_t>(bytes));
       crc = crc32c(host, static_cast<std::size_t>(bytes), crc);
       file.write_at(host, bytes, record.offset + at);
       if (progress) progress(bytes);
@@ -277,8 +281,10 @@ void require_borders(const File& file, const TensorRecord& record, const StoredT
     const StoredPiece& piece = tensor.pieces[i];
     const std::int64_t bytes = piece.count * width, border = std::min(kBorder, bytes);
     for (const std::int64_t at : {std::int64_t{0}, bytes - border}) {
-      const char* own = static_cast<const char*>(piece.data) + at;
-      if (staged)
+      const char* own = tensor.produce ? nullptr : static_cast<const char*>(piece.data) + at;
+      if (tensor.produce)
+        tensor.produce(piece.first + at / width, border / width, wanted.data());
+      else if (staged)
         tensor.device->copy_to_host(wanted.data(), own, static_cast<std::size_t>(border));
       else
         std::copy_n(own, border, wanted.data());

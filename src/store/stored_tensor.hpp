@@ -2,6 +2,7 @@
 // The contents of a checkpoint: named logical tensors, described by the ranges of elements that one
 // rank has.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,10 @@ struct StoredTensor {
   Device* device = nullptr;  ///< device of the pieces; nullptr is host memory
   /// On load: true if reals stored in another type are rounded to this one.
   bool converts = false;
+  /// On save: if set, the pieces have no data, and elements [first, first + count) of the tensor
+  /// are written to host memory by this function when they are needed, chunk by chunk. The first
+  /// and the last elements of a piece are requested a second time, and must not have changed.
+  std::function<void(std::int64_t first, std::int64_t count, void* to)> produce{};
 };
 
 /// The metadata saved beside the tensors. The store reads only `step` and `metric`.
