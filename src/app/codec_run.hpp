@@ -12,6 +12,7 @@ namespace choir {
 struct CodecRunRequest {
   const FamilyTable& families;
   std::string checkpoint, precision, device = "auto";
+  bool ema = false;
 };
 /// Adds the positional argument and its options.
 void add_codec_run(CommandLine& app, CodecRunRequest& request);

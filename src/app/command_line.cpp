@@ -258,6 +258,15 @@ void add_tensor_option(CommandLine& app, int& tensor) {
       .within(1, kMostTensorRanks);
 }
 
+void add_ema_option(CommandLine& app, bool& ema) {
+  app.add_flag("--ema", ema, "use the averaged weights of train.ema, as eval.ema=true does");
+}
+
+Arguments with_ema(Arguments overrides, bool ema) {
+  if (ema) overrides.emplace_back("eval.ema=true");
+  return overrides;
+}
+
 std::optional<int> parse(CommandLine& app, const Invocation& call) {
   Arguments reversed(call.arguments.rbegin(),
                      call.arguments.rend());  // the order that CLI11 expects

@@ -118,6 +118,9 @@ class CommandLine {
 
 /// Adds --tensor, for commands that run a model.
 void add_tensor_option(CommandLine& app, int& tensor);
+/// Adds --ema, for commands that read a model; with_ema() adds its override of the deck.
+void add_ema_option(CommandLine& app, bool& ema);
+Arguments with_ema(Arguments overrides, bool ema);
 
 /// Parses the arguments. On --help or an error it prints a message and returns the exit code (0 or
 /// 2).

@@ -236,10 +236,13 @@ int eval_command(const Invocation& call) {
                  "overrides of the deck, for example data.val='[\"x.tok\"]'");
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
+  bool ema = false;
+  add_ema_option(app, ema);
   add_tensor_option(app, request.tensor);
   add_task_options(app, request, front);
   if (const auto code = parse(app, call)) return *code;
   separate(request);
+  request.overrides = with_ema(std::move(request.overrides), ema);
   if (front) request.options.front = *front;
   return with_mpi([&](MpiSession& session) { return run(request, session); });
 }

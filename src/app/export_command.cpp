@@ -27,9 +27,9 @@ fs::path run_of(const std::string& path) {
 }
 
 int export_checkpoint(MpiSession& session, const FamilyTable& families, const std::string& path,
-                      ExportRequest request) {
+                      bool ema, ExportRequest request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-  const LoadedModel loaded = open_model(families, path, "", *mesh);
+  const LoadedModel loaded = open_model(families, path, "", *mesh, with_ema({}, ema));
   together(mesh->world(), [&] {
     require_ability(loaded, loaded.deck.family().generates(), "cannot be exported", "gpt");
   });
@@ -55,6 +55,7 @@ int export_command(const Invocation& call) {
       "directory (its newest).",
       "choir export");
   std::string path;
+  bool ema = false;
   ExportRequest request;
   app.add_option("checkpoint", path, "checkpoint or run directory").required();
   app.add_option(
@@ -64,6 +65,7 @@ int export_command(const Invocation& call) {
       .required()
       .one_of({"hf", "gguf", "nanogpt", "llmc", "peft"});
   app.add_flag("--merge", request.merge, "merge the adapters of model.lora into the weights");
+  add_ema_option(app, ema);
   app.add_option("--out", request.out, "folder or file to write").required();
   app.add_option("--type", request.type,
                  "type of the weights: f32, f16, bf16, f64 (hf), q8_0 (gguf)")
@@ -75,7 +77,7 @@ int export_command(const Invocation& call) {
   app.add_option("--name", request.name, "name of the model in GGUF; default: the run's name");
   if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {
-    return export_checkpoint(session, call.families, path, request);
+    return export_checkpoint(session, call.families, path, ema, request);
   });
 }
 

@@ -38,7 +38,7 @@ struct HearRequest {
   std::int64_t tokens = 200;
   TokenChoice choice;
   int tensor = 1;
-  bool json = false;
+  bool json = false, ema = false;
 };
 
 /// Throws DeckError for a checkpoint without audio input, and if the clips do not match the tags
@@ -74,7 +74,7 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
   Communicator& world = place.mesh->world();
   choose_threads(place.mesh->node());
   LoadedModel loaded = open_model(request.families, request.checkpoint, request.precision,
-                                  *place.mesh, {"device=" + request.device});
+                                  *place.mesh, with_ema({"device=" + request.device}, request.ema));
   HeardPrompt prompt;
   together(world, [&] {
     require_ability(loaded, loaded.deck.family().hears(), "has no audio input", "salm");
@@ -125,6 +125,7 @@ struct GenerateRequest {
   TokenChoice choice{.temperature = 0.8};
   int tensor = 1;
   std::string audio;  ///< sound files, comma-separated, for a model with audio input
+  bool ema = false;
 };
 
 HearRequest heard(const GenerateRequest& r) {
@@ -137,7 +138,8 @@ HearRequest heard(const GenerateRequest& r) {
           .tokens = r.tokens,
           .choice = r.choice,
           .tensor = r.tensor,
-          .json = r.json};
+          .json = r.json,
+          .ema = r.ema};
 }
 
 void show_times(const Generator& generator, const GenerateRequest& request, bool writes) {
@@ -374,9 +376,9 @@ int generate(MpiSession& session, const GenerateRequest& request) {
   choose_threads(place.mesh->node());
   const std::vector<Prompt> prompts = prompts_of(request, world);
   const std::int64_t answers = request.talks ? 1 : std::ssize(prompts) * request.samples;
-  const LoadedModel loaded =
-      load_generator(request.families, request.checkpoint, request.precision, place,
-                     {"device=" + request.device}, std::min(request.batch, answers));
+  const LoadedModel loaded = load_generator(
+      request.families, request.checkpoint, request.precision, place,
+      with_ema({"device=" + request.device}, request.ema), std::min(request.batch, answers));
   const bool writes = session.rank() == 0;
   if (request.talks) {
     talk(loaded, request, world, writes);
@@ -471,6 +473,7 @@ int generate_command(const Invocation& call) {
   app.add_option("--top-p", request.choice.top_p, "nucleus sampling: total probability p")
       .within(0.0, 1.0);
   app.add_option("--seed", request.choice.seed, "random seed");
+  add_ema_option(app, request.ema);
   app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");

@@ -172,7 +172,7 @@ struct TalkRequest {
   std::string checkpoint, file, out, codec, recogniser, channel, precision, device = "auto";
   std::string microphone = "default", loudspeaker = "default";
   double memory_gib = 0, seconds = 0;
-  bool json = false, stream = false, live = false;
+  bool json = false, stream = false, live = false, ema = false;
 };
 
 /// Turns the tokens of the agent into the text of its turn.
@@ -375,11 +375,12 @@ int talk(MpiSession& session, const TalkRequest& request) {
   place.mesh = inference_mesh(session, 1);
   Mesh& mesh = *place.mesh;
   choose_threads(mesh.node());
-  LoadedModel loaded =
-      open_model(request.families, request.checkpoint, request.precision, mesh,
-                 {"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",
-                  "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.data=auto",
-                  "parallel.sequence=false", "parallel.context=1", "parallel.zero=0"});
+  LoadedModel loaded = open_model(
+      request.families, request.checkpoint, request.precision, mesh,
+      with_ema({"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",
+                "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.data=auto",
+                "parallel.sequence=false", "parallel.context=1", "parallel.zero=0"},
+               request.ema));
   DialogueMeaning meaning;
   together(mesh.world(), [&] {
     require_talker(model_of(loaded.deck), loaded.checkpoint.path);
@@ -455,6 +456,7 @@ int talk_command(const Invocation& call) {
   app.add_option("--channel", request.channel,
                  "channel of sound with several: average, or a number from 0");
   app.add_option("--memory", request.memory_gib, "memory limit in GiB; default: none").positive();
+  add_ema_option(app, request.ema);
   app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");

@@ -30,6 +30,7 @@ struct SpeechModelRequest {
   std::string checkpoint, precision, device = "auto";
   int tensor = 1;
   bool stream = false;  ///< process chunk by chunk; refused if the model cannot
+  bool ema = false;
   TranscriptionOptions transcription;
 };
 
@@ -44,10 +45,10 @@ struct TranscribeRequest {
 
 /// The layout of the training does not apply to inference.
 Arguments overrides_of(const SpeechModelRequest& request) {
-  return {"device=" + request.device, fmt::format("parallel.tensor={}", request.tensor),
-          "parallel.pipeline=1",      "parallel.virtual_stages=1",
-          "parallel.schedule=1f1b",   "parallel.data=auto",
-          "parallel.sequence=false"};
+  return with_ema({"device=" + request.device, fmt::format("parallel.tensor={}", request.tensor),
+                   "parallel.pipeline=1", "parallel.virtual_stages=1", "parallel.schedule=1f1b",
+                   "parallel.data=auto", "parallel.sequence=false"},
+                  request.ema);
 }
 
 Vocabulary vocabulary_of(const LoadedModel& loaded) {
@@ -297,6 +298,7 @@ void add_options(CommandLine& app, TranscribeRequest& r) {
                  "such recordings out and list them")
       .one_of({"stop", "skip"})
       .shows_default();
+  add_ema_option(app, r.model.ema);
   app.add_option("--device", r.model.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", r.model.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");

@@ -103,6 +103,13 @@ class Checks {
                       room));
   }
 
+  void averages() {
+    if (deck_.eval.ema && deck_.train.ema == 0)
+      add({"eval.ema", "train.ema"},
+          "eval.ema needs the averaged weights of train.ema, which is 0; set it to 0.999, for "
+          "example");
+  }
+
   void freezing() {
     const TrainSection& train = deck_.train;
     if (train.freeze.empty() && !train.unfreeze.empty() && !deck::has_adapters(deck_))
@@ -278,6 +285,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   if (family.fixed_shape()) checks.batch();
   checks.schedule();
   checks.optimizer();
+  checks.averages();
   checks.freezing();
   checks.warm_start();
   checks.precision();

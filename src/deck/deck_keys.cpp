@@ -348,6 +348,13 @@ void add_train_keys(Table& table) {
       .add("nan_skip_limit", &Part::nan_skip_limit, "updates",
            "Number of consecutive skipped updates that stop the run with exit code 4.")
       .at_least(1);
+  train
+      .add("ema", &Part::ema, "",
+           "Decay d of an exponential moving average of the weights: after every update, average = "
+           "d * average + (1 - d) * weights, beginning with the weights after the first update. It "
+           "does not change the training. eval.ema and --ema use it. 0: no average.")
+      .at_least(0)
+      .below(1);
 }
 
 void add_parallel_keys(Table& table) {
@@ -483,6 +490,10 @@ void add_eval_keys(Table& table) {
   auto eval = table.section("eval", &Deck::eval);
   eval.add("interval", &EvalSection::interval, "steps", "Steps between evaluations. 0: never.")
       .at_least(0);
+  eval.add("ema", &EvalSection::ema, "",
+           "Evaluate, and write samples, with the average of train.ema instead of the weights: "
+           "during training, and in `choir eval`, `generate`, `export`, `transcribe`, `talk` and "
+           "`speak` (for which --ema sets it).");
 }
 
 void add_service_keys(Table& table) {

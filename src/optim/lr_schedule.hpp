@@ -1,5 +1,15 @@
 #pragma once
-// The learning rate of a step.
+// The learning rate of a step. After the warm-up, which rises linearly:
+//
+//   constant       the peak
+//   cosine         from the peak to the floor at decay_steps, along half a period
+//   linear         the same, along a line
+//   inverse_sqrt   the peak * sqrt(warmup / step), not below the floor
+//   wsd            the peak, and from the peak to the floor over the last tail_steps before
+//                  decay_steps (warm-up, stable, decay; Megatron-LM's WSD)
+//
+// All of them are pure functions of the step, so a run that is resumed needs no state for them, and
+// may be resumed with other values.
 #include <cstdint>
 
 namespace choir {

@@ -4,9 +4,9 @@
 
 #include "choir/device/device.hpp"
 #include "choir/nn/parameter.hpp"
+#include "src/optim/averaged_weights.hpp"
 
 namespace choir {
-}
 
 Optimizer::Optimizer(ParameterStorage& storage, Device& device, const Options& options,
                      std::uint64_t seed, bool exact)
@@ -154,8 +154,11 @@ void Optimizer::pass(const Stream& stream, const ops::StepControl* control,
       const Range& chunks = chunks_of_[b];
       for (std::int64_t chunk = chunks.first; chunk < chunks.end(); ++chunk) {
         const StateStream::Window window = state_->acquire();
-        work(stream, control, phase,
-             part_outside(bucket(b), chunks_[static_cast<std::size_t>(chunk)], window));
+        const UpdatePart part =
+            part_outside(bucket(b), chunks_[static_cast<std::size_t>(chunk)], window);
+        work(stream, control, phase, part);
+        if (averages_ != nullptr && phase == Phase::update)
+          averages_->update(stream, control, window[OffloadedState::average], part.master);
         state_->release();
       }
     } else {

@@ -17,6 +17,8 @@
 
 namespace choir {
 
+class AveragedWeights;
+
 /// An update rule over the buckets of a model, or this rank's slices of them. Buckets of frozen
 /// parameters are ignored. Offloaded state is updated in chunks, with the same results.
 class Optimizer {
@@ -46,6 +48,9 @@ class Optimizer {
   /// owns, in the gradient's type, 1-D; in host memory if ParameterStorage::offloaded(). Only if it
   /// is kept for the parameter.
   TensorView moment(std::size_t which, const Parameter& parameter) const;
+  /// Offloaded averages are updated chunk by chunk, while the masters are in device memory; the
+  /// caller updates all others after step(). nullptr: none.
+  void average_into(const AveragedWeights* averages) { averages_ = averages; }
   /// Offloaded memory is counted by the storage.
   void add_to(MemoryPlan& plan) const;
 
@@ -75,6 +80,7 @@ class Optimizer {
   Buffer memory_;
   std::array<TensorView, kMostMoments> moments_;      // flat; empty if not kept
   std::array<std::vector<Kept>, kMostMoments> kept_;  // by bucket; empty with offload
+  const AveragedWeights* averages_ = nullptr;
   std::unique_ptr<StateStream> state_;
   std::vector<Range> chunks_;     // ranges in the slice of their bucket, in the order of buckets
   std::vector<Range> chunks_of_;  // by bucket: indices of its chunks

@@ -30,7 +30,7 @@ class FileReaderWriter {
   struct Job {
     bool write = false;
     int pieces = 0;
-    std::array<Piece, 4> piece{};
+    std::array<Piece, OffloadedState::kFields> piece{};
   };
 
   explicit FileReaderWriter(const OffloadMemory& file);

@@ -249,7 +249,7 @@ std::string provenance_of(const std::vector<Checkpoint>& checkpoints) {
 Deck deck_of(const FamilyTable& families, const Checkpoint& newest, const TrainMeta& meta,
              const std::string& out) {
   Deck deck = parse_deck(families, meta.deck, newest.path + " (deck)",
-                         {"run.dir=" + out, "checkpoint.resume=auto"});
+                         {"run.dir=" + out, "checkpoint.resume=auto", "eval.ema=false"});
   deck.family().vocab_size(deck) = meta.vocab_size;
   if (deck::has_adapters(deck))
     throw DeckError(

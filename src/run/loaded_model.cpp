@@ -9,6 +9,7 @@
 #include "choir/models/family.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/run/null_instance.hpp"
+#include "src/run/stored_averages.hpp"
 #include "src/run/stored_model.hpp"
 #include "src/store/finite.hpp"
 #include "src/store/open.hpp"
@@ -53,6 +54,8 @@ LoadedModel open_model(const FamilyTable& families, const std::string& path,
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
   loaded.deck = deck_of(families, loaded.checkpoint, meta, overrides);
   if (!precision.empty()) loaded.deck.train.precision = precision;
+  if (loaded.deck.eval.ema)
+    together(mesh.world(), [&] { loaded.checkpoint = with_averages(loaded.checkpoint); });
   loaded.vocabulary = meta.vocabulary;
   together(mesh.world(), [&] {
     const ModelConfig model = model_of(loaded.deck);

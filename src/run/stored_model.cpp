@@ -74,18 +74,23 @@ void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const 
   list.back().converts = !(instance.options().training && p.trainable);
 }
 
-void add_statistics(std::vector<StoredTensor>& list, ModelInstance& instance, bool load) {
+void add_statistics(
+    std::vector<StoredTensor>& list, ModelInstance& instance, bool load, const std::string& prefix,
+    const std::function<std::pair<TensorView, TensorView>(std::size_t)>& values_of) {
   const bool mine = load || instance.storage().sharding().data().rank() == 0;
+  std::size_t index = 0;
   for (const RunningStatistics& norm : instance.parameters().running_statistics()) {
     const Parameter& weight = *norm.weight;
+    const auto stored = values_of ? values_of(index) : std::pair{norm.mean, norm.variance};
+    ++index;
     for (const bool mean : {true, false}) {
-      StoredTensor tensor{.name = std::string(kRunningStatistics) + norm.name +
+      StoredTensor tensor{.name = prefix + std::string(kRunningStatistics) + norm.name +
                                   (mean ? ".running_mean" : ".running_variance"),
                           .dtype = instance.storage().precision().statistic,
                           .shape = weight.shape,
                           .pieces = {},
                           .device = &instance.device()};
-      const TensorView& values = mean ? norm.mean : norm.variance;
+      const TensorView& values = mean ? stored.first : stored.second;
       if (weight.resident() && mine)
         for (const ShardRun& run : shard_runs(weight))
           if (run.owned || load)

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "choir/nn/parameter.hpp"
@@ -84,7 +85,12 @@ void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const 
 void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const Parameter& p,
                 const WritingShare& share);
 /// Adds running statistics of norms, as logical tensors shaped like the weight of the norm. On load
-/// every rank has pieces; on save only the first of the ranks with equal values.
-void add_statistics(std::vector<StoredTensor>& list, ModelInstance& instance, bool load);
+/// every rank has pieces; on save only the first of the ranks with equal values. `prefix` precedes
+/// the names, and `values_of` returns mean and variance of a norm, by its index, if they are not
+/// those of the model.
+void add_statistics(
+    std::vector<StoredTensor>& list, ModelInstance& instance, bool load,
+    const std::string& prefix = "",
+    const std::function<std::pair<TensorView, TensorView>(std::size_t norm)>& values_of = {});
 
 }  // namespace choir

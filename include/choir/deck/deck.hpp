@@ -71,6 +71,7 @@ struct TrainSection {
   FrozenPrecision frozen_precision = FrozenPrecision::master;
   NanPolicy nan_policy = NanPolicy::stop;
   int nan_skip_limit = 10;
+  double ema = 0;  ///< 0: no averaged weights
 };
 
 /// The scaling of learning rates by the data-parallel size, in the order of the choices of the key.
@@ -139,6 +140,7 @@ struct ParallelSection {
 
 struct EvalSection {
   std::int64_t interval = 250;
+  bool ema = false;
 };
 
 /// The use of saves in the background, in the order of the choices of the key (auto, true, false).

@@ -7,6 +7,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/nn/parameter.hpp"
 #include "src/core/text.hpp"
+#include "src/run/stored_averages.hpp"
 #include "src/store/collectives.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 
@@ -41,7 +42,8 @@ void for_each(const StoredTensor& tensor, const Visit& visit) {
 std::vector<StoredTensor> with_gradients(std::vector<StoredTensor> tensors,
                                          std::vector<StoredTensor> more) {
   std::erase_if(tensors, [](const StoredTensor& t) {
-    return t.name.starts_with("state/") && !t.name.starts_with(kRunningStatistics);
+    return t.name == kFirstAverage ||
+           (t.name.starts_with("state/") && !t.name.starts_with(kRunningStatistics));
   });
   for (StoredTensor& tensor : more) tensors.push_back(std::move(tensor));
   return tensors;
@@ -88,7 +90,8 @@ std::vector<StoredTensor> owned_tensors(Engine& engine) {
 }
 
 Quantity quantity_of(const RunRecord::Tensor& tensor) {
-  if (tensor.name.starts_with("parameters/")) return Quantity::parameter;
+  if (tensor.name.starts_with("parameters/") || tensor.name.starts_with(kAverages))
+    return Quantity::parameter;
   if (tensor.name.starts_with(kRunningStatistics)) return Quantity::state;
   return tensor.name.starts_with("gradients/") ? Quantity::gradient : Quantity::moment;
 }

@@ -15,11 +15,11 @@ OffloadedState::OffloadedState(const OffloadOptions& options, const Precision& p
                                Communicator& world)
     : chunk_(options.chunk) {
   const std::array<DType, kFields> types{precision.master, precision.gradient, precision.gradient,
-                                         precision.compute};
+                                         precision.compute, precision.gradient};
   const std::array<bool, kFields> kept{contents.masters, true, options.second_moment,
-                                       contents.values};
+                                       contents.values, options.average};
   const std::array<std::int64_t, kFields> counts{sizes.masters, sizes.moments, sizes.moments,
-                                                 sizes.values};
+                                                 sizes.values, sizes.moments};
   std::array<std::size_t, kFields> at{};
   std::size_t end = 0;
   for (std::size_t f = 0; f < kFields; ++f) {

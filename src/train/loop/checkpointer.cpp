@@ -9,6 +9,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/comm/null_communicator.hpp"
 #include "src/core/quantities.hpp"
+#include "src/run/stored_averages.hpp"
 #include "src/store/collectives.hpp"
 #include "src/store/write_probe.hpp"
 #include "src/train/loop/weight_check.hpp"
@@ -115,17 +116,25 @@ Checkpointer::~Checkpointer() {
 void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
   progress_.data = meta.data;
   const double start = now_seconds();
-  const std::vector<StoredTensor> tensors = tensors_to_load(engine_, progress_);
+  std::vector<StoredTensor> tensors = tensors_to_load(engine_, progress_);
   Mesh& mesh = engine_.mesh();
+  const bool averaged = has_averages(found), averages = engine_.averages() != nullptr;
+  if (!averaged) remove_averages(tensors);
+  const Checkpoint wanted = averages ? found : without_averages(found);
   // If one rank of a node has read a part, the others find it in memory; ranks of many nodes would
   // all ask for all of it, so they share the reading.
   if (engine_.instance().storage().sharding().stage() == 0 && mesh.nodes() > 1)
-    store_.load_shared(found, tensors, mesh.host_replicas());
+    store_.load_shared(wanted, tensors, mesh.host_replicas());
   else
-    store_.load(found, tensors);
+    store_.load(wanted, tensors);
   together(mesh.world(), [&] { require_sound(progress_, found); });
   engine_.instance().publish();
   engine_.resume(progress_.update_state());
+  if (averages && !averaged) engine_.averages()->begin_after(progress_.updates);
+  if (averages && !averaged)
+    log_.info("train.ema: the average begins here, because {} has none", found.path);
+  if (!averages && averaged)
+    log_.info("train.ema is 0: the averaged weights of {} are dropped", found.path);
   last_path_ = found.path;
   const Branch& parent = found.manifest.branch;
   const bool stays =

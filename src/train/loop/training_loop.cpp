@@ -222,12 +222,21 @@ void TrainingLoop::evaluate() {
   if (!run_.data.has_validation()) return;
   run_.observers.watch.evaluation("evaluation");
   run_.observers.faults.in_phase(run_.progress.step, "evaluation");
-  run_.evaluation.measure(run_.progress);
+  with_evaluated_weights([this] { run_.evaluation.measure(run_.progress); });
 }
 
 void TrainingLoop::write_sample() {
   run_.observers.watch.evaluation("sample");
-  run_.evaluation.sample(run_.progress.step);
+  with_evaluated_weights([this] { run_.evaluation.sample(run_.progress.step); });
+}
+
+// Before the first update there is no average.
+void TrainingLoop::with_evaluated_weights(const std::function<void()>& action) {
+  Engine& engine = run_.engine;
+  const bool averages = run_.deck.eval.ema && run_.progress.updates >= engine.averages()->first();
+  if (averages) engine.exchange_averages();
+  action();
+  if (averages) engine.exchange_averages();
 }
 
 std::string TrainingLoop::meta_json() const {

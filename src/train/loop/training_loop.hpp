@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,8 @@ class TrainingLoop {
   void take_result();
   void skip_or_stop(const StepResult& result);
   void evaluate();
+  /// Runs the action with the averaged weights if eval.ema asks for them. Collective.
+  void with_evaluated_weights(const std::function<void()>& action);
   void write_sample();
   std::string meta_json() const;
   Stop agreed_stop();

@@ -113,10 +113,20 @@ bool shares_batches(const EngineOptions& options, const BatchRanks& ranks) {
 
 }  // namespace
 
+namespace {
+
+/// The options, with offloaded memory for the averages that they ask for.
+EngineOptions with_averages(EngineOptions options) {
+  options.offload.average = options.ema > 0;
+  return options;
+}
+
+}  // namespace
+
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
-    : options_(options),
+    : options_(with_averages(options)),
       mesh_(&mesh),
-      instance_(options, device, mesh, arena_bytes),
+      instance_(options_, device, mesh, arena_bytes),
       schedule_(schedule_for(options, mesh, device)),
       staged_(!device.host_visible()),
       keeps_(staged_ || schedule_->shape.virtual_stages() > 1 ||
@@ -136,6 +146,10 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   optimizer.scale = rate_scales(storage.parameters(), options.rate_scales);
   optimizer_ =
       std::make_unique<Optimizer>(storage, device, optimizer, options.seed, options.reproducible);
+  if (options.ema > 0) {
+    averages_ = std::make_unique<AveragedWeights>(storage, device, options.ema);
+    optimizer_->average_into(averages_.get());
+  }
   Communicator& stages = instance_.stages();
   gradients_ = std::make_unique<GradientPath>(
       storage, instance_.gatherer(), device, mesh.along(Axis::tensor), stages,
@@ -326,6 +340,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   ParameterGatherer& gatherer = instance_.gatherer();
   gatherer.forget();  // nobody reads parameters while they change
   optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
+  if (averages_) averages_->update(stream, control());
   enter(slot, clock, Phase::comm);
   enter_place(stream, {.part = WorkPart::gather});
   gatherer.finish_update();
@@ -339,6 +354,17 @@ void Engine::settle_readers(PhaseClock& clock) {
   if (!staged_) clock.enter(Phase::other);
   wait(instance_.stream());
   if (!staged_) clock.enter(phase);
+}
+
+// Gathers of the last step and a save that is being copied still read what changes here.
+void Engine::exchange_averages() {
+  CHOIR_CHECK(averages_ != nullptr && in_flight() == 0, "no averages, or {} steps in flight",
+              in_flight());
+  if (const auto wait = std::exchange(before_update_, nullptr)) wait(instance_.stream());
+  instance_.gatherer().complete_update();
+  instance_.gatherer().finish_update();
+  averages_->exchange(instance_.stream());
+  instance_.publish();
 }
 
 void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
@@ -448,6 +474,7 @@ MemoryPlan Engine::memory() const {
   MemoryPlan plan;
   instance_.add_to(plan);
   optimizer_->add_to(plan);
+  if (averages_) averages_->add_to(plan);
   gradients_->add_to(plan);
   norm_->add_to(plan);
   plan.add("losses", loss_memory_.bytes());

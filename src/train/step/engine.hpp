@@ -19,6 +19,7 @@
 #include "choir/run/model_instance.hpp"
 #include "choir/run/training_data.hpp"
 #include "src/comm/watch/watchdog.hpp"
+#include "src/optim/averaged_weights.hpp"
 #include "src/optim/optimizer.hpp"
 #include "src/optim/trained_norm.hpp"
 #include "src/parallel/gradients/gradient_sums.hpp"
@@ -69,6 +70,11 @@ class Engine {
   ModelInstance& instance() { return instance_; }
   const ModelInstance& instance() const { return instance_; }
   Optimizer& optimizer() { return *optimizer_; }
+  /// The averages of EngineOptions::ema; nullptr without them.
+  AveragedWeights* averages() const { return averages_.get(); }
+  /// Puts the averages into the model, or the weights back: see AveragedWeights::exchange(). No
+  /// step may be queued in between, and no checkpoint saved. Collective over the mesh.
+  void exchange_averages();
   const EngineOptions& options() const { return options_; }
   Mesh& mesh() { return *mesh_; }
 
@@ -123,6 +129,7 @@ class Engine {
   bool graphs_;  // the work of a step is recorded and replayed
   int lag_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<AveragedWeights> averages_;
   std::unique_ptr<GradientPath> gradients_;
   std::unique_ptr<TrainingWork> work_;
   std::unique_ptr<PipelineExecutor> executor_;

@@ -80,6 +80,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
     options.rate_scales.push_back({pattern, factor});
   options.schedule = schedule_of(deck, batch.data_parallel);
   options.grad_clip = o.grad_clip;
+  options.ema = deck.train.ema;
   options.loss_scaling = loss_scaling_of(deck);
   options.cuda_graph = deck.train.cuda_graph;
   options.lag = deck.train.steps_in_flight - 1;

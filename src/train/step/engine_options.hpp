@@ -46,6 +46,7 @@ struct EngineOptions : ModelInstance::Options {
   std::vector<RateScale> rate_scales;
   LrSchedule schedule;
   double grad_clip = 1.0;
+  double ema = 0;  ///< decay of the averaged weights; 0: none
   ops::LossScaling loss_scaling{};
   bool cuda_graph = true;  ///< only if the device records graphs
   /// See GradientReducer::before_sums. Recorded steps cannot call it: cuda_graph must be off.

@@ -2,6 +2,7 @@
 
 #include "choir/nn/parameter.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/run/stored_averages.hpp"
 
 namespace choir {
 namespace {
@@ -9,6 +10,29 @@ namespace {
 /// Waits for queued work before the host reads offloaded state.
 void settle(ModelInstance& instance) {
   if (instance.storage().offloaded() != nullptr) instance.stream().synchronize();
+}
+
+void add_averages(std::vector<StoredTensor>& list, Engine& engine, const WritingShare& share,
+                  bool with_state) {
+  ModelInstance& instance = engine.instance();
+  AveragedWeights& averages = *engine.averages();
+  CHOIR_CHECK(!averages.exchanged(), "the averages are in the place of the weights");
+  const DType type = instance.storage().precision().gradient;
+  const bool outside = instance.storage().offloaded() != nullptr;
+  for (const Parameter* p : instance.parameters().all())
+    if (p->trainable)
+      add_stored(list, std::string(kAverages) + "parameters", *p, type, instance, share,
+                 [&](const Parameter& place) {
+                   return ParameterElements{averages.average(place), outside};
+                 });
+  add_statistics(list, instance, share.all, std::string(kAverages), [&](std::size_t norm) {
+    const AveragedWeights::Statistics& average = averages.statistics()[norm];
+    return std::pair{average.mean, average.variance};
+  });
+  StoredTensor first{
+      .name = std::string(kFirstAverage), .dtype = DType::i64, .shape = {1}, .pieces = {}};
+  if (with_state) first.pieces.push_back({0, 1, &averages.first()});
+  list.push_back(std::move(first));
 }
 
 std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const WritingShare& share,
@@ -31,6 +55,7 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
     }
   }
   add_statistics(list, instance, share.all);
+  if (engine.averages() != nullptr) add_averages(list, engine, share, with_state);
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
                         .dtype = state.value.dtype,

@@ -27,6 +27,7 @@ struct OffloadOptions {
   MemoryPlace place = MemoryPlace::device;  ///< location of the optimizer state
   bool parameters = false;                  ///< also keeps parameters in host memory
   bool second_moment = true;                ///< the optimizer has a second moment
+  bool average = false;                     ///< the run keeps averaged weights
   std::string directory{};                  ///< directory of the file
   std::int64_t chunk = kChunk;
 
@@ -43,10 +44,11 @@ struct OffloadOptions {
 /// rank (its slices), and elements are as in Precision:
 ///
 ///   offload     outside                                      stays on the device
-///   optimizer   moments, masters beside a compute copy       compute copy, or masters without one
+///   optimizer   moments, averaged weights, and masters       compute copy, or masters without one
+///               beside a compute copy
 ///   file        the same, in a file                          the same
-///   all         moments, masters, compute copy beside them   whole buckets while they are in use
-///               (parallel.zero = 3 only)
+///   all         the same, masters in any case, and the       whole buckets while they are in use
+///               compute copy beside them (ZeRO 3 only)
 ///
 /// Minimum cost of a step, beside the update itself: every byte outside is fetched and written back
 /// once, so N * bytes / rate in each direction, where rate is that of the host-device link or the
@@ -55,14 +57,15 @@ struct OffloadOptions {
 class OffloadedState {
  public:
   /// `value`: the compute copy beside masters of another type.
-  enum Field { master, first_moment, second_moment, value };
-  static constexpr int kFields = 4;
+  enum Field { master, first_moment, second_moment, value, average };
+  static constexpr int kFields = 5;
   struct Contents {
     bool masters = false, values = false;  ///< beside the moments
   };
 
   OffloadedState() = default;
-  /// Number of elements in this rank's slices: of masters, of values, and of each moment.
+  /// Number of elements in this rank's slices: of masters, of values, and of each moment and of
+  /// the averaged weights.
   struct Sizes {
     std::int64_t masters = 0, values = 0, moments = 0;
   };
