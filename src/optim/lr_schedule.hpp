@@ -9,7 +9,8 @@
 //                  decay_steps (warm-up, stable, decay; Megatron-LM's WSD)
 //
 // All of them are pure functions of the step, so a run that is resumed needs no state for them, and
-// may be resumed with other values.
+// may be resumed with other values. The last step of a run that ends at decay_steps is one before
+// that step, so its rate is just above the floor.
 #include <cstdint>
 
 namespace choir {
@@ -31,6 +32,7 @@ struct LrSchedule {
   /// through step tail_begin(), then the tail, whatever its length: a run that has done
   /// tail_begin() steps at the peak is therefore the same for every tail.
   double at(std::int64_t step) const;
+
   /// The number of steps before the tail of wsd; -1 for schedules without one.
   std::int64_t tail_begin() const;
 };

@@ -16,17 +16,23 @@
 
 namespace choir {
 
+/// Prefix of the names of averages.
 inline constexpr std::string_view kAverages = "ema/";
+
 /// The number of the update that is averaged first, i64 [1].
 inline constexpr std::string_view kFirstAverage = "ema/first_update";
 
+/// True if the run that wrote the checkpoint had train.ema > 0.
 bool has_averages(const Checkpoint& checkpoint);
+
 /// The checkpoint as one of the weights alone: its averages are not listed.
 Checkpoint without_averages(Checkpoint checkpoint);
+
 /// The checkpoint with its averages in the place of the weights and statistics that they average,
 /// for readers that know nothing of averages. Throws DeckError if it has none.
 Checkpoint with_averages(Checkpoint checkpoint);
-/// Removes the averages from a list of tensors to load.
+
+/// Removes the averages from a list of tensors to load, for a checkpoint that has none.
 void remove_averages(std::vector<StoredTensor>& tensors);
 
 }  // namespace choir
