@@ -6,6 +6,9 @@
 //
 // Readers of models know nothing of averages: they are given a checkpoint in which the averages are
 // not listed, or one in which they have the names of what they average. All functions are local.
+//
+// A run that resumes a checkpoint without averages begins them there, and a run without train.ema
+// drops those of its checkpoint.
 
 #include <string>
 #include <string_view>
