@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <regex>
+#include <utility>
 
 #include "choir/core/log.hpp"
 #include "choir/run/training_data.hpp"
