@@ -118,7 +118,39 @@ void copy(const Stream& stream, const TensorView& from, const TensorView& to) {
   if (computes(stream)) cpu::copy(from, to);
 }
 
+void count_targets(const Stream& stream, const CountTargets& args) {
+  check_optional(args.unmasked, DType::i32, args.unmasked.count(), "unmasked");
+  check_optional(args.lengths, DType::i32, args.lengths.count(), "lengths");
+  check_tensor(args.count, DType::f64, 1, "count");
+  const double bytes = as_bytes(args.unmasked) + as_bytes(args.lengths);
+  stream.count(bytes / sizeof(std::int32_t), bytes);
+  if (on_cuda(stream)) return cuda::count_targets(stream, args);
+  if (!computes(stream)) return;
+  cpu::count_targets(args);
+}
+
+void add_losses(const Stream& stream, const AddLosses& args) {
+  check_tensor(args.own, DType::f64, 2, "own");
+  check_tensor(args.sum, DType::f64, 1, "sum");
+  check_tensor(args.count, DType::f64, 1, "count");
+  if (on_cuda(stream)) return cuda::add_losses(stream, args);
+  if (!computes(stream)) return;
+  *args.sum.as<double>() += args.own.as<double>()[0];
+  *args.count.as<double>() += args.own.as<double>()[1];
+}
+
 }  // namespace choir::ops
+
+namespace choir {
+namespace {
+
+/// Elements of an operand that may be missing.
+std::int64_t size_of_optional(const TensorView& x) {
+  return x.empty() ? 0 : x.count();
+}
+
+}  // namespace
+}  // namespace choir
 
 namespace choir::cpu {
 namespace {
@@ -347,6 +379,17 @@ template void tree_sums<float>(std::span<const ops::Summed>);
 template void scale<double>(const TensorView&, double);
 template void scale<float>(const TensorView&, double);
 
+// The sign bit is the mask, so that the compiler can count 8 or 16 elements at once.
+void count_targets(const ops::CountTargets& args) {
+  const std::int64_t n = size_of_optional(args.unmasked), rows = size_of_optional(args.lengths);
+  std::int64_t masked = 0, from_lengths = 0;
+  const auto* ids = static_cast<const std::uint32_t*>(args.unmasked.data);
+  const auto* lengths = static_cast<const std::int32_t*>(args.lengths.data);
+  for (std::int64_t i = 0; i < n; ++i) masked += ids[i] >> 31;
+  for (std::int64_t i = 0; i < rows; ++i) from_lengths += lengths[i];
+  *args.count.as<double>() = args.number + static_cast<double>(n - masked + from_lengths);
+}
+
 }  // namespace choir::cpu
 
 namespace choir::ref {
@@ -375,6 +418,15 @@ void tree_sum(const TensorView& x, const TensorView& total) {
 void bias_gradient(const TensorView& d_y, const TensorView& d_bias) {
   for (std::int64_t i = 0; i < d_y.count(); ++i)
     d_bias.as<double>()[i % d_bias.count()] += d_y.as<double>()[i];
+}
+
+void count_targets(const ops::CountTargets& args) {
+  double& count = *args.count.as<double>();
+  count = args.number;
+  for (std::int64_t i = 0; i < size_of_optional(args.unmasked); ++i)
+    if (args.unmasked.as<std::int32_t>()[i] >= 0) count += 1;
+  for (std::int64_t i = 0; i < size_of_optional(args.lengths); ++i)
+    count += args.lengths.as<std::int32_t>()[i];
 }
 
 }  // namespace choir::ref

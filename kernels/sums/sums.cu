@@ -441,4 +441,51 @@ void copy(const Stream& stream, const TensorView& from, const TensorView& to) {
   stream.copy(to.data, from.data, from.bytes());
 }
 
+// Counts of targets and running sums of losses. A batch has at most some 10^5 targets, so one block
+// counts them.
+namespace {
+
+constexpr int kCountThreads = 512;
+
+/// Counted as integers, so the order of the additions changes nothing.
+__global__ void __launch_bounds__(kCountThreads)
+    count_targets_kernel(const std::int32_t* unmasked, std::int64_t n, const std::int32_t* lengths,
+                         std::int64_t rows, double number, double* count) {
+  CHOIR_SHARED_ARRAY(unsigned long long, scratch, kCountThreads / kWarp);
+  const int thread = static_cast<int>(threadIdx.x);
+  unsigned long long counted = 0;
+  for (std::int64_t i = thread; i < n; i += kCountThreads)
+    counted += unmasked[i] >= 0 ? 1ull : 0ull;
+  for (std::int64_t i = thread; i < rows; i += kCountThreads)
+    counted += static_cast<unsigned long long>(lengths[i]);
+  counted = block_reduce<Sum, kCountThreads>(counted, scratch);
+  if (thread == 0) *count = number + static_cast<double>(counted);
+}
+
+__global__ void add_losses_kernel(const double* own, double* sum, double* count) {
+  *sum += own[0];
+  *count += own[1];
+}
+
+const std::int32_t* ids_of(const TensorView& x) {
+  return static_cast<const std::int32_t*>(x.data);
+}
+
+std::int64_t size_of_optional(const TensorView& x) {
+  return x.empty() ? 0 : x.count();
+}
+
+}  // namespace
+
+void count_targets(const Stream& stream, const ops::CountTargets& args) {
+  launch(stream, "count_targets", count_targets_kernel, {1, kCountThreads}, ids_of(args.unmasked),
+         size_of_optional(args.unmasked), ids_of(args.lengths), size_of_optional(args.lengths),
+         args.number, args.count.as<double>());
+}
+
+void add_losses(const Stream& stream, const ops::AddLosses& args) {
+  launch(stream, "add_losses", add_losses_kernel, {1, 1}, args.own.as<double>(),
+         args.sum.as<double>(), args.count.as<double>());
+}
+
 }  // namespace choir::cuda

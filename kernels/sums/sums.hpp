@@ -51,6 +51,28 @@ void scale(const Stream& stream, const TensorView& x, double factor);
 void zero(const Stream& stream, const TensorView& x);
 void copy(const Stream& stream, const TensorView& from, const TensorView& to);
 
+// The numbers of targets that losses belong to, counted where the losses are computed, and running
+// sums of both. Counts are integers in f64, so they are exact up to 2^53 in any order. Floor: 4
+// bytes per target; the rest is the start of a kernel.
+
+/// count[0] = number of elements of `unmasked` that are 0 or more + sum of `lengths` + number.
+struct CountTargets {
+  TensorView unmasked;  ///< [n] i32; may be empty
+  TensorView lengths;   ///< [B] i32, each 0 or more; may be empty
+  double number = 0;
+  TensorView count;  ///< [1] f64
+};
+/// Local.
+void count_targets(const Stream& stream, const CountTargets& args);
+
+/// sum[0] += own[0]; count[0] += own[1].
+struct AddLosses {
+  TensorView own;         ///< [2] f64
+  TensorView sum, count;  ///< [1] f64
+};
+/// Local.
+void add_losses(const Stream& stream, const AddLosses& args);
+
 }  // namespace choir::ops
 
 namespace choir::cuda {
@@ -124,6 +146,7 @@ template <class A>
 void scale(const TensorView& x, double factor);
 void zero(const TensorView& x);
 void copy(const TensorView& from, const TensorView& to);
+void count_targets(const ops::CountTargets& args);
 }  // namespace cpu
 
 namespace cuda {
@@ -135,6 +158,8 @@ CHOIR_CUDA_KERNEL void add(const Stream& stream, const TensorView& a, const Tens
                            const TensorView& out);
 CHOIR_CUDA_KERNEL void zero(const Stream& stream, const TensorView& x);
 CHOIR_CUDA_KERNEL void copy(const Stream& stream, const TensorView& from, const TensorView& to);
+CHOIR_CUDA_KERNEL void count_targets(const Stream& stream, const ops::CountTargets& args);
+CHOIR_CUDA_KERNEL void add_losses(const Stream& stream, const ops::AddLosses& args);
 }  // namespace cuda
 
 namespace ref {
@@ -142,6 +167,7 @@ namespace ref {
 void sum_of_squares(const TensorView& x, const TensorView& partials);
 void tree_sum(const TensorView& x, const TensorView& total);
 void bias_gradient(const TensorView& d_y, const TensorView& d_bias);
+void count_targets(const ops::CountTargets& args);
 }  // namespace ref
 
 }  // namespace choir

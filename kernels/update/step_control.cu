@@ -12,9 +12,9 @@ __global__ void begin_step_kernel(ops::StepControl* control) {
 }
 
 __global__ void end_step_kernel(ops::StepControl* control, const double* square_sum,
-                                const double* loss_sums, std::size_t terms, double max_norm,
-                                double beta1, double beta2, double window) {
-  choir::end_step(*control, *square_sum, loss_sums, terms, max_norm, beta1, beta2, window);
+                                CountedLosses losses, double max_norm, double beta1, double beta2,
+                                double window) {
+  choir::end_step(*control, *square_sum, losses, max_norm, beta1, beta2, window);
 }
 
 }  // namespace
@@ -25,8 +25,7 @@ void begin_step(const Stream& stream, ops::StepControl* control) {
 
 void end_step(const Stream& stream, const ops::EndStep& args) {
   launch(stream, "end_step", end_step_kernel, {1, 1}, args.control, args.square_sum.as<double>(),
-         args.loss_sums.as<double>(), static_cast<std::size_t>(args.loss_sums.count()),
-         args.max_norm, args.beta1, args.beta2, args.scaling.window);
+         counted_losses(args), args.max_norm, args.beta1, args.beta2, args.scaling.window);
 }
 
 }  // namespace choir::cuda

@@ -10,6 +10,15 @@
 
 namespace choir {
 
+/// The sums of a step over all ranks.
+struct CountedLosses {
+  const double* sums;    ///< [terms]
+  const double* counts;  ///< [terms]; nullptr: not compared
+  const double* hashes;  ///< [1]
+  double ranks;          ///< number of ranks in `hashes`
+  std::size_t terms;
+};
+
 /// True if a term takes no part in this step. If no term has targets, none is absent: the division
 /// by 0 then shows that there was nothing to learn from.
 CHOIR_HOST_DEVICE inline bool is_absent(const ops::StepControl& c, std::size_t term) {
@@ -20,6 +29,7 @@ CHOIR_HOST_DEVICE inline bool is_absent(const ops::StepControl& c, std::size_t t
 }
 
 CHOIR_HOST_DEVICE inline void begin_step(ops::StepControl& c) {
+  for (std::size_t t = 0; t < ops::kMostLossTerms; ++t) c.targets[t] -= c.dropped[t];
   for (std::size_t t = 0; t < ops::kMostLossTerms; ++t)
     c.loss_factors[t] = is_absent(c, t) ? 0 : c.weights[t] / c.targets[t] * c.loss_scale;
 }
@@ -40,6 +50,20 @@ CHOIR_HOST_DEVICE inline bool is_finite(double x) {
   return x - x == 0;
 }
 
+/// Compares the targets that the model has counted with those that the loss was divided by.
+/// If the ranks' targets differ, every rank finds it, so that all of them stop: sums of unequal
+/// hashes are a multiple of one of them only by an accident of 1 in 2^32.
+CHOIR_HOST_DEVICE inline void compare_counts(ops::StepControl& c, const CountedLosses& losses) {
+  c.miscounted = 0;
+  if (losses.counts == nullptr) return;
+  for (std::size_t t = losses.terms; t-- > 0;) {
+    c.counted[t] = losses.counts[t];
+    if (is_finite(c.targets[t]) && losses.counts[t] != c.targets[t])
+      c.miscounted = static_cast<double>(t + 1);
+  }
+  if (*losses.hashes != losses.ranks * c.targets_hash) c.miscounted = -1;
+}
+
 CHOIR_HOST_DEVICE inline void move_loss_scale(ops::StepControl& c, double window) {
   c.good_steps = c.apply != 0 ? c.good_steps + 1 : 0;
   if (c.apply == 0 && c.loss_scale > ops::kLowestLossScale) {
@@ -53,13 +77,14 @@ CHOIR_HOST_DEVICE inline void move_loss_scale(ops::StepControl& c, double window
 }
 
 CHOIR_HOST_DEVICE inline void end_step(ops::StepControl& c, double square_sum,
-                                       const double* loss_sums, std::size_t terms, double max_norm,
-                                       double beta1, double beta2, double window) {
+                                       const CountedLosses& losses, double max_norm, double beta1,
+                                       double beta2, double window) {
   constexpr double kTiny = 1e-6;  // as in PyTorch; avoids division by 0
   c.step_loss_scale = c.loss_scale;
-  add_up_losses(c, loss_sums, terms);
+  add_up_losses(c, losses.sums, losses.terms);
   c.gradient_norm = std::sqrt(square_sum) / c.loss_scale;
-  c.apply = is_finite(c.gradient_norm) && is_finite(c.loss) ? 1 : 0;
+  compare_counts(c, losses);
+  c.apply = is_finite(c.gradient_norm) && is_finite(c.loss) && c.miscounted == 0 ? 1 : 0;
   c.gradient_factor = 0;
   if (c.apply != 0) {
     const double ratio = max_norm / (c.gradient_norm + kTiny);
@@ -69,6 +94,14 @@ CHOIR_HOST_DEVICE inline void end_step(ops::StepControl& c, double square_sum,
     c.correction2 = 1 - std::pow(beta2, c.updates);
   }
   if (window > 0) move_loss_scale(c, window);
+}
+
+inline CountedLosses counted_losses(const ops::EndStep& args) {
+  return {.sums = static_cast<const double*>(args.loss_sums.data),
+          .counts = static_cast<const double*>(args.counts.data),
+          .hashes = static_cast<const double*>(args.hashes.data),
+          .ranks = static_cast<double>(args.ranks),
+          .terms = static_cast<std::size_t>(args.loss_sums.count())};
 }
 
 namespace cuda {

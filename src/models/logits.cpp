@@ -69,10 +69,20 @@ void TokenLosses::compute_parallel(ops::ParallelCrossEntropy call) {
   ops::cross_entropy_finish(pass_.stream(), call);
 }
 
+void TokenLosses::add_to_loss() const {
+  const TokenTargets& of = of_;
+  const std::int64_t rows = pass_.sequence().rows();
+  const TensorView losses = losses_.reshaped({losses_.count()});
+  const LossTargets used = {.unmasked = of.targets};
+  pass_.add_loss(0, losses.slice(0, rows), used);
+  if (of.z_loss > 0) pass_.add_loss(of.z_term, losses.slice(rows, rows), used);
+}
+
 Tensor token_losses(Pass& pass, const Tensor& logits, const ModelBatch& batch,
                     const TokenTargets& of) {
   TokenLosses losses(pass, batch, of, pass.sequence().rows());
   losses.compute(logits, 0, pass.training());
+  losses.add_to_loss();
   pass.save(logits);  // they hold their gradient now
   return losses.losses();
 }

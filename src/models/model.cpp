@@ -64,6 +64,22 @@ double TrainedUnits::flops(const UnitCosts& costs) const {
   return sum;
 }
 
+ByTerm targets_of_terms(const std::vector<LossTerm>& terms, const ByTerm& announced) {
+  if (announced.size() == terms.size()) return announced;
+  ByTerm all(terms.size(), 0);
+  std::size_t next = 0;
+  for (std::size_t t = 0; t < terms.size(); ++t) {
+    const int as = terms[t].counts_as;
+    CHOIR_CHECK(as < static_cast<int>(t), "term {} counts as term {}", t, as);
+    CHOIR_CHECK(as >= 0 || next < announced.size(), "targets of {} terms in a loss of {}",
+                announced.size(), terms.size());
+    all[t] = as >= 0 ? all[static_cast<std::size_t>(as)] : announced[next++];
+  }
+  CHOIR_CHECK(next == announced.size(), "targets of {} terms in a loss of {}", announced.size(),
+              terms.size());
+  return all;
+}
+
 double weighted_loss(const std::vector<LossTerm>& terms, const ByTerm& means,
                      const ByTerm& targets) {
   double loss = 0;
@@ -100,7 +116,7 @@ const ModelPieces::Piece& Model::begin_backward(Pass& pass, int index,
   const ModelPieces::Piece& here = pieces_[index];
   CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
               d_output.empty() ? "no" : "a");
-  pass.begin_piece(index);
+  pass.begin_piece(index, true);
   return here;
 }
 

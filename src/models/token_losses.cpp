@@ -37,6 +37,7 @@ Tensor chunked_token_losses(Pass& pass, Linear& head, const Tensor& rows, const 
     if (first + n == count) d_rows.emplace(pass, std::exchange(d_all, Tensor()));
     head.add_gradients(pass, all.view(x), logits.view(z));
   }
+  losses.add_to_loss();
   if (saves) pass.save(d_rows->wait());
   return losses.losses();
 }

@@ -16,6 +16,8 @@ class TokenLosses {
   /// Collective over the tensor axis. `logits` [n, V' / ranks] are those of rows [first, first +
   /// n); with `write_gradient` their gradient overwrites them.
   void compute(const TensorView& logits, std::int64_t first, bool write_gradient);
+  /// Adds the losses of all rows, once they were computed, to their terms of the loss.
+  void add_to_loss() const;
   /// The result of token_losses(), once all rows were computed.
   const Tensor& losses() const { return losses_; }
 

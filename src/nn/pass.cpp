@@ -73,7 +73,10 @@ void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
   first_sample_ = first_sample;
   first_sample_on_device_ = on_device;
   piece_ = 0;
+  backward_ = false;
   record_ = -1;
+  loss_sums_ = {};
+  set_loss_factors(1, nullptr);
 }
 
 int Pass::add_sequence(const Sequence& sequence) {
@@ -121,6 +124,31 @@ Tensor Pass::pop() {
   Tensor tensor = std::move(saved_.back());
   saved_.pop_back();
   return tensor;
+}
+
+// The sum of this call is made apart, so that its bits do not depend on what was added before.
+void Pass::add_loss(std::size_t term, const TensorView& losses, const LossTargets& targets,
+                    LossRows rows) {
+  if (loss_sums_.terms == 0 || backward_) return;
+  CHOIR_CHECK(term < loss_sums_.terms, "losses of term {} in a loss of {} terms", term,
+              loss_sums_.terms);
+  const Tensor own = arena_->allocate(DType::f64, {2}, "sum of losses");
+  if (losses.count() > 0)
+    ops::tree_sum(stream_, losses, own.slice(0, 1));
+  else
+    ops::zero(stream_, own.slice(0, 1));
+  ops::count_targets(stream_, {.unmasked = targets.unmasked,
+                               .lengths = targets.lengths,
+                               .number = targets.number,
+                               .count = own.slice(1, 1)});
+  const bool shared = sequence().alone || shares_rows();
+  if (rows == LossRows::shared && shared && tensor_.size() > 1)
+    tensor_.communicator->all_reduce(own.data, 2, own.dtype, ReduceOp::sum, tensor_.order);
+  if (!adds_losses()) return;
+  const std::int64_t at = static_cast<std::int64_t>(term) * loss_sums_.stride;
+  ops::add_losses(stream_, {.own = own,
+                            .sum = {loss_sums_.sums + at, DType::f64, {1}},
+                            .count = {loss_sums_.counts + at, DType::f64, {1}}});
 }
 
 void Pass::postpone(Postponed entry) {

@@ -69,7 +69,7 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
       pass_(stream_, arena_, options.precision, options.seed, tensor_axis(options, mesh),
             {.communicator = &mesh.along(Axis::context), .way = options.context}),
       loss_terms_(loss_terms_of(options.model)),
-      sums_(device, loss_terms_.size() * sizeof(double)) {
+      sums_(device, 2 * loss_terms_.size() * sizeof(double)) {
   const std::size_t bytes = model_->table_bytes(options.precision);
   tables_ = Buffer(device, bytes);
   model_->prepare(pass_, tables_.data());
@@ -86,10 +86,11 @@ std::unique_ptr<Pass> ModelInstance::make_pass() {
                                 pass_.whole_tensor(), pass_.context());
 }
 
-Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
+Tensor ModelInstance::forward(Mode mode, const ModelBatch& host, const LossSums& losses) {
   BatchMemory memory;
   const ModelBatch batch = part_of(host, mode, memory);
   model_->begin(pass_, mode, batch);
+  pass_.collect_losses(losses);
   return forward_through_stages(*model_, pass_, batch, hooks(), stages());
 }
 
@@ -118,13 +119,14 @@ ModelBatch ModelInstance::part_of(const ModelBatch& host, Mode mode, BatchMemory
 ByTerm ModelInstance::loss_sums(const ModelBatch& batch) {
   const std::size_t terms = loss_terms_.size();
   ByTerm sums(terms, 0);
-  const Tensor losses = forward(Mode::evaluate, batch);
-  if (losses.empty()) return sums;
-  const TensorView totals{sums_.data(), DType::f64, {static_cast<std::int64_t>(terms)}};
-  for (std::size_t t = 0; t < terms; ++t)
-    ops::tree_sum(stream_, losses_of_term(losses, t, terms),
-                  totals.slice(static_cast<std::int64_t>(t), 1));
-  device_->copy_to_host(sums.begin(), totals.data, totals.bytes());
+  const TensorView totals{sums_.data(), DType::f64, {2 * static_cast<std::int64_t>(terms)}};
+  ops::zero(stream_, totals);
+  auto* const memory = totals.as<double>();
+  forward(Mode::evaluate, batch,
+          {.sums = memory, .counts = memory + terms, .stride = 1, .terms = terms});
+  device_->copy_to_host(sums.begin(), memory, terms * sizeof(double));
+  counted_ = ByTerm(terms, 0);
+  device_->copy_to_host(counted_.begin(), memory + terms, terms * sizeof(double));
   return sums;
 }
 

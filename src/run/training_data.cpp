@@ -30,7 +30,8 @@ class ValidationOf final : public EvaluationData {
 }  // namespace
 
 Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
-                         const ByTerm& targets) {
+                         const ByTerm& announced) {
+  const ByTerm targets = targets_of_terms(terms, announced);
   ByTerm means = sums;
   for (std::size_t t = 0; t < means.size(); ++t) means[t] /= targets[t];
   return {.name = {},
@@ -92,6 +93,7 @@ StepContent SyntheticData::content(std::int64_t step, const Model& model) {
     content.samples += static_cast<double>(shape.samples);
     content.audio_seconds += batches_->audio_seconds(index);
     content.flops += model.flops(shape);
+    content.micro_batch_targets.push_back(batches_->targets(index, 1));
   }
   return content;
 }

@@ -77,6 +77,8 @@ class TwoTermsModel final : public Model {
                                          .scale = batch.scale,
                                          .device_scale = batch.device_scale(term),
                                          .write_gradient = pass.training()});
+      pass.add_loss(term, losses_of_term(losses, term, 2),
+                    {.unmasked = batch[term == 0 ? "text" : "sound"]});
       pass.save(logits);  // now their gradient
     }
     hooks.release(bucket_);

@@ -8,6 +8,7 @@
 
 #include "choir/core/tensor.hpp"
 #include "choir/nn/pass.hpp"
+#include "choir/ops/step_control.hpp"
 
 namespace choir {
 
@@ -34,6 +35,9 @@ class ModelBatch {
   std::int64_t first_sample = 0;  ///< global index of the first sample, where they are consecutive
   /// Device scalar added to first_sample; nullptr: 0.
   const std::int64_t* first_sample_on_device = nullptr;
+  /// Per term of the loss: targets that were announced for this micro-batch but are not in it,
+  /// because rows turned out to be damaged (ModelFamily::drops_rows).
+  std::array<double, ops::kMostLossTerms> dropped{};
   double scale = 1;  ///< factor of the sums of losses whose gradient backward computes
   /// Device scalars that are multiplied by `scale`, one for each term of the loss; nullptr: 1.
   const double* device_scales = nullptr;

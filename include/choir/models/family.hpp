@@ -166,6 +166,10 @@ class ModelFamily {
 
   // Data and runs.
 
+  /// True if training data of this deck may leave out damaged rows, and tell so only in the
+  /// micro-batch (ModelBatch::dropped). A step then waits for all of its micro-batches.
+  virtual bool drops_rows(const Deck&) const { return false; }
+
   /// Collective over the mesh. Opens the training data that the deck names.
   virtual std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch,
                                                   Mesh& mesh, Logger& log) const = 0;

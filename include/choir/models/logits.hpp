@@ -11,13 +11,15 @@ struct TokenTargets {
   TensorView targets;           ///< [B*T] i32; positions below 0 have no loss
   std::int64_t vocabulary = 0;  ///< columns from here on are padding
   double label_smoothing = 0;
-  TensorView weights{};  ///< [B*T] f32, factors of the losses; empty: 1
-  double z_loss = 0;     ///< z of ops::CrossEntropy
+  TensorView weights{};    ///< [B*T] f32, factors of the losses; empty: 1
+  double z_loss = 0;       ///< z of ops::CrossEntropy
+  std::size_t z_term = 1;  ///< the term of the loss that collects lse^2, if z_loss is above 0
 };
 
 /// Collective over the tensor axis: logits [B*T, V' / ranks] -> losses [B*T]; with a z-loss [2,
-/// B*T], the second row of which has lse^2. In training the gradient of the logits overwrites them
-/// and is saved.
+/// B*T], the second row of which has lse^2. They are added to the first term of the loss and to the
+/// term of the z-loss, with the number of their targets. In training the gradient of the logits
+/// overwrites them and is saved.
 Tensor token_losses(Pass& pass, const Tensor& logits, const ModelBatch& batch,
                     const TokenTargets& of);
 

@@ -7,7 +7,7 @@
 // model, bit by bit. Backward stops at the lowest unit with trainable parameters. The loss of a
 // model is a weighted sum of named terms. Each term is the mean over its own targets in the global
 // batch, however these are spread over micro-batches and ranks; a rank without targets of a term
-// contributes nothing to it.
+// contributes nothing to it. Any unit can add to a term, and counts the targets it has used.
 
 #include <algorithm>
 #include <array>
@@ -109,6 +109,9 @@ class TrainedUnits {
 struct LossTerm {
   std::string name;  ///< as in logs: "text_loss"
   double weight = 1;
+  /// The index of an earlier term that has the same targets, such as the tokens of an auxiliary
+  /// loss. The data then announce no number of their own for this term. -1: they do.
+  int counts_as = -1;
 };
 
 /// One number for each term, in the order of ModelFamily::loss_terms; with a single term simply a
@@ -144,6 +147,10 @@ class ByTerm {
   std::array<double, ops::kMostLossTerms> values_{};
   std::size_t size_ = 0;
 };
+
+/// The numbers of targets of all terms. `announced` has one number for each term that counts for
+/// itself, in their order, or one for each term.
+ByTerm targets_of_terms(const std::vector<LossTerm>& terms, const ByTerm& announced);
 
 /// The losses of one term, [n], in the result of a model's head (Model::forward).
 inline TensorView losses_of_term(const TensorView& losses, std::size_t term, std::size_t terms) {
@@ -194,6 +201,7 @@ class Model {
   void begin(Pass& pass, Mode mode, const ModelBatch& batch) const {
     pass.begin(mode, sequence_of(batch, pass.context()), batch.first_sample,
                batch.first_sample_on_device);
+    pass.set_loss_factors(batch.scale, batch.device_scales);
     add_sequences(pass, batch);
   }
   /// The shape of the tensor that `unit` passes to the next one, in the compute type, in a pass
@@ -203,9 +211,9 @@ class Model {
 
   /// Runs one piece. `input`: the result of the previous piece, empty for the piece with the input
   /// layer; it is kept for backward. Returns the residual stream or, for the piece with the head,
-  /// the losses: per token [B*T] or per utterance [B]. A loss with several terms has a row of equal
-  /// length for each, filled up with zeros. In Mode::generate the head returns the scores
-  /// themselves (see the model).
+  /// the losses: per token [B*T] or per utterance [B]. In Mode::generate the head returns the
+  /// scores themselves (see the model). Any unit adds its losses to the terms that it belongs to
+  /// (Pass::add_loss); only these sums are trained and reported.
   virtual Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                          BucketHooks& hooks) = 0;
   /// Consumes what forward saved; the pieces of a pass are called in reverse order. `d_output`: the

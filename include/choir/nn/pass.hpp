@@ -148,6 +148,36 @@ struct WeightGradient {
   Tensor input, d_output;
 };
 
+/// The memory that collects the losses of a pass: for every term one sum of losses and one number
+/// of targets, f64 in device memory. Term t has the elements t * stride.
+struct LossSums {
+  double* sums = nullptr;
+  double* counts = nullptr;
+  std::int64_t stride = 1;
+  std::size_t terms = 0;  ///< 0: losses are not collected
+};
+
+/// The targets that the losses of a term belong to. Their number is the sum of the three members.
+struct LossTargets {
+  TensorView unmasked{};  ///< i32 in device memory: every element of 0 or more is a target
+  TensorView lengths{};   ///< i32 in device memory: every element is a number of targets
+  double number = 0;      ///< a number that the host knows
+};
+
+/// The rows that losses belong to, where ranks of the tensor axis divide work.
+enum class LossRows : std::uint8_t {
+  whole,   ///< every rank of the axis has the same losses, which count once
+  shared,  ///< every rank has the losses of its own rows (share_rows()) or sequences
+           ///< (Sequence::alone); they are added up over the axis
+};
+
+/// The factor of the gradient of the sum of a term's losses: weight / targets of the global batch *
+/// loss scale. It is scale * *on_device.
+struct LossFactor {
+  double scale = 1;
+  const double* on_device = nullptr;  ///< device memory; nullptr: 1
+};
+
 /// Any number of passes may be in flight at once, also on one arena: modules keep nothing between
 /// forward and backward except what they save here. A pass is reused for later micro-batches;
 /// begin() starts the next one. It allocates nothing after the first one, and nothing at all for
@@ -243,8 +273,35 @@ class Pass {
     bool before_;
   };
 
-  /// The following work belongs to this piece of the model.
-  void begin_piece(int piece) { piece_ = piece; }
+  /// The following work belongs to this piece of the model; it is the forward of the piece or,
+  /// recomputation included, its backward.
+  void begin_piece(int piece, bool backward = false) {
+    piece_ = piece;
+    backward_ = backward;
+  }
+
+  /// Adds losses to a term of the model's loss (ModelFamily::loss_terms) in this micro-batch, from
+  /// any unit, any number of times. `losses` are f32 or f64 of any shape; masked positions and
+  /// padding must be 0 or left out, and `targets` must not count them. Recomputation adds nothing,
+  /// because forward has added the losses already. If all ranks of the context axis have the same
+  /// positions (Sequence::repeated), only rank 0 adds; see adds_losses(). The unit computes the
+  /// gradient itself, with loss_factor(). Collective over the tensor axis for LossRows::shared,
+  /// otherwise local.
+  void add_loss(std::size_t term, const TensorView& losses, const LossTargets& targets,
+                LossRows rows = LossRows::whole);
+  /// False if another rank of the context axis adds the same losses. Their gradient then belongs to
+  /// that rank, too.
+  bool adds_losses() const { return !sequence().repeated || context_.rank() == 0; }
+  LossFactor loss_factor(std::size_t term) const {
+    return {loss_scale_, loss_factors_ == nullptr ? nullptr : loss_factors_ + term};
+  }
+  /// Until the next begin() losses are collected there, and have these factors: `scale` times the
+  /// device scalar of the term (nullptr: 1).
+  void collect_losses(const LossSums& sums) { loss_sums_ = sums; }
+  void set_loss_factors(double scale, const double* of_terms) {
+    loss_scale_ = scale;
+    loss_factors_ = of_terms;
+  }
 
   /// Weight gradients run at once or, while postponed, in run_weight_gradients(). Only they write
   /// to gradients, and the calls of the hooks keep the order of the writes.
@@ -294,6 +351,10 @@ class Pass {
   bool saving_ = true;
   bool postpone_ = false;
   int piece_ = 0;
+  bool backward_ = false;
+  LossSums loss_sums_;
+  double loss_scale_ = 1;
+  const double* loss_factors_ = nullptr;  // [terms] in device memory
   std::vector<Tensor> saved_;
   std::vector<Postponed> postponed_;
   std::size_t next_postponed_ = 0;

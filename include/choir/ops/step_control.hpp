@@ -24,6 +24,12 @@ struct StepControl {
   /// Terms that a model does not have are terms without targets.
   double targets[kMostLossTerms] = {1};
   double weights[kMostLossTerms] = {1};
+  /// Per term: announced targets of this rank's micro-batches that are not in them, because rows
+  /// were damaged. The ranks add them up before begin_step().
+  double dropped[kMostLossTerms] = {};
+  /// An integer below 2^32 that follows from `targets`, by which ranks notice that they have
+  /// different ones.
+  double targets_hash = 0;
 
   // Written by begin_step().
   /// Per term: weight / targets * loss scale, which multiplies the gradient of the sum of its
@@ -34,10 +40,16 @@ struct StepControl {
   double loss = 0;                          ///< the sum of the terms, weighted
   double term_losses[kMostLossTerms] = {};  ///< mean over the targets of each; 0 without targets
   double gradient_norm = 0;                 ///< before clipping, without the loss scale
-  double apply = 0;            ///< 1: parameters are updated; 0: loss or norm is not finite
+  double apply = 0;            ///< 1: parameters are updated; 0: loss or norm is not finite, or
+                               ///< targets were counted wrongly
   double gradient_factor = 0;  ///< clip factor / loss scale: multiplies gradients in the update
   double correction1 = 1, correction2 = 1;  ///< 1 - beta^updates, for this update
   double step_loss_scale = 1;               ///< value of loss_scale in this step
+  /// Per term: the number of targets that the model has used.
+  double counted[kMostLossTerms] = {};
+  /// 0, or 1 + the first term whose `counted` differs from its finite `targets`, or -1 if ranks
+  /// have different `targets`.
+  double miscounted = 0;
 
   // Persistent from step to step; checkpoints contain it together with the updates.
   double updates = 0;     ///< applied steps: the t of AdamW
@@ -57,23 +69,28 @@ struct LossScaling {
 };
 inline constexpr double kLowestLossScale = 1;
 
-/// loss_factors[t] = weights[t] / targets[t] * loss_scale. A term without targets has the factor 0.
-/// If no term has targets, the loss is not finite and the step is not applied.
+/// targets[t] -= dropped[t]; loss_factors[t] = weights[t] / targets[t] * loss_scale. A term without
+/// targets has the factor 0. If no term has targets, the loss is not finite and the step is not
+/// applied.
 void begin_step(const Stream& stream, StepControl* control);
 
 struct EndStep {
   StepControl* control = nullptr;
   TensorView square_sum;  ///< [1] f64: of the gradient, times loss scale squared
   TensorView loss_sums;   ///< [terms] f64: sum of each term over its targets
-  double max_norm = 0;    ///< 0: no clipping
+  TensorView counts;      ///< [terms] f64: targets counted by the model; empty: not compared
+  /// [1] f64: sum of targets_hash over `ranks` ranks; not read without counts.
+  TensorView hashes;
+  int ranks = 1;
+  double max_norm = 0;  ///< 0: no clipping
   double beta1 = 0.9, beta2 = 0.95;
   LossScaling scaling;
 };
 
 /// term_losses[t] = loss_sums[t] / targets[t]; loss = their weighted sum; gradient_norm =
-/// sqrt(square_sum) / loss_scale; apply = both are finite; gradient_factor = min(1, max_norm /
-/// (gradient_norm + 1e-6)) / loss_scale, or 0 if not applied. Then the update is counted and the
-/// loss scale adjusted.
+/// sqrt(square_sum) / loss_scale; apply = both are finite and no term is miscounted;
+/// gradient_factor = min(1, max_norm / (gradient_norm + 1e-6)) / loss_scale, or 0 if not applied.
+/// Then the update is counted and the loss scale adjusted.
 void end_step(const Stream& stream, const EndStep& args);
 
 }  // namespace choir::ops

@@ -78,7 +78,8 @@ class ModelInstance {
   /// all stages, without gradients. Returns the result of the last piece (Model::forward) on the
   /// last stage, and an empty tensor on the others. If parameters are sharded, their ranks must
   /// call it equally often.
-  Tensor forward(Mode mode, const ModelBatch& batch);
+  /// Losses are collected in `losses`, if it has terms.
+  Tensor forward(Mode mode, const ModelBatch& batch, const LossSums& losses = {});
   /// The ranks that share the fields of micro-batches that can be shared; in generation the ranks
   /// of the context axis share nothing.
   BatchRanks batch_ranks(Mode mode) const;
@@ -89,9 +90,11 @@ class ModelInstance {
   ModelBatch part_of(const ModelBatch& batch, Mode mode, BatchMemory& memory);
   const std::vector<LossTerm>& loss_terms() const { return loss_terms_; }
   /// Runs forward() and returns this rank's part of the summed losses of each term; the sum over
-  /// the ranks of the context and pipeline axes is the total (the last stage has all of it). 0 on
-  /// the null device.
+  /// the ranks of the context and pipeline axes is the total, because every stage can add to a
+  /// term. 0 on the null device.
   ByTerm loss_sums(const ModelBatch& batch);
+  /// The numbers of targets behind the sums that loss_sums() has returned last.
+  const ByTerm& counted() const { return counted_; }
   /// The same, for a model with one loss term.
   double loss_sum(const ModelBatch& batch);
   void add_to(MemoryPlan& plan) const;
@@ -116,6 +119,7 @@ class ModelInstance {
   Pass pass_;
   std::vector<LossTerm> loss_terms_;
   Buffer tables_, sums_;
+  ByTerm counted_;
   std::vector<std::byte> share_;  // this rank's share of an evaluation batch
 };
 

@@ -17,12 +17,27 @@
 
 namespace choir {
 
+/// The numbers of targets that data announce for one step (see targets_of_terms()).
+struct StepTargets {
+  StepTargets() = default;
+  StepTargets(const ByTerm& of_step) : all(of_step) {}
+  StepTargets(double only) : all(only) {}
+
+  ByTerm all;  ///< of the global batch: the divisors of the losses
+  /// The same of each of its micro-batches, in the order of their global index, for messages; may
+  /// be empty.
+  std::vector<ByTerm> by_micro_batch{};
+};
+
 /// Contents of all micro-batches of one step on all ranks; equal on every rank.
 struct StepContent {
-  double samples = 0;        ///< sequences or utterances
-  ByTerm targets;            ///< number of targets of each term, by which its losses are divided
+  double samples = 0;  ///< sequences or utterances
+  ByTerm targets;      ///< number of targets of each term, by which its losses are divided
+  /// StepTargets::by_micro_batch; may be empty.
+  std::vector<ByTerm> micro_batch_targets{};
   double audio_seconds = 0;  ///< speech
   double flops = 0;          ///< FLOPs of the model, for the MFU
+  /// Adds another step. The targets of micro-batches are not kept.
   void add(const StepContent& other) {
     samples += other.samples;
     targets += other.targets;
@@ -49,10 +64,11 @@ struct Validation {
   double loss = 0;
   std::vector<std::pair<std::string, double>> metrics;  ///< "wer", "cer" ...
 };
-/// Divides sums of losses by the numbers of targets of each term. The result is the loss and, if
+/// Divides sums of losses by the numbers of targets of each term, which are announced as those of a
+/// step are. The result is the loss and, if
 /// there are several terms, each as a metric.
 Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
-                         const ByTerm& targets);
+                         const ByTerm& announced);
 
 /// Formats "val_loss=1.234567 val_wer=0.012345 val_loss/NAME=..." for one line of the log.
 std::string metrics_text(const std::vector<Validation>& validations);

@@ -328,6 +328,7 @@ void Bench::prepare() {
 void Bench::build() {
   EngineOptions options = engine_options(deck_, batch_);
   options.shapes = data_->shapes();
+  options.compare_counts = options_.communicate;
   // Events inside a recorded graph have no time.
   options.time_actions = options_.communicate && mesh_.layout().size(Axis::pipeline) > 1 &&
                          (device_.host_visible() || !options.cuda_graph);

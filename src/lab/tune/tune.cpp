@@ -321,6 +321,7 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
   Deck resolved = deck;
   const BatchSizes batch = resolve_batch(resolved, mesh.along(Axis::data).size());
   EngineOptions options = engine_options(resolved, batch);
+  options.compare_counts = false;  // the batches of a probe are all alike
   options.shapes = shapes;
   options.evaluation_shapes = evaluation_shapes;
   const std::int64_t in_flight =

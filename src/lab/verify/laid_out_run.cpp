@@ -46,8 +46,11 @@ LaidOutRun::LaidOutRun(const Deck& deck, Workplace& place)
 }
 
 StepResult LaidOutRun::step(std::int64_t step) {
+  StepTargets announced = targets(step);
+  for (std::int64_t i = 0; i < micro_batches(); ++i)
+    announced.by_micro_batch.push_back(batches_->targets(step * micro_batches() + i, 1));
   engine_.step(
-      step, [&](std::int64_t j) { return micro_batch(step, j); }, targets(step), clock_);
+      step, [&](std::int64_t j) { return micro_batch(step, j); }, announced, clock_);
   return engine_.finish(clock_);
 }
 

@@ -235,6 +235,17 @@ Tensor Codec::decode_backward(Pass& pass, BucketHooks& hooks) {
                        [&] { return decoder_->backward(pass, own_rows(pass, pass.pop())); });
 }
 
+namespace {
+
+/// The targets of every term are the frames of the recordings.
+LossTargets frames_of(const Pass& pass) {
+  const Sequence& sequence = pass.sequence();
+  if (sequence.lengths == nullptr) return {.number = static_cast<double>(sequence.rows())};
+  return {.lengths = {const_cast<std::int32_t*>(sequence.lengths), DType::i32, {sequence.batch}}};
+}
+
+}  // namespace
+
 Tensor Codec::losses(Pass& pass, const Tensor& predicted, const Tensor& target,
                      const ModelBatch& batch) const {
   Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
@@ -248,12 +259,16 @@ Tensor Codec::losses(Pass& pass, const Tensor& predicted, const Tensor& target,
                 .scale = batch.scale,
                 .device_scale = batch.device_scale(),
                 .write_gradient = pass.training()});
+  pass.add_loss(0, losses, frames_of(pass));
   pass.save(predicted);  // they hold their gradient now
   return losses;
 }
 
 Tensor Codec::losses_of_sound(Pass& pass, const Tensor& predicted, const ModelBatch& batch) const {
   WaveformHead::Compared compared = sound_->compare(pass, predicted, batch);
+  const auto terms = static_cast<std::size_t>(compared.losses.shape[0]);
+  for (std::size_t term = 0; term < terms; ++term)
+    pass.add_loss(term, losses_of_term(compared.losses, term, terms), frames_of(pass));
   pass.save(compared.d_rows);
   return compared.losses;
 }

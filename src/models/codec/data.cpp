@@ -115,17 +115,25 @@ void CodecTrainingData::start_training(const Sharding& sharding, std::int64_t pe
   data_->start_training(steps_.order(sharding, per_rank));
 }
 
-// The divisor of the sums of losses: frames of all ranks, without padding.
+ModelBatch CodecTrainingData::next() {
+  const SpeechBatch& speech = data_->next();
+  ModelBatch batch = codec_batch(config_, speech, lengths_);
+  count_dropped(
+      speech, [&](const SpeechItem& item) { return targets_of(item); }, batch);
+  return batch;
+}
+
+// The divisors of the sums of losses: frames of all ranks, without padding.
 StepContent CodecTrainingData::content(std::int64_t step, const Model& model) {
   return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
-    std::int64_t samples = 0, frames = 0;
+    std::int64_t samples = 0;
     for (const SpeechRow& row : planned.rows) {
       samples += row.item.samples;
-      frames += config_.frames(row.item.samples);
       ++drawn_[static_cast<std::size_t>(row.item.leaf)];
       to.flops += model.flops({.samples = 1, .audio_samples = row.item.samples});
     }
-    to.targets = ByTerm(terms_, static_cast<double>(frames));
+    announce_targets(
+        planned, terms_, [&](const SpeechItem& item) { return targets_of(item); }, to);
     to.audio_seconds = static_cast<double>(samples) / static_cast<double>(data_->sample_rate());
   });
 }

@@ -61,7 +61,7 @@ class CodecTrainingData final : public TrainingData {
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
   std::string position(std::int64_t step) const override { return steps_.position(step); }
-  ModelBatch next() override { return codec_batch(config_, data_->next(), lengths_); }
+  ModelBatch next() override;
   StepContent content(std::int64_t step, const Model& model) override;
   std::string drawn() const override { return drawn_text(data_->sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
@@ -70,6 +70,10 @@ class CodecTrainingData final : public TrainingData {
   std::string sample(ModelInstance&) override { return {}; }
 
  private:
+  ByTerm targets_of(const SpeechItem& item) const {
+    return {terms_, static_cast<double>(config_.frames(item.samples))};
+  }
+
   CodecConfig config_;
   BatchSizes batch_;
   Mesh& mesh_;

@@ -45,6 +45,9 @@ class CodecFamily final : public FamilyOf<CodecSettings, CodecConfig, Codec> {
   std::int64_t& vocab_size(Deck& deck) const override;
   std::string vocab_size_key() const override { return "model.levels"; }
   bool fixed_shape() const override { return false; }
+  bool drops_rows(const Deck& deck) const override {
+    return codec_settings(deck).data.on_bad == "skip";
+  }
 
   /// The single term "loss" of features, or the terms of WaveformHead::compare() of sound.
   std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;

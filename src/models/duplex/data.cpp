@@ -168,7 +168,7 @@ ByTerm SyntheticDialogues::targets(std::int64_t first, std::int64_t count) const
     for (const std::int64_t n : lengths(index)) frames += n;
   ByTerm counted(2, static_cast<double>(frames));
   counted[1] *= static_cast<double>(config_.codebooks);
-  return with_z_loss(config_.lm.z_loss, counted);
+  return counted;
 }
 
 double SyntheticDialogues::audio_seconds(std::int64_t index) const {
@@ -265,7 +265,6 @@ DuplexTrainingData::DuplexTrainingData(const Deck& deck, const BatchSizes& batch
       batches_(duplex_settings(deck).model, data_->form().controls),
       ear_(open_ear(deck, *data_, mesh)),
       options_{.dialogues = duplex_settings(deck).data.dialogues, .ear = ear_.get()},
-      z_loss_(duplex_settings(deck).model.lm.z_loss),
       drawn_(data_->user().sources().size(), 0) {
   if (!has_validation()) warn_without_validation(mesh, log);
   if (!has_validation() || options_.dialogues == 0 || mesh.layout().size(Axis::pipeline) == 1)
@@ -297,24 +296,35 @@ void DuplexTrainingData::start_training(const Sharding& sharding, std::int64_t p
   data_->user().start_training(steps_.order(sharding, per_rank));
 }
 
+ByTerm DuplexTrainingData::targets_of(const SpeechItem& item) const {
+  ByTerm targets(2, static_cast<double>(data_->text_targets(item.labels)));
+  targets[1] = static_cast<double>(data_->code_targets(item.labels));
+  return targets;
+}
+
+ModelBatch DuplexTrainingData::next() {
+  const DialogueBatch& dialogues = data_->next();
+  ModelBatch batch = batches_.of(dialogues);
+  count_dropped(
+      *dialogues.user, [&](const SpeechItem& item) { return targets_of(item); }, batch);
+  return batch;
+}
+
 StepContent DuplexTrainingData::content(std::int64_t step, const Model& model) {
-  StepContent content = steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
+  return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
     std::int64_t samples = 0;
-    to.targets = ByTerm(2, 0);
     for (const SpeechRow& row : planned.rows) {
       samples += row.item.samples;
       ++drawn_[static_cast<std::size_t>(row.item.leaf)];
-      to.targets[0] += static_cast<double>(data_->text_targets(row.item.labels));
-      to.targets[1] += static_cast<double>(data_->code_targets(row.item.labels));
       to.flops += model.flops({.samples = 1,
                                .tokens = std::max(row.item.labels - 1, 1),
                                .audio_samples = row.item.samples});
     }
+    announce_targets(
+        planned, 2, [&](const SpeechItem& item) { return targets_of(item); }, to);
     to.audio_seconds =
         static_cast<double>(samples) / static_cast<double>(data_->user().sample_rate());
   });
-  content.targets = with_z_loss(z_loss_, content.targets);
-  return content;
 }
 
 std::vector<std::string> DuplexTrainingData::take_warnings() {

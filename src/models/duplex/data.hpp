@@ -74,7 +74,7 @@ class DuplexTrainingData final : public TrainingData {
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
   std::string position(std::int64_t step) const override { return steps_.position(step); }
-  ModelBatch next() override { return batches_.of(data_->next()); }
+  ModelBatch next() override;
   StepContent content(std::int64_t step, const Model& model) override;
   std::string drawn() const override { return drawn_text(data_->user().sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
@@ -83,6 +83,8 @@ class DuplexTrainingData final : public TrainingData {
   std::string sample(ModelInstance&) override { return {}; }
 
  private:
+  ByTerm targets_of(const SpeechItem& item) const;
+
   BatchSizes batch_;
   Mesh& mesh_;
   Logger& log_;
@@ -90,7 +92,6 @@ class DuplexTrainingData final : public TrainingData {
   DuplexBatches batches_;
   std::unique_ptr<AgentEar> ear_;
   DialogueOptions options_;
-  double z_loss_;
   PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // dialogues drawn from each source
 };

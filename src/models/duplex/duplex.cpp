@@ -121,17 +121,13 @@ Tensor CodeHead::with_losses(Pass& pass, const Tensor& logits, const Tensor& of_
   const bool divided = pass.tensor().size() > 1;
   const std::int64_t rows = pass.sequence().rows(), all = rows * codebooks_;
   const TensorView& targets = batch["code_targets"];
-  // Text, codes and, if the tokens have one, the z-loss.
-  const std::int64_t token_terms = of_tokens.count() / rows, terms = token_terms + 1;
-  const Tensor both = pass.allocate_statistic({terms, all}, "losses of text and codes");
-  const TensorView flat = both.reshaped({terms * all}), of_codes = flat.slice(all, all);
+  const Tensor both = pass.allocate_statistic({2, all}, "losses of text and codes");
+  const TensorView flat = both.reshaped({2 * all}), of_codes = flat.slice(all, all);
   const TensorView tokens = of_tokens.reshaped({of_tokens.count()});
   const Tensor mine = divided ? pass.allocate_statistic({rows * share_.count}, "losses of codes")
                               : both.view(of_codes);
   ops::zero(pass.stream(), both);
   ops::copy(pass.stream(), tokens.slice(0, rows), flat.slice(0, rows));
-  if (token_terms > 1)
-    ops::copy(pass.stream(), tokens.slice(rows, rows), flat.slice(2 * all, rows));
   const Tensor my_targets =
       divided ? integer_columns(pass, targets, codebooks_, share_.first, share_.count)
               : Tensor().view(targets);
@@ -143,12 +139,14 @@ Tensor CodeHead::with_losses(Pass& pass, const Tensor& logits, const Tensor& of_
                                      .device_scale = batch.device_scale(1),
                                      .write_gradient = pass.training()});
   pass.save(logits);  // they hold their gradient now
-  if (!divided) return both;
-  if (share_.speaker)
-    ops::copy_rows(pass.stream(), mine.dtype, rows, share_.count, {mine.data, share_.count},
-                   {element(of_codes, share_.first), codebooks_});
-  pass.tensor().communicator->all_reduce(of_codes.data, static_cast<std::size_t>(all),
-                                         of_codes.dtype, ReduceOp::sum, pass.tensor().order);
+  if (divided) {
+    if (share_.speaker)
+      ops::copy_rows(pass.stream(), mine.dtype, rows, share_.count, {mine.data, share_.count},
+                     {element(of_codes, share_.first), codebooks_});
+    pass.tensor().communicator->all_reduce(of_codes.data, static_cast<std::size_t>(all),
+                                           of_codes.dtype, ReduceOp::sum, pass.tensor().order);
+  }
+  pass.add_loss(1, of_codes, {.unmasked = targets});
   return both;
 }
 
@@ -184,7 +182,7 @@ bool only_hears(const Pass& pass, const ModelBatch& batch) {
 
 Duplex::Duplex(const DuplexConfig& c, ParameterSet& parameters, const ModelCut& cut)
     : TwoTowers({c.encoder, c.lm, c.recompute}, parameters, cut,
-                {.targets = "text_targets", .weights = "text_weights"}),
+                {.targets = "text_targets", .weights = "text_weights", .z_term = 2}),
       config_(c) {
   const bool joins = pieces_.resident(junction());
   encoder_.add(0, pieces_, trained_);

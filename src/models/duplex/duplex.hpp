@@ -83,7 +83,7 @@ class Duplex final : public TwoTowers {
   /// Begins a pass of the encoder over whole recordings: a batch of audio alone.
   void begin_hearing(Pass& pass, const ModelBatch& batch) const;
 
-  /// Returns losses [2, B*T*K] of text and of codes, and a third row with a z-loss. When
+  /// Returns losses [2, B*T*K] of text and of codes. When
   /// generating, returns logits [B, V + K (N + 3)] of the text and of each codebook after the last
   /// row. The batch has audio or, if this rank has the whole model and T = 1, "heard" [B, C_e]
   /// instead: frames of the encoder in the compute type. For a batch without "text", returns only

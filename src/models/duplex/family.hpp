@@ -60,6 +60,9 @@ class DuplexFamily final : public FamilyOf<DuplexSettings, DuplexConfig, Duplex>
   std::int64_t& vocab_size(Deck& deck) const override;
   std::string vocab_size_key() const override { return "model.lm.vocab_size"; }
   bool fixed_shape() const override { return false; }
+  bool drops_rows(const Deck& deck) const override {
+    return duplex_settings(deck).data.on_bad == "skip";
+  }
 
   std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;

@@ -272,6 +272,14 @@ void SpeechTrainingData::start_training(const Sharding& sharding, std::int64_t p
   data_.set->start_training(steps_.order(sharding, per_rank));
 }
 
+ModelBatch SpeechTrainingData::next() {
+  const SpeechBatch& speech = data_.set->next();
+  ModelBatch batch = speech_batch(speech);
+  count_dropped(
+      speech, [](const SpeechItem& item) { return ByTerm(item.labels); }, batch);
+  return batch;
+}
+
 StepContent SpeechTrainingData::content(std::int64_t step, const Model& model) {
   return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
     std::int64_t samples = 0;

@@ -157,7 +157,7 @@ class SpeechTrainingData final : public TrainingData {
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
   std::string position(std::int64_t step) const override { return steps_.position(step); }
-  ModelBatch next() override { return speech_batch(data_.set->next()); }
+  ModelBatch next() override;
   StepContent content(std::int64_t step, const Model& model) override;
   std::string drawn() const override { return drawn_text(data_.set->sources(), drawn_); }
   std::vector<std::string> take_warnings() override;

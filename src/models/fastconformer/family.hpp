@@ -26,6 +26,9 @@ class FastConformerFamily final
   ModelConfig model(const Deck& deck) const override;
   std::int64_t& vocab_size(Deck& deck) const override;
   bool fixed_shape() const override { return false; }
+  bool drops_rows(const Deck& deck) const override {
+    return speech_settings(deck).data.on_bad == "skip";
+  }
 
   UnitCosts unit_costs(const ModelConfig& config) const override;
   bool shares_positions() const override { return false; }

@@ -71,6 +71,7 @@ Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& b
                            .device_scale = batch.device_scale(),
                            .write_gradient = pass.training(),
                            .workspace = workspace});
+  pass.add_loss(0, losses, {.lengths = batch["label_lengths"]});
   pass.save(logits);  // they hold their gradient now
   return losses;
 }

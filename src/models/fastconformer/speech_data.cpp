@@ -214,8 +214,9 @@ const StepContent& PlannedSteps::content(std::int64_t step, const Fill& fill) {
     Planned& to = place(next_);
     to.step = next_;
     to.after = step_.after;
-    to.content = {.samples = static_cast<double>(step_.rows.size()),
-                  .targets = static_cast<double>(step_.targets)};
+    to.content = {.samples = static_cast<double>(step_.rows.size())};
+    announce_targets(
+        step_, 1, [](const SpeechItem& item) { return ByTerm(item.labels); }, to.content);
     fill(step_, to.content);
   }
   const Planned& found = place(step);

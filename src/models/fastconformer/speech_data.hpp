@@ -60,9 +60,37 @@ std::string counts_of(const SpeechDataset& set, std::string_view what);
 /// Collective over the mesh. The warnings of the readers of all ranks.
 std::vector<std::string> gathered_warnings(SpeechDataset& set, Mesh& mesh);
 
+/// Announces the targets of a step of `terms` terms: the sums of of_row(item) over its rows.
+template <class OfRow>
+void announce_targets(const SpeechStep& planned, std::size_t terms, const OfRow& of_row,
+                      StepContent& to) {
+  to.targets = ByTerm(terms, 0);
+  to.micro_batch_targets.clear();
+  for (std::int64_t j = 0; j < planned.micro_batches(); ++j) {
+    ByTerm sum(terms, 0);
+    for (const SpeechRow& row : planned.micro_batch(j)) sum += of_row(row.item);
+    to.micro_batch_targets.push_back(sum);
+    to.targets += sum;
+  }
+}
+
+/// Sets ModelBatch::dropped: the sums of of_row(item) over the rows that turned out to be damaged,
+/// which have no audio.
+template <class OfRow>
+void count_dropped(const SpeechBatch& batch, const OfRow& of_row, ModelBatch& to) {
+  to.dropped = {};
+  const auto* const lengths = static_cast<const std::int32_t*>(batch.audio_lengths.data);
+  for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+    if (lengths[r] > 0 || batch.rows[r].item.samples == 0) continue;
+    const ByTerm targets = of_row(batch.rows[r].item);
+    for (std::size_t t = 0; t < targets.size(); ++t) to.dropped[t] += targets[t];
+  }
+}
+
 class PlannedSteps {
  public:
-  /// Adds the content of a step besides its numbers of rows and targets.
+  /// Adds the content of a step besides its numbers of rows and labels, which are the targets
+  /// unless it announces others.
   using Fill = std::function<void(const SpeechStep&, StepContent&)>;
 
   /// Collective over the mesh. Starts at a position. If the position belongs to other data, the

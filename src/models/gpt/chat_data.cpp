@@ -379,11 +379,16 @@ ModelBatch ChatTrainingData::next() {
 
 StepContent ChatTrainingData::content(std::int64_t step, const Model& model) {
   const std::int64_t first = first_sample_ + (step - first_step_) * batch_.global;
-  std::int64_t targets = 0;
+  ByTerm targets(1, 0);
+  std::vector<ByTerm> of_micro_batches(static_cast<std::size_t>(batch_.micro_batches()), targets);
   for (std::int64_t i = 0; i < batch_.global; ++i)
-    for (const SpeechItem& item : planning_.row(first + i)) targets += item.labels;
+    for (const SpeechItem& item : planning_.row(first + i)) {
+      of_micro_batches[static_cast<std::size_t>(i / batch_.micro)] += ByTerm(item.labels);
+      targets += ByTerm(item.labels);
+    }
   return {.samples = static_cast<double>(batch_.global),
-          .targets = with_z_loss(settings_.model.z_loss, static_cast<double>(targets)),
+          .targets = targets,
+          .micro_batch_targets = std::move(of_micro_batches),
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
 }
 

@@ -97,7 +97,8 @@ Tensor DecoderTower::token_losses_of(Pass& pass, const Tensor& rows, const Model
       .vocabulary = config_.vocab_size,
       .label_smoothing = pass.training() ? config_.label_smoothing : 0,
       .weights = options_.weights.empty() ? TensorView{} : batch[options_.weights],
-      .z_loss = config_.z_loss};
+      .z_loss = config_.z_loss,
+      .z_term = options_.z_term};
   const std::int64_t chunk = head_chunk(pass);
   if (chunk == 0) {
     const Tensor logits = head_->forward(pass, rows);

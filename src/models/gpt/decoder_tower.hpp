@@ -40,6 +40,7 @@ class DecoderTower {
     bool spliced = false;     ///< ids below 0 mark rows that come from elsewhere
     std::string_view targets = "targets";  ///< field of the batch with the targets
     std::string_view weights{};            ///< field with f32 weights of the losses; "": none
+    std::size_t z_term = 1;                ///< the term of the loss that has the z-loss
   };
   /// True if the head may be computed in chunks of rows. In training its gradients are then
   /// announced in forward, so an embedding that is not in the same piece, or from which a pipeline

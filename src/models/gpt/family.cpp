@@ -332,14 +332,8 @@ std::int64_t& GptFamily::vocab_size(Deck& deck) const {
 }
 
 void add_z_loss(double z_loss, std::vector<LossTerm>& terms) {
-  if (z_loss > 0) terms.push_back({"z_loss", z_loss * terms.front().weight});
-}
-
-ByTerm with_z_loss(double z_loss, const ByTerm& targets) {
-  if (z_loss == 0) return targets;
-  ByTerm all(targets.size() + 1, targets.first());
-  std::ranges::copy(targets, all.begin());
-  return all;
+  if (z_loss > 0)
+    terms.push_back({.name = "z_loss", .weight = z_loss * terms.front().weight, .counts_as = 0});
 }
 
 std::vector<LossTerm> token_loss_terms(const GptConfig& config) {
@@ -458,7 +452,7 @@ std::unique_ptr<SyntheticBatches> GptFamily::synthetic_batches(const ModelConfig
                                                                std::int64_t samples) const {
   const auto& gpt = config.as<GptConfig>();
   return std::make_unique<SyntheticTokens>(seed, samples, gpt.block_size, gpt.vocab_size,
-                                           gpt.packed, gpt.z_loss);
+                                           gpt.packed);
 }
 
 std::unique_ptr<BenchBatches> GptFamily::bench_batches(const Deck& deck, const BatchSizes& batch,

@@ -82,10 +82,9 @@ struct GptConfig {
 
 const ModelFamily& family_of(const GptConfig& config);
 
-/// Appends the term of z_loss, if it is above 0, to terms of which the first is the loss of tokens;
-/// with_z_loss() appends its number of targets, which is that of the first term.
+/// Appends the term of z_loss, if it is above 0, to terms of which the first is the loss of tokens,
+/// with the targets of that term.
 void add_z_loss(double z_loss, std::vector<LossTerm>& terms);
-ByTerm with_z_loss(double z_loss, const ByTerm& targets);
 /// The terms of a model whose only predictions are tokens.
 std::vector<LossTerm> token_loss_terms(const GptConfig& config);
 

@@ -313,14 +313,15 @@ StepContent TokenTrainingData::content(std::int64_t step, const Model& model) {
   if (separates()) {
     const DocumentCounts& counts = data_->step_contents(step - first_step_);
     return {.samples = static_cast<double>(batch_.global),
-            .targets =
-                with_z_loss(settings_.model.z_loss, static_cast<double>(counts.targets)),
+            .targets = static_cast<double>(counts.targets),
             .flops = document_flops(dynamic_cast<const Gpt&>(model), counts,
                                     static_cast<double>(batch_.global * block_size_))};
   }
+  const ByTerm of_micro_batch = static_cast<double>(batch_.micro * block_size_);
   return {.samples = static_cast<double>(batch_.global),
-          .targets =
-              with_z_loss(settings_.model.z_loss, static_cast<double>(batch_.global * block_size_)),
+          .targets = static_cast<double>(batch_.global * block_size_),
+          .micro_batch_targets =
+              std::vector<ByTerm>(static_cast<std::size_t>(batch_.micro_batches()), of_micro_batch),
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
 }
 
@@ -413,7 +414,6 @@ TokenBenchBatches::TokenBenchBatches(const Deck& deck, const BatchSizes& batch, 
     : data_(open_data(deck, batch.micro, mesh, log)),
       batch_(batch),
       tokens_(static_cast<double>(batch.global * gpt_of(deck).block_size)),
-      z_loss_(gpt_of(deck).z_loss),
       documents_(separates_documents(deck)) {}
 
 void TokenBenchBatches::start(const Sharding& sharding) {
@@ -425,8 +425,7 @@ ModelBatch TokenBenchBatches::micro_batch(std::int64_t, std::int64_t) {
 }
 
 ByTerm TokenBenchBatches::targets(std::int64_t step) const {
-  return with_z_loss(
-      z_loss_, documents_ ? static_cast<double>(data_->step_contents(step).targets) : tokens_);
+  return documents_ ? static_cast<double>(data_->step_contents(step).targets) : tokens_;
 }
 
 ByTerm TokenBenchBatches::repeated_targets(std::int64_t step, const ModelBatch& one) const {
@@ -434,7 +433,7 @@ ByTerm TokenBenchBatches::repeated_targets(std::int64_t step, const ModelBatch& 
   const TensorView& targets = one["targets"];
   const auto* first = targets.as<std::int32_t>();
   const auto counted = targets.count() - std::count(first, first + targets.count(), kIgnoredTarget);
-  return with_z_loss(z_loss_, static_cast<double>(counted * batch_.micro_batches()));
+  return static_cast<double>(counted * batch_.micro_batches());
 }
 
 double TokenBenchBatches::flops(std::int64_t step, ModelInstance& instance) const {
@@ -460,14 +459,13 @@ StepWork TokenBenchBatches::work(const EngineOptions& options, ModelInstance& in
 }
 
 SyntheticTokens::SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
-                                 std::int64_t vocabulary, bool packed, double z_loss)
+                                 std::int64_t vocabulary, bool packed)
     : tokens_key_(philox_key(seed, "verify tokens")),
       length_key_(philox_key(seed, "verify lengths")),
       documents_key_(philox_key(seed, "verify documents")),
       rows_(rows),
       tokens_(tokens),
       vocabulary_(vocabulary),
-      z_loss_(z_loss),
       inputs_(static_cast<std::size_t>(rows * tokens)),
       targets_(inputs_.size()),
       begins_(packed ? inputs_.size() : 0),

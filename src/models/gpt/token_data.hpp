@@ -120,7 +120,7 @@ class TokenBenchBatches final : public BenchBatches {
  private:
   std::unique_ptr<Dataset> data_;
   BatchSizes batch_;
-  double tokens_, z_loss_;
+  double tokens_;
   bool documents_;
 };
 
@@ -128,13 +128,13 @@ class SyntheticTokens final : public SyntheticBatches {
  public:
   /// Micro-batches of `rows` sequences of `tokens` tokens below `vocabulary`.
   SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
-                  std::int64_t vocabulary, bool packed = false, double z_loss = 0);
+                  std::int64_t vocabulary, bool packed = false);
 
   /// The micro-batch of this global index; valid until the next call.
   ModelBatch micro_batch(std::int64_t index) override;
   BatchShape shape(std::int64_t) const override { return {.samples = rows_, .tokens = tokens_}; }
   ByTerm targets(std::int64_t first, std::int64_t count) const override {
-    return with_z_loss(z_loss_, static_cast<double>(valid(first * rows_, count * rows_)));
+    return static_cast<double>(valid(first * rows_, count * rows_));
   }
   /// Targets that are not masked in samples [first, first + count).
   std::int64_t valid(std::int64_t first, std::int64_t count) const;
@@ -147,7 +147,6 @@ class SyntheticTokens final : public SyntheticBatches {
 
   PhiloxKey tokens_key_, length_key_, documents_key_;
   std::int64_t rows_, tokens_, vocabulary_;
-  double z_loss_;
   std::vector<std::int32_t> inputs_, targets_, begins_, positions_;
 };
 

@@ -161,7 +161,7 @@ ByTerm SyntheticConversations::targets(std::int64_t first, std::int64_t count) c
   std::int64_t sum = 0;
   for (std::int64_t index = first; index < first + count; ++index)
     for (const Row& row : rows(index)) sum += std::ranges::count(row.counted, 1);
-  return with_z_loss(config_.lm.z_loss, static_cast<double>(sum));
+  return static_cast<double>(sum);
 }
 
 double SyntheticConversations::audio_seconds(std::int64_t index) const {
@@ -246,7 +246,6 @@ std::vector<BatchShape> largest_shapes(const std::vector<ConversationShape>& sha
 SalmTrainingData::SalmTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                    Logger& log)
     : settings_(salm_settings(deck).data),
-      z_loss_(salm_settings(deck).model.lm.z_loss),
       batch_(batch),
       mesh_(mesh),
       log_(log),
@@ -295,11 +294,9 @@ void SalmTrainingData::add(const SpeechItem& item, const Model& model, StepConte
 }
 
 StepContent SalmTrainingData::content(std::int64_t step, const Model& model) {
-  StepContent content = steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
+  return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
     for (const SpeechRow& row : planned.rows) add(row.item, model, to);
   });
-  content.targets = with_z_loss(z_loss_, content.targets);
-  return content;
 }
 
 std::string SalmTrainingData::drawn() const {

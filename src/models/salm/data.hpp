@@ -99,7 +99,6 @@ class SalmTrainingData final : public TrainingData {
   void add(const SpeechItem& item, const Model& model, StepContent& to);
 
   SalmSection settings_;
-  double z_loss_;
   BatchSizes batch_;
   Mesh& mesh_;
   Logger& log_;

@@ -144,9 +144,10 @@ void TrainingLoop::queue_step() {
   if (run_.engine.in_flight() == 0) observers.trace.begin_step(step);
   observers.before_step(run_.engine, step);
   const StepContent content = run_.data.content(step - 1, run_.engine.instance().model());
+  StepTargets targets = observers.faults.targets(step, content.targets);
+  targets.by_micro_batch = content.micro_batch_targets;
   run_.engine.step(
-      step - 1, [this](std::int64_t) { return run_.data.next(); },
-      observers.faults.targets(step, content.targets), observers.clock);
+      step - 1, [this](std::int64_t) { return run_.data.next(); }, targets, observers.clock);
 }
 
 void TrainingLoop::take_results(int left) {

@@ -20,6 +20,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/device/null_device.hpp"
+#include "src/train/step/loss_table.hpp"
 
 namespace choir {
 
@@ -104,6 +105,12 @@ void abandon_capture(Device& device, NativeStream stream) {
 
 namespace {
 
+/// An integer below 2^32.
+double hash_of(const double (&targets)[ops::kMostLossTerms]) {
+  return static_cast<double>(
+      fnv1a(std::string_view(reinterpret_cast<const char*>(targets), sizeof targets)) >> 32);
+}
+
 /// True if ranks hold only parts of micro-batches.
 bool shares_batches(const EngineOptions& options, const BatchRanks& ranks) {
   const ModelBatch batch = options.model.family().fields(options.model, shapes_of(options).front());
@@ -129,7 +136,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       instance_(options_, device, mesh, arena_bytes),
       schedule_(schedule_for(options, mesh, device)),
       staged_(!device.host_visible()),
-      keeps_(staged_ || schedule_->shape.virtual_stages() > 1 ||
+      keeps_(staged_ || options.drops_rows || schedule_->shape.virtual_stages() > 1 ||
              shares_batches(options, instance_.batch_ranks(Mode::train))),
       mixes_(!fixed_shape(options) && options.shapes.size() > 1 &&
              schedule_->shape.virtual_stages() > 1),
@@ -169,12 +176,6 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                                 .validated = true});
   norm_ = std::make_unique<TrainedNorm>(
       storage, device, TrainedNorm::Options{.places = lag_ + 1, .exact = options.reproducible});
-  const auto terms = static_cast<std::int64_t>(instance_.loss_terms().size());
-  const std::int64_t places = options.micro_batches * storage.sharding().data_ranks();
-  loss_memory_ = Buffer(device, static_cast<std::size_t>(terms * (places + 1)) * sizeof(double));
-  const TensorView losses{loss_memory_.data(), DType::f64, {terms * (places + 1)}};
-  losses_ = losses.slice(0, terms * places).reshaped({terms, places});
-  loss_sums_ = losses.slice(terms * places, terms);
   if (keeps_) copies_ = std::make_unique<SideStream>(device);
   for (int i = 0; i < lag_ + 1; ++i)
     slots_.push_back(std::make_unique<StepSlot>(device, slot_options()));
@@ -189,11 +190,14 @@ StepSlot::Options Engine::slot_options() const {
   const ActionList& actions =
       schedule_->actions[static_cast<std::size_t>(instance_.stages().rank())];
   const BatchRanks ranks = instance_.batch_ranks(Mode::train);
-  StepSlot::Options slot{.micro_batches = options_.micro_batches,
-                         .marks = staged_ ? 2 * actions.size() + 5 : 0,
-                         .fixed = fixed_shape(options_),
-                         .graphs = fixed_shape(options_) ? 1 : kGraphs,
-                         .ranks = ranks};
+  StepSlot::Options slot{
+      .micro_batches = options_.micro_batches,
+      .marks = staged_ ? 2 * actions.size() + 5 : 0,
+      .fixed = fixed_shape(options_),
+      .graphs = fixed_shape(options_) ? 1 : kGraphs,
+      .ranks = ranks,
+      .terms = instance_.loss_terms().size(),
+      .places = options_.micro_batches * instance_.storage().sharding().data_ranks()};
   if (!keeps_) return slot;
   for (const BatchShape& shape : shapes_of(options_)) {
     const ModelBatch whole = options_.model.family().fields(options_.model, shape);
@@ -232,22 +236,25 @@ std::int64_t Engine::micro_batch_index(std::int64_t step, std::int64_t j) const 
          sharding.first_micro_batch(options_.micro_batches) + j * sharding.micro_batch_stride();
 }
 
-void Engine::step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targets,
+void Engine::step(std::int64_t step, const BatchOf& batch_of, const StepTargets& announced,
                   PhaseClock& clock) {
   const std::vector<LossTerm>& terms = instance_.loss_terms();
-  CHOIR_CHECK(targets.size() == terms.size(), "targets of {} terms in a loss of {}", targets.size(),
-              terms.size());
+  const ByTerm targets = targets_of_terms(terms, announced.all);
   CHOIR_CHECK(in_flight() <= lag_, "{} steps in flight, none of them finished", in_flight());
   const double start = now_seconds();
   const Stream& stream = instance_.stream();
   const ProfileRange range(stream, "step");
   StepSlot& slot = slot_of(queued_);
   slot.alone = in_flight() == 0;
+  slot.targets = announced;
+  slot.step = step + 1;
   slot.inputs().learning_rate = options_.schedule.at(step);
   for (std::size_t t = 0; t < ops::kMostLossTerms; ++t) {
     slot.inputs().targets[t] = t < terms.size() ? targets[t] : 0;
     slot.inputs().weights[t] = t < terms.size() ? terms[t].weight : 0;
+    slot.inputs().dropped[t] = 0;
   }
+  slot.inputs().targets_hash = hash_of(slot.inputs().targets);
   if (keeps_) {
     if (!staged_) clock.enter(Phase::data);
     stage(slot, batch_of);
@@ -264,10 +271,17 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targ
   if (!staged_) clock.enter(Phase::other);
 }
 
+// Ranks of the context axis have the same rows, of which only the first counts the damaged ones.
 void Engine::stage(StepSlot& slot, const BatchOf& batch_of) {
   const double start = now_seconds();
-  for (std::int64_t j = 0; j < options_.micro_batches; ++j)
-    slot.stage(copies_->stream(), j, batch_of(j));
+  const bool counts = mesh_->along(Axis::context).rank() == 0;
+  ByTerm dropped(slot.targets.all.size(), 0);
+  for (std::int64_t j = 0; j < options_.micro_batches; ++j) {
+    const ModelBatch batch = batch_of(j);
+    slot.stage(copies_->stream(), j, batch);
+    for (std::size_t t = 0; t < dropped.size() && counts; ++t) dropped[t] += batch.dropped[t];
+  }
+  std::ranges::copy(targets_of_terms(instance_.loss_terms(), dropped), slot.inputs().dropped);
   slot.publish(copies_->stream(), instance_.stream());
   slot.data_seconds = now_seconds() - start;
 }
@@ -312,15 +326,18 @@ void Engine::enter(StepSlot& slot, PhaseClock& clock, Phase phase) {
 
 void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
   const Stream& stream = instance_.stream();
+  Communicator& shares = instance_.storage().sharding().data();
   slot.marks.begin();
   enter(slot, clock, Phase::other);
+  if (options_.drops_rows && shares.size() > 1)
+    shares.all_reduce(control()->dropped, ops::kMostLossTerms, DType::f64, ReduceOp::sum);
   ops::begin_step(stream, control());
-  ops::zero(stream, losses_);
+  slot.losses.begin(stream, &control()->targets_hash);
   forward_backward(slot, batch_of, clock);
   enter(slot, clock, Phase::comm);
   enter_place(stream, {.part = WorkPart::gradients});
   gradients_->finish(stream);
-  reduce_losses();
+  slot.losses.reduce(stream, {&shares, &instance_.stages()});
   enter(slot, clock, Phase::optimizer);
   enter_place(stream, {.part = WorkPart::update});
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
@@ -328,7 +345,10 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   norm_->compute(stream, holders, place);
   ops::end_step(stream, {.control = control(),
                          .square_sum = norm_->square_sum(),
-                         .loss_sums = loss_sums_,
+                         .loss_sums = slot.losses.sums(),
+                         .counts = options_.compare_counts ? slot.losses.counts() : TensorView{},
+                         .hashes = slot.losses.hashes(),
+                         .ranks = shares.size() * instance_.stages().size(),
                          .max_norm = options_.grad_clip,
                          .beta1 = options_.optimizer.beta1,
                          .beta2 = options_.optimizer.beta2,
@@ -383,27 +403,14 @@ void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseCloc
              return here.batch_of(j);
            },
        .loss_factors = control()->loss_factors,
-       .loss_sum =
-           [&here](std::size_t term, std::int64_t j) {
-             return here.engine.losses_of(term).slice(here.engine.micro_batch_index(0, j), 1);
+       .losses_of =
+           [&here](std::int64_t j) {
+             return here.slot.losses.of(here.engine.micro_batch_index(0, j));
            },
        .enter = [&here](Phase phase) { here.engine.enter(here.slot, here.clock, phase); }});
   if (mixes_) instance_.arena().begin_sequence();
   executor_->run(*work_, name_);
   instance_.arena().end_sequence();
-}
-
-// Every micro-batch has an element of its own, which is zero on the other ranks: the sum over ranks
-// is exact, and the tree over the micro-batches of a term is independent of their distribution.
-// Ranks of the context axis share an element.
-void Engine::reduce_losses() {
-  for (Communicator* ranks : {&instance_.storage().sharding().data(), &instance_.stages()})
-    if (ranks->size() > 1)
-      ranks->all_reduce(losses_.data, static_cast<std::size_t>(losses_.count()), DType::f64,
-                        ReduceOp::sum);
-  for (std::size_t t = 0; t < instance_.loss_terms().size(); ++t)
-    ops::tree_sum(instance_.stream(), losses_of(t),
-                  loss_sums_.slice(static_cast<std::int64_t>(t), 1));
 }
 
 StepResult Engine::finish(PhaseClock& clock) {
@@ -416,6 +423,7 @@ StepResult Engine::finish(PhaseClock& clock) {
   state_ = {.updates = static_cast<std::int64_t>(c.updates),
             .loss_scale = c.loss_scale,
             .good_steps = static_cast<std::int64_t>(c.good_steps)};
+  if (c.miscounted != 0) refuse(slot);
   ByTerm terms(instance_.loss_terms().size(), 0), targets = terms;
   std::copy_n(c.term_losses, terms.size(), terms.begin());
   std::copy_n(c.targets, targets.size(), targets.begin());
@@ -428,6 +436,19 @@ StepResult Engine::finish(PhaseClock& clock) {
           .overflow = c.apply == 0 && options_.loss_scaling.dynamic() &&
                       c.step_loss_scale > ops::kLowestLossScale,
           .loss_scale = c.step_loss_scale};
+}
+
+// All ranks have the same sums of counts, so all of them throw.
+void Engine::refuse(const StepSlot& slot) const {
+  const ops::StepControl& c = slot.results();
+  Miscount found{.step = slot.step, .terms = instance_.loss_terms(), .announced = slot.targets};
+  if (c.miscounted > 0) {
+    found.term = static_cast<int>(c.miscounted) - 1;
+    found.counted = slot.losses.counted(static_cast<std::size_t>(found.term));
+  }
+  NumericError error = miscount_error(found);
+  error.set_agreed_ranks(mesh_->world().size());
+  throw error;
 }
 
 // Reports phases from the end of the previous step to the end of this one. In the gap between them
@@ -477,9 +498,12 @@ MemoryPlan Engine::memory() const {
   if (averages_) averages_->add_to(plan);
   gradients_->add_to(plan);
   norm_->add_to(plan);
-  plan.add("losses", loss_memory_.bytes());
-  std::size_t batches = 0;
-  for (const auto& slot : slots_) batches += slot->device_bytes();
+  std::size_t batches = 0, losses = 0;
+  for (const auto& slot : slots_) {
+    batches += slot->device_bytes();
+    losses += slot->losses.bytes();
+  }
+  plan.add("losses", losses);
   if (batches > 0) plan.add("micro-batches", batches);
   plan.add("step control", control_.bytes());
   return plan;

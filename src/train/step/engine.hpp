@@ -44,16 +44,19 @@ class Engine {
   /// smallest shape.
   using BatchOf = std::function<ModelBatch(std::int64_t micro_batch)>;
   /// Queues `step` (from 0; it determines the learning rate). `targets` are the numbers of targets
-  /// in the global batch, for each term of the loss. At most lag() steps may be in flight before.
+  /// in the global batch (see targets_of_terms()), by which losses are divided and with which those
+  /// that the model counts are compared: see finish(). At most lag() steps may be in flight before.
   /// If the work is done when the call returns, its time is added to `clock`. Collective.
-  void step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targets, PhaseClock& clock);
+  void step(std::int64_t step, const BatchOf& batch_of, const StepTargets& targets,
+            PhaseClock& clock);
   /// Registers `wait` for the next step(), which calls it once before it changes anything that a
   /// checkpoint stores (parameters, moments, statistics). It may make the stream wait for a reader,
   /// or wait itself. It is called on all ranks alike, so it may be collective and may throw on all
   /// ranks. Local.
   void before_update(std::function<void(const Stream&)> wait) { before_update_ = std::move(wait); }
   /// Waits for the oldest step in flight. If the device measures time itself, `clock` then has the
-  /// phases of that step. Local.
+  /// phases of that step. Local. Throws NumericError on every rank if the model has used another
+  /// number of targets than was announced; that step has not changed any parameter.
   StepResult finish(PhaseClock& clock);
   int in_flight() const { return static_cast<int>(queued_ - finished_); }
   int lag() const { return lag_; }
@@ -104,11 +107,7 @@ class Engine {
   void queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
   void forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
   void enter(StepSlot& slot, PhaseClock& clock, Phase phase);
-  /// [micro-batches of all ranks]
-  TensorView losses_of(std::size_t term) const {
-    return losses_of_term(losses_, term, instance_.loss_terms().size());
-  }
-  void reduce_losses();
+  [[noreturn]] void refuse(const StepSlot& slot) const;
   void settle_readers(PhaseClock& clock);
   StepSlot::Options slot_options() const;
   void report_phases(const StepSlot& slot, PhaseClock& clock);
@@ -134,9 +133,7 @@ class Engine {
   std::unique_ptr<TrainingWork> work_;
   std::unique_ptr<PipelineExecutor> executor_;
   std::unique_ptr<TrainedNorm> norm_;
-  Buffer loss_memory_, control_;
-  TensorView losses_;     // [terms, micro-batches of all ranks] f64
-  TensorView loss_sums_;  // [terms] f64: their sums
+  Buffer control_;
   std::unique_ptr<SideStream> copies_;
   std::vector<std::unique_ptr<StepSlot>> slots_;  // lag + 1
   std::vector<std::unique_ptr<Event>>

@@ -65,6 +65,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   options.seed = static_cast<std::uint64_t>(deck.run.seed);
   options.sequence = deck.parallel.sequence;
   options.context = context_way_of(deck);
+  options.drops_rows = deck.family().drops_rows(deck);
   options.reproducible = deck.train.reproducible;
   options.zero = zero_of(deck);
   options.pipeline = pipeline_of(deck);

@@ -53,7 +53,11 @@ struct EngineOptions : ModelInstance::Options {
   std::function<void(const Stream&, const Bucket&)> spoil_gradients{};
   int lag = -1;                  ///< steps queued before a result is read; -1: the device's default
   Watchdog* watchdog = nullptr;  ///< receives what a pipeline stage is waiting for
-  bool time_actions = false;     ///< record the time of each action of the pipeline schedule
+  /// False for benches whose targets are not those of the batch, or whose ranks do not communicate:
+  /// the counts of the model are then not compared with them.
+  bool compare_counts = true;
+  bool drops_rows = false;    ///< ModelFamily::drops_rows
+  bool time_actions = false;  ///< record the time of each action of the pipeline schedule
 };
 
 /// The shapes that micro-batches may have; token models have one.

@@ -8,6 +8,8 @@
 
 #include "choir/ops/step_control.hpp"
 #include "choir/run/model_instance.hpp"
+#include "choir/run/training_data.hpp"
+#include "src/train/step/loss_table.hpp"
 #include "src/train/step/phase_clock.hpp"
 
 namespace choir {
@@ -72,6 +74,8 @@ class StepSlot {
     std::size_t graphs = 1;  ///< recorded steps to keep
     /// The ranks that divide the fields which can be divided.
     BatchRanks ranks{};
+    std::size_t terms = 1;    ///< terms of the loss
+    std::int64_t places = 1;  ///< micro-batches of a step on all ranks
   };
   StepSlot(Device& device, const Options& options);
   StepSlot(const StepSlot&) = delete;
@@ -98,6 +102,9 @@ class StepSlot {
   double host_seconds = 0, data_seconds = 0;
   bool alone = true;  ///< nothing was in flight when the step was queued
   StepGraphs graphs;
+  LossTable losses;
+  StepTargets targets;    ///< as announced, for messages
+  std::int64_t step = 0;  ///< from 1
 
  private:
   std::byte* at(const void* base, std::int64_t j) const;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "kernels/sums/sums.hpp"
 #include "src/device/null_device.hpp"
 
 namespace choir {
@@ -43,15 +42,10 @@ Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
   // A head in chunks writes its gradients in forward.
   if (instance_.model().has_head(chunk))
     gradients_.begin_micro_batch(instance_.stream(), micro_batch);
+  pass.collect_losses(step_.losses_of(micro_batch));
   Tensor output =
       instance_.model().forward(pass, chunk, std::move(input), batch, gradients_.hooks());
-  if (instance_.model().has_head(chunk)) {
-    const std::size_t terms = instance_.loss_terms().size();
-    for (std::size_t t = 0; t < terms; ++t)
-      ops::tree_sum(instance_.stream(), losses_of_term(output, t, terms),
-                    step_.loss_sum(t, micro_batch));
-    output.reset();
-  }
+  if (instance_.model().has_head(chunk)) output.reset();  // the pass has collected the losses
   leave();
   return output;
 }

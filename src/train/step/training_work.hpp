@@ -30,8 +30,8 @@ class TrainingWork final : public StageWork {
     /// Device scalars, one for each term of the loss. Each multiplies the sum of the term's losses
     /// whose gradient is computed.
     const double* loss_factors = nullptr;
-    /// Returns the destination ([1] f64) of the sum of a term's losses in micro-batch j.
-    std::function<TensorView(std::size_t term, std::int64_t j)> loss_sum;
+    /// Returns the memory that collects the losses of micro-batch j.
+    std::function<LossSums(std::int64_t j)> losses_of;
     /// Called when a new phase begins.
     std::function<void(Phase)> enter;
   };

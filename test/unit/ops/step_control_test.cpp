@@ -155,5 +155,63 @@ TEST_F(Control, NothingHappensOnTheNullDevice) {
   EXPECT_THROW(ops::begin_step(stream, nullptr), Error);
 }
 
+// A loss of two terms on ranks whose hashes were added up.
+struct Counted : ::testing::Test {
+  CpuBench cpu;
+  ops::StepControl control{.targets = {8, 3}, .weights = {1, 2}, .targets_hash = 4e9};
+  double sums[2] = {16, 6};
+
+  void end(double first, double second, double hashes, int ranks = 3) {
+    double counts[2] = {first, second}, square_sum = 4;
+    ops::begin_step(cpu.stream, &control);
+    ops::end_step(cpu.stream, {.control = &control,
+                               .square_sum = {&square_sum, DType::f64, {1}},
+                               .loss_sums = {sums, DType::f64, {2}},
+                               .counts = {counts, DType::f64, {2}},
+                               .hashes = {&hashes, DType::f64, {1}},
+                               .ranks = ranks});
+  }
+};
+
+TEST_F(Counted, AStepWithTheAnnouncedTargetsIsApplied) {
+  end(8, 3, 12e9);
+  EXPECT_EQ(control.miscounted, 0);
+  EXPECT_EQ(control.apply, 1);
+  EXPECT_EQ(control.counted[1], 3);
+}
+
+TEST_F(Counted, ADifferenceRefusesTheStepAndNamesTheFirstTerm) {
+  end(8, 4, 12e9);
+  EXPECT_EQ(control.miscounted, 2);
+  EXPECT_EQ(control.apply, 0);
+  EXPECT_EQ(control.gradient_factor, 0);
+  end(7, 4, 12e9);
+  EXPECT_EQ(control.miscounted, 1);
+  end(8, 3, 12e9);
+  EXPECT_EQ(control.miscounted, 0) << "a later step is judged by itself";
+}
+
+TEST_F(Counted, RanksWithOtherAnnouncementsAreNoticedByAll) {
+  end(8, 3, 12e9 + 1);
+  EXPECT_EQ(control.miscounted, -1);
+  EXPECT_EQ(control.apply, 0);
+}
+
+TEST_F(Counted, DroppedTargetsAreNotInTheDenominator) {
+  control.dropped[0] = 4;
+  end(4, 3, 12e9);
+  EXPECT_EQ(control.miscounted, 0);
+  EXPECT_EQ(control.loss_factors[0], 0.25);
+  EXPECT_EQ(control.term_losses[0], 4);
+}
+
+// `fault.nan_step` makes the announced number NaN, which must remain an error of the loss.
+TEST_F(Counted, ANumberThatIsNoneIsNotCompared) {
+  control.targets[0] = NAN;
+  end(8, 3, 12e9);
+  EXPECT_EQ(control.miscounted, 0);
+  EXPECT_EQ(control.apply, 0);
+}
+
 }  // namespace
 }  // namespace choir

@@ -142,8 +142,7 @@ class EngineRun {
     const auto batch_of = [this](std::int64_t j) {
       return batch(engine_->micro_batch_index(step_, j));
     };
-    const double z_loss = engine_->options().model.as<GptConfig>().z_loss;
-    engine_->step(step_, batch_of, with_z_loss(z_loss, tokens), clock_);
+    engine_->step(step_, batch_of, tokens, clock_);
     ++step_;
   }
   /// Number of steps queued so far; a run that continues another one begins with the number of that

@@ -26,15 +26,17 @@ TEST(LossTerms, GradientsAreThoseOfTheCombinedLoss) {
   EXPECT_NEAR(result.loss, result.terms[0] + 0.3 * result.terms[1], 1e-12);
 }
 
-// A division of both sums by the number of all targets gives another result, and the test detects
-// it.
+// A division of both sums by the number of all targets gives another result, and the model, which
+// counts the targets of each term, detects it.
 TEST(LossTerms, OneCountForAllIsSeen) {
   SingleRank single;
   TwoTermsRun run({}, *single.mesh, kMicroBatches);
-  const CombinedLoss expected({}, run.masters(), kMicroBatches);
+  const Named before = run.masters();
+  const CombinedLoss expected({}, before, kMicroBatches);
   const ByTerm targets = run.targets();
-  run.step(ByTerm(2, targets[0] + targets[1]));
+  EXPECT_THROW(run.step(ByTerm(2, targets[0] + targets[1])), NumericError);
   EXPECT_GT(largest_distance(expected.gradients, run.gradients()), 1e-3);
+  EXPECT_EQ(run.masters(), before) << "a wrong denominator updates nothing";
 }
 
 TEST(LossTerms, ATermWithoutTargetsIsLeftOut) {
@@ -56,7 +58,7 @@ TEST(LossTerms, ATermWithoutTargetsIsLeftOut) {
 TEST(LossTerms, WithoutAnyTargetThereIsNoStep) {
   SingleRank single;
   TwoTermsRun run({}, *single.mesh, kMicroBatches);
-  EXPECT_FALSE(run.step(ByTerm(2, 0)).updated);
+  EXPECT_THROW(run.step(ByTerm(2, 0)), NumericError) << "the model has used targets";
   EXPECT_THROW(run.step(ByTerm(1)), Error) << "of the other term nothing was said";
 }
 
