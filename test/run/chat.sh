@@ -40,6 +40,8 @@ for ranks in 4; do
   run $ranks train deck.json run.dir=ranks_$ranks
   check "the same losses on $ranks ranks" same_numbers "$(losses one)" "$(losses ranks_$ranks)"
 done
+run_broken data-count-chat 2 train deck.json run.dir=miscounted
+expect "an answer counted with a target too many" 4 "step 1: the model has used" "but the data announced"
 run 2 train deck.json run.dir=cut train.max_steps=8 optimizer.decay_steps=12
 run 1 train deck.json run.dir=cut train.max_steps=12 optimizer.decay_steps=12
 expect "a run that goes on" 0 "step=12"

@@ -57,6 +57,9 @@ check "... by other sums" eval '! same "losses longer" "losses whole"'
 train_speech 1 whole "${two_each[@]}"
 expect "... but are other data to a run that goes on" 2 "data.pad_to_bucket"
 
+run_broken data-count-labels 2 train digits.json run.dir=miscounted
+expect "a transcript counted with a label too many" 4 "step 1: the model has used" "but the data announced"
+
 train_speech 2 two
 expect "on 2 ranks" 0 "summary:"
 check "the losses agree to 1e-4" close_losses straight two 1e-4

@@ -26,6 +26,25 @@ expect "... which the family can refuse" 2 "learnt from sequences of" ", not 8"
 
 run 4 verify "$toy" --layouts quick --steps 3
 expect "every layout trains as one rank does" 0 "VALID"
+# The second layer has a loss of its own, which is on the first of two stages.
+sized=("$toy" model.size_weight=0.3 train.max_steps=10 eval.interval=10 checkpoint.interval=0)
+run 1 train "${sized[@]}" run.dir=sized
+expect "a loss of a unit is in the log and in the evaluation, by name" 0 " token_loss=" " size_loss=" " val_size_loss="
+run 2 train "${sized[@]}" run.dir=sized_pp parallel.pipeline=2 train.recompute=full
+expect "... on a pipeline, too" 0 " size_loss=" " val_size_loss="
+check "... with the losses of one rank" close_losses sized sized_pp 1e-12
+sizes() { sed -nE 's/.*"size_loss":([^,}]*).*/\1/p' "$1/metrics.jsonl"; }
+same_sizes() {
+  paste -d' ' <(sizes sized) <(sizes sized_pp) |
+    awk '{ d = $1 - $2; if (NF != 2 || d > 1e-12 || d < -1e-12) exit 1 } END { exit NR < 10 }'
+}
+check "... term by term" same_sizes
+run 4 verify "$toy" model.size_weight=0.3 --steps 3 --layouts \
+  "pp=2,pp=2 tp=2,pp=2 tp=2 sequence=true recompute=full,pp=2 schedule=zb-h1,pp=2 virtual_stages=2,dp=2 cp=2,dp=2 zero=3,dp=4"
+expect "every layout trains it as one rank does" 0 "VALID"
+run 0 train --check "$toy" model.size_weight=1 model.n_layer=1
+expect "without a second layer there is no such loss" 2 "model.size_weight needs a second layer"
+
 run 0 plan "$toy" --ranks 4 --target cpu
 expect "it is planned" 0 "memory"
 run 2 bench step "$toy" --steps 3 --warmup 0 train.precision=fp32

@@ -17,6 +17,10 @@ done
 train 1 fp64_seed train.precision=fp64 run.seed=1
 check "another seed, another loss" eval '! close_losses fp64_1 fp64_seed 1e-12'
 
+run_broken data-count-tokens 2 train "$debug" "${small[@]}" run.dir=miscounted train.precision=fp64
+expect "data that announce a target too many are refused by all ranks" 4 "step 1: the model has used 768 targets" \
+  'the term "loss" of the loss' "the data announced 769"
+
 train 2 seen train.profile=3:5
 expect "what is printed" 0 "ranks 2 on 1 node" "  model      gpt: 2 layers" "  data       train " "  layout     dp=2" \
   "  transport  dp by node" "  memory     " "  run        seen (log.txt" "seen/start.txt" "  training   steps 1 to 20 in fp32" \
