@@ -81,7 +81,7 @@ if [ "$bars" = --bars ]; then
     echo "style: $1: $2, and the bar is $([ "$3" = - ] || echo "at least $3")$([ "$4" = - ] || echo "at most $4") (make house)"
     missed=1
   }
-  bar "files" "$files" - 800
+  bar "files per 1,000 lines" "$(tenths "$files" "$lines" 1000)" - 5.8
   bar "median of the lines of a file" "$median" 125 -
   bar "files below 40 lines" "$crumbs" - 60
   bar "share of comment blocks that begin as a fragment, %" "$share" - 0.1
