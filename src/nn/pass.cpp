@@ -156,9 +156,9 @@ void Pass::postpone(Postponed entry) {
   postponed_.push_back(std::move(entry));
 }
 
-void Pass::begin_gradients(BucketHooks& hooks, int bucket) {
-  if (!postpone_) return hooks.begin_gradients(bucket);
-  postpone({Postponed::Kind::begin_gradients, piece_, bucket, {}, 0});
+void Pass::begin_gradients(int bucket) {
+  if (postpone_) return postpone({Postponed::Kind::begin_gradients, piece_, bucket, {}, 0});
+  if (hooks_) hooks_->begin_gradients(bucket);
 }
 
 void Pass::weight_gradient(WeightGradient work) {
@@ -166,12 +166,12 @@ void Pass::weight_gradient(WeightGradient work) {
   postpone({Postponed::Kind::weight_gradient, piece_, -1, std::move(work), 0});
 }
 
-void Pass::gradients_ready(BucketHooks& hooks, int bucket) {
-  if (!postpone_) return hooks.gradients_ready(bucket);
-  postpone({Postponed::Kind::gradients_ready, piece_, bucket, {}, 0});
+void Pass::gradients_ready(int bucket) {
+  if (postpone_) return postpone({Postponed::Kind::gradients_ready, piece_, bucket, {}, 0});
+  if (hooks_) hooks_->gradients_ready(bucket);
 }
 
-void Pass::run_weight_gradients(int piece, BucketHooks& hooks) {
+void Pass::run_weight_gradients(int piece) {
   CHOIR_CHECK(next_postponed_ < postponed_.size(), "no weight gradient of piece {} waits", piece);
   CHOIR_CHECK(postponed_[next_postponed_].piece == piece,
               "weight gradients of piece {} wait before those of piece {}",
@@ -179,8 +179,10 @@ void Pass::run_weight_gradients(int piece, BucketHooks& hooks) {
   for (; next_postponed_ < postponed_.size(); ++next_postponed_) {
     Postponed& entry = postponed_[next_postponed_];
     if (entry.piece != piece) return;
-    if (entry.kind == Postponed::Kind::begin_gradients) hooks.begin_gradients(entry.bucket);
-    if (entry.kind == Postponed::Kind::gradients_ready) hooks.gradients_ready(entry.bucket);
+    if (hooks_ && entry.kind == Postponed::Kind::begin_gradients)
+      hooks_->begin_gradients(entry.bucket);
+    if (hooks_ && entry.kind == Postponed::Kind::gradients_ready)
+      hooks_->gradients_ready(entry.bucket);
     if (entry.kind == Postponed::Kind::weight_gradient) {
       // The tensors of the work are released after it has run.
       const WeightGradient work = std::exchange(entry.work, {});

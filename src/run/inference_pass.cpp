@@ -4,7 +4,7 @@
 
 namespace choir {
 
-Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch, BucketHooks& hooks,
+Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch,
                               Communicator& stages) {
   const int stage = stages.rank(), last = stages.size() - 1;
   const int before = stage == 0 ? last : stage - 1, behind = stage == last ? 0 : stage + 1;
@@ -17,7 +17,7 @@ Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch,
                              "activation received");
       stages.receive(stream.data, stream.bytes(), before, chunk);
     }
-    stream = model.forward(pass, chunk, std::move(stream), batch, hooks);
+    stream = model.forward(pass, chunk, std::move(stream), batch);
     if (ends) return stream;
     // The first stage receives the output of the last stage as input of its next chunk.
     if (last > 0) stages.send(stream.data, stream.bytes(), behind, chunk + (stage == last));

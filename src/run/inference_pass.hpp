@@ -19,7 +19,7 @@ namespace choir {
 
 /// Collective over `stages`. Returns the result of the last piece (see Model::forward) on the last
 /// stage, and an empty tensor on the others.
-Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch, BucketHooks& hooks,
+Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch,
                               Communicator& stages);
 
 // The pass for one more position of streams. It is recorded as a graph the second time and replayed

@@ -73,6 +73,7 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
   const std::size_t bytes = model_->table_bytes(options.precision);
   tables_ = Buffer(device, bytes);
   model_->prepare(pass_, tables_.data());
+  pass_.set_hooks(*gatherer_);
 }
 
 void ModelInstance::initialise(std::uint64_t seed) {
@@ -82,8 +83,10 @@ void ModelInstance::initialise(std::uint64_t seed) {
 }
 
 std::unique_ptr<Pass> ModelInstance::make_pass() {
-  return std::make_unique<Pass>(stream_, arena_, options_.precision, pass_.seed(),
-                                pass_.whole_tensor(), pass_.context());
+  auto pass = std::make_unique<Pass>(stream_, arena_, options_.precision, pass_.seed(),
+                                     pass_.whole_tensor(), pass_.context());
+  pass->set_hooks(*gatherer_);
+  return pass;
 }
 
 Tensor ModelInstance::forward(Mode mode, const ModelBatch& host, const LossSums& losses) {
@@ -91,7 +94,7 @@ Tensor ModelInstance::forward(Mode mode, const ModelBatch& host, const LossSums&
   const ModelBatch batch = part_of(host, mode, memory);
   model_->begin(pass_, mode, batch);
   pass_.collect_losses(losses);
-  return forward_through_stages(*model_, pass_, batch, hooks(), stages());
+  return forward_through_stages(*model_, pass_, batch, stages());
 }
 
 BatchRanks ModelInstance::batch_ranks(Mode mode) const {

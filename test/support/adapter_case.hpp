@@ -103,8 +103,7 @@ class AdaptedLayers {
     rank_.put(d_y, d);
     d = options_.gelu ? row_->backward_gelu_tanh(pass, d) : row_->backward(pass, d);
     d = column_->backward(pass, d);
-    BucketHooks hooks;
-    if (options_.postponed) pass.run_weight_gradients(0, hooks);
+    if (options_.postponed) pass.run_weight_gradients(0);
     result.input_gradients = rows_of_ranks(rank_, d);
     result.gradients = rank_.gradients();
     return result;

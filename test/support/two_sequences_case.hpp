@@ -46,8 +46,7 @@ class TwoSequences {
       attend_backward(result);
     }
     convolve_backward(result);
-    BucketHooks hooks;
-    if (postponed) pass.run_weight_gradients(0, hooks);
+    if (postponed) pass.run_weight_gradients(0);
     result.gradients = rank_.gradients();
     return result;
   }

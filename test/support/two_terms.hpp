@@ -51,22 +51,21 @@ class TwoTermsModel final : public Model {
     return {pass.sequence().rows(), config_.n_embd};
   }
 
-  Tensor forward(Pass& pass, int index, Tensor x, const ModelBatch& batch,
-                 BucketHooks& hooks) override {
+  Tensor forward(Pass& pass, int index, Tensor x, const ModelBatch& batch) override {
     const ModelPieces::Piece& here = begin_forward(pass, index, x);
     const std::int64_t rows = pass.sequence().rows();
     if (here.input) {
-      hooks.acquire(table_->bucket);
+      pass.acquire(table_->bucket);
       x = pass.allocate({rows, config_.n_embd}, "embedding");
       ops::embedding_forward(pass.stream(), {.ids = batch["here"],
                                              .table = table_->value,
                                              .tokens = pass.sequence().tokens,
                                              .out = x,
                                              .vocabulary = config_.vocab_size});
-      hooks.release(table_->bucket);
+      pass.release(table_->bucket);
     }
     if (!here.head) return x;
-    hooks.acquire(bucket_);
+    pass.acquire(bucket_);
     Tensor losses = pass.allocate_statistic({2, rows}, "losses");
     for (std::size_t term = 0; term < 2; ++term) {
       const Tensor logits = heads_[term]->forward(pass, x);
@@ -81,24 +80,23 @@ class TwoTermsModel final : public Model {
                     {.unmasked = batch[term == 0 ? "text" : "sound"]});
       pass.save(logits);  // now their gradient
     }
-    hooks.release(bucket_);
+    pass.release(bucket_);
     return losses;
   }
 
-  Tensor backward(Pass& pass, int index, Tensor d_x, const ModelBatch& batch,
-                  BucketHooks& hooks) override {
+  Tensor backward(Pass& pass, int index, Tensor d_x, const ModelBatch& batch) override {
     const ModelPieces::Piece& here = begin_backward(pass, index, d_x);
     if (here.head) {
-      hooks.acquire(bucket_);
-      pass.begin_gradients(hooks, bucket_);
+      pass.acquire(bucket_);
+      pass.begin_gradients(bucket_);
       d_x = heads_[1]->backward(pass, pass.pop());
       ops::add(pass.stream(), d_x, heads_[0]->backward(pass, pass.pop()), d_x);
-      pass.gradients_ready(hooks, bucket_);
-      hooks.release(bucket_);
+      pass.gradients_ready(bucket_);
+      pass.release(bucket_);
     }
     if (!here.input) return d_x;
     const std::int64_t rows = pass.sequence().rows();
-    pass.begin_gradients(hooks, table_->bucket);
+    pass.begin_gradients(table_->bucket);
     const Tensor workspace = pass.scratch(
         ops::embedding_workspace(pass.stream(), rows, config_.vocab_size, config_.n_embd),
         "embedding gradient");
@@ -108,7 +106,7 @@ class TwoTermsModel final : public Model {
                                             .tokens = pass.sequence().tokens,
                                             .vocabulary = config_.vocab_size,
                                             .workspace = workspace});
-    pass.gradients_ready(hooks, table_->bucket);
+    pass.gradients_ready(table_->bucket);
     return {};
   }
 

@@ -124,23 +124,23 @@ class ToyLayer {
         sized_(sized),
         again_(c.recompute == Recompute::full) {}
 
-  Tensor forward(Pass& pass, const Tensor& x, const ModelBatch& batch, BucketHooks& hooks) {
+  Tensor forward(Pass& pass, const Tensor& x, const ModelBatch& batch) {
     if (again_) pass.save(x);
     const Pass::Unsaved input_alone(pass, again_);
-    return run(pass, x, batch, hooks);
+    return run(pass, x, batch);
   }
-  Tensor backward(Pass& pass, const Tensor& d_y, const ModelBatch& batch, BucketHooks& hooks) {
+  Tensor backward(Pass& pass, const Tensor& d_y, const ModelBatch& batch) {
     if (again_) {
       const Tensor x = pass.pop();
-      run(pass, x, batch, hooks);
+      run(pass, x, batch);
     }
     if (sized_) SizeLoss::backward(pass, d_y, batch["next"]);
-    return inner_->backward(pass, d_y, hooks);
+    return inner_->backward(pass, d_y);
   }
 
  private:
-  Tensor run(Pass& pass, const Tensor& x, const ModelBatch& batch, BucketHooks& hooks) {
-    Tensor y = inner_->forward(pass, x, hooks);
+  Tensor run(Pass& pass, const Tensor& x, const ModelBatch& batch) {
+    Tensor y = inner_->forward(pass, x);
     if (sized_) SizeLoss::forward(pass, y, batch["next"]);
     return y;
   }
@@ -173,29 +173,26 @@ class ToyModel final : public Model {
     return {pass.share_rows(), config_.n_embd};
   }
 
-  Tensor forward(Pass& pass, int index, Tensor x, const ModelBatch& batch,
-                 BucketHooks& hooks) override {
+  Tensor forward(Pass& pass, int index, Tensor x, const ModelBatch& batch) override {
     const ModelPieces::Piece& here = begin_forward(pass, index, x);
-    if (here.input) x = embedding_->forward(pass, batch["here"], hooks);
-    layers_.forward(pass, here, trained_, hooks,
-                    [&](ToyLayer& layer) { x = layer.forward(pass, x, batch, hooks); });
+    if (here.input) x = embedding_->forward(pass, batch["here"]);
+    layers_.forward(pass, here, trained_,
+                    [&](ToyLayer& layer) { x = layer.forward(pass, x, batch); });
     if (!here.head) return x;
     const Tensor logits =
-        forward_with(hooks, head_->bucket(), [&] { return head_->forward(pass, x); });
+        forward_with(pass, head_->bucket(), [&] { return head_->forward(pass, x); });
     return token_losses(pass, logits, batch,
                         {.targets = batch["next"], .vocabulary = config_.vocab_size});
   }
 
-  Tensor backward(Pass& pass, int index, Tensor d_x, const ModelBatch& batch,
-                  BucketHooks& hooks) override {
+  Tensor backward(Pass& pass, int index, Tensor d_x, const ModelBatch& batch) override {
     const ModelPieces::Piece& here = begin_backward(pass, index, d_x);
     if (here.head)
-      d_x = backward_with(pass, hooks, head_->bucket(),
-                          [&] { return head_->backward(pass, pass.pop()); });
-    layers_.backward(pass, here, trained_, hooks,
-                     [&](ToyLayer& layer) { d_x = layer.backward(pass, d_x, batch, hooks); });
+      d_x = backward_with(pass, head_->bucket(), [&] { return head_->backward(pass, pass.pop()); });
+    layers_.backward(pass, here, trained_,
+                     [&](ToyLayer& layer) { d_x = layer.backward(pass, d_x, batch); });
     if (!here.input) return d_x;
-    embedding_->backward(pass, embedding_->rows_backward(pass, d_x), batch["here"], hooks);
+    embedding_->backward(pass, embedding_->rows_backward(pass, d_x), batch["here"]);
     return {};
   }
 

@@ -20,21 +20,21 @@ namespace choir {
 
 /// Returns forward(), called while the parameters of the bucket are available.
 template <class Forward>
-Tensor forward_with(BucketHooks& hooks, int bucket, const Forward& forward) {
-  hooks.acquire(bucket);
+Tensor forward_with(Pass& pass, int bucket, const Forward& forward) {
+  pass.acquire(bucket);
   Tensor result = forward();
-  hooks.release(bucket);
+  pass.release(bucket);
   return result;
 }
 
 /// Returns backward(), which must produce all gradients of the bucket.
 template <class Backward>
-Tensor backward_with(Pass& pass, BucketHooks& hooks, int bucket, const Backward& backward) {
-  hooks.acquire(bucket);
-  pass.begin_gradients(hooks, bucket);
+Tensor backward_with(Pass& pass, int bucket, const Backward& backward) {
+  pass.acquire(bucket);
+  pass.begin_gradients(bucket);
   Tensor result = backward();
-  pass.gradients_ready(hooks, bucket);
-  hooks.release(bucket);
+  pass.gradients_ready(bucket);
+  pass.release(bucket);
   return result;
 }
 
@@ -67,13 +67,13 @@ class Blocks {
   /// nothing.
   template <class Forward>
   void forward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
-               BucketHooks& hooks, const Forward& forward) const {
+               const Forward& forward) const {
     for (const Block& block : blocks_) {
       if (!here.contains(block.unit)) continue;
       const Pass::Unsaved below(pass, !trained.reach(block.unit));
-      hooks.acquire(block.bucket);
+      pass.acquire(block.bucket);
       forward(*block.module);
-      hooks.release(block.bucket);
+      pass.release(block.bucket);
     }
   }
 
@@ -81,16 +81,16 @@ class Blocks {
   /// parameters.
   template <class Backward>
   void backward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
-                BucketHooks& hooks, const Backward& backward) const {
+                const Backward& backward) const {
     for (std::size_t i = blocks_.size(); i-- > 0;) {
       const Block& block = blocks_[i];
       if (!here.contains(block.unit)) continue;
       if (!trained.reach(block.unit)) break;
-      hooks.acquire(block.bucket);
-      pass.begin_gradients(hooks, block.bucket);
+      pass.acquire(block.bucket);
+      pass.begin_gradients(block.bucket);
       backward(*block.module);
-      pass.gradients_ready(hooks, block.bucket);
-      hooks.release(block.bucket);
+      pass.gradients_ready(block.bucket);
+      pass.release(block.bucket);
     }
   }
 

@@ -214,15 +214,13 @@ class Model {
   /// the losses: per token [B*T] or per utterance [B]. In Mode::generate the head returns the
   /// scores themselves (see the model). Any unit adds its losses to the terms that it belongs to
   /// (Pass::add_loss); only these sums are trained and reported.
-  virtual Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
-                         BucketHooks& hooks) = 0;
+  virtual Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch) = 0;
   /// Consumes what forward saved; the pieces of a pass are called in reverse order. `d_output`: the
   /// gradient of the returned stream, empty for the piece with the head; move it in, so that it can
   /// be updated in place. Returns the gradient of the input, empty for the piece with the input
   /// layer. Adds to the gradients of every trainable parameter, or leaves that to
   /// weight_gradients() if the pass postpones them.
-  virtual Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
-                          BucketHooks& hooks) = 0;
+  virtual Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch) = 0;
   /// True if backward of the piece has work: the piece or one below it has trainable parameters.
   /// Otherwise forward saves nothing of it, and backward returns the gradient it received, unused.
   bool trains(int index) const { return trained_.reach(pieces_[index].last_unit); }
@@ -234,14 +232,14 @@ class Model {
   /// Computes the gradients that backward of the piece has postponed; call it for the pieces in the
   /// order of their backward. The batch must live until then, and no hook is called for a gradient
   /// before. Parameter values are not needed.
-  void weight_gradients(Pass& pass, int piece, BucketHooks& hooks) {
-    if (trains(piece)) pass.run_weight_gradients(piece, hooks);
+  void weight_gradients(Pass& pass, int piece) {
+    if (trains(piece)) pass.run_weight_gradients(piece);
   }
 
   /// The state of `streams` streams, at their beginning, that the pieces of this rank process part
   /// by part. Their passes begin with StreamState::next() in Mode::generate. Collective like
   /// forward(); parameters must not change afterwards.
-  virtual StreamState make_state(Pass&, BucketHooks&, std::int64_t /*streams*/) const {
+  virtual StreamState make_state(Pass&, std::int64_t /*streams*/) const {
     throw Error(ExitCode::other, "this model cannot take sequences piece by piece");
   }
 

@@ -303,17 +303,27 @@ class Pass {
     loss_factors_ = of_terms;
   }
 
+  /// The hooks that this pass calls for the buckets of parameters, from now on. They must outlive
+  /// their use. Without hooks the values are always there, and nobody waits for gradients.
+  void set_hooks(BucketHooks& hooks) { hooks_ = &hooks; }
+  /// The values of the bucket are read from acquire() to release(): see BucketHooks.
+  void acquire(int bucket) {
+    if (hooks_) hooks_->acquire(bucket);
+  }
+  void release(int bucket) {
+    if (hooks_) hooks_->release(bucket);
+  }
+
   /// Weight gradients run at once or, while postponed, in run_weight_gradients(). Only they write
   /// to gradients, and the calls of the hooks keep the order of the writes.
   void postpone_weight_gradients(bool yes) { postpone_ = yes; }
   bool postpones_weight_gradients() const { return postpone_; }
-  void begin_gradients(BucketHooks& hooks, int bucket);
+  void begin_gradients(int bucket);
   void weight_gradient(WeightGradient work);
-  void gradients_ready(BucketHooks& hooks, int bucket);
+  void gradients_ready(int bucket);
   /// Runs the postponed work of the backward of `piece` in its order; pieces must follow the order
-  /// of their backward. `hooks` receive the buckets; the ids passed to backward must still be
-  /// alive.
-  void run_weight_gradients(int piece, BucketHooks& hooks);
+  /// of their backward. The ids passed to backward must still be alive.
+  void run_weight_gradients(int piece);
 
  private:
   struct Postponed {
@@ -338,6 +348,7 @@ class Pass {
 
   Stream stream_;
   Arena* arena_;
+  BucketHooks* hooks_ = nullptr;
   Precision precision_;
   std::uint64_t seed_;
   TensorAxis tensor_, one_rank_;

@@ -58,8 +58,6 @@ class ModelInstance {
   const ParameterStorage& storage() const { return *storage_; }
   StatisticsStorage& statistics() { return statistics_; }
   ParameterGatherer& gatherer() { return *gatherer_; }
-  /// The hooks of passes without gradients.
-  BucketHooks& hooks() { return *gatherer_; }
   const Options& options() const { return options_; }
   WorkCounter& work() { return work_; }
 
@@ -71,7 +69,8 @@ class ModelInstance {
   /// The communicator of the pipeline axis, for device memory.
   Communicator& stages() const { return mesh_->along(Axis::pipeline); }
   Mesh& mesh() const { return *mesh_; }
-  /// Makes a pass for another micro-batch in flight, on the same stream and arena.
+  /// Makes a pass for another micro-batch in flight, on the same stream and arena. It gathers
+  /// parameters, as pass() does; training gives it the hooks of gradients.
   std::unique_ptr<Pass> make_pass();
 
   /// Collective over all axes except data. Runs a batch of whole sequences in host memory through

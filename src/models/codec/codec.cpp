@@ -161,7 +161,7 @@ Tensor Codec::features(Pass& pass, const ModelBatch& batch) const {
   return x.reshaped({sequence.rows(), config_.features()});
 }
 
-Tensor Codec::encode(Pass& pass, const Tensor& features, BucketHooks& hooks) {
+Tensor Codec::encode(Pass& pass, const Tensor& features) {
   const ProfileRange range(pass.stream(), "encoder");
   const Pass::Unsaved below(pass, !trained_.reach(kEncoder));
   Tensor x = features;
@@ -169,14 +169,14 @@ Tensor Codec::encode(Pass& pass, const Tensor& features, BucketHooks& hooks) {
     x = pass.allocate(features.shape, "features");
     ops::cast(pass.stream(), features, x);
   }
-  return forward_with(hooks, encoder_bucket_,
+  return forward_with(pass, encoder_bucket_,
                       [&] { return encoder_->forward(pass, own_rows(pass, x)); });
 }
 
-void Codec::encode_backward(Pass& pass, const Tensor& d_numbers, BucketHooks& hooks) {
+void Codec::encode_backward(Pass& pass, const Tensor& d_numbers) {
   if (!trained_.reach(kEncoder)) return;
   const ProfileRange range(pass.stream(), "encoder backward");
-  backward_with(pass, hooks, encoder_bucket_, [&] { return encoder_->backward(pass, d_numbers); });
+  backward_with(pass, encoder_bucket_, [&] { return encoder_->backward(pass, d_numbers); });
 }
 
 Tensor Codec::round(Pass& pass, const Tensor& numbers) {
@@ -202,36 +202,35 @@ Tensor Codec::codes(Pass& pass, const ModelBatch& batch) const {
   return codes;
 }
 
-Tensor Codec::widen(Pass& pass, const Tensor& codes, BucketHooks& hooks) {
+Tensor Codec::widen(Pass& pass, const Tensor& codes) {
   const Pass::Unsaved below(pass, !trained_.reach(kCodes));
   const Tensor before =
-      forward_with(hooks, codes_->bucket(), [&] { return codes_->forward(pass, codes); });
+      forward_with(pass, codes_->bucket(), [&] { return codes_->forward(pass, codes); });
   pass.save(before);
   Tensor rows = pass.allocate(before.shape, "rows of the decoder");
   ops::activation_forward(pass.stream(), ops::Activation::gelu, before, rows);
   return rows;
 }
 
-Tensor Codec::widen_backward(Pass& pass, Tensor d_rows, BucketHooks& hooks) {
+Tensor Codec::widen_backward(Pass& pass, Tensor d_rows) {
   if (!trained_.reach(kCodes))
     return pass.allocate({pass.share_rows(), config_.numbers()}, "gradient of no use");
   const Tensor before = pass.pop();
   const Tensor d_before = pass.allocate(before.shape, "activation gradient");
   ops::activation_backward(pass.stream(), ops::Activation::gelu, before, d_rows, d_before);
   d_rows = {};
-  return backward_with(pass, hooks, codes_->bucket(),
-                       [&] { return codes_->backward(pass, d_before); });
+  return backward_with(pass, codes_->bucket(), [&] { return codes_->backward(pass, d_before); });
 }
 
-Tensor Codec::decode(Pass& pass, const Tensor& rows, BucketHooks& hooks) {
+Tensor Codec::decode(Pass& pass, const Tensor& rows) {
   const ProfileRange range(pass.stream(), "decoder");
-  return forward_with(hooks, decoder_bucket_,
+  return forward_with(pass, decoder_bucket_,
                       [&] { return gather_rows(pass, decoder_->forward(pass, rows)); });
 }
 
-Tensor Codec::decode_backward(Pass& pass, BucketHooks& hooks) {
+Tensor Codec::decode_backward(Pass& pass) {
   const ProfileRange range(pass.stream(), "decoder backward");
-  return backward_with(pass, hooks, decoder_bucket_,
+  return backward_with(pass, decoder_bucket_,
                        [&] { return decoder_->backward(pass, own_rows(pass, pass.pop())); });
 }
 
@@ -273,14 +272,13 @@ Tensor Codec::losses_of_sound(Pass& pass, const Tensor& predicted, const ModelBa
   return compared.losses;
 }
 
-Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
-                      BucketHooks& hooks) {
+Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   const bool decoding = is_decoding(batch), loses = here.head && !is_coding(pass);
   // The last stage of a pipeline computes the target features again.
   Tensor heard;
   if (!decoding && (here.input || (loses && !sound_))) heard = features(pass, batch);
-  if (here.input) stream = decoding ? codes(pass, batch) : encode(pass, heard, hooks);
+  if (here.input) stream = decoding ? codes(pass, batch) : encode(pass, heard);
   if (here.contains(kRounding) && !decoding) stream = round(pass, stream);
   if (is_coding(pass) && !decoding) {
     if (!here.head) return stream;
@@ -291,22 +289,21 @@ Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& ba
     ops::fsq_indices(pass.stream(), {.levels = levels_, .codes = stream, .indices = indices});
     return indices;
   }
-  if (here.contains(kCodes)) stream = widen(pass, stream, hooks);
+  if (here.contains(kCodes)) stream = widen(pass, stream);
   if (!here.head) return stream;
-  const Tensor predicted = decode(pass, stream, hooks);
+  const Tensor predicted = decode(pass, stream);
   if (sound_)
     return loses ? losses_of_sound(pass, predicted, batch) : sound_->frames(pass, predicted);
   return loses ? losses(pass, predicted, heard, batch) : predicted;
 }
 
-Tensor Codec::backward(Pass& pass, int index, Tensor d_output, const ModelBatch&,
-                       BucketHooks& hooks) {
+Tensor Codec::backward(Pass& pass, int index, Tensor d_output, const ModelBatch&) {
   const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
-  Tensor d_stream = here.head ? decode_backward(pass, hooks) : std::move(d_output);
-  if (here.contains(kCodes)) d_stream = widen_backward(pass, std::move(d_stream), hooks);
+  Tensor d_stream = here.head ? decode_backward(pass) : std::move(d_output);
+  if (here.contains(kCodes)) d_stream = widen_backward(pass, std::move(d_stream));
   if (here.contains(kRounding)) d_stream = round_backward(pass, d_stream);
   if (!here.input) return d_stream;
-  encode_backward(pass, d_stream, hooks);
+  encode_backward(pass, d_stream);
   return {};
 }
 

@@ -65,10 +65,8 @@ class Codec final : public Model {
   /// in units of ln, or the losses of WaveformHead::compare(). In Mode::generate of audio: codes
   /// [B*T, K] i32. In Mode::generate of codes: standardised features [T, rows * mels], where
   /// feature = x deviation + mean, or WaveformHead::frames().
-  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
-                 BucketHooks& hooks) override;
-  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
-                  BucketHooks& hooks) override;
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch) override;
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;
@@ -78,16 +76,16 @@ class Codec final : public Model {
  private:
   /// Standardised features, [B*T, rows * mels], whole on every rank.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
-  Tensor encode(Pass& pass, const Tensor& features, BucketHooks& hooks);
-  void encode_backward(Pass& pass, const Tensor& d_numbers, BucketHooks& hooks);
+  Tensor encode(Pass& pass, const Tensor& features);
+  void encode_backward(Pass& pass, const Tensor& d_numbers);
   Tensor round(Pass& pass, const Tensor& numbers);
   Tensor round_backward(Pass& pass, const Tensor& d_codes);
   /// The rows that belong to code indices, [B*T, numbers].
   Tensor codes(Pass& pass, const ModelBatch& batch) const;
-  Tensor widen(Pass& pass, const Tensor& codes, BucketHooks& hooks);
-  Tensor widen_backward(Pass& pass, Tensor d_rows, BucketHooks& hooks);
-  Tensor decode(Pass& pass, const Tensor& rows, BucketHooks& hooks);
-  Tensor decode_backward(Pass& pass, BucketHooks& hooks);
+  Tensor widen(Pass& pass, const Tensor& codes);
+  Tensor widen_backward(Pass& pass, Tensor d_rows);
+  Tensor decode(Pass& pass, const Tensor& rows);
+  Tensor decode_backward(Pass& pass);
   Tensor losses(Pass& pass, const Tensor& predicted, const Tensor& target,
                 const ModelBatch& batch) const;
   Tensor losses_of_sound(Pass& pass, const Tensor& predicted, const ModelBatch& batch) const;

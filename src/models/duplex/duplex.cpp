@@ -58,25 +58,23 @@ CodeEmbedding::CodeEmbedding(const DuplexConfig& c, ParameterSet& parameters, bo
                             .shard = codebook_shard(c)});
 }
 
-void CodeEmbedding::add(Pass& pass, const TensorView& codes, const Tensor& terms,
-                        BucketHooks& hooks) const {
+void CodeEmbedding::add(Pass& pass, const TensorView& codes, const Tensor& terms) const {
   const ProfileRange range(pass.stream(), "embedding of codes");
-  hooks.acquire(table_->bucket);
+  pass.acquire(table_->bucket);
   for (std::int64_t k = 0; share_.speaker && k < share_.count; ++k)
     ops::embedding_forward(pass.stream(),
                            {.ids = integer_columns(pass, codes, codebooks_, share_.first + k, 1),
                             .table = table_->value.slice(k * ids_, ids_),
                             .out = terms,
                             .accumulate = true});
-  hooks.release(table_->bucket);
+  pass.release(table_->bucket);
 }
 
-void CodeEmbedding::backward(Pass& pass, const TensorView& codes, const Tensor& d_rows,
-                             BucketHooks& hooks) {
+void CodeEmbedding::backward(Pass& pass, const TensorView& codes, const Tensor& d_rows) {
   if (!table_->trainable) return;
-  pass.begin_gradients(hooks, table_->bucket);
+  pass.begin_gradients(table_->bucket);
   pass.weight_gradient({&CodeEmbedding::gradient, this, Tensor().view(codes), d_rows});
-  pass.gradients_ready(hooks, table_->bucket);
+  pass.gradients_ready(table_->bucket);
 }
 
 // Only the speaker adds: the sum over copies then equals that of one.
@@ -107,10 +105,10 @@ CodeHead::CodeHead(const DuplexConfig& c, ParameterSet& parameters, bool residen
 }
 
 Tensor CodeHead::forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens,
-                         const ModelBatch& batch, BucketHooks& hooks) {
+                         const ModelBatch& batch) {
   const ProfileRange range(pass.stream(), "head of codes and loss");
   const Tensor logits =
-      forward_with(hooks, layer_->bucket(), [&] { return layer_->forward(pass, normed); });
+      forward_with(pass, layer_->bucket(), [&] { return layer_->forward(pass, normed); });
   return pass.mode() == Mode::generate ? with_logits(pass, logits, of_tokens)
                                        : with_losses(pass, logits, of_tokens, batch);
 }
@@ -165,10 +163,9 @@ Tensor CodeHead::with_logits(Pass& pass, const Tensor& logits, const Tensor& of_
   return all;
 }
 
-Tensor CodeHead::backward(Pass& pass, BucketHooks& hooks) {
+Tensor CodeHead::backward(Pass& pass) {
   const ProfileRange range(pass.stream(), "head of codes backward");
-  return backward_with(pass, hooks, layer_->bucket(),
-                       [&] { return layer_->backward(pass, pass.pop()); });
+  return backward_with(pass, layer_->bucket(), [&] { return layer_->backward(pass, pass.pop()); });
 }
 
 namespace {
@@ -209,41 +206,39 @@ void Duplex::begin_hearing(Pass& pass, const ModelBatch& batch) const {
   pass.begin(Mode::generate, encoder_.sequence_of(batch), 0);
 }
 
-Tensor Duplex::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
-                       BucketHooks& hooks) {
+Tensor Duplex::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   if (only_hears(pass, batch))
-    return encoder_.forward(pass, here, trained_, std::move(stream), batch, hooks);
+    return encoder_.forward(pass, here, trained_, std::move(stream), batch);
   if (batch.find("heard") != nullptr) {
     CHOIR_CHECK(pieces_.whole(), "frames for a part of a model");
     stream = Tensor().view(batch["heard"]);
   } else if (here.first_unit < junction()) {
     const Pass::On frames(pass, kFrames);
-    stream = encoder_.forward(pass, here, trained_, std::move(stream), batch, hooks);
+    stream = encoder_.forward(pass, here, trained_, std::move(stream), batch);
   }
-  return forward_behind_encoder(pass, here, std::move(stream), batch, hooks);
+  return forward_behind_encoder(pass, here, std::move(stream), batch);
 }
 
-Tensor Duplex::join(Pass& pass, const Tensor& frames, const ModelBatch& batch, BucketHooks& hooks) {
+Tensor Duplex::join(Pass& pass, const Tensor& frames, const ModelBatch& batch) {
   const auto heard = [&] {
     const Pass::On on_frames(pass, batch.find("heard") != nullptr ? 0 : kFrames);
-    return projector_->forward(pass, frames, hooks);
+    return projector_->forward(pass, frames);
   }();
-  return decoder_.embedding().forward(pass, batch["text"], hooks, [&](const Tensor& terms) {
-    code_embedding_->add(pass, batch["codes"], terms, hooks);
+  return decoder_.embedding().forward(pass, batch["text"], [&](const Tensor& terms) {
+    code_embedding_->add(pass, batch["codes"], terms);
     heard.add(pass, batch["frames"], terms);
   });
 }
 
-Tensor Duplex::join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
-                             BucketHooks& hooks) {
-  code_embedding_->backward(pass, batch["codes"], d_rows, hooks);
-  decoder_.embedding().backward(pass, d_rows, batch["text"], hooks);
+Tensor Duplex::join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch) {
+  code_embedding_->backward(pass, batch["codes"], d_rows);
+  decoder_.embedding().backward(pass, d_rows, batch["text"]);
   const Pass::On frames(pass, kFrames);
-  return projector_->backward(pass, batch["frames"], d_rows, hooks);
+  return projector_->backward(pass, batch["frames"], d_rows);
 }
 
-StreamState Duplex::make_state(Pass& pass, BucketHooks&, std::int64_t streams) const {
+StreamState Duplex::make_state(Pass& pass, std::int64_t streams) const {
   return make_state_of(pass, streams, config_.lm.block_size);
 }
 
@@ -253,9 +248,9 @@ StreamState Duplex::make_state_of(Pass& pass, std::int64_t streams, std::int64_t
   return state;
 }
 
-StreamState Duplex::make_encoder_state(Pass& pass, BucketHooks& hooks) const {
+StreamState Duplex::make_encoder_state(Pass& pass) const {
   CHOIR_CHECK(pieces_.whole(), "this rank has {} pieces of the model, not all of it", pieces());
-  return encoder_.make_state(pass, hooks, 1);
+  return encoder_.make_state(pass, 1);
 }
 
 // Costs of a Duplex.

@@ -34,10 +34,10 @@ class CodeEmbedding {
   /// Registers "code_embedding.weight" in its own bucket.
   CodeEmbedding(const DuplexConfig& config, ParameterSet& parameters, bool resident);
   /// terms [N, C] += this rank's terms of the sum over codebooks of the embeddings of codes [N, K].
-  void add(Pass& pass, const TensorView& codes, const Tensor& terms, BucketHooks& hooks) const;
+  void add(Pass& pass, const TensorView& codes, const Tensor& terms) const;
   /// Adds the gradient of whole rows [N, C] to that of the table. The codes must live until weight
   /// gradients are computed.
-  void backward(Pass& pass, const TensorView& codes, const Tensor& d_rows, BucketHooks& hooks);
+  void backward(Pass& pass, const TensorView& codes, const Tensor& d_rows);
 
  private:
   static void gradient(Pass& pass, void* self, const Tensor& codes, const Tensor& d_rows);
@@ -53,9 +53,9 @@ class CodeHead final : public HeadBeside {
  public:
   /// Registers "code_head.weight" and "code_head.bias" in their own bucket.
   CodeHead(const DuplexConfig& config, ParameterSet& parameters, bool resident);
-  Tensor forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens, const ModelBatch& batch,
-                 BucketHooks& hooks) override;
-  Tensor backward(Pass& pass, BucketHooks& hooks) override;
+  Tensor forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens,
+                 const ModelBatch& batch) override;
+  Tensor backward(Pass& pass) override;
 
  private:
   Tensor with_losses(Pass& pass, const Tensor& logits, const Tensor& of_tokens,
@@ -89,16 +89,15 @@ class Duplex final : public TwoTowers {
   /// instead: frames of the encoder in the compute type. For a batch without "text", returns only
   /// the frames [B*T', C_e]: those of a stream's next chunk (SpeechStream), or those of whole
   /// recordings. Batches of generation need no targets.
-  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
-                 BucketHooks& hooks) override;
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch) override;
 
   /// The state of dialogues' rows: a stream has at most block_size of them.
-  StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
+  StreamState make_state(Pass& pass, std::int64_t streams) const override;
   /// The same for dialogues of at most `frames` frames; 0: endless ones, which exclude learned
   /// positions.
   StreamState make_state_of(Pass& pass, std::int64_t streams, std::int64_t frames) const;
   /// The state of the audio of one dialogue. This rank must have the whole model.
-  StreamState make_encoder_state(Pass& pass, BucketHooks& hooks) const;
+  StreamState make_encoder_state(Pass& pass) const;
 
   std::vector<std::pair<std::string, std::int64_t>> further_counts() const override;
   double flops(const BatchShape& shape) const override;
@@ -106,10 +105,8 @@ class Duplex final : public TwoTowers {
   static UnitCosts unit_costs(const DuplexConfig& config, const BatchShape& shape);
 
  private:
-  Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
-              BucketHooks& hooks) override;
-  Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
-                       BucketHooks& hooks) override;
+  Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch) override;
+  Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch) override;
 
   DuplexConfig config_;
   std::unique_ptr<CodeEmbedding> code_embedding_;

@@ -72,8 +72,7 @@ Tensor DialogueGroup::hear(const ModelBatch& whole, std::span<const std::int64_t
     field.view = there;
   }
   instance_.as<Duplex>().begin_hearing(instance_.pass(), batch);
-  const Tensor frames =
-      instance_.model().forward(instance_.pass(), 0, {}, batch, instance_.hooks());
+  const Tensor frames = instance_.model().forward(instance_.pass(), 0, {}, batch);
   const std::int64_t dialogues = std::ssize(rows), width = frames.shape.back();
   return frames.view(frames.reshaped({dialogues, frames.shape.rows() / dialogues, width}));
 }

@@ -79,8 +79,7 @@ Tensor DuplexRows::step(const TensorView& heard, std::span<const std::int32_t> t
   CHOIR_CHECK(has_room(1), "a dialogue of more than {} frames", most_);
   const FrameBatch frame(*instance_, heard, text, codes);
   instance_->pass().begin(Mode::generate, rows_.next(1), 0);
-  Tensor logits =
-      instance_->model().forward(instance_->pass(), 0, {}, frame.batch, instance_->hooks());
+  Tensor logits = instance_->model().forward(instance_->pass(), 0, {}, frame.batch);
   rows_.advance(1);
   return logits;
 }
@@ -100,7 +99,7 @@ void DuplexRows::walk_along(ModelInstance& instance, const TensorView& heard) {
       static_cast<std::size_t>(instance.as<Duplex>().config().codebooks), 0);
   const FrameBatch frame(instance, heard, {&text, 1}, codes);
   instance.pass().begin(Mode::generate, {.batch = 1, .tokens = 1}, 0);
-  instance.model().forward(instance.pass(), 0, {}, frame.batch, instance.hooks());
+  instance.model().forward(instance.pass(), 0, {}, frame.batch);
 }
 
 void DuplexRows::choose(const TensorView& logits, std::span<std::int32_t> text,
@@ -125,8 +124,7 @@ void DuplexRows::choose(const TensorView& logits, std::span<std::int32_t> text,
 DuplexStream::DuplexStream(ModelInstance& instance)
     : instance_(&instance),
       config_(instance.as<Duplex>().config()),
-      audio_(instance, config_.encoder,
-             instance.as<Duplex>().make_encoder_state(instance.pass(), instance.hooks())),
+      audio_(instance, config_.encoder, instance.as<Duplex>().make_encoder_state(instance.pass())),
       rows_(instance, 1, config_.lm.position == Position::rope ? 0 : config_.lm.block_size) {
   begin();
 }

@@ -181,54 +181,50 @@ Tensor EncoderTower::features(Pass& pass, const ModelBatch& batch) const {
   return narrow;
 }
 
-Tensor EncoderTower::input_layer(Pass& pass, const ModelBatch& batch, bool trained,
-                                 BucketHooks& hooks) {
+Tensor EncoderTower::input_layer(Pass& pass, const ModelBatch& batch, bool trained) {
   const Tensor x = features(pass, batch);
   const ProfileRange range(pass.stream(), "subsampling");
   const Pass::Unsaved below(pass, !trained);
-  return forward_with(hooks, input_bucket_,
+  return forward_with(pass, input_bucket_,
                       [&] { return subsampling_->forward(pass, x, batch["frame_lengths"]); });
 }
 
-void EncoderTower::input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
-                                  BucketHooks& hooks) {
+void EncoderTower::input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch) {
   const ProfileRange range(pass.stream(), "subsampling backward");
-  hooks.acquire(input_bucket_);
-  pass.begin_gradients(hooks, input_bucket_);
+  pass.acquire(input_bucket_);
+  pass.begin_gradients(input_bucket_);
   subsampling_->backward(pass, d_stream, batch["frame_lengths"]);
-  pass.gradients_ready(hooks, input_bucket_);
-  hooks.release(input_bucket_);
+  pass.gradients_ready(input_bucket_);
+  pass.release(input_bucket_);
 }
 
 Tensor EncoderTower::forward(Pass& pass, const ModelPieces::Piece& here,
-                             const TrainedUnits& trained, Tensor input, const ModelBatch& batch,
-                             BucketHooks& hooks) {
+                             const TrainedUnits& trained, Tensor input, const ModelBatch& batch) {
   const bool streams = pass.sequence().state != nullptr, reached = trained.reach(first_unit_);
   const bool reads_audio = here.first_unit <= first_unit_;
-  Tensor stream = streams       ? input_of_chunk(pass, batch, reached, hooks)
-                  : reads_audio ? input_layer(pass, batch, reached, hooks)
+  Tensor stream = streams       ? input_of_chunk(pass, batch, reached)
+                  : reads_audio ? input_layer(pass, batch, reached)
                                 : std::move(input);
   const bool has_blocks = here.first_unit <= last_unit() && here.last_unit > first_unit_;
   const Tensor table = has_blocks && !streams ? positions(pass) : Tensor();
-  blocks_.forward(pass, here, trained, hooks, [&](ConformerBlock& block) {
-    stream = block.forward(pass, stream, table, hooks);
-  });
+  blocks_.forward(pass, here, trained,
+                  [&](ConformerBlock& block) { stream = block.forward(pass, stream, table); });
   return stream;
 }
 
 Tensor EncoderTower::backward(Pass& pass, const ModelPieces::Piece& here,
-                              const TrainedUnits& trained, Tensor d_stream, const ModelBatch& batch,
-                              BucketHooks& hooks) {
-  blocks_.backward(pass, here, trained, hooks, [&](ConformerBlock& block) {
-    d_stream = block.backward(pass, std::move(d_stream), hooks);
+                              const TrainedUnits& trained, Tensor d_stream,
+                              const ModelBatch& batch) {
+  blocks_.backward(pass, here, trained, [&](ConformerBlock& block) {
+    d_stream = block.backward(pass, std::move(d_stream));
   });
   if (here.first_unit > first_unit_) return d_stream;
-  if (trained.reach(first_unit_)) input_backward(pass, d_stream, batch, hooks);
+  if (trained.reach(first_unit_)) input_backward(pass, d_stream, batch);
   return {};
 }
 
 // Streaming, chunk by chunk.
-StreamState EncoderTower::make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const {
+StreamState EncoderTower::make_state(Pass& pass, std::int64_t streams) const {
   CHOIR_CHECK(streams == 1, "{} streams in one pass", streams);
   const SpeechChunks chunks(config_);
   const std::int64_t left = chunks.past, chunk = chunks.frames;
@@ -237,19 +233,18 @@ StreamState EncoderTower::make_state(Pass& pass, BucketHooks& hooks, std::int64_
   ops::relative_positions(pass.stream(), position_tables_, table);
   StreamState state(streams);
   for (const auto& block : blocks_.all()) {
-    hooks.acquire(block.bucket);
+    pass.acquire(block.bucket);
     block.module->remember(pass, state, left, chunk, table);
-    hooks.release(block.bucket);
+    pass.release(block.bucket);
   }
   state.begin(pass.stream());
   return state;
 }
 
-Tensor EncoderTower::input_of_chunk(Pass& pass, const ModelBatch& batch, bool trained,
-                                    BucketHooks& hooks) {
+Tensor EncoderTower::input_of_chunk(Pass& pass, const ModelBatch& batch, bool trained) {
   const std::int64_t seen = pass.sequence().state->seen(), frames = pass.sequence().tokens;
   const Pass::On audio(pass, pass.add_sequence(sequence_of(batch)));
-  const Tensor made = input_layer(pass, batch, trained, hooks);
+  const Tensor made = input_layer(pass, batch, trained);
   return made.view(made.slice(std::min(seen, SpeechChunks(config_).overlap), frames));
 }
 

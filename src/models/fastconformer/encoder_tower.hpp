@@ -42,14 +42,14 @@ class EncoderTower {
   /// Runs the encoder's part of a piece and returns this rank's share of the frames [rows, C]. In a
   /// stream these are the frames of the next chunk: see FastConformer::forward.
   Tensor forward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
-                 Tensor input, const ModelBatch& batch, BucketHooks& hooks);
+                 Tensor input, const ModelBatch& batch);
   /// Returns the gradient of the piece's input; empty if the piece reads the audio.
   Tensor backward(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
-                  Tensor d_stream, const ModelBatch& batch, BucketHooks& hooks);
+                  Tensor d_stream, const ModelBatch& batch);
 
   /// The state of one stream (src/models/fastconformer/speech_windows.hpp) through a whole
   /// encoder.
-  StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const;
+  StreamState make_state(Pass& pass, std::int64_t streams) const;
 
   /// FLOPs of the forward of a micro-batch through features and subsampling, and through one block.
   static double input_flops(const FastConformerConfig& config, const BatchShape& shape);
@@ -63,11 +63,10 @@ class EncoderTower {
   /// [B, T, F] in the compute type; they depend on the batch alone and have no gradient.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
   /// `trained` is false if backward does not reach it.
-  Tensor input_layer(Pass& pass, const ModelBatch& batch, bool trained, BucketHooks& hooks);
+  Tensor input_layer(Pass& pass, const ModelBatch& batch, bool trained);
   /// The frames of a chunk, computed from audio that begins before it.
-  Tensor input_of_chunk(Pass& pass, const ModelBatch& batch, bool trained, BucketHooks& hooks);
-  void input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
-                      BucketHooks& hooks);
+  Tensor input_of_chunk(Pass& pass, const ModelBatch& batch, bool trained);
+  void input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch);
   Tensor positions(Pass& pass) const;
 
   FastConformerConfig config_;

@@ -40,19 +40,17 @@ Sequence FastConformer::sequence_of(const ModelBatch& batch, const ContextAxis& 
   return encoder_.sequence_of(batch);
 }
 
-Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
-                              BucketHooks& hooks) {
+Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_forward(pass, index, input);
-  Tensor stream = encoder_.forward(pass, here, trained_, std::move(input), batch, hooks);
-  return here.head ? head(pass, stream, batch, hooks) : stream;
+  Tensor stream = encoder_.forward(pass, here, trained_, std::move(input), batch);
+  return here.head ? head(pass, stream, batch) : stream;
 }
 
-Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& batch,
-                           BucketHooks& hooks) {
+Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& batch) {
   const ProfileRange range(pass.stream(), "head and loss");
-  hooks.acquire(head_->bucket());
+  pass.acquire(head_->bucket());
   Tensor logits = head_->forward(pass, gather_rows(pass, stream));
-  if (!keeps_head(pass)) hooks.release(head_->bucket());
+  if (!keeps_head(pass)) pass.release(head_->bucket());
   const std::int64_t symbols = config().vocab_size + 1;
   if (pass.mode() == Mode::generate) return without_padding(pass, logits, symbols);
   const Sequence& sequence = pass.sequence();
@@ -76,26 +74,25 @@ Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& b
   return losses;
 }
 
-Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
-                               BucketHooks& hooks) {
+Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
-  Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
-  return encoder_.backward(pass, here, trained_, std::move(d_stream), batch, hooks);
+  Tensor d_stream = here.head ? head_backward(pass) : std::move(d_output);
+  return encoder_.backward(pass, here, trained_, std::move(d_stream), batch);
 }
 
-Tensor FastConformer::head_backward(Pass& pass, BucketHooks& hooks) {
+Tensor FastConformer::head_backward(Pass& pass) {
   const ProfileRange range(pass.stream(), "head backward");
-  if (!keeps_head(pass)) hooks.acquire(head_->bucket());
-  pass.begin_gradients(hooks, head_->bucket());
+  if (!keeps_head(pass)) pass.acquire(head_->bucket());
+  pass.begin_gradients(head_->bucket());
   const Tensor d_stream = own_rows(pass, head_->backward(pass, pass.pop()));
-  pass.gradients_ready(hooks, head_->bucket());
-  hooks.release(head_->bucket());
+  pass.gradients_ready(head_->bucket());
+  pass.release(head_->bucket());
   return d_stream;
 }
 
-StreamState FastConformer::make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const {
+StreamState FastConformer::make_state(Pass& pass, std::int64_t streams) const {
   CHOIR_CHECK(pieces_.whole() && pieces() == 1, "a stream through a part of a model");
-  return encoder_.make_state(pass, hooks, streams);
+  return encoder_.make_state(pass, streams);
 }
 
 // Costs and description of a FastConformer.

@@ -46,13 +46,11 @@ class FastConformer final : public Model {
   /// tensor axis, where those of padding are undefined. In a stream the pass covers the frames of
   /// the next chunk, and the audio begins SpeechChunks::overlap frames before it, or with the
   /// stream; the logits equal those of the whole stream except for rounding.
-  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
-                 BucketHooks& hooks) override;
-  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
-                  BucketHooks& hooks) override;
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch) override;
 
   /// The state of one stream (src/models/fastconformer/speech_windows.hpp) through a whole model.
-  StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
+  StreamState make_state(Pass& pass, std::int64_t streams) const override;
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;
@@ -66,8 +64,8 @@ class FastConformer final : public Model {
   bool keeps_head(const Pass& pass) const {
     return pass.training() && pieces_.whole() && pieces() == 1;
   }
-  Tensor head(Pass& pass, const Tensor& stream, const ModelBatch& batch, BucketHooks& hooks);
-  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+  Tensor head(Pass& pass, const Tensor& stream, const ModelBatch& batch);
+  Tensor head_backward(Pass& pass);
 
   EncoderTower encoder_;
   std::unique_ptr<Linear> head_;

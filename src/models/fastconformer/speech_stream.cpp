@@ -42,7 +42,7 @@ BatchShape largest(const SpeechChunks& chunks) {
 
 SpeechStream::SpeechStream(ModelInstance& instance)
     : SpeechStream(instance, instance.options().model.as<FastConformerConfig>(),
-                   instance.model().make_state(instance.pass(), instance.hooks(), 1)) {}
+                   instance.model().make_state(instance.pass(), 1)) {}
 
 SpeechStream::SpeechStream(ModelInstance& instance, const FastConformerConfig& encoder,
                            StreamState state)
@@ -114,7 +114,7 @@ Tensor SpeechStream::next() {
   for (BatchField& field : batch.fields())
     if (!field.view.empty()) field.view = there[count++] = on_device(field.view);
   instance_->pass().begin(Mode::generate, state_.next(frames), 0);
-  Tensor logits = instance_->model().forward(instance_->pass(), 0, {}, batch, instance_->hooks());
+  Tensor logits = instance_->model().forward(instance_->pass(), 0, {}, batch);
   state_.advance(frames);
   arena.end_sequence();
   ++chunk_;

@@ -61,37 +61,33 @@ Tensor DecoderTower::angles_of(Pass& pass) const {
 
 Tensor DecoderTower::forward_blocks(Pass& pass, const ModelPieces::Piece& here,
                                     const TrainedUnits& trained, Tensor input,
-                                    const ModelBatch* head_batch, BucketHooks& hooks) {
+                                    const ModelBatch* head_batch) {
   const Tensor angles = angles_of(pass);
   ResidualStream stream;
   stream.residual = std::move(input);
-  blocks_.forward(pass, here, trained, hooks, [&](TransformerBlock& block) {
-    stream = block.forward(pass, stream, angles, hooks);
-  });
-  return head_batch ? head(pass, std::move(stream), *head_batch, hooks)
-                    : joined(pass, std::move(stream));
+  blocks_.forward(pass, here, trained,
+                  [&](TransformerBlock& block) { stream = block.forward(pass, stream, angles); });
+  return head_batch ? head(pass, std::move(stream), *head_batch) : joined(pass, std::move(stream));
 }
 
-Tensor DecoderTower::head(Pass& pass, ResidualStream stream, const ModelBatch& batch,
-                          BucketHooks& hooks) {
-  hooks.acquire(final_norm_bucket_);
-  if (!keeps_shared_weight()) hooks.acquire(head_->bucket());
+Tensor DecoderTower::head(Pass& pass, ResidualStream stream, const ModelBatch& batch) {
+  pass.acquire(final_norm_bucket_);
+  if (!keeps_shared_weight()) pass.acquire(head_->bucket());
   const Tensor normed = final_norm_->forward(pass, stream).normed;
   stream = {};
   const ProfileRange range(pass.stream(), "head and loss");
   const bool generates = pass.mode() == Mode::generate;
   const Tensor rows = generates ? last_positions(pass, normed) : normed;
   const auto finish = [&](const Tensor& of_tokens) {
-    return beside_ ? beside_->forward(pass, rows, of_tokens, batch, hooks) : of_tokens;
+    return beside_ ? beside_->forward(pass, rows, of_tokens, batch) : of_tokens;
   };
-  if (!generates) return finish(token_losses_of(pass, rows, batch, hooks));
+  if (!generates) return finish(token_losses_of(pass, rows, batch));
   const Tensor logits = head_->forward(pass, rows);
-  release_head(hooks);
+  release_head(pass);
   return finish(without_padding(pass, gather_columns(pass, logits), config_.vocab_size));
 }
 
-Tensor DecoderTower::token_losses_of(Pass& pass, const Tensor& rows, const ModelBatch& batch,
-                                     BucketHooks& hooks) {
+Tensor DecoderTower::token_losses_of(Pass& pass, const Tensor& rows, const ModelBatch& batch) {
   const TokenTargets of{
       .targets = batch[options_.targets],
       .vocabulary = config_.vocab_size,
@@ -102,18 +98,18 @@ Tensor DecoderTower::token_losses_of(Pass& pass, const Tensor& rows, const Model
   const std::int64_t chunk = head_chunk(pass);
   if (chunk == 0) {
     const Tensor logits = head_->forward(pass, rows);
-    if (!keeps_head(pass)) release_head(hooks);
+    if (!keeps_head(pass)) release_head(pass);
     return token_losses(pass, logits, batch, of);
   }
   if (pass.saves()) {
     // Backward of another micro-batch may have postponed its weight gradients.
     pass.postpone_weight_gradients(false);
-    pass.begin_gradients(hooks, head_->bucket());
+    pass.begin_gradients(head_->bucket());
   }
   Tensor losses = chunked_token_losses(pass, *head_, rows, batch, of, chunk);
-  if (pass.saves() && !options_.shares_weight) pass.gradients_ready(hooks, head_->bucket());
-  hooks.release(head_->bucket());
-  if (!keeps_head(pass)) hooks.release(final_norm_bucket_);
+  if (pass.saves() && !options_.shares_weight) pass.gradients_ready(head_->bucket());
+  pass.release(head_->bucket());
+  if (!keeps_head(pass)) pass.release(final_norm_bucket_);
   return losses;
 }
 
@@ -129,38 +125,37 @@ std::int64_t DecoderTower::head_chunk(const Pass& pass) const {
   return options_.fixed_rows && pass.sequence().rows() <= chunk ? 0 : chunk;
 }
 
-void DecoderTower::release_head(BucketHooks& hooks) const {
-  hooks.release(head_->bucket());
-  hooks.release(final_norm_bucket_);
+void DecoderTower::release_head(Pass& pass) const {
+  pass.release(head_->bucket());
+  pass.release(final_norm_bucket_);
 }
 
 Tensor DecoderTower::backward_blocks(Pass& pass, const ModelPieces::Piece& here,
-                                     const TrainedUnits& trained, Tensor d_output,
-                                     BucketHooks& hooks) {
-  Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
-  blocks_.backward(pass, here, trained, hooks, [&](TransformerBlock& block) {
-    d_stream = block.backward(pass, std::move(d_stream), rope_table_, hooks);
+                                     const TrainedUnits& trained, Tensor d_output) {
+  Tensor d_stream = here.head ? head_backward(pass) : std::move(d_output);
+  blocks_.backward(pass, here, trained, [&](TransformerBlock& block) {
+    d_stream = block.backward(pass, std::move(d_stream), rope_table_);
   });
   return d_stream;
 }
 
-Tensor DecoderTower::head_backward(Pass& pass, BucketHooks& hooks) {
+Tensor DecoderTower::head_backward(Pass& pass) {
   const ProfileRange range(pass.stream(), "head backward");
-  const Tensor d_beside = beside_ ? beside_->backward(pass, hooks) : Tensor();
+  const Tensor d_beside = beside_ ? beside_->backward(pass) : Tensor();
   const bool whole = head_chunk(pass) == 0;  // otherwise forward has done it
   if (!keeps_head(pass)) {
-    if (whole) hooks.acquire(head_->bucket());
-    hooks.acquire(final_norm_bucket_);
+    if (whole) pass.acquire(head_->bucket());
+    pass.acquire(final_norm_bucket_);
   }
-  if (whole) pass.begin_gradients(hooks, head_->bucket());
+  if (whole) pass.begin_gradients(head_->bucket());
   const Tensor d_normed = whole ? head_->backward(pass, pass.pop()) : pass.pop();
   if (!d_beside.empty()) ops::add(pass.stream(), d_normed, d_beside, d_normed);
-  if (whole && !options_.shares_weight) pass.gradients_ready(hooks, head_->bucket());
-  pass.begin_gradients(hooks, final_norm_bucket_);
+  if (whole && !options_.shares_weight) pass.gradients_ready(head_->bucket());
+  pass.begin_gradients(final_norm_bucket_);
   Tensor d_stream = final_norm_->backward(pass, d_normed, Tensor());
-  pass.gradients_ready(hooks, final_norm_bucket_);
-  if (whole) hooks.release(head_->bucket());
-  hooks.release(final_norm_bucket_);
+  pass.gradients_ready(final_norm_bucket_);
+  if (whole) pass.release(head_->bucket());
+  pass.release(final_norm_bucket_);
   return d_stream;
 }
 

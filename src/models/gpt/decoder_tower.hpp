@@ -25,9 +25,9 @@ class HeadBeside {
   /// `of_tokens`: the losses of the tokens [B*T], or their logits [B, V]. Returns the result of the
   /// model (Model::forward).
   virtual Tensor forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens,
-                         const ModelBatch& batch, BucketHooks& hooks) = 0;
+                         const ModelBatch& batch) = 0;
   /// Returns the gradient of `normed`, which the caller owns.
-  virtual Tensor backward(Pass& pass, BucketHooks& hooks) = 0;
+  virtual Tensor backward(Pass& pass) = 0;
 };
 
 class DecoderTower {
@@ -68,10 +68,10 @@ class DecoderTower {
   /// Runs the blocks of a piece and, if it has the head, the head as well, which reads the targets
   /// of `head_batch`: see Gpt::forward.
   Tensor forward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
-                        Tensor input, const ModelBatch* head_batch, BucketHooks& hooks);
+                        Tensor input, const ModelBatch* head_batch);
   /// Returns the gradient of the input of the lowest trained block of the piece.
   Tensor backward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
-                         Tensor d_output, BucketHooks& hooks);
+                         Tensor d_output);
 
   /// Reserves the cache of streams of at most `positions`; 0: block_size. In an endless stream,
   /// which excludes learned positions, each position sees this many, as if all layers of the model
@@ -92,11 +92,10 @@ class DecoderTower {
   /// Rows of a chunk of the head in this pass; 0: it is computed whole. Where ranks can have
   /// different numbers of rows, all of them go the same way.
   std::int64_t head_chunk(const Pass& pass) const;
-  Tensor token_losses_of(Pass& pass, const Tensor& rows, const ModelBatch& batch,
-                         BucketHooks& hooks);
-  Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
-  void release_head(BucketHooks& hooks) const;
-  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+  Tensor token_losses_of(Pass& pass, const Tensor& rows, const ModelBatch& batch);
+  Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch);
+  void release_head(Pass& pass) const;
+  Tensor head_backward(Pass& pass);
 
   GptConfig config_;
   Options options_;

@@ -23,7 +23,7 @@ class Generator::Batch {
 
   Batch(ModelInstance& instance, std::int64_t texts)
       : instance_(instance),
-        state_(instance.model().make_state(instance.pass(), instance.hooks(), texts)),
+        state_(instance.model().make_state(instance.pass(), texts)),
         graph_(instance) {}
 
   std::int64_t seen() const { return state_.seen(); }
@@ -114,7 +114,7 @@ Tensor Generator::Batch::forward(Sequence sequence, const Tensor& ids,
   Pass& pass = instance_.pass();
   pass.begin(Mode::generate, sequence, 0);
   return forward_through_stages(instance_.model(), pass, token_batch(sequence.batch, ids),
-                                instance_.hooks(), instance_.stages());
+                                instance_.stages());
 }
 
 bool Generator::Batch::feed(const std::vector<std::int32_t>& ids, const Show& show) {

@@ -39,56 +39,52 @@ Sequence Gpt::sequence_of(const ModelBatch& batch, const ContextAxis& context) c
   return sequence;
 }
 
-Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
-                    BucketHooks& hooks) {
+Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_forward(pass, index, input);
   if (here.input) {
     const Pass::Unsaved below(pass, !trained_.reach(0));
-    input = decoder_.embedding().forward(pass, batch["inputs"], hooks);
+    input = decoder_.embedding().forward(pass, batch["inputs"]);
   }
   return decoder_.forward_blocks(pass, here, trained_, std::move(input),
-                                 here.head ? &batch : nullptr, hooks);
+                                 here.head ? &batch : nullptr);
 }
 
-Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
-                     BucketHooks& hooks) {
+Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
-  const Tensor d_stream =
-      decoder_.backward_blocks(pass, here, trained_, std::move(d_output), hooks);
+  const Tensor d_stream = decoder_.backward_blocks(pass, here, trained_, std::move(d_output));
   if (!here.input) return d_stream;
   TokenEmbedding& embedding = decoder_.embedding();
   if (trained_.reach(0))
-    embedding.backward(pass, embedding.rows_backward(pass, d_stream), batch["inputs"], hooks);
+    embedding.backward(pass, embedding.rows_backward(pass, d_stream), batch["inputs"]);
   return {};
 }
 
-Tensor Gpt::through(Pass& pass, const ModelBatch& batch, BucketHooks& hooks) {
+Tensor Gpt::through(Pass& pass, const ModelBatch& batch) {
   CHOIR_CHECK(pieces_.whole(), "this rank has {} pieces of the model, not all of it", pieces());
   Tensor stream;
-  for (int i = 0; i < pieces(); ++i) stream = forward(pass, i, std::move(stream), batch, hooks);
+  for (int i = 0; i < pieces(); ++i) stream = forward(pass, i, std::move(stream), batch);
   return stream;
 }
 
 Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
-                 BucketHooks& hooks, const double* device_scale) {
+                 const double* device_scale) {
   ModelBatch batch = token_batch(pass.sequence().batch, ids, targets);
   batch.scale = scale;
   batch.device_scales = device_scale;
-  return through(pass, batch, hooks);
+  return through(pass, batch);
 }
 
-void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
+void Gpt::backward(Pass& pass, const TensorView& ids) {
   Tensor d_stream;
   for (int i = pieces() - 1; i >= 0; --i)
-    d_stream =
-        backward(pass, i, std::move(d_stream), token_batch(pass.sequence().batch, ids), hooks);
+    d_stream = backward(pass, i, std::move(d_stream), token_batch(pass.sequence().batch, ids));
 }
 
-Tensor Gpt::next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
-  return through(pass, token_batch(pass.sequence().batch, ids), hooks);
+Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
+  return through(pass, token_batch(pass.sequence().batch, ids));
 }
 
-StreamState Gpt::make_state(Pass& pass, BucketHooks&, std::int64_t streams) const {
+StreamState Gpt::make_state(Pass& pass, std::int64_t streams) const {
   StreamState state(streams);
   decoder_.remember(pass, state);
   return state;

@@ -38,21 +38,19 @@ class Gpt final : public Model {
   /// The piece with the embedding reads the inputs of the batch, and the piece with the head its
   /// targets, in training and evaluation: losses are per token [B*T]. When generating, the result
   /// is the logits of the last position [B, V'], where columns beyond the vocabulary are padding.
-  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
-                 BucketHooks& hooks) override;
-  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
-                  BucketHooks& hooks) override;
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch) override;
 
   /// Run all pieces, if this rank has the whole model. Training and evaluation: ids and targets
   /// [B*T] -> per-token losses [B*T].
   Tensor loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
-              BucketHooks& hooks, const double* device_scale = nullptr);
-  void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+              const double* device_scale = nullptr);
+  void backward(Pass& pass, const TensorView& ids);
   /// Generation: ids [B*T] -> logits of the last position.
-  Tensor next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+  Tensor next_logits(Pass& pass, const TensorView& ids);
 
   /// A stream has at most block_size positions.
-  StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
+  StreamState make_state(Pass& pass, std::int64_t streams) const override;
 
   std::string describe() const override;
   std::vector<std::pair<std::string, std::int64_t>> further_counts() const override {
@@ -75,7 +73,7 @@ class Gpt final : public Model {
   static UnitCosts unit_costs(const GptConfig& config, std::int64_t tokens);
 
  private:
-  Tensor through(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
+  Tensor through(Pass& pass, const ModelBatch& batch);
 
   DecoderTower decoder_;
 };

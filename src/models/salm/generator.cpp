@@ -104,8 +104,7 @@ bool is_of_rows(const BatchField& field) {
 /// Prompts that are answered together.
 struct SalmGenerator::Streams {
   Streams(ModelInstance& instance, std::int64_t count)
-      : state(instance.model().make_state(instance.pass(), instance.hooks(), count)),
-        graph(instance) {
+      : state(instance.model().make_state(instance.pass(), count)), graph(instance) {
     state.begin(instance.stream());
   }
   StreamState state;
@@ -252,8 +251,7 @@ void SalmGenerator::feed(Streams& streams, const ModelBatch& host, const Show& s
     sequence.sample_ids = static_cast<const std::int64_t*>(batch["conversation_ids"].data);
     pass.begin(Mode::generate, sequence, 0);
     instance_.model().add_sequences(pass, batch);
-    return forward_through_stages(instance_.model(), pass, batch, instance_.hooks(),
-                                  instance_.stages());
+    return forward_through_stages(instance_.model(), pass, batch, instance_.stages());
   };
   streams.graph.run(streams.state, batch.tokens, batch["index"].data, forward,
                     [&](const TensorView& logits) {

@@ -33,40 +33,38 @@ void Salm::add_sequences(Pass& pass, const ModelBatch& batch) const {
   if (batch.find("audio") != nullptr) pass.add_sequence(stack_.rows_of(pass.sequence(kFrames)));
 }
 
-Tensor Salm::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
-                     BucketHooks& hooks) {
+Tensor Salm::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   if (here.first_unit < junction() && batch.find("audio") != nullptr) {
     const Pass::On frames(pass, kFrames);
-    stream = encoder_.forward(pass, here, trained_, std::move(stream), batch, hooks);
+    stream = encoder_.forward(pass, here, trained_, std::move(stream), batch);
   }
-  return forward_behind_encoder(pass, here, std::move(stream), batch, hooks);
+  return forward_behind_encoder(pass, here, std::move(stream), batch);
 }
 
-Tensor Salm::join(Pass& pass, const Tensor& frames, const ModelBatch& batch, BucketHooks& hooks) {
+Tensor Salm::join(Pass& pass, const Tensor& frames, const ModelBatch& batch) {
   const TensorView& index = batch["index"];
-  if (frames.empty()) return decoder_.embedding().forward(pass, index, hooks);
+  if (frames.empty()) return decoder_.embedding().forward(pass, index);
   const auto heard = [&] {
     const Tensor stacked = stack_.forward(pass, frames, kFrames, kClipRows);
     const Pass::On on_rows(pass, kClipRows);
-    return projector_->forward(pass, stacked, hooks);
+    return projector_->forward(pass, stacked);
   }();
-  return decoder_.embedding().forward(pass, index, hooks,
+  return decoder_.embedding().forward(pass, index,
                                       [&](const Tensor& terms) { heard.add(pass, index, terms); });
 }
 
-Tensor Salm::join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
-                           BucketHooks& hooks) {
+Tensor Salm::join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch) {
   const TensorView& index = batch["index"];
-  decoder_.embedding().backward(pass, d_rows, index, hooks);
+  decoder_.embedding().backward(pass, d_rows, index);
   const Tensor d_stacked = [&] {
     const Pass::On on_rows(pass, kClipRows);
-    return projector_->backward(pass, index, d_rows, hooks);
+    return projector_->backward(pass, index, d_rows);
   }();
   return stack_.backward(pass, d_stacked, kFrames, kClipRows);
 }
 
-StreamState Salm::make_state(Pass& pass, BucketHooks&, std::int64_t streams) const {
+StreamState Salm::make_state(Pass& pass, std::int64_t streams) const {
   StreamState state(streams);
   decoder_.remember(pass, state);
   return state;

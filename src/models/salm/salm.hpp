@@ -30,11 +30,10 @@ class Salm final : public TwoTowers {
 
   /// Returns losses per token [B*T], or when generating the logits of the last position [B, V'].
   /// Batches of generation need neither audio nor targets.
-  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
-                 BucketHooks& hooks) override;
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch) override;
 
   /// A stream has at most block_size positions.
-  StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
+  StreamState make_state(Pass& pass, std::int64_t streams) const override;
 
   double flops(const BatchShape& shape) const override;
   /// FLOPs of the forward of one micro-batch, by which units are assigned to stages.
@@ -43,10 +42,8 @@ class Salm final : public TwoTowers {
  private:
   static constexpr int kClipRows = 2;  ///< index of the third sequence
 
-  Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
-              BucketHooks& hooks) override;
-  Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
-                       BucketHooks& hooks) override;
+  Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch) override;
+  Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch) override;
 
   SalmConfig config_;
   FrameStack stack_;

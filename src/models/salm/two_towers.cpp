@@ -108,10 +108,9 @@ void FrameProjector::multiply(Pass& pass, const Tensor& rows) const {
                  {.in = rows, .out = rows, .factor = factor_, .tokens = rows.shape.rows()});
 }
 
-FrameProjector::Projected FrameProjector::forward(Pass& pass, const Tensor& frames,
-                                                  BucketHooks& hooks) {
+FrameProjector::Projected FrameProjector::forward(Pass& pass, const Tensor& frames) {
   const Tensor rows =
-      forward_with(hooks, layer_->bucket(), [&] { return layer_->forward(pass, frames); });
+      forward_with(pass, layer_->bucket(), [&] { return layer_->forward(pass, frames); });
   multiply(pass, rows);
   const Places places(pass);
   if (places.clips == 1) return {rows, places};
@@ -135,12 +134,10 @@ void FrameProjector::Projected::add(Pass& pass, const TensorView& index,
                                         .all_audio = places.all()});
 }
 
-Tensor FrameProjector::backward(Pass& pass, const TensorView& index, const Tensor& d_rows,
-                                BucketHooks& hooks) {
+Tensor FrameProjector::backward(Pass& pass, const TensorView& index, const Tensor& d_rows) {
   const Tensor d_projected = frames_of(pass, index, d_rows);
   multiply(pass, d_projected);
-  return backward_with(pass, hooks, layer_->bucket(),
-                       [&] { return layer_->backward(pass, d_projected); });
+  return backward_with(pass, layer_->bucket(), [&] { return layer_->backward(pass, d_projected); });
 }
 
 // Every row of the index is on one rank of the context axis: the sums have one term each.
@@ -234,34 +231,32 @@ Shape TwoTowers::boundary_shape(const Pass& pass, int unit) const {
 }
 
 Tensor TwoTowers::forward_behind_encoder(Pass& pass, const ModelPieces::Piece& here, Tensor stream,
-                                         const ModelBatch& batch, BucketHooks& hooks) {
+                                         const ModelBatch& batch) {
   if (here.contains(junction())) {
     const ProfileRange range(pass.stream(), "junction");
     const Pass::Unsaved below(pass, !trained_.reach(junction()));
-    stream = join(pass, stream, batch, hooks);
+    stream = join(pass, stream, batch);
   }
   if (here.last_unit <= junction()) return stream;
   return decoder_.forward_blocks(pass, here, trained_, std::move(stream),
-                                 here.head ? &batch : nullptr, hooks);
+                                 here.head ? &batch : nullptr);
 }
 
-Tensor TwoTowers::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
-                           BucketHooks& hooks) {
+Tensor TwoTowers::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch) {
   const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
   Tensor d_stream = std::move(d_output);
   if (here.last_unit > junction())
-    d_stream = decoder_.backward_blocks(pass, here, trained_, std::move(d_stream), hooks);
-  if (here.contains(junction())) d_stream = junction_backward(pass, d_stream, batch, hooks);
+    d_stream = decoder_.backward_blocks(pass, here, trained_, std::move(d_stream));
+  if (here.contains(junction())) d_stream = junction_backward(pass, d_stream, batch);
   if (here.first_unit >= junction()) return d_stream;
   const Pass::On frames(pass, kFrames);
-  return encoder_.backward(pass, here, trained_, std::move(d_stream), batch, hooks);
+  return encoder_.backward(pass, here, trained_, std::move(d_stream), batch);
 }
 
-Tensor TwoTowers::junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
-                                    BucketHooks& hooks) {
+Tensor TwoTowers::junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch) {
   const ProfileRange range(pass.stream(), "junction backward");
   if (trained_.reach(junction()))
-    return join_backward(pass, decoder_.embedding().rows_backward(pass, d_stream), batch, hooks);
+    return join_backward(pass, decoder_.embedding().rows_backward(pass, d_stream), batch);
   const Pass::On frames(pass, kFrames);
   return pass.allocate({pass.share_rows(), encoder_.config().n_embd}, "gradient of no use");
 }

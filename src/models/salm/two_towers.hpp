@@ -73,9 +73,9 @@ class FrameProjector {
   };
 
   /// frames [share, inputs]. Here and in backward the current sequence is that of the frames.
-  Projected forward(Pass& pass, const Tensor& frames, BucketHooks& hooks);
+  Projected forward(Pass& pass, const Tensor& frames);
   /// Returns the gradient of the frames, given that of whole rows [N, outputs].
-  Tensor backward(Pass& pass, const TensorView& index, const Tensor& d_rows, BucketHooks& hooks);
+  Tensor backward(Pass& pass, const TensorView& index, const Tensor& d_rows);
 
  private:
   Tensor frames_of(Pass& pass, const TensorView& index, const Tensor& d_rows) const;
@@ -96,8 +96,7 @@ class TwoTowers : public Model {
   /// Adds the frames of the audio, if the batch has any.
   void add_sequences(Pass& pass, const ModelBatch& batch) const override;
   Shape boundary_shape(const Pass& pass, int unit) const override;
-  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
-                  BucketHooks& hooks) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch) override;
   std::string describe() const override;
   std::vector<std::pair<std::string, std::int64_t>> further_counts() const override;
 
@@ -121,7 +120,7 @@ class TwoTowers : public Model {
   /// Continues after the encoder: from the frames if the piece has the junction, else from the
   /// input of the piece.
   Tensor forward_behind_encoder(Pass& pass, const ModelPieces::Piece& here, Tensor stream,
-                                const ModelBatch& batch, BucketHooks& hooks);
+                                const ModelBatch& batch);
 
   EncoderTower encoder_;
   DecoderTower decoder_;
@@ -130,13 +129,10 @@ class TwoTowers : public Model {
  private:
   bool clips_alone_;
   /// Returns the rows that the decoder's blocks read.
-  virtual Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
-                      BucketHooks& hooks) = 0;
+  virtual Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch) = 0;
   /// Returns the gradient of the frames, given that of all rows of the embedding.
-  virtual Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
-                               BucketHooks& hooks) = 0;
-  Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
-                           BucketHooks& hooks);
+  virtual Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch) = 0;
+  Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch);
 };
 
 /// The number of elements in the parameters whose names begin with `prefix`.

@@ -19,7 +19,7 @@ TransformerBlock::TransformerBlock(ParameterSet& parameters, const std::string& 
       recompute_(feed_forward.recompute) {}
 
 ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
-                                         const TensorView& rope_table, BucketHooks& hooks) {
+                                         const TensorView& rope_table) {
   const ProfileRange range(pass.stream(), "block forward");
   const bool keeps_all = recompute_ == Recompute::none;
   ResidualStream middle;
@@ -29,7 +29,7 @@ ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
   norm = {};
   norm = feed_forward_norm_.forward(pass, middle, keeps_all);
   middle = {};
-  return {norm.sum, feed_forward_->forward(pass, norm.normed, hooks, source(feed_forward_norm_))};
+  return {norm.sum, feed_forward_->forward(pass, norm.normed, source(feed_forward_norm_))};
 }
 
 // Runs everything but the last product, whose result is not needed.
@@ -43,13 +43,11 @@ void TransformerBlock::forward_again(Pass& pass, const TensorView& rope_table) {
   feed_forward_->forward_again(pass, feed_forward_norm_.forward(pass, middle).normed);
 }
 
-Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView& rope_table,
-                                  BucketHooks& hooks) {
+Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView& rope_table) {
   if (recompute_ == Recompute::full) forward_again(pass, rope_table);
   const ProfileRange range(pass.stream(), "block backward");
   {
-    const Tensor d_normed =
-        feed_forward_->backward(pass, d_stream, hooks, source(feed_forward_norm_));
+    const Tensor d_normed = feed_forward_->backward(pass, d_stream, source(feed_forward_norm_));
     d_stream = feed_forward_norm_.backward(pass, d_normed, std::move(d_stream));
   }
   const Tensor d_normed = attention_.backward(pass, d_stream, rope_table, source(attention_norm_));
@@ -117,15 +115,14 @@ ops::StochasticDepth ConformerBlock::depth(const Pass& pass) const {
           .sample_ids = pass.sequence().sample_ids};
 }
 
-Tensor ConformerBlock::forward(Pass& pass, const Tensor& x, const Tensor& positions,
-                               BucketHooks& hooks) {
+Tensor ConformerBlock::forward(Pass& pass, const Tensor& x, const Tensor& positions) {
   const ProfileRange range(pass.stream(), "block forward");
   if (options_.recompute == Recompute::full) {
     pass.save(x);
     pass.save(positions);
   }
   const Pass::Unsaved entrance_alone(pass, options_.recompute == Recompute::full);
-  const Tensor y = transform(pass, x, positions, hooks);
+  const Tensor y = transform(pass, x, positions);
   if (drops(pass)) ops::stochastic_depth_forward(pass.stream(), depth(pass), x, y, y);
   return y;
 }
@@ -136,8 +133,7 @@ void ConformerBlock::remember(Pass& pass, StreamState& state, std::int64_t left,
   convolution_.remember(pass, state, chunk);
 }
 
-Tensor ConformerBlock::transform(Pass& pass, const Tensor& x, const Tensor& positions,
-                                 BucketHooks& hooks) {
+Tensor ConformerBlock::transform(Pass& pass, const Tensor& x, const Tensor& positions) {
   const bool keeps_all = options_.recompute != Recompute::selective;
   ResidualStream stream{x, Tensor()};
   const auto normed = [&](ResidualNorm& norm) {
@@ -145,42 +141,42 @@ Tensor ConformerBlock::transform(Pass& pass, const Tensor& x, const Tensor& posi
     stream = {std::move(out.sum), Tensor()};
     return std::move(out.normed);
   };
-  stream.delta = first_->forward(pass, normed(first_norm_), hooks, source(first_norm_));
+  stream.delta = first_->forward(pass, normed(first_norm_), source(first_norm_));
   stream.delta =
       attention_.forward(pass, normed(attention_norm_), positions, source(attention_norm_));
   stream.delta = convolution_.forward(pass, normed(convolution_norm_), source(convolution_norm_));
-  stream.delta = second_->forward(pass, normed(second_norm_), hooks, source(second_norm_));
+  stream.delta = second_->forward(pass, normed(second_norm_), source(second_norm_));
   return final_norm_.forward(pass, stream).normed;
 }
 
-Tensor ConformerBlock::backward(Pass& pass, Tensor d_y, BucketHooks& hooks) {
+Tensor ConformerBlock::backward(Pass& pass, Tensor d_y) {
   if (options_.recompute == Recompute::full) {
     const ProfileRange range(pass.stream(), "block forward again");
     const Tensor positions = pass.pop();
     const Tensor x = pass.pop();
-    transform(pass, x, positions, hooks);
+    transform(pass, x, positions);
   }
   const ProfileRange range(pass.stream(), "block backward");
-  if (!drops(pass)) return transform_backward(pass, d_y, hooks);
+  if (!drops(pass)) return transform_backward(pass, d_y);
   const Tensor d_transformed = pass.allocate(d_y.shape, "stochastic depth gradient");
   const Tensor d_direct = pass.allocate(d_y.shape, "stochastic depth gradient");
   ops::stochastic_depth_backward(pass.stream(), depth(pass), d_y, d_transformed, d_direct);
   d_y.reset();
-  const Tensor d_x = transform_backward(pass, d_transformed, hooks);
+  const Tensor d_x = transform_backward(pass, d_transformed);
   ops::add(pass.stream(), d_direct, d_x, d_direct);
   return d_direct;
 }
 
-Tensor ConformerBlock::transform_backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks) {
+Tensor ConformerBlock::transform_backward(Pass& pass, const Tensor& d_y) {
   Tensor d = final_norm_.backward(pass, d_y, Tensor());
   // First d_normed, then the gradient of the stream before the norm.
-  Tensor d_normed = second_->backward(pass, d, hooks, source(second_norm_));
+  Tensor d_normed = second_->backward(pass, d, source(second_norm_));
   d = second_norm_.backward(pass, d_normed, std::move(d));
   d_normed = convolution_.backward(pass, d, source(convolution_norm_));
   d = convolution_norm_.backward(pass, d_normed, std::move(d));
   d_normed = attention_.backward(pass, d, source(attention_norm_));
   d = attention_norm_.backward(pass, d_normed, std::move(d));
-  d_normed = first_->backward(pass, d, hooks, source(first_norm_));
+  d_normed = first_->backward(pass, d, source(first_norm_));
   return first_norm_.backward(pass, d_normed, std::move(d));
 }
 

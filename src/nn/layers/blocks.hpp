@@ -21,13 +21,12 @@ class TransformerBlock {
                    const ResidualNorm::Options& norm, const SelfAttention::Options& attention,
                    const FeedForward::Options& feed_forward);
 
-  /// `hooks` receive the buckets of tiles. The caller acquires the bucket of the block and reports
-  /// its gradients.
-  ResidualStream forward(Pass& pass, const ResidualStream& in, const TensorView& rope_table,
-                         BucketHooks& hooks);
+  /// The pass acquires the buckets of tiles. The caller acquires the bucket of the block and
+  /// reports its gradients.
+  ResidualStream forward(Pass& pass, const ResidualStream& in, const TensorView& rope_table);
   /// Returns the gradient of the incoming stream from that of the outgoing stream. With full
   /// recomputation it is collective over the tensor axis like forward, because it runs forward.
-  Tensor backward(Pass& pass, Tensor d_stream, const TensorView& rope_table, BucketHooks& hooks);
+  Tensor backward(Pass& pass, Tensor d_stream, const TensorView& rope_table);
 
   /// See SelfAttention::remember.
   void remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
@@ -66,18 +65,18 @@ class ConformerBlock {
   ConformerBlock(ParameterSet& parameters, const std::string& name, const Options& options);
 
   /// `positions` as in RelativeAttention. x is not changed. With streams, x is their next chunk.
-  Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions, BucketHooks& hooks);
+  Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions);
   /// Returns d_x. With full recomputation it is collective over the tensor axis like forward,
   /// because it runs forward.
-  Tensor backward(Pass& pass, Tensor d_y, BucketHooks& hooks);
+  Tensor backward(Pass& pass, Tensor d_y);
 
   /// See RelativeAttention::remember.
   void remember(Pass& pass, StreamState& state, std::int64_t left, std::int64_t chunk,
                 const Tensor& positions) const;
 
  private:
-  Tensor transform(Pass& pass, const Tensor& x, const Tensor& positions, BucketHooks& hooks);
-  Tensor transform_backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks);
+  Tensor transform(Pass& pass, const Tensor& x, const Tensor& positions);
+  Tensor transform_backward(Pass& pass, const Tensor& d_y);
   ops::StochasticDepth depth(const Pass& pass) const;
   bool drops(const Pass& pass) const { return pass.training() && options_.stochastic_depth > 0; }
   ResidualNorm* source(ResidualNorm& norm) const {

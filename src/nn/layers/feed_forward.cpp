@@ -34,8 +34,8 @@ Tensor activate(Pass& pass, ops::Activation activation, const Tensor& before) {
 class WholeFeedForward final : public FeedForward {
  public:
   WholeFeedForward(ParameterSet& parameters, const std::string& name, const Options& options);
-  Tensor forward(Pass& pass, const Tensor& x, BucketHooks& hooks, ResidualNorm* source) override;
-  Tensor backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks, ResidualNorm* source) override;
+  Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source) override;
+  Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) override;
   void forward_again(Pass& pass, const Tensor& x) override;
 
  private:
@@ -77,7 +77,7 @@ Tensor WholeFeedForward::activated(Pass& pass, const Tensor& x, bool keep_input)
   return activate(pass, options_.activation, before);
 }
 
-Tensor WholeFeedForward::forward(Pass& pass, const Tensor& x, BucketHooks&, ResidualNorm* source) {
+Tensor WholeFeedForward::forward(Pass& pass, const Tensor& x, ResidualNorm* source) {
   const Tensor active = activated(pass, x, source == nullptr);
   Tensor y = output_.forward(pass, active, !remakes_activation(pass, source));
   dropout_.forward(pass, y);
@@ -88,8 +88,7 @@ void WholeFeedForward::forward_again(Pass& pass, const Tensor& x) {
   pass.save(activated(pass, x, true));
 }
 
-Tensor WholeFeedForward::backward(Pass& pass, const Tensor& d_y, BucketHooks&,
-                                  ResidualNorm* source) {
+Tensor WholeFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
   if (remakes_activation(pass, source)) {
     const Tensor before = pass.pop();
     pass.save(before);
@@ -120,8 +119,8 @@ class TiledFeedForward final : public FeedForward {
  public:
   TiledFeedForward(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  Tensor forward(Pass& pass, const Tensor& x, BucketHooks& hooks, ResidualNorm* source) override;
-  Tensor backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks, ResidualNorm* source) override;
+  Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source) override;
+  Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) override;
   void forward_again(Pass& pass, const Tensor& x) override { pass.save(x); }
 
  private:
@@ -182,16 +181,15 @@ Tensor TiledFeedForward::product(Pass& pass, const Tile& tile, const Tensor& row
   return before;
 }
 
-Tensor TiledFeedForward::forward(Pass& pass, const Tensor& x, BucketHooks& hooks,
-                                 ResidualNorm* source) {
+Tensor TiledFeedForward::forward(Pass& pass, const Tensor& x, ResidualNorm* source) {
   const Tensor rows = gather_rows(pass, x);
   Tensor terms = allocate_terms(pass, options_.width, "linear output");
   for (const Tile& tile : tiles_) {
-    hooks.acquire(tile.input.bucket());
+    pass.acquire(tile.input.bucket());
     const Tensor before = product(pass, tile, rows);
     const Tensor active = activate(pass, options_.activation, before);
     tile.output.multiply(pass, active, terms, &tile != &tiles_.front());
-    hooks.release(tile.input.bucket());
+    pass.release(tile.input.bucket());
     pass.save(before);
     if (source == nullptr) pass.save(active);
   }
@@ -201,8 +199,7 @@ Tensor TiledFeedForward::forward(Pass& pass, const Tensor& x, BucketHooks& hooks
   return y;
 }
 
-Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks,
-                                  ResidualNorm* source) {
+Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
   const bool again = options_.recompute == Recompute::full;
   std::array<Hidden, kMostTiles> kept;
   Tensor x = source ? Tensor() : pass.pop();
@@ -216,20 +213,20 @@ Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, BucketHooks& ho
   Tensor terms = allocate_terms(pass, options_.width, "linear input gradient");
   for (std::size_t t = tiles_.size(); t-- > 0;) {
     Tile& tile = tiles_[t];
-    hooks.acquire(tile.input.bucket());
-    pass.begin_gradients(hooks, tile.input.bucket());
+    pass.acquire(tile.input.bucket());
+    pass.begin_gradients(tile.input.bucket());
     Tensor d_before = hidden_gradient(pass, tile, std::exchange(kept[t], {}), rows, d_rows);
     tile.input.multiply_back(pass, d_before, terms, t + 1 < tiles_.size());
-    hooks.release(tile.input.bucket());
+    pass.release(tile.input.bucket());
     if (t > 0) {
       tile.input.add_gradients(pass, rows, std::move(d_before));
-      pass.gradients_ready(hooks, tile.input.bucket());
+      pass.gradients_ready(tile.input.bucket());
       continue;
     }
     RowSum sum(pass, std::move(terms));  // overlaps the last product
     tile.input.add_gradients(pass, rows, std::move(d_before));
     terms = sum.wait();
-    pass.gradients_ready(hooks, tile.input.bucket());
+    pass.gradients_ready(tile.input.bucket());
   }
   return terms;
 }

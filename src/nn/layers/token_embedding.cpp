@@ -34,14 +34,13 @@ TokenEmbedding::TokenEmbedding(ParameterSet& parameters, const std::string& name
                                 .decay = true});
 }
 
-Tensor TokenEmbedding::forward(Pass& pass, const TensorView& ids, BucketHooks& hooks,
-                               const AddRows& add_rows) {
+Tensor TokenEmbedding::forward(Pass& pass, const TensorView& ids, const AddRows& add_rows) {
   const ProfileRange range(pass.stream(), "embedding");
   const Sequence& sequence = pass.sequence();
   const bool has_positions = positions_ != nullptr && pass.tensor().rank() == 0;
   const bool adds_positions = has_positions && sequence.document_positions == 0;
-  hooks.acquire(tokens_->bucket);
-  if (positions_) hooks.acquire(positions_->bucket);
+  pass.acquire(tokens_->bucket);
+  if (positions_) pass.acquire(positions_->bucket);
   Tensor terms = allocate_terms(pass, options_.width, "embedding");
   const TensorView all_ids = ids.reshaped({sequence.rows()});
   for (int i = 0; i < sequence.runs(); ++i) {
@@ -66,8 +65,8 @@ Tensor TokenEmbedding::forward(Pass& pass, const TensorView& ids, BucketHooks& h
                                            .out = terms,
                                            .accumulate = true});
   if (add_rows) add_rows(terms);
-  if (positions_) hooks.release(positions_->bucket);
-  if (!options_.keeps_weight) hooks.release(tokens_->bucket);
+  if (positions_) pass.release(positions_->bucket);
+  if (!options_.keeps_weight) pass.release(tokens_->bucket);
   Tensor x = RowSum(pass, std::move(terms)).wait();
   dropout_.forward(pass, x);
   return x;
@@ -77,15 +76,14 @@ Tensor TokenEmbedding::rows_backward(Pass& pass, const Tensor& d_out) const {
   return gather_rows(pass, dropout_.backward(pass, d_out));
 }
 
-void TokenEmbedding::backward(Pass& pass, const Tensor& d_rows, const TensorView& ids,
-                              BucketHooks& hooks) {
+void TokenEmbedding::backward(Pass& pass, const Tensor& d_rows, const TensorView& ids) {
   if (!tokens_->trainable && !(positions_ && positions_->trainable)) return;
-  if (!options_.shares_weight) pass.begin_gradients(hooks, tokens_->bucket);
-  if (positions_) pass.begin_gradients(hooks, positions_->bucket);
+  if (!options_.shares_weight) pass.begin_gradients(tokens_->bucket);
+  if (positions_) pass.begin_gradients(positions_->bucket);
   // Runs after the gradient of the shared head, which overwrites the contents.
   pass.weight_gradient({&TokenEmbedding::gradient, this, Tensor().view(ids), d_rows});
-  if (positions_) pass.gradients_ready(hooks, positions_->bucket);
-  pass.gradients_ready(hooks, tokens_->bucket);
+  if (positions_) pass.gradients_ready(positions_->bucket);
+  pass.gradients_ready(tokens_->bucket);
 }
 
 void TokenEmbedding::gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_rows) {

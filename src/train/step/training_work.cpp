@@ -11,6 +11,7 @@ TrainingWork::TrainingWork(ModelInstance& instance, GradientPath& gradients, con
   exchanges_ = instance.stages().size() > 1;
   for (int i = options.passes; i-- > 0;) {
     passes_.push_back(instance.make_pass());
+    passes_.back()->set_hooks(gradients.hooks());
     free_.push_back(i);
   }
   const auto count = static_cast<std::size_t>(options.micro_batches);
@@ -43,8 +44,7 @@ Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
   if (instance_.model().has_head(chunk))
     gradients_.begin_micro_batch(instance_.stream(), micro_batch);
   pass.collect_losses(step_.losses_of(micro_batch));
-  Tensor output =
-      instance_.model().forward(pass, chunk, std::move(input), batch, gradients_.hooks());
+  Tensor output = instance_.model().forward(pass, chunk, std::move(input), batch);
   if (instance_.model().has_head(chunk)) output.reset();  // the pass has collected the losses
   leave();
   return output;
@@ -58,8 +58,7 @@ Tensor TrainingWork::backward(int micro_batch, int chunk, Tensor d_output, bool 
   pass.postpone_weight_gradients(!with_weights);
   if (with_weights) gradients_.begin_micro_batch(instance_.stream(), micro_batch);
   Tensor d_input = instance_.model().backward(pass, chunk, std::move(d_output),
-                                              batches_[static_cast<std::size_t>(micro_batch)],
-                                              gradients_.hooks());
+                                              batches_[static_cast<std::size_t>(micro_batch)]);
   if (with_weights) free_pass(micro_batch, chunk);
   leave();
   return d_input;
@@ -70,7 +69,7 @@ void TrainingWork::backward_weight(int micro_batch, int chunk) {
   enter_place(instance_.stream(),
               {WorkPart::backward_weight, chunk, micro_batch + 1 == options_.micro_batches});
   gradients_.begin_micro_batch(instance_.stream(), micro_batch);
-  instance_.model().weight_gradients(pass_of(micro_batch, chunk), chunk, gradients_.hooks());
+  instance_.model().weight_gradients(pass_of(micro_batch, chunk), chunk);
   free_pass(micro_batch, chunk);
   leave();
 }

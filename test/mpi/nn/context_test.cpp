@@ -254,8 +254,7 @@ GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode
   const TensorView id_view{ids.data(), DType::i32, shape};
 
   pass.begin(mode, held, first);
-  BucketHooks hooks;
-  const Tensor losses = model.loss(pass, id_view, {targets.data(), DType::i32, shape}, 0.25, hooks);
+  const Tensor losses = model.loss(pass, id_view, {targets.data(), DType::i32, shape}, 0.25);
   GptResult result;
   result.losses.assign(static_cast<std::size_t>(kBatch * kTokens), 0.0);
   for (std::int64_t i = 0; i < shape.count(); ++i) {
@@ -271,7 +270,7 @@ GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode
   mesh.host_replicas().all_reduce(result.losses.data(), result.losses.size(), DType::f64,
                                   ReduceOp::sum);
   if (mode != Mode::train) return result;
-  model.backward(pass, id_view, hooks);
+  model.backward(pass, id_view);
   result.gradients = rank.gradients();
   return result;
 }
@@ -351,8 +350,7 @@ TEST(ContextGpt, GeneratesOnWholeSequences) {
     std::vector<std::int32_t> ids;
     for (std::int64_t t = 0; t < kTokens; ++t) ids.push_back(id_at(0, t));
     pass.begin(Mode::generate, {.batch = 1, .tokens = kTokens}, 0);
-    BucketHooks hooks;
-    return rank.get(model.next_logits(pass, {ids.data(), DType::i32, {kTokens}}, hooks));
+    return rank.get(model.next_logits(pass, {ids.data(), DType::i32, {kTokens}}));
   };
   test::SingleRank single;
   const auto mesh = Mesh::over_world(Layout(1, test::world_size(), 1, 1), Transport::automatic);

@@ -70,8 +70,10 @@ class Stage final : public BucketHooks {
     initialise();
     for (const Bucket& bucket : parameters_.buckets())
       for (Parameter* p : bucket.parameters) p->value.data = nullptr;
-    for (int i = 0; i < micro_batches; ++i)
+    for (int i = 0; i < micro_batches; ++i) {
       passes_.push_back(std::make_unique<Pass>(Stream(device_), arena_, precision, 7, tensor));
+      passes_.back()->set_hooks(*this);
+    }
     table_ = Buffer(device_, model_.table_bytes(precision));
     model_.prepare(*passes_.front(), table_.data());
   }
@@ -227,22 +229,20 @@ class Chain {
     for (int k = pieces_ - 1; k >= 0; --k) {
       Stage& stage = of(k);
       d_stream = hop(std::move(d_stream), stage);
-      d_stream =
-          stage.model().backward(stage.pass(m), k / stages(), std::move(d_stream), batch, stage);
+      d_stream = stage.model().backward(stage.pass(m), k / stages(), std::move(d_stream), batch);
       stage.check();
     }
   }
   void weight_gradients(int m) {
     for (int k = pieces_ - 1; k >= 0; --k) {
-      of(k).model().weight_gradients(of(k).pass(m), k / stages(), of(k));
+      of(k).model().weight_gradients(of(k).pass(m), k / stages());
       of(k).check();
     }
   }
   /// Logits after `ids`, given `at_once` at a time; a single prompt.
   std::vector<double> generate(std::vector<std::int32_t> ids, std::size_t at_once) {
     std::vector<StreamState> states;
-    for (auto& stage : stages_)
-      states.push_back(stage->model().make_state(stage->pass(0), *stage, 1));
+    for (auto& stage : stages_) states.push_back(stage->model().make_state(stage->pass(0), 1));
     std::vector<double> logits;
     for (std::size_t at = 0; at < ids.size(); at += at_once) {
       const auto n = static_cast<std::int64_t>(std::min(at_once, ids.size() - at));
@@ -304,7 +304,7 @@ class Chain {
     for (int k = 0; k < pieces_; ++k) {
       Stage& stage = of(k);
       stream = hop(std::move(stream), stage);
-      stream = stage.model().forward(stage.pass(m), k / stages(), std::move(stream), batch, stage);
+      stream = stage.model().forward(stage.pass(m), k / stages(), std::move(stream), batch);
       stage.check();
     }
     return stream;

@@ -83,9 +83,8 @@ TEST_F(PassTest, PostponedWorkOwnsItsTensors) {
   EXPECT_EQ(ran, 0);
   EXPECT_THROW(pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0), Error)
       << "work would be lost";
-  BucketHooks hooks;
-  EXPECT_THROW(pass.run_weight_gradients(1, hooks), Error) << "another piece";
-  pass.run_weight_gradients(0, hooks);
+  EXPECT_THROW(pass.run_weight_gradients(1), Error) << "another piece";
+  pass.run_weight_gradients(0);
   EXPECT_EQ(ran, 5);
   EXPECT_EQ(arena.live(), 0u);
 }
@@ -95,7 +94,6 @@ std::vector<double> gradients(const GptConfig& config, bool postponed) {
   test::EngineRun run(test::engine_options(config, "fp32", 1), *single.mesh, 1 << 20);
   ModelInstance& instance = run.engine().instance();
   Pass& pass = instance.pass();
-  BucketHooks hooks;
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
     // The gradients contain numbers of another step: the first contribution has to overwrite them.
     const TensorView flat = instance.storage().all_gradients();
@@ -107,9 +105,9 @@ std::vector<double> gradients(const GptConfig& config, bool postponed) {
     pass.begin(Mode::train, {.batch = batch.samples, .tokens = config.block_size},
                batch.first_sample);
     pass.postpone_weight_gradients(postponed);
-    instance.as<Gpt>().loss(pass, batch["inputs"], batch["targets"], 0.1, hooks);
-    instance.as<Gpt>().backward(pass, batch["inputs"], hooks);
-    if (postponed) pass.run_weight_gradients(0, hooks);
+    instance.as<Gpt>().loss(pass, batch["inputs"], batch["targets"], 0.1);
+    instance.as<Gpt>().backward(pass, batch["inputs"]);
+    if (postponed) pass.run_weight_gradients(0);
   }
   EXPECT_EQ(instance.arena().live(), 0u);
   return run.gradients();

@@ -69,7 +69,6 @@ std::vector<double> gradients_in_flight(GptConfig config, const char* precision,
   ModelInstance& instance = run.engine().instance();
   std::vector<std::unique_ptr<Pass>> passes;
   std::vector<std::vector<std::int32_t>> ids;
-  BucketHooks hooks;
   for (const Bucket& bucket : instance.parameters().buckets())
     instance.storage().begin_gradients(instance.stream(), bucket);
   const auto view = [](std::vector<std::int32_t>& v) {
@@ -85,13 +84,13 @@ std::vector<double> gradients_in_flight(GptConfig config, const char* precision,
     pass.begin(Mode::train, {.batch = batch.samples, .tokens = config.block_size},
                batch.first_sample);
     pass.postpone_weight_gradients(postponed);
-    instance.as<Gpt>().loss(pass, view(ids.back()), batch["targets"], 0.1, hooks);
+    instance.as<Gpt>().loss(pass, view(ids.back()), batch["targets"], 0.1);
   }
   for (int i = 0; i < kPasses; ++i) {
-    instance.as<Gpt>().backward(*passes[i], view(ids[static_cast<std::size_t>(i)]), hooks);
-    if (postponed && i > 0) passes[i - 1]->run_weight_gradients(0, hooks);
+    instance.as<Gpt>().backward(*passes[i], view(ids[static_cast<std::size_t>(i)]));
+    if (postponed && i > 0) passes[i - 1]->run_weight_gradients(0);
   }
-  if (postponed) passes.back()->run_weight_gradients(0, hooks);
+  if (postponed) passes.back()->run_weight_gradients(0);
   EXPECT_EQ(instance.arena().live(), 0u);
   return run.gradients();
 }

@@ -143,7 +143,6 @@ TEST(StreamBlock, StreamsGoOnTogether) {
                         .context = {.left = kLeft / kChunk, .right = -1, .chunk = kChunk}});
   rank.place();
   Pass& of = rank.pass();
-  BucketHooks hooks;
   const Tensor tables =
       of.allocate_statistic({ops::relative_position_table_size(kChannels)}, "tables");
   ops::make_relative_position_tables(of.stream(), kChannels, tables);
@@ -162,14 +161,14 @@ TEST(StreamBlock, StreamsGoOnTogether) {
     return x;
   };
   of.begin(Mode::evaluate, {.batch = kStreams, .tokens = kFrames}, 0);
-  const Tensor whole = block.forward(of, frames(0, kFrames), positions(kFrames), hooks);
+  const Tensor whole = block.forward(of, frames(0, kFrames), positions(kFrames));
   StreamState state(kStreams);
   block.remember(of, state, kLeft, kChunk, positions(kLeft + kChunk));
   for (int again = 0; again < 2; ++again) {
     state.begin(of.stream());
     for (std::int64_t first = 0; first < kFrames; first += kChunk) {
       of.begin(Mode::generate, state.next(kChunk), 0);
-      const Tensor y = block.forward(of, frames(first, kChunk), {}, hooks);
+      const Tensor y = block.forward(of, frames(first, kChunk), {});
       state.advance(kChunk);
       for (std::int64_t i = 0; i < y.count(); ++i) {
         const std::int64_t row = i / kChannels;

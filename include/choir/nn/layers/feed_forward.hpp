@@ -43,12 +43,10 @@ class FeedForward {
 
   /// `source`, only with selective recomputation and the same in both calls, is the norm that
   /// produced x and recomputes it for backward. Then neither x is kept nor, if its bits can be
-  /// recomputed without a product, the result of the activation. `hooks` receive the buckets of
+  /// recomputed without a product, the result of the activation. The pass acquires the buckets of
   /// tiles.
-  virtual Tensor forward(Pass& pass, const Tensor& x, BucketHooks& hooks,
-                         ResidualNorm* source = nullptr) = 0;
-  virtual Tensor backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks,
-                          ResidualNorm* source = nullptr) = 0;
+  virtual Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source = nullptr) = 0;
+  virtual Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr) = 0;
   /// A forward whose result is already known: saves the same tensors for backward. With tiles it
   /// saves only x, because backward runs the tiles again one by one.
   virtual void forward_again(Pass& pass, const Tensor& x) = 0;

@@ -34,13 +34,12 @@ class TokenEmbedding {
   /// ids [B*T] -> rows [B*T, C], or this rank's share of them. `add_rows`, if not empty, adds this
   /// rank's terms of rows that come from elsewhere.
   using AddRows = std::function<void(const Tensor& terms)>;
-  Tensor forward(Pass& pass, const TensorView& ids, BucketHooks& hooks,
-                 const AddRows& add_rows = {});
+  Tensor forward(Pass& pass, const TensorView& ids, const AddRows& add_rows = {});
   /// Gradient of the result of forward() -> gradient of all rows [B*T, C].
   Tensor rows_backward(Pass& pass, const Tensor& d_out) const;
   /// Adds d_rows to the gradients of the trainable tables. The ids must live until the weight
   /// gradients are done.
-  void backward(Pass& pass, const Tensor& d_rows, const TensorView& ids, BucketHooks& hooks);
+  void backward(Pass& pass, const Tensor& d_rows, const TensorView& ids);
 
   Parameter& tokens() const { return *tokens_; }
   std::int64_t position_parameters() const { return positions_ ? positions_->count() : 0; }

@@ -99,8 +99,8 @@ struct Coding {
     }
     Pass& pass = instance->pass();
     instance->model().begin(pass, Mode::train, of);
-    instance->model().forward(pass, 0, {}, of, instance->hooks());
-    instance->model().backward(pass, 0, {}, of, instance->hooks());
+    instance->model().forward(pass, 0, {}, of);
+    instance->model().backward(pass, 0, {}, of);
     EXPECT_EQ(pass.saved(), 0u);
     std::vector<std::vector<double>> all;
     for (const Parameter& p : instance->parameters().parameters())

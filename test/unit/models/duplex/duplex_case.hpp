@@ -91,12 +91,12 @@ class Talking {
   std::vector<double> losses(Mode mode, const ModelBatch& batch) {
     Pass& pass = instance_.pass();
     instance_.model().begin(pass, mode, batch);
-    const Tensor losses = instance_.model().forward(pass, 0, Tensor(), batch, hooks_);
+    const Tensor losses = instance_.model().forward(pass, 0, Tensor(), batch);
     std::vector<double> list(losses.as<double>(), losses.as<double>() + losses.count());
     if (mode != Mode::train) return list;
     for (const Bucket& bucket : instance_.parameters().buckets())
       instance_.storage().begin_gradients(instance_.stream(), bucket);
-    instance_.model().backward(pass, 0, Tensor(), batch, hooks_);
+    instance_.model().backward(pass, 0, Tensor(), batch);
     return list;
   }
 
@@ -157,8 +157,6 @@ class Talking {
       }
     }
   }
-
-  BucketHooks hooks_;
   DuplexConfig config_;
   CpuDevice device_;
   std::unique_ptr<Mesh> mesh_;

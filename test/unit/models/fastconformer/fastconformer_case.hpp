@@ -87,7 +87,7 @@ inline double simple_value(const Parameter& p, std::int64_t i) {
   return base + std::sin(0.7 * static_cast<double>(i) + h) / std::sqrt(fan);
 }
 
-class TinyModel : public BucketHooks {
+class TinyModel {
  public:
   explicit TinyModel(const FastConformerConfig& config, const char* precision = "fp64",
                      const ModelCut& cut = {}, const TensorAxis& tensor = {})
@@ -130,13 +130,13 @@ class TinyModel : public BucketHooks {
     begin(mode, batch);
     Tensor stream;
     for (int i = 0; i < model_.pieces(); ++i)
-      stream = model_.forward(pass_, i, std::move(stream), batch, *this);
+      stream = model_.forward(pass_, i, std::move(stream), batch);
     return stream;
   }
   void backward(const ModelBatch& batch) {
     Tensor d;
     for (int i = model_.pieces() - 1; i >= 0; --i)
-      d = model_.backward(pass_, i, std::move(d), batch, *this);
+      d = model_.backward(pass_, i, std::move(d), batch);
   }
   /// Returns scale * sum of losses; gradients exist afterwards.
   double loss(const ModelBatch& batch) {

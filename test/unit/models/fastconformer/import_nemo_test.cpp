@@ -129,7 +129,7 @@ struct Archive {
 };
 
 /// Features in, logits out: the layers of a FastConformer with the weights of a checkpoint.
-class Recogniser : public BucketHooks {
+class Recogniser {
  public:
   Recogniser(const std::string& run, bool batch_norm)
       : alone_(make_null_communicator("alone", 0, 1)),
@@ -172,7 +172,7 @@ class Recogniser : public BucketHooks {
     ops::make_relative_position_tables(pass_.stream(), 16, table);
     const Tensor positions = pass_.allocate({17, 16}, "positions");
     ops::relative_positions(pass_.stream(), table, positions);
-    for (const auto& block : blocks_) stream = block->forward(pass_, stream, positions, *this);
+    for (const auto& block : blocks_) stream = block->forward(pass_, stream, positions);
     const Tensor result = head_->forward(pass_, stream, false);
     return {result.as<double>(), result.as<double>() + result.count()};
   }

@@ -31,14 +31,14 @@ class Speaker {
   ModelInstance& instance() { return instance_; }
 
   std::vector<double> logits(const std::vector<std::int32_t>& ids, std::size_t piece) {
-    StreamState state = instance_.model().make_state(instance_.pass(), hooks_, 1);
+    StreamState state = instance_.model().make_state(instance_.pass(), 1);
     std::vector<double> result;
     for (std::size_t at = 0; at < ids.size(); at += piece) {
       const std::size_t n = std::min(piece, ids.size() - at);
       const auto count = static_cast<std::int64_t>(n);
       instance_.pass().begin(Mode::generate, state.next(count), 0);
       const TensorView view{const_cast<std::int32_t*>(ids.data() + at), DType::i32, {count}};
-      const Tensor out = instance_.as<Gpt>().next_logits(instance_.pass(), view, instance_.hooks());
+      const Tensor out = instance_.as<Gpt>().next_logits(instance_.pass(), view);
       state.advance(count);
       result.clear();
       for (std::int64_t i = 0; i < out.count(); ++i)
@@ -58,7 +58,6 @@ class Speaker {
   CpuDevice device_;
   test::SingleRank single_;
   ModelInstance instance_;
-  BucketHooks hooks_;
 };
 
 std::vector<GptConfig> shapes() {
@@ -121,15 +120,14 @@ TEST(Generation, StreamsGoOnTogether) {
   for (const GptConfig& config : shapes()) {
     Speaker speaker(config, "fp64");
     ModelInstance& instance = speaker.instance();
-    StreamState state = instance.model().make_state(instance.pass(), instance.hooks(), 2);
+    StreamState state = instance.model().make_state(instance.pass(), 2);
     Tensor both;
     for (const std::int64_t at : {0, 2, 4}) {
       std::vector<std::int32_t> ids;
       for (const auto* stream : {&one, &other})
         ids.insert(ids.end(), stream->begin() + at, stream->begin() + at + 2);
       instance.pass().begin(Mode::generate, state.next(2), 0);
-      both = instance.as<Gpt>().next_logits(instance.pass(), {ids.data(), DType::i32, {4}},
-                                            instance.hooks());
+      both = instance.as<Gpt>().next_logits(instance.pass(), {ids.data(), DType::i32, {4}});
       state.advance(2);
     }
     std::vector<double> alone = speaker.logits(one, one.size());

@@ -120,12 +120,12 @@ class GoldenModel {
              std::vector<std::int32_t> targets, double scale) {
     instance_.pass().begin(Mode::train, sequence, 0);
     const Tensor losses =
-        instance_.as<Gpt>().loss(instance_.pass(), view(ids), view(targets), scale, hooks_);
+        instance_.as<Gpt>().loss(instance_.pass(), view(ids), view(targets), scale);
     double total = 0;
     for (std::int64_t i = 0; i < losses.count(); ++i) total += losses.as<double>()[i];
     for (const Bucket& bucket : instance_.parameters().buckets())
       instance_.storage().begin_gradients(instance_.stream(), bucket);
-    instance_.as<Gpt>().backward(instance_.pass(), view(ids), hooks_);
+    instance_.as<Gpt>().backward(instance_.pass(), view(ids));
     return total;
   }
   std::vector<double> gradient() {
@@ -168,7 +168,6 @@ class GoldenModel {
   CpuDevice device_;
   std::unique_ptr<Mesh> mesh_;
   ModelInstance instance_;
-  BucketHooks hooks_;
   std::unique_ptr<Optimizer> muon_;
   std::vector<std::int32_t> ids_{3, 17, 5, 0, 23, 11, 8, 8, 2, 19};
   std::vector<std::int32_t> targets_{17, 5, 0, 23, 11, 8, 8, 2, 19, 7};

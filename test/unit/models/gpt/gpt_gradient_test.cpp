@@ -55,9 +55,9 @@ class Model {
     for (const Bucket& bucket : instance_.parameters().buckets())
       instance_.storage().begin_gradients(instance_.stream(), bucket);
     const Tensor losses =
-        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
+        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets_), kScale);
     const double sum = weighted(losses);
-    instance_.as<Gpt>().backward(instance_.pass(), view(ids_), hooks_);
+    instance_.as<Gpt>().backward(instance_.pass(), view(ids_));
     return kScale * sum;
   }
   /// The loss of the same positions, all with the target `symbol`; < 0: with their own.
@@ -67,7 +67,7 @@ class Model {
       if (target >= 0 && symbol >= 0) target = symbol;
     instance_.pass().begin(Mode::evaluate, {.batch = kBatch, .tokens = kTokens}, 40);
     const Tensor losses =
-        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets), kScale, hooks_);
+        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets), kScale);
     return kScale * weighted(losses);
   }
   std::size_t live() { return instance_.arena().live(); }
@@ -89,7 +89,6 @@ class Model {
   std::unique_ptr<Mesh> mesh_;
   double z_loss_;
   ModelInstance instance_;
-  BucketHooks hooks_;
   std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(kBatch * kTokens);
   std::vector<std::int32_t> targets_ = std::vector<std::int32_t>(kBatch * kTokens);
 };

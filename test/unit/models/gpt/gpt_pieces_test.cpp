@@ -147,10 +147,10 @@ TEST(GptPieces, TheWholeModelIsTheOneOfLossAndBackward) {
   std::vector<double> losses;
   {
     const Tensor out = stage.model().loss(stage.pass(0), {ids.data(), DType::i32, shape},
-                                          {targets.data(), DType::i32, shape}, 1.0 / 9, stage);
+                                          {targets.data(), DType::i32, shape}, 1.0 / 9);
     losses.assign(out.as<double>(), out.as<double>() + out.count());
   }
-  stage.model().backward(stage.pass(0), {ids.data(), DType::i32, shape}, stage);
+  stage.model().backward(stage.pass(0), {ids.data(), DType::i32, shape});
   other.check_idle();
   EXPECT_TRUE(test::same_bits(losses, whole.losses(0)));
   EXPECT_EQ(whole.gradients(), other.gradients());
@@ -310,12 +310,12 @@ TEST(GptPieces, MisuseIsCaught) {
   test::Stage& last = chain.stage(1);
   Pass& pass = last.pass(0);
   pass.begin(Mode::evaluate, {.batch = 1, .tokens = 4}, 0);
-  EXPECT_THROW(last.model().forward(pass, 0, Tensor(), {}, last), Error) << "no input";
-  EXPECT_THROW(last.model().forward(pass, 0, pass.allocate({3, config.n_embd}, "short"), {}, last),
+  EXPECT_THROW(last.model().forward(pass, 0, Tensor(), {}), Error) << "no input";
+  EXPECT_THROW(last.model().forward(pass, 0, pass.allocate({3, config.n_embd}, "short"), {}),
                Error);
-  EXPECT_THROW(last.model().forward(pass, 1, Tensor(), {}, last), Error) << "no such piece";
-  EXPECT_THROW(last.model().next_logits(pass, {}, last), Error) << "not the whole model";
-  EXPECT_THROW(last.model().weight_gradients(pass, 0, last), Error) << "nothing waits";
+  EXPECT_THROW(last.model().forward(pass, 1, Tensor(), {}), Error) << "no such piece";
+  EXPECT_THROW(last.model().next_logits(pass, {}), Error) << "not the whole model";
+  EXPECT_THROW(last.model().weight_gradients(pass, 0), Error) << "nothing waits";
 }
 
 // Narayanan et al. 2021, appendix: forward has 24 B s h^2 + 4 B s^2 h per layer and 2 B s h V for

@@ -67,16 +67,15 @@ Results results_of(const GptConfig& config, const char* precision,
   targets[3] = -1;  // in the first chunk of four rows
   const TensorView input{ids.data(), DType::i32, {kRows}};
   const TensorView wanted{targets.data(), DType::i32, {kRows}};
-  BucketHooks hooks;
   instance.pass().begin(mode, {.batch = kBatch, .tokens = kTokens}, 40);
   for (const Bucket& bucket : instance.parameters().buckets())
     if (bucket.trainable) instance.storage().begin_gradients(instance.stream(), bucket);
   Gpt& gpt = instance.as<Gpt>();
-  Tensor losses = gpt.loss(instance.pass(), input, wanted, 1.0 / 9, hooks);
+  Tensor losses = gpt.loss(instance.pass(), input, wanted, 1.0 / 9);
   Results results{.losses = numbers(losses), .gradients = {}};
   if (mode != Mode::train) return results;
   losses.reset();
-  gpt.backward(instance.pass(), input, hooks);
+  gpt.backward(instance.pass(), input);
   EXPECT_EQ(instance.arena().live(), 0u) << "tensors leaked from the pass";
   for (const Parameter& p : instance.parameters().parameters())
     if (p.trainable) results.gradients[p.name] = numbers(p.gradient);

@@ -136,12 +136,12 @@ class Hearing {
   std::vector<double> losses(Mode mode, const ModelBatch& batch) {
     Pass& pass = instance_.pass();
     instance_.model().begin(pass, mode, batch);
-    const Tensor losses = instance_.model().forward(pass, 0, Tensor(), batch, hooks_);
+    const Tensor losses = instance_.model().forward(pass, 0, Tensor(), batch);
     std::vector<double> list(losses.as<double>(), losses.as<double>() + losses.count());
     if (mode != Mode::train) return list;
     for (const Bucket& bucket : parameters().buckets())
       instance_.storage().begin_gradients(instance_.stream(), bucket);
-    instance_.model().backward(pass, 0, Tensor(), batch, hooks_);
+    instance_.model().backward(pass, 0, Tensor(), batch);
     return list;
   }
 
@@ -159,8 +159,6 @@ class Hearing {
           static_cast<std::int32_t>(encoder.lengths_after(stage, samples));
     batch["sample_ids"].as<std::int64_t>()[clip] = id;
   }
-
-  BucketHooks hooks_;
   ModelConfig config_;
   CpuDevice device_;
   std::unique_ptr<Mesh> mesh_;
