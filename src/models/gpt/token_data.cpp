@@ -417,15 +417,20 @@ TokenBenchBatches::TokenBenchBatches(const Deck& deck, const BatchSizes& batch, 
       documents_(separates_documents(deck)) {}
 
 void TokenBenchBatches::start(const Sharding& sharding) {
+  micro_batches_ = 0;
   data_->start_training(micro_batch_order(sharding, batch_.accum, 0));
 }
 
 ModelBatch TokenBenchBatches::micro_batch(std::int64_t, std::int64_t) {
+  ++micro_batches_;
   return token_batch(data_->next());
 }
 
 ByTerm TokenBenchBatches::targets(std::int64_t step) const {
-  return documents_ ? static_cast<double>(data_->step_contents(step).targets) : tokens_;
+  if (!documents_) return tokens_;
+  // Probes of the gradient noise leave out steps of the schedule, but no step of the data.
+  const std::int64_t next = micro_batches_ / batch_.accum;
+  return static_cast<double>(data_->step_contents(std::min(step, next)).targets);
 }
 
 ByTerm TokenBenchBatches::repeated_targets(std::int64_t step, const ModelBatch& one) const {

@@ -122,6 +122,7 @@ class TokenBenchBatches final : public BenchBatches {
   BatchSizes batch_;
   double tokens_;
   bool documents_;
+  std::int64_t micro_batches_ = 0;  // since the start
 };
 
 class SyntheticTokens final : public SyntheticBatches {
