@@ -50,6 +50,14 @@ on_the_fly 4 both parallel.pipeline=2 parallel.zero=1
 expect "... pipelined, ZeRO" 0 "summary:"
 check "... the same losses as well" close_losses straight both 1e-12
 
+on_the_fly 1 separate data.documents=separate
+expect "... with separate documents" 0 "summary:"
+started "separate documents: said in the log" separate "documents are separate; they end with token"
+on_the_fly 2 separate2 data.documents=separate
+expect "... on two ranks" 0 "summary:"
+check "... the same losses of separate documents" close_losses separate separate2 1e-12
+check "... which are others" eval '! close_losses straight separate 1e-3 >/dev/null'
+
 on_the_fly 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=14 checkpoint.async=false
 expect_killed "killed"
 on_the_fly 2 killed

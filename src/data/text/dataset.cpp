@@ -424,6 +424,7 @@ void Dataset::State::open_files() {
     open_texts();
   else
     open_token_files();
+  find_document_ends();
   for (const EvalFiles& set : files.val) {
     EvalSet& made = eval_sets.emplace_back();
     made.name = set.name;
@@ -463,7 +464,6 @@ void Dataset::State::open_token_files() {
     blend.emplace(blends ? config.pools(files.lengths) : std::vector<TokenPool>{{{0}, 1}}, names,
                   files.lengths, config.block_size, config.seed);
   });
-  find_document_ends();
 }
 
 // Called by the ranks of `comm` together. The indices are checked by rank 0 alone.
@@ -476,6 +476,10 @@ void Dataset::State::find_document_ends() {
       throw DeckError(
           fmt::format("data.document_end is {}, the vocabulary has {} entries", token, vocab_size),
           fmt::format("an id below {}", vocab_size));
+    if (streamed && token < 0)
+      throw DeckError(
+          "data.documents = \"separate\", but data.tokenizer has no token that ends a text",
+          "use a tokenizer with such a token, or set data.documents = \"ignore\"");
     if (comm.rank() != 0 || !reads()) return;
     require_document_ends(files.train, token);
     for (const EvalFiles& set : files.val) require_document_ends(set.stream, token);

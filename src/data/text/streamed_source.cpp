@@ -4,6 +4,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/hash.hpp"
+#include "src/data/text/documents.hpp"
 
 namespace choir {
 
@@ -176,6 +177,7 @@ void StreamedSource::fill(std::int64_t call, Batch& batch) {
     inputs = std::copy_n(from, shape_.block_size, inputs);
     targets = std::copy_n(from + 1, shape_.block_size, targets);
   }
+  if (shape_.documents) separate_documents(shape_.document_end, shape_.rows, batch);
 }
 
 void StreamedSource::abandon() {

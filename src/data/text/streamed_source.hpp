@@ -76,6 +76,7 @@ class StreamedSource : public BatchSource {
                  std::shared_ptr<const StreamedText> text, const RowShape& shape,
                  std::uint64_t seed, const MicroBatchOrder& order, int threads);
   void fill(std::int64_t call, Batch& batch) override;
+  bool documents() const override { return shape_.documents; }
   std::int64_t rows() const override { return shape_.rows; }
   std::int64_t block_size() const override { return shape_.block_size; }
   void abandon() override;

@@ -402,10 +402,6 @@ std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
     add("data.format", fmt::format("reads texts, and data.format = \"{}\" is no text; legal: "
                                    "\"auto\" or \"text\"",
                                    deck.data.format));
-  if (separates_documents(deck))
-    add("data.documents",
-        "does not find the documents of texts, and data.documents = \"separate\" needs them; "
-        "prepare the texts with `choir prepare text`, or leave one of the two out");
   if (gpt.val_fraction != GptSettings().val_fraction && gpt.val_fraction != 0)
     add("data.val_fraction",
         "reserves no part of the text for validation; name data.val instead "
