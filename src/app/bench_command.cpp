@@ -95,11 +95,12 @@ BenchWords sort_words(const Arguments& words) {
 }
 
 std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh) {
+  const auto requested = value_named<RequestedDevice>(wanted);
   together(mesh.world(), [&] {
-    if (wanted != "auto" && wanted != "cpu" && wanted != "cuda")
+    if (!requested)
       throw DeckError(fmt::format("unknown device '{}'", wanted), "legal: auto, cpu or cuda");
   });
-  const DeviceChoice choice = choose_device(mesh, {.device = wanted, .share = true});
+  const DeviceChoice choice = choose_device(mesh, {.device = *requested, .share = true});
   std::unique_ptr<Device> device;
   together(mesh.world(), [&] { device = make_device(choice.kind, choice.ordinal); });
   return device;

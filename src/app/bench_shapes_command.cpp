@@ -68,7 +68,7 @@ Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
     together(world, [&] {
       subject.deck = parse_deck(request.families, text, words.deck, words.overrides);
     });
-    if (subject.device.empty()) subject.device = subject.deck->device;
+    if (subject.device.empty()) subject.device = name_of(subject.deck->device);
   }
   if (subject.device.empty()) subject.device = "auto";
   return subject;
@@ -192,7 +192,7 @@ int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, con
   if (subject.deck) {
     Logger log(session.rank() == 0);
     work = work_of(*subject.deck, kCharacters, *mesh, *device, log);
-    precision = precision_of(subject.deck->train.precision);
+    precision = precision_of(name_of(subject.deck->train.precision));
   }
   mesh->world()
       .barrier();  // ranks share memory and clocks of the machine, so all measure at the same time

@@ -74,7 +74,7 @@ int verify(MpiSession& session, const VerifyRequest& request) {
   std::unique_ptr<JsonLines> json;
   together(world, [&] {
     deck = verify_deck(parse_deck(request.families, text, request.deck, request.overrides),
-                       request.precision, notes);
+                       precision_named(request.precision), notes);
     json = std::make_unique<JsonLines>(session.rank() == 0 ? request.json : "");
   });
   choose_threads(started->node());
@@ -103,14 +103,16 @@ int verify(MpiSession& session, const VerifyRequest& request) {
 
 /// Returns the problem with a word after --precision; "" if there is none.
 std::string refusal_of_precision(const std::string& name) {
-  if (name == "fp64" || name == "fp32" || name == "bf16-mixed") return {};
+  using enum TrainPrecision;
+  const auto precision = value_named<TrainPrecision>(name);
+  if (precision == fp64 || precision == fp32 || precision == bf16_mixed) return {};
   const char* alike = "; bf16-mixed divides the work in the same way and can be verified";
-  if (name == "bf16-true")
+  if (precision == bf16_true)
     return std::string(
                "bf16-true differs so much from fp64 on one rank that its rounding could hide a "
                "broken rule") +
            alike;
-  if (name == "fp16-mixed")
+  if (precision == fp16_mixed)
     return std::string(
                "no tolerance is known for fp16-mixed: its gradients depend on a loss scale, which "
                "fp64 does not have") +

@@ -120,12 +120,13 @@ class Checks {
       add({"train.frozen_precision", "train.freeze"},
           "train.frozen_precision = \"bf16\" is for parameters that are not trained, but all are: "
           "neither train.freeze nor model.lora is given");
-    if (train.precision != "bf16-mixed" && train.precision != "bf16-true")
+    if (train.precision != TrainPrecision::bf16_mixed &&
+        train.precision != TrainPrecision::bf16_true)
       add({"train.frozen_precision", "train.precision"},
           fmt::format(
               "train.frozen_precision = \"bf16\" is for models that compute with bf16 weights, not "
               "for train.precision = \"{}\"; nearest legal: train.precision = \"bf16-mixed\"",
-              train.precision));
+              name_of(train.precision)));
   }
 
   void warm_start() {
@@ -145,28 +146,28 @@ class Checks {
 
   void readers() {
     const DataSection& data = deck_.data;
-    if (data.readers_every > 0 && data.reader != "scatter")
+    if (data.readers_every > 0 && data.reader != ReaderKind::scatter)
       add({"data.readers_every", "data.reader"},
           fmt::format("data.readers_every = {} is for data.reader = \"scatter\", not \"{}\"",
-                      data.readers_every, data.reader));
+                      data.readers_every, name_of(data.reader)));
   }
 
   void device() {
-    const MessageTransport transport = deck_.parallel.transport;
-    if (deck_.device == "cuda" && deck_.train.precision == "fp64")
+    const RequestedTransport transport = deck_.parallel.transport;
+    if (deck_.device == RequestedDevice::cuda && deck_.train.precision == TrainPrecision::fp64)
       add({"device", "train.precision"},
           "device = \"cuda\" does not support train.precision = \"fp64\", which stays on the CPU; "
           "set device = \"cpu\", or another precision");
-    if (deck_.device == "cpu" && needs_gpu(transport))
+    if (deck_.device == RequestedDevice::cpu && needs_gpu(transport))
       add({"parallel.transport", "device"},
           fmt::format("parallel.transport = \"{}\" is for memory of GPUs, not for device = "
                       "\"cpu\"; legal there: auto, mpi, node",
                       name_of(transport)));
-    if (deck_.device == "cpu" && deck_.parallel.share_device)
+    if (deck_.device == RequestedDevice::cpu && deck_.parallel.share_device)
       add({"parallel.share_device", "device"},
           "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");
     if (!deck_.train.time_products) return;
-    if (deck_.device == "cpu")
+    if (deck_.device == RequestedDevice::cpu)
       add({"train.time_products", "device"},
           "train.time_products is for device = \"cuda\", not \"cpu\"; remove one");
     if (deck_.train.reproducible)
@@ -194,31 +195,32 @@ class Checks {
             fmt::format("{} is for optimizer.name = {}, not \"{}\"; leave it out", key, of,
                         rule.name()));
     }
-    const std::string& precision = deck_.train.precision;
-    if (!rule.needs_wide_masters().empty() && precision == "bf16-true")
+    const TrainPrecision precision = deck_.train.precision;
+    if (!rule.needs_wide_masters().empty() && precision == TrainPrecision::bf16_true)
       add({"optimizer.name", "train.precision"},
           fmt::format("optimizer.name = \"{}\" needs {}, not train.precision = \"bf16-true\"; "
                       "nearest legal: \"bf16-mixed\"",
                       rule.name(), rule.needs_wide_masters()));
-    const Offloaded offload = deck_.parallel.offload;
-    if (!rule.needs_masters_on_device().empty() && offload != Offloaded::none &&
-        (precision.ends_with("-mixed") || offload == Offloaded::all))
+    const OffloadChoice offload = deck_.parallel.offload;
+    if (!rule.needs_masters_on_device().empty() && offload != OffloadChoice::none &&
+        (precision_of(name_of(precision)).has_copy() || offload == OffloadChoice::all))
       add({"optimizer.name", "parallel.offload"},
           fmt::format("optimizer.name = \"{}\" needs {}, but parallel.offload = \"{}\" keeps the "
                       "weights of train.precision = \"{}\" outside of the device; nearest legal: "
                       "offload = \"none\"",
-                      rule.name(), rule.needs_masters_on_device(), name_of(offload), precision));
+                      rule.name(), rule.needs_masters_on_device(), name_of(offload),
+                      name_of(precision)));
   }
 
   void precision() {
     const TrainSection defaults;
     const TrainSection& train = deck_.train;
-    const bool fp16 = train.precision == "fp16-mixed";
+    const bool fp16 = train.precision == TrainPrecision::fp16_mixed;
     if (train.loss_scale != defaults.loss_scale && !fp16)
       add({"train.loss_scale", "train.precision"},
           fmt::format("train.loss_scale = {} is for train.precision = \"fp16-mixed\", not \"{}\": "
                       "the others have the range of fp32",
-                      train.loss_scale, train.precision));
+                      train.loss_scale, name_of(train.precision)));
     if (train.loss_scale_window != defaults.loss_scale_window && (!fp16 || train.loss_scale > 0))
       add({"train.loss_scale_window", "train.loss_scale", "train.precision"},
           fmt::format("train.loss_scale_window = {} is for train.precision = \"fp16-mixed\" with "
@@ -339,11 +341,11 @@ class ParallelChecks {
                       "pieces, but model.n_layer = {}; nearest legal: virtual_stages = {}, or "
                       "n_layer = {}",
                       stages, chunks, stages * chunks, layers, layers / stages, stages * chunks));
-    if (chunks > 1 && parallel.schedule != "interleaved")
+    if (chunks > 1 && parallel.schedule != ScheduleKind::interleaved)
       add({"parallel.virtual_stages", "parallel.schedule"},
           fmt::format("parallel.virtual_stages = {} is for parallel.schedule = \"interleaved\", "
                       "\"{}\" has one piece a stage; nearest legal: virtual_stages = 1",
-                      chunks, parallel.schedule));
+                      chunks, name_of(parallel.schedule)));
     if (chunks > 1 && stages == 1)
       add({"parallel.virtual_stages", "parallel.pipeline"},
           fmt::format("parallel.virtual_stages = {} shares layers among stages of a pipeline, but "
@@ -353,13 +355,13 @@ class ParallelChecks {
 
   void offload() {
     const ParallelSection& parallel = deck_.parallel;
-    if (parallel.offload == Offloaded::all && parallel.zero != 3)
+    if (parallel.offload == OffloadChoice::all && parallel.zero != 3)
       add({"parallel.offload", "parallel.zero"},
           fmt::format("parallel.offload = \"all\" needs parallel.zero = 3, which gathers "
                       "parameters around their use, not {}; nearest legal: zero = 3 (on one rank, "
                       "too), or offload = \"optimizer\"",
                       parallel.zero));
-    if (!parallel.offload_dir.empty() && parallel.offload != Offloaded::file)
+    if (!parallel.offload_dir.empty() && parallel.offload != OffloadChoice::file)
       add({"parallel.offload_dir", "parallel.offload"},
           fmt::format("parallel.offload_dir = \"{}\" is for parallel.offload = \"file\", not "
                       "\"{}\"",

@@ -3,35 +3,8 @@
 
 #include <fmt/core.h>
 
-#include <array>
-#include <string_view>
-
 #include "src/deck/deck_tables.hpp"
 #include "src/optim/update_rule.hpp"
-
-namespace choir {
-namespace {
-
-constexpr std::array<std::string_view, 6> kDataFormats{"auto",    "text",     "native",
-                                                       "nanogpt", "megatron", "synthetic"};
-
-constexpr std::array<std::string_view, 4> kOffloaded{"none", "optimizer", "all", "file"};
-
-constexpr std::array<std::string_view, 5> kTransports{"auto", "mpi", "node", "nccl", "staged"};
-
-}  // namespace
-
-std::string_view name_of(DataFormat format) {
-  return kDataFormats[static_cast<std::size_t>(format)];
-}
-std::string_view name_of(Offloaded offload) {
-  return kOffloaded[static_cast<std::size_t>(offload)];
-}
-std::string_view name_of(MessageTransport transport) {
-  return kTransports[static_cast<std::size_t>(transport)];
-}
-
-}  // namespace choir
 
 namespace choir::deck {
 void add_run_keys(Table& table) {
@@ -79,13 +52,11 @@ void add_data_keys(Table& table) {
   data.add("format", &DataSection::format, "",
            "Format of the data. auto: detected from the first file. synthetic: random tokens, no "
            "file is read.")
-      .one_of({kDataFormats.begin(), kDataFormats.end()})
       .when_resumed(OnResume::same_contents);
   data.add("reader", &DataSection::reader, "",
            "How ranks read data. own: each rank reads its own slice. collective: "
            "MPI_File_read_at_all. scatter: a few ranks read large blocks and scatter them. node: "
            "one rank per node fills shared memory.")
-      .one_of({"own", "collective", "scatter", "node"})
       .when_resumed(OnResume::free);
   data.add("hints", &DataSection::hints, "",
            "MPI-IO hints such as striping_factor or cb_nodes. The log shows the values that the "
@@ -93,7 +64,7 @@ void add_data_keys(Table& table) {
       .when_resumed(OnResume::free);
   data.add("preload", &DataSection::preload, "",
            "Where to keep the whole data set during the run. host: in host memory.")
-      .one_of({"none", "host"}, {"device"})
+      .not_yet({"device"})
       .when_resumed(OnResume::free);
   data.add("readers_every", &DataSection::readers_every, "ranks",
            "One reader per N ranks, for data.reader = scatter. 0: one per node.")
@@ -227,10 +198,8 @@ void add_optimizer_keys(Table& table) {
       .add("grad_clip", &Part::grad_clip, "",
            "Maximum global gradient norm; larger gradients are scaled down. 0: no clipping.")
       .at_least(0);
-  optimizer
-      .add("scale_lr", &Part::scale_lr, "",
-           "Scaling of the learning rates by the data-parallel size or its square root.")
-      .one_of({"none", "sqrt", "linear"});
+  optimizer.add("scale_lr", &Part::scale_lr, "",
+                "Scaling of the learning rates by the data-parallel size or its square root.");
   optimizer
       .add("scale", &Part::scale, "factors",
            "Factors on the learning rates of some parameters, by patterns of their names: "
@@ -249,12 +218,11 @@ void add_optimizer_keys(Table& table) {
 void add_train_keys(Table& table) {
   using Part = TrainSection;
   auto train = table.section("train", &Deck::train);
-  train
-      .add("precision", &Part::precision, "",
-           "Precision of activations and matrix products. Gradient sums and moments are fp32 (with "
-           "fp64: fp64). -mixed keeps fp32 master weights; bf16-true updates its bf16 weights with "
-           "stochastic rounding.")
-      .one_of({"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"});
+  train.add(
+      "precision", &Part::precision, "",
+      "Precision of activations and matrix products. Gradient sums and moments are fp32 (with "
+      "fp64: fp64). -mixed keeps fp32 master weights; bf16-true updates its bf16 weights with "
+      "stochastic rounding.");
   train
       .add("loss_scale", &Part::loss_scale, "",
            "Factor on the loss that is removed from the gradients again (fp16-mixed only). "
@@ -309,12 +277,11 @@ void add_train_keys(Table& table) {
   train.add("reproducible", &Part::reproducible, "",
             "Compute bitwise the same weights for every split of a step's micro-batches into ranks "
             "and passes (both must be powers of two).");
-  train
-      .add("recompute", &Part::recompute, "",
-           "Values that backward recomputes instead of keeping them in memory. The results do not "
-           "change. selective: results of norms and activations. full: every block from its input, "
-           "at a quarter more FLOPs.")
-      .one_of({"none", "selective", "full"});
+  train.add(
+      "recompute", &Part::recompute, "",
+      "Values that backward recomputes instead of keeping them in memory. The results do not "
+      "change. selective: results of norms and activations. full: every block from its input, "
+      "at a quarter more FLOPs.");
   train
       .add(
           "profile", &Part::profile, "steps",
@@ -333,17 +300,13 @@ void add_train_keys(Table& table) {
             "moments and no communication.");
   train.add("unfreeze", &Part::unfreeze, "patterns",
             "Names of parameters to train despite train.freeze or model.lora, with * and ?.");
-  train
-      .add("frozen_precision", &Part::frozen_precision, "",
-           "Precision of parameters that are not trained. master: the same as the master weights "
-           "of the others. bf16: with bf16-mixed in bf16 alone, 2 bytes each instead of 6; the "
-           "results do not change.")
-      .one_of({"master", "bf16"});
-  train
-      .add("nan_policy", &Part::nan_policy, "",
-           "Reaction to a loss or gradient that is not finite. stop: end the run and name the "
-           "tensors. skip: skip the update.")
-      .one_of({"stop", "skip"});
+  train.add("frozen_precision", &Part::frozen_precision, "",
+            "Precision of parameters that are not trained. master: the same as the master weights "
+            "of the others. bf16: with bf16-mixed in bf16 alone, 2 bytes each instead of 6; the "
+            "results do not change.");
+  train.add("nan_policy", &Part::nan_policy, "",
+            "Reaction to a loss or gradient that is not finite. stop: end the run and name the "
+            "tensors. skip: skip the update.");
   train
       .add("nan_skip_limit", &Part::nan_skip_limit, "updates",
            "Number of consecutive skipped updates that stop the run with exit code 4.")
@@ -376,18 +339,17 @@ void add_parallel_keys(Table& table) {
            "Ranks that share each sequence; positions are divided among them. See "
            "parallel.context_mode for attention.")
       .at_least(1);
-  parallel
-      .add("context_mode", &Part::context_mode, "",
-           "How attention works on sequences that are divided among context ranks. ulysses: an "
-           "all-to-all exchanges positions for heads, so that parallel.context must divide the "
-           "query heads of a tensor rank. gather: every rank gathers the keys and values of all "
-           "positions. ring: keys and values circulate among the ranks, and a rank never holds "
-           "more than those of two ranks (layers with a window gather). ring-ulysses: groups of "
-           "neighbouring ranks, the largest that divide both ranks and heads, use ulysses, and "
-           "keys and values circulate among the groups. The last three accept any number of ranks "
-           "and assign positions in a zig-zag that balances causal work. auto: ulysses where the "
-           "heads can be divided, else gather. Ignored on one rank.")
-      .one_of({"auto", "ulysses", "gather", "ring", "ring-ulysses"});
+  parallel.add(
+      "context_mode", &Part::context_mode, "",
+      "How attention works on sequences that are divided among context ranks. ulysses: an "
+      "all-to-all exchanges positions for heads, so that parallel.context must divide the "
+      "query heads of a tensor rank. gather: every rank gathers the keys and values of all "
+      "positions. ring: keys and values circulate among the ranks, and a rank never holds "
+      "more than those of two ranks (layers with a window gather). ring-ulysses: groups of "
+      "neighbouring ranks, the largest that divide both ranks and heads, use ulysses, and "
+      "keys and values circulate among the groups. The last three accept any number of ranks "
+      "and assign positions in a zig-zag that balances causal work. auto: ulysses where the "
+      "heads can be divided, else gather. Ignored on one rank.");
   parallel
       .add("data", &Part::data, "ranks",
            "Size of the data-parallel axis. auto: all remaining ranks. A number must match the "
@@ -423,20 +385,17 @@ void add_parallel_keys(Table& table) {
            "needs memory for one whole block.")
       .at_least(0)
       .at_most(64);
-  parallel.add("schedule", &Part::schedule, "", "Pipeline schedule. Ignored on one stage.")
-      .one_of({"1f1b", "gpipe", "interleaved", "zb-h1"});
+  parallel.add("schedule", &Part::schedule, "", "Pipeline schedule. Ignored on one stage.");
   parallel
       .add("virtual_stages", &Part::virtual_stages, "",
            "Model pieces on each stage, for parallel.schedule = interleaved.")
       .at_least(1);
-  parallel
-      .add(
-          "offload", &Part::offload, "",
-          "State that is kept outside of device memory and streamed through it. optimizer: "
-          "moments, and master weights where a compute copy exists, in host memory. all: also "
-          "parameters (needs parallel.zero = 3). file: the same as optimizer, but in a file on a "
-          "local disk. On CPU, optimizer and all are ignored because device memory is host memory.")
-      .one_of({kOffloaded.begin(), kOffloaded.end()});
+  parallel.add(
+      "offload", &Part::offload, "",
+      "State that is kept outside of device memory and streamed through it. optimizer: "
+      "moments, and master weights where a compute copy exists, in host memory. all: also "
+      "parameters (needs parallel.zero = 3). file: the same as optimizer, but in a file on a "
+      "local disk. On CPU, optimizer and all are ignored because device memory is host memory.");
   parallel.add(
       "offload_dir", &Part::offload_dir, "",
       "Directory on a local disk of the node, for parallel.offload = file. Each rank reserves its "
@@ -450,12 +409,11 @@ void add_parallel_keys(Table& table) {
             return "expected tp, cp, dp and pp once each, joined by '-'";
         return {};
       });
-  parallel
-      .add("transport", &Part::transport, "",
-           "Transport of collectives. In host memory: node uses shared memory (all ranks on one "
-           "node), and auto uses it where possible. On GPUs: nccl, or staged through host memory "
-           "(by mpi, by node, or by the faster of the two); auto uses nccl where possible.")
-      .one_of({kTransports.begin(), kTransports.end()});
+  parallel.add(
+      "transport", &Part::transport, "",
+      "Transport of collectives. In host memory: node uses shared memory (all ranks on one "
+      "node), and auto uses it where possible. On GPUs: nccl, or staged through host memory "
+      "(by mpi, by node, or by the faster of the two); auto uses nccl where possible.");
   parallel.add("share_device", &Part::share_device, "",
                "Allow several ranks to work on one GPU. Their collectives are then staged through "
                "host memory.");
@@ -510,12 +468,11 @@ void add_service_keys(Table& table) {
            "Mean time between failures of the whole job, for checkpoint.interval = auto and for "
            "advice. 0: 1000 hours divided by the number of nodes, at most 24.")
       .at_least(0);
-  checkpoint
-      .add("async", &CheckpointSection::async, "",
-           "How checkpoints are written. true: the state is copied to host memory and written in "
-           "the background; the next update waits for the copy. auto: true where enough host "
-           "memory is free, else false. false: training waits until the checkpoint is written.")
-      .one_of({"auto", "true", "false"});
+  checkpoint.add(
+      "async", &CheckpointSection::async, "",
+      "How checkpoints are written. true: the state is copied to host memory and written in "
+      "the background; the next update waits for the copy. auto: true where enough host "
+      "memory is free, else false. false: training waits until the checkpoint is written.");
   checkpoint
       .add("keep", &CheckpointSection::keep, "checkpoints", "Newest checkpoints to keep. 0: all.")
       .at_least(0);
@@ -573,11 +530,10 @@ void add_service_keys(Table& table) {
       "tensorboard", &LogSection::tensorboard, "",
       "Also write the numbers of the log lines as TensorBoard events, to tensorboard/ in run.dir.");
   add_fault_keys(table);
-  table.top()
-      .add("device", &Deck::device, "",
-           "Device that the run uses. auto: cuda if every rank has a GPU and train.precision is "
-           "not fp64, else cpu.")
-      .one_of({"auto", "cpu", "cuda"});
+  table.top().add(
+      "device", &Deck::device, "",
+      "Device that the run uses. auto: cuda if every rank has a GPU and train.precision is "
+      "not fp64, else cpu.");
 }
 
 void add_watch_keys(Table& table) {

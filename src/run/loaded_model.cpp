@@ -53,11 +53,11 @@ LoadedModel open_model(const FamilyTable& families, const std::string& path,
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
   loaded.deck = deck_of(families, loaded.checkpoint, meta, overrides);
-  if (!precision.empty()) loaded.deck.train.precision = precision;
   if (loaded.deck.eval.ema)
     together(mesh.world(), [&] { loaded.checkpoint = with_averages(loaded.checkpoint); });
   loaded.vocabulary = meta.vocabulary;
   together(mesh.world(), [&] {
+    if (!precision.empty()) loaded.deck.train.precision = precision_named(precision);
     const ModelConfig model = model_of(loaded.deck);
     const int ranks = mesh.layout().size(Axis::tensor);
     for (const KeyProblem& problem : model.family().check_tensor_size(model, ranks))
@@ -71,7 +71,7 @@ ModelInstance::Options inference_options(const LoadedModel& loaded) {
   const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
                          .prefetch = loaded.deck.parallel.zero_prefetch};
   return {.model = model_of(loaded.deck),
-          .precision = precision_of(loaded.deck.train.precision),
+          .precision = precision_of(name_of(loaded.deck.train.precision)),
           .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
           .zero = zero};
 }
@@ -122,10 +122,11 @@ ReplicatedModel::ReplicatedModel(const FamilyTable& families, const std::string&
 }
 
 ModelInstance::Options ReplicatedModel::options() const {
-  const std::string& trained = deck_.train.precision;
-  const bool other_masters = trained == "fp64" || trained == "bf16-true";
+  const TrainPrecision trained = deck_.train.precision;
+  const bool other_masters =
+      trained == TrainPrecision::fp64 || trained == TrainPrecision::bf16_true;
   return {.model = model_of(deck_),
-          .precision = precision_of(other_masters ? trained : "fp32"),
+          .precision = precision_of(name_of(other_masters ? trained : TrainPrecision::fp32)),
           .seed = static_cast<std::uint64_t>(deck_.run.seed)};
 }
 

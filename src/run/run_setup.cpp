@@ -27,8 +27,8 @@ std::string read_everywhere(Communicator& world, const std::string& path) {
 
 MeshOptions mesh_options_of(const Deck& deck) {
   MeshOptions options;
-  if (deck.parallel.transport == MessageTransport::mpi) options.transport = Transport::mpi;
-  if (deck.parallel.transport == MessageTransport::node) options.transport = Transport::node;
+  if (deck.parallel.transport == RequestedTransport::mpi) options.transport = Transport::mpi;
+  if (deck.parallel.transport == RequestedTransport::node) options.transport = Transport::node;
   constexpr double kLater = 30;
   const WatchSection& watch = deck.watch;
   const double longest = std::max(
@@ -47,22 +47,16 @@ ZeroOptions zero_of(const Deck& deck) {
 
 OffloadOptions offload_of(const Deck& deck) {
   const ParallelSection& p = deck.parallel;
-  if (p.offload == Offloaded::none) return {};
-  if (p.offload != Offloaded::file)
-    return {.place = MemoryPlace::host, .parameters = p.offload == Offloaded::all};
+  if (p.offload == OffloadChoice::none) return {};
+  if (p.offload != OffloadChoice::file)
+    return {.place = MemoryPlace::host, .parameters = p.offload == OffloadChoice::all};
   const char* const temporary = std::getenv("TMPDIR");
   const std::string usual = temporary != nullptr && *temporary != 0 ? temporary : "/tmp";
   return {.place = MemoryPlace::file, .directory = p.offload_dir.empty() ? usual : p.offload_dir};
 }
 
 PipelineOptions pipeline_of(const Deck& deck) {
-  static const std::map<std::string, ScheduleKind> kKinds{
-      {"gpipe", ScheduleKind::gpipe},
-      {"1f1b", ScheduleKind::one_f_one_b},
-      {"interleaved", ScheduleKind::interleaved},
-      {"zb-h1", ScheduleKind::zb_h1}};
-  return {.schedule = kKinds.at(deck.parallel.schedule),
-          .virtual_stages = deck.parallel.virtual_stages};
+  return {.schedule = deck.parallel.schedule, .virtual_stages = deck.parallel.virtual_stages};
 }
 
 LrSchedule schedule_of(const Deck& deck, int data_parallel) {
@@ -115,23 +109,14 @@ UpdateSettings update_settings_of(const Deck& deck) {
 ops::LossScaling loss_scaling_of(const Deck& deck) {
   constexpr double kFirstScale = 65536;
   const TrainSection& train = deck.train;
-  if (train.precision != "fp16-mixed") return {};
+  if (train.precision != TrainPrecision::fp16_mixed) return {};
   if (train.loss_scale > 0) return {.start = static_cast<double>(train.loss_scale), .window = 0};
   return {.start = kFirstScale, .window = static_cast<double>(train.loss_scale_window)};
 }
 
-namespace {
-
-Recompute recompute_of(const std::string& name) {
-  if (name == "selective") return Recompute::selective;
-  return name == "full" ? Recompute::full : Recompute::none;
-}
-
-}  // namespace
-
 ModelConfig model_of(const Deck& deck) {
   ModelConfig model = deck.family().model(deck);
-  model.set_recompute(recompute_of(deck.train.recompute));
+  model.set_recompute(deck.train.recompute);
   return model;
 }
 
@@ -142,7 +127,7 @@ ContextWay context_way_of(const Deck& deck) {
 }
 
 Precision precision_of(const Deck& deck) {
-  const Precision precision = precision_of(deck.train.precision);
+  const Precision precision = precision_of(name_of(deck.train.precision));
   return deck.train.frozen_precision == FrozenPrecision::master ? precision
                                                                 : with_narrow_frozen(precision);
 }
@@ -166,9 +151,9 @@ void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::str
 namespace {
 
 DeviceTransport::Way way_of(const Deck& deck) {
-  const MessageTransport transport = deck.parallel.transport;
-  if (transport == MessageTransport::automatic) return DeviceTransport::Way::automatic;
-  if (transport == MessageTransport::nccl) return DeviceTransport::Way::nccl;
+  const RequestedTransport transport = deck.parallel.transport;
+  if (transport == RequestedTransport::automatic) return DeviceTransport::Way::automatic;
+  if (transport == RequestedTransport::nccl) return DeviceTransport::Way::nccl;
   return DeviceTransport::Way::staged;  // with the host transport of that name
 }
 
@@ -182,12 +167,13 @@ int replica_groups_of(const ParallelSection& parallel) {
 
 void open_device(Workplace& place, const Deck& deck) {
   Mesh& mesh = *place.mesh;
-  const DeviceChoice choice = choose_device(mesh, {.device = deck.device,
-                                                   .fp64 = deck.train.precision == "fp64",
-                                                   .share = deck.parallel.share_device});
+  const DeviceChoice choice =
+      choose_device(mesh, {.device = deck.device,
+                           .fp64 = deck.train.precision == TrainPrecision::fp64,
+                           .share = deck.parallel.share_device});
   place.device_reason = choice.reason;
   together(mesh.world(), [&] {
-    const MessageTransport transport = deck.parallel.transport;
+    const RequestedTransport transport = deck.parallel.transport;
     if (choice.kind == DeviceKind::cpu && needs_gpu(transport))
       throw DeckError(fmt::format("parallel.transport is \"{}\", which needs GPU memory, but the "
                                   "device is the CPU ({})",

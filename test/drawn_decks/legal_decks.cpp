@@ -149,7 +149,7 @@ class Drawing {
       return false;
     try {
       std::vector<std::string> notes;
-      verify_deck(parsed(other), other.precision, notes);
+      verify_deck(parsed(other), precision_named(other.precision), notes);
     } catch (const DeckError&) {
       ++coverage_->refused;
       return false;
@@ -175,7 +175,7 @@ class Drawing {
   void choose_layouts(const Value& wish) {
     std::vector<std::string> notes;
     std::vector<VerifyLayout> legal =
-        legal_layouts(verify_deck(parsed(deck_), deck_.precision, notes), kRanks);
+        legal_layouts(verify_deck(parsed(deck_), precision_named(deck_.precision), notes), kRanks);
     std::erase_if(legal, [](const VerifyLayout& layout) { return layout.ranks() == 1; });
     std::vector<VerifyLayout> wished = legal;
     std::erase_if(wished, [&](const VerifyLayout& layout) { return !has(layout, wish); });

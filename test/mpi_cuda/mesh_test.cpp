@@ -96,18 +96,18 @@ TEST_F(DeviceMesh, RefusesNcclThatIsAskedForAndNotThere) {
 TEST_F(DeviceMesh, TwoRanksOnOneCardAreRefusedUnlessAllowed) {
   std::string text;
   try {
-    choose_device(*mesh_, {.device = "cuda"});
+    choose_device(*mesh_, {.device = RequestedDevice::cuda});
   } catch (const DeckError& error) {
     text = std::string(error.what()) + error.hint();
   }
   const bool named = text.find("GPU-00000000-0000-0000-0000-000000000001") != std::string::npos &&
                      text.find("parallel.share_device=true") != std::string::npos;
   EXPECT_ALL_RANKS(named == (world_size() > 1)) << text;
-  const DeviceChoice choice = choose_device(*mesh_, {.device = "auto", .share = true});
+  const DeviceChoice choice = choose_device(*mesh_, {.share = true});
   EXPECT_EQ(choice.kind, DeviceKind::cuda);
   EXPECT_EQ(choice.shared_cards, world_size() > 1);
-  EXPECT_EQ(choose_device(*mesh_, {.device = "auto", .fp64 = true}).kind, DeviceKind::cpu);
-  EXPECT_EQ(choose_device(*mesh_, {.device = "cpu"}).kind, DeviceKind::cpu);
+  EXPECT_EQ(choose_device(*mesh_, {.fp64 = true}).kind, DeviceKind::cpu);
+  EXPECT_EQ(choose_device(*mesh_, {.device = RequestedDevice::cpu}).kind, DeviceKind::cpu);
 }
 
 // The gradients of a model through the reducer: buckets in flight while later ones are written.

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "choir/core/enum_words.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir {
@@ -90,9 +91,11 @@ struct Key {
   Key& above(double bound) { return low = bound, low_open = true, *this; }
   Key& at_most(double most) { return high = most, *this; }
   Key& below(double bound) { return high = bound, high_open = true, *this; }
-  /// Names of a text member, or of an enumeration in the order of its enumerators. If "true" and
-  /// "false" are among the names, JSON's booleans are accepted for them.
+  /// Legal values of a text member; those of an enumeration are its words. If "true" and "false"
+  /// are among the legal values, JSON's booleans are accepted for them.
   Key& one_of(std::vector<std::string> names, std::vector<std::string> not_yet = {});
+  /// Words of an enumeration (choir/core/enum_words.hpp) that are not yet supported.
+  Key& not_yet(std::vector<std::string> names) { return later = std::move(names), *this; }
   /// Only this value is supported now, although the type allows others.
   Key& only(std::int64_t value);
   Key& or_word(std::string stands, std::int64_t value = 0) {
@@ -166,8 +169,8 @@ Key make_key(std::string path, std::string unit, std::string about) {
   key.path = std::move(path), key.unit = std::move(unit), key.about = std::move(about);
   if constexpr (std::is_same_v<Member, bool>)
     key.type = KeyType::boolean;
-  else if constexpr (std::is_enum_v<Member>)
-    key.type = KeyType::choice;
+  else if constexpr (HasWords<Member>)
+    key.type = KeyType::choice, key.choices = all_words<Member>();
   else if constexpr (std::integral<Member>)
     key.type = KeyType::integer;
   else if constexpr (std::floating_point<Member>)
@@ -206,9 +209,9 @@ class KeyTable : public KeySet {
       auto at = [part = part_, member](void* object) -> Member& {
         return part(*static_cast<T*>(object)).*member;
       };
-      key.get = [at](const Key& self, void* object) { return to_value(self, at(object)); };
-      key.set = [at](const Key& self, void* object, const KeyValue& value) {
-        from_value(self, value, at(object));
+      key.get = [at](const Key&, void* object) { return to_value(at(object)); };
+      key.set = [at](const Key&, void* object, const KeyValue& value) {
+        from_value(value, at(object));
       };
       return table_->append(std::move(key));
     }
@@ -297,9 +300,9 @@ class KeyTable : public KeySet {
 
  private:
   template <class Member>
-  static KeyValue to_value(const Key& key, const Member& member) {
+  static KeyValue to_value(const Member& member) {
     if constexpr (std::is_enum_v<Member>)
-      return key.choices.at(static_cast<std::size_t>(member));
+      return std::string(choir::name_of<Member>(member));
     else if constexpr (std::is_same_v<Member, bool>)
       return member;
     else if constexpr (std::integral<Member>)
@@ -312,11 +315,9 @@ class KeyTable : public KeySet {
       return member;
   }
   template <class Member>
-  static void from_value(const Key& key, const KeyValue& value, Member& member) {
+  static void from_value(const KeyValue& value, Member& member) {
     if constexpr (std::is_enum_v<Member>) {
-      const auto& name = std::get<std::string>(value);
-      for (std::size_t i = 0; i < key.choices.size(); ++i)
-        if (key.choices[i] == name) member = static_cast<Member>(i);
+      if (const auto named = value_named<Member>(std::get<std::string>(value))) member = *named;
     } else if constexpr (std::is_same_v<Member, bool>) {
       member = std::get<bool>(value);
     } else if constexpr (std::integral<Member>) {

@@ -9,14 +9,17 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "choir/comm/layout.hpp"
+#include "choir/core/enum_words.hpp"
 #include "choir/core/key_table.hpp"
+#include "choir/core/run_choices.hpp"
 #include "choir/deck/family_table.hpp"
 #include "choir/models/family.hpp"
+#include "choir/nn/pass.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
 
 namespace choir {
 
@@ -32,29 +35,48 @@ struct ModelSection {
   std::string type = "gpt";  ///< a name in the table of families
 };
 
-/// The format of the data. name_of() returns the names of the key: "auto", "text" ...
 enum class DataFormat : std::uint8_t { automatic, text, native, nanogpt, megatron, synthetic };
-std::string_view name_of(DataFormat format);
+constexpr auto words_of(DataFormat) {
+  using enum DataFormat;
+  return words<DataFormat>({{automatic, "auto"},
+                            {text, "text"},
+                            {native, "native"},
+                            {nanogpt, "nanogpt"},
+                            {megatron, "megatron"},
+                            {synthetic, "synthetic"}});
+}
 
 struct DataSection {
   std::vector<std::string> train, val;
   DataFormat format = DataFormat::automatic;
-  std::string reader = "own";  ///< own | collective | scatter | node
+  ReaderKind reader = ReaderKind::own;
   TextMap hints;
-  std::string preload = "none";  ///< none | host
-  int readers_every = 0;         ///< 0: one per node
+  Preload preload = Preload::none;
+  int readers_every = 0;  ///< 0: one per node
   int prefetch = 2;
 };
 
-/// The reaction to a loss or gradient that is not finite, in the order of the choices of the key.
+/// The reaction to a loss or gradient that is not finite.
 enum class NanPolicy : std::uint8_t { stop, skip };
+constexpr auto words_of(NanPolicy) {
+  return words<NanPolicy>({{NanPolicy::stop, "stop"}, {NanPolicy::skip, "skip"}});
+}
 
-/// The precision of parameters that are not trained, in the order of the choices of the key.
+/// The precision of parameters that are not trained.
 enum class FrozenPrecision : std::uint8_t { master, bf16 };
+constexpr auto words_of(FrozenPrecision) {
+  return words<FrozenPrecision>(
+      {{FrozenPrecision::master, "master"}, {FrozenPrecision::bf16, "bf16"}});
+}
+
+constexpr auto words_of(Recompute) {
+  using enum Recompute;
+  return words<Recompute>({{none, "none"}, {selective, "selective"}, {full, "full"}});
+}
 
 struct TrainSection {
-  std::string precision = "fp32";  ///< see choir/nn/parameter_set.hpp
-  std::int64_t loss_scale = 0;     ///< 0 means "dynamic"
+  TrainPrecision precision = TrainPrecision::fp32;
+  std::int64_t loss_scale = 0;  ///< 0 means "dynamic"
   std::int64_t loss_scale_window = 2000;
   bool cuda_graph = true;
   bool time_products = false;
@@ -65,8 +87,8 @@ struct TrainSection {
   int micro_batches = 0;  ///< per step on all ranks, for families without a fixed shape
   std::int64_t max_steps = 1000;
   bool reproducible = false;
-  std::string recompute = "none";  ///< none | selective | full
-  std::string profile;             ///< "" or "k:l"
+  Recompute recompute = Recompute::none;
+  std::string profile;  ///< "" or "k:l"
   std::vector<std::string> freeze, unfreeze;
   FrozenPrecision frozen_precision = FrozenPrecision::master;
   NanPolicy nan_policy = NanPolicy::stop;
@@ -74,8 +96,12 @@ struct TrainSection {
   double ema = 0;  ///< 0: no averaged weights
 };
 
-/// The scaling of learning rates by the data-parallel size, in the order of the choices of the key.
+/// The scaling of learning rates by the data-parallel size.
 enum class RateScaling : std::uint8_t { none, sqrt, linear };
+constexpr auto words_of(RateScaling) {
+  using enum RateScaling;
+  return words<RateScaling>({{none, "none"}, {sqrt, "sqrt"}, {linear, "linear"}});
+}
 
 struct MuonSection {
   double momentum = 0.95;
@@ -108,32 +134,46 @@ struct OptimizerSection {
 
 inline constexpr int kMostTensorRanks = 8;
 
-/// The state that is kept outside of the device. name_of() returns the names of the key: "none" ...
-enum class Offloaded : std::uint8_t { none, optimizer, all, file };
-std::string_view name_of(Offloaded offload);
+/// The training state that is kept outside of device memory.
+enum class OffloadChoice : std::uint8_t { none, optimizer, all, file };
+constexpr auto words_of(OffloadChoice) {
+  using enum OffloadChoice;
+  return words<OffloadChoice>(
+      {{none, "none"}, {optimizer, "optimizer"}, {all, "all"}, {file, "file"}});
+}
 
-/// The transport of messages. name_of() returns the names of the key: "auto", "mpi" ...
-enum class MessageTransport : std::uint8_t { automatic, mpi, node, nccl, staged };
-std::string_view name_of(MessageTransport transport);
-/// True for the transports that need memory of GPUs: nccl and staged.
-constexpr bool needs_gpu(MessageTransport transport) {
-  return transport >= MessageTransport::nccl;
+enum class RequestedTransport : std::uint8_t { automatic, mpi, node, nccl, staged };
+constexpr auto words_of(RequestedTransport) {
+  using enum RequestedTransport;
+  return words<RequestedTransport>(
+      {{automatic, "auto"}, {mpi, "mpi"}, {node, "node"}, {nccl, "nccl"}, {staged, "staged"}});
+}
+/// True for the transports of GPU memory.
+constexpr bool needs_gpu(RequestedTransport transport) {
+  return transport == RequestedTransport::nccl || transport == RequestedTransport::staged;
+}
+
+/// The schedules of training: forward_only has no word.
+constexpr auto words_of(ScheduleKind) {
+  using enum ScheduleKind;
+  return words<ScheduleKind>(
+      {{one_f_one_b, "1f1b"}, {gpipe, "gpipe"}, {interleaved, "interleaved"}, {zb_h1, "zb-h1"}});
 }
 
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
-  std::string context_mode = "auto";  ///< auto | ulysses | gather | ring | ring-ulysses
-  int data = 0;                       ///< 0 means "auto": the ranks that remain
+  RequestedContextMode context_mode = RequestedContextMode::automatic;
+  int data = 0;  ///< 0 means "auto": the ranks that remain
   bool sequence = false;
   int zero = 0;
   std::string zero_group = "all";  ///< all | node | a number of consecutive data-parallel ranks
   int zero_prefetch = 1;           ///< buckets
-  std::string schedule = "1f1b";
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int virtual_stages = 1;
-  Offloaded offload = Offloaded::none;
+  OffloadChoice offload = OffloadChoice::none;
   std::string offload_dir;  ///< "": TMPDIR, or /tmp
   std::string order = "tp-cp-dp-pp";
-  MessageTransport transport = MessageTransport::automatic;
+  RequestedTransport transport = RequestedTransport::automatic;
   bool share_device = false;
   double timeout = 300;  ///< seconds
 };
@@ -143,8 +183,12 @@ struct EvalSection {
   bool ema = false;
 };
 
-/// The use of saves in the background, in the order of the choices of the key (auto, true, false).
+/// The use of saves in the background.
 enum class AsyncSaves : std::uint8_t { automatic, always, never };
+constexpr auto words_of(AsyncSaves) {
+  using enum AsyncSaves;
+  return words<AsyncSaves>({{automatic, "auto"}, {always, "true"}, {never, "false"}});
+}
 
 struct CheckpointSection {
   static constexpr std::int64_t kAutoInterval = -1;
@@ -264,7 +308,7 @@ struct Deck {
   LogSection log;
   WatchSection watch;
   FaultSection fault;
-  std::string device = "auto";  ///< auto | cpu | cuda
+  RequestedDevice device = RequestedDevice::automatic;
 
   std::string source;  ///< path of the deck file as given
   KeyOrigins origins;  ///< origins of all keys that are not at their defaults

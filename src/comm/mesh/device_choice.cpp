@@ -213,8 +213,8 @@ bool any_shared(const std::vector<GpuSeeker>& ranks, const std::vector<int>& pla
 
 DeviceChoice choose_device(Mesh& mesh, const DeviceRequest& request) {
   DeviceChoice choice;
-  if (request.device == "cpu") return choice;
-  const bool asked = request.device == "cuda";
+  if (request.device == RequestedDevice::cpu) return choice;
+  const bool asked = request.device == RequestedDevice::cuda;
   const cuda::Availability found = cuda::availability();
   together(mesh.world(), [&] {
     if (!asked) return;

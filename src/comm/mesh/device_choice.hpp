@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
+#include "choir/core/run_choices.hpp"
 #include "src/device/cuda.hpp"
 
 namespace choir {
@@ -34,9 +35,9 @@ std::vector<int> assign_gpus(const std::vector<GpuSeeker>& ranks, const NumaDist
                              const std::string& host, bool share);
 
 struct DeviceRequest {
-  std::string device = "auto";  ///< auto | cpu | cuda
-  bool fp64 = false;            ///< a run in fp64 stays on the CPU
-  bool share = false;           ///< ranks may share a GPU
+  RequestedDevice device = RequestedDevice::automatic;
+  bool fp64 = false;   ///< a run in fp64 stays on the CPU
+  bool share = false;  ///< ranks may share a GPU
 };
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;

@@ -266,38 +266,11 @@ std::unique_ptr<TokenReader> make_plain_reader(const ReaderSetup& setup) {
 
 }  // namespace
 
-ReaderKind reader_kind_of(std::string_view name) {
-  for (const auto kind :
-       {ReaderKind::own, ReaderKind::collective, ReaderKind::scatter, ReaderKind::node})
-    if (name == name_of(kind)) return kind;
-  throw DeckError(fmt::format("unknown reader '{}'", name), "own, collective, scatter or node");
-}
-
 bool may_read_in_thread([[maybe_unused]] ReaderKind kind) {
 #if defined(MPICH_VERSION)
   if (kind == ReaderKind::collective) return false;
 #endif
   return mpi_serves_threads();
-}
-
-std::string_view name_of(ReaderKind kind) {
-  switch (kind) {
-    case ReaderKind::own:
-      return "own";
-    case ReaderKind::collective:
-      return "collective";
-    case ReaderKind::scatter:
-      return "scatter";
-    case ReaderKind::node:
-      return "node";
-  }
-  return "?";
-}
-
-Preload preload_of(std::string_view name) {
-  if (name == "none") return Preload::none;
-  if (name == "host") return Preload::host;
-  throw DeckError(fmt::format("unknown preload '{}'", name), "none or host");
 }
 
 void check_request(const ReaderSetup& setup, std::span<const TokenExtent> extents) {

@@ -7,36 +7,20 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
+#include "choir/core/run_choices.hpp"
 #include "src/data/text/token_stream.hpp"
 
 namespace choir {
-
-enum class ReaderKind {
-  own,  ///< each rank reads its parts (MPI_File_read_at): for scalable file systems and cached
-        ///< files
-  collective,  ///< MPI_File_read_at_all: the MPI library aggregates (cb_nodes, cb_buffer_size)
-  scatter,     ///< one rank of each group reads and distributes with MPI_Iscatterv: few clients and
-               ///< open files
-  node,        ///< the ranks of a node fill one shared window and use it in place: no messages
-};
-/// Throws DeckError for a name other than "own", "collective", "scatter" and "node".
-ReaderKind reader_kind_of(std::string_view name);
-std::string_view name_of(ReaderKind kind);
 
 /// Local. True if a thread may use a reader of this kind while other threads use files. MPI must
 /// support several threads, and for collective reads so must its ROMIO. The ROMIO of MPICH and of
 /// MPI libraries derived from it holds one lock of the process during a collective call: ranks
 /// whose threads reach it in different orders would deadlock.
 bool may_read_in_thread(ReaderKind kind);
-
-enum class Preload { none, host };
-/// Throws DeckError for a name other than "none" and "host".
-Preload preload_of(std::string_view name);
 
 struct TokenExtent {
   std::int64_t first = 0, count = 0;

@@ -119,15 +119,6 @@ std::int32_t token_at(const char* packed, std::size_t i, int token_bytes) {
 
 }  // namespace
 
-TokenFormat token_format_of(std::string_view name) {
-  if (name == "auto") return TokenFormat::automatic;
-  if (name == "native") return TokenFormat::native;
-  if (name == "nanogpt") return TokenFormat::nanogpt;
-  if (name == "megatron") return TokenFormat::megatron;
-  throw DeckError(fmt::format("unknown token format '{}'", name),
-                  "auto, native, nanogpt or megatron");
-}
-
 bool holds_tokens(const std::string& path) {
   if (is_megatron_prefix(path)) return true;
   if (fs::is_directory(path)) return !token_files_in(path).empty();

@@ -14,8 +14,6 @@ namespace choir {
 /// documents matter to DocumentEnds alone. `automatic` detects the format: CHOIRTOK at the start,
 /// else .bin with or without an .idx.
 enum class TokenFormat { automatic, native, nanogpt, megatron };
-/// Throws DeckError for a name other than "auto", "native", "nanogpt" and "megatron".
-TokenFormat token_format_of(std::string_view name);
 
 /// The files of a folder to use: those whose names start with "train" or "val"; all of them if no
 /// name starts with either.

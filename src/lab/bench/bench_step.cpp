@@ -297,7 +297,7 @@ void Bench::prepare() {
               family.vocab_size_key(), usual);
   resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
   result_.deck = deck_.source;
-  result_.precision = deck_.train.precision;
+  result_.precision = name_of(deck_.train.precision);
   result_.layout = mesh_.layout().to_string();
   result_.ranks = world().size();
   result_.device = name_of(device_.kind());

@@ -280,7 +280,7 @@ void require_use(const Calibration& c, const PlanTarget& target, const Deck& dec
     throw DeckError(fmt::format("the calibration is for {} ({}), but the plan for {} ({})", c.name,
                                 c.device, target.name, name_of(target.kind)),
                     "calibrate on such a machine, or plan with another --target");
-  const std::string& precision = deck.train.precision;
+  const std::string precision(name_of(deck.train.precision));
   const bool known = std::any_of(c.streams.begin(), c.streams.end(),
                                  [&](const StreamTimes& s) { return s.precision == precision; });
   if (!known)

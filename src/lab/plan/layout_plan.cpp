@@ -242,7 +242,7 @@ double bubble_fraction(const Deck& deck, std::int64_t micro_batches,
   const PipelineShape shape{.stages = static_cast<int>(stage_flops.size()),
                             .micro_batches = static_cast<int>(micro_batches),
                             .chunks = deck.parallel.virtual_stages};
-  const double parts = deck.train.recompute == "full" ? 4 : 3;
+  const double parts = deck.train.recompute == Recompute::full ? 4 : 3;
   PipelineCosts costs = uniform_costs(shape, {});
   for (int chunk = 0; chunk < shape.chunks; ++chunk)
     for (int stage = 0; stage < shape.stages; ++stage) {

@@ -78,7 +78,7 @@ std::string need_of(const LayoutPlan& plan, const LayoutPlan& too_large) {
   if (too_large.deck.parallel.zero != plan.deck.parallel.zero)
     what = fmt::format("zero={}", too_large.deck.parallel.zero);
   if (too_large.deck.train.recompute != plan.deck.train.recompute)
-    what = fmt::format("recompute={}", too_large.deck.train.recompute);
+    what = fmt::format("recompute={}", name_of(too_large.deck.train.recompute));
   return fmt::format("{} needs {}", what, format_bytes(too_large.needs()));
 }
 
@@ -91,8 +91,8 @@ std::string ladder_reason(const LayoutPlan& plan, const std::optional<LayoutPlan
   };
   add(division(plan));
   add(sharing(plan));
-  if (plan.deck.train.recompute != "none")
-    add(fmt::format("activations recomputed ({})", plan.deck.train.recompute));
+  if (plan.deck.train.recompute != Recompute::none)
+    add(fmt::format("activations recomputed ({})", name_of(plan.deck.train.recompute)));
   if (too_large) add(need_of(plan, *too_large));
   return join(parts, "; ");
 }
@@ -200,15 +200,17 @@ class Search {
 
   /// Legal options to save memory, the cheapest first, starting from the deck's own value.
   std::vector<Changes> savings(const AxisSizes& shape, const Changes& base) {
-    constexpr std::array<const char*, 3> kRecompute{"none", "selective", "full"};
+    constexpr std::array<Recompute, 3> kCheapestFirst{Recompute::none, Recompute::selective,
+                                                      Recompute::full};
     const auto* first =
-        std::find(kRecompute.begin(), kRecompute.end(), request_.deck.train.recompute);
+        std::find(kCheapestFirst.begin(), kCheapestFirst.end(), request_.deck.train.recompute);
     const bool alone = shape.data == 1;
     std::vector<Changes> all;
-    for (const auto* recompute = first; recompute < kRecompute.end(); ++recompute)
+    for (const auto* recompute = first; recompute < kCheapestFirst.end(); ++recompute)
       for (int zero = 0; zero <= (alone ? 0 : 3); ++zero) {
-        const Changes changes = joined(base, {fmt::format("train.recompute={}", *recompute),
-                                              fmt::format("parallel.zero={}", zero)});
+        const Changes changes =
+            joined(base, {fmt::format("train.recompute={}", name_of(*recompute)),
+                          fmt::format("parallel.zero={}", zero)});
         if (legal(changes)) all.push_back(changes);
       }
     return all;
@@ -284,7 +286,8 @@ class Search {
     std::optional<LayoutPlan> too_large;
     bool found = false;
     for (const Changes& way : ways) {
-      const bool recomputes = way.end()[-2] != "train.recompute=" + request_.deck.train.recompute;
+      const bool recomputes = way.end()[-2] != fmt::format("train.recompute={}",
+                                                           name_of(request_.deck.train.recompute));
       if ((recomputes && found) || found_.fitting.size() >= most_) break;
       std::optional<LayoutPlan> least = plan(with_micro(way, micros.front()));
       if (!least) continue;

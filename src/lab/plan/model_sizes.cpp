@@ -345,7 +345,9 @@ std::string to_string(const SizedModel& found, const SizeRequest& request) {
   text += fmt::format(
       "  layout   {}{}{}, {} x {} sequences a rank\n", plan.layout.to_string(),
       plan.deck.parallel.zero > 0 ? fmt::format(" zero={}", plan.deck.parallel.zero) : "",
-      plan.deck.train.recompute == "none" ? "" : " recompute=" + plan.deck.train.recompute,
+      plan.deck.train.recompute == Recompute::none
+          ? ""
+          : fmt::format(" recompute={}", name_of(plan.deck.train.recompute)),
       plan.batch.micro, plan.batch.accum);
   text += fmt::format("  memory   {} of {}, {:.1f} %{}\n", format_bytes(plan.needs()),
                       format_bytes(plan.memory_limit), 100 * found.share,

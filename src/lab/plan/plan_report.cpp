@@ -170,8 +170,8 @@ Json head_json(const LayoutPlan& plan) {
           {"order", layout.order()},
           {"zero", parallel.zero},
           {"sequence", parallel.sequence},
-          {"schedule", parallel.schedule},
-          {"recompute", plan.deck.train.recompute},
+          {"schedule", name_of(parallel.schedule)},
+          {"recompute", name_of(plan.deck.train.recompute)},
           {"micro_batch_size", plan.batch.micro},
           {"grad_accum", plan.batch.accum},
           {"global_batch_size", plan.batch.global},
@@ -333,8 +333,8 @@ std::string row_text(std::size_t number, const LayoutChoice& choice) {
       "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %\n"
       "{}",
       number, plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
-      deck.train.recompute, plan.batch.micro, plan.batch.accum, format_bytes(total_of(plan)),
-      100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble,
+      name_of(deck.train.recompute), plan.batch.micro, plan.batch.accum,
+      format_bytes(total_of(plan)), 100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble,
       wrap(time_text(plan) + choice.reason + (choice.why.empty() ? "" : "; " + choice.why), 100,
            6));
 }
@@ -347,8 +347,8 @@ std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
       "no layout of {} fits: {} were too large. The closest is {} with zero={}, "
       "recompute={},\nmicro-batches of {}: {} ({})\n",
       counted(request.ranks, "rank"), search.too_large, plan.layout.to_string(),
-      plan.deck.parallel.zero, plan.deck.train.recompute, plan.batch.micro, share_text(plan),
-      join(search.closest->changes, " "));
+      plan.deck.parallel.zero, name_of(plan.deck.train.recompute), plan.batch.micro,
+      share_text(plan), join(search.closest->changes, " "));
 }
 
 /// "dp=8 tp=1 pp=1 cp=1, zero 1, recompute selective, 12 x 4 sequences: 60.0 GiB of 77.5 GiB, 77
@@ -356,7 +356,8 @@ std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
 std::string short_text(const LayoutPlan& plan) {
   const Deck& deck = plan.deck;
   std::string text = fmt::format("{}, zero {}", plan.layout.to_string(), deck.parallel.zero);
-  if (deck.train.recompute != "none") text += ", recompute " + deck.train.recompute;
+  if (deck.train.recompute != Recompute::none)
+    text += fmt::format(", recompute {}", name_of(deck.train.recompute));
   if (deck.family().fixed_shape())
     text += fmt::format(", {} x {} sequences a rank", plan.batch.micro, plan.batch.accum);
   return fmt::format("{}: {}", text, share_text(plan));
@@ -411,7 +412,7 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
                       axes_text(plan));
   if (plan.layout.size(Axis::pipeline) > 1)
     text += fmt::format("  bubble of {}: {:.1f} % of the time of all stages (simulated)\n",
-                        plan.deck.parallel.schedule, 100 * plan.bubble);
+                        name_of(plan.deck.parallel.schedule), 100 * plan.bubble);
   text += prediction_text(plan);
   return text + fmt::format("{}: the fullest rank is {}, {}{}\n{}",
                             plan.fits() ? "FITS" : "TOO LARGE", plan.fullest().rank,

@@ -131,8 +131,8 @@ double MachineRates::attention(const AttentionWork& work) const {
          rates.at({static_cast<double>(work.keys), static_cast<double>(work.head_width)});
 }
 
-double MachineRates::update(const std::string& precision, double bytes) const {
-  const auto found = updates_.find(precision);
+double MachineRates::update(std::string_view precision, double bytes) const {
+  const auto found = updates_.find(std::string(precision));
   return found == updates_.end() || bytes <= 0 ? 0 : bytes / found->second.at({bytes});
 }
 
@@ -196,7 +196,7 @@ double MachineRates::hidden_share(bool across) const {
   return 0;
 }
 
-const StreamTimes& MachineRates::streams(const std::string& precision) const {
+const StreamTimes& MachineRates::streams(std::string_view precision) const {
   const auto& all = calibration_.streams;
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.precision == precision; });
@@ -204,7 +204,7 @@ const StreamTimes& MachineRates::streams(const std::string& precision) const {
   return *found;
 }
 
-double MachineRates::waiting(const std::string& precision, const Layout& layout) const {
+double MachineRates::waiting(std::string_view precision, const Layout& layout) const {
   double most = 1;
   for (const WaitFactor& wait : calibration_.waits)
     if (wait.precision == precision && layout.size(wait.axis) > 1)
@@ -256,8 +256,8 @@ class Predictor {
         ranks_per_node_(ranks_per_node),
         roles_(roles),
         rates_(c),
-        streams_(rates_.streams(deck.train.precision)),
-        waiting_(rates_.waiting(deck.train.precision, layout)),
+        streams_(rates_.streams(name_of(deck.train.precision))),
+        waiting_(rates_.waiting(name_of(deck.train.precision), layout)),
         schedule_(training_schedule(pipeline_of(deck), layout.size(Axis::pipeline),
                                     static_cast<int>(micro_batches),
                                     c.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu)) {
@@ -312,7 +312,7 @@ class Predictor {
     Visit visit;
     const auto visits = static_cast<double>(std::max<std::int64_t>(1, work.visits));
     if (place.part == WorkPart::update) {
-      visit.compute = rates_.update(deck_.train.precision, work.other_bytes);
+      visit.compute = rates_.update(name_of(deck_.train.precision), work.other_bytes);
     } else {
       const PlaceTime parts = rates_.parts(work);
       visit.compute = (streams_.product_factor * parts.products + parts.attention +

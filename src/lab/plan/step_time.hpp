@@ -61,7 +61,7 @@ class MachineRates {
   // All return seconds.
   double product(const ProductWork& work) const;
   double attention(const AttentionWork& work) const;
-  double update(const std::string& precision, double bytes) const;
+  double update(std::string_view precision, double bytes) const;
   /// The time of a call if nothing hides it.
   double call(const CallGroup& group, const CallWork& call) const;
   /// The time of a call among the ranks of a node, or of one rank on each of several nodes.
@@ -69,10 +69,10 @@ class MachineRates {
 
   /// See Overlap; 0 if nothing was measured.
   double hidden_share(bool across) const;
-  const StreamTimes& streams(const std::string& precision) const;
+  const StreamTimes& streams(std::string_view precision) const;
   /// The largest WaitFactor of the axes along which the layout has several ranks; 1 for axes that
   /// were not measured.
-  double waiting(const std::string& precision, const Layout& layout) const;
+  double waiting(std::string_view precision, const Layout& layout) const;
   /// The times of the work of all visits.
   PlaceTime parts(const PlaceWork& work) const;
 

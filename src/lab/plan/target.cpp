@@ -61,11 +61,12 @@ PlanTarget own_cards(const cuda::Availability& found) {
 }
 
 PlanTarget here(const Deck& deck) {
-  if (deck.device == "cpu" || (deck.device == "auto" && deck.train.precision == "fp64"))
+  if (deck.device == RequestedDevice::cpu ||
+      (deck.device == RequestedDevice::automatic && deck.train.precision == TrainPrecision::fp64))
     return processor();
   const cuda::Availability found = cuda::availability();
   if (!found.cards.empty()) return own_cards(found);
-  if (deck.device == "auto") return processor();
+  if (deck.device == RequestedDevice::automatic) return processor();
   throw DeckError(fmt::format("device = \"cuda\", but {}", found.reason),
                   "choose the GPU to plan for: --target h200 (or " + join(target_keys(), ", ") +
                       "), or set device = \"cpu\"");
@@ -104,7 +105,7 @@ PlanTarget find_target(const std::string& written, const Deck& deck) {
   if (card == kCards.end())
     throw DeckError(fmt::format("unknown --target {}", written),
                     "legal: " + join(target_keys(), ", "));
-  if (deck.train.precision == "fp64")
+  if (deck.train.precision == TrainPrecision::fp64)
     throw DeckError(fmt::format("--target {} does not compute in train.precision = \"fp64\"", key),
                     "choose another precision or --target cpu");
   return card_target(*card);

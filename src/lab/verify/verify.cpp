@@ -35,27 +35,28 @@ constexpr OfOtherRuns kOfOtherRuns[] = {
     {"train.frozen_precision", "master", true}, {"train.time_products", "false", false},
     {"parallel.share_device", "false", false},  {"parallel.transport", "auto", false}};
 
-void leave_out(const Deck& deck, const std::string& precision, std::vector<std::string>& changes,
+void leave_out(const Deck& deck, TrainPrecision precision, std::vector<std::string>& changes,
                std::vector<std::string>& notes) {
   const bool gpu_transport = needs_gpu(deck.parallel.transport);
   for (const OfOtherRuns& each : kOfOtherRuns) {
     const std::string key = each.key;
-    if (!deck.given(key) || (each.precision ? precision == deck.train.precision
-                                            : precision != "fp64" || deck.device == "cpu"))
+    if (!deck.given(key) ||
+        (each.precision ? precision == deck.train.precision
+                        : precision != TrainPrecision::fp64 || deck.device == RequestedDevice::cpu))
       continue;
     if (key == "parallel.transport" && !gpu_transport) continue;
     changes.push_back(fmt::format("{}={}", key, each.plain));
-    notes.push_back(fmt::format("{} is ignored: the runs are in {}{}", key, precision,
+    notes.push_back(fmt::format("{} is ignored: the runs are in {}{}", key, name_of(precision),
                                 each.precision ? "" : " on the CPU"));
   }
 }
 
 }  // namespace
 
-Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std::string>& notes) {
+Deck verify_deck(const Deck& deck, TrainPrecision precision, std::vector<std::string>& notes) {
   std::vector<KeyProblem> problems;
-  std::vector<std::string> changes{"train.precision=" + precision};
-  if (precision == "fp64") changes.push_back("device=cpu");
+  std::vector<std::string> changes{fmt::format("train.precision={}", name_of(precision))};
+  if (precision == TrainPrecision::fp64) changes.push_back("device=cpu");
   leave_out(deck, precision, changes, notes);
   Deck result = vary_deck(deck, changes, problems);
   throw_problems(problems, deck.source);
@@ -63,7 +64,7 @@ Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std
     notes.push_back(
         fmt::format("optimizer.scale_lr = \"{}\" is ignored: with learning rates that depend on "
                     "the layout, layouts train differently",
-                    result.optimizer.scale_lr == RateScaling::sqrt ? "sqrt" : "linear"));
+                    name_of(result.optimizer.scale_lr)));
     result.optimizer.scale_lr = RateScaling::none;
   }
   const ModelFamily& family = result.family();
@@ -93,7 +94,7 @@ namespace {
 /// The layout and device that a Place is made for.
 std::string key_of(const VerifyLayout& layout, const Deck& deck) {
   const Layout ranks = layout_of(deck, layout.ranks());
-  return fmt::format("{} {} {}", ranks.to_string(), ranks.order(), deck.device);
+  return fmt::format("{} {} {}", ranks.to_string(), ranks.order(), name_of(deck.device));
 }
 
 /// Joins lines, because a row is one line.
@@ -203,13 +204,13 @@ RunRecord Verifier::record(const Deck& deck, std::uint64_t last_places) {
 // rounding of one number.
 void Verifier::run_reference() {
   reference_ = record(deck_);
-  const DType compute = precision_of(deck_.train.precision).compute;
+  const DType compute = precision_of(name_of(deck_.train.precision)).compute;
   tolerances_.fill(1e-12);
   if (compute != DType::f64) {
     const bool leads = world_->rank() == 0;
     const auto exact = [&](const Deck& deck) {
       std::vector<std::string> notes;
-      return record(verify_deck(deck, "fp64", notes));
+      return record(verify_deck(deck, TrainPrecision::fp64, notes));
     };
     const auto widen = [&](const RunRecord& truth, const RunRecord& run) {
       place_.reset();
@@ -333,12 +334,12 @@ std::string describe_tolerances(const Deck& deck, const ByQuantity<double>& tole
   const std::string measure =
       "max|a-b| relative to max(1, max|a|); for gradients and moments relative to max|a|, but at "
       "least 1/1000 of the largest of their kind";
-  if (deck.train.precision == "fp64") return text + "\n           " + measure;
+  if (deck.train.precision == TrainPrecision::fp64) return text + "\n           " + measure;
   return text + "\n           " + measure +
          fmt::format(
              "\n           4 x the distance of one rank in {} from one rank in fp64, at least the "
              "rounding of one number",
-             deck.train.precision);
+             name_of(deck.train.precision));
 }
 
 }  // namespace
@@ -356,7 +357,8 @@ std::string verify_header(const Deck& deck, const VerifyOptions& options, int ra
       "tolerance  {}\n"
       "layouts    {}, on up to {} rank{}",
       deck.source, model.family().describe(model), describe_batch(deck), options.steps,
-      deck.train.precision, describe_tolerances(deck, tolerances), layouts, ranks, plural(ranks));
+      name_of(deck.train.precision), describe_tolerances(deck, tolerances), layouts, ranks,
+      plural(ranks));
   for (const std::string& note : notes) text += "\nnote       " + note;
   return text;
 }

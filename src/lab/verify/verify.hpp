@@ -19,7 +19,7 @@ namespace choir {
 /// Returns the deck in the form that verify runs: one precision (fp64 on the CPU), learning rates
 /// that do not depend on the data-parallel size, a vocabulary size if only the data would define
 /// it, and a fixed batch. `notes` lists the changes. Local. Throws DeckError.
-Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std::string>& notes);
+Deck verify_deck(const Deck& deck, TrainPrecision precision, std::vector<std::string>& notes);
 
 struct VerifyOptions {
   int steps = 3;

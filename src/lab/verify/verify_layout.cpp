@@ -312,7 +312,7 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
     const LayoutAxisName& name = name_of(axis);
     std::vector<std::string> all = candidates(axis);
     if (axis == LayoutAxis::micro_batch) all = micro_batches(deck);
-    if (axis == LayoutAxis::offload && deck.device == "cpu")
+    if (axis == LayoutAxis::offload && deck.device == RequestedDevice::cpu)
       all.resize(2);  // the CPU's memory is host memory
     if (all.empty())
       for (int n = 1; n <= ranks; ++n) all.push_back(std::to_string(n));

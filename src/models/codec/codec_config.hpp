@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "choir/core/enum_words.hpp"
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
 #include "choir/nn/pass.hpp"
@@ -27,13 +28,19 @@ std::vector<std::int64_t> parse_resolutions(const std::string& text, const std::
 /// of its own samples, and a vocoder needs its loudness. Two constants standardise them, those of
 /// the mel spectra of speech with this guard: a learned affine map would only repeat what the first
 /// layer can do, and a codec would have to store its statistics.
+/// The output of the decoder: rows of mel features, or sound.
+enum class CodecHead : std::uint8_t { mel, istft };
+constexpr auto words_of(CodecHead) {
+  return words<CodecHead>({{CodecHead::mel, "mel"}, {CodecHead::istft, "istft"}});
+}
+
 struct CodecConfig {
   std::int64_t rows = 8;             ///< rows of features in a frame
   std::int64_t encoder_width = 192;  ///< hidden layer of the encoder
   std::int64_t decoder_width = 384;  ///< both hidden layers of the decoder
   std::int64_t codebooks = 4;        ///< K
   std::string levels = "8,5,5,5";    ///< levels of the numbers of a codebook
-  std::string head = "mel";          ///< output of the decoder: "mel" rows, or sound ("istft")
+  CodecHead head = CodecHead::mel;
   std::string resolutions = "256,512,1024";  ///< transforms of the loss of sound
   WaveformLoss loss;
   ops::MelOptions mel{.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3};
@@ -49,7 +56,7 @@ struct CodecConfig {
     n_embd = decoder_width;
     vocab_size = fsq().codes();
   }
-  bool makes_sound() const { return head == "istft"; }
+  bool makes_sound() const { return head == CodecHead::istft; }
   std::vector<std::int64_t> transforms() const {
     return parse_resolutions(resolutions, "model.resolutions");
   }

@@ -30,12 +30,10 @@ std::string complaint(const F& parse) {
 
 void add_sound_keys(KeyTable<CodecSettings>& table) {
   auto model = table.section("model", &CodecSettings::model);
-  model
-      .add("head", &CodecConfig::head, "",
-           "Output of the decoder (codec models): rows of log-mel features, whose phases are "
-           "estimated afterwards (Griffin-Lim), or spectra with phases, whose inverse transforms "
-           "are sound.")
-      .one_of({"mel", "istft"});
+  model.add("head", &CodecConfig::head, "",
+            "Output of the decoder (codec models): rows of log-mel features, whose phases are "
+            "estimated afterwards (Griffin-Lim), or spectra with phases, whose inverse transforms "
+            "are sound.");
   model
       .add("resolutions", &CodecConfig::resolutions, "samples",
            "Transforms in which the loss compares generated with recorded sound (codec models with "

@@ -60,23 +60,20 @@ void add_encoder_keys(EncoderTable& table) {
            "Channels of the subsampling convolutions (speech models).")
       .at_least(1)
       .at_most(65536);
-  model
-      .add("conv_norm", &Part::conv_norm, "",
-           "Norm inside the convolution module (speech models). batchnorm uses the statistics of "
-           "one "
-           "global micro-batch.")
-      .one_of({"layernorm", "batchnorm"});
+  model.add("conv_norm", &Part::conv_norm, "",
+            "Norm inside the convolution module (speech models). batchnorm uses the statistics of "
+            "one "
+            "global micro-batch.");
   model.add("xscaling", &Part::xscaling, "",
             "Multiply the input of the blocks by sqrt(n_embd) (speech models).");
   model.add("causal", &Part::causal, "",
             "Make subsampling and convolutions causal (speech models).");
-  model
-      .add("context_style", &Part::context_style, "",
-           "Attention context (speech models). regular: frames attend to left_context ... "
-           "right_context around them. chunked: to their own chunk of right_context + 1 frames and "
-           "to "
-           "whole chunks before it.")
-      .one_of({"regular", "chunked"});
+  model.add(
+      "context_style", &Part::context_style, "",
+      "Attention context (speech models). regular: frames attend to left_context ... "
+      "right_context around them. chunked: to their own chunk of right_context + 1 frames and "
+      "to "
+      "whole chunks before it.");
   model
       .add("left_context", &Part::left_context, "frames",
            "Encoder frames before a frame that it attends to (speech models). -1: all.")

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "choir/core/enum_words.hpp"
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
 #include "choir/nn/pass.hpp"
@@ -14,9 +15,16 @@ namespace choir {
 
 /// The norm inside the convolution module.
 enum class ConvNorm { layernorm, batchnorm };
+constexpr auto words_of(ConvNorm) {
+  return words<ConvNorm>({{ConvNorm::layernorm, "layernorm"}, {ConvNorm::batchnorm, "batchnorm"}});
+}
 /// The frames that a frame attends to. `regular`: left ... right around it; `chunked`: its own
 /// chunk of right + 1 frames and the left / (right + 1) chunks before it.
 enum class ContextStyle { regular, chunked };
+constexpr auto words_of(ContextStyle) {
+  return words<ContextStyle>(
+      {{ContextStyle::regular, "regular"}, {ContextStyle::chunked, "chunked"}});
+}
 
 struct FastConformerConfig {
   std::int64_t n_layer = 16;     ///< blocks

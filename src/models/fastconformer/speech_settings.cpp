@@ -76,8 +76,8 @@ SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& reque
   config.on_bad = on_bad_of(s.on_bad, "data.on_bad");
   config.batching = batching_of(s);
   config.window = s.window;
-  config.reader.kind = reader_kind_of(d.reader);
-  config.reader.preload = preload_of(d.preload);
+  config.reader.kind = d.reader;
+  config.reader.preload = d.preload;
   config.reader.hints = d.hints;
   config.reader.group_ranks = d.readers_every;
   config.slots = d.prefetch + 1;

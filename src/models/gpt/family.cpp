@@ -29,8 +29,7 @@ void add_rope_keys(DecoderTable& table) {
   auto rope = table.section("", &GptConfig::rope_scaling);
   rope.add("rope_scaling", &RopeScaling::kind, "",
            "Scaling of rotary frequencies for sequences longer than those of the first training: "
-           "linear divides all of them by rope_factor, llama3 and yarn those of long waves.")
-      .one_of({"none", "linear", "llama3", "yarn"});
+           "linear divides all of them by rope_factor, llama3 and yarn those of long waves.");
   rope.add("rope_factor", &RopeScaling::factor, "",
            "Factor by which rope_scaling divides frequencies.")
       .at_least(1);
@@ -95,10 +94,8 @@ void add_model_keys(DecoderTable& table) {
       .when_resumed(OnResume::free);
   gpt.add("bias", &GptConfig::bias, "", "Use biases in linear layers and LayerNorm.");
   gpt.add("qkv_bias", &GptConfig::qkv_bias, "",
-          "Biases of queries, keys and values (the only ones of Qwen2). auto: like bias.")
-      .one_of({"auto", "yes", "no"});
-  gpt.add("norm_bias", &GptConfig::norm_bias, "", "Biases of LayerNorm. auto: like bias.")
-      .one_of({"auto", "yes", "no"});
+          "Biases of queries, keys and values (the only ones of Qwen2). auto: like bias.");
+  gpt.add("norm_bias", &GptConfig::norm_bias, "", "Biases of LayerNorm. auto: like bias.");
   gpt.add("dropout", &GptConfig::dropout, "probability",
           "Dropout of embeddings and of both outputs of each block.")
       .at_least(0)
@@ -110,13 +107,11 @@ void add_model_keys(DecoderTable& table) {
           "log and the evaluation show its mean as z_loss beside that of the cross-entropy "
           "(token_loss); loss and val_loss are the weighted sum. 0: none.")
       .at_least(0);
-  gpt.add("norm", &GptConfig::norm, "", "Normalisation.").one_of({"layernorm", "rmsnorm"});
+  gpt.add("norm", &GptConfig::norm, "", "Normalisation.");
   gpt.add("norm_eps", &GptConfig::norm_eps, "", "Constant added to the variance.").above(0);
   gpt.add("activation", &GptConfig::activation, "",
-          "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form.")
-      .one_of({"gelu", "gelu_tanh", "relu", "swiglu", "silu"});
-  gpt.add("position", &GptConfig::position, "", "Positions: a learned table, or rotary embedding.")
-      .one_of({"learned", "rope"});
+          "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form.");
+  gpt.add("position", &GptConfig::position, "", "Positions: a learned table, or rotary embedding.");
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
   gpt.add("rope_skip_interval", &GptConfig::rope_skip_interval, "layers",
           "One layer in this many does not rotate (SmolLM3: 4). 0: all layers do.")
@@ -139,7 +134,6 @@ void add_model_keys(DecoderTable& table) {
   gpt.add("attention", &GptConfig::attention, "",
           "Attention kernel: own, or cuDNN's on device cuda (an error if cuDNN refuses the shape). "
           "auto uses cuDNN if it supports the shape.")
-      .one_of({"auto", "own", "cudnn"})
       .when_resumed(OnResume::free);
   gpt.add("attention_deterministic", &GptConfig::attention_deterministic, "",
           "Use cuDNN's deterministic attention backward, as train.reproducible = true does. It is "

@@ -352,14 +352,15 @@ std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
   const auto add = [&](std::vector<std::string> keys, std::string text) {
     problems.push_back({std::move(keys), std::move(text)});
   };
-  if (deck.device == "cpu" && gpt.attention == ops::AttentionImplementation::cudnn)
+  if (deck.device == RequestedDevice::cpu && gpt.attention == ops::AttentionImplementation::cudnn)
     add({"model.attention", "device"},
         "model.attention = \"cudnn\" is for device = \"cuda\", not \"cpu\"; legal: \"auto\" or "
         "\"own\"");
   const std::int64_t ranks = deck.parallel.context;
   if (ranks == 1) return problems;
   const std::int64_t t = deck.parallel.tensor;
-  if (deck.parallel.context_mode == "ulysses" && gpt.n_head % t == 0 && gpt.n_head / t % ranks != 0)
+  if (deck.parallel.context_mode == RequestedContextMode::ulysses && gpt.n_head % t == 0 &&
+      gpt.n_head / t % ranks != 0)
     add({"parallel.context", "parallel.context_mode", "model.n_head", "parallel.tensor"},
         fmt::format("parallel.context = {} does not divide the {} heads that each of "
                     "parallel.tensor = {} ranks has of model.n_head = {}, as "

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "choir/core/enum_words.hpp"
 #include "choir/models/batch.hpp"
 #include "choir/models/model.hpp"
 #include "choir/models/model_config.hpp"
@@ -13,11 +14,42 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/rope/rope.hpp"
 
+namespace choir::ops {
+
+constexpr auto words_of(Norm) {
+  return words<Norm>({{Norm::layernorm, "layernorm"}, {Norm::rmsnorm, "rmsnorm"}});
+}
+constexpr auto words_of(Activation) {
+  using enum Activation;
+  return words<Activation>({{gelu, "gelu"},
+                            {gelu_tanh, "gelu_tanh"},
+                            {relu, "relu"},
+                            {swiglu, "swiglu"},
+                            {silu, "silu"}});
+}
+constexpr auto words_of(AttentionImplementation) {
+  using enum AttentionImplementation;
+  return words<AttentionImplementation>({{automatic, "auto"}, {own, "own"}, {cudnn, "cudnn"}});
+}
+constexpr auto words_of(RopeScaling::Kind) {
+  using enum RopeScaling::Kind;
+  return words<RopeScaling::Kind>(
+      {{none, "none"}, {linear, "linear"}, {llama3, "llama3"}, {yarn, "yarn"}});
+}
+
+}  // namespace choir::ops
+
 namespace choir {
 
 enum class Position { learned, rope };
+constexpr auto words_of(Position) {
+  return words<Position>({{Position::learned, "learned"}, {Position::rope, "rope"}});
+}
 /// Biases of a group of layers: like GptConfig::bias, or set separately.
 enum class Biases { as_bias, yes, no };
+constexpr auto words_of(Biases) {
+  return words<Biases>({{Biases::as_bias, "auto"}, {Biases::yes, "yes"}, {Biases::no, "no"}});
+}
 
 struct GptConfig {
   std::int64_t vocab_size = 0;

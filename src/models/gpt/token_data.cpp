@@ -111,6 +111,23 @@ void set_blend(const SpeechMix& mix, DataConfig& config) {
   };
 }
 
+/// The format of files of tokens; `automatic` where their paths decide.
+TokenFormat token_format_of(DataFormat format) {
+  switch (format) {
+    case DataFormat::native:
+      return TokenFormat::native;
+    case DataFormat::nanogpt:
+      return TokenFormat::nanogpt;
+    case DataFormat::megatron:
+      return TokenFormat::megatron;
+    case DataFormat::automatic:
+    case DataFormat::text:
+    case DataFormat::synthetic:
+      break;
+  }
+  return TokenFormat::automatic;
+}
+
 DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows,
                        std::uint64_t vocab_hash, Logger& log) {
   const DataSection& d = deck.data;
@@ -118,11 +135,9 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
   config.train = d.train;
   config.val = d.val;
   config.synthetic = d.format == DataFormat::synthetic;
-  const bool decided_by_path =
-      config.synthetic || d.format == DataFormat::automatic || d.format == DataFormat::text;
-  config.format = decided_by_path ? TokenFormat::automatic : token_format_of(name_of(d.format));
-  config.reader.kind = reader_kind_of(d.reader);
-  config.reader.preload = preload_of(d.preload);
+  config.format = token_format_of(d.format);
+  config.reader.kind = d.reader;
+  config.reader.preload = d.preload;
   config.reader.hints = d.hints;
   config.reader.group_ranks = d.readers_every;
   const GptSettings& gpt = gpt_settings(deck);

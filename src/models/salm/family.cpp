@@ -45,8 +45,7 @@ void add_parallel_keys(Table& table) {
            "Division of the encoder among parallel.tensor ranks (models with audio input). layers: "
            "each layer is divided, as in other models. clips: each rank encodes some clips of a "
            "micro-batch with whole layers, without communication; the encoder must fit on every "
-           "rank.")
-      .one_of({"layers", "clips"});
+           "rank.");
 }
 
 void add_data_keys(Table& table) {

@@ -4,6 +4,7 @@
 // rows replace the placeholders of the clips in a conversation.
 #include <cstdint>
 
+#include "choir/core/enum_words.hpp"
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
@@ -20,6 +21,9 @@ struct SalmAdapter {
 /// The division of the work before the junction among ranks of the tensor axis: each layer, or the
 /// clips of a micro-batch, of which each rank encodes some with whole layers.
 enum class EncoderShare : std::uint8_t { layers, clips };
+constexpr auto words_of(EncoderShare) {
+  return words<EncoderShare>({{EncoderShare::layers, "layers"}, {EncoderShare::clips, "clips"}});
+}
 
 struct SalmConfig {
   FastConformerConfig encoder;  ///< its vocabulary is unused: there is no CTC head

@@ -30,12 +30,13 @@ std::vector<std::int64_t> legal_context_sizes(std::int64_t heads) {
   return sizes;
 }
 
-ContextWay context_way_of(std::string_view word, std::int64_t heads, std::int64_t ranks) {
+ContextWay context_way_of(RequestedContextMode wanted, std::int64_t heads, std::int64_t ranks) {
+  using enum RequestedContextMode;
   if (heads == 0) return {};
-  if (word == "gather") return {.mode = ContextMode::gather};
-  if (word == "ring") return {.mode = ContextMode::ring};
-  if (word == "ulysses" || heads % ranks == 0) return {};
-  if (word == "ring-ulysses")
+  if (wanted == gather) return {.mode = ContextMode::gather};
+  if (wanted == ring) return {.mode = ContextMode::ring};
+  if (wanted == ulysses || heads % ranks == 0) return {};
+  if (wanted == ring_ulysses)
     return {.mode = ContextMode::ring, .group = static_cast<int>(std::gcd(heads, ranks))};
   return {.mode = ContextMode::gather};
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "choir/core/run_choices.hpp"
 #include "choir/nn/pass.hpp"
 #include "choir/ops/copy_rows.hpp"
 #include "kernels/attention/attention.hpp"
@@ -51,10 +52,10 @@ ContextHeads context_heads(std::int64_t heads, std::int64_t kv_heads, int ranks)
 std::vector<std::int64_t> legal_context_sizes(std::int64_t heads);
 
 /// The strategy that parallel.context_mode selects for a model with `heads` query heads on each
-/// rank of the tensor axis; 0 heads means a model without attention across shared positions. "auto"
-/// is ulysses if the number of ranks divides the heads, else gather; "ring-ulysses" is a ring of
-/// the largest groups that divide heads and ranks.
-ContextWay context_way_of(std::string_view word, std::int64_t heads, std::int64_t ranks);
+/// rank of the tensor axis; 0 heads means a model without attention across shared positions.
+/// `automatic` is ulysses if the number of ranks divides the heads, else gather; `ring_ulysses` is
+/// a ring of the largest groups that divide heads and ranks.
+ContextWay context_way_of(RequestedContextMode wanted, std::int64_t heads, std::int64_t ranks);
 
 /// Exchange of rows q | k | v, or of rows of one width per query head, between positions and heads
 /// of the ranks that exchange them (ContextAxis::exchanging). Collective over the context axis; the

@@ -190,7 +190,7 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
                 .train_loss = evaluation.train_loss(),
                 .val_loss = evaluation.val_loss(),
                 .validations = evaluation.validations(),
-                .scaled = deck_.train.precision == "fp16-mixed"};
+                .scaled = deck_.train.precision == TrainPrecision::fp16_mixed};
   since_line_ = {};
   content_since_line_ = {};
   report_cores(m.dt);

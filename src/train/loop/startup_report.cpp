@@ -104,8 +104,8 @@ std::string batch_line(Engine& engine) {
 std::string training_line(const Deck& deck, const EngineOptions& options, std::int64_t first_step) {
   return fmt::format(
       "steps {} to {} in {}, {}, {} learning rate with peak {:.4g}, {} warm-up steps", first_step,
-      deck.train.max_steps, deck.train.precision, deck.optimizer.name, deck.optimizer.schedule,
-      options.schedule.peak, options.schedule.warmup_steps);
+      deck.train.max_steps, name_of(deck.train.precision), deck.optimizer.name,
+      deck.optimizer.schedule, options.schedule.peak, options.schedule.warmup_steps);
 }
 
 std::string decay_line(const Deck& deck, const LrSchedule& schedule) {

@@ -49,8 +49,9 @@ test::ContextResult on_one_rank(test::AttentionContextCase c) {
 /// All ways in which ranks can share the positions of a model with this many heads per tensor rank.
 std::vector<ContextWay> ways(std::int64_t heads, std::int64_t ranks) {
   std::vector<ContextWay> list{{ContextMode::gather}, {ContextMode::ring}};
-  for (const char* const word : {"auto", "ring-ulysses"})
-    if (const ContextWay way = context_way_of(word, heads, ranks);
+  using enum RequestedContextMode;
+  for (const RequestedContextMode wanted : {automatic, ring_ulysses})
+    if (const ContextWay way = context_way_of(wanted, heads, ranks);
         std::find(list.begin(), list.end(), way) == list.end())
       list.push_back(way);
   return list;

@@ -9,7 +9,10 @@
 namespace choir {
 namespace {
 
-enum class Colour { red, green };
+enum class Colour { green, red };
+constexpr auto words_of(Colour) {
+  return words<Colour>({{Colour::red, "red"}, {Colour::green, "green"}});
+}
 struct Part {
   int count = 3;
   double rate = 0.5;
@@ -38,7 +41,7 @@ KeyTable<Thing> make_table() {
   part.add("list", &Part::list, "", "A list.");
   part.add("map", &Part::map, "", "A map.");
   part.add("either", &Part::either, "", "One text or several.");
-  part.add("colour", &Part::colour, "", "A colour.").one_of({"red", "green"}, {"blue"});
+  part.add("colour", &Part::colour, "", "A colour.").not_yet({"blue"});
   part.add("time", &Part::time, "seconds", "A time.").in_seconds().at_least(0);
   part.add("ranks", &Part::ranks, "", "Ranks.").or_word("auto").at_least(0);
   part.add("width", &Part::width, "", "A width.").at_least(0);

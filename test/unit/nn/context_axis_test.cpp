@@ -97,15 +97,16 @@ TEST(PositionShare, GroupsZigZagAndTheirRanksFollowOnOneAnother) {
 
 TEST(ContextWay, IsUlyssesWhereTheRanksDivideTheHeads) {
   const ContextWay ulysses{}, gather{ContextMode::gather}, ring{ContextMode::ring};
-  EXPECT_EQ(context_way_of("auto", 12, 4), ulysses);
-  EXPECT_EQ(context_way_of("auto", 12, 5), gather);
-  EXPECT_EQ(context_way_of("auto", 2, 4), gather);
-  EXPECT_EQ(context_way_of("gather", 12, 4), gather);
-  EXPECT_EQ(context_way_of("gather", 0, 4), ulysses) << "nobody attends";
-  EXPECT_EQ(context_way_of("ring", 12, 4), ring);
-  EXPECT_EQ(context_way_of("ring-ulysses", 12, 8), (ContextWay{ContextMode::ring, 4}));
-  EXPECT_EQ(context_way_of("ring-ulysses", 12, 5), ring);
-  EXPECT_EQ(context_way_of("ring-ulysses", 12, 6), ulysses);
+  EXPECT_EQ(context_way_of(RequestedContextMode::automatic, 12, 4), ulysses);
+  EXPECT_EQ(context_way_of(RequestedContextMode::automatic, 12, 5), gather);
+  EXPECT_EQ(context_way_of(RequestedContextMode::automatic, 2, 4), gather);
+  EXPECT_EQ(context_way_of(RequestedContextMode::gather, 12, 4), gather);
+  EXPECT_EQ(context_way_of(RequestedContextMode::gather, 0, 4), ulysses) << "nobody attends";
+  EXPECT_EQ(context_way_of(RequestedContextMode::ring, 12, 4), ring);
+  EXPECT_EQ(context_way_of(RequestedContextMode::ring_ulysses, 12, 8),
+            (ContextWay{ContextMode::ring, 4}));
+  EXPECT_EQ(context_way_of(RequestedContextMode::ring_ulysses, 12, 5), ring);
+  EXPECT_EQ(context_way_of(RequestedContextMode::ring_ulysses, 12, 6), ulysses);
 }
 
 // Requirement of attention: query head j of a rank reads the K/V head j / (heads / kv_heads) of the

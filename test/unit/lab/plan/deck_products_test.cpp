@@ -22,7 +22,8 @@ constexpr std::int64_t kRow = 16;  // bytes
 /// Matrix products of one step and an evaluation on one rank.
 std::set<ops::Product> products_of(Deck deck) {
   // fp64 stays on the CPU.
-  if (deck.train.precision == "fp64") deck.train.precision = "bf16-mixed";
+  if (deck.train.precision == TrainPrecision::fp64)
+    deck.train.precision = TrainPrecision::bf16_mixed;
   const ModelFamily& family = deck.family();
   constexpr std::int64_t kUnknown = 65;  // symbols, if the data give their number
   if (family.vocab_size(deck) == 0)

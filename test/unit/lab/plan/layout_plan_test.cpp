@@ -126,19 +126,19 @@ TEST(LayoutPlan, RefusesWhatTheLayoutAndTheBatchRefuse) {
 // the other, each of which is idle while the other works.
 TEST(LayoutPlan, BubbleOfTheSchedule) {
   Deck deck = variants().with({});
-  for (const char* schedule : {"1f1b", "gpipe"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     deck.parallel.schedule = schedule;
     EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 11, 1e-12);
     EXPECT_NEAR(bubble_fraction(deck, 1, {3e9, 6e9}), 0.5, 1e-12);
     EXPECT_EQ(bubble_fraction(deck, 8, {5e12}), 0);
   }
-  deck.train.recompute = "full";
+  deck.train.recompute = Recompute::full;
   EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 11, 1e-12);
-  deck.train.recompute = "none";
-  deck.parallel.schedule = "interleaved";
+  deck.train.recompute = Recompute::none;
+  deck.parallel.schedule = ScheduleKind::interleaved;
   deck.parallel.virtual_stages = 2;
   EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 19, 1e-12);
-  deck.parallel.schedule = "zb-h1";
+  deck.parallel.schedule = ScheduleKind::zb_h1;
   deck.parallel.virtual_stages = 1;
   // The idle time is (p - 1)(F + B - W) = 3 beside 24 of work, with F = B = W.
   EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 27, 1e-12);

@@ -24,7 +24,8 @@ const char* const kText = R"({
 
 Deck deck(const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> notes;
-  return verify_deck(parse_deck(test::families(), kText, "deck.json", overrides), "fp64", notes);
+  return verify_deck(parse_deck(test::families(), kText, "deck.json", overrides),
+                     TrainPrecision::fp64, notes);
 }
 
 using Value = std::pair<int, std::string>;
@@ -236,9 +237,9 @@ TEST(VerifyDeck, TrainsTheSameWhateverTheDataSize) {
                      "train": {"precision": "bf16-mixed", "micro_batch_size": 2,
                                "grad_accum": 3}})",
                              "deck.json", {}),
-                  "fp64", notes);
-  EXPECT_EQ(changed.train.precision, "fp64");
-  EXPECT_EQ(changed.device, "cpu");
+                  TrainPrecision::fp64, notes);
+  EXPECT_EQ(changed.train.precision, TrainPrecision::fp64);
+  EXPECT_EQ(changed.device, RequestedDevice::cpu);
   EXPECT_EQ(changed.optimizer.scale_lr, RateScaling::none);
   EXPECT_EQ(changed.train.global_batch_size, 6);
   EXPECT_EQ(gpt_of(changed).vocab_size, 97);

@@ -27,7 +27,7 @@ CodecConfig small_codec() {
 /// Config of a small codec with a decoder that makes sound.
 CodecConfig small_speaker() {
   CodecConfig c = small_codec();
-  c.head = "istft", c.resolutions = "64,128";
+  c.head = CodecHead::istft, c.resolutions = "64,128";
   c.rows = 4, c.mel.fft = 256, c.mel.window = 200, c.mel.hop = 80;
   return c;
 }
@@ -384,7 +384,7 @@ TEST(CodecCoder, HashIsOfParametersAndConfiguration) {
   Coding other(louder);
   EXPECT_NE(CodecCoder(*other.instance).hash(), hash);
   CodecConfig speaking = small_codec();
-  speaking.head = "istft";
+  speaking.head = CodecHead::istft;
   Coding speaker(speaking);
   EXPECT_NE(CodecCoder(*speaker.instance).hash(), hash);
 }
