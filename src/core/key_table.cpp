@@ -1,4 +1,4 @@
-// Reading of values into a table of keys.
+// Reading of values into a table of keys, and keys that have no effect with the values of others.
 
 #include <algorithm>
 #include <cmath>
@@ -345,6 +345,8 @@ void KeySet::adopt(const Key& key, std::size_t owner, const KeyValue& standard,
     keys_.push_back(std::move(adopted));
     return;
   }
+  CHOIR_CHECK(found->condition_text() == key.condition_text(),
+              "owners of the key {} state different conditions", key.path);
   CHOIR_CHECK(found->type == key.type, "two owners have {} as keys of different types", key.path);
   found->get = [first = found->get, own = adopted.get, owner, current](const Key& self,
                                                                        void* object) {
@@ -425,6 +427,69 @@ std::string KeySet::unknown(const std::string& path) const {
   if (!near.empty()) return fmt::format("{}; did you mean '{}'?", head, near);
   if (!lasts.empty()) return fmt::format("{}; keys of this section: {}", head, join(lasts, ", "));
   return fmt::format("{}; sections: {}", head, join(sections(), ", "));
+}
+
+namespace {
+
+/// The path of the key that a condition of `key` names.
+std::string path_of(const KeyCondition& condition, const Key& key) {
+  if (condition.key.find('.') != std::string::npos) return condition.key;
+  return key.path.substr(0, key.path.rfind('.') + 1) + condition.key;
+}
+
+/// A value as in an override.
+std::string word_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : dumped(value);
+}
+
+/// "a", "a or b", "a, b or c", each as in a deck.
+std::string list_of(const std::vector<std::string>& values, bool quoted) {
+  std::string text;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) text += i + 1 == values.size() ? " or " : ", ";
+    text += quoted ? dumped(json(values[i])) : values[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string Key::condition_text() const {
+  std::string text;
+  for (const KeyCondition& condition : conditions)
+    text += fmt::format("{}{} {} = {}", text.empty() ? "" : ", ",
+                        condition.among ? "only with" : "not with", path_of(condition, *this),
+                        join(condition.values, " | "));
+  return text;
+}
+
+std::vector<KeyProblem> KeySet::idle_keys(const void* object, const void* defaults,
+                                          const KeyOrigins& origins) const {
+  std::vector<KeyProblem> problems;
+  for (const Key& key : keys_) {
+    const auto origin = origins.find(key.path);
+    if (key.conditions.empty() || origin == origins.end()) continue;
+    if (origin->second.source == KeySource::derived) continue;
+    const json value = value_json(key, object);
+    if (value == value_json(key, defaults)) continue;
+    for (const KeyCondition& condition : key.conditions) {
+      const std::string path = path_of(condition, key);
+      const Key* other = find(path);
+      CHOIR_CHECK(other != nullptr, "a condition of {} names {}, which is no key", key.path, path);
+      const json now = value_json(*other, object);
+      const auto found = std::ranges::find(condition.values, word_of(now));
+      if ((found != condition.values.end()) == condition.among) continue;
+      const std::string fault =
+          condition.among ? fmt::format("is for {} = {}, not {}", path,
+                                        list_of(condition.values, now.is_string()), dumped(now))
+                          : fmt::format("has no effect with {} = {}", path, dumped(now));
+      problems.push_back({{key.path, path},
+                          fmt::format("{} = {} {}; leave it out, or change {}", key.path,
+                                      dumped(value), fault, path)});
+      break;
+    }
+  }
+  return problems;
 }
 
 void throw_problems(const std::vector<KeyProblem>& problems, const std::string& source) {

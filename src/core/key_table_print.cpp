@@ -157,6 +157,7 @@ std::string KeySet::describe_table(const void* defaults) const {
     if (!key.unit.empty()) text += fmt::format(", {}", key.unit);
     const std::string constraint = key.constraint();
     if (!constraint.empty()) text += fmt::format("; {}", constraint);
+    if (!key.conditions.empty()) text += fmt::format("; {}", key.condition_text());
     text += "\n" + wrap(key.about, 100, 6);
   }
   return text.substr(1);

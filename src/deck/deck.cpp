@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "src/core/json_document.hpp"
 #include "src/core/json_value.hpp"
@@ -92,6 +93,49 @@ void derive(Deck& deck) {
   }
 }
 
+/// Problems with keys that are given but have no effect in this deck.
+std::vector<KeyProblem> keys_without_effect(const Deck& deck) {
+  std::vector<KeyProblem> problems = keys_of(deck).idle(deck, defaults_of(deck), deck.origins);
+  for (const std::string_view unread : deck.family().unread_keys()) {
+    const std::string key(unread);
+    const bool known = std::ranges::any_of(
+        problems, [&](const KeyProblem& problem) { return problem.keys.front() == key; });
+    if (!known && deck.given(key))
+      problems.push_back({{key, "model.type"},
+                          fmt::format("{} has no effect with model.type = \"{}\"; leave it out",
+                                      key, deck.family().name())});
+  }
+  return problems;
+}
+
+/// Puts the origin of the first key that has one in front of the text.
+KeyProblem placed(KeyProblem problem, const Deck& deck) {
+  std::string place = deck.source;
+  for (const std::string& key : problem.keys) {
+    const auto origin = deck.origins.find(key);
+    if (origin == deck.origins.end() || origin->second.place.empty()) continue;
+    place = origin->second.place;
+    break;
+  }
+  problem.text = place + ": " + problem.text;
+  return problem;
+}
+
+/// Appends the problems with keys without effect, except those for which `excused(key)` is true.
+template <class Excused>
+void append_without_effect(const Deck& deck, const Excused& excused,
+                           std::vector<KeyProblem>& problems) {
+  const auto refused = [&, n = problems.size()](const std::string& key) {
+    return std::any_of(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(n),
+                       [&](const KeyProblem& problem) {
+                         return std::ranges::find(problem.keys, key) != problem.keys.end();
+                       });
+  };
+  for (KeyProblem& problem : keys_without_effect(deck))
+    if (!excused(problem.keys.front()) && std::ranges::none_of(problem.keys, refused))
+      problems.push_back(placed(std::move(problem), deck));
+}
+
 /// Appends the cross checks that do not depend on a value already refused.
 void append_checks(const Deck& deck, std::vector<KeyProblem>& problems) {
   std::vector<std::string> refused;
@@ -102,15 +146,7 @@ void append_checks(const Deck& deck, std::vector<KeyProblem>& problems) {
       return std::find(refused.begin(), refused.end(), key) != refused.end();
     };
     if (std::any_of(problem.keys.begin(), problem.keys.end(), is_refused)) continue;
-    std::string place = deck.source;
-    for (const std::string& key : problem.keys) {
-      const auto origin = deck.origins.find(key);
-      if (origin == deck.origins.end() || origin->second.place.empty()) continue;
-      place = origin->second.place;
-      break;
-    }
-    problem.text = place + ": " + problem.text;
-    problems.push_back(std::move(problem));
+    problems.push_back(placed(std::move(problem), deck));
   }
 }
 
@@ -166,7 +202,17 @@ Deck parse_deck(const FamilyTable& table, const std::string& text, const std::st
     throw DeckError(document.place_of("") + ": a deck is an object, { \"model\": { ... }, ... }",
                     "see the decks in inputs/");
   table.keys().read(result, document, defaults_of, result.origins, problems);
+  // A key of the file that an override of another key leaves without effect is excused, and so are
+  // the keys of decks that a run wrote, which contain such overrides.
+  const bool written = document.root().contains("sources");
+  const std::set<std::string> idle = written ? std::set<std::string>() : deck::idle_keys(result);
   table.keys().override_with(result, overrides, result.origins, problems);
+  append_without_effect(
+      result,
+      [&](const std::string& key) {
+        return result.origins[key].source == KeySource::file && !idle.contains(key);
+      },
+      problems);
   append_checks(result, problems);
   throw_problems(problems, source);
   derive(result);
@@ -184,6 +230,15 @@ Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
                std::vector<KeyProblem>& problems) {
   Deck result = deck;
   keys_of(deck).override_with(result, overrides, result.origins, problems);
+  append_without_effect(
+      result,
+      [&](const std::string& key) {
+        return std::ranges::none_of(overrides, [&](const std::string& each) {
+          return each.starts_with(key) &&
+                 trim(std::string_view(each).substr(key.size())).starts_with('=');
+        });
+      },
+      problems);
   append_checks(result, problems);
   return result;
 }
@@ -238,6 +293,12 @@ std::string deck::key_by_last_name(const KeySet& keys, const std::string& last) 
       alike += dots == depth;
   }
   return alike == 1 ? found : "";
+}
+
+std::set<std::string> deck::idle_keys(const Deck& deck) {
+  std::set<std::string> keys;
+  for (const KeyProblem& problem : keys_without_effect(deck)) keys.insert(problem.keys.front());
+  return keys;
 }
 
 bool deck::has_adapters(const Deck& deck) {

@@ -66,35 +66,10 @@ class Checks {
                       format_hms(run.walltime), format_hms(run.walltime_margin)));
   }
 
-  /// Keys of schedules that the run does not have, and a decay that begins in the warm-up. min_lr
-  /// and decay_steps are refused only where they were given for this command: a deck may have them
-  /// for the schedule that an override replaced, and so do the decks of older checkpoints.
   void decay() {
     const OptimizerSection& optimizer = deck_.optimizer;
-    const std::string& schedule = optimizer.schedule;
-    for (const char* key : {"optimizer.wsd_decay_steps", "optimizer.wsd_decay_shape"})
-      if (schedule != "wsd" && deck_.given(key))
-        add({key, "optimizer.schedule"},
-            fmt::format("{} has no effect with optimizer.schedule = \"{}\"; leave it out, or set "
-                        "optimizer.schedule to \"wsd\"",
-                        key, schedule));
-    const auto commanded = [&](const char* key) {
-      const auto origin = deck_.origins.find(key);
-      return origin != deck_.origins.end() && origin->second.source == KeySource::command;
-    };
-    const auto without_effect = [&](const char* key, const char* others) {
-      if (commanded(key) && commanded("optimizer.schedule"))
-        add({key, "optimizer.schedule"},
-            fmt::format("{} has no effect with optimizer.schedule = \"{}\"; leave it out, or set "
-                        "optimizer.schedule to {}",
-                        key, schedule, others));
-    };
-    if (schedule == "constant" || schedule == "inverse_sqrt")
-      without_effect("optimizer.decay_steps", "\"cosine\", \"linear\" or \"wsd\"");
-    if (schedule == "constant")
-      without_effect("optimizer.min_lr", "\"cosine\", \"linear\", \"inverse_sqrt\" or \"wsd\"");
     const std::int64_t room = optimizer.decay_steps - optimizer.warmup_steps;
-    if (schedule == "wsd" && optimizer.decay_steps > 0 && room >= 0 &&
+    if (optimizer.schedule == "wsd" && optimizer.decay_steps > 0 && room >= 0 &&
         optimizer.wsd_decay_steps > room)
       add({"optimizer.wsd_decay_steps", "optimizer.decay_steps", "optimizer.warmup_steps"},
           fmt::format("optimizer.wsd_decay_steps = {} does not fit between the warm-up (step {}) "
@@ -142,14 +117,6 @@ class Checks {
         add({std::string("checkpoint.") + key, "checkpoint.init_from"},
             fmt::format("checkpoint.{} selects from checkpoint.init_from, which is not given",
                         key));
-  }
-
-  void readers() {
-    const DataSection& data = deck_.data;
-    if (data.readers_every > 0 && data.reader != ReaderKind::scatter)
-      add({"data.readers_every", "data.reader"},
-          fmt::format("data.readers_every = {} is for data.reader = \"scatter\", not \"{}\"",
-                      data.readers_every, name_of(data.reader)));
   }
 
   void device() {
@@ -210,22 +177,6 @@ class Checks {
                       "offload = \"none\"",
                       rule.name(), rule.needs_masters_on_device(), name_of(offload),
                       name_of(precision)));
-  }
-
-  void precision() {
-    const TrainSection defaults;
-    const TrainSection& train = deck_.train;
-    const bool fp16 = train.precision == TrainPrecision::fp16_mixed;
-    if (train.loss_scale != defaults.loss_scale && !fp16)
-      add({"train.loss_scale", "train.precision"},
-          fmt::format("train.loss_scale = {} is for train.precision = \"fp16-mixed\", not \"{}\": "
-                      "the others have the range of fp32",
-                      train.loss_scale, name_of(train.precision)));
-    if (train.loss_scale_window != defaults.loss_scale_window && (!fp16 || train.loss_scale > 0))
-      add({"train.loss_scale_window", "train.loss_scale", "train.precision"},
-          fmt::format("train.loss_scale_window = {} is for train.precision = \"fp16-mixed\" with "
-                      "train.loss_scale = \"dynamic\"",
-                      train.loss_scale_window));
   }
 
   std::vector<KeyProblem> take() { return std::move(problems_); }
@@ -290,8 +241,6 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.averages();
   checks.freezing();
   checks.warm_start();
-  checks.precision();
-  checks.readers();
   checks.device();
   add(deck::check_faults(deck));
   return checks.take();
@@ -309,21 +258,6 @@ class ParallelChecks {
       add({"parallel.sequence", "parallel.tensor"},
           "parallel.sequence = true divides tokens among tensor ranks, but parallel.tensor = 1; "
           "nearest legal: sequence = false, or tensor = 2");
-  }
-
-  void zero() {
-    const ParallelSection defaults;
-    const ParallelSection& parallel = deck_.parallel;
-    if (parallel.zero_group != defaults.zero_group && parallel.zero == 0)
-      add({"parallel.zero_group", "parallel.zero"},
-          fmt::format("parallel.zero_group = \"{}\" is for parallel.zero = 1, 2 or 3: with 0 "
-                      "nothing is sharded",
-                      parallel.zero_group));
-    if (parallel.zero_prefetch != defaults.zero_prefetch && parallel.zero != 3)
-      add({"parallel.zero_prefetch", "parallel.zero"},
-          fmt::format("parallel.zero_prefetch = {} is for parallel.zero = 3, not {}: the others "
-                      "gather nothing ahead of its use",
-                      parallel.zero_prefetch, parallel.zero));
   }
 
   void pipeline() {
@@ -361,11 +295,6 @@ class ParallelChecks {
                       "parameters around their use, not {}; nearest legal: zero = 3 (on one rank, "
                       "too), or offload = \"optimizer\"",
                       parallel.zero));
-    if (!parallel.offload_dir.empty() && parallel.offload != OffloadChoice::file)
-      add({"parallel.offload_dir", "parallel.offload"},
-          fmt::format("parallel.offload_dir = \"{}\" is for parallel.offload = \"file\", not "
-                      "\"{}\"",
-                      parallel.offload_dir, name_of(parallel.offload)));
   }
 
   std::vector<KeyProblem> take() { return std::move(problems_); }
@@ -385,7 +314,6 @@ std::vector<KeyProblem> deck::check_parallel(const Deck& deck) {
   ParallelChecks checks(deck);
   checks.tensor();
   checks.pipeline();
-  checks.zero();
   checks.offload();
   return checks.take();
 }

@@ -69,7 +69,8 @@ void add_data_keys(Table& table) {
   data.add("readers_every", &DataSection::readers_every, "ranks",
            "One reader per N ranks, for data.reader = scatter. 0: one per node.")
       .at_least(0)
-      .when_resumed(OnResume::free);
+      .when_resumed(OnResume::free)
+      .only_with("reader", {"scatter"});
   data.add("prefetch", &DataSection::prefetch, "micro-batches",
            "Micro-batches that a background thread reads ahead. 0: read when needed.")
       .at_least(0)
@@ -141,7 +142,8 @@ void add_optimizer_keys(Table& table) {
           "min_lr", &Part::min_lr, "",
           "Final learning rate, from optimizer.decay_steps on (cosine, linear, wsd), and the lower "
           "limit of inverse_sqrt.")
-      .at_least(0);
+      .at_least(0)
+      .not_with("schedule", {"constant"});
   optimizer
       .add("warmup_steps", &Part::warmup_steps, "steps",
            "Steps over which the learning rate rises linearly from 0.")
@@ -149,7 +151,8 @@ void add_optimizer_keys(Table& table) {
   optimizer
       .add("decay_steps", &Part::decay_steps, "steps",
            "Step at which cosine, linear and wsd reach min_lr. 0: train.max_steps.")
-      .at_least(0);
+      .at_least(0)
+      .not_with("schedule", {"constant", "inverse_sqrt"});
   optimizer
       .add("schedule", &Part::schedule, "",
            "Shape of the learning rate after the warm-up. wsd (warm-up, stable, decay): constant, "
@@ -160,13 +163,15 @@ void add_optimizer_keys(Table& table) {
       .add("wsd_decay_steps", &Part::wsd_decay_steps, "steps",
            "Length of the decay of optimizer.schedule = wsd, which ends at optimizer.decay_steps. "
            "0: no decay.")
-      .at_least(0);
+      .at_least(0)
+      .only_with("schedule", {"wsd"});
   optimizer
       .add("wsd_decay_shape", &Part::wsd_decay_shape, "",
            "Shape of the decay of optimizer.schedule = wsd. After a fraction r of it, the learning "
            "rate is this far from min_lr towards its peak. linear: 1 - r. cosine: "
            "(1 + cos(pi r)) / 2. exponential: 2 * 0.5^r - 1. minus_sqrt: 1 - sqrt(r).")
-      .one_of({"linear", "cosine", "exponential", "minus_sqrt"});
+      .one_of({"linear", "cosine", "exponential", "minus_sqrt"})
+      .only_with("schedule", {"wsd"});
   optimizer.add("beta1", &Part::beta1, "", "Decay of the first moment (adamw).")
       .at_least(0)
       .below(1);
@@ -229,11 +234,14 @@ void add_train_keys(Table& table) {
            "dynamic: starts at 65536, doubles after train.loss_scale_window updates without "
            "overflow and halves after an overflow.")
       .or_word("dynamic")
-      .at_least(0);
+      .at_least(0)
+      .only_with("precision", {"fp16-mixed"});
   train
       .add("loss_scale_window", &Part::loss_scale_window, "updates",
            "Updates without overflow after which a dynamic loss scale is doubled.")
-      .at_least(1);
+      .at_least(1)
+      .only_with("precision", {"fp16-mixed"})
+      .only_with("loss_scale", {"dynamic"});
   train.add("cuda_graph", &Part::cuda_graph, "",
             "Record the kernels of a step as a CUDA graph and launch them as a whole (cuda only).");
   train.add("time_products", &Part::time_products, "",
@@ -378,13 +386,15 @@ void add_parallel_keys(Table& table) {
                                      group.find_first_not_of("0123456789") == std::string::npos;
                  if (number || group == "all" || group == "node") return {};
                  return "expected \"all\", \"node\" or a number of ranks, as \"4\"";
-               });
+               })
+      .only_with("zero", {"1", "2", "3"});
   parallel
       .add("zero_prefetch", &Part::zero_prefetch, "buckets",
            "Buckets (blocks) that are gathered ahead of their use with parallel.zero = 3. Each "
            "needs memory for one whole block.")
       .at_least(0)
-      .at_most(64);
+      .at_most(64)
+      .only_with("zero", {"3"});
   parallel.add("schedule", &Part::schedule, "", "Pipeline schedule. Ignored on one stage.");
   parallel
       .add("virtual_stages", &Part::virtual_stages, "",
@@ -396,10 +406,11 @@ void add_parallel_keys(Table& table) {
       "moments, and master weights where a compute copy exists, in host memory. all: also "
       "parameters (needs parallel.zero = 3). file: the same as optimizer, but in a file on a "
       "local disk. On CPU, optimizer and all are ignored because device memory is host memory.");
-  parallel.add(
-      "offload_dir", &Part::offload_dir, "",
-      "Directory on a local disk of the node, for parallel.offload = file. Each rank reserves its "
-      "space at the start and leaves no file behind. Empty: TMPDIR, or /tmp.");
+  parallel
+      .add("offload_dir", &Part::offload_dir, "",
+           "Directory on a local disk of the node, for parallel.offload = file. Each rank reserves "
+           "its space at the start and leaves no file behind. Empty: TMPDIR, or /tmp.")
+      .only_with("offload", {"file"});
   parallel.add("order", &Part::order, "", "Order of the axes, the fastest varying first.")
       .checked("a permutation of tp-cp-dp-pp", [](const KeyValue& value) -> std::string {
         const auto& order = std::get<std::string>(value);

@@ -1,5 +1,9 @@
 #pragma once
 // Private to the deck: its key table, which is written in parts, and the cross checks.
+#include <set>
+#include <string>
+#include <vector>
+
 #include "choir/deck/deck.hpp"
 
 namespace choir::deck {
@@ -28,6 +32,8 @@ std::string key_by_last_name(const KeySet& keys, const std::string& last);
 bool has_adapters(const Deck& deck);
 /// True if runs of this family of the table read the key.
 bool concerns(const FamilyTable& table, const ModelFamily& family, const std::string& key);
+/// The keys that are given but have no effect in this deck.
+std::set<std::string> idle_keys(const Deck& deck);
 /// True if only runs on GPUs read the key.
 bool is_for_cuda(const std::string& key);
 /// Problems with keys that the deck's family does not have but other families do.

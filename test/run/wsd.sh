@@ -34,4 +34,4 @@ train 2 stable "${longer[@]}" train.max_steps=24
 expect "a decay that would have begun earlier is reported" 0 \
   "the decay begins at step 14, 8 steps before this checkpoint" "optimizer.wsd_decay_steps to at most 2"
 train 2 refused optimizer.wsd_decay_steps=8
-expect "a decay without the schedule" 2 "optimizer.wsd_decay_steps has no effect with optimizer.schedule = \"cosine\""
+expect "a decay without the schedule" 2 "optimizer.wsd_decay_steps = 8 is for optimizer.schedule = \"wsd\", not \"cosine\""

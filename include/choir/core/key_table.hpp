@@ -67,16 +67,24 @@ struct KeyProblem {
   std::string text;
 };
 
+/// A condition on the value of another key.
+struct KeyCondition {
+  std::string key;                  ///< a path, or a name without dots: a key of the same section
+  std::vector<std::string> values;  ///< as in an override
+  bool among = true;                ///< the value must be one of `values`; false: none of them
+};
+
 struct Key {
   std::string path, unit, about;
   KeyType type = KeyType::text;
   std::optional<double> low, high;
   bool low_open = false, high_open = false;
-  std::vector<std::string> choices;   ///< legal values
-  std::vector<std::string> later;     ///< refused as not yet supported
-  std::string word;                   ///< for integer keys: a word that means ...
-  std::int64_t word_value = 0;        ///< ... this number, which may lie outside the legal range
-  std::optional<OnResume> on_resume;  ///< if not set, the owner of the table decides
+  std::vector<std::string> choices;      ///< legal values
+  std::vector<std::string> later;        ///< refused as not yet supported
+  std::string word;                      ///< for integer keys: a word that means ...
+  std::int64_t word_value = 0;           ///< ... this number, which may lie outside the legal range
+  std::optional<OnResume> on_resume;     ///< if not set, the owner of the table decides
+  std::vector<KeyCondition> conditions;  ///< the key has an effect only if all of them hold
   /// Checks beyond the ranges above: returns what a legal value looks like, or "" for a legal one.
   std::function<std::string(const KeyValue&)> check;
   std::string check_text;
@@ -105,6 +113,17 @@ struct Key {
   Key& in_seconds() { return type = KeyType::duration, *this; }
   Key& checked(std::string text, std::function<std::string(const KeyValue&)> test);
 
+  /// The key has an effect only if another key has one of these values: see KeyTable::idle().
+  Key& only_with(std::string other, std::vector<std::string> values) {
+    return conditions.push_back({std::move(other), std::move(values), true}), *this;
+  }
+  /// The key has no effect if another key has one of these values.
+  Key& not_with(std::string other, std::vector<std::string> values) {
+    return conditions.push_back({std::move(other), std::move(values), false}), *this;
+  }
+
+  /// "only with optimizer.schedule = cosine | linear", "" without conditions.
+  std::string condition_text() const;
   /// "0 <= value < 1", "fp64 | fp32", "" for no constraint.
   std::string constraint() const;
   /// "integer", "integer or \"auto\"", "seconds or \"HH:MM:SS\"" ...
@@ -149,6 +168,8 @@ class KeySet {
                             const KeyOrigins& origins) const;
   std::string listing_text(const void* object, const KeyOrigins& origins,
                            const std::function<bool(const Key&)>& concerns) const;
+  std::vector<KeyProblem> idle_keys(const void* object, const void* defaults,
+                                    const KeyOrigins& origins) const;
   std::vector<KeyChange> changes_since(const std::string& resolved, const void* object,
                                        const void* defaults, const KeyOrigins& origins) const;
 
@@ -289,6 +310,13 @@ class KeyTable : public KeySet {
   std::string listing(const T& object, const KeyOrigins& origins,
                       const std::function<bool(const Key&)>& concerns) const {
     return listing_text(&object, origins, concerns);
+  }
+  /// The keys that were given, differ from their defaults and have no effect, because another key
+  /// does not have the value that Key::only_with or Key::not_with states. The first key of each
+  /// problem is the one without effect; the texts lack the place.
+  std::vector<KeyProblem> idle(const T& object, const T& defaults,
+                               const KeyOrigins& origins) const {
+    return idle_keys(&object, &defaults, origins);
   }
   /// The keys in which `object` differs from a document written by resolved(), computed values
   /// included. A key that the document lacks counts as a default there and is compared only if it

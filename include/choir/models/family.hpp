@@ -115,6 +115,8 @@ class ModelFamily {
   /// Returns all problems of the family's keys, alone and together with the common ones
   /// (parallel.*, data.train ...).
   virtual std::vector<KeyProblem> check(const Deck& deck) const = 0;
+  /// Keys that all runs have but that runs of this family do not read, whatever their values.
+  virtual std::vector<std::string_view> unread_keys() const { return {}; }
   /// The model that the deck describes, with train.recompute.
   virtual ModelConfig model(const Deck& deck) const = 0;
   /// The size of the vocabulary, where 0 means that of the data, and the name of its key.

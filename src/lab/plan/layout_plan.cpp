@@ -14,6 +14,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/deck/deck_tables.hpp"
 #include "src/device/null_device.hpp"
 #include "src/parallel/pipeline/schedule_simulation.hpp"
 #include "src/run/run_setup.hpp"
@@ -66,6 +67,15 @@ std::string written_deck(const std::string& text, const Deck& deck) {
       to = &(*to)[part];
     }
     *to = *from;
+  }
+  // The overrides are part of the new file, so keys that they left without effect are not.
+  for (const std::string& key : deck::idle_keys(deck)) {
+    Json* section = &root;
+    std::vector<std::string> path = split(key, '.');
+    const std::string name = path.back();
+    path.pop_back();
+    for (const std::string& part : path) section = &(*section)[part];
+    section->erase(name);
   }
   return dumped(root, 2) + "\n";
 }

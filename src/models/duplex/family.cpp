@@ -107,11 +107,13 @@ void add_dialogue_keys(DuplexTable& table) {
            "Number of length buckets, each with an equal share of the duration. A micro-batch has "
            "dialogues of one bucket.")
       .at_least(1)
-      .at_most(1024);
+      .at_most(1024)
+      .not_with("data.format", {"synthetic"});
   data.add("window", &Part::window, "dialogues",
            "Dialogues drawn together and sorted into buckets, which affects their order.")
       .at_least(1)
-      .at_most(1 << 24);
+      .at_most(1 << 24)
+      .not_with("data.format", {"synthetic"});
   data.add("on_bad", &Part::on_bad, "",
            "Treatment of dialogues with damaged audio: stop, or skip up to 1 % of them.")
       .one_of({"stop", "skip"});

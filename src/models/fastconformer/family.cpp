@@ -135,7 +135,8 @@ void add_feature_keys(EncoderTable& table) {
       .add("freq_width", &Augment::frequency_width, "bins",
            "Largest width of a frequency mask (speech models).")
       .at_least(0)
-      .at_most(1024);
+      .at_most(1024)
+      .not_with("freq_masks", {"0"});
   augment
       .add("time_masks", &Augment::time_masks, "",
            "Number of time masks of SpecAugment (speech models).")
@@ -144,7 +145,8 @@ void add_feature_keys(EncoderTable& table) {
   augment
       .add("time_width", &Augment::time_width, "frames",
            "Largest width of a time mask (speech models); below 1, a fraction of the utterance.")
-      .at_least(0);
+      .at_least(0)
+      .not_with("time_masks", {"0"});
 }
 
 class EncoderChecks {

@@ -117,11 +117,13 @@ void add_batches(DataKeys& data) {
            "Number of duration buckets, each with an equal share of the audio (speech models). A "
            "micro-batch has utterances of one bucket.")
       .at_least(1)
-      .at_most(1024);
+      .at_most(1024)
+      .not_with("data.format", {"synthetic"});
   data.add("label_buckets", &Part::label_buckets, "",
            "Number of parts of each bucket by the number of labels (speech models).")
       .at_least(1)
-      .at_most(64);
+      .at_most(64)
+      .not_with("data.format", {"synthetic"});
   const auto list_of = [](auto read) {
     return [read](const KeyValue& value) -> std::string {
       for (const std::string& word : std::get<std::vector<std::string>>(value)) try {
@@ -137,21 +139,25 @@ void add_batches(DataKeys& data) {
            "models). "
            "Empty: estimated.")
       .checked("\"SECONDS\" or \"SECONDS:LABELS\"",
-               list_of([](const std::string& word) { bucket_bin_of(word); }));
+               list_of([](const std::string& word) { bucket_bin_of(word); }))
+      .not_with("data.format", {"synthetic"});
   data.add(
           "bucket_sizes", &Part::bucket_sizes, "",
           "Utterances per micro-batch in each bucket of data.bucket_bins, as found by `choir tune` "
           "(speech models). Empty: limited by data.batch_duration alone.")
-      .checked("whole numbers", list_of([](const std::string& word) { bucket_size_of(word); }));
+      .checked("whole numbers", list_of([](const std::string& word) { bucket_size_of(word); }))
+      .not_with("data.format", {"synthetic"});
   data.add("pad_to_bucket", &Part::pad_to_bucket, "",
            "Pad every micro-batch of a bucket to one shape, that of the bucket's longest utterance "
            "and most labels (speech models). A GPU replays recorded steps of shapes that occurred "
-           "before.");
+           "before.")
+      .not_with("data.format", {"synthetic"});
   data.add("window", &Part::window, "utterances",
            "Utterances drawn together and sorted into buckets, which affects their order "
            "(speech models).")
       .at_least(1)
-      .at_most(1 << 24);
+      .at_most(1 << 24)
+      .not_with("data.format", {"synthetic"});
 }
 
 void add_filters(DataKeys& data) {

@@ -35,24 +35,31 @@ void add_rope_keys(DecoderTable& table) {
       .at_least(1);
   rope.add("rope_original", &RopeScaling::original, "tokens",
            "Length of sequences in the first training (llama3 and yarn).")
-      .at_least(0);
+      .at_least(0)
+      .only_with("rope_scaling", {"llama3", "yarn"});
   rope.add("rope_low_factor", &RopeScaling::low, "",
            "Wavelengths longer than rope_original / rope_low_factor are scaled (llama3).")
-      .above(0);
+      .above(0)
+      .only_with("rope_scaling", {"llama3"});
   rope.add("rope_high_factor", &RopeScaling::high, "",
            "Wavelengths shorter than rope_original / rope_high_factor are not scaled (llama3).")
-      .above(0);
+      .above(0)
+      .only_with("rope_scaling", {"llama3"});
   rope.add("rope_beta_fast", &RopeScaling::beta_fast, "turns",
            "Pairs with more turns than this within rope_original are not scaled (yarn).")
-      .above(0);
+      .above(0)
+      .only_with("rope_scaling", {"yarn"});
   rope.add("rope_beta_slow", &RopeScaling::beta_slow, "turns",
            "Pairs with fewer turns than this within rope_original are scaled fully (yarn).")
-      .above(0);
+      .above(0)
+      .only_with("rope_scaling", {"yarn"});
   rope.add("rope_truncate", &RopeScaling::truncate, "",
-           "Round the two pairs between which scaling sets in to whole ones (yarn).");
+           "Round the two pairs between which scaling sets in to whole ones (yarn).")
+      .only_with("rope_scaling", {"yarn"});
   rope.add("rope_attention_factor", &RopeScaling::attention_factor, "",
            "Factor of rotated queries and keys (yarn). 0: 0.1 ln(rope_factor) + 1.")
-      .at_least(0);
+      .at_least(0)
+      .only_with("rope_scaling", {"yarn"});
 }
 
 void add_model_keys(DecoderTable& table) {
@@ -247,13 +254,16 @@ void add_run_keys(KeyTable<GptSettings>& table) {
   eval.add("sample_tokens", &GptSettings::sample_tokens, "tokens",
            "Length of the text generated at each evaluation. 0: none.")
       .at_least(0);
-  eval.add("sample_prompt", &GptSettings::sample_prompt, "", "Beginning of the generated text.");
+  eval.add("sample_prompt", &GptSettings::sample_prompt, "", "Beginning of the generated text.")
+      .not_with("sample_tokens", {"0"});
   eval.add("sample_temperature", &GptSettings::sample_temperature, "",
            "Divides the logits. 0: always the most likely token.")
-      .at_least(0);
+      .at_least(0)
+      .not_with("sample_tokens", {"0"});
   eval.add("sample_top_k", &GptSettings::sample_top_k, "tokens",
            "Sample from the top k tokens only. 0: from all.")
-      .at_least(0);
+      .at_least(0)
+      .not_with("sample_tokens", {"0"});
 }
 
 }  // namespace

@@ -79,36 +79,12 @@ void check_norm_bias(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
                         "legal: \"auto\" or \"no\""});
 }
 
-/// Reports numbers of scalings other than the model's own, which would be ignored.
-void check_rope_numbers(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
-  using Kind = ops::RopeScaling::Kind;
-  const ops::RopeScaling standard, &own = gpt.rope_scaling;
-  const bool llama3 = own.kind == Kind::llama3, yarn = own.kind == Kind::yarn;
-  const auto only = [&](const char* name, bool given, bool used, const char* kinds) {
-    const std::string key = std::string("model.") + name;
-    if (given && !used)
-      problems.push_back(
-          {{key, "model.rope_scaling"},
-           fmt::format("{} is for model.rope_scaling = {} alone; leave it out", key, kinds)});
-  };
-  const char *const of_llama3 = "\"llama3\"", *const of_yarn = "\"yarn\"";
-  only("rope_original", own.original != standard.original, llama3 || yarn,
-       "\"llama3\" or \"yarn\"");
-  only("rope_low_factor", own.low != standard.low, llama3, of_llama3);
-  only("rope_high_factor", own.high != standard.high, llama3, of_llama3);
-  only("rope_beta_fast", own.beta_fast != standard.beta_fast, yarn, of_yarn);
-  only("rope_beta_slow", own.beta_slow != standard.beta_slow, yarn, of_yarn);
-  only("rope_truncate", own.truncate != standard.truncate, yarn, of_yarn);
-  only("rope_attention_factor", own.attention_factor != standard.attention_factor, yarn, of_yarn);
-}
-
 void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
   const ops::RopeScaling& scaling = gpt.rope_scaling;
   using Kind = ops::RopeScaling::Kind;
   const auto add = [&](const char* key, const std::string& why) {
     problems.push_back({{key, "model.rope_scaling"}, why});
   };
-  check_rope_numbers(gpt, problems);
   if (gpt.position != Position::rope) {
     const auto of_rope = [&](const std::string& key, bool given) {
       if (given)

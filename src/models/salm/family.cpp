@@ -70,11 +70,13 @@ void add_data_keys(Table& table) {
            "Number of length buckets, each with an equal share of the rows. A micro-batch has "
            "conversations of one bucket.")
       .at_least(1)
-      .at_most(1024);
+      .at_most(1024)
+      .not_with("data.format", {"synthetic"});
   data.add("window", &Part::window, "conversations",
            "Conversations drawn together and sorted into buckets, which affects their order.")
       .at_least(1)
-      .at_most(1 << 24);
+      .at_most(1 << 24)
+      .not_with("data.format", {"synthetic"});
   table.section<GptConfig>("train", [](SalmSettings& all) -> GptConfig& { return all.model.lm; })
       .add("label_smoothing", &GptConfig::label_smoothing, "",
            "Share of each target that is spread evenly over the vocabulary (Szegedy et al. 2016). "

@@ -51,6 +51,9 @@ class SalmFamily final : public FamilyOf<SalmSettings, SalmConfig, Salm> {
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;
+  std::vector<std::string_view> unread_keys() const override {
+    return {"data.reader", "data.readers_every", "data.hints", "data.preload"};
+  }
   ModelConfig model(const Deck& deck) const override;
   std::int64_t& vocab_size(Deck& deck) const override;
   std::string vocab_size_key() const override { return "model.lm.vocab_size"; }

@@ -176,21 +176,15 @@ TEST(DeckRules, CrossChecksNameTheNearestLegalValues) {
   EXPECT_NE(complaint({"optimizer.min_lr=1"}).find("legal: 0 <= min_lr <= 0.001"),
             std::string::npos);
   EXPECT_NE(complaint({"optimizer.wsd_decay_steps=5"})
-                .find("optimizer.wsd_decay_steps has no effect with optimizer.schedule = "
-                      "\"cosine\"; leave it out, or set optimizer.schedule to \"wsd\""),
+                .find("optimizer.wsd_decay_steps = 5 is for optimizer.schedule = \"wsd\", not "
+                      "\"cosine\"; leave it out, or change optimizer.schedule"),
             std::string::npos);
-  EXPECT_NE(complaint({"optimizer.wsd_decay_shape=cosine"}).find("has no effect"),
+  EXPECT_NE(complaint({"optimizer.wsd_decay_shape=cosine"}).find("is for optimizer.schedule"),
             std::string::npos);
   EXPECT_NE(complaint({"optimizer.schedule=wsd", "optimizer.warmup_steps=100",
                        "optimizer.wsd_decay_steps=950"})
                 .find("does not fit between the warm-up (step 100) and optimizer.decay_steps = "
                       "1000; nearest legal: 900"),
-            std::string::npos);
-  EXPECT_NE(complaint({"optimizer.schedule=constant", "optimizer.min_lr=1e-5"})
-                .find("optimizer.min_lr has no effect with optimizer.schedule = \"constant\""),
-            std::string::npos);
-  EXPECT_NE(complaint({"optimizer.schedule=inverse_sqrt", "optimizer.decay_steps=50"})
-                .find("optimizer.decay_steps has no effect"),
             std::string::npos);
   EXPECT_EQ(complaint({"optimizer.schedule=inverse_sqrt", "optimizer.min_lr=1e-5"}), "");
   EXPECT_NE(complaint({"data.readers_every=2"}).find("data.reader = \"scatter\""),
@@ -228,6 +222,85 @@ TEST(DeckRules, FaultsAreEnabledAndComplete) {
   EXPECT_NE(said({"fault.phase=comm", "fault.nan_step=2"}).find("fault.phase does nothing"),
             std::string::npos);
   EXPECT_NE(said({"fault.kill_in_save=lunch"}).find("rename"), std::string::npos);
+}
+
+/// The message about this deck, "" if it is legal.
+std::string fault_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse_deck(test::families(), text, "deck.json", overrides);
+  } catch (const DeckError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+constexpr const char* kIdle = "optimizer.min_lr = 1e-05 has no effect with optimizer.schedule";
+
+TEST(DeckRules, AKeyWithoutEffectIsRefused) {
+  const std::string cosine = R"({"data": {"train": ["x"]}, "optimizer": {"min_lr": 1e-5}})";
+  const std::string constant =
+      R"({"data": {"train": ["x"]}, "optimizer": {"min_lr": 1e-5, "schedule": "constant"}})";
+  EXPECT_EQ(fault_of(cosine), "");
+  EXPECT_EQ(fault_of(constant),
+            "deck.json:1: optimizer.min_lr = 1e-05 has no effect with optimizer.schedule = "
+            "\"constant\"; leave it out, or change optimizer.schedule");
+  EXPECT_TRUE(says(fault_of(constant, {"train.max_steps=2"}), kIdle));
+  EXPECT_EQ(fault_of(constant, {"optimizer.schedule=linear"}), "") << "the whole is legal";
+  EXPECT_EQ(fault_of(constant, {"optimizer.min_lr=0"}), "") << "a default is no wish";
+  EXPECT_TRUE(says(complaint({"optimizer.schedule=constant", "optimizer.min_lr=1e-5"}),
+                   "command line: " + std::string(kIdle)));
+  EXPECT_EQ(complaint({"optimizer.schedule=constant", "optimizer.min_lr=0"}), "");
+  EXPECT_TRUE(says(complaint({"optimizer.schedule=inverse_sqrt", "optimizer.decay_steps=9"}),
+                   "optimizer.decay_steps = 9 has no effect with optimizer.schedule"));
+}
+
+// The file of a run is a whole, and an override may change one key of it. The keys that lose their
+// effect by that need not be overridden as well.
+TEST(DeckRules, AnOverrideMayLeaveKeysOfTheFileWithoutEffect) {
+  const std::string cosine = R"({"data": {"train": ["x"]}, "optimizer": {"min_lr": 1e-5}})";
+  EXPECT_EQ(fault_of(cosine, {"optimizer.schedule=constant"}), "");
+  EXPECT_TRUE(says(fault_of(cosine, {"optimizer.schedule=constant", "optimizer.min_lr=2e-5"}),
+                   "2e-05 has no"));
+  const Deck deck =
+      parse_deck(test::families(), cosine, "deck.json", {"optimizer.schedule=constant"});
+  EXPECT_EQ(fault_of(resolved_json(deck)), "") << "what a run wrote is read again";
+
+  const Deck file = parse_deck(test::families(), cosine, "deck.json", {});
+  std::vector<KeyProblem> problems;
+  vary_deck(file, {"optimizer.schedule=constant"}, problems);
+  EXPECT_TRUE(problems.empty());
+  vary_deck(file, {"optimizer.schedule=constant", "optimizer.min_lr=2e-5"}, problems);
+  EXPECT_EQ(problems.size(), 1u);
+}
+
+TEST(DeckRules, KeysOfFamiliesWithoutEffect) {
+  const auto asr = [](const std::vector<std::string>& overrides) {
+    return fault_of(R"({"model": {"type": "fastconformer"}})", overrides);
+  };
+  EXPECT_TRUE(says(asr({"model.freq_masks=0", "model.freq_width=5"}),
+                   "model.freq_width = 5 has no effect with model.freq_masks = 0"));
+  EXPECT_TRUE(says(asr({"model.time_masks=0", "model.time_width=9"}),
+                   "model.time_width = 9.0 has no effect with model.time_masks = 0"));
+  EXPECT_FALSE(says(asr({"model.freq_masks=1", "model.freq_width=5"}), "no effect"));
+  EXPECT_TRUE(says(asr({"data.format=synthetic", "data.buckets=5"}),
+                   "data.buckets = 5 has no effect with data.format = \"synthetic\""));
+  EXPECT_TRUE(says(complaint({"eval.sample_tokens=0", "eval.sample_prompt=a"}),
+                   "eval.sample_prompt = \"a\" has no effect with eval.sample_tokens = 0"));
+  for (const char* type : {"salm", "duplex"}) {
+    const std::string deck = fmt::format(R"({{"model": {{"type": "{}"}}}})", type);
+    for (const char* key : {"data.reader=node", "data.preload=host", "data.hints.cb_nodes=2"})
+      EXPECT_TRUE(
+          says(fault_of(deck, {key}), fmt::format(" has no effect with model.type = \"{}\"", type)))
+          << key;
+    EXPECT_FALSE(says(fault_of(deck), "no effect"));
+  }
+  const std::string salm = R"({"model": {"type": "salm", "encoder": {"freq_masks": 0}}})";
+  EXPECT_TRUE(says(fault_of(salm, {"model.encoder.freq_width=5"}),
+                   "model.encoder.freq_width = 5 has no effect with model.encoder.freq_masks = 0"));
 }
 
 }  // namespace

@@ -209,5 +209,13 @@ TEST(LayoutPlan, SnapshotsBesideACardAreHeldAgainstTheHost) {
   EXPECT_FALSE(plan_layout(request).fits());
 }
 
+TEST(WrittenDeck, LeavesOutWhatItsOverridesMadeUseless) {
+  const std::string text = R"({"data": {"train": ["x"]}, "optimizer": {"min_lr": 1e-5}})";
+  const Deck deck = parse_deck(test::families(), text, "old.json", {"optimizer.schedule=constant"});
+  const std::string written = written_deck(text, deck);
+  EXPECT_EQ(written.find("min_lr"), std::string::npos) << written;
+  EXPECT_NO_THROW(parse_deck(test::families(), written, "new.json", {}));
+}
+
 }  // namespace
 }  // namespace choir
