@@ -40,7 +40,7 @@ same_sizes() {
 }
 check "... term by term" same_sizes
 run 4 verify "$toy" model.size_weight=0.3 --steps 3 --layouts \
-  "pp=2,pp=2 tp=2,pp=2 tp=2 sequence=true recompute=full,pp=2 schedule=zb-h1,pp=2 virtual_stages=2,dp=2 cp=2,dp=2 zero=3,dp=4"
+  "pp=2,pp=2 tp=2,pp=2 tp=2 sequence=true recompute=full,pp=2 schedule=zb-h1,pp=2 schedule=interleaved virtual_stages=2,dp=2 cp=2,dp=2 zero=3,dp=4"
 expect "every layout trains it as one rank does" 0 "VALID"
 run 0 train --check "$toy" model.size_weight=1 model.n_layer=1
 expect "without a second layer there is no such loss" 2 "model.size_weight needs a second layer"
