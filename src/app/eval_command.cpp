@@ -80,7 +80,7 @@ EvaluationRecord record_of(const LoadedModel& loaded, const TaskEvaluation& eval
   record.source = task.source;
   record.checkpoint = loaded.checkpoint.path;
   record.step = loaded.checkpoint.manifest.step;
-  record.precision = loaded.deck.train.precision;
+  record.precision = name_of(loaded.deck.train.precision);
   record.conditions = {{"items", std::ssize(task.items)}};
   if (task.kind == TaskKind::text) {
     record.conditions.emplace_back("window", evaluation.window());

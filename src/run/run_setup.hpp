@@ -16,6 +16,7 @@
 #include "choir/parallel/sharding/parameter_storage.hpp"
 #include "src/comm/mesh/device_choice.hpp"
 #include "src/optim/lr_schedule.hpp"
+#include "src/optim/update_rule.hpp"
 
 namespace choir {
 

@@ -85,7 +85,7 @@ bool is_of_pieces(const Vocabulary& vocabulary) {
 struct Scan {
   std::vector<char32_t> characters;
   std::int64_t code_points = 0, bytes = 0;
-  DocumentCounts counts;
+  TextCounts counts;
 };
 
 /// A line end follows each document, because these vocabularies have no token for its end.
@@ -345,7 +345,7 @@ void check(const PrepareOptions& options) {
 }
 
 PrepareSummary summary_of(const TextSource& source, const Vocabulary& vocabulary,
-                          const DocumentCounts& counts) {
+                          const TextCounts& counts) {
   PrepareSummary summary;
   summary.vocabulary = vocabulary;
   summary.files = std::ssize(source.files());
@@ -357,7 +357,7 @@ PrepareSummary summary_of(const TextSource& source, const Vocabulary& vocabulary
 }
 
 /// The number of tokens must not be 0: a wrong name of the field would otherwise go unnoticed.
-void require_some(const TextSource& source, const DocumentCounts& counts, std::int64_t tokens) {
+void require_some(const TextSource& source, const TextCounts& counts, std::int64_t tokens) {
   if (tokens > 0) return;
   const std::string damage = counts.damaged.to_string();
   throw DataError(fmt::format("no row of '{}' has a text{}{}", source.files().front().path,
@@ -448,7 +448,7 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   if (!by_pieces) return summary;
   if (ranks) require_equal(*ranks, source->digest(), "the list of text files");
   const double began = now_seconds();
-  const DocumentCounts counts =
+  const TextCounts counts =
       encode_texts(ranks, *source, *options.vocabulary, options.part_bytes,
                    [&](std::span<const std::int32_t> ids) { spool->append(ids); });
   const double seconds = now_seconds() - began;

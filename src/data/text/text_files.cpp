@@ -70,7 +70,7 @@ class EncodedText {
     if (source.has_documents()) end_of_document_ = end_of_document(vocabulary);
   }
 
-  DocumentCounts run(const UseIds& use) {
+  TextCounts run(const UseIds& use) {
     const std::int64_t parts = std::ssize(bounds_) - 1;
     std::int64_t place = 0;  // the ids before it are final
     for (std::int64_t first = 0; first < parts; first += size()) {
@@ -236,11 +236,11 @@ class EncodedText {
     });
   }
 
-  DocumentCounts counts_of_all() {
+  TextCounts counts_of_all() {
     if (size() == 1) return counts_;
     ranks_->all_reduce(&counts_.documents, 1, DType::i64, ReduceOp::sum);
     const std::vector<std::string> all = gather_texts(*ranks_, counts_.damaged.serialise());
-    DocumentCounts sum{counts_.documents, {}};
+    TextCounts sum{counts_.documents, {}};
     for (const std::string& of_rank : all) sum.damaged.add(DamagedRows::deserialise(of_rank));
     return sum;
   }
@@ -251,7 +251,7 @@ class EncodedText {
   std::vector<std::int32_t> end_of_document_;
   std::vector<std::int64_t> begins_;  // first byte of each unit, and the end of the last
   std::vector<std::int64_t> bounds_;  // first byte of each part, and the end of the last
-  DocumentCounts counts_;             // of this rank
+  TextCounts counts_;             // of this rank
   Outcome mine_;
   std::vector<std::int32_t> ids_;
   std::exception_ptr failure_;
@@ -280,7 +280,7 @@ void append_ids(const Vocabulary& vocabulary, const TextSource& source, std::siz
   }
 }
 
-DocumentCounts encode_texts(Communicator* ranks, const TextSource& source,
+TextCounts encode_texts(Communicator* ranks, const TextSource& source,
                             const Vocabulary& vocabulary, std::int64_t part_bytes,
                             const UseIds& use) {
   for (std::size_t unit = 0; unit < source.units().size(); ++unit)

@@ -42,7 +42,8 @@ void append_ids(const Vocabulary& vocabulary, const TextSource& source, std::siz
 /// The options of a source whose plain files are whole units, as encode_texts() expects them.
 TextSourceOptions whole_files(const std::string& field);
 
-struct DocumentCounts {
+/// The documents that were encoded, and the rows that were left out.
+struct TextCounts {
   std::int64_t documents = 0;
   DamagedRows damaged;
 };
@@ -52,7 +53,7 @@ struct DocumentCounts {
 /// is followed by end_of_document(). A rank keeps some parts of `part_bytes` in memory, or the ids
 /// of some units. Throws DataError as Vocabulary::encode and TextSource::read, and the errors of
 /// `use`, on every rank.
-DocumentCounts encode_texts(Communicator* ranks, const TextSource& source,
+TextCounts encode_texts(Communicator* ranks, const TextSource& source,
                             const Vocabulary& vocabulary, std::int64_t part_bytes,
                             const UseIds& use);
 

@@ -67,7 +67,7 @@ class EncodedText : public testing::Test {
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<ScratchFolder> folder_;
   std::vector<std::string> files_;
-  DocumentCounts counts_;
+  TextCounts counts_;
 };
 
 TEST_F(EncodedText, AsInOneGo) {
