@@ -11,7 +11,7 @@ namespace {
 
 enum class Colour { green, red };
 constexpr auto words_of(Colour) {
-  return words<Colour>({{Colour::red, "red"}, {Colour::green, "green"}});
+  return choir::words<Colour>({{Colour::red, "red"}, {Colour::green, "green"}});
 }
 struct Part {
   int count = 3;
