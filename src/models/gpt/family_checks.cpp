@@ -375,10 +375,10 @@ std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
     add("data.input_cfg",
         "reads one list of texts, and data.input_cfg is a blend; name the texts "
         "in data.train, or prepare them");
-  if (deck.data.format != "auto" && deck.data.format != "text")
+  if (deck.data.format != DataFormat::automatic && deck.data.format != DataFormat::text)
     add("data.format", fmt::format("reads texts, and data.format = \"{}\" is no text; legal: "
                                    "\"auto\" or \"text\"",
-                                   deck.data.format));
+                                   name_of(deck.data.format)));
   if (gpt.val_fraction != GptSettings().val_fraction && gpt.val_fraction != 0)
     add("data.val_fraction",
         "reserves no part of the text for validation; name data.val instead "
