@@ -14,7 +14,7 @@ using Ids = std::vector<std::int32_t>;
 using test::ScratchFolder;
 using test::write_bytes;
 
-Ids values(const TensorView& view) {
+Ids ids_in(const TensorView& view) {
   return {view.as<std::int32_t>(), view.as<std::int32_t>() + view.count()};
 }
 
@@ -35,10 +35,10 @@ TEST(Documents, EndByATokenAsInTheKnownRow) {
   std::vector<std::uint8_t> marks;
   ends.mark(window, buffer.batch.inputs.as<std::int32_t>(), marks);
   separate_documents(marks, 10, 0, buffer.batch);
-  EXPECT_EQ(values(buffer.batch.inputs), Ids(kRow.begin(), kRow.end() - 1));
-  EXPECT_EQ(values(buffer.batch.targets), (Ids{6, 0, -1, 8, 9, 0, -1, -1, 3, 2}));
-  EXPECT_EQ(values(buffer.batch.begins), (Ids{0, 0, 0, 3, 3, 3, 3, 7, 8, 8}));
-  EXPECT_EQ(values(buffer.batch.positions), (Ids{0, 1, 2, 0, 1, 2, 3, 0, 0, 1}));
+  EXPECT_EQ(ids_in(buffer.batch.inputs), Ids(kRow.begin(), kRow.end() - 1));
+  EXPECT_EQ(ids_in(buffer.batch.targets), (Ids{6, 0, -1, 8, 9, 0, -1, -1, 3, 2}));
+  EXPECT_EQ(ids_in(buffer.batch.begins), (Ids{0, 0, 0, 3, 3, 3, 3, 7, 8, 8}));
+  EXPECT_EQ(ids_in(buffer.batch.positions), (Ids{0, 1, 2, 0, 1, 2, 3, 0, 0, 1}));
   EXPECT_EQ(buffer.batch.valid, 7);
   // Lengths 3, 4, 1, 2: 9 + 16 + 1 + 4 pairs; with a window of 2 they are 2 (6 - 2), 2 (8 - 2),
   // 1, 4.
@@ -55,14 +55,14 @@ TEST(Documents, PaddingIsADocumentOfItsOwn) {
   batch.valid = 3;
   separate_documents({0, 1, 0}, 3, 0, batch);
   separate_documents({}, 0, 1, batch);
-  EXPECT_EQ(values(batch.targets), (Ids{0, -1, 8, -1, -1, -1, -1, -1, -1, -1}));
-  EXPECT_EQ(values(batch.begins), (Ids{0, 0, 2, 3, 3, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(values(batch.positions), (Ids{0, 1, 0, 0, 1, 0, 1, 2, 3, 4}));
+  EXPECT_EQ(ids_in(batch.targets), (Ids{0, -1, 8, -1, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(ids_in(batch.begins), (Ids{0, 0, 2, 3, 3, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(ids_in(batch.positions), (Ids{0, 1, 0, 0, 1, 0, 1, 2, 3, 4}));
   EXPECT_EQ(batch.valid, 2);
 }
 
 template <class T>
-void put(std::string& bytes, T value) {
+void append(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
@@ -71,14 +71,14 @@ void put(std::string& bytes, T value) {
 void write_pair(const std::string& prefix, const Ids& lengths,
                 const std::vector<std::int64_t>& firsts) {
   std::string index("MMIDIDX\0\0", 9);
-  put<std::uint64_t>(index, 1);
+  append<std::uint64_t>(index, 1);
   index += static_cast<char>(8);
-  put<std::uint64_t>(index, lengths.size());
-  put<std::uint64_t>(index, firsts.size());
+  append<std::uint64_t>(index, lengths.size());
+  append<std::uint64_t>(index, firsts.size());
   std::int64_t total = 0;
-  for (const std::int32_t length : lengths) put(index, length);
-  for (const std::int32_t length : lengths) put(index, 2 * total), total += length;
-  for (const std::int64_t first : firsts) put(index, first);
+  for (const std::int32_t length : lengths) append(index, length);
+  for (const std::int32_t length : lengths) append(index, 2 * total), total += length;
+  for (const std::int64_t first : firsts) append(index, first);
   write_bytes(prefix + ".idx", index);
   write_bytes(prefix + ".bin", test::packed<std::uint16_t>(
                                    std::vector<std::uint16_t>(static_cast<std::size_t>(total), 5)));
@@ -176,11 +176,11 @@ TEST(StepBatches, KnowTheContentsOfAStepBeforeItsBatches) {
         }
         ASSERT_EQ(steps.contents(step), counts) << step;
         if (last != nullptr) {
-          ASSERT_EQ(values(last->inputs), Ids(4, static_cast<std::int32_t>(3 * step - 1)));
+          ASSERT_EQ(ids_in(last->inputs), Ids(4, static_cast<std::int32_t>(3 * step - 1)));
         }
         for (std::int64_t call = 3 * step; call < 3 * step + 3; ++call) {
           last = &steps.next();
-          ASSERT_EQ(values(last->inputs), Ids(4, static_cast<std::int32_t>(call)));
+          ASSERT_EQ(ids_in(last->inputs), Ids(4, static_cast<std::int32_t>(call)));
         }
         ASSERT_EQ(steps.contents(step), counts);
         if (step > 0) {
