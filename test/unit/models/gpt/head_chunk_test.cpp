@@ -19,11 +19,11 @@
 namespace choir {
 namespace {
 
-constexpr std::int64_t kBatch = 2, kTokens = 5, kRows = kBatch * kTokens;
+constexpr std::int64_t kSamples = 2, kPositions = 5, kRows = kSamples * kPositions;
 
 GptConfig model_of(std::int64_t chunk, bool tied = false) {
   GptConfig c{.vocab_size = 11,
-              .block_size = kTokens,
+              .block_size = kPositions,
               .n_layer = 1,
               .n_head = 2,
               .n_kv_head = 2,
@@ -67,7 +67,7 @@ Results results_of(const GptConfig& config, const char* precision,
   targets[3] = -1;  // in the first chunk of four rows
   const TensorView input{ids.data(), DType::i32, {kRows}};
   const TensorView wanted{targets.data(), DType::i32, {kRows}};
-  instance.pass().begin(mode, {.batch = kBatch, .tokens = kTokens}, 40);
+  instance.pass().begin(mode, {.batch = kSamples, .tokens = kPositions}, 40);
   for (const Bucket& bucket : instance.parameters().buckets())
     if (bucket.trainable) instance.storage().begin_gradients(instance.stream(), bucket);
   Gpt& gpt = instance.as<Gpt>();
