@@ -15,9 +15,9 @@ namespace {
 
 using test::ScratchFolder;
 
-constexpr std::int64_t kBlock = 16, kRows = 3, kTokens = 1500, kWindow = 4;
-constexpr std::uint64_t kSeed = 99;
-constexpr std::int32_t kEnd = 0;
+constexpr std::int64_t kDocBlock = 16, kDocRows = 3, kDocTokens = 1500, kDocWindow = 4;
+constexpr std::uint64_t kDocSeed = 99;
+constexpr std::int32_t kDocEnd = 0;
 
 class DocumentsTest : public testing::Test {
  protected:
@@ -29,7 +29,7 @@ class DocumentsTest : public testing::Test {
     comm().barrier();
     if (comm().rank() != 0) folder_ = std::make_unique<ScratchFolder>(id, false);
     std::mt19937 random(3);
-    for (std::int64_t i = 0; i < kTokens; ++i) tokens_.push_back(random() % 7);
+    for (std::int64_t i = 0; i < kDocTokens; ++i) tokens_.push_back(random() % 7);
     const std::span<const std::uint16_t> all(tokens_);
     if (comm().rank() == 0) {
       test::write_bytes(*folder_ / "train_0.bin", test::packed(all.first(700)));
@@ -45,45 +45,46 @@ class DocumentsTest : public testing::Test {
   DataConfig config() {
     DataConfig c;
     c.train = {folder_->path()};
-    c.seed = kSeed;
-    c.block_size = kBlock;
-    c.rows = kRows;
+    c.seed = kDocSeed;
+    c.block_size = kDocBlock;
+    c.rows = kDocRows;
     c.vocab_size = 7;
     c.documents = true;
-    c.document_end = kEnd;
-    c.window = kWindow;
+    c.document_end = kDocEnd;
+    c.window = kDocWindow;
     return c;
   }
   /// Compares a row, and adds its documents to `counts`.
   bool is_row(const Batch& batch, std::int64_t row, std::int64_t start, std::int64_t targets,
               DocumentCounts& counts) const {
     const auto at = [&](const TensorView& view, std::int64_t t) {
-      return view.as<std::int32_t>()[row * kBlock + t];
+      return view.as<std::int32_t>()[row * kDocBlock + t];
     };
     bool ok = true;
     std::int64_t begin = 0;
-    for (std::int64_t t = 0; t < kBlock; ++t) {
+    for (std::int64_t t = 0; t < kDocBlock; ++t) {
       const bool padding = t >= targets;
       const auto token = [&](std::int64_t i) {
         return static_cast<std::int32_t>(tokens_[static_cast<std::size_t>(start + i)]);
       };
       if (t == targets) begin = t;
-      const bool ends = !padding && token(t) == kEnd;
+      const bool ends = !padding && token(t) == kDocEnd;
       ok = ok && at(batch.inputs, t) == (padding ? 0 : token(t)) && at(batch.begins, t) == begin &&
            at(batch.positions, t) == t - begin &&
            at(batch.targets, t) == (padding || ends ? kIgnoredTarget : token(t + 1));
       counts.targets += !padding && !ends;
-      if (!ends && t + 1 < kBlock) continue;
+      if (!ends && t + 1 < kDocBlock) continue;
       const std::int64_t length = t + 1 - begin;
       counts.pairs += length * length;
-      counts.window_pairs += length > kWindow ? kWindow * (2 * length - kWindow) : length * length;
+      counts.window_pairs +=
+          length > kDocWindow ? kDocWindow * (2 * length - kDocWindow) : length * length;
       begin = t + 1;
     }
     return ok;
   }
   /// Two steps of 12 micro-batches, of which this rank reads some: rows, and contents of all ranks.
   bool trains_right(Dataset& data, const MicroBatchOrder& order) {
-    const Sampler sampler(1300, kBlock, kSeed);
+    const Sampler sampler(1300, kDocBlock, kDocSeed);
     data.start_training(order);
     bool ok = true;
     for (std::int64_t step = 0; step < 2; ++step) {
@@ -93,9 +94,9 @@ class DocumentsTest : public testing::Test {
         const Batch& batch = data.next();
         const std::int64_t before = mine.targets;
         ok = ok && batch.micro_batch == order.micro_batch(call);
-        for (std::int64_t row = 0; row < kRows; ++row)
+        for (std::int64_t row = 0; row < kDocRows; ++row)
           ok = ok &&
-               is_row(batch, row, sampler.window(batch.first_sample + row).start, kBlock, mine);
+               is_row(batch, row, sampler.window(batch.first_sample + row).start, kDocBlock, mine);
         ok = ok && batch.valid == mine.targets - before;
       }
       counts = mine;
@@ -104,7 +105,7 @@ class DocumentsTest : public testing::Test {
         comm().all_reduce(sums, 3, DType::i64, ReduceOp::sum);
         counts = {sums[0], sums[1], sums[2]};
       }
-      ok = ok && all == counts && counts.targets < 12 * kRows * kBlock;
+      ok = ok && all == counts && counts.targets < 12 * kDocRows * kDocBlock;
     }
     return ok;
   }
@@ -114,9 +115,9 @@ class DocumentsTest : public testing::Test {
     std::int64_t valid = 0;
     for (std::int64_t call = 0; call < data.eval_calls(); ++call) {
       const Batch& batch = data.eval_batch(call);
-      for (std::int64_t row = 0; row < kRows; ++row) {
-        const std::int64_t start = (batch.micro_batch * kRows + row) * kBlock;
-        const std::int64_t targets = std::clamp<std::int64_t>(199 - start, 0, kBlock);
+      for (std::int64_t row = 0; row < kDocRows; ++row) {
+        const std::int64_t start = (batch.micro_batch * kDocRows + row) * kDocBlock;
+        const std::int64_t targets = std::clamp<std::int64_t>(199 - start, 0, kDocBlock);
         ok = ok && is_row(batch, row, 1300 + start, targets, counts);
       }
       valid += batch.valid;
@@ -187,7 +188,7 @@ TEST_F(DocumentsTest, RandomTokensHaveDocuments) {
     ends += batch.inputs.as<std::int32_t>()[i] == 0;
     targets += batch.targets.as<std::int32_t>()[i] != kIgnoredTarget;
   }
-  EXPECT_ALL_RANKS(ends > 0 && targets + ends == kRows * kBlock && batch.valid == targets);
+  EXPECT_ALL_RANKS(ends > 0 && targets + ends == kDocRows * kDocBlock && batch.valid == targets);
   comm().all_reduce(&targets, 1, DType::i64, ReduceOp::sum);
   EXPECT_ALL_RANKS(counts.targets == targets);
 }

@@ -15,12 +15,12 @@ using test::ByName;
 using test::stored_values;
 
 constexpr double kDecay = 0.75;
-constexpr std::array kPrecisions{"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"};
+constexpr std::array kAveragedPrecisions{"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"};
 
-std::unique_ptr<Device> cpu() {
+std::unique_ptr<Device> host_device() {
   return std::make_unique<CpuDevice>();
 }
-std::unique_ptr<Device> separate() {
+std::unique_ptr<Device> device_apart() {
   return std::make_unique<test::SeparateDevice>();
 }
 
@@ -43,7 +43,7 @@ void expect_averages(const ByName& found, const ByName& expected, double unit,
 }
 
 TEST(AveragedWeights, FollowTheFormula) {
-  for (const char* precision : kPrecisions)
+  for (const char* precision : kAveragedPrecisions)
     for (const int stage : {0, 2, 3}) {
       const EngineOptions options = options_of(precision, stage);
       test::SingleRank single;
@@ -88,7 +88,7 @@ TEST(AveragedWeights, AreTheSameOutsideOfTheDevice) {
       for (const OffloadOptions& offload :
            {test::offload_to_file(), test::offload_to_host(), test::offload_to_host(true)}) {
         if (offload.parameters && stage != 3) continue;
-        test::EngineRun run(options_of(precision, stage, offload), *single.mesh, separate());
+        test::EngineRun run(options_of(precision, stage, offload), *single.mesh, device_apart());
         run.losses(4);
         EXPECT_EQ(stored_values(run.engine()), expected) << precision << " stage " << stage;
         EXPECT_EQ(run.plan().memory.to_string(), run.engine().memory().to_string());
@@ -109,7 +109,7 @@ TEST(AveragedWeights, ExchangeIsUndoneBitByBit) {
         const std::string what =
             fmt::format("{} stage {} {}", precision, stage, static_cast<int>(offload.place));
         const EngineOptions options = options_of(precision, stage, offload);
-        const auto device = [&] { return offload.any() ? separate() : cpu(); };
+        const auto device = [&] { return offload.any() ? device_apart() : host_device(); };
         test::SingleRank single;
         test::EngineRun run(options, *single.mesh, device());
         test::EngineRun calm(options, *single.mesh, device());
