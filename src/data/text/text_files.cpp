@@ -251,7 +251,7 @@ class EncodedText {
   std::vector<std::int32_t> end_of_document_;
   std::vector<std::int64_t> begins_;  // first byte of each unit, and the end of the last
   std::vector<std::int64_t> bounds_;  // first byte of each part, and the end of the last
-  TextCounts counts_;             // of this rank
+  TextCounts counts_;                 // of this rank
   Outcome mine_;
   std::vector<std::int32_t> ids_;
   std::exception_ptr failure_;
@@ -280,9 +280,8 @@ void append_ids(const Vocabulary& vocabulary, const TextSource& source, std::siz
   }
 }
 
-TextCounts encode_texts(Communicator* ranks, const TextSource& source,
-                            const Vocabulary& vocabulary, std::int64_t part_bytes,
-                            const UseIds& use) {
+TextCounts encode_texts(Communicator* ranks, const TextSource& source, const Vocabulary& vocabulary,
+                        std::int64_t part_bytes, const UseIds& use) {
   for (std::size_t unit = 0; unit < source.units().size(); ++unit)
     CHOIR_CHECK(
         source.has_documents(unit) || source.units()[unit].end == source.file_of(unit).bytes,

@@ -53,8 +53,7 @@ struct TextCounts {
 /// is followed by end_of_document(). A rank keeps some parts of `part_bytes` in memory, or the ids
 /// of some units. Throws DataError as Vocabulary::encode and TextSource::read, and the errors of
 /// `use`, on every rank.
-TextCounts encode_texts(Communicator* ranks, const TextSource& source,
-                            const Vocabulary& vocabulary, std::int64_t part_bytes,
-                            const UseIds& use);
+TextCounts encode_texts(Communicator* ranks, const TextSource& source, const Vocabulary& vocabulary,
+                        std::int64_t part_bytes, const UseIds& use);
 
 }  // namespace choir
