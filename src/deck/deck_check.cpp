@@ -68,14 +68,15 @@ class Checks {
 
   void decay() {
     const OptimizerSection& optimizer = deck_.optimizer;
-    const std::int64_t room = optimizer.decay_steps - optimizer.warmup_steps;
-    if (optimizer.schedule == "wsd" && optimizer.decay_steps > 0 && room >= 0 &&
-        optimizer.wsd_decay_steps > room)
+    const bool named = optimizer.decay_steps > 0;
+    const std::int64_t end = named ? optimizer.decay_steps : deck_.train.max_steps;
+    const std::int64_t room = end - optimizer.warmup_steps;
+    if (optimizer.schedule == "wsd" && room >= 0 && optimizer.wsd_decay_steps > room)
       add({"optimizer.wsd_decay_steps", "optimizer.decay_steps", "optimizer.warmup_steps"},
           fmt::format("optimizer.wsd_decay_steps = {} does not fit between the warm-up (step {}) "
-                      "and optimizer.decay_steps = {}; nearest legal: {}",
-                      optimizer.wsd_decay_steps, optimizer.warmup_steps, optimizer.decay_steps,
-                      room));
+                      "and {} = {}; nearest legal: {}",
+                      optimizer.wsd_decay_steps, optimizer.warmup_steps,
+                      named ? "optimizer.decay_steps" : "train.max_steps", end, room));
   }
 
   void averages() {

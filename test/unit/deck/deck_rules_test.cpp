@@ -183,8 +183,8 @@ TEST(DeckRules, CrossChecksNameTheNearestLegalValues) {
             std::string::npos);
   EXPECT_NE(complaint({"optimizer.schedule=wsd", "optimizer.warmup_steps=100",
                        "optimizer.wsd_decay_steps=950"})
-                .find("does not fit between the warm-up (step 100) and optimizer.decay_steps = "
-                      "1000; nearest legal: 900"),
+                .find("does not fit between the warm-up (step 100) and train.max_steps = 1000; "
+                      "nearest legal: 900"),
             std::string::npos);
   EXPECT_EQ(complaint({"optimizer.schedule=inverse_sqrt", "optimizer.min_lr=1e-5"}), "");
   EXPECT_NE(complaint({"data.readers_every=2"}).find("data.reader = \"scatter\""),
