@@ -175,7 +175,7 @@ Read read(const std::string& run, Communicator& world) {
 TEST_F(AveragedRun, IsTheMeanOnAnyNumberOfRanks) {
   save_all();
   std::uint32_t reference = 0;
-  for (const int n : {1, world_->size()}) {
+  for (const int n : std::set<int>{1, world_->size()}) {
     const auto part = first(n);
     if (part) {
       const std::string out = path_ + "/mean_" + std::to_string(n);
