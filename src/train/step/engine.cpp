@@ -337,7 +337,8 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   enter(slot, clock, Phase::comm);
   enter_place(stream, {.part = WorkPart::gradients});
   gradients_->finish(stream);
-  slot.losses.reduce(stream, {&shares, &instance_.stages()});
+  Communicator& tensor = mesh_->along(Axis::tensor);
+  slot.losses.reduce(stream, {&shares, &instance_.stages()}, tensor);
   enter(slot, clock, Phase::optimizer);
   enter_place(stream, {.part = WorkPart::update});
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
@@ -348,7 +349,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .loss_sums = slot.losses.sums(),
                          .counts = options_.compare_counts ? slot.losses.counts() : TensorView{},
                          .hashes = slot.losses.hashes(),
-                         .ranks = shares.size() * instance_.stages().size(),
+                         .ranks = shares.size() * instance_.stages().size() * tensor.size(),
                          .max_norm = options_.grad_clip,
                          .beta1 = options_.optimizer.beta1,
                          .beta2 = options_.optimizer.beta2,

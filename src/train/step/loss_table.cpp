@@ -44,11 +44,13 @@ LossSums LossTable::of(std::int64_t place) const {
           .terms = static_cast<std::size_t>(terms_)};
 }
 
-void LossTable::reduce(const Stream& stream, std::initializer_list<Communicator*> ranks) const {
+void LossTable::reduce(const Stream& stream, std::initializer_list<Communicator*> ranks,
+                       Communicator& alike) const {
   for (Communicator* along : ranks)
     if (along->size() > 1)
       along->all_reduce(memory_.data(), static_cast<std::size_t>(elements() + 1), DType::f64,
                         ReduceOp::sum);
+  if (alike.size() > 1) alike.all_reduce(hashes().data, 1, DType::f64, ReduceOp::sum);
   for (std::int64_t t = 0; t < terms_; ++t) {
     ops::tree_sum(stream, row(t), sums().slice(t, 1));
     ops::tree_sum(stream, row(terms_ + t), counts().slice(t, 1));

@@ -27,8 +27,10 @@ class LossTable {
   void begin(const Stream& stream, const double* hash) const;
   /// The memory that collects the losses of one micro-batch.
   LossSums of(std::int64_t place) const;
-  /// Sums over these ranks and then over the micro-batches. Collective.
-  void reduce(const Stream& stream, std::initializer_list<Communicator*> ranks) const;
+  /// Sums over these ranks and then over the micro-batches. Ranks of `alike` have the same losses
+  /// and targets as this one; only the hashes are added over them. Collective.
+  void reduce(const Stream& stream, std::initializer_list<Communicator*> ranks,
+              Communicator& alike) const;
   TensorView sums() const;    ///< [terms] f64 after reduce()
   TensorView counts() const;  ///< [terms] f64 after reduce()
   TensorView hashes() const;  ///< [1] f64 after reduce()

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "choir/deck/deck.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
