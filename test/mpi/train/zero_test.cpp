@@ -188,6 +188,7 @@ TEST(Zero, NanOnOneRankSkipsEverywhere) {
   for (const int stage : {1, 2, 3}) {
     EngineOptions options = test::engine_options(test::tiny_gpt(), "bf16-mixed", 2);
     options.zero.stage = stage;
+    options.compare_counts = false;  // one rank is told another number of tokens below
     test::EngineRun run(options, *mesh);
     run.losses(2);
     const std::vector<double> before = run.state();
