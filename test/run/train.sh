@@ -126,7 +126,7 @@ for deck in "$root"/inputs/*.json; do
   name=$(basename "$deck" .json)
   shrink=(train.max_steps=2 eval.batches=1 eval.sample_tokens=0)
   case $name in
-    bench_head) shrink+=(model.n_embd=64 model.n_head=1 model.block_size=16 train.micro_batch_size=1 train.global_batch_size=1) ;;
+    bench_head) shrink+=(model.n_embd=64 model.n_head=1 model.block_size=16 train.micro_batch_size=1 train.global_batch_size=2) ;;
     bench_c | bench_d) shrink+=(model.n_layer=1 train.micro_batch_size=1) ;;
     bench_*) shrink+=(train.micro_batch_size=2) ;;
     fastconformer_* | asr_* | salm_encoder | duplex_encoder | verify_asr)  # synthetic utterances
