@@ -28,6 +28,7 @@
 #include "src/core/text.hpp"
 #include "src/deck/foreign_names.hpp"
 #include "src/device/cpu_device.hpp"
+#include "src/models/codec/codec_coder.hpp"
 
 namespace choir {
 
@@ -262,9 +263,11 @@ void add_ema_option(CommandLine& app, bool& ema) {
   app.add_flag("--ema", ema, "use the averaged weights of train.ema, as eval.ema=true does");
 }
 
-Arguments with_ema(Arguments overrides, bool ema) {
-  if (ema) overrides.emplace_back("eval.ema=true");
-  return overrides;
+void add_codec_run(CommandLine& app, CodecRunRequest& request) {
+  app.add_option("codec", request.checkpoint, "run directory or checkpoint of a codec").required();
+  add_ema_option(app, request.ema);
+  app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
+  app.add_option("--precision", request.precision, "fp32 or fp64; default: as trained");
 }
 
 std::optional<int> parse(CommandLine& app, const Invocation& call) {

@@ -16,6 +16,7 @@
 namespace choir {
 
 class FamilyTable;
+struct CodecRunRequest;
 
 using Arguments = std::vector<std::string>;
 
@@ -118,9 +119,10 @@ class CommandLine {
 
 /// Adds --tensor, for commands that run a model.
 void add_tensor_option(CommandLine& app, int& tensor);
-/// Adds --ema, for commands that read a model; with_ema() adds its override of the deck.
+/// Adds the positional argument of commands that open a codec, and its options.
+void add_codec_run(CommandLine& app, CodecRunRequest& request);
+/// Adds --ema, for commands that read a model; see with_ema() in run/loaded_model.hpp.
 void add_ema_option(CommandLine& app, bool& ema);
-Arguments with_ema(Arguments overrides, bool ema);
 
 /// Parses the arguments. On --help or an error it prints a message and returns the exit code (0 or
 /// 2).

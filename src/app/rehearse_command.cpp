@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "src/app/bench.hpp"
 #include "src/core/json_document.hpp"
@@ -23,27 +22,6 @@ struct RehearseRequest {
   Arguments words;
   int ranks = 0, ranks_per_node = 8;
   BenchFiles files;
-};
-
-/// A temporary folder that is removed with this object.
-class OwnFolder {
- public:
-  OwnFolder() {
-    path_ = (std::filesystem::temp_directory_path() / "choir_rehearsal_XXXXXX").string();
-    if (mkdtemp(path_.data()) == nullptr)
-      throw StorageError(fmt::format("cannot create {}: {}", path_, std::strerror(errno)),
-                         "TMPDIR sets the directory of temporary files");
-  }
-  ~OwnFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  OwnFolder(const OwnFolder&) = delete;
-  OwnFolder& operator=(const OwnFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 int play(const RehearsalCase& rehearsed, int rank, const std::string& result) {
@@ -95,7 +73,7 @@ int rehearse(const RehearseRequest& request) {
     throw DeckError("device=" + words.device + ": rehearsals compute on the CPU",
                     "leave device out");
   request.files.require_writable();
-  const OwnFolder folder;
+  const RehearsalFolder folder;
   const RehearsalCase rehearsed =
       rehearsal_case(request.families, read_deck_text(words.deck), words.deck, words.overrides,
                      request.ranks, request.ranks_per_node, folder.path());

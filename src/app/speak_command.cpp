@@ -2,24 +2,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <set>
 
-#include "src/app/codec_run.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
-#include "src/data/audio/audio_decoder.hpp"
-#include "src/data/audio/waveform.hpp"
-#include "src/data/metrics/intelligibility.hpp"
-#include "src/models/codec/codec_coder.hpp"
-#include "src/run/run_setup.hpp"
-#include "src/store/npy.hpp"
+#include "src/models/codec/speaker.hpp"
 
 namespace choir {
 namespace {
@@ -27,20 +21,9 @@ namespace {
 struct SpeakRequest {
   CodecRunRequest run;
   Arguments files;
-  std::string codes, out, channel;
-  bool json = false, stream = false;
-};
-
-/// The result for one recording, or for a file of codes.
-struct Spoken {
-  std::string from, to;
-  double seconds = 0;  ///< of sound
-  std::int64_t frames = 0;
-  MelDistance mel, sounding;  ///< of the decoded features, and of the sound
-  std::optional<double> stoi;
-  double worked = 0;             ///< seconds of computing
-  std::vector<double> frame_ms;  ///< per frame, for streams
-  double delay_ms = 0;
+  std::string codes, out;
+  SpeakOptions options;
+  bool json = false;
 };
 
 /// The output files: OUT itself, or OUT/FILE.wav for each file if OUT is a folder or there are
@@ -59,131 +42,6 @@ std::vector<std::string> targets_of(const SpeakRequest& request) {
   }
   return targets;
 }
-
-void refuse_overwriting(const std::string& file, const std::string& target) {
-  std::error_code none;
-  if (std::filesystem::equivalent(file, target, none))
-    throw DeckError(fmt::format("output '{}' would overwrite its input", target),
-                    "name another file or folder with --out");
-}
-
-class Speaker {
- public:
-  Speaker(const SpeakRequest& request, CodecCoder& coder) : request_(request), coder_(coder) {}
-
-  Spoken recording(const std::string& file, const std::string& target) {
-    refuse_overwriting(file, target);
-    const RecordingSource source{file, 0, -1, channel_choice_of(request_.channel)};
-    Recording recording = Recording::open(source, coder_.sample_rate());
-    Spoken spoken{.from = file, .to = target, .seconds = recording.seconds()};
-    const double began = now_seconds();
-    std::vector<std::int16_t> audio = recording.read(0, recording.samples());
-    std::vector<std::int32_t> codes;
-    std::vector<std::int16_t> sound;
-    if (request_.stream) {
-      stream(audio, codes, sound, spoken);
-    } else {
-      codes = coder_.encode(audio);
-      sound = speak_codes(coder_, codes, std::ssize(codes) / coder_.codebooks());
-    }
-    spoken.worked = now_seconds() - began;
-    spoken.frames = std::ssize(codes) / coder_.codebooks();
-    spoken.sounding = sound_distance(coder_, audio, sound);
-    spoken.mel = coder_.makes_sound() ? spoken.sounding : mel_distance(coder_, audio, codes);
-    sound.resize(audio.size());
-    spoken.stoi = stoi(audio, sound, coder_.sample_rate());
-    write(sound, target);
-    return spoken;
-  }
-
-  Spoken codes(const std::string& file, const std::string& target) {
-    const std::vector<std::int32_t> codes = read_codes(file);
-    Spoken spoken{.from = file, .to = target, .frames = std::ssize(codes) / coder_.codebooks()};
-    const double began = now_seconds();
-    std::vector<std::int16_t> sound;
-    if (request_.stream) {
-      CodeSpeaker speaker(coder_);
-      for (std::int64_t t = 0; t < spoken.frames; ++t) say(speaker, codes, t, sound, spoken);
-      append(sound, speaker.finish());
-    } else {
-      sound = speak_codes(coder_, codes, spoken.frames);
-    }
-    spoken.worked = now_seconds() - began;
-    spoken.seconds = static_cast<double>(sound.size()) / coder_.sample_rate();
-    write(sound, target);
-    return spoken;
-  }
-
- private:
-  static void append(std::vector<std::int16_t>& to, const std::vector<std::int16_t>& more) {
-    to.insert(to.end(), more.begin(), more.end());
-  }
-
-  /// Feeds one frame at a time and collects the finished sound, as with a microphone and a
-  /// loudspeaker.
-  void stream(std::span<const std::int16_t> audio, std::vector<std::int32_t>& codes,
-              std::vector<std::int16_t>& sound, Spoken& spoken) {
-    CodecCoder::Stream coding(coder_);
-    CodeSpeaker speaker(coder_);
-    const auto frame = static_cast<std::size_t>(coder_.frame_samples());
-    std::int64_t said = 0;
-    const auto say_all = [&](const std::vector<std::int32_t>& more, double began) {
-      codes.insert(codes.end(), more.begin(), more.end());
-      const std::int64_t frames = std::ssize(codes) / coder_.codebooks();
-      if (frames > said)
-        append(sound, speaker.push(std::span(codes).subspan(
-                                       static_cast<std::size_t>(said * coder_.codebooks())),
-                                   frames - said));
-      said = frames;
-      spoken.frame_ms.push_back(1000 * (now_seconds() - began));
-    };
-    for (std::size_t at = 0; at < audio.size(); at += frame) {
-      const double began = now_seconds();
-      say_all(coding.add(audio.subspan(at, std::min(frame, audio.size() - at))), began);
-    }
-    say_all(coding.finish(), now_seconds());
-    append(sound, speaker.finish());
-    spoken.delay_ms =
-        1000 * static_cast<double>(speaker.delay() + coder_.samples_ahead()) / coder_.sample_rate();
-  }
-
-  void say(CodeSpeaker& speaker, std::span<const std::int32_t> codes, std::int64_t t,
-           std::vector<std::int16_t>& sound, Spoken& spoken) {
-    const auto books = static_cast<std::size_t>(coder_.codebooks());
-    const double began = now_seconds();
-    append(sound, speaker.push(codes.subspan(static_cast<std::size_t>(t) * books, books), 1));
-    spoken.frame_ms.push_back(1000 * (now_seconds() - began));
-    spoken.delay_ms = 1000 * static_cast<double>(speaker.delay()) / coder_.sample_rate();
-  }
-
-  std::vector<std::int32_t> read_codes(const std::string& file) const {
-    const NpyArray array = read_npy(file);
-    const std::int64_t books = coder_.codebooks(), most = coder_.codes_per_book();
-    if (array.shape.rank() != 2 || array.shape[1] != books)
-      throw DataError(
-          fmt::format("'{}' is {}, not [frames, {}]", file, to_string(array.shape), books),
-          "expected one code per codebook and frame, as int32, int64 or floats");
-    std::vector<std::int32_t> codes;
-    for (const double value : array.values) {
-      if (!(value >= 0 && value < static_cast<double>(most)) || value != std::floor(value))
-        throw DataError(
-            fmt::format("'{}' has {} in frame {}", file, value, std::ssize(codes) / books),
-            fmt::format("codes are whole numbers from 0 to {}", most - 1));
-      codes.push_back(static_cast<std::int32_t>(value));
-    }
-    if (codes.empty()) throw DataError(fmt::format("'{}' has no frames", file));
-    return codes;
-  }
-
-  void write(const std::vector<std::int16_t>& sound, const std::string& target) const {
-    WavWriter writer(target, coder_.sample_rate());
-    writer.append(sound);
-    writer.finish();
-  }
-
-  const SpeakRequest& request_;
-  CodecCoder& coder_;
-};
 
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
@@ -265,7 +123,7 @@ int speak(MpiSession& session, const SpeakRequest& request) {
   Communicator& world = run.world();
   std::vector<std::pair<std::size_t, Spoken>> mine;
   together(world, [&] {
-    Speaker speaker(request, run.coder());
+    Speaker speaker(request.options, run.coder());
     if (!request.codes.empty()) {
       if (world.rank() == 0) mine.emplace_back(0, speaker.codes(request.codes, request.out));
       return;
@@ -293,13 +151,13 @@ void add_speak_options(CommandLine& app, SpeakRequest& r) {
       .required();
   app.add_option("--codes", r.codes,
                  "decode these codes instead: a NumPy array [frames, codebooks]");
-  app.add_flag("--stream", r.stream,
+  app.add_flag("--stream", r.options.stream,
                "process frame by frame, as from a microphone to a loudspeaker; prints the time per "
                "frame and the delay");
   app.add_flag("--json", r.json,
                "one JSON line per recording: L1 in dB of the features decoded (l1_db) and of the "
                "sound (sound_l1_db), STOI, x real time");
-  app.add_option("--channel", r.channel,
+  app.add_option("--channel", r.options.channel,
                  "channel of recordings with several: average, or a number from 0");
 }
 

@@ -1,12 +1,9 @@
-// The two sides of a dialogue as sound: the user from a recording or a microphone, the agent to a
-// file and, in a live dialogue, to a loudspeaker.
-
+// choir talk RUN FILE --codec RUN --out FILE.wav [--live]
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,156 +11,20 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
-#include "src/app/codec_run.hpp"
+#include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
-#include "src/data/audio/audio_decoder.hpp"
-#include "src/data/audio/live_sound.hpp"
-#include "src/data/audio/waveform.hpp"
-#include "src/data/dialogues/dialogue_channels.hpp"
-#include "src/data/vocabulary/utf8.hpp"
-#include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/codec/codec_coder.hpp"
+#include "src/models/duplex/dialogue_sides.hpp"
 #include "src/models/duplex/dialogue_transcription.hpp"
 #include "src/models/duplex/talker.hpp"
-#include "src/report/dialogue.hpp"
+#include "src/report/dialogue_printer.hpp"
 #include "src/run/run_setup.hpp"
-#include "src/run/stop_request.hpp"
 
 namespace choir {
 
-/// The sound of the user, in order.
-class UserSound {
- public:
-  virtual ~UserSound() = default;
-  /// The largest number of samples.
-  virtual std::int64_t samples() const = 0;
-  /// Returns samples [first, first + count), fewer at the user's end.
-  virtual std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) = 0;
-  virtual void finish() {}
-};
-
-class RecordedUser final : public UserSound {
- public:
-  /// Throws DataError if the recording is empty.
-  RecordedUser(const RecordingSource& source, int sample_rate);
-  std::int64_t samples() const override { return recording_.samples(); }
-  std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) override;
-
- private:
-  Recording recording_;
-};
-
-/// A microphone, until a number of samples is recorded or Ctrl-C; the sound is kept in a file.
-class LiveUser final : public UserSound {
- public:
-  LiveUser(const std::string& microphone, const std::string& path, int sample_rate,
-           std::int64_t samples);
-  std::int64_t samples() const override { return samples_; }
-  std::vector<std::int16_t> read(std::int64_t first, std::int64_t count) override;
-  void finish() override;
-
- private:
-  SoundDevice microphone_;
-  WavWriter file_;
-  StopRequest stop_;
-  std::int64_t samples_;
-};
-
-/// Turns the agent's codes into sound, frame by frame. Frames of control codes are silent.
-class AgentSound {
- public:
-  /// `loudspeaker`: "" writes only the file.
-  AgentSound(CodecCoder& coder, const CodecDescription& codec, const std::string& path,
-             const std::string& loudspeaker);
-
-  void add(std::vector<std::int32_t> codes);
-  void finish();
-
- private:
-  void say(std::span<const std::int16_t> sound);
-
-  const CodecDescription& codec_;
-  CodeSpeaker speaker_;
-  WavWriter file_;
-  std::optional<SoundDevice> loudspeaker_;
-};
-
 namespace {
-
-// Seconds of sound in the buffers of the devices, before it is heard or after it was recorded. The
-// answer is late by this much.
-constexpr double kMicrophoneBuffer = 0.5, kLoudspeakerBuffer = 0.25;
-
-void tell_gaps(const SoundDevice& device, const char* what) {
-  if (device.gaps() > 0)
-    print_safely(stderr, "{} {} times: the model was too slow, or the machine busy\n", what,
-                 device.gaps());
-}
-
-}  // namespace
-
-RecordedUser::RecordedUser(const RecordingSource& source, int sample_rate)
-    : recording_(Recording::open(source, sample_rate)) {
-  if (recording_.samples() == 0)
-    throw DataError(source.path + " has no sound", "record at least one frame");
-}
-
-std::vector<std::int16_t> RecordedUser::read(std::int64_t first, std::int64_t count) {
-  return recording_.read(first, std::min(count, recording_.samples() - first));
-}
-
-LiveUser::LiveUser(const std::string& microphone, const std::string& path, int sample_rate,
-                   std::int64_t samples)
-    : microphone_(microphone, SoundDevice::Direction::capture, sample_rate, kMicrophoneBuffer),
-      file_(path, sample_rate),
-      stop_(0, 0, ""),
-      samples_(samples) {}
-
-std::vector<std::int16_t> LiveUser::read(std::int64_t, std::int64_t count) {
-  if (stop_.poll(0) != Stop::none) return {};
-  std::vector<std::int16_t> sound(static_cast<std::size_t>(count));
-  microphone_.read(sound);
-  file_.append(sound);
-  return sound;
-}
-
-void LiveUser::finish() {
-  file_.finish();
-  tell_gaps(microphone_, "the microphone lost sound");
-}
-
-AgentSound::AgentSound(CodecCoder& coder, const CodecDescription& codec, const std::string& path,
-                       const std::string& loudspeaker)
-    : codec_(codec), speaker_(coder), file_(path, coder.sample_rate()) {
-  if (!loudspeaker.empty())
-    loudspeaker_.emplace(loudspeaker, SoundDevice::Direction::playback, coder.sample_rate(),
-                         kLoudspeakerBuffer);
-}
-
-void AgentSound::add(std::vector<std::int32_t> codes) {
-  for (std::size_t k = 0; k < codes.size(); ++k)
-    if (codes[k] >= codec_.codes_per_book) codes[k] = codec_.silence[k];
-  say(speaker_.push(codes, 1));
-}
-
-void AgentSound::finish() {
-  say(speaker_.finish());
-  file_.finish();
-  if (!loudspeaker_) return;
-  loudspeaker_->drain();
-  tell_gaps(*loudspeaker_, "the loudspeaker fell silent");
-}
-
-void AgentSound::say(std::span<const std::int16_t> sound) {
-  file_.append(sound);
-  if (loudspeaker_) loudspeaker_->write(sound);
-}
-
-namespace {
-
-// choir talk RUN FILE --codec RUN --out FILE.wav [--live]
 
 constexpr std::int64_t kForever = INT64_C(1) << 40;  // frames
 
@@ -175,28 +36,6 @@ struct TalkRequest {
   bool json = false, stream = false, live = false, ema = false;
 };
 
-/// Turns the tokens of the agent into the text of its turn.
-class AgentText {
- public:
-  AgentText(const DialogueMeaning& meaning, const Vocabulary& units)
-      : controls_(meaning.form.controls), units_(units) {}
-
-  std::string add(std::int32_t token) {
-    if (token == controls_.bos) first_ = true;
-    if (token == controls_.pad || token == controls_.bos || token == controls_.eos) return {};
-    std::string piece = units_.piece(token);
-    if (first_ && piece.starts_with(' ')) piece.erase(0, 1);
-    first_ = false;
-    return characters_.push(piece);
-  }
-
- private:
-  DialogueControls controls_;
-  const Vocabulary& units_;
-  Utf8Stream characters_;
-  bool first_ = true;
-};
-
 /// The level relative to full scale; silence is -120.
 double decibels(std::span<const std::int16_t> samples) {
   double sum = 0;
@@ -204,75 +43,6 @@ double decibels(std::span<const std::int16_t> samples) {
   const double power = samples.empty() ? 0 : sum / static_cast<double>(samples.size());
   return std::max(-120.0, 10 * std::log10(power / (32768.0 * 32768.0) + 1e-12));
 }
-
-/// Prints every turn as it comes, or with --stream every frame; with --json lines for `choir
-/// report`.
-class TalkPrinter {
- public:
-  TalkPrinter(const TalkRequest& request, const report::RecordedDialogue& dialogue)
-      : request_(request), dialogue_(dialogue) {
-    if (request.json) print_safely("{}\n", report::dialogue_head_line(dialogue));
-  }
-
-  void show(const report::DialogueFrame& frame) {
-    times_.push_back(frame.ms);
-    if (request_.json)
-      print_safely("{}\n", report::dialogue_frame_line(dialogue_, frame));
-    else if (request_.stream)
-      print_safely("{:8.2f} s  {:7}  user {:6.1f} dB  {:5.1f} ms  {}{}\n", at(frame.frame),
-                   frame.speaking ? "speaks" : "listens", frame.user_db, frame.ms, frame.text,
-                   frame.heard.empty() ? "" : fmt::format("  (hears '{}')", frame.heard));
-    else
-      show_turn(frame);
-    if (request_.json || request_.stream) std::fflush(stdout);
-  }
-
-  void finish() {
-    if (begun_) print_safely("\n");
-    show_heard();
-    std::FILE* const to = request_.json ? stderr : stdout;
-    const double frame_ms = 1e3 * dialogue_.seconds_per_frame();
-    const auto middle = times_.begin() + std::ssize(times_) / 2;
-    std::nth_element(times_.begin(), middle, times_.end());
-    const double most = *std::max_element(times_.begin(), times_.end());
-    print_safely(to, "{} frames of {:.0f} ms: {:.1f} ms each (median), {:.1f} ms at most; {}\n",
-                 times_.size(), frame_ms, *middle, most, request_.out);
-  }
-
- private:
-  double at(std::int64_t frame) const {
-    return static_cast<double>(frame) * dialogue_.seconds_per_frame();
-  }
-  /// The words of the user are printed above the answer to them, or below an answer that they
-  /// interrupt.
-  void show_turn(const report::DialogueFrame& frame) {
-    if (!frame.speaking && begun_) print_safely("  (until {:.2f} s)\n", at(frame.frame));
-    if (!frame.heard.empty()) {
-      if (heard_.empty()) heard_from_ = frame.frame;
-      heard_ += frame.heard;
-      heard_last_ = frame.frame;
-    }
-    if (frame.speaking ? !begun_ : at(frame.frame - heard_last_) >= kPauseSeconds) show_heard();
-    if (frame.speaking && !begun_)
-      print_safely("{:8.2f} s  {}", at(frame.frame), request_.recogniser.empty() ? "" : "agent  ");
-    begun_ = frame.speaking;
-    print_safely("{}", frame.text);
-    std::fflush(stdout);
-  }
-  void show_heard() {
-    if (!heard_.empty()) print_safely("{:8.2f} s  user   {}\n", at(heard_from_), heard_);
-    heard_.clear();
-  }
-
-  static constexpr double kPauseSeconds = 1;
-
-  const TalkRequest& request_;
-  const report::RecordedDialogue& dialogue_;
-  std::vector<double> times_;
-  bool begun_ = false;
-  std::string heard_;
-  std::int64_t heard_from_ = 0, heard_last_ = 0;
-};
 
 /// Runs one user's sound through the model, frame by frame. `ear` is null if the user's words are
 /// not requested.
@@ -286,8 +56,13 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
                                           .frames = {}};
   const Vocabulary units = Vocabulary::from_json(meaning.tokenizer, request.checkpoint);
   AgentSound sound(coder, meaning.codec, request.out, request.live ? request.loudspeaker : "");
-  AgentText text(meaning, units);
-  TalkPrinter printer(request, dialogue);
+  AgentText text(meaning.form.controls, units);
+  using Form = report::DialoguePrinter::Form;
+  report::DialoguePrinter printer(dialogue,
+                                  request.json     ? Form::json
+                                  : request.stream ? Form::frames
+                                                   : Form::turns,
+                                  !request.recogniser.empty());
   const std::int64_t hop = coder.frame_samples();
   std::int64_t all = user.samples(), frames = (all + hop - 1) / hop;
   std::vector<std::int16_t> in_frame;

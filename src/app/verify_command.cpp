@@ -2,13 +2,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <memory>
 
 #include "choir/core/log.hpp"
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
 #include "src/core/text.hpp"
 #include "src/lab/verify/verify.hpp"
 #include "src/lab/verify/verify_layout.hpp"
@@ -23,29 +22,6 @@ struct VerifyRequest {
   std::string deck, layouts = "all", precision = "fp64", json;
   Arguments overrides;
   VerifyOptions options;
-};
-
-/// Writer of JSON lines, on rank 0.
-class JsonLines {
- public:
-  explicit JsonLines(const std::string& path) : path_(path) {
-    if (!path.empty()) file_.open(path);
-    check();
-  }
-  void write(const std::string& line) {
-    if (path_.empty()) return;
-    file_ << line << std::endl;
-    check();
-  }
-
- private:
-  void check() const {
-    if (path_.empty() || file_) return;
-    throw StorageError(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)),
-                       "name a file in an existing, writable folder");
-  }
-  std::string path_;
-  std::ofstream file_;
 };
 
 /// Rank 0 chooses the layouts, which may take a while, and shares them with the others.
@@ -71,11 +47,12 @@ int verify(MpiSession& session, const VerifyRequest& request) {
   Deck deck;
   std::vector<std::string> notes;
   VerifyOptions options = request.options;
-  std::unique_ptr<JsonLines> json;
+  std::unique_ptr<LineFile> json;
   together(world, [&] {
     deck = verify_deck(parse_deck(request.families, text, request.deck, request.overrides),
                        precision_named(request.precision), notes);
-    json = std::make_unique<JsonLines>(session.rank() == 0 ? request.json : "");
+    if (session.rank() == 0 && !request.json.empty())
+      json = std::make_unique<LineFile>(request.json);
   });
   choose_threads(started->node());
   const LayoutSelection choice = agree_on_layouts(world, deck, request.layouts);
@@ -93,7 +70,9 @@ int verify(MpiSession& session, const VerifyRequest& request) {
     rows.push_back(verifier.run(layout));
     log.plain(to_string(rows.back(), width));
     log.flush();
-    together(world, [&] { json->write(to_json(rows.back())); });
+    together(world, [&] {
+      if (json) json->write(to_json(rows.back()));
+    });
   }
   log.plain(verdict(rows));
   int good = valid(rows) ? 1 : 0;

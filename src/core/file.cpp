@@ -225,6 +225,21 @@ void PosixFile::sync() {
   if (::fsync(descriptor_) != 0) refuse_storage("sync", path_);
 }
 
+LineFile::LineFile(std::string path) : path_(std::move(path)), file_(path_) {
+  check();
+}
+
+void LineFile::write(std::string_view line) {
+  file_ << line << std::endl;
+  check();
+}
+
+void LineFile::check() const {
+  if (file_) return;
+  throw StorageError(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)),
+                     "name a file in an existing, writable folder");
+}
+
 std::string read_whole_file(const std::string& path, std::int64_t most_mib) {
   const PosixFile file = PosixFile::for_reading(path);
   if (file.size() > most_mib << 20)

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <istream>
 #include <string>
 #include <string_view>
@@ -63,6 +64,18 @@ class PosixFile {
   PosixFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   std::string path_;
   int descriptor_ = -1;
+};
+
+/// A new text file that grows by lines; each is written at once. Local. Throws StorageError.
+class LineFile {
+ public:
+  explicit LineFile(std::string path);
+  void write(std::string_view line);
+
+ private:
+  void check() const;
+  std::string path_;
+  std::ofstream file_;
 };
 
 /// Local. Throws DataError, also for a file of more than `most_mib` MiB, before reading it.

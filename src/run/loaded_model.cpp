@@ -46,6 +46,11 @@ std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
   return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
 }
 
+std::vector<std::string> with_ema(std::vector<std::string> overrides, bool ema) {
+  if (ema) overrides.emplace_back("eval.ema=true");
+  return overrides;
+}
+
 LoadedModel open_model(const FamilyTable& families, const std::string& path,
                        const std::string& precision, Mesh& mesh,
                        const std::vector<std::string>& overrides) {

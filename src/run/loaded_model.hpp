@@ -29,6 +29,9 @@ struct LoadedModel {
   std::string vocabulary;  ///< see TrainingData::vocabulary_json; "" if the data had none
   std::unique_ptr<ModelInstance> instance;
 };
+/// The overrides, and if `ema`, also the one that selects the averaged weights. Local.
+std::vector<std::string> with_ema(std::vector<std::string> overrides, bool ema);
+
 /// Opens everything but the instance. `path` as for open_checkpoint; `precision` is "" for the
 /// precision of the training; `overrides` apply to its deck. Collective.
 LoadedModel open_model(const FamilyTable& families, const std::string& path,

@@ -5,6 +5,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "choir/core/error.hpp"
@@ -33,6 +36,18 @@ std::int64_t files_in(const std::string& folder) {
 }
 
 }  // namespace
+
+RehearsalFolder::RehearsalFolder()
+    : path_((fs::temp_directory_path() / "choir_rehearsal_XXXXXX").string()) {
+  if (mkdtemp(path_.data()) == nullptr)
+    throw StorageError(fmt::format("cannot create {}: {}", path_, std::strerror(errno)),
+                       "TMPDIR sets the directory of temporary files");
+}
+
+RehearsalFolder::~RehearsalFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
 
 RehearsalCase rehearsal_case(const FamilyTable& families, const std::string& text,
                              const std::string& path, const std::vector<std::string>& overrides,

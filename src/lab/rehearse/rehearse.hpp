@@ -19,6 +19,19 @@ struct RehearsalCase {
   std::string folder;  ///< the rehearsal's own folder, which exists
 };
 
+/// A temporary folder that is removed with this object. Throws StorageError. Local.
+class RehearsalFolder {
+ public:
+  RehearsalFolder();
+  ~RehearsalFolder();
+  RehearsalFolder(const RehearsalFolder&) = delete;
+  RehearsalFolder& operator=(const RehearsalFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 struct RehearsedRank {
   int rank = 0;
   double seconds = 0;

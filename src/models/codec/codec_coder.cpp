@@ -8,10 +8,12 @@
 #include "choir/core/error.hpp"
 #include "kernels/cpu/ref_element.hpp"
 #include "kernels/features/features.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/core/text.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/codec/codec.hpp"
 #include "src/run/null_instance.hpp"
+#include "src/run/run_setup.hpp"
 
 namespace choir {
 namespace {
@@ -349,6 +351,23 @@ MelDistance sound_distance(const CodecCoder& coder, std::span<const std::int16_t
 double MelDistance::decibels() const {
   const double nepers = features > 0 ? sum / static_cast<double>(features) : 0;
   return 10 / std::log(10.0) * nepers;
+}
+
+CodecRun::CodecRun(MpiSession& session, const CodecRunRequest& request) {
+  place_.mesh = inference_mesh(session, 1);
+  choose_threads(place_.mesh->node());
+  // The layout of the training does not apply to inference.
+  loaded_ = open_model(
+      request.families, request.checkpoint, request.precision, *place_.mesh,
+      with_ema({"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",
+                "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.context=1",
+                "parallel.data=auto", "parallel.sequence=false", "parallel.zero=0"},
+               request.ema));
+  std::size_t arena = 0;
+  together(world(), [&] { arena = plan_codec(inference_options(loaded_)); });
+  open_device(place_, loaded_.deck);
+  make_instance(loaded_, arena, place_);
+  together(world(), [&] { coder_ = std::make_unique<CodecCoder>(*loaded_.instance); });
 }
 
 }  // namespace choir

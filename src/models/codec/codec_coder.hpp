@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "kernels/features/features.hpp"
 #include "src/data/audio/synthesis.hpp"
 #include "src/data/dialogues/code_file.hpp"
+#include "src/run/loaded_model.hpp"
 
 namespace choir {
 
@@ -130,5 +132,24 @@ MelDistance mel_distance(CodecCoder& coder, std::span<const std::int16_t> audio,
 /// codec.
 MelDistance sound_distance(const CodecCoder& coder, std::span<const std::int16_t> audio,
                            std::span<const std::int16_t> sound);
+
+struct CodecRunRequest {
+  const FamilyTable& families;
+  std::string checkpoint, precision, device = "auto";
+  bool ema = false;
+};
+class CodecRun {
+ public:
+  /// Throws DeckError for a checkpoint of another family. Collective.
+  CodecRun(MpiSession& session, const CodecRunRequest& request);
+
+  Communicator& world() { return place_.mesh->world(); }
+  CodecCoder& coder() { return *coder_; }
+
+ private:
+  Workplace place_;
+  LoadedModel loaded_;
+  std::unique_ptr<CodecCoder> coder_;
+};
 
 }  // namespace choir

@@ -7,8 +7,10 @@
 #include <limits>
 #include <map>
 
+#include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/models/fastconformer/speech_data.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
 
 namespace choir {
@@ -239,6 +241,137 @@ std::string to_string(const std::vector<TunedBucket>& buckets, double memory_lim
                         t.next_bytes > 0 ? fmt::format("{:.1f}", t.next_bytes / kMiB) : "-",
                         t.limited_by);
   return text + fmt::format("  limit {:.1f} MiB a rank\n", memory_limit / kMiB);
+}
+
+namespace {
+
+/// Tries each bucket alone and reduces its utterances until it runs. Returns true if any bucket
+/// has fewer now.
+bool probe_buckets(DeckTuning& tuning, std::vector<TunedBucket>& tuned) {
+  std::int64_t fewer = 0;
+  std::size_t buckets = tuned.size();
+  tuning.world().broadcast(&buckets, sizeof buckets, 0);
+  tuned.resize(buckets);
+  for (std::size_t b = 0; b < buckets;) {
+    TunedBucket& bucket = tuned[b];
+    BatchShape shape{.samples = bucket.batch,
+                     .audio_samples = bucket.bucket.samples,
+                     .labels = bucket.bucket.labels};
+    tuning.world().broadcast(&shape, sizeof shape, 0);
+    const StepProbe probe = tuning.probe_written({shape}, {});
+    tuning.say(fmt::format("  to {:.2f} s: {:>5} {}\n", bucket.bucket.bin.seconds, shape.samples,
+                           to_string(probe)));
+    if (probe.ran) {
+      ++b;
+      continue;
+    }
+    if (shape.samples == 1)
+      together(tuning.world(), [&] { throw DeckTuning::nothing_ran("one utterance", probe); });
+    bucket.batch = shape.samples * 7 / 8;
+    bucket.limited_by = "memory (probed)";
+    fewer = 1;
+  }
+  return fewer != 0;
+}
+
+/// Reopens the data of the written deck, as train would, and plans it.
+SpeechPadding reopen(DeckTuning& tuning, const DeckVariants& variants,
+                     const std::vector<std::string>& changes, SpeechData& data) {
+  together(tuning.world(), [&] {
+    tuning.write(variants, changes);
+    tuning.plan_case.deck = tuning.read_written();
+  });
+  data.set.reset();
+  data = open_speech(tuning.plan_case.deck, tuning.mesh(), true);
+  together(tuning.world(), [&] {
+    if (!tuning.speaks()) return;
+    tuning.plan_case.shapes = largest_shapes(data.set->shapes());
+    tuning.plan_case.evaluation_shapes = largest_shapes(data.set->eval_shapes());
+    tuning.plan = plan_layout(tuning.plan_case);
+  });
+  return data.set->padding();
+}
+
+/// Sets the old data.batch_duration for validation sets that have no batch_duration of their own.
+std::vector<std::string> keep_evaluation(const Deck& deck, double duration) {
+  const std::string word = fmt::format(" batch_duration={}", duration);
+  std::vector<std::string> changes;
+  for (const SpeechEvalSet& set : speech_data_config(deck, speech_request(deck)).eval) {
+    const auto named = speech_settings(deck).data.validation.find(set.name);
+    const std::string text =
+        named != speech_settings(deck).data.validation.end() ? named->second : set.folders.front();
+    if (set.batch_duration > 0) continue;
+    changes.push_back("data.validation." + set.name + "=" + text + word);
+  }
+  if (!deck.data.val.empty()) changes.emplace_back("data.val=[]");
+  return changes;
+}
+DeckError evaluation_too_large(const DeckTuning& tuning) {
+  return DeckError(
+      fmt::format("evaluation needs {} per rank, above the limit of {}",
+                  format_bytes(tuning.plan->needs()), format_bytes(tuning.plan_case.target.memory)),
+      "use smaller batches: data.validation.NAME=\"FOLDER batch_duration=S\", or "
+      "max_duration=S there");
+}
+
+void say_batches(const DeckTuning& tuning, const SpeechPadding& before, const SpeechPadding& after,
+                 double seconds) {
+  const double was = before.mean_utterances, is = after.mean_utterances;
+  tuning.say(fmt::format(
+      "mean micro-batch: {:.1f} utterances, {:.1f} s of audio (was {:.1f}, {:.1f} s); padding "
+      "{:.1f} % (was {:.1f} %)\n",
+      is, is * seconds, was, was * seconds, 100 * after.bucketed, 100 * before.bucketed));
+  const int micro_batches = tuning.plan_case.deck.train.micro_batches;
+  const auto same =
+      std::max<std::int64_t>(1, std::llround(static_cast<double>(micro_batches) * was / is));
+  if (same != micro_batches)
+    tuning.say(
+        fmt::format("train.micro_batches = {} is unchanged, so a step has {:.1f} times as much "
+                    "audio; for about as much as before: train.micro_batches={}\n",
+                    micro_batches, is / was, same));
+}
+}  // namespace
+
+void tune_buckets_of_speech(DeckTuning& tuning) {
+  tuning.refuse_synthetic();
+  const double duration = speech_settings(tuning.plan_case.deck).data.batch_duration;
+  SpeechData data = open_speech(tuning.plan_case.deck, tuning.mesh(), true);
+  tuning.vocabulary = data.set->vocab_size();
+  const SpeechPadding before = data.set->padding();
+  const int rate = data.set->sample_rate();
+  const DeckVariants variants = tuning.variants();
+  const double seconds = mean_seconds(data.set->sampler(), rate);
+  std::vector<TunedBucket> tuned;  // on rank 0
+  std::vector<std::string> changes = tuning.decided([&] {
+    tuning.plan_case.deck = variants.with({});
+    tuning.say_head();
+    tuned = tune_buckets(
+        tuning.plan_case,
+        buckets_of(data.set->sampler(), speech_of(tuning.plan_case.deck).speech_frames(), rate,
+                   speech_settings(tuning.plan_case.deck).data.max_utterances));
+    tuning.say(to_string(tuned, tuning.plan_case.target.memory));
+    return changes_of(tuned, tuning.plan_case.deck, rate);
+  });
+  SpeechPadding after = reopen(tuning, variants, changes, data);
+  if (tuning.request().probe && probe_buckets(tuning, tuned)) {
+    changes = tuning.decided([&] { return changes_of(tuned, tuning.plan_case.deck, rate); });
+    after = reopen(tuning, variants, changes, data);
+  }
+  if (tuning.plan && !tuning.plan->fits())
+    tuning.say("evaluation in larger batches exceeds the limit: its batches are unchanged\n");
+  std::int64_t fits = tuning.plan && tuning.plan->fits();
+  tuning.world().broadcast(&fits, sizeof fits, 0);
+  if (fits == 0) {
+    const auto more = keep_evaluation(tuning.plan_case.deck, duration);
+    changes.insert(changes.end(), more.begin(), more.end());
+    after = reopen(tuning, variants, changes, data);
+    together(tuning.world(), [&] {
+      if (tuning.speaks() && !tuning.plan->fits()) throw evaluation_too_large(tuning);
+    });
+  }
+  tuning.store();
+  if (tuning.speaks()) say_batches(tuning, before, after, seconds);
+  if (tuning.speaks()) tuning.say_verdict();
 }
 
 }  // namespace choir

@@ -7,6 +7,7 @@
 
 #include "src/data/sampling/sampler.hpp"
 #include "src/lab/plan/layout_plan.hpp"
+#include "src/lab/tune/deck_tuning.hpp"
 
 namespace choir {
 
@@ -51,5 +52,10 @@ std::vector<std::string> changes_of(const std::vector<TunedBucket>& buckets, con
 
 /// A table of the buckets for users.
 std::string to_string(const std::vector<TunedBucket>& buckets, double memory_limit);
+
+/// Finds the largest number of utterances of each bucket, and leaves evaluation at its present
+/// batches if it would need more memory. Collective over the world. Throws DeckError if an
+/// utterance does not fit, or if the evaluation does not.
+void tune_buckets_of_speech(DeckTuning& tuning);
 
 }  // namespace choir
