@@ -12,7 +12,7 @@ set -eu
 packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
           libopenblas-openmp-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
           libhwloc-dev libgtest-dev bible-kjv
-          libsndfile1-dev libasound2-dev libsoxr-dev libarchive-dev zlib1g-dev libzstd-dev libsnappy-dev zstd libsentencepiece-dev
+          libsndfile1-dev libmpg123-dev libasound2-dev libsoxr-dev libarchive-dev zlib1g-dev libzstd-dev libsnappy-dev zstd libsentencepiece-dev
           libutf8proc-dev espeak-ng shellcheck gnuplot-nox)
 if [ "${1:-}" = --speech ]; then
   packages=(asterisk-core-sounds-en asterisk-core-sounds-en-wav)

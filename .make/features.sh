@@ -85,6 +85,7 @@ optional() {  # optional NAME MACRO PACKAGE LIBRARIES HEADER COST [FILE_OF_MACRO
   else no "$1" "$6"; fi
 }
 optional libsndfile SNDFILE sndfile -lsndfile sndfile.h "prepare audio and transcribe read no audio files"
+optional libmpg123 MPG123 libmpg123 -lmpg123 mpg123.h "MP3 is refused" "$codec_header"
 optional libsoxr SOXR soxr -lsoxr soxr.h "audio of other sample rates is refused"
 optional libarchive ARCHIVE libarchive -larchive archive.h "no tarred or compressed manifests"
 optional sentencepiece SENTENCEPIECE sentencepiece "-lsentencepiece -lsentencepiece_train" sentencepiece_processor.h "characters are the only units of speech models"

@@ -108,7 +108,13 @@ class TreeBuilder : public JsonEvents {
   bool boolean(bool value) { return put(value); }
   bool number_integer(number_integer_t value) { return put(value); }
   bool number_unsigned(number_unsigned_t value) { return put(value); }
-  bool number_float(number_float_t value, const string_t&) { return put(value); }
+  bool number_float(number_float_t value, const string_t& digits) {
+    if (limits_.exact_integers && digits.find_first_of(".eE") == string_t::npos)
+      fail(offset() - std::min(offset(), digits.size()),
+           fmt::format("the integer {} has more than 64 bits", digits),
+           "write it as a string, in quotation marks");
+    return put(value);
+  }
   bool string(const string_t& value) {
     spend(kText + characters_beside(value));
     return put(value);  // a copy: the lexer's string has room for twice as many characters
@@ -402,11 +408,12 @@ json read_json_tables(std::string_view text, const std::string& source, const Js
                       JsonTables& tables) {
   return read<json>(text, source, false, limits, &tables);
 }
-json read_json_line(std::string_view line, const std::string& place) {
-  return read<json>(line, place, true, {});
+json read_json_line(std::string_view line, const std::string& place, const JsonLimits& limits) {
+  return read<json>(line, place, true, limits);
 }
-ordered_json read_ordered_json_line(std::string_view line, const std::string& place) {
-  return read<ordered_json>(line, place, true, {});
+ordered_json read_ordered_json_line(std::string_view line, const std::string& place,
+                                    const JsonLimits& limits) {
+  return read<ordered_json>(line, place, true, limits);
 }
 
 }  // namespace choir

@@ -22,6 +22,8 @@ struct JsonLimits {
   std::size_t depth = 64;     ///< nesting of lists and objects
   std::size_t keys = 10'000;  ///< in one object
   bool comments = false;      ///< accept // and /* */
+  /// Refuse integers of more than 64 bits, which would lose digits as floating-point numbers.
+  bool exact_integers = false;
 };
 
 /// The first fault of a text.
@@ -51,8 +53,10 @@ nlohmann::json read_json(std::string_view text, const std::string& source,
 nlohmann::ordered_json read_ordered_json(std::string_view text, const std::string& source,
                                          const JsonLimits& limits = {});
 /// The same for one line of a file. `place` is "FILE:LINE"; messages append the column.
-nlohmann::json read_json_line(std::string_view line, const std::string& place);
-nlohmann::ordered_json read_ordered_json_line(std::string_view line, const std::string& place);
+nlohmann::json read_json_line(std::string_view line, const std::string& place,
+                              const JsonLimits& limits = {});
+nlohmann::ordered_json read_ordered_json_line(std::string_view line, const std::string& place,
+                                              const JsonLimits& limits = {});
 
 /// Receives the members of large tables, so that they take no memory in the document.
 class JsonTables {

@@ -15,11 +15,8 @@
 #include "choir_features.hpp"
 #include "src/core/quantities.hpp"
 #include "src/data/audio/audio_error.hpp"
+#include "src/data/audio/sound_stream.hpp"
 #include "src/data/audio/waveform.hpp"
-
-#ifdef CHOIR_HAVE_SNDFILE
-#include <sndfile.h>
-#endif
 
 namespace choir {
 
@@ -39,49 +36,8 @@ namespace {
 constexpr float kFullScale = 32768.0f;
 constexpr int kRailRun = 3;
 
-// Values beyond these are no sound, and sizes computed from them could overflow.
-constexpr sf_count_t kMostFrames = sf_count_t{1} << 40;
-constexpr int kLowestRate = 100, kHighestRate = 1000000;
 /// Most samples of all channels in one read, also counted after resampling: 4 GiB as fp32.
 constexpr std::int64_t kMostAtOnce = std::int64_t{1} << 30;
-
-// The callbacks of libsndfile for sound in memory.
-struct MemoryFile {
-  std::vector<char> bytes;
-  sf_count_t at = 0;
-
-  static sf_count_t length(void* self) { return std::ssize(static_cast<MemoryFile*>(self)->bytes); }
-  static sf_count_t seek(sf_count_t offset, int whence, void* self) {
-    auto& file = *static_cast<MemoryFile*>(self);
-    const sf_count_t base = whence == SEEK_SET   ? 0
-                            : whence == SEEK_CUR ? file.at
-                                                 : std::ssize(file.bytes);
-    file.at = base + std::clamp<sf_count_t>(offset, -base, std::ssize(file.bytes) - base);
-    return file.at;
-  }
-  static sf_count_t read(void* to, sf_count_t count, void* self) {
-    auto& file = *static_cast<MemoryFile*>(self);
-    const sf_count_t here = std::clamp<sf_count_t>(count, 0, std::ssize(file.bytes) - file.at);
-    std::memcpy(to, file.bytes.data() + file.at, static_cast<std::size_t>(here));
-    file.at += here;
-    return here;
-  }
-  static sf_count_t write(const void*, sf_count_t, void*) { return 0; }
-  static sf_count_t tell(void* self) { return static_cast<MemoryFile*>(self)->at; }
-};
-
-bool at_most_16_bits(int format) {
-  switch (format & SF_FORMAT_SUBMASK) {
-    case SF_FORMAT_PCM_16:
-    case SF_FORMAT_PCM_S8:
-    case SF_FORMAT_PCM_U8:
-    case SF_FORMAT_ULAW:
-    case SF_FORMAT_ALAW:
-      return true;
-    default:
-      return false;
-  }
-}
 
 bool stands_at_the_rail(std::span<const std::int16_t> samples) {
   int run = 0;
@@ -110,78 +66,62 @@ bool pack(std::span<const float> samples, std::vector<std::int16_t>& packed) {
 
 struct AudioDecoder::State {
   std::string name;
-  MemoryFile memory;
-  SF_INFO info{};
-  SNDFILE* file = nullptr;
-  sf_count_t at = 0;
+  std::unique_ptr<SoundStream> sound;
+  SoundStream::Form form;
+  std::int64_t at = 0;
   std::vector<float> wide;
   std::vector<std::int16_t> narrow;
 
-  ~State() {
-    if (file != nullptr) sf_close(file);
-  }
-  void check_open() {
-    if (file == nullptr)
-      throw AudioError(AudioFault::unreadable,
-                       fmt::format("'{}' cannot be read as audio: {}", name, sf_strerror(nullptr)));
-    if (info.frames == 0)
-      throw AudioError(AudioFault::zero_length, fmt::format("'{}' holds no samples", name));
-    if (info.frames < 0 || info.frames > kMostFrames || info.channels < 1)
-      throw AudioError(AudioFault::unreadable,
-                       fmt::format("'{}' is damaged: its length is unknown", name));
-    if (info.samplerate < kLowestRate || info.samplerate > kHighestRate)
-      throw AudioError(
-          AudioFault::unreadable,
-          fmt::format("'{}' is damaged: a sample rate of {} hertz", name, info.samplerate));
-  }
+  State(std::unique_ptr<ByteSource> bytes, std::string of)
+      : name(std::move(of)), sound(open_sound(std::move(bytes), name)), form(sound->form()) {}
+
   void check_channel(ChannelChoice channel) const {
-    if (channel.value == ChannelChoice::kUnset && info.channels > 1)
+    if (channel.value == ChannelChoice::kUnset && form.channels > 1)
       throw AudioError(AudioFault::channels,
-                       fmt::format("'{}' has {} channels and none was chosen", name, info.channels),
-                       fmt::format("--channel average, or --channel 0 ... {}", info.channels - 1));
-    if (channel.value >= info.channels)
+                       fmt::format("'{}' has {} channels and none was chosen", name, form.channels),
+                       fmt::format("--channel average, or --channel 0 ... {}", form.channels - 1));
+    if (channel.value >= form.channels)
       throw AudioError(AudioFault::channels,
                        fmt::format("'{}' has {} channel{}, but channel {} was requested", name,
-                                   info.channels, plural(info.channels), channel.value),
+                                   form.channels, plural(form.channels), channel.value),
                        "channels count from 0");
   }
   void seek(std::int64_t first) {
     if (at == first) return;
-    at = sf_seek(file, first, SEEK_SET);
-    if (at != first)
+    if (!sound->seek(first))
       throw AudioError(AudioFault::unreadable,
                        fmt::format("'{}' is damaged: cannot seek to sample {}", name, first));
+    at = first;
   }
-  void require(sf_count_t got, std::int64_t first, std::int64_t count) {
+  void require(std::int64_t got, std::int64_t first, std::int64_t count) {
     at = first + got;
     if (got == count) return;
-    const int error = sf_error(file);
-    throw AudioError(error != 0 ? AudioFault::unreadable : AudioFault::too_short,
-                     fmt::format("'{}' ends after {} of the {} samples that its header promises{}",
-                                 name, first + got, info.frames,
-                                 error != 0 ? fmt::format(": {}", sf_error_number(error)) : ""));
+    const std::string fault = sound->fault();
+    throw AudioError(
+        !fault.empty() ? AudioFault::unreadable : AudioFault::too_short,
+        fmt::format("'{}' ends after {} of the {} samples that its header promises{}", name,
+                    first + got, form.frames, fault.empty() ? "" : ": " + fault));
   }
 
   // Reads in chunks, so that the length in a header is not allocated before the samples exist.
   template <class T>
-  void read_pieces(std::vector<T>& to, sf_count_t first, sf_count_t count,
-                   sf_count_t (*read)(SNDFILE*, T*, sf_count_t)) {
-    constexpr sf_count_t kPiece = sf_count_t{1} << 22;
-    const auto width = static_cast<std::size_t>(info.channels);
+  void read_pieces(std::vector<T>& to, std::int64_t first, std::int64_t count) {
+    constexpr std::int64_t kPiece = std::int64_t{1} << 22;
+    const auto width = static_cast<std::size_t>(form.channels);
     to.clear();
-    for (sf_count_t done = 0, got = 0; done < count; done += got) {
-      const sf_count_t want =
-          std::min(count - done, std::max<sf_count_t>(1, kPiece / info.channels));
+    for (std::int64_t done = 0, got = 0; done < count; done += got) {
+      const std::int64_t want =
+          std::min(count - done, std::max<std::int64_t>(1, kPiece / form.channels));
       to.resize(static_cast<std::size_t>(done + want) * width);
-      got = read(file, to.data() + static_cast<std::size_t>(done) * width, want);
+      got = sound->read(to.data() + static_cast<std::size_t>(done) * width, want);
       if (got != want) require(done + got, first, count);
     }
     require(count, first, count);
   }
 
   std::vector<std::int16_t> read_narrow(std::int64_t first, std::int64_t count, int channel) {
-    const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(info.channels);
-    read_pieces(narrow, first, count, sf_readf_short);
+    const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(form.channels);
+    read_pieces(narrow, first, count);
     if (width == 1) return std::move(narrow);
     std::vector<std::int16_t> one(n);
     for (std::size_t i = 0; i < n; ++i)
@@ -191,8 +131,8 @@ struct AudioDecoder::State {
 
   // Reads one channel, stored at the front of `wide`.
   std::span<const float> read_wide(std::int64_t first, std::int64_t count, ChannelChoice channel) {
-    const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(info.channels);
-    read_pieces(wide, first, count, sf_readf_float);
+    const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(form.channels);
+    read_pieces(wide, first, count);
     if (width > 1) {
       for (std::size_t i = 0; i < n; ++i) {
         const float* frame = wide.data() + i * width;
@@ -215,12 +155,12 @@ struct AudioDecoder::State {
 
   // Resamples. Weighted sums of the largest finite numbers can overflow to NaN, which is refused.
   std::vector<float> converted(std::span<const float> samples, int rate) const {
-    std::vector<float> result = resample(samples, info.samplerate, rate);
+    std::vector<float> result = resample(samples, form.rate, rate);
     if (std::any_of(result.begin(), result.end(), [](float x) { return std::isnan(x); }))
       throw AudioError(AudioFault::not_finite,
                        fmt::format("'{}': its samples are too large to resample from {} to {} "
                                    "hertz",
-                                   name, info.samplerate, rate));
+                                   name, form.rate, rate));
     return result;
   }
 };
@@ -234,59 +174,48 @@ AudioDecoder AudioDecoder::from_file(const std::string& path) {
   if (!S_ISREG(status.st_mode))
     throw AudioError(AudioFault::unreadable, fmt::format("'{}' is not a file", path));
   if (status.st_size == 0) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", path));
-  auto state = std::make_unique<State>();
-  state->name = path;
-  state->file = sf_open(path.c_str(), SFM_READ, &state->info);
-  state->check_open();
-  return AudioDecoder(std::move(state));
+  return AudioDecoder(std::make_unique<State>(bytes_of_file(path), path));
 }
 
 AudioDecoder AudioDecoder::from_memory(std::vector<char> bytes, const std::string& name) {
   if (bytes.empty()) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", name));
-  auto state = std::make_unique<State>();
-  state->name = name;
-  state->memory.bytes = std::move(bytes);
-  SF_VIRTUAL_IO io{MemoryFile::length, MemoryFile::seek, MemoryFile::read, MemoryFile::write,
-                   MemoryFile::tell};
-  state->file = sf_open_virtual(&io, SFM_READ, &state->info, &state->memory);
-  state->check_open();
-  return AudioDecoder(std::move(state));
+  return AudioDecoder(std::make_unique<State>(bytes_in_memory(std::move(bytes)), name));
 }
 
 int AudioDecoder::rate() const {
-  return state_->info.samplerate;
+  return state_->form.rate;
 }
 int AudioDecoder::channels() const {
-  return state_->info.channels;
+  return state_->form.channels;
 }
 std::int64_t AudioDecoder::frames() const {
-  return state_->info.frames;
+  return state_->form.frames;
 }
 
 Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice channel, int rate) {
   State& s = *state_;
   s.check_channel(channel);
-  if (first < 0 || count < 1 || first > s.info.frames || count > s.info.frames - first)
+  if (first < 0 || count < 1 || first > s.form.frames || count > s.form.frames - first)
     throw AudioError(AudioFault::too_short,
                      fmt::format("'{}' has {} samples, but {} from sample {} on were requested",
-                                 s.name, s.info.frames, count, first));
+                                 s.name, s.form.frames, count, first));
   const std::int64_t longest = std::max<std::int64_t>(
-      s.info.channels,
-      static_cast<std::int64_t>(std::ceil(static_cast<double>(rate) / s.info.samplerate)));
+      s.form.channels,
+      static_cast<std::int64_t>(std::ceil(static_cast<double>(rate) / s.form.rate)));
   if (count > kMostAtOnce / longest)
     throw AudioError(AudioFault::unreadable,
                      fmt::format("'{}': {} samples of {} channels at {} hertz are too many at once",
-                                 s.name, count, s.info.channels, s.info.samplerate),
+                                 s.name, count, s.form.channels, s.form.rate),
                      "cut it into parts of some minutes");
   s.seek(first);
-  if (s.info.channels == 1) channel.value = 0;
+  if (s.form.channels == 1) channel.value = 0;
   Pcm pcm;
-  if (rate == s.info.samplerate && channel.value >= 0 && at_most_16_bits(s.info.format)) {
+  if (rate == s.form.rate && channel.value >= 0 && s.form.narrow) {
     pcm.samples = s.read_narrow(first, count, channel.value);
   } else {
     const auto one = s.read_wide(first, count, channel);
-    pcm.clipped = rate == s.info.samplerate ? pack(one, pcm.samples)
-                                            : pack(s.converted(one, rate), pcm.samples);
+    pcm.clipped =
+        rate == s.form.rate ? pack(one, pcm.samples) : pack(s.converted(one, rate), pcm.samples);
   }
   if (pcm.samples.empty())
     throw AudioError(

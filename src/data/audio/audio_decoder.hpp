@@ -1,5 +1,5 @@
 #pragma once
-// Decoding of sound files (WAV, FLAC, OGG, and all formats that libsndfile reads) to 16-bit samples
+// Decoding of sound files (WAV, FLAC, OGG, MP3 and others, see sound_stream.hpp) to 16-bit samples
 // of one channel at one rate: whole files, and segments that are read in parts, so that a file of
 // any length needs the memory of one part.
 

@@ -40,16 +40,29 @@ bool truthy(const ManifestJson& json, const char* key) {
 
 ManifestJson manifest_json(const std::string& line) {
   try {
-    return read_ordered_json_line(line, "");
+    return read_ordered_json_line(line, "", {.exact_integers = true});
   } catch (const JsonError& error) {
     const JsonFault& fault = error.fault();
     const bool encoding = fault.cause.find("not UTF-8") != std::string::npos;
     throw AudioError(!fault.malformed ? AudioFault::bad_line
                      : encoding       ? AudioFault::not_utf8
                                       : AudioFault::not_json,
-                     fmt::format("column {}: {}", fault.column, fault.cause));
+                     fmt::format("column {}: {}", fault.column, fault.cause), error.hint());
   }
 }
+
+namespace {
+
+/// The "id" of a line: a string, or an integer in its digits; "" if it has none.
+std::string id_of(const ManifestJson& json) {
+  const auto id = json.find("id");
+  if (id == json.end() || id->is_null()) return {};
+  if (id->is_string()) return id->get<std::string>();
+  if (!id->is_number_integer()) bad_line("\"id\" is neither a string nor an integer");
+  return dumped(*id);
+}
+
+}  // namespace
 
 void bad_line(const std::string& what) {
   throw AudioError(AudioFault::bad_line, what);
@@ -134,12 +147,13 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
   entry.place = place.place;
   const std::string file = string_of(json, "audio_filepath");
   if (file.empty()) bad_line("it has no \"audio_filepath\"");
-  const auto named = json.find("id");
+  const std::string named = id_of(json);
   entry.offset = number_of(json, "offset", 0);
   entry.whole = !json.contains("offset") || json["offset"].is_null();
-  entry.id = named != json.end() && named->is_string() ? named->get<std::string>()
-             : entry.whole                             ? file
-                                                       : fmt::format("{}@{}", file, entry.offset);
+  entry.id = !named.empty() ? named : entry.whole ? file : fmt::format("{}@{}", file, entry.offset);
+  entry.channel = small_of(json, "channel", -1);
+  if (json.contains("channel") && !json["channel"].is_null() && entry.channel < 0)
+    bad_line(fmt::format("\"channel\" is {}; channels count from 0", entry.channel));
   entry.duration = number_of(json, "duration", -1);
   if (truthy(json, "_skipme")) {
     manifest.left_out.push_back({.place = entry.place,
@@ -152,6 +166,7 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
     return;
   }
   if (!json.contains("duration")) bad_line("it has no \"duration\"");
+  if (json["duration"].is_null()) bad_line("its \"duration\" is null, and seconds are needed");
   check_times(entry.offset, entry.duration);
   entry.rate = small_of(json, "sampling_rate", 0);
   const std::int64_t shard = integer_of(json, "shard_id", -1);
@@ -313,10 +328,11 @@ void add_cut(const ManifestJson& cut, const ManifestPlace& place, bool trim,
              AudioManifest& manifest) {
   AudioEntry entry;
   entry.place = place.place;
-  entry.id = string_of(cut, "id");
+  entry.id = id_of(cut);
   if (entry.id.empty()) bad_line("it has no \"id\"");
   refuse_other_kinds(cut);
   entry.offset = number_of(cut, "start", 0);
+  if (!cut.contains("duration") || cut["duration"].is_null()) bad_line("it has no \"duration\"");
   entry.duration = number_of(cut, "duration", -1);
   check_times(entry.offset, entry.duration);
   find_audio(cut, place, entry);

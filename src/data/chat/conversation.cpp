@@ -8,6 +8,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/json_value.hpp"
+#include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_manifest.hpp"
@@ -105,16 +106,58 @@ class LineTurns {
     const bool here = beside != path && !fs::exists(beside) && fs::exists(path);
     return {here ? path : beside, offset, duration, {}};
   }
+  bool empty() const { return turns_.empty(); }
+  /// Compares the keys of an object with those that its form has. A key that changes what a
+  /// conversation says is refused unless its value is empty; others are noted as unused.
+  void require_keys(const ManifestJson& object, std::initializer_list<std::string_view> known) {
+    for (const auto& [key, value] : object.items()) {
+      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+      const bool empty = value.is_null() || value == "" ||
+                         (value.is_structured() && value.empty()) || value == false;
+      if (!empty &&
+          std::find(std::begin(kMeaningful), std::end(kMeaningful), key) != std::end(kMeaningful))
+        refuse(fmt::format("\"{}\" is not supported, and it is a part of the conversation", key),
+               fmt::format("write it into the text of a turn, or remove \"{}\"", key));
+      unused_.push_back(key);
+    }
+  }
+  std::vector<std::string> take_unused() { return std::move(unused_); }
   std::vector<Turn> take() { return std::move(turns_); }
 
  private:
+  /// Keys with which other programs give more of a conversation than its turns.
+  static constexpr std::string_view kMeaningful[] = {
+      "system",    "system_prompt",     "history",      "tools",
+      "functions", "tool_calls",        "tool_call_id", "function_call",
+      "reasoning", "thinking",          "images",       "image",
+      "videos",    "reasoning_content", "video",        "audios",
+      "audio",     "documents",         "context",      "prefix"};
+
   std::string folder_, archive_;
   std::vector<Turn> turns_;
+  std::vector<std::string> unused_;
 };
+
+/// The system turn and the earlier turns that stand beside the others in forms of LLaMA-Factory:
+/// {"system": TEXT, "history": [[QUESTION, ANSWER], ...]}.
+void add_turns_beside(const ManifestJson& json, LineTurns& turns) {
+  if (const std::string system = text_of(json, "system"); !system.empty())
+    turns.add_text("system", system);
+  const auto history = json.find("history");
+  if (history == json.end() || history->is_null()) return;
+  if (!history->is_array()) refuse("\"history\" is not a list");
+  for (const ManifestJson& pair : *history) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+      refuse("a part of \"history\" is not a pair of texts", "[QUESTION, ANSWER]");
+    turns.add_text("user", pair[0].get<std::string>());
+    turns.add_text("assistant", pair[1].get<std::string>());
+  }
+}
 
 void add_messages(const ManifestJson& list, LineTurns& turns) {
   for (const ManifestJson& message : list) {
     if (!message.is_object()) refuse("a message is not an object");
+    turns.require_keys(message, {"role", "content", "weight"});
     const std::string role = role_of(text_of(message, "role"));
     turns.add_text(role, text_of(message, "content"), number_of(message, "weight", 1) != 0);
   }
@@ -124,6 +167,7 @@ void add_conversation(const ManifestJson& json, LineTurns& turns) {
   const std::string sound = text_of(json, "sound");
   for (const ManifestJson& said : json["conversations"]) {
     if (!said.is_object()) refuse("a turn is not an object");
+    turns.require_keys(said, {"from", "value", "type", "duration", "offset"});
     const std::string role = role_of(text_of(said, "from"));
     const std::string type = text_of(said, "type");
     std::string value = text_of(said, "value");
@@ -184,21 +228,37 @@ bool skipped(const ManifestJson& json) {
   return false;
 }
 
-std::vector<Turn> turns_of(const ManifestJson& json, const ManifestPlace& place,
-                           const std::string& context, const std::string& archive) {
+/// The turns of a line and its keys without use.
+struct LineContent {
+  std::vector<Turn> turns;
+  std::vector<std::string> unused;
+};
+LineContent content_of(const ManifestJson& json, const ManifestPlace& place,
+                       const std::string& context, const std::string& archive) {
   if (!json.is_object()) refuse("the line is not a JSON object");
   LineTurns turns(place.folder, archive);
   const auto list = [&](const char* key) {
     return json.contains(key) && json[key].is_array() && !json[key].empty();
   };
   if (list("messages")) {
+    turns.require_keys(json, {"messages", "system", "id", "custom", "_skipme"});
+    add_turns_beside(json, turns);
     add_messages(json["messages"], turns);
   } else if (list("conversations")) {
+    turns.require_keys(json, {"conversations", "system", "sound", "offset", "duration", "id",
+                              "custom", "_skipme"});
+    add_turns_beside(json, turns);
     add_conversation(json, turns);
   } else if (json.contains("prompt") && json.contains("completion")) {
+    turns.require_keys(json,
+                       {"prompt", "completion", "system", "history", "id", "custom", "_skipme"});
+    add_turns_beside(json, turns);
     turns.add_text("user", text_of(json, "prompt"));
     turns.add_text("assistant", text_of(json, "completion"));
   } else if (json.contains("instruction") && json.contains("output")) {
+    turns.require_keys(
+        json, {"instruction", "input", "output", "system", "history", "id", "custom", "_skipme"});
+    add_turns_beside(json, turns);
     const std::string input = text_of(json, "input");
     turns.add_text("user", text_of(json, "instruction") + (input.empty() ? "" : "\n\n" + input));
     turns.add_text("assistant", text_of(json, "output"));
@@ -208,7 +268,7 @@ std::vector<Turn> turns_of(const ManifestJson& json, const ManifestPlace& place,
   } else {
     refuse("it is not a conversation");
   }
-  return turns.take();
+  return {turns.take(), turns.take_unused()};
 }
 
 /// The reason why a conversation cannot be used; "" if it can.
@@ -227,7 +287,7 @@ std::string fault_of(const std::vector<Turn>& turns) {
 ManifestJson parsed_line(const std::string& line, const std::string& place) {
   if (line.size() > kMostLineBytes)
     refuse(fmt::format("the line has {} bytes, more than 64 MiB", line.size()));
-  return read_ordered_json_line(line, place);
+  return read_ordered_json_line(line, place, {.exact_integers = true});
 }
 
 /// Adds the position in the file to the errors of `action`.
@@ -255,7 +315,8 @@ void read_file(const std::string& path, const std::string& archive, const std::s
     at_place(place.place, [&] {
       const ManifestJson json = parsed_line(line, place.place);
       if (json.is_object() && skipped(json)) return list.drop("_skipme", place.place);
-      std::vector<Turn> turns = turns_of(json, place, context, archive);
+      auto [turns, unused] = content_of(json, place, context, archive);
+      for (const std::string& key : unused) ++list.unused[key];
       if (const std::string fault = fault_of(turns); !fault.empty())
         list.drop(fault, place.place);
       else
@@ -281,9 +342,16 @@ std::string ConversationList::dropped_text() const {
   return total == 0 ? "" : fmt::format("{} left out: {}", total, join(parts, ", "));
 }
 
+std::string ConversationList::unused_text() const {
+  std::vector<std::string> parts;
+  for (const auto& [key, count] : unused)
+    parts.push_back(fmt::format("{} ({})", printable_name(key), count));
+  return join(parts, ", ");
+}
+
 std::vector<Turn> read_turns(const std::string& line, const std::string& place) {
   std::vector<Turn> turns;
-  at_place(place, [&] { turns = turns_of(parsed_line(line, place), {}, "", ""); });
+  at_place(place, [&] { turns = content_of(parsed_line(line, place), {}, "", "").turns; });
   return turns;
 }
 

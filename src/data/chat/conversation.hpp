@@ -49,6 +49,11 @@ struct ConversationList {
   void drop(const std::string& reason, const std::string& place);
   /// "3 left out: empty answer 2 (first chat.jsonl:4), ..."; "" for none.
   std::string dropped_text() const;
+  /// Keys that no part of a conversation is made from ("source"), with the number of objects that
+  /// have them.
+  std::map<std::string, std::int64_t> unused;
+  /// "source (120), score (3)"; "" for none.
+  std::string unused_text() const;
 };
 
 /// Reads JSON lines, plain or gzip, each of one of these forms:
@@ -56,6 +61,8 @@ struct ConversationList {
 ///   {"conversations": [{"from", "value"[, "type": "text"|"audio", "duration", "offset"]}]} (NeMo,
 ///     ShareGPT with human and gpt, and "sound" with <sound> in a value)
 ///   {"prompt", "completion"}; {"instruction"[, "input"], "output"}
+///   each with "system", and the last two with "history" (pairs of question and answer) as turns in
+///     front; "tools", "reasoning_content" and other parts of a conversation are refused
 ///   cuts of Lhotse: audio, then the answer of the supervisions; the question is the tag "context"
 ///     of the cut or its supervision ({"custom": {"context"}}), or `context`
 /// Relative paths of audio are searched beside the file, then in the working directory. With

@@ -117,6 +117,7 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
   summary.conversations = std::ssize(work.encoded);
   summary.clips = work.clips.size();
   summary.dropped = list.dropped_text();
+  summary.unused = list.unused_text();
   summary.vocab_size = work.opened.tokenizer->vocab_size();
   summary.chat_template = name_of(work.opened.chat);
   if (work.encoded.empty())
@@ -172,6 +173,7 @@ std::string PrepareChatSummary::to_string() const {
       format_count(longest),
       100 * static_cast<double>(counted) / static_cast<double>(std::max<std::int64_t>(tokens, 1)));
   if (!dropped.empty()) text += fmt::format("left out      {}\n", dropped);
+  if (!unused.empty()) text += fmt::format("keys not used {}\n", unused);
   return text +
          fmt::format("written to    {}\nin a deck     data.train = [\"{}\"]", folder, folder);
 }
@@ -222,8 +224,11 @@ std::string show_chat(const std::vector<std::string>& files, std::int64_t count,
         std::count(encoded.counted.begin(), encoded.counted.end(), 1), encoded.ids.size(),
         show_encoded(encoded, *opened.tokenizer, before, behind));
   }
-  const std::string dropped = list.dropped_text();
-  return dropped.empty() ? text : text + printable(dropped) + "\n";
+  if (const std::string dropped = list.dropped_text(); !dropped.empty())
+    text += printable(dropped) + "\n";
+  if (const std::string unused = list.unused_text(); !unused.empty())
+    text += fmt::format("keys not used: {}\n", unused);
+  return text;
 }
 
 }  // namespace choir

@@ -23,6 +23,7 @@ struct PrepareChatOptions {
 
 struct PrepareChatSummary {
   std::string folder, chat_template, dropped;
+  std::string unused;  ///< keys of the lines that are not used, with their counts
   std::int64_t conversations = 0, turns = 0, tokens = 0, counted = 0, clips = 0;
   std::int64_t longest = 0;  ///< tokens of the longest conversation
   std::int64_t vocab_size = 0;

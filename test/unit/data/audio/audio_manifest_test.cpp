@@ -57,6 +57,29 @@ TEST_F(ManifestOnDisk, LinesOfNemo) {
   EXPECT_TRUE(m.entries[2].whole);
 }
 
+TEST_F(ManifestOnDisk, ChannelsAndIntegerIdsOfNemoAreRead) {
+  const AudioManifest m = read(R"({"audio_filepath":"s.wav","duration":1,"channel":1,"id":42})");
+  ASSERT_EQ(m.entries.size(), 1u);
+  EXPECT_EQ(m.entries[0].channel, 1);
+  EXPECT_EQ(m.entries[0].id, "42");
+  EXPECT_EQ(why(R"({"audio_filepath":"s.wav","duration":1,"channel":-1})"),
+            "bad line: \"channel\" is -1; channels count from 0");
+  EXPECT_EQ(why(R"({"audio_filepath":"s.wav","duration":1,"id":[1]})"),
+            "bad line: \"id\" is neither a string nor an integer");
+  EXPECT_EQ(why(R"({"audio_filepath":"s.wav","duration":null})"),
+            "bad line: its \"duration\" is null, and seconds are needed");
+}
+
+// As a floating-point number it would lose digits in the packed manifest.
+TEST_F(ManifestOnDisk, IntegersBeyond64BitsAreRefused) {
+  EXPECT_EQ(why(R"({"audio_filepath":"s.wav","duration":1,"key":123456789012345678901})"),
+            "bad line: column 44: the integer 123456789012345678901 has more than 64 bits");
+  const AudioManifest m =
+      read(R"({"audio_filepath":"s.wav","duration":1,"key":18446744073709551615})");
+  ASSERT_EQ(m.entries.size(), 1u);
+  EXPECT_NE(m.entries[0].line(1).find("\"key\":18446744073709551615"), std::string::npos);
+}
+
 TEST_F(ManifestOnDisk, SkipmeIsObeyedAndListed) {
   const AudioManifest m = read(R"({"audio_filepath":"a.wav","duration":2,"_skipme":true})"
                                "\n"

@@ -44,6 +44,50 @@ TEST_F(Conversations, AreReadInEveryForm) {
   EXPECT_NE(list.conversations[2].place.find("chat.jsonl:4"), std::string::npos);
 }
 
+TEST_F(Conversations, SystemAndHistoryBesideTheTurnsComeFirst) {
+  const auto list = read(
+      R"({"system":"s","conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]})"
+      "\n"
+      R"({"system":"s","instruction":"q","output":"a","history":[["h","i"]]})"
+      "\n"
+      R"({"system":"","tools":null,"messages":[{"role":"user","content":"q","tool_calls":[]},)"
+      R"({"role":"assistant","content":"a","name":"x"}],"source":"web"})"
+      "\n");
+  ASSERT_EQ(list.conversations.size(), 3u);
+  const std::vector<Turn> last{{.role = "user", .text = "q"}, {.role = "assistant", .text = "a"}};
+  std::vector<Turn> expected{{.role = "system", .text = "s"}};
+  expected.insert(expected.end(), last.begin(), last.end());
+  EXPECT_EQ(list.conversations[0].turns, expected);
+  expected = {{.role = "system", .text = "s"},
+              {.role = "user", .text = "h"},
+              {.role = "assistant", .text = "i"}};
+  expected.insert(expected.end(), last.begin(), last.end());
+  EXPECT_EQ(list.conversations[1].turns, expected);
+  EXPECT_EQ(list.conversations[2].turns, last);
+  EXPECT_EQ(list.unused_text(), "name (1), source (1), tool_calls (1), tools (1)");
+}
+
+TEST_F(Conversations, PartsOfAConversationThatNoTurnHoldsAreRefused) {
+  const std::string turns = R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])";
+  for (const char* key : {"tools", "images", "context"}) {
+    try {
+      read(fmt::format(R"({{"messages":{},"{}":[{{"name":"f"}}]}})", turns, key) + "\n");
+      ADD_FAILURE() << key;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(fmt::format("chat.jsonl:1: \"{}\"", key)),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_THROW(read(R"({"messages":[{"role":"user","content":"q"},{"role":"assistant",)"
+                    R"("content":"a","reasoning_content":"r"}]})"
+                    "\n"),
+               DataError);
+  EXPECT_THROW(read(R"({"instruction":"q","output":"a","history":["h"]})"
+                    "\n"),
+               DataError);
+}
+
 TEST_F(Conversations, OfNemoHaveClipsAndOneTurnARole) {
   const auto list =
       read(R"({"id":"x","conversations":[{"from":"User","type":"text","value":"Repeat:"},)"

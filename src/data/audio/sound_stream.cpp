@@ -1,0 +1,220 @@
+#include "src/data/audio/sound_stream.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "choir_features.hpp"
+#include "src/data/audio/audio_error.hpp"
+
+#ifdef CHOIR_HAVE_SNDFILE
+#include <sndfile.h>
+
+namespace choir {
+namespace {
+
+// Values beyond these are no sound, and sizes computed from them could overflow.
+constexpr sf_count_t kMostFrames = sf_count_t{1} << 40;
+constexpr int kLowestRate = 100, kHighestRate = 1000000;
+constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG; libsndfile 1.0 does not have it
+
+bool at_most_16_bits(int format) {
+  switch (format & SF_FORMAT_SUBMASK) {
+    case SF_FORMAT_PCM_16:
+    case SF_FORMAT_PCM_S8:
+    case SF_FORMAT_PCM_U8:
+    case SF_FORMAT_ULAW:
+    case SF_FORMAT_ALAW:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Throws AudioError for an Ogg file of several recordings, one after another: libsndfile reads the
+/// first of them only.
+void refuse_chained_ogg(const ByteSource& source, const std::string& name) {
+  constexpr std::int64_t kHeader = 27;
+  bool sound = false;  // a page that begins no stream was seen
+  std::array<unsigned char, kHeader + 255> page{};
+  for (std::int64_t at = 0; at + kHeader <= source.size();) {
+    const std::int64_t got = source.read_at(at, page.data(), std::ssize(page));
+    if (got < kHeader || std::memcmp(page.data(), "OggS", 4) != 0) return;  // damaged: see read()
+    const bool begins = (page[5] & 2) != 0;
+    if (begins && sound)
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' holds several Ogg recordings, one after another; a second "
+                                   "begins at byte {}",
+                                   name, at),
+                       "join them into one: ffmpeg -i FILE.ogg FILE.flac");
+    sound = sound || !begins;
+    const int segments = page[26];
+    if (got < kHeader + segments) return;
+    at += kHeader + segments;
+    for (int s = 0; s < segments; ++s) at += page[static_cast<std::size_t>(kHeader + s)];
+  }
+}
+
+class SndfileStream final : public SoundStream {
+ public:
+  SndfileStream(std::unique_ptr<ByteSource> source, const std::string& name, float gain)
+      : source_(std::move(source)), gain_(gain) {
+    open();
+    if (file_ == nullptr)
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' cannot be read as audio: {}", name, sf_strerror(nullptr)));
+    mpeg_ = (info_.format & SF_FORMAT_TYPEMASK) == kMpeg;
+    if (mpeg_) return;
+    const int kind = info_.format & SF_FORMAT_TYPEMASK;
+    if (kind == SF_FORMAT_OGG) refuse_chained_ogg(*source_, name);
+    // Seeking in Vorbis and Opus by libsndfile 1.2.0 ends up to thousands of samples away.
+    seeks_ = kind != SF_FORMAT_OGG;
+    if (info_.frames == 0)
+      throw AudioError(AudioFault::zero_length, fmt::format("'{}' holds no samples", name));
+    if (info_.frames < 0 || info_.channels < 1)
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' is damaged: its length is unknown", name));
+    if (info_.samplerate < kLowestRate || info_.samplerate > kHighestRate)
+      throw AudioError(
+          AudioFault::unreadable,
+          fmt::format("'{}' is damaged: a sample rate of {} hertz", name, info_.samplerate));
+    if (info_.frames > kMostFrames) {  // unknown
+      info_.frames = count();
+      if (info_.frames == 0)
+        throw AudioError(AudioFault::zero_length,
+                         fmt::format("'{}' holds no samples that can be decoded{}", name,
+                                     fault().empty() ? "" : ": " + fault()));
+      reopen();
+    }
+    form_ = {.rate = info_.samplerate,
+             .channels = info_.channels,
+             .frames = info_.frames,
+             .narrow = gain == 1 && at_most_16_bits(info_.format)};
+  }
+  ~SndfileStream() override {
+    if (file_ != nullptr) sf_close(file_);
+  }
+  SndfileStream(const SndfileStream&) = delete;
+  SndfileStream& operator=(const SndfileStream&) = delete;
+
+  /// True for MPEG audio, which another decoder reads; then only give_back() may be called.
+  bool mpeg() const { return mpeg_; }
+  std::unique_ptr<ByteSource> give_back() {
+    sf_close(std::exchange(file_, nullptr));
+    return std::move(source_);
+  }
+
+  bool seek(std::int64_t frame) override {
+    if (frame == position_) return true;
+    if (seeks_) {
+      position_ = sf_seek(file_, frame, SEEK_SET);
+      return position_ == frame;
+    }
+    if (frame < position_) reopen();
+    constexpr std::int64_t kAtOnce = 1 << 16;
+    std::vector<float> passed(
+        static_cast<std::size_t>(std::min(kAtOnce, frame - position_) * info_.channels));
+    while (position_ < frame && file_ != nullptr)
+      if (read(passed.data(), std::min(kAtOnce, frame - position_)) == 0) break;
+    return position_ == frame;
+  }
+  std::int64_t read(float* to, std::int64_t count) override {
+    const sf_count_t got = sf_readf_float(file_, to, count);
+    position_ += got;
+    if (gain_ != 1)
+      for (std::int64_t i = 0; i < got * info_.channels; ++i) to[i] *= gain_;
+    return got;
+  }
+  std::int64_t read(std::int16_t* to, std::int64_t count) override {
+    const sf_count_t got = sf_readf_short(file_, to, count);
+    position_ += got;
+    return got;
+  }
+  std::string fault() const override {
+    if (!broken_.empty()) return broken_;
+    const int error = sf_error(file_);
+    return error == 0 ? "" : sf_error_number(error);
+  }
+
+ private:
+  void open() {
+    info_ = {};
+    at_ = 0;
+    position_ = 0;
+    SF_VIRTUAL_IO io{length, seek_bytes, read_bytes, write_bytes, tell};
+    file_ = sf_open_virtual(&io, SFM_READ, &info_, this);
+  }
+  void reopen() {
+    const sf_count_t frames = info_.frames;
+    sf_close(file_);
+    open();
+    info_.frames = frames;
+  }
+  /// Decodes everything and returns the number of frames.
+  sf_count_t count() {
+    constexpr sf_count_t kAtOnce = 1 << 16;
+    std::vector<float> block(static_cast<std::size_t>(kAtOnce * info_.channels));
+    while (sf_readf_float(file_, block.data(), kAtOnce) > 0) continue;
+    return sf_seek(file_, 0, SEEK_CUR);
+  }
+
+  // The callbacks of libsndfile.
+  static sf_count_t length(void* self) {
+    return static_cast<SndfileStream*>(self)->source_->size();
+  }
+  static sf_count_t seek_bytes(sf_count_t offset, int whence, void* self) {
+    auto& stream = *static_cast<SndfileStream*>(self);
+    const sf_count_t size = stream.source_->size();
+    const sf_count_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? stream.at_ : size;
+    stream.at_ = base + std::clamp<sf_count_t>(offset, -base, size - base);
+    return stream.at_;
+  }
+  static sf_count_t read_bytes(void* to, sf_count_t count, void* self) {
+    auto& stream = *static_cast<SndfileStream*>(self);
+    try {
+      const sf_count_t got = stream.source_->read_at(stream.at_, to, count);
+      stream.at_ += got;
+      return got;
+    } catch (const Error& error) {  // C functions call this
+      stream.broken_ = error.what();
+      return 0;
+    }
+  }
+  static sf_count_t write_bytes(const void*, sf_count_t, void*) { return 0; }
+  static sf_count_t tell(void* self) { return static_cast<SndfileStream*>(self)->at_; }
+
+  std::unique_ptr<ByteSource> source_;
+  float gain_;
+  SF_INFO info_{};
+  SNDFILE* file_ = nullptr;
+  sf_count_t at_ = 0, position_ = 0;  // in bytes, in frames
+  bool seeks_ = true, mpeg_ = false;
+  std::string broken_;
+};
+
+}  // namespace
+
+std::unique_ptr<SoundStream> open_sound(std::unique_ptr<ByteSource> source,
+                                        const std::string& name) {
+  if (begins_like_mpeg(*source)) {
+    // An ID3 tag may precede other formats, which libsndfile recognises.
+    std::array<char, 3> head{};
+    source->read_at(0, head.data(), 3);
+    if (std::memcmp(head.data(), "ID3", 3) != 0) return open_mpeg(std::move(source), name);
+  }
+  const HeaderFacts facts = repair_header(*source);
+  if (!facts.fault.empty())
+    throw AudioError(AudioFault::unreadable,
+                     fmt::format("'{}' cannot be read: {}", name, facts.fault),
+                     "write it again with a right header: ffmpeg -i FILE.wav FILE.flac");
+  auto stream = std::make_unique<SndfileStream>(std::move(source), name, facts.gain);
+  if (stream->mpeg()) return open_mpeg(stream->give_back(), name);
+  return stream;
+}
+
+}  // namespace choir
+#endif
