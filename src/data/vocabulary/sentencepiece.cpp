@@ -189,12 +189,13 @@ std::string SentencePieceFile::bytes() const {
   return all;
 }
 
-std::string sentencepiece_json(std::string_view bytes, bool text_start) {
+std::string sentencepiece_json(std::string_view bytes, bool text_start, bool shares_blank) {
   const std::uint64_t hash = fnv1a(bytes);
   nlohmann::ordered_json json;
   json["kind"] = name_of(VocabularyKind::sentencepiece);
   json["hash"] = fmt::format("{:016x}", hash == 0 ? 1 : hash);
   json["text_start"] = text_start;
+  if (shares_blank) json["shares_blank"] = true;
   json["model"] = to_base64(bytes);
   return dumped(json, 1) + "\n";
 }
@@ -331,8 +332,9 @@ bool within_words(const SentencePieceFile& file) {
 
 class SentencePieceModel : public VocabularyModel {
  public:
-  SentencePieceModel(std::string bytes, const std::string& source, bool text_start = true)
-      : bytes_(std::move(bytes)), text_start_(text_start) {
+  SentencePieceModel(std::string bytes, const std::string& source, bool text_start = true,
+                     bool shares_blank = false)
+      : bytes_(std::move(bytes)), text_start_(text_start), shares_blank_(shares_blank) {
     if (!loads(processor_, bytes_))
       throw DataError(
           fmt::format("'{}' is not a tokenizer: neither JSON nor a SentencePiece model", source),
@@ -351,6 +353,7 @@ class SentencePieceModel : public VocabularyModel {
     all["size"] = size();
     all["hash"] = fmt::format("{:016x}", hash_);
     if (!text_start_) all["text_start"] = false;
+    if (shares_blank_) all["shares_blank"] = true;
     all["model"] = to_base64(bytes_);
     return dumped(all, 1) + "\n";
   }
@@ -361,7 +364,7 @@ class SentencePieceModel : public VocabularyModel {
                           std::int64_t base, std::vector<std::int32_t>& ids) const override {
     if (more_follows) text = text.substr(0, in_parts_ ? last_word(text) : 0);
     const bool goes_on = in_parts_ && base > 0 && text.starts_with(' ');
-    const Vocabulary::Encoded encoded = try_encode(text.substr(goes_on ? 1 : 0));
+    const Vocabulary::Encoded encoded = goes_on ? encoded_as_is(text.substr(1)) : try_encode(text);
     if (!encoded.unknown.empty())
       throw DataError(
           fmt::format("{} of {} is not in the vocabulary of {}", encoded.unknown, source, size()));
@@ -369,6 +372,9 @@ class SentencePieceModel : public VocabularyModel {
     return text.size();
   }
   Vocabulary::Encoded try_encode(std::string_view text) const override {
+    return encoded_as_is(text.substr(shares_blank_ && text.starts_with(' ') ? 1 : 0));
+  }
+  Vocabulary::Encoded encoded_as_is(std::string_view text) const {
     Vocabulary::Encoded encoded;
     std::vector<std::string> pieces;
     check(processor_.Encode(text, &pieces));
@@ -430,6 +436,7 @@ class SentencePieceModel : public VocabularyModel {
   sentencepiece::SentencePieceProcessor processor_;
   std::uint64_t hash_ = 0;
   bool text_start_, in_parts_ = false;
+  bool shares_blank_;  ///< see sentencepiece_json()
 };
 
 class Sentences : public sentencepiece::SentenceIterator {
@@ -464,7 +471,8 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
         fmt::format("tokenizer '{}' is damaged: its model does not fit its hash", source),
         "make it again with 'choir prepare tokenizer'");
   const bool text_start = !json.contains("text_start") || json["text_start"] != false;
-  return std::make_shared<SentencePieceModel>(std::move(bytes), source, text_start);
+  return std::make_shared<SentencePieceModel>(std::move(bytes), source, text_start,
+                                              json.value("shares_blank", false));
 }
 
 // The text is not normalised (except for blanks), every character gets a piece, and there are no

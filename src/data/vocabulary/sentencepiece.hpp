@@ -33,9 +33,18 @@ struct SentencePieceFile {
 };
 
 /// The JSON of such a file that Vocabulary::from_json() reads. `text_start`: texts begin with <s>
-/// if the model has this piece.
-std::string sentencepiece_json(std::string_view bytes, bool text_start);
+/// if the model has this piece. `shares_blank`: a blank with which a text begins is the blank that
+/// is added in front of it; SentencePiece itself adds another one.
+std::string sentencepiece_json(std::string_view bytes, bool text_start, bool shares_blank = false);
 /// The model file contained in such a JSON, or in the JSON that such a Vocabulary writes.
 std::string sentencepiece_bytes(const std::string& json);
+
+/// True for a tokenizer.json with byte_fallback, which is one made from a SentencePiece model. It
+/// does not parse the text.
+bool is_metaspace_bpe(std::string_view json);
+/// The JSON, as sentencepiece_json() returns it, of the SentencePiece model with the same ids. The
+/// pieces of a text are joined in the order of the merges. Throws DataError for rules that such a
+/// model does not have.
+std::string sentencepiece_of_metaspace_bpe(std::string_view json, const std::string& source);
 
 }  // namespace choir

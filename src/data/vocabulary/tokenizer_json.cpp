@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "choir/core/error.hpp"
 #include "src/core/json_value.hpp"
@@ -201,9 +202,11 @@ class TokenizerReader {
           "post_processor", "decoder", "model"});
     if (const Json& version = field(file_, "version"); !version.is_null() && version != "1.0")
       refuse(fmt::format("has version {}, not \"1.0\"", dumped_safely(version)));
+    // Truncation and padding belong to a call: transformers stores those of the last one, and sets
+    // both again in every call.
     for (const char* key : {"truncation", "padding"})
-      if (!field(file_, key).is_null())
-        refuse(fmt::format("has '{}', which would change the ids of a text", key));
+      if (const Json& call = field(file_, key); !call.is_null() && !call.is_object())
+        refuse(fmt::format("has '{}' that is no object", key));
     read_model(object(file_, "model", "the file"));
     read_added(field(file_, "added_tokens"));
     read_normalizer(field(file_, "normalizer"), "normalizer");
@@ -529,7 +532,43 @@ class TokenizerReader {
   std::size_t entries_ = 0, most_ids_ = 0;
 };
 
+/// The two entries of a merge, in either spelling.
+std::pair<std::string, std::string> parts_of_merge(const nlohmann::ordered_json& merge) {
+  if (merge.is_array()) return {merge[0].get<std::string>(), merge[1].get<std::string>()};
+  const std::string both = merge.get<std::string>();
+  const std::size_t blank = both.find(' ');
+  return {both.substr(0, blank), both.substr(blank + 1)};
+}
+
 }  // namespace
+
+std::string tokenizer_json_within(const std::string& text, std::int64_t ids) {
+  nlohmann::ordered_json file = parsed_ordered_json(text);
+  nlohmann::ordered_json& model = file["model"];
+  nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
+  std::set<std::string> kept;
+  auto& entries = vocabulary.get_ref<nlohmann::ordered_json::object_t&>();
+  for (const auto& [name, id] : model["vocab"].items())
+    if (id.get<std::int64_t>() < ids) {
+      entries.emplace_back(name, id);  // a search for the name would make this quadratic
+      kept.insert(name);
+    }
+  model["vocab"] = std::move(vocabulary);
+  nlohmann::ordered_json merges = nlohmann::ordered_json::array();
+  for (const auto& merge : model["merges"]) {
+    const auto [left, right] = parts_of_merge(merge);
+    if (kept.contains(left) && kept.contains(right) && kept.contains(left + right))
+      merges.push_back(merge);
+  }
+  model["merges"] = std::move(merges);
+  if (file.contains("added_tokens") && file["added_tokens"].is_array()) {
+    nlohmann::ordered_json added = nlohmann::ordered_json::array();
+    for (const auto& token : file["added_tokens"])
+      if (token["id"].get<std::int64_t>() < ids) added.push_back(token);
+    file["added_tokens"] = std::move(added);
+  }
+  return dumped(file);
+}
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source) {
   TokenizerTables tables;

@@ -73,4 +73,8 @@ struct TokenizerJson {
 /// Throws DataError with `source`, the position in the file and the fault.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& source);
 
+/// The file without its entries and added tokens from id `ids` on, and without the merges that need
+/// one of them. `text` is a valid tokenizer.json.
+std::string tokenizer_json_within(const std::string& text, std::int64_t ids);
+
 }  // namespace choir

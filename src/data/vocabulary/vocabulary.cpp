@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include "src/core/json_value.hpp"
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/data/vocabulary/sentencepiece.hpp"
+#include "src/data/vocabulary/tokenizer_json.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 
@@ -77,7 +79,7 @@ Vocabulary Vocabulary::load(const std::string& path) {
     throw DataError(fmt::format("tokenizer '{}' is empty", path),
                     "run 'choir prepare tokenizer' again");
   // No SentencePiece model begins with a brace: its first byte is the tag of the first field.
-  if (bytes.front() == '{' && is_tokenizer_json(bytes))
+  if (bytes.front() == '{' && is_tokenizer_json(bytes) && !is_metaspace_bpe(bytes))
     return Vocabulary(bpe_vocabulary(std::move(bytes), path));
   if (bytes.front() == '{') return from_json(bytes, path);
   return Vocabulary(open_sentencepiece(std::move(bytes), path));
@@ -95,7 +97,9 @@ Vocabulary Vocabulary::load_beside_tokens(const std::string& path) {
 }
 
 Vocabulary Vocabulary::from_json(const std::string& json, const std::string& source) {
-  if (is_tokenizer_json(json)) return Vocabulary(bpe_vocabulary(json, source));
+  if (is_tokenizer_json(json))
+    return is_metaspace_bpe(json) ? from_json(sentencepiece_of_metaspace_bpe(json, source), source)
+                                  : Vocabulary(bpe_vocabulary(json, source));
   const auto refuse = [&](const std::string& what) {
     throw DataError(fmt::format("tokenizer '{}' is {}", source, what),
                     "'choir prepare tokenizer' writes it");
@@ -121,6 +125,21 @@ void Vocabulary::save(const std::string& path) const {
   CHOIR_CHECK(!own_form || !model_->sentencepiece_model().empty(),
               "'{}': only SentencePiece models can be saved as .model", path);
   write_whole_file(path, own_form ? model_->sentencepiece_model() : to_json());
+}
+
+Vocabulary Vocabulary::within(std::int64_t ids) const {
+  const std::string source = fmt::format("the first {} entries", ids);
+  if (kind() == VocabularyKind::bpe)
+    return from_json(tokenizer_json_within(to_json(), ids), source);
+  if (kind() != VocabularyKind::sentencepiece)
+    throw DataError(
+        fmt::format("a vocabulary of {} {}s cannot be cut to {}", size(), name_of(kind()), ids));
+  const nlohmann::json whole = parsed_json(to_json());
+  SentencePieceFile file = SentencePieceFile::parse(model_->sentencepiece_model(), source);
+  file.pieces.resize(std::min(file.pieces.size(), static_cast<std::size_t>(ids)));
+  return from_json(sentencepiece_json(file.bytes(), whole.value("text_start", true),
+                                      whole.value("shares_blank", false)),
+                   source);
 }
 
 VocabularyKind Vocabulary::kind() const {

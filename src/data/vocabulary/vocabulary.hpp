@@ -44,6 +44,10 @@ class Vocabulary {
   /// format instead. Throws StorageError.
   void save(const std::string& path) const;
 
+  /// The vocabulary without its entries from id `ids` on, for a model whose embedding has fewer
+  /// rows than its tokenizer has entries. Throws DataError if the rest is no vocabulary.
+  Vocabulary within(std::int64_t ids) const;
+
   VocabularyKind kind() const;
   int size() const;
   /// FNV-1a, 64 bits, over the kind and the entries, or over the SentencePiece model or the

@@ -260,7 +260,12 @@ class Import {
   void read_tokenizer() {
     std::string fault;
     const auto use = [&](const Vocabulary& vocabulary) {
-      if (vocabulary.size() <= config_.vocab_size) remember(vocabulary);
+      if (vocabulary.size() <= config_.vocab_size) return remember(vocabulary);
+      remember(vocabulary.within(config_.vocab_size));
+      kept_.push_back(
+          fmt::format("(the tokenizer has {} entries, the model {}: texts are encoded "
+                      "without the entries from {} on)",
+                      vocabulary.size(), config_.vocab_size, config_.vocab_size));
     };
     const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get());
     try {

@@ -5,6 +5,7 @@
 
 #include "src/data/vocabulary/bpe_tokenizer.hpp"
 #include "src/data/vocabulary/nfc.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "test/support/growth.hpp"
 #include "test/support/peak_memory.hpp"
 #include "test/unit/data/scratch_folder.hpp"
@@ -94,6 +95,24 @@ TEST(TokenizerJson, FindsAddedTokensByTheirFlags) {
   EXPECT_EQ(ids_of(normal, "e\u0301"), (Ids{10}));
 }
 
+// transformers stores those of its last call.
+TEST(TokenizerJson, TruncationAndPaddingDoNotChangeIds) {
+  std::string json = edited(R"("padding":null)", R"("padding":{"strategy":"BatchLongest"})");
+  const std::string none = R"("truncation":null)";
+  json.replace(json.find(none), none.size(), R"("truncation":{"max_length":2,"stride":0})");
+  EXPECT_EQ(ids_of(json, "abcabca"), ids_of(edited("1.0", "1.0"), "abcabca"));
+}
+
+TEST(TokenizerJson, IsCutToTheRowsOfAModel) {
+  const std::string json = edited("1.0", "1.0");  // ab 3, abc 4, bc 5, <s> 6
+  const Vocabulary whole = Vocabulary::from_json(json, "x");
+  const Vocabulary four = whole.within(4);
+  EXPECT_EQ(four.size(), 4);
+  EXPECT_EQ(four.encode("abcab"), (Ids{3, 2, 3})) << "abc is no entry, so nothing becomes it";
+  EXPECT_EQ(whole.encode("abcab"), (Ids{4, 3}));
+  EXPECT_EQ(whole.within(7).encode("abcab"), (Ids{4, 3}));
+}
+
 TEST(TokenizerJson, RefusesModelsOfOtherKinds) {
   const auto model = [](const std::string& extra) {
     return edited(R"("type":"BPE")", R"("type":"BPE",)" + extra);
@@ -103,8 +122,8 @@ TEST(TokenizerJson, RefusesModelsOfOtherKinds) {
   EXPECT_DATA_ERROR(ids_of(std::string(100, '['), ""), "nested deeper than 64 levels");
   EXPECT_DATA_ERROR(ids_of("{}", ""), "has no object 'model' in the file");
   EXPECT_DATA_ERROR(ids_of(edited("1.0", "2.0"), ""), "has version \"2.0\"");
-  EXPECT_DATA_ERROR(ids_of(edited(R"("padding":null)", R"("padding":{})"), ""), "has 'padding'");
-  EXPECT_DATA_ERROR(ids_of(edited(R"("truncation":null)", R"("truncation":{})"), ""),
+  EXPECT_DATA_ERROR(ids_of(edited(R"("padding":null)", R"("padding":[])"), ""), "has 'padding'");
+  EXPECT_DATA_ERROR(ids_of(edited(R"("truncation":null)", R"("truncation":1)"), ""),
                     "has 'truncation'");
   EXPECT_DATA_ERROR(ids_of(edited(R"("padding")", R"("chat")"), ""),
                     "unknown key 'chat' in the file");
