@@ -61,6 +61,7 @@ const Words* own_words(const std::string& path, const std::string& family) {
       // The random conversations of verify have up to 30 positions.
       {"model.lm.block_size", {"40", "64", "100"}},
       {"learning_rate", {"1e-4", "1e-3", "3e-3"}},
+      {"adamw_learning_rate", {"1e-4", "1e-3", "3e-3"}},
       {"epsilon", {"1e-6", "1e-5", "1e-4"}},
       {"norm_eps", {"1e-6", "1e-5", "1e-3"}},
       {"beta1", {"0", "0.5", "0.9", "0.99"}},

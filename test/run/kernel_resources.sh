@@ -26,7 +26,11 @@ measured() {
 
 version=$(sed -n 's/.*CUDA  *\([0-9.]*\) in .*/\1/p' "$build/features.txt")
 if [ "${2:-}" = --write ]; then
-  { echo "nvcc $version"; measured | cut -d' ' -f1,2,5-; } >"$known"
+  # Rows of architectures that this build does not have stay.
+  measured | cut -d' ' -f1,2,5- >"$known.new"
+  awk 'NR == FNR { here[$1] = 1; next } FNR > 1 && !($1 in here)' "$known.new" "$known" >"$known.kept"
+  { echo "nvcc $version"; sort -k3 -k1,1 "$known.new" "$known.kept"; } >"$known"
+  rm "$known.new" "$known.kept"
   exit 0
 fi
 measured >"$build/kernel_resources.txt"

@@ -75,7 +75,7 @@ void SaveSchedule::begin(std::int64_t step, bool early) {
 }
 
 bool SaveSchedule::due(std::int64_t step) const {
-  if (step == early_ || step == milestone_) return true;
+  if (step >= 0 && (step == early_ || step == milestone_)) return true;
   if (automatic()) return step == next_;
   return section_.interval > 0 && step % section_.interval == 0;
 }
