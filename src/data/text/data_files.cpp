@@ -11,6 +11,7 @@
 #include "src/core/hash.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
+#include "src/data/text/nanogpt_vocabulary.hpp"
 #include "src/data/text/prepare_text.hpp"
 #include "src/data/text/text_files.hpp"
 #include "src/data/text/text_index.hpp"
@@ -96,7 +97,7 @@ std::string prepared(const std::vector<std::string>& paths, const DataConfig& co
 std::string vocabulary_beside(const std::vector<std::string>& paths) {
   for (const auto& path : paths) {
     const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
-    for (const char* name : {"vocab.json", "tokenizer.json"})
+    for (const char* name : {"vocab.json", "tokenizer.json", "meta.pkl"})
       if (fs::exists(folder / name)) return folder / name;
   }
   return {};
@@ -138,7 +139,7 @@ void prepare_training(const DataConfig& config, double fraction, std::vector<Pat
   if (!config.tokenizer_file.empty())
     shared = Vocabulary::load(config.tokenizer_file);
   else if (parts.size() > 1 && config.tokenizer == VocabularyKind::character)
-    shared = Vocabulary::load_beside_tokens(
+    shared = vocabulary_beside_tokens(
         vocabulary_beside({prepared(joined(parts), config, 1.0, nullptr)}));
   for (PathList& part : parts)
     part = {prepared(part, config, fraction, shared ? &*shared : nullptr)};
@@ -156,7 +157,7 @@ Paths without_text(const DataConfig& config) {
                                   "and there is none beside '{}'",
                                   set.paths.front(), all.front()),
                       "prepare both with 'choir prepare text'");
-    const Vocabulary trained = Vocabulary::load_beside_tokens(vocabulary);
+    const Vocabulary trained = vocabulary_beside_tokens(vocabulary);
     set.paths = {prepared(set.paths, config, 0.0, &trained)};
   }
   return paths;
@@ -199,8 +200,7 @@ std::string scan_splits(const DataConfig& config) {
   }
   const auto val = serialised(paths.val, config.format);
   const std::string vocabulary = vocabulary_beside(all);
-  const std::string json =
-      vocabulary.empty() ? "" : Vocabulary::load_beside_tokens(vocabulary).to_json();
+  const std::string json = vocabulary.empty() ? "" : vocabulary_beside_tokens(vocabulary).to_json();
   const auto bytes = nlohmann::json::to_cbor(
       nlohmann::json::array({train.serialise(), lengths, val, json, vocabulary}));
   return {bytes.begin(), bytes.end()};

@@ -143,6 +143,7 @@ SafetensorsHeader read_safetensors_header(const FileWindow& file) {
       header.records.push_back(record_from(name, value, 8 + bytes, file.name()));
       continue;
     }
+    if (value.is_null()) continue;
     if (!value.is_object())
       throw StorageError("__metadata__ of '" + file.name() + "' is not an object");
     for (const auto& [key, text] : value.items()) {

@@ -270,8 +270,65 @@ void pass_over(KeyReader& keys) {
                  "torchscript",
                  "_from_model_config",
                  "task_specific_params",
-                 "_attn_implementation_autoset"});
+                 "_attn_implementation_autoset",
+                 "_attn_implementation",
+                 "attn_implementation",
+                 "_flash_attn_2_enabled",
+                 "_commit_hash",
+                 "chunk_size_feed_forward",
+                 "problem_type",
+                 "finetuning_task",
+                 "num_labels",
+                 "is_decoder",
+                 "use_bfloat16",
+                 "xla_device",
+                 "tf_legacy_loss",
+                 "output_past",
+                 "predict_special_tokens",
+                 "max_sequence_length",
+                 "unsloth_version",
+                 "unsloth_fixed",
+                 "mask_token_id",
+                 "cls_token_id",
+                 "decoder_start_token_id"});
+  // Version 4 writes settings of generation here, too; they travel with the tokenizer.
+  keys.harmless({"bad_words_ids",
+                 "begin_suppress_tokens",
+                 "diversity_penalty",
+                 "do_sample",
+                 "early_stopping",
+                 "encoder_no_repeat_ngram_size",
+                 "exponential_decay_length_penalty",
+                 "forced_bos_token_id",
+                 "forced_eos_token_id",
+                 "length_penalty",
+                 "max_length",
+                 "max_new_tokens",
+                 "min_length",
+                 "no_repeat_ngram_size",
+                 "num_beam_groups",
+                 "num_beams",
+                 "num_return_sequences",
+                 "output_scores",
+                 "penalty_alpha",
+                 "prefix",
+                 "remove_invalid_values",
+                 "repetition_penalty",
+                 "return_dict_in_generate",
+                 "suppress_tokens",
+                 "temperature",
+                 "top_k",
+                 "top_p",
+                 "typical_p"});
   keys.only("is_encoder_decoder", false, "only decoders are read");
+  keys.only("tie_encoder_decoder", false, "only decoders are read");
+  keys.only("add_cross_attention", false, "cross-attention is not supported");
+  keys.only("pruned_heads", nlohmann::json::object(), "removed heads are not supported");
+  keys.only("use_mrope", false, "rotary angles in three dimensions are not supported");
+  keys.only("n_special", 0, "further rows of the embedding are not supported");
+  keys.only("auto_map", nullptr, "code of the model's own may compute something else");
+  keys.only("quantization_config", nullptr,
+            "weights that were quantised with this package are not read; save the model in bf16");
 }
 
 void read_gpt2(KeyReader& keys, GptConfig& c) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <initializer_list>
 
 #include "src/models/gpt/foreign/gguf.hpp"
 #include "src/models/gpt/gpt.hpp"
@@ -271,24 +272,52 @@ bool repeats_head(Dialect dialect) {
   return table_of(dialect).repeats_head;
 }
 
-std::string name_in_table(std::string_view name, Dialect dialect) {
-  const auto without = [&](std::string_view prefix) {
-    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  };
-  if (dialect == Dialect::nanogpt) {
-    without("model/");
-    without("_orig_mod.");
+namespace {
+
+/// Prefixes of trainers: the entry of a checkpoint that holds the model, and the classes that wrap
+/// it (torch.compile, DistributedDataParallel, DeepSpeed).
+constexpr std::string_view kWrappers[] = {"state_dict/", "model_state_dict/", "model/",
+                                          "_orig_mod.",  "module.",           "_forward_module."};
+
+std::string_view unwrapped(std::string_view name) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view wrapper : kWrappers)
+      if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size()), again = true;
   }
-  if (dialect != Dialect::hf_gpt2) return std::string(name);
-  for (const std::string_view bare : {"wte.", "wpe.", "h.", "ln_f."})
-    if (name.starts_with(bare)) return "transformer." + std::string(name);
+  return name;
+}
+
+bool begins_with_any(std::string_view name, std::initializer_list<std::string_view> beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](std::string_view one) { return name.starts_with(one); });
+}
+
+}  // namespace
+
+std::string name_in_table(std::string_view name, Dialect dialect) {
+  const bool llama = dialect == Dialect::hf_llama;
+  if (!llama && dialect != Dialect::hf_gpt2 && dialect != Dialect::nanogpt)
+    return std::string(name);
+  name = unwrapped(name);
+  // A module of a trainer may hold the model as its member "model".
+  const std::string_view inner = llama ? "model.model." : "model.transformer.";
+  while (name.starts_with(inner) || name.starts_with("model.lm_head.")) name.remove_prefix(6);
+  if (dialect == Dialect::hf_gpt2 && begins_with_any(name, {"wte.", "wpe.", "h.", "ln_f."}))
+    return "transformer." + std::string(name);
+  if (llama && begins_with_any(name, {"layers.", "embed_tokens.", "norm."}))
+    return "model." + std::string(name);
   return std::string(name);
 }
 
 bool is_no_weight(std::string_view name, Dialect dialect) {
+  // Other entries of a checkpoint: the state of its optimizer, counters, the best loss.
+  if (name.find('/') != name.npos || name.find('.') == name.npos)
+    return dialect == Dialect::nanogpt || dialect == Dialect::hf_gpt2 ||
+           dialect == Dialect::hf_llama;
   switch (dialect) {
     case Dialect::nanogpt:
-      return name.starts_with("optimizer/") || name.ends_with(".attn.bias");
+      return name.ends_with(".attn.bias");
     case Dialect::hf_gpt2:
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     case Dialect::hf_llama:
