@@ -12,6 +12,7 @@
 #include "choir_features.hpp"
 #include "src/core/file.hpp"
 #include "src/data/audio/audio_error.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 #ifdef CHOIR_HAVE_ARCHIVE
 #include <archive.h>
@@ -252,6 +253,7 @@ bool LineReader::next(std::string& line) {
   ++number_;
   const std::size_t stop = end == std::string::npos ? s.pending.size() : end;
   line.assign(s.pending, s.at, stop - s.at);
+  if (number_ == 1) line.erase(0, static_cast<std::size_t>(byte_order_mark(line)));
   if (line.ends_with('\r')) line.pop_back();
   s.at = end == std::string::npos ? stop : end + 1;
   return true;

@@ -13,6 +13,7 @@
 #include "src/core/text.hpp"
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_manifest.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
@@ -73,7 +74,9 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
   std::vector<TranscriptRequest> requests;
   int number = 0;
   const std::string text = read_whole_file(path, kMostListMiB);
-  for (std::string_view rest = text; !rest.empty();) {
+  std::string_view rest = text;
+  rest.remove_prefix(static_cast<std::size_t>(byte_order_mark(rest)));
+  while (!rest.empty()) {
     const std::size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);

@@ -12,6 +12,7 @@
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_manifest.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
@@ -421,6 +422,7 @@ std::vector<Prompt> read_prompts(std::string_view text, const std::string& sourc
   std::vector<Prompt> prompts;
   bool json = false;
   std::int64_t number = 0;
+  text.remove_prefix(static_cast<std::size_t>(byte_order_mark(text)));
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     std::string line(text.substr(0, end));

@@ -1,5 +1,6 @@
 #pragma once
-// The rows of JSON lines, one field of the object in each line, and those of tars. Local functions.
+// The rows of JSON lines, one field of the object in each line, and those of tars; and the kind of
+// a file that is to be read as plain text. Local functions.
 
 #include <cstdint>
 #include <functional>
@@ -35,6 +36,12 @@ class LineScanner {
   std::size_t at_ = 0;
   std::int64_t number_ = 0, offset_ = 0, position_ = 0;
 };
+
+/// Local. Returns the number of bytes of the byte-order mark of UTF-8 at the beginning: 0 or 3.
+/// Throws DataError for a file that begins like another kind: an archive, a compressed file, an
+/// array, weights, Parquet, UTF-16, a list of JSON, lines of JSON objects with the text `field`, or
+/// bytes that no text has.
+std::int64_t require_plain_text(const std::string& path, std::string_view field);
 
 /// The text of a row, or the reason why it has none. An absent text (null) is empty.
 struct RowText {

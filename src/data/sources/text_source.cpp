@@ -121,7 +121,10 @@ void TextSource::add(const std::string& path) {
   files_.push_back({path, PosixFile::for_reading(path).size(), form});
   columns_.emplace_back();
   const std::int64_t bytes = files_.back().bytes;
-  if (form == TextForm::plain) return add_spans(file, options_.plain_span);
+  if (form == TextForm::plain) {
+    files_.back().mark = require_plain_text(path, options_.field);
+    return add_spans(file, options_.plain_span);
+  }
   if (form == TextForm::json_lines && packing_of(path) == Codec::none)
     return add_spans(file, options_.line_span);
   if (form != TextForm::parquet) {
@@ -202,7 +205,7 @@ void TextSource::read_plain(std::size_t unit, const UseRow& use) const {
   const TextUnit& u = units_[unit];
   const TextFile& file = file_of(unit);
   const PosixFile opened = PosixFile::for_reading(file.path);
-  const std::int64_t begin = line_begin(opened, u.begin, file.bytes);
+  const std::int64_t begin = std::max(line_begin(opened, u.begin, file.bytes), file.mark);
   const std::int64_t end = line_begin(opened, u.end, file.bytes);
   if (end <= begin) return;
   std::string text(static_cast<std::size_t>(end - begin), '\0');

@@ -26,6 +26,7 @@ struct TextFile {
   std::string path;
   std::int64_t bytes = 0;
   TextForm form = TextForm::plain;
+  std::int64_t mark = 0;  ///< bytes of the byte-order mark before plain text, which is no text
 };
 
 struct TextSourceOptions {
@@ -76,7 +77,8 @@ class TextSource {
  public:
   /// Local. Files in the given order; folders are read recursively and sorted, without names that
   /// begin with a dot. Reads the footers of Parquet files. Throws DataError if a path is missing, a
-  /// folder has no files, all files are empty, or for read_parquet_footer().
+  /// folder has no files, all files are empty, for a plain file whose content is of another kind
+  /// (compressed, an array, JSON ...), or for read_parquet_footer().
   static TextSource open(const std::vector<std::string>& paths, const TextSourceOptions& options);
 
   const std::vector<TextFile>& files() const { return files_; }

@@ -11,7 +11,6 @@
 #include "src/core/hash.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
-#include "src/data/text/nanogpt_vocabulary.hpp"
 #include "src/data/text/prepare_text.hpp"
 #include "src/data/text/text_files.hpp"
 #include "src/data/text/text_index.hpp"

@@ -26,6 +26,17 @@ struct DataFiles {
   std::optional<Vocabulary> vocabulary;  ///< set if vocab.json lies beside the training data
 };
 
+// src/data/text/nanogpt_vocabulary.cpp
+
+/// Local. Reads {"vocab_size", "itos": {id: character}, "stoi"} as a vocabulary of characters.
+/// Throws StorageError for a file that is no such pickle, and DataError if its ids are not the
+/// characters in sorted order, which nanoGPT's own scripts give them.
+Vocabulary nanogpt_vocabulary(const std::string& path);
+
+/// Local. The vocabulary beside token files: vocab.json, a tokenizer.json, or nanoGPT's meta.pkl.
+/// Throws DataError or StorageError.
+Vocabulary vocabulary_beside_tokens(const std::string& path);
+
 /// Collective. Rank 0 scans, prepares text that was not prepared before, and sends the result to
 /// the others. Payloads of files up to config.verify_bytes are checked, each by one rank.
 DataFiles find_data_files(Communicator& comm, const DataConfig& config);

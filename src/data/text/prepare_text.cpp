@@ -111,7 +111,7 @@ Scan scan_source(const TextSource& source) {
       source.read(unit, use_document, result.counts.damaged);
     } else {
       scan_code_points(source.file_of(unit), use);
-      result.bytes += source.file_of(unit).bytes;
+      result.bytes += source.file_of(unit).bytes - source.file_of(unit).mark;
     }
   }
   for (std::size_t c = 0; c < kCodePoints; ++c)

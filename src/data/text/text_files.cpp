@@ -18,7 +18,7 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 22;
 void read_text(const TextFile& file, const UseText& use) {
   const PosixFile opened = PosixFile::for_reading(file.path);
   std::string piece;
-  std::int64_t read = 0;
+  std::int64_t read = file.mark;
   while (read < file.bytes) {
     const std::size_t kept = piece.size();
     const auto more = std::min<std::int64_t>(file.bytes - read, kPieceBytes);
@@ -153,7 +153,7 @@ class EncodedText {
           continue;
         }
         const TextFile& file = source_.file_of(u);
-        const std::int64_t from = std::max(begin - begins_[u], std::int64_t{0});
+        const std::int64_t from = std::max(begin - begins_[u], file.mark);
         const std::int64_t to = std::min(end - begins_[u], file.bytes);
         if (from < to) mine_.end = begins_[u] + encode_file(file, from, to, ids_);
       }
@@ -166,11 +166,11 @@ class EncodedText {
 
   std::int64_t likely_begin(std::int64_t place) const {
     const std::size_t u = unit_at(place);
-    const std::int64_t at = place - begins_[u], from = std::max(at - kLead, std::int64_t{0});
-    if (at == 0) return place;
+    const TextFile& file = source_.file_of(u);
+    const std::int64_t at = place - begins_[u], from = std::max(at - kLead, file.mark);
+    if (at <= file.mark) return place;
     std::vector<std::int32_t> ids;
     try {
-      const TextFile& file = source_.file_of(u);
       return begins_[u] + encode_file(file, whole_character(file, from), at, ids);
     } catch (const DataError&) {
       return place;  // the rank with the previous part reports the error

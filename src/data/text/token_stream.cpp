@@ -55,6 +55,25 @@ LlmcHeader llmc_header(const std::string& path) {
   return {};
 }
 
+/// 4 if the raw tokens of a file have 32 bits, as the ids of vocabularies above 65,536 must. Their
+/// upper halves are tiny, which every second token of 16 bits is not. Files with tiny ids alone
+/// have 16 bits.
+int raw_token_bytes(const std::string& path) {
+  constexpr std::size_t kSeen = 4096, kFewest = 64;
+  constexpr std::uint16_t kMostUpper = 15;  // ids below 2^20
+  const PosixFile file = PosixFile::for_reading(path);
+  if (file.size() % 4 != 0) return 2;
+  std::vector<std::uint16_t> words(2 * std::min(kSeen, static_cast<std::size_t>(file.size()) / 4));
+  if (words.size() < 2 * kFewest) return 2;
+  file.read_at(words.data(), words.size() * sizeof words[0], 0);
+  bool large = false;
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    if (words[i + 1] > kMostUpper) return 2;
+    large = large || words[i] > kMostUpper;
+  }
+  return large ? 4 : 2;
+}
+
 bool is_megatron_prefix(const std::string& path) {
   return !fs::exists(path) && fs::is_regular_file(path + ".bin") &&
          fs::is_regular_file(path + ".idx");
@@ -196,7 +215,7 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
                         "it is truncated or damaged");
       return;
     }
-  if (format == TokenFormat::nanogpt) return add_raw(path, 2);
+  if (format == TokenFormat::nanogpt) return add_raw(path, raw_token_bytes(path));
   add_raw(path, read_megatron_index(index_beside(path), path));
   files_.back().index = index_beside(path);
 }

@@ -9,7 +9,8 @@
 
 namespace choir {
 
-/// Format of token files. `nanogpt` is raw little-endian uint16 without header. `megatron` is
+/// Format of token files. `nanogpt` is raw little-endian uint16 without header, or uint32 if every
+/// second half is tiny (vocabularies above 65,536 need it). `megatron` is
 /// NAME.bin with NAME.idx beside it; tokens are used in the order of the .bin file, and ends of
 /// documents matter to DocumentEnds alone. `automatic` detects the format: CHOIRTOK at the start,
 /// else .bin with or without an .idx.

@@ -128,4 +128,9 @@ class Utf8Stream {
 /// Converts all bytes at once.
 std::string whole_utf8(std::string_view bytes);
 
+/// The bytes of UTF-8's byte-order mark at the beginning of a text: 0 or 3.
+inline std::int64_t byte_order_mark(std::string_view text) {
+  return text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+}
+
 }  // namespace choir

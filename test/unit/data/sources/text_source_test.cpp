@@ -53,6 +53,47 @@ std::string tar_of(const std::vector<std::pair<std::string, std::string>>& membe
   return tar + std::string(1024, '\0');
 }
 
+// The cure must fit the kind: iconv, for example, would make text of an array.
+TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
+  const ScratchFolder folder;
+  const struct {
+    std::string name, bytes, kind, cure;
+  } kinds[] = {
+      {"t.txt", std::string("\x1f\x8b\x08", 3), "compressed by gzip", "gunzip"},
+      {"t.npy", "\x93NUMPY", "an array of NumPy", "tofile"},
+      {"t.dat", "PAR1", "a Parquet file", ".parquet"},
+      {"t.txt",
+       std::string("\xff\xfe"
+                   "a\0",
+                   4),
+       "text in UTF-16", "iconv -f utf-16"},
+      {"t.txt", std::string("a\0b", 3), "binary (byte 1 is 0)", ".bin"},
+      {"t.json", " [{\"text\": \"a\"}]", "one list of JSON", "jq"},
+      {"t.txt", "{\"text\": \"a\"}\n", "JSON lines", ".jsonl"},
+  };
+  for (const auto& one : kinds) {
+    write_bytes(folder / one.name, one.bytes);
+    try {
+      TextSource::open({folder / one.name}, {});
+      ADD_FAILURE() << one.kind;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(one.kind), std::string::npos) << error.what();
+      EXPECT_NE(error.hint().find(one.cure), std::string::npos) << error.hint();
+    }
+  }
+  write_bytes(folder / "code.txt", "{\"a\": 1}\n{not JSON}\n[x]\n");
+  EXPECT_EQ(TextSource::open({folder / "code.txt"}, {}).files().size(), 1u);
+}
+
+TEST(TextSource, AByteOrderMarkIsNoText) {
+  const ScratchFolder folder;
+  write_bytes(folder / "t.txt",
+              "\xEF\xBB\xBF"
+              "ab\ncd\n");
+  EXPECT_EQ(read_all(folder / "t.txt").texts, Texts{"ab\ncd\n"});
+  EXPECT_EQ(read_all(folder / "t.txt", {.plain_span = 2}).texts, (Texts{"ab\n", "cd\n"}));
+}
+
 TEST(TextSource, FormsAreNamedByTheFile) {
   for (const char* name : {"a.jsonl", "b/a.jsonl.gz", "a.ndjson.zst", "c4.json.gz"})
     EXPECT_EQ(text_form_of(name), TextForm::json_lines) << name;

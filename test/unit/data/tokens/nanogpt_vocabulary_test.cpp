@@ -1,4 +1,4 @@
-#include "src/data/text/nanogpt_vocabulary.hpp"
+#include "src/data/text/data_files.hpp"
 
 #include <gtest/gtest.h>
 

@@ -26,6 +26,33 @@ std::vector<std::int32_t> read(const TokenStream& stream, std::int64_t first, st
   return tokens;
 }
 
+// A vocabulary above 65,536 needs 32 bits; read as 16 bits, every second token would be 0 or 1.
+TEST(TokenStream, RawTokensOf32BitsAreRecognised) {
+  const ScratchFolder folder;
+  std::vector<std::int32_t> ids(1000);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int32_t>(i * 7919 % 128256);
+  const auto bytes_of = [](const auto& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()),
+                       values.size() * sizeof values[0]);
+  };
+  write_bytes(folder / "wide.bin", bytes_of(ids));
+  const auto wide = TokenStream::open({folder / "wide.bin"}, TokenFormat::automatic, Split::train);
+  ASSERT_EQ(wide.count(), 1000);
+  EXPECT_EQ(read(wide, 0, 1000), ids);
+  std::vector<std::uint16_t> few(1000), many(1000);
+  for (std::size_t i = 0; i < few.size(); ++i) {
+    few[i] = static_cast<std::uint16_t>(i * i % 13);
+    many[i] = static_cast<std::uint16_t>(i * 7919 % 50257);
+  }
+  for (const auto& narrow : {few, many}) {
+    write_bytes(folder / "narrow.bin", bytes_of(narrow));
+    EXPECT_EQ(
+        TokenStream::open({folder / "narrow.bin"}, TokenFormat::automatic, Split::train).count(),
+        1000);
+  }
+}
+
 TEST(TokenStream, EverySplitIntoFilesIsTheSameRow) {
   const auto all = numbers(101);
   for (const std::size_t part : {1u, 3u, 50u, 100u, 101u}) {
