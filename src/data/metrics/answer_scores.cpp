@@ -6,15 +6,13 @@
 #include <span>
 
 #include "choir/core/error.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
-}
-bool is_blank(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -101,17 +99,8 @@ std::vector<std::string> bleu_tokens(std::string_view written) {
       parted += c;
   }
   parted = part_dashes(part_stops(part_stops(parted + " ", true), false));
-  std::vector<std::string> tokens;
-  std::string token;
-  for (const char c : parted + " ") {
-    if (!is_blank(c)) {
-      token += c;
-      continue;
-    }
-    if (!token.empty()) tokens.push_back(std::move(token));
-    token.clear();
-  }
-  return tokens;
+  const auto parts = split_at_blanks(parted);
+  return {parts.begin(), parts.end()};
 }
 
 BleuCounts bleu_counts(std::string_view reference, std::string_view hypothesis) {
@@ -157,21 +146,7 @@ BleuCounts& BleuCounts::operator+=(const BleuCounts& other) {
 }
 
 bool exact_match(std::string_view reference, std::string_view hypothesis) {
-  const auto words = [](std::string_view text) {
-    std::string tidy;
-    bool gap = false;
-    for (const char c : text) {
-      if (is_blank(c)) {
-        gap = !tidy.empty();
-        continue;
-      }
-      if (gap) tidy += ' ';
-      gap = false;
-      tidy += c;
-    }
-    return tidy;
-  };
-  return words(reference) == words(hypothesis);
+  return split_at_blanks(reference) == split_at_blanks(hypothesis);
 }
 
 namespace {

@@ -14,21 +14,9 @@ namespace {
 
 enum class Edit : unsigned char { match, substitution, deletion, insertion };
 
-constexpr std::string_view kWhite = " \t\n\r\f\v";
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::size_t at = text.find_first_not_of(kWhite); at != std::string_view::npos;) {
-    const std::size_t end = std::min(text.find_first_of(kWhite, at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = text.find_first_not_of(kWhite, end);
-  }
-  return words;
-}
-
 std::vector<std::int32_t> characters_of(std::string_view text) {
   std::vector<std::int32_t> characters;
-  for (std::string_view word : words_of(text)) {
+  for (std::string_view word : split_at_blanks(text)) {
     if (!characters.empty()) characters.push_back(' ');
     while (!word.empty()) {
       const CodePoint point = first_code_point(word);
@@ -92,7 +80,7 @@ EditCounts word_edits(std::string_view reference, std::string_view hypothesis) {
   std::map<std::string_view, std::int32_t> numbers;
   const auto number = [&numbers](std::string_view text) {
     std::vector<std::int32_t> ids;
-    for (const std::string_view word : words_of(text))
+    for (const std::string_view word : split_at_blanks(text))
       ids.push_back(
           numbers.try_emplace(word, static_cast<std::int32_t>(numbers.size())).first->second);
     return ids;

@@ -1,5 +1,6 @@
 #include "src/data/vocabulary/utf8.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "choir/core/error.hpp"
@@ -147,6 +148,27 @@ std::string whole_utf8(std::string_view bytes) {
   Utf8Stream stream;
   const std::string text = stream.push(bytes);
   return text + stream.finish();
+}
+
+std::vector<std::string_view> split_at_blanks(std::string_view text) {
+  const std::uint8_t* classes = unicode_class_table();
+  std::vector<std::string_view> parts;
+  std::size_t begin = 0;
+  const auto close = [&](std::size_t end) {
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = first_code_point(text.substr(at));
+    const std::size_t next = at + static_cast<std::size_t>(std::max(c.length, 1));
+    const bool separator = c.value >= 0x1C && c.value <= 0x1F;
+    if (c.length > 0 && (separator || (classes[c.value] & kBlank) != 0)) {
+      close(at);
+      begin = next;
+    }
+    at = next;
+  }
+  close(text.size());
+  return parts;
 }
 
 }  // namespace choir

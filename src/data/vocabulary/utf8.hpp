@@ -128,6 +128,10 @@ class Utf8Stream {
 /// Converts all bytes at once.
 std::string whole_utf8(std::string_view bytes);
 
+/// The parts of a text between blanks, as Python's str.split() finds them: blanks are White_Space
+/// of Unicode and U+001C to U+001F. Bytes that are not UTF-8 belong to a part.
+std::vector<std::string_view> split_at_blanks(std::string_view text);
+
 /// The bytes of UTF-8's byte-order mark at the beginning of a text: 0 or 3.
 inline std::int64_t byte_order_mark(std::string_view text) {
   return text.starts_with("\xEF\xBB\xBF") ? 3 : 0;

@@ -1,4 +1,5 @@
 #include "src/data/metrics/answer_scores.hpp"
+#include "src/data/metrics/edit_distance.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,6 +22,17 @@ struct Known {
 };
 
 // Scores of sacrebleu 2.6.
+// As sacrebleu 2.6 and NeMo, which use Python's str.split().
+TEST(Bleu, WordsAreSplitAtBlanksOfUnicode) {
+  for (const char* blank : {"\u3000", "\u00a0", "\u2003", "\u2028", "\t", "\x1c", " \u0085 "}) {
+    const std::string spaced = std::string("the cat") + blank + "sat on mat";
+    EXPECT_DOUBLE_EQ(bleu_counts("the cat sat on mat", spaced).score(), 100) << blank;
+    EXPECT_EQ(word_edits("the cat sat on mat", spaced).edits(), 0) << blank;
+    EXPECT_TRUE(exact_match("the cat sat on mat", spaced)) << blank;
+  }
+  EXPECT_EQ(word_edits("the cat sat", "the cat\u200bsat").edits(), 2) << "no blank, as in Python";
+}
+
 TEST(Bleu, GivesKnownScores) {
   const std::string mat = "the cat sat on the mat";
   const std::vector<Known> known{
