@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::json;
 using Kind = SentencePieceFile::Kind;
 
-constexpr std::string_view kBlank = "\u2581";
+constexpr std::string_view kBlankSign = "\u2581";
 constexpr std::int32_t kMostIds = 1 << 24;
 
 class MetaspaceReader {
@@ -71,10 +71,10 @@ class MetaspaceReader {
   void read_normalizer(const Json& normalizer) {
     for (const Json& step : steps_of(normalizer, "normalizers")) {
       const std::string type = type_of(step);
-      if (type == "Prepend" && value(step, "prepend") == kBlank)
+      if (type == "Prepend" && value(step, "prepend") == kBlankSign)
         model_.blank_in_front = true;
       else if (type != "Replace" || value(value(step, "pattern"), "String") != " " ||
-               value(step, "content") != kBlank)
+               value(step, "content") != kBlankSign)
         refuse(fmt::format("has the normalizer {}, which is unknown here", dumped_safely(step)));
     }
   }
@@ -84,7 +84,7 @@ class MetaspaceReader {
       const std::string type = type_of(step);
       if (type == "Metaspace") {
         const Json& scheme = value(step, "prepend_scheme");
-        if (value(step, "replacement") != kBlank)
+        if (value(step, "replacement") != kBlankSign)
           refuse("replaces blanks by another character than U+2581");
         if (scheme.is_null() ? value(step, "add_prefix_space") != false : scheme != "never")
           model_.blank_in_front = shares_blank_ = true;
@@ -193,7 +193,7 @@ class MetaspaceReader {
     for (const auto& [piece, id] : ids_) {
       SentencePieceFile::Piece& there = slot(id, piece);
       if (there.kind != Kind::normal) continue;
-      if (splits_ && piece.find(kBlank, 1) != std::string::npos)
+      if (splits_ && piece.find(kBlankSign, 1) != std::string::npos)
         refuse(fmt::format("splits text in front of blanks, but has the piece '{}'", piece));
       const auto found = joined.find(piece);
       const std::int64_t listed = found == joined.end() ? 0 : found->second.second;
