@@ -37,6 +37,24 @@ std::string head_of(const LoadedModel& loaded) {
                      loaded.checkpoint.manifest.step);
 }
 
+/// The checkpoint of a record, and the properties that its results depend on.
+EvaluationRecord record_base(const LoadedModel& loaded) {
+  EvaluationRecord record;
+  record.checkpoint = loaded.checkpoint.path;
+  record.step = loaded.checkpoint.manifest.step;
+  record.precision = name_of(loaded.deck.train.precision);
+  if (loaded.deck.eval.ema) record.conditions.emplace_back("ema", 1);
+  return record;
+}
+
+/// Writes records to the standard output, if they are wanted as JSON, and to the run. Local.
+void write_records(const EvalRequest& request, const std::vector<EvaluationRecord>& records) {
+  if (request.json)
+    for (const EvaluationRecord& record : records) print_safely("{}\n", json_of(record));
+  if (const std::string problem = keep_records(records); !problem.empty())
+    print_safely(stderr, "warning: the scores are not in the report of the run: {}\n", problem);
+}
+
 int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   LoadedModel loaded = open_model(request.families, request.checkpoint, request.precision,
                                   *place.mesh, request.overrides);
@@ -45,10 +63,16 @@ int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   load_instance(loaded, data->shapes(), place);
   const double start = now_seconds();
   ProgressLine progress(log, "evaluation");
-  const EvaluationData::Result result = data->evaluate(*loaded.instance, &progress);
-  for (const std::string& line : result.lines) log.plain(line);
-  log.plain(
-      fmt::format("{} {} seconds={:.2f}", head_of(loaded), result.metrics, now_seconds() - start));
+  const EvaluationResult result = data->evaluate(*loaded.instance, &progress);
+  Communicator& world = place.mesh->world();
+  together(world, [&] {
+    if (world.rank() == 0) write_records(request, records_of(result.sets, record_base(loaded)));
+  });
+  if (request.json) return 0;
+  if (!result.examples.empty()) log.plain(result.examples + "\n");
+  for (const std::string& line : lines_of(result.sets)) log.plain(line);
+  log.plain(fmt::format("{} {} seconds={:.2f}", head_of(loaded), metrics_text(result.sets),
+                        now_seconds() - start));
   return 0;
 }
 
@@ -74,14 +98,11 @@ std::vector<EvalTask> read_tasks(const Arguments& paths, Communicator& world) {
 EvaluationRecord record_of(const LoadedModel& loaded, const TaskEvaluation& evaluation,
                            std::size_t number, const TaskResult& result) {
   const EvalTask& task = evaluation.tasks()[number];
-  EvaluationRecord record;
+  EvaluationRecord record = record_base(loaded);
   record.set = task.name;
   record.kind = name_of(task.kind);
   record.source = task.source;
-  record.checkpoint = loaded.checkpoint.path;
-  record.step = loaded.checkpoint.manifest.step;
-  record.precision = name_of(loaded.deck.train.precision);
-  record.conditions = {{"items", std::ssize(task.items)}};
+  record.conditions.emplace_back("items", std::ssize(task.items));
   if (task.kind == TaskKind::text) {
     record.conditions.emplace_back("window", evaluation.window());
     record.conditions.emplace_back("overlap", evaluation.overlap());
@@ -123,14 +144,10 @@ void write_results(const EvalRequest& request, const LoadedModel& loaded,
   for (std::size_t task = 0; task < results.size(); ++task) {
     records.push_back(record_of(loaded, evaluation, task, results[task]));
     items += item_lines(evaluation.tasks()[task], results[task]);
-    if (request.json)
-      print_safely("{}\n", json_of(records.back()));
-    else
-      log.plain(text_of(records.back()));
+    if (!request.json) log.plain(text_of(records.back()));
   }
   if (!request.items.empty()) write_whole_file(request.items, items);
-  if (const std::string problem = keep_records(records); !problem.empty())
-    print_safely(stderr, "warning: the scores are not in the report of the run: {}\n", problem);
+  write_records(request, records);
 }
 
 int evaluate_tasks(const EvalRequest& request, Workplace& place, Logger& log) {
@@ -190,7 +207,7 @@ void add_task_options(CommandLine& app, EvalRequest& request, std::optional<int>
   const auto tasks = app.add_option(
       "--tasks", request.tasks,
       "files of JSON lines: multiple choice, continuations, generated answers, or texts");
-  app.add_flag("--json", request.json, "print one JSON line per task").needs(tasks);
+  app.add_flag("--json", request.json, "print one JSON line per validation set or task");
   app.add_option("--items", request.items, "write the scores of every item to this file")
       .needs(tasks);
   app.add_option("--window", options.window,

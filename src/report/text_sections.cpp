@@ -172,8 +172,9 @@ std::string evaluations_section(const std::vector<ReportedRun>& runs) {
     for (const EvaluationRecord& record : run.evaluations)
       rows += fmt::format("<tr>{}<td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td></tr>",
                           runs.size() > 1 ? "<td>" + escape_html(run.name) + "</td>" : "",
-                          escape_html(record.set), record.step,
-                          escape_html(conditions_text(record)), escape_html(scores_text(record)));
+                          escape_html(record.set.empty() ? "all validation data" : record.set),
+                          record.step, escape_html(conditions_text(record)),
+                          escape_html(scores_text(record)));
   if (rows.empty()) return "";
   return section("Evaluations", "<div class=\"card wide\"><table>" + rows + "</table></div>");
 }

@@ -19,6 +19,56 @@
 
 namespace choir {
 
+std::vector<std::pair<std::string, double>> values_of(const std::vector<Validation>& validations,
+                                                      const std::string& prefix) {
+  std::vector<std::pair<std::string, double>> values;
+  for (const Validation& v : validations) {
+    const std::string behind = v.name.empty() ? "" : "/" + v.name;
+    values.emplace_back(prefix + "loss" + behind, v.loss);
+    for (const auto& [name, value] : v.metrics) values.emplace_back(prefix + name + behind, value);
+  }
+  return values;
+}
+
+std::string metrics_text(const std::vector<Validation>& validations) {
+  const Validation& all = validations.front();
+  std::string text;
+  for (const auto& [name, value] : values_of(validations, "val_")) {
+    text += fmt::format("{}{}={:.6f}", text.empty() ? "" : " ", name, value);
+    if (all.perplexity && name == "val_loss")
+      text += fmt::format(" perplexity={:.4f}", *all.perplexity);
+  }
+  for (const auto& [name, count] : all.counts) text += fmt::format(" {}={}", name, count);
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::vector<Validation>& validations) {
+  std::vector<std::string> lines;
+  const auto append = [&](const Validation& v) {
+    const std::string name = v.set.empty() ? "all" : "'" + v.set + "'";
+    for (const auto& [tag, text] : v.sentences)
+      lines.push_back(fmt::format("{}{}{}: {}", name, tag.empty() ? "" : ", ", tag, text));
+  };
+  for (std::size_t i = 1; i < validations.size(); ++i) append(validations[i]);
+  append(validations.front());
+  return lines;
+}
+
+std::vector<EvaluationRecord> records_of(const std::vector<Validation>& validations,
+                                         const EvaluationRecord& base) {
+  std::vector<EvaluationRecord> records;
+  for (const Validation& v : validations) {
+    EvaluationRecord& record = records.emplace_back(base);
+    record.set = v.name;
+    record.kind = "validation";
+    record.conditions.insert(record.conditions.end(), v.counts.begin(), v.counts.end());
+    record.metrics = {{"loss", v.loss}};
+    if (v.perplexity) record.metrics.emplace_back("perplexity", *v.perplexity);
+    record.metrics.insert(record.metrics.end(), v.metrics.begin(), v.metrics.end());
+  }
+  return records;
+}
+
 std::string text_of(const EvaluationRecord& record) {
   std::string text = fmt::format("task={} kind={}", record.set, record.kind);
   for (const auto& [name, value] : record.conditions) text += fmt::format(" {}={}", name, value);

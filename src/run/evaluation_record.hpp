@@ -1,13 +1,24 @@
 #pragma once
-// The results of `choir eval` in their three forms: a line of text, a line of JSON, and the file
-// evaluations.jsonl of the run, which `choir report` shows. No other code writes them.
+// The results of evaluations in all their forms: text, values by name for logs, lines of JSON, and
+// the file evaluations.jsonl of the run, which `choir report` shows. No other code writes them.
 
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "choir/run/evaluator.hpp"
+
 namespace choir {
+
+/// All values by name, each with `prefix` in front and the name of its set behind it:
+/// "val_loss", "val_wer", "val_loss/NAME", "val_wer/NAME" ...
+std::vector<std::pair<std::string, double>> values_of(const std::vector<Validation>& validations,
+                                                      const std::string& prefix);
+/// The same as "val_loss=1.234567 perplexity=3.4372 val_loss/NAME=... targets=100", for one line.
+std::string metrics_text(const std::vector<Validation>& validations);
+/// Sentences for people: those of each set and of its tags, then those of all sets together.
+std::vector<std::string> lines_of(const std::vector<Validation>& validations);
 
 /// One evaluated set of data at one checkpoint.
 struct EvaluationRecord {
@@ -21,6 +32,10 @@ struct EvaluationRecord {
   std::vector<std::pair<std::string, std::int64_t>> conditions;
   std::vector<std::pair<std::string, double>> metrics;  ///< in the order in which they are printed
 };
+
+/// Records of kind "validation". `base`: the checkpoint and its properties.
+std::vector<EvaluationRecord> records_of(const std::vector<Validation>& validations,
+                                         const EvaluationRecord& base);
 
 /// "task=facts kind=choices items=8 acc=0.625000 ...", six digits behind the point.
 std::string text_of(const EvaluationRecord& record);

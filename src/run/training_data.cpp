@@ -2,6 +2,9 @@
 // synthetic training data.
 
 #include "choir/run/training_data.hpp"
+
+#include <cmath>
+
 #include "choir/models/family.hpp"
 
 namespace choir {
@@ -18,8 +21,8 @@ class ValidationOf final : public EvaluationData {
   std::vector<BatchShape> shapes() const override {
     return fixed_.empty() ? data_->validation_shapes() : fixed_;
   }
-  Result evaluate(ModelInstance& instance, ProgressLine* progress) override {
-    return {.lines = {}, .metrics = metrics_text(data_->validate(instance, progress))};
+  EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) override {
+    return data_->validate(instance, progress);
   }
 
  private:
@@ -27,28 +30,45 @@ class ValidationOf final : public EvaluationData {
   std::vector<BatchShape> fixed_;
 };
 
-}  // namespace
+/// Four synthetic micro-batches that training never reaches.
+class SyntheticScorer final : public SetScorer {
+ public:
+  SyntheticScorer(ModelInstance& instance, SyntheticBatches& batches)
+      : instance_(instance), batches_(batches), meaning_(batches.targets(kFirst, 1).size()) {}
 
-Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
-                         const ByTerm& announced) {
-  const ByTerm targets = targets_of_terms(terms, announced);
-  ByTerm means = sums;
-  for (std::size_t t = 0; t < means.size(); ++t) means[t] /= targets[t];
-  return {.name = {},
-          .loss = weighted_loss(terms, means, targets),
-          .metrics = means_by_name(terms, means, targets)};
-}
-
-std::string metrics_text(const std::vector<Validation>& validations) {
-  std::string text;
-  for (const Validation& v : validations) {
-    const std::string behind = v.name.empty() ? "" : "/" + v.name;
-    text += fmt::format("{}val_loss{}={:.6f}", text.empty() ? "" : " ", behind, v.loss);
-    for (const auto& [name, value] : v.metrics)
-      text += fmt::format(" val_{}{}={:.6f}", name, behind, value);
+  const ScoreMeaning& meaning() const override { return meaning_; }
+  int sets() const override { return 1; }
+  std::string name(int) const override { return {}; }
+  std::int64_t calls(int) const override { return (kCount + ranks().size() - 1) / ranks().size(); }
+  void score(int, std::int64_t call, SetSums& sums) override {
+    const std::int64_t number = call * ranks().size() + ranks().rank();
+    const bool empty = number >= kCount;
+    if (sums.leaves_out(empty)) return;
+    const ByTerm losses = instance_.loss_sums(batches_.micro_batch(kFirst + (empty ? 0 : number)));
+    if (empty) return;
+    sums.add_losses(losses);
+    std::vector<std::int64_t> targets;
+    for (const double counted : batches_.targets(kFirst + number, 1))
+      targets.push_back(std::llround(counted));
+    sums.add(kTargetsCounter, targets);
   }
-  return text;
-}
+
+ private:
+  static constexpr std::int64_t kFirst = std::int64_t{1} << 32, kCount = 4;
+  struct Meaning final : ScoreMeaning {
+    explicit Meaning(std::size_t terms) : counted(terms) {}
+    std::vector<ScoreCounter> counters() const override { return {{kTargetsCounter, counted}}; }
+    std::string describe(const Scores&, Validation&) const override { return {}; }
+    std::size_t counted;
+  };
+  const Communicator& ranks() const { return instance_.mesh().host_along(Axis::data); }
+
+  ModelInstance& instance_;
+  SyntheticBatches& batches_;
+  Meaning meaning_;
+};
+
+}  // namespace
 
 std::unique_ptr<EvaluationData> ModelFamily::open_evaluation(const Deck& deck, const std::string&,
                                                              Mesh& mesh, Logger& log) const {
@@ -98,15 +118,9 @@ StepContent SyntheticData::content(std::int64_t step, const Model& model) {
   return content;
 }
 
-std::vector<Validation> SyntheticData::validate(ModelInstance& instance, ProgressLine*) {
-  constexpr std::int64_t kFirst = std::int64_t{1} << 32, kCount = 4;
-  ByTerm sums;
-  for (std::int64_t i = kFirst; i < kFirst + kCount; ++i)
-    sums += instance.loss_sums(batches_->micro_batch(i));
-  for (const Axis axis : {Axis::context, Axis::pipeline})
-    instance.mesh().host_along(axis).all_reduce(sums.begin(), sums.size(), DType::f64,
-                                                ReduceOp::sum);
-  return {validation_of(instance.loss_terms(), sums, batches_->targets(kFirst, kCount))};
+EvaluationResult SyntheticData::validate(ModelInstance& instance, ProgressLine* progress) {
+  SyntheticScorer scorer(instance, *batches_);
+  return evaluate_sets(instance, scorer, progress);
 }
 
 }  // namespace choir

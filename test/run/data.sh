@@ -102,7 +102,7 @@ expect "the file changed" 2 "blend 0.75 of " "0.25 of 2000 tokens" "0.25 of 3000
 run 2 train "$debug" data.train=[] data.input_cfg=blend.yaml run.dir=blend_5
 expect "a blend in YAML" 2 "'blend.yaml' is YAML, which is not read" "as JSON"
 run 1 train "$debug" 'data.validation={"held": "held.txt tag.lang=en"}' run.dir=blend_5
-expect "an option of speech" 2 "data.validation.held: 'tag.lang=en' is not understood" "[limit=N]"
+expect "an option of speech" 2 "data.validation.held: 'tag.lang' has no effect on this kind of model: tags group" "[limit=N]"
 blended 2 blend_3 0
 expect "a weight of nothing" 2 "data.input_cfg" "the weight 0 of an input is not above 0"
 

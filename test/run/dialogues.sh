@@ -97,6 +97,11 @@ metrics() { grep -o 'val_loss=.* seconds' stdout; }
 metrics >of_one_rank
 run 3 eval one_rank parallel.zero=3
 check "... the same on 3 ranks that share the parameters" cmp of_one_rank <(metrics)
+run 2 eval one_rank 'data.validation={"val":"packed/val dialogues=0","seen":"packed/train dialogues=2 tag.voice=any"}'
+expect "sets with their own numbers of dialogues" 0 "'seen': 2 dialogues held" "all, voice=any: 2 dialogues held" "val_turn_hits/voice=any="
+check "... none of the first" lacks stdout "'val': 1 dialogues held"
+run 1 eval one_rank 'data.validation={"val":"packed/val temperature=1"}'
+expect "an option of answers" 2 "data.validation.val: 'temperature' has no effect on this kind of model"
 run 1 train deck.json run.dir=other model.codebooks=3
 expect "codes of another codec" 3 "has 4 codebooks of 1000, but the model 3"
 run 1 train deck.json run.dir=other model.encoder.subsampling=4

@@ -13,6 +13,7 @@
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/models/family.hpp"
+#include "choir/run/evaluator.hpp"
 #include "choir/run/model_instance.hpp"
 
 namespace choir {
@@ -58,33 +59,14 @@ struct StepResult {
   double loss_scale = 1;  ///< of this step
 };
 
-/// The losses of one validation set; equal on every rank.
-struct Validation {
-  std::string name;  ///< "" for the only set, or for all sets together
-  double loss = 0;
-  std::vector<std::pair<std::string, double>> metrics;  ///< "wer", "cer" ...
-};
-/// Divides sums of losses by the numbers of targets of each term, which are announced as those of a
-/// step are. The result is the loss and, if
-/// there are several terms, each as a metric.
-Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
-                         const ByTerm& announced);
-
-/// Formats "val_loss=1.234567 val_wer=0.012345 val_loss/NAME=..." for one line of the log.
-std::string metrics_text(const std::vector<Validation>& validations);
-
 /// The validation data of a deck, for a model that is already trained.
 class EvaluationData {
  public:
   virtual ~EvaluationData() = default;
   /// The shapes that its micro-batches may have.
   virtual std::vector<BatchShape> shapes() const = 0;
-  struct Result {
-    std::vector<std::string> lines;  ///< further results, formatted for people
-    std::string metrics;             ///< "val_loss=1.234567 ...", for one line of the log
-  };
-  /// Collective over the mesh of the instance. The result is equal on every rank.
-  virtual Result evaluate(ModelInstance& instance, ProgressLine* progress) = 0;
+  /// Collective over the mesh of the instance.
+  virtual EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) = 0;
 };
 
 class TrainingData {
@@ -135,12 +117,12 @@ class TrainingData {
   virtual std::vector<std::string> take_warnings() { return {}; }
 
   virtual bool has_validation() const = 0;
-  /// Evaluates the validation data. The first result decides which checkpoint is best. Collective
-  /// over the mesh.
-  virtual std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) = 0;
+  /// Evaluates the validation data. Collective over the mesh.
+  virtual EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) = 0;
   /// Returns a sample of the model's output for people on rank 0; "" on other ranks, or if there is
-  /// nothing to show. Collective over the mesh, if it needs the other ranks.
-  virtual std::string sample(ModelInstance& instance) = 0;
+  /// none besides the examples of the last evaluation. Collective over the mesh, if it needs the
+  /// other ranks.
+  virtual std::string sample(ModelInstance&) { return {}; }
 };
 
 /// Local except for validate().
@@ -163,8 +145,7 @@ class SyntheticData final : public TrainingData {
   ModelBatch next() override;
   StepContent content(std::int64_t step, const Model& model) override;
   bool has_validation() const override { return validates_; }
-  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
-  std::string sample(ModelInstance&) override { return {}; }
+  EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) override;
 
  private:
   std::unique_ptr<SyntheticBatches> batches_;

@@ -308,6 +308,12 @@ void ConversationBatches::State::open_set(Communicator& world, const SpeechEvalS
   const std::vector<SpeechLeaf> leaves = leaves_of(asked);
   set->corpus = ConversationCorpus::load(world, leaves,
                                          options(fmt::format("validation set '{}'", asked.name)));
+  set->corpus.keep_durations(asked.filter.min_duration, asked.filter.max_duration);
+  if (set->corpus.conversations() == 0)
+    throw DataError(
+        fmt::format("validation set '{}' has no conversation with {} to {} s of audio", asked.name,
+                    asked.filter.min_duration, asked.filter.max_duration),
+        fmt::format("change min_duration and max_duration of data.validation.{}", asked.name));
   set->corpus.limit(asked.limit);
   for (int leaf = 0; leaf < set->corpus.folders(); ++leaf)
     for (const SpeechItem& item : set->corpus.items(leaf)) {

@@ -45,7 +45,7 @@ struct ConversationBatch {
 
 struct ConversationConfig {
   SpeechMix train;                  ///< without inputs only validation sets are opened
-  std::vector<SpeechEvalSet> eval;  ///< without filters and durations
+  std::vector<SpeechEvalSet> eval;  ///< their durations are those of all clips of a conversation
   SpeechFrames frames;
   int sample_rate = 0;                 ///< of the model; 0: rate of the data
   std::int64_t vocab_size = 0;         ///< of the model; 0: any

@@ -137,6 +137,16 @@ void ConversationCorpus::limit(std::int64_t conversations) {
     folders_[static_cast<std::size_t>(item.leaf)].items.push_back(item);
 }
 
+void ConversationCorpus::keep_durations(double least, double most) {
+  for (Folder& folder : folders_)
+    std::erase_if(folder.items, [&](const SpeechItem& item) {
+      std::int64_t samples = 0;
+      for (const ClipOfFile& clip : folder.set.clips(item.utterance)) samples += clip.samples;
+      const double seconds = static_cast<double>(samples) / std::max(sample_rate_, 1);
+      return seconds < least || (most > 0 && seconds > most);
+    });
+}
+
 std::int64_t ConversationCorpus::conversations() const {
   std::int64_t count = 0;
   for (const Folder& folder : folders_) count += std::ssize(folder.items);

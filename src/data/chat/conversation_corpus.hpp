@@ -45,6 +45,9 @@ class ConversationCorpus {
   const std::vector<SpeechItem>& items(int i) const { return at(i).items; }
   /// Keeps at most this many conversations, evenly spread; 0: all.
   void limit(std::int64_t conversations);
+  /// Leaves out conversations whose clips have less than `least` or more than `most` (0: any)
+  /// seconds in total. Those without audio have 0 seconds.
+  void keep_durations(double least, double most);
   std::int64_t conversations() const;  ///< number that can be drawn
   std::int64_t clips() const;
   int sample_rate() const { return sample_rate_; }  ///< 0: no audio

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "choir/core/error.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
@@ -41,6 +42,15 @@ EditCounts& EditCounts::operator+=(const EditCounts& other) {
   substitutions += other.substitutions, correct += other.correct;
   utterances += other.utterances, exact += other.exact;
   return *this;
+}
+
+std::vector<std::int64_t> EditCounts::integers() const {
+  return {insertions, deletions, substitutions, correct, utterances, exact};
+}
+
+EditCounts EditCounts::of_integers(std::span<const std::int64_t> n) {
+  CHOIR_CHECK(n.size() == EditCounts().integers().size(), "{} integers are no edits", n.size());
+  return {n[0], n[1], n[2], n[3], n[4], n[5]};
 }
 
 EditCounts edit_counts(std::span<const std::int32_t> reference,

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace choir {
 
@@ -23,6 +24,9 @@ struct EditCounts {
   /// insertions. Without any reference unit it is 0 if nothing was inserted, else infinite.
   double rate() const;
   EditCounts& operator+=(const EditCounts& other);
+  /// The members in order, for sums over ranks: of_integers() of summed integers() gives the sum.
+  std::vector<std::int64_t> integers() const;
+  static EditCounts of_integers(std::span<const std::int64_t> integers);
   friend bool operator==(const EditCounts&, const EditCounts&) = default;
 };
 

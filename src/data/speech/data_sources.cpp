@@ -47,10 +47,71 @@ void require_plain(const std::vector<SpeechInput>& inputs, const std::string& pa
 
 using Tags = std::vector<std::pair<std::string, std::string>>;
 
+/// Options that are legal together, and the reason why families refuse them.
+struct OptionGroup {
+  bool EvalWords::*legal;
+  std::vector<std::string_view> names;
+  std::string_view syntax, why_not;
+};
+
+const std::vector<OptionGroup>& option_groups() {
+  static const std::vector<OptionGroup> kGroups{
+      {&EvalWords::batch_duration,
+       {"batch_duration"},
+       " [batch_duration=S]",
+       "its micro-batches are not measured in seconds of audio"},
+      {&EvalWords::durations,
+       {"min_duration", "max_duration"},
+       " [min_duration=S] [max_duration=S]",
+       "its samples have no audio"},
+      {&EvalWords::tags,
+       {"tag"},
+       " [tag.NAME=VALUE]",
+       "tags group outputs that are compared with references, but only losses are measured"},
+      {&EvalWords::answers,
+       {"answers", "answer_tokens", "temperature", "top_k", "top_p"},
+       " [answers=N] [answer_tokens=N] [temperature=X] [top_k=N] [top_p=X]",
+       "no answers are sampled in its validation"},
+      {&EvalWords::dialogues,
+       {"dialogues"},
+       " [dialogues=N]",
+       "no dialogues are held in its validation"}};
+  return kGroups;
+}
+
 std::string syntax_of(EvalWords legal) {
-  return std::string("FOLDER[,FOLDER...] [limit=N]") +
-         (legal.durations ? " [batch_duration=S] [min_duration=S] [max_duration=S]" : "") +
-         (legal.tags ? " [tag.NAME=VALUE]" : "");
+  std::string syntax = "FOLDER[,FOLDER...] [limit=N]";
+  for (const OptionGroup& group : option_groups())
+    if (legal.*group.legal) syntax += group.syntax;
+  return syntax;
+}
+
+void require_legal(const SpeechEvalSet& set, const std::string& name, EvalWords legal) {
+  const std::string stem = name.substr(0, name.find('.'));
+  for (const OptionGroup& group : option_groups())
+    if (!(legal.*group.legal) && std::ranges::find(group.names, stem) != group.names.end())
+      throw DeckError(
+          fmt::format("data.validation.{}: '{}' has no effect on this kind of model: {}", set.name,
+                      name, group.why_not),
+          syntax_of(legal));
+}
+
+/// A number of samples, where -1 has a meaning of its own.
+std::int64_t count_of(const std::string& word, const std::string& what) {
+  return word == "-1" ? -1 : option_number<std::int64_t>(word, what);
+}
+
+double probability_of(const std::string& word, const std::string& what) {
+  const auto number = option_number<double>(word, what);
+  if (number > 0 && number <= 1) return number;
+  throw DeckError(fmt::format("{}: {} is no share of the probability", what, word),
+                  "legal: above 0, up to 1");
+}
+
+std::int64_t positive_of(const std::string& word, const std::string& what) {
+  const auto number = option_number<std::int64_t>(word, what);
+  if (number > 0 && number <= std::int64_t{1} << 20) return number;
+  throw DeckError(fmt::format("{}: {} is out of range", what, word), "legal: 1 to 1048576");
 }
 
 void set_option(SpeechEvalSet& set, const std::string& word, EvalWords legal, Tags& tags) {
@@ -58,19 +119,50 @@ void set_option(SpeechEvalSet& set, const std::string& word, EvalWords legal, Ta
   const std::string name = word.substr(0, equals);
   const std::string what = fmt::format("data.validation.{}, {}", set.name, name);
   const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+  GenerationOptions& made = set.generation;
+  require_legal(set, name, legal);
   if (name == "limit")
     set.limit = option_number<std::int64_t>(value, what);
-  else if (legal.durations && name == "batch_duration")
+  else if (name == "batch_duration")
     set.batch_duration = option_number<double>(value, what);
-  else if (legal.durations && name == "min_duration")
+  else if (name == "min_duration")
     set.filter.min_duration = option_number<double>(value, what);
-  else if (legal.durations && name == "max_duration")
+  else if (name == "max_duration")
     set.filter.max_duration = option_number<double>(value, what);
-  else if (legal.tags && name.starts_with("tag."))
+  else if (name.starts_with("tag."))
     tags.emplace_back(name.substr(4), value);
+  else if (name == "answers")
+    made.answers = count_of(value, what);
+  else if (name == "answer_tokens")
+    made.answer_tokens = positive_of(value, what);
+  else if (name == "dialogues")
+    made.dialogues = count_of(value, what);
+  else if (name == "temperature")
+    made.temperature = option_number<double>(value, what);
+  else if (name == "top_k")
+    made.top_k = positive_of(value, what);
+  else if (name == "top_p")
+    made.top_p = probability_of(value, what);
   else
     throw DeckError(fmt::format("data.validation.{}: '{}' is not understood", set.name, word),
                     syntax_of(legal));
+}
+
+/// Refuses options that others leave without effect.
+void check_options(const SpeechEvalSet& set) {
+  const GenerationOptions& made = set.generation;
+  const std::string where = "data.validation." + set.name;
+  if (made.temperature == 0 && (made.top_k > 0 || made.top_p < 1))
+    throw DeckError(where +
+                        ": top_k and top_p have no effect without temperature: greedy decoding "
+                        "takes the most likely token",
+                    "add temperature=1, or remove them");
+  if (made.answers == -1 && (made.answer_tokens || made.temperature > 0))
+    throw DeckError(where + ": answers=-1 generates no answers for the other options",
+                    "remove answers, or the options about answers");
+  if (set.filter.max_duration > 0 && set.filter.min_duration > set.filter.max_duration)
+    throw DeckError(fmt::format("{}: min_duration={} is above max_duration={}", where,
+                                set.filter.min_duration, set.filter.max_duration));
 }
 
 /// Checks the name or value of a tag: results are stored under them.
@@ -102,7 +194,8 @@ void set_folders(SpeechEvalSet& set, const std::string& list, EvalWords legal) {
   for (const SpeechLeaf& leaf : leaves_of(mix)) {
     if (!leaf.tags.empty() && !legal.tags)
       throw DeckError(
-          fmt::format("{}: results of this kind of data cannot be grouped by tags", path),
+          fmt::format("{}: tags have no effect on this kind of model: only losses are measured",
+                      path),
           "give the folders sets of their own in data.validation");
     for (const auto& [name, value] : leaf.tags) {
       check_tag_word(name, set.name);
@@ -185,6 +278,7 @@ SpeechEvalSet eval_set_of(const std::string& name, const std::string& text, Eval
       set_option(set, word, legal, tags);
   }
   for (const auto& [tag, value] : tags) set_tag(set, tag, value);
+  check_options(set);
   if (set.folders.empty() || std::ranges::find(set.folders, "") != set.folders.end())
     throw DeckError(fmt::format("data.validation.{} = \"{}\" names no folder", name, text),
                     "for example \"data/digits/val\"");

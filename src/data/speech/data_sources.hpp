@@ -33,14 +33,17 @@ std::uint64_t open_order_seed(Communicator& world, const std::string& shard_seed
 
 /// The options of a validation set that a family supports beside limit=N.
 struct EvalWords {
-  bool durations = false;  ///< batch_duration, min_duration, max_duration
-  bool tags = false;       ///< tag.NAME, and lists with tags
+  bool durations = false;       ///< min_duration, max_duration
+  bool batch_duration = false;  ///< batch_duration
+  bool tags = false;            ///< tag.NAME, and lists with tags
+  bool answers = false;         ///< answers, answer_tokens, temperature, top_k, top_p
+  bool dialogues = false;       ///< dialogues
 };
 
-/// Parses a value of data.validation: "FOLDER[,FOLDER...] [limit=N] [batch_duration=S]
-/// [min_duration=S] [max_duration=S] [tag.NAME=VALUE]", restricted to the `legal` options. A JSON
-/// list as in data.input_cfg, but without weights, may replace the folders, so that each folder has
-/// its own tags. Throws DeckError.
+/// Parses a value of data.validation: "FOLDER[,FOLDER...] [OPTION=VALUE ...]", where limit=N is the
+/// maximum number of samples, and the others are those of EvalWords. Options that are not `legal`
+/// are refused with the reason. A JSON list as in data.input_cfg, but without weights, may replace
+/// the folders, so that each folder has its own tags. Throws DeckError.
 SpeechEvalSet eval_set_of(const std::string& name, const std::string& text, EvalWords legal);
 
 /// Returns the sets of data.val, named after their folders, then the sets of data.validation.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,6 +68,16 @@ class SpeechBatchBuffer {
   std::vector<std::int64_t> ids_;
 };
 
+/// Options of a validation set about what the model generates; the empty ones are those of the
+/// deck.
+struct GenerationOptions {
+  std::optional<std::int64_t> answers, answer_tokens;  ///< eval.answers, eval.answer_tokens
+  std::optional<std::int64_t> dialogues;               ///< eval.dialogues
+  double temperature = 0;                              ///< 0: greedy
+  std::int64_t top_k = 0;                              ///< 0: all
+  double top_p = 1;
+};
+
 /// A validation set with its own name and options.
 struct SpeechEvalSet {
   std::string name;
@@ -76,6 +87,7 @@ struct SpeechEvalSet {
   std::int64_t limit = 0;     ///< maximum number of utterances, evenly spread; 0: all
   /// The tags of each folder, by which results are grouped; empty if no folder has tags.
   std::vector<std::map<std::string, std::string>> tags{};
+  GenerationOptions generation{};
 };
 
 /// The folders of a set with their tags.

@@ -142,27 +142,4 @@ std::vector<std::string> CodecTrainingData::take_warnings() {
   return gathered_warnings(*data_, mesh_);
 }
 
-std::vector<Validation> CodecTrainingData::validate(ModelInstance& instance,
-                                                    ProgressLine* progress) {
-  const std::vector<CodecSetScores> sets = score_codec(instance, *data_, progress);
-  if (mesh_.rank() == 0)
-    for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
-  return validations_of(sets);
-}
-
-EvaluationData::Result CodecEvaluationData::evaluate(ModelInstance& instance,
-                                                     ProgressLine* progress) {
-  const std::vector<CodecSetScores> sets = score_codec(instance, *data_, progress);
-  Result result;
-  result.lines = lines_of(sets);
-  for (const Validation& v : validations_of(sets)) {
-    const std::string behind = v.name.empty() ? "" : "/" + v.name;
-    result.metrics +=
-        fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ", behind, v.loss);
-    for (const auto& [name, value] : v.metrics)
-      result.metrics += fmt::format(" val_{}{}={:.6f}", name, behind, value);
-  }
-  return result;
-}
-
 }  // namespace choir

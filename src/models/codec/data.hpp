@@ -66,8 +66,10 @@ class CodecTrainingData final : public TrainingData {
   std::string drawn() const override { return drawn_text(data_->sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
   bool has_validation() const override { return data_->eval_sets() > 0; }
-  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
-  std::string sample(ModelInstance&) override { return {}; }
+  EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) override {
+    CodecScorer scorer(instance, *data_);
+    return evaluate_sets(instance, scorer, progress);
+  }
 
  private:
   ByTerm targets_of(const SpeechItem& item) const {
@@ -90,7 +92,10 @@ class CodecEvaluationData final : public EvaluationData {
   CodecEvaluationData(const Deck& deck, Mesh& mesh)
       : data_(open_recordings(deck, codec_request(deck), mesh, false)) {}
   std::vector<BatchShape> shapes() const override { return largest_shapes(data_->eval_shapes()); }
-  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+  EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) override {
+    CodecScorer scorer(instance, *data_);
+    return evaluate_sets(instance, scorer, progress);
+  }
 
  private:
   std::unique_ptr<SpeechDataset> data_;

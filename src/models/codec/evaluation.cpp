@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/core/quantities.hpp"
-
 namespace choir {
 
 void CodedFrames::run(const ModelBatch& batch) {
@@ -21,12 +19,6 @@ void CodedFrames::run(const ModelBatch& batch) {
 void CodeCounts::add(std::span<const std::int32_t> frame) {
   for (std::size_t book = 0; book < frame.size(); ++book)
     ++counts_[book * static_cast<std::size_t>(codes_) + static_cast<std::size_t>(frame[book])];
-}
-
-CodeCounts& CodeCounts::operator+=(const CodeCounts& other) {
-  std::transform(counts_.begin(), counts_.end(), other.counts_.begin(), counts_.begin(),
-                 std::plus<>());
-  return *this;
 }
 
 double CodeCounts::entropy(std::int64_t book) const {
@@ -58,25 +50,53 @@ double CodeCounts::used() const {
   return sum / static_cast<double>(books());
 }
 
-Validation CodecSetScores::validation() const {
-  Validation v = validation_of(terms, losses, ByTerm(terms.size(), static_cast<double>(frames)));
-  v.name = name;
-  v.metrics.insert(
-      v.metrics.begin(),
-      {{"mel_db", decibels()}, {"code_bits", codes.entropy()}, {"codes_used", codes.used()}});
-  return v;
+namespace {
+
+constexpr const char *kSamples = "samples", *kCodes = "codes";
+
+}  // namespace
+
+std::vector<ScoreCounter> CodecMeaning::counters() const {
+  return {{kTargetsCounter},
+          {kSamples},
+          {kComparedCounter, 1, true},
+          {kCodes, static_cast<std::size_t>(config_.codebooks * config_.vocab_size), true}};
 }
 
-std::string CodecSetScores::to_string() const {
+std::string CodecMeaning::describe(const Scores& scores, Validation& to) const {
+  const CodeCounts codes(config_.vocab_size, scores.of(kCodes));
+  // The first loss is that of ln of powers; decibels are 10 / ln 10 times as large.
+  const double decibels = 4.342944819032518 * scores.losses.first() /
+                          static_cast<double>(scores.count(kTargetsCounter));
+  to.metrics.insert(
+      to.metrics.begin(),
+      {{"mel_db", decibels}, {"code_bits", codes.entropy()}, {"codes_used", codes.used()}});
   std::string bits, used;
   for (std::int64_t book = 0; book < codes.books(); ++book) {
     bits += fmt::format("{}{:.2f}", book > 0 ? " " : "", codes.entropy(book));
     used += fmt::format("{}{:.0f}", book > 0 ? " " : "", 100 * codes.used(book));
   }
+  const double audio =
+      static_cast<double>(scores.count(kSamples)) / static_cast<double>(config_.mel.sample_rate);
   return fmt::format(
       "loss {:.4f}, mel {:.2f} dB, {} bits a code, {} % of codes used, {:.0f} x "
       "real time",
-      validation().loss, decibels(), bits, used, audio_seconds / std::max(seconds, 1e-9));
+      to.loss, decibels, bits, used, audio / std::max(scores.seconds, 1e-9));
+}
+
+std::string CodecMeaning::describe_tag(const Scores& scores, const std::string& tag,
+                                       Validation& to) const {
+  const CodeCounts codes(config_.vocab_size, scores.of(kCodes));
+  to.metrics.emplace_back("code_bits/" + tag, codes.entropy());
+  to.metrics.emplace_back("codes_used/" + tag, codes.used());
+  return fmt::format("{:.2f} bits a code, {:.0f} % of codes used", codes.entropy(),
+                     100 * codes.used());
+}
+
+std::vector<SampleTags> CodecScorer::tags(int set) const {
+  std::vector<SampleTags> all;
+  for (const SpeechLeaf& leaf : data_.eval_leaves(set)) all.push_back(leaf.tags);
+  return all;
 }
 
 ModelBatch codec_batch(const CodecConfig& config, const SpeechBatch& batch,
@@ -91,132 +111,34 @@ ModelBatch codec_batch(const CodecConfig& config, const SpeechBatch& batch,
   return result;
 }
 
-namespace {
-
-class CodecScoring {
- public:
-  CodecScoring(ModelInstance& instance, SpeechDataset& data, int set)
-      : mesh_(instance.mesh()),
-        data_(data),
-        set_(set),
-        config_(instance.options().model.as<CodecConfig>()),
-        coded_(instance),
-        all_walk_(instance.storage().sharding().values_sharded()),
-        terms_(instance.loss_terms().size()),
-        // Each micro-batch and term has an entry, which is zero on the other ranks: sums are taken
-        // in the order of the micro-batches.
-        losses_(
-            static_cast<std::size_t>(data.eval_calls(set) * mesh_.host_along(Axis::data).size()) *
-            terms_),
-        result_{.name = data.eval_name(set),
-                .codes = CodeCounts(config_.codebooks, config_.vocab_size),
-                .terms = instance.loss_terms(),
-                .losses = ByTerm(terms_, 0)} {}
-
-  CodecSetScores run(ProgressLine* progress) {
-    const double start = now_seconds();
-    const std::int64_t calls = data_.eval_calls(set_);
-    for (std::int64_t call = 0; call < calls; ++call) {
-      if (progress != nullptr) progress->at(call, calls);
-      const SpeechBatch& batch = data_.eval_batch(set_, call);
-      // A rank without a batch of its own still provides its part of the parameters to the others.
-      if (batch.rows.empty() && !all_walk_) continue;
-      const ModelBatch fields = codec_batch(config_, batch, lengths_);
-      coded_.run(fields);
-      std::ranges::copy(coded_.loss_sums(),
-                        losses_.begin() + batch.micro_batch * static_cast<std::int64_t>(terms_));
-      if (counts_here() && !batch.rows.empty()) count(fields, batch.samples);
-    }
-    reduce();
-    result_.seconds = now_seconds() - start;
-    mesh_.world().all_reduce(&result_.seconds, 1, DType::f64, ReduceOp::max);
-    return std::move(result_);
-  }
-
- private:
-  /// True on the one rank that counts the codes of a micro-batch, among those that have them.
-  bool counts_here() const {
-    Communicator& stages = mesh_.host_along(Axis::pipeline);
-    return stages.rank() == stages.size() - 1 && mesh_.coordinates()[Axis::tensor] == 0;
-  }
-
-  void count(const ModelBatch& fields, std::int64_t samples) {
-    samples_ += samples;
-    const std::int64_t rows = fields["audio"].shape[0], books = config_.codebooks;
-    const std::int64_t padded = config_.frames(fields["audio"].shape[1]);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::int64_t frames = lengths_[static_cast<std::size_t>(rows + row)];
-      frames_ += frames;
-      for (std::int64_t t = 0; t < frames; ++t)
-        result_.codes.add(coded_.codes().subspan(
-            static_cast<std::size_t>((row * padded + t) * books), static_cast<std::size_t>(books)));
-    }
-  }
-
-  void reduce() {
-    for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
-      all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
-    for (std::size_t i = 0; i < losses_.size(); ++i) result_.losses[i % terms_] += losses_[i];
-    std::vector<std::int64_t>& counts = result_.codes.counts();
-    counts.insert(counts.end(), {frames_, samples_});
-    mesh_.world().all_reduce(counts.data(), counts.size(), DType::i64, ReduceOp::sum);
-    result_.audio_seconds =
-        static_cast<double>(counts.back()) / static_cast<double>(config_.mel.sample_rate);
-    counts.pop_back();
-    result_.frames = counts.back();
-    counts.pop_back();
-  }
-
-  Mesh& mesh_;
-  SpeechDataset& data_;
-  int set_;
-  CodecConfig config_;
-  CodedFrames coded_;
-  bool all_walk_;
-  std::size_t terms_;  // terms of the loss
-  std::vector<double> losses_;
-  std::vector<std::int32_t> lengths_;
-  std::int64_t frames_ = 0, samples_ = 0;
-  CodecSetScores result_;
-};
-
-CodecSetScores sum_of(const std::vector<CodecSetScores>& sets) {
-  CodecSetScores all = sets.front();
-  all.name.clear();
-  for (std::size_t i = 1; i < sets.size(); ++i) {
-    const CodecSetScores& set = sets[i];
-    all.codes += set.codes;
-    all.losses += set.losses;
-    all.frames += set.frames;
-    all.audio_seconds += set.audio_seconds;
-    all.seconds += set.seconds;
-  }
-  return all;
+void CodecScorer::score(int set, std::int64_t call, SetSums& sums) {
+  const SpeechBatch& batch = data_.eval_batch(set, call);
+  if (sums.leaves_out(batch.rows.empty())) return;
+  const ModelBatch fields = codec_batch(config_, batch, lengths_);
+  coded_.run(fields);
+  sums.add_losses(coded_.loss_sums());
+  if (!sums.counts_here() || batch.rows.empty()) return;
+  sums.add(kSamples, batch.samples);
+  count(set, batch, fields, sums);
 }
 
-}  // namespace
-
-std::vector<CodecSetScores> score_codec(ModelInstance& instance, SpeechDataset& data,
-                                        ProgressLine* progress) {
-  std::vector<CodecSetScores> sets;
-  for (int set = 0; set < data.eval_sets(); ++set)
-    sets.push_back(CodecScoring(instance, data, set).run(progress));
-  return sets;
-}
-
-std::vector<Validation> validations_of(const std::vector<CodecSetScores>& sets) {
-  std::vector<Validation> list{sum_of(sets).validation()};
-  if (sets.size() > 1)
-    for (const CodecSetScores& set : sets) list.push_back(set.validation());
-  return list;
-}
-
-std::vector<std::string> lines_of(const std::vector<CodecSetScores>& sets) {
-  std::vector<std::string> lines;
-  for (const CodecSetScores& set : sets)
-    lines.push_back(fmt::format("'{}': {}", set.name, set.to_string()));
-  if (sets.size() > 1) lines.push_back("all: " + sum_of(sets).to_string());
-  return lines;
+void CodecScorer::count(int set, const SpeechBatch& batch, const ModelBatch& fields,
+                        SetSums& sums) const {
+  const std::int64_t rows = fields["audio"].shape[0], books = config_.codebooks;
+  const std::int64_t padded = config_.frames(fields["audio"].shape[1]);
+  for (std::int64_t row = 0; row < std::ssize(batch.rows); ++row) {
+    const std::int64_t frames = lengths_[static_cast<std::size_t>(rows + row)];
+    if (frames == 0) continue;  // damaged, and reported as such
+    CodeCounts codes(books, config_.vocab_size);
+    for (std::int64_t t = 0; t < frames; ++t)
+      codes.add(coded_.codes().subspan(static_cast<std::size_t>((row * padded + t) * books),
+                                       static_cast<std::size_t>(books)));
+    const auto leaf = static_cast<std::size_t>(batch.rows[static_cast<std::size_t>(row)].item.leaf);
+    const SampleTags& tags = data_.eval_leaves(set)[leaf].tags;
+    sums.add(kTargetsCounter, frames);
+    sums.add(kComparedCounter, 1, tags);
+    sums.add(kCodes, codes.counts(), tags);
+  }
 }
 
 }  // namespace choir

@@ -38,10 +38,11 @@ class CodeCounts {
  public:
   CodeCounts(std::int64_t books, std::int64_t codes)
       : codes_(codes), counts_(static_cast<std::size_t>(books * codes)) {}
+  CodeCounts(std::int64_t codes, std::span<const std::int64_t> counts)
+      : codes_(codes), counts_(counts.begin(), counts.end()) {}
   /// Counts the codes of a frame [K].
   void add(std::span<const std::int32_t> frame);
-  std::vector<std::int64_t>& counts() { return counts_; }
-  CodeCounts& operator+=(const CodeCounts& other);
+  const std::vector<std::int64_t>& counts() const { return counts_; }
   std::int64_t books() const { return std::ssize(counts_) / codes_; }
   /// Bits per code of this codebook: -sum p log2 p.
   double entropy(std::int64_t book) const;
@@ -60,31 +61,43 @@ class CodeCounts {
   std::vector<std::int64_t> counts_;
 };
 
-struct CodecSetScores {
-  std::string name;
-  CodeCounts codes;
-  std::vector<LossTerm> terms;
-  ByTerm losses;  ///< sums; the first one is that of mel powers
-  std::int64_t frames = 0;
-  double audio_seconds = 0, seconds = 0;
+/// The distance of mel spectra, the information content of codes, and speed.
+class CodecMeaning final : public ScoreMeaning {
+ public:
+  explicit CodecMeaning(const CodecConfig& config) : config_(config) {}
+  std::vector<ScoreCounter> counters() const override;
+  std::string describe(const Scores& scores, Validation& to) const override;
+  std::string describe_tag(const Scores& scores, const std::string& tag,
+                           Validation& to) const override;
 
-  /// The difference of ln of powers in decibels, which is 10 / ln 10 times as large.
-  double decibels() const {
-    return 4.342944819032518 * losses.first() / static_cast<double>(frames);
-  }
-  Validation validation() const;
-  std::string to_string() const;
+ private:
+  CodecConfig config_;
 };
 
-/// Collective over the mesh of the instance, with the same result on every rank. Micro-batches and
-/// the order of sums do not depend on the number of ranks.
-std::vector<CodecSetScores> score_codec(ModelInstance& instance, SpeechDataset& data,
-                                        ProgressLine* progress);
+class CodecScorer final : public SetScorer {
+ public:
+  /// Everything referred to must outlive this.
+  CodecScorer(ModelInstance& instance, SpeechDataset& data)
+      : data_(data),
+        config_(instance.options().model.as<CodecConfig>()),
+        meaning_(config_),
+        coded_(instance) {}
+  const ScoreMeaning& meaning() const override { return meaning_; }
+  int sets() const override { return data_.eval_sets(); }
+  std::string name(int set) const override { return data_.eval_name(set); }
+  std::int64_t calls(int set) const override { return data_.eval_calls(set); }
+  std::vector<SampleTags> tags(int set) const override;
+  void score(int set, std::int64_t call, SetSums& sums) override;
 
-/// The scores of all sets together, named "", then, if there are several, those of each set; and
-/// the same as lines for users.
-std::vector<Validation> validations_of(const std::vector<CodecSetScores>& sets);
-std::vector<std::string> lines_of(const std::vector<CodecSetScores>& sets);
+ private:
+  void count(int set, const SpeechBatch& batch, const ModelBatch& fields, SetSums& sums) const;
+
+  SpeechDataset& data_;
+  CodecConfig config_;
+  CodecMeaning meaning_;
+  CodedFrames coded_;
+  std::vector<std::int32_t> lengths_;
+};
 
 /// A batch in the engine's form: the same host memory, and lengths in frames, which are written to
 /// `lengths`.

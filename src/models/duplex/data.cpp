@@ -179,6 +179,18 @@ double SyntheticDialogues::audio_seconds(std::int64_t index) const {
 
 namespace {
 
+constexpr EvalWords kDuplexEvalWords{
+    .durations = true, .batch_duration = true, .tags = true, .dialogues = true};
+
+/// The number of dialogues to hold of each validation set, as DialogueOptions.
+std::vector<std::int64_t> dialogues_of_sets(const Deck& deck) {
+  const DuplexSection& data = duplex_settings(deck).data;
+  std::vector<std::int64_t> dialogues;
+  for (const auto& set : eval_sets_of(deck.data.val, data.validation, kDuplexEvalWords))
+    dialogues.push_back(set.generation.dialogues.value_or(data.dialogues));
+  return dialogues;
+}
+
 DialogueConfig dialogue_config(const Deck& deck, bool training, const std::string& vocabulary) {
   const DuplexSettings& settings = duplex_settings(deck);
   const DuplexSection& data = settings.data;
@@ -187,7 +199,7 @@ DialogueConfig dialogue_config(const Deck& deck, bool training, const std::strin
   if (training && !named)
     throw DeckError("nothing to train on: data.train is not given",
                     "name folders of dialogues (`choir prepare dialogues`)");
-  config.user.eval = eval_sets_of(deck.data.val, data.validation, EvalWords{});
+  config.user.eval = eval_sets_of(deck.data.val, data.validation, kDuplexEvalWords);
   if (!training && config.user.eval.empty())
     throw DataError("there is no validation data",
                     "name folders of dialogues in data.val, or sets in data.validation");
@@ -264,12 +276,12 @@ DuplexTrainingData::DuplexTrainingData(const Deck& deck, const BatchSizes& batch
       data_(open_dialogues(deck, mesh, true)),
       batches_(duplex_settings(deck).model, data_->form().controls),
       ear_(open_ear(deck, *data_, mesh)),
-      options_{.dialogues = duplex_settings(deck).data.dialogues, .ear = ear_.get()},
+      options_{.dialogues = dialogues_of_sets(deck), .ear = ear_.get()},
       drawn_(data_->user().sources().size(), 0) {
   if (!has_validation()) warn_without_validation(mesh, log);
-  if (!has_validation() || options_.dialogues == 0 || mesh.layout().size(Axis::pipeline) == 1)
+  const auto none = [](std::int64_t dialogues) { return dialogues == 0; };
+  if (std::ranges::all_of(options_.dialogues, none) || mesh.layout().size(Axis::pipeline) == 1)
     return;
-  options_.dialogues = 0;
   if (mesh.rank() == 0)
     log.warn(
         "no rank has the whole model with parallel.pipeline = {}: validation measures losses and "
@@ -331,30 +343,15 @@ std::vector<std::string> DuplexTrainingData::take_warnings() {
   return gathered_warnings(data_->user(), mesh_);
 }
 
-std::vector<Validation> DuplexTrainingData::validate(ModelInstance& instance,
-                                                     ProgressLine* progress) {
-  const auto sets = score_dialogues(instance, *data_, batches_, options_, progress);
-  if (mesh_.rank() == 0)
-    for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
-  return validations_of(instance.loss_terms(), sets);
-}
-
 DuplexEvaluationData::DuplexEvaluationData(const Deck& deck, const std::string& vocabulary,
                                            Mesh& mesh)
     : data_(open_dialogues(deck, mesh, false, vocabulary)),
       batches_(duplex_settings(deck).model, data_->form().controls),
       ear_(open_ear(deck, *data_, mesh)),
-      options_{.dialogues = duplex_settings(deck).data.dialogues, .ear = ear_.get()} {}
+      options_{.dialogues = dialogues_of_sets(deck), .ear = ear_.get()} {}
 
 std::vector<BatchShape> DuplexEvaluationData::shapes() const {
   return shapes_of(data_->user().eval_shapes());
-}
-
-EvaluationData::Result DuplexEvaluationData::evaluate(ModelInstance& instance,
-                                                      ProgressLine* progress) {
-  const auto sets = score_dialogues(instance, *data_, batches_, options_, progress);
-  return {.lines = lines_of(sets),
-          .metrics = metrics_text(validations_of(instance.loss_terms(), sets))};
 }
 
 }  // namespace choir

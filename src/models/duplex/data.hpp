@@ -79,8 +79,10 @@ class DuplexTrainingData final : public TrainingData {
   std::string drawn() const override { return drawn_text(data_->user().sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
   bool has_validation() const override { return data_->user().eval_sets() > 0; }
-  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
-  std::string sample(ModelInstance&) override { return {}; }
+  EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) override {
+    DuplexScorer scorer(instance, *data_, batches_, options_);
+    return evaluate_sets(instance, scorer, progress);
+  }
 
  private:
   ByTerm targets_of(const SpeechItem& item) const;
@@ -101,7 +103,10 @@ class DuplexEvaluationData final : public EvaluationData {
   /// Collective over the mesh. `vocabulary`: see open_dialogues().
   DuplexEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
   std::vector<BatchShape> shapes() const override;
-  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+  EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) override {
+    DuplexScorer scorer(instance, *data_, batches_, options_);
+    return evaluate_sets(instance, scorer, progress);
+  }
 
  private:
   std::unique_ptr<DialogueBatches> data_;

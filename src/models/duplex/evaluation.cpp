@@ -10,7 +10,6 @@
 
 #include "choir/ops/copy_rows.hpp"
 #include "src/comm/agreement.hpp"
-#include "src/core/quantities.hpp"
 #include "src/data/corpora/spoken_text.hpp"
 #include "src/data/metrics/turn_taking.hpp"
 #include "src/models/duplex/duplex.hpp"
@@ -141,13 +140,6 @@ void DialogueGroup::rehearse(const ModelBatch& batch) {
 
 namespace {
 
-/// A dialogue that was held, and its reference.
-struct HeldDialogue {
-  SpeechRow row;
-  std::vector<std::int32_t> channel;  ///< the agent's text of the reference
-  SaidDialogue said;
-};
-
 /// Codes [T, K] in which a control code, which is silence, replaces all codes of these frames.
 std::vector<std::int32_t> silenced(std::vector<std::int32_t> codes,
                                    const std::vector<UserSpan>& frames,
@@ -159,139 +151,7 @@ std::vector<std::int32_t> silenced(std::vector<std::int32_t> codes,
   return codes;
 }
 
-class DialogueScoring {
- public:
-  DialogueScoring(ModelInstance& instance, DialogueBatches& data, DuplexBatches& batches, int set,
-                  const DialogueOptions& options)
-      : instance_(instance),
-        mesh_(instance.mesh()),
-        data_(data),
-        batches_(batches),
-        set_(set),
-        options_(options),
-        group_(instance, data.form().controls),
-        all_walk_(instance.storage().sharding().values_sharded()),
-        calls_(data.user().eval_calls(set)),
-        terms_(instance.loss_terms().size()),
-        // Each micro-batch and term has an entry, which is zero on the other ranks: sums are taken
-        // in the order of the micro-batches on any number of ranks.
-        losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size()) * terms_) {
-    scores_.name = data.user().eval_name(set);
-  }
-
-  DialogueSetScores run(ProgressLine* progress) {
-    std::int64_t labels = 0;
-    for (std::int64_t call = 0; call < calls_; ++call) {
-      if (progress != nullptr) progress->at(call, calls_);
-      const DialogueBatch& batch = data_.eval_batch(set_, call);
-      labels = batch.user->step_targets;
-      // A rank without a batch of its own still provides its part of the parameters to the others.
-      if (batch.user->rows.empty() && !all_walk_) continue;
-      measure(batch);
-    }
-    for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
-      all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
-    scores_.losses = ByTerm(terms_, 0);
-    for (std::size_t i = 0; i < losses_.size(); ++i) scores_.losses[i % terms_] += losses_[i];
-    // A dialogue has one text target less than frames, and as many code targets for each codebook.
-    scores_.targets =
-        ByTerm(terms_, static_cast<double>(labels - data_.user().eval_utterances(set_)));
-    scores_.targets[1] *= static_cast<double>(data_.codec().codebooks);
-    if (talks()) count();
-    return std::move(scores_);
-  }
-
- private:
-  bool talks() const { return options_.dialogues != 0 && mesh_.layout().size(Axis::pipeline) == 1; }
-
-  void measure(const DialogueBatch& batch) {
-    const SpeechBatch& user = *batch.user;
-    const ModelBatch fields = batches_.of(batch);
-    const ByTerm sums = instance_.loss_sums(fields);
-    if (!user.rows.empty())
-      for (std::size_t t = 0; t < terms_; ++t)
-        losses_[static_cast<std::size_t>(user.micro_batch) * terms_ + t] = sums[t];
-    if (talks()) hold(user, fields);
-  }
-
-  void hold(const SpeechBatch& user, const ModelBatch& fields) {
-    const double start = now_seconds();
-    const auto* lengths = user.label_lengths.as<std::int32_t>();
-    std::vector<std::int64_t> rows, frames;
-    for (std::int64_t row = 0; row < std::ssize(user.rows); ++row) {
-      const SpeechRow& one = user.rows[static_cast<std::size_t>(row)];
-      const bool wanted =
-          options_.dialogues < 0 || data_.eval_place(set_, one) < options_.dialogues;
-      if (!wanted || lengths[row] == 0) continue;  // damaged ones are empty
-      rows.push_back(row);
-      frames.push_back(lengths[row]);
-    }
-    std::vector<SaidDialogue> said = group_.talk(fields, rows, frames);
-    // Ranks that hold the same dialogues divide their evaluation.
-    Communicator& peers = mesh_.host_peers();
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (static_cast<int>(i % static_cast<std::size_t>(peers.size())) != peers.rank()) continue;
-      const auto* channel = user.labels.as<std::int32_t>() + rows[i] * user.labels.shape[1];
-      held_.push_back({user.rows[static_cast<std::size_t>(rows[i])],
-                       {channel, channel + frames[i]},
-                       std::move(said[i])});
-    }
-    scores_.seconds += now_seconds() - start;
-  }
-
-  void count() {
-    const double start = now_seconds();
-    together(mesh_.world(), [&] {
-      for (const HeldDialogue& one : held_) count(one);
-    });
-    sum_over_ranks(scores_.turns);
-    sum_over_ranks(scores_.heard);
-    scores_.seconds += now_seconds() - start;
-    mesh_.world().all_reduce(&scores_.seconds, 1, DType::f64, ReduceOp::max);
-  }
-
-  void count(const HeldDialogue& one) {
-    const DialogueControls& controls = data_.form().controls;
-    const FrameClock clock{.sample_rate = data_.user().sample_rate()};
-    const std::vector<DialogueTurn> turns = data_.eval_turns(set_, one.row);
-    const std::vector<FrameTurn> said = turns_of(one.said.text, controls);
-    const std::int64_t frames = std::ssize(one.channel);
-    scores_.turns +=
-        count_turns(turns_of(one.channel, controls), said, user_spans(turns, clock), frames);
-    if (options_.ear == nullptr) return;
-    const HeardReference reference = heard_reference(turns, clock, said, frames);
-    const std::vector<std::int32_t> codes =
-        silenced(one.said.codes, reference.unheard, data_.codec());
-    scores_.heard.add(spoken_words(reference.words), spoken_words(options_.ear->words(codes)));
-  }
-
-  template <class Counts>
-  void sum_over_ranks(Counts& counts) {
-    std::vector<std::int64_t> sums = counts.integers();
-    mesh_.world().all_reduce(sums.data(), sums.size(), DType::i64, ReduceOp::sum);
-    counts = Counts::of_integers(sums);
-  }
-
-  ModelInstance& instance_;
-  Mesh& mesh_;
-  DialogueBatches& data_;
-  DuplexBatches& batches_;
-  int set_;
-  DialogueOptions options_;
-  DialogueGroup group_;
-  bool all_walk_;
-  std::int64_t calls_;
-  std::size_t terms_;
-  std::vector<double> losses_;
-  std::vector<HeldDialogue> held_;
-  DialogueSetScores scores_;
-};
-
-DialogueSetScores sum_of(const std::vector<DialogueSetScores>& sets) {
-  DialogueSetScores all;
-  for (const DialogueSetScores& set : sets) all += set;
-  return all;
-}
+constexpr const char *kTurns = "turns", *kHeard = "heard";
 
 /// "87.50 % (14 of 16)"
 std::string share_text(std::int64_t part, std::int64_t all) {
@@ -300,30 +160,16 @@ std::string share_text(std::int64_t part, std::int64_t all) {
       100 * static_cast<double>(part) / static_cast<double>(std::max(all, INT64_C(1))), part, all);
 }
 
-}  // namespace
-
-DialogueSetScores& DialogueSetScores::operator+=(const DialogueSetScores& other) {
-  losses += other.losses;
-  targets += other.targets;
-  turns += other.turns;
-  heard += other.heard;
-  seconds += other.seconds;
-  return *this;
+/// `behind`: "/TAG", or "".
+void add_metrics(const TurnCounts& turns, const AnswerScores& heard, const std::string& behind,
+                 Validation& to) {
+  for (const auto& [name, value] : turns.metrics()) to.metrics.emplace_back(name + behind, value);
+  if (heard.answers == 0) return;
+  to.metrics.emplace_back("asr_wer" + behind, heard.words.rate());
+  to.metrics.emplace_back("asr_bleu" + behind, heard.bleu.score());
 }
 
-Validation DialogueSetScores::validation(const std::vector<LossTerm>& terms) const {
-  Validation v = validation_of(terms, losses, targets);
-  v.name = name;
-  if (turns.dialogues > 0)
-    for (auto& metric : turns.metrics()) v.metrics.push_back(std::move(metric));
-  if (heard.answers > 0) {
-    v.metrics.emplace_back("asr_wer", heard.words.rate());
-    v.metrics.emplace_back("asr_bleu", heard.bleu.score());
-  }
-  return v;
-}
-
-std::string DialogueSetScores::to_string() const {
+std::string text_of(const TurnCounts& turns, const AnswerScores& heard) {
   std::string text = fmt::format(
       "{} dialogues held: text exact {}, turn hits {}, false starts {}, missed {}", turns.dialogues,
       share_text(turns.exact, turns.turns), share_text(turns.hits, turns.turns),
@@ -335,36 +181,109 @@ std::string DialogueSetScores::to_string() const {
   if (turns.talked_on > 0)
     text += fmt::format(", talked on in {} of {} barge-ins", turns.talked_on, turns.barge_ins);
   if (heard.answers > 0)
-    text += fmt::format("; heard: WER {}, BLEU {:.2f}", choir::to_string(heard.words, "words"),
+    text += fmt::format("; heard: WER {}, BLEU {:.2f}", to_string(heard.words, "words"),
                         heard.bleu.score());
-  return text + fmt::format("; {:.1f} s", seconds);
+  return text;
 }
 
-std::vector<DialogueSetScores> score_dialogues(ModelInstance& instance, DialogueBatches& data,
-                                               DuplexBatches& batches,
-                                               const DialogueOptions& options,
-                                               ProgressLine* progress) {
-  std::vector<DialogueSetScores> sets;
-  for (int set = 0; set < data.user().eval_sets(); ++set)
-    sets.push_back(DialogueScoring(instance, data, batches, set, options).run(progress));
-  return sets;
+}  // namespace
+
+std::vector<ScoreCounter> DuplexMeaning::counters() const {
+  return {{kTargetsCounter, 2},
+          {kComparedCounter, 1, true},
+          {kTurns, TurnCounts().integers().size(), true},
+          {kHeard, AnswerScores().integers().size(), true}};
 }
 
-std::vector<Validation> validations_of(const std::vector<LossTerm>& terms,
-                                       const std::vector<DialogueSetScores>& sets) {
-  std::vector<Validation> list{sum_of(sets).validation(terms)};
-  if (sets.size() > 1)
-    for (const DialogueSetScores& set : sets) list.push_back(set.validation(terms));
-  return list;
+std::string DuplexMeaning::describe(const Scores& scores, Validation& to) const {
+  const auto turns = TurnCounts::of_integers(scores.of(kTurns));
+  const auto heard = AnswerScores::of_integers(scores.of(kHeard));
+  if (turns.dialogues == 0) return {};
+  add_metrics(turns, heard, "", to);
+  return text_of(turns, heard) + fmt::format("; {:.1f} s", scores.seconds);
 }
 
-std::vector<std::string> lines_of(const std::vector<DialogueSetScores>& sets) {
-  std::vector<std::string> lines;
-  for (const DialogueSetScores& set : sets)
-    if (set.turns.dialogues > 0)
-      lines.push_back(fmt::format("'{}': {}", set.name, set.to_string()));
-  if (lines.size() > 1) lines.push_back("all: " + sum_of(sets).to_string());
-  return lines;
+std::string DuplexMeaning::describe_tag(const Scores& scores, const std::string& tag,
+                                        Validation& to) const {
+  const auto turns = TurnCounts::of_integers(scores.of(kTurns));
+  const auto heard = AnswerScores::of_integers(scores.of(kHeard));
+  add_metrics(turns, heard, "/" + tag, to);
+  return text_of(turns, heard);
+}
+
+std::vector<SampleTags> DuplexScorer::tags(int set) const {
+  std::vector<SampleTags> all;
+  for (const SpeechLeaf& leaf : data_.user().eval_leaves(set)) all.push_back(leaf.tags);
+  return all;
+}
+
+bool DuplexScorer::talks(int set) const {
+  return options_.dialogues.at(static_cast<std::size_t>(set)) != 0 &&
+         instance_.mesh().layout().size(Axis::pipeline) == 1;
+}
+
+void DuplexScorer::score(int set, std::int64_t call, SetSums& sums) {
+  const DialogueBatch& batch = data_.eval_batch(set, call);
+  const SpeechBatch& user = *batch.user;
+  if (sums.leaves_out(user.rows.empty())) return;
+  const ModelBatch fields = batches_.of(batch);
+  const ByTerm losses = instance_.loss_sums(fields);
+  if (!user.rows.empty()) sums.add_losses(losses);
+  // Without the rows that turned out to be damaged.
+  sums.add(kTargetsCounter, std::array{batch.text_counted, batch.codes_counted});
+  if (talks(set)) hold(set, user, fields);
+}
+
+void DuplexScorer::hold(int set, const SpeechBatch& user, const ModelBatch& fields) {
+  const auto* lengths = user.label_lengths.as<std::int32_t>();
+  const std::int64_t most = options_.dialogues.at(static_cast<std::size_t>(set));
+  std::vector<std::int64_t> rows, frames;
+  for (std::int64_t row = 0; row < std::ssize(user.rows); ++row) {
+    const SpeechRow& one = user.rows[static_cast<std::size_t>(row)];
+    const bool wanted = most < 0 || data_.eval_place(set, one) < most;
+    if (!wanted || lengths[row] == 0) continue;  // damaged ones are empty
+    rows.push_back(row);
+    frames.push_back(lengths[row]);
+  }
+  std::vector<SaidDialogue> said = group_.talk(fields, rows, frames);
+  // Ranks that hold the same dialogues divide their evaluation.
+  const Communicator& peers = instance_.mesh().host_peers();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (static_cast<int>(i % static_cast<std::size_t>(peers.size())) != peers.rank()) continue;
+    const auto* channel = user.labels.as<std::int32_t>() + rows[i] * user.labels.shape[1];
+    held_.push_back({user.rows[static_cast<std::size_t>(rows[i])],
+                     {channel, channel + frames[i]},
+                     std::move(said[i])});
+  }
+}
+
+void DuplexScorer::finish(int set, SetSums& sums) {
+  if (!talks(set)) return;
+  together(instance_.mesh().world(), [&] {
+    for (const HeldDialogue& one : held_) count(set, one, sums);
+  });
+  held_.clear();
+}
+
+void DuplexScorer::count(int set, const HeldDialogue& one, SetSums& sums) {
+  const DialogueControls& controls = data_.form().controls;
+  const FrameClock clock{.sample_rate = data_.user().sample_rate()};
+  const std::vector<DialogueTurn> turns = data_.eval_turns(set, one.row);
+  const std::vector<FrameTurn> said = turns_of(one.said.text, controls);
+  const std::int64_t frames = std::ssize(one.channel);
+  const SampleTags& tags =
+      data_.user().eval_leaves(set)[static_cast<std::size_t>(one.row.item.leaf)].tags;
+  const TurnCounts counted =
+      count_turns(turns_of(one.channel, controls), said, user_spans(turns, clock), frames);
+  sums.add_own(kComparedCounter, std::array{std::int64_t{1}}, tags);
+  sums.add_own(kTurns, counted.integers(), tags);
+  if (options_.ear == nullptr) return;
+  const HeardReference reference = heard_reference(turns, clock, said, frames);
+  const std::vector<std::int32_t> codes =
+      silenced(one.said.codes, reference.unheard, data_.codec());
+  AnswerScores heard;
+  heard.add(spoken_words(reference.words), spoken_words(options_.ear->words(codes)));
+  sums.add_own(kHeard, heard.integers(), tags);
 }
 
 }  // namespace choir

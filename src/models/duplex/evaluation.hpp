@@ -53,35 +53,60 @@ class DialogueGroup {
 };
 
 struct DialogueOptions {
-  std::int64_t dialogues = 0;  ///< first dialogues of a set that are held; 0: none, -1: all
-  AgentEar* ear = nullptr;     ///< transcribes the agent; nullptr: no transcription
+  /// First dialogues of each set that are held; 0: none, -1: all.
+  std::vector<std::int64_t> dialogues;
+  AgentEar* ear = nullptr;  ///< transcribes the agent; nullptr: no transcription
 };
 
-/// All members except `seconds` are sums over dialogues of all ranks.
-struct DialogueSetScores {
-  std::string name;
-  ByTerm losses, targets;
-  TurnCounts turns;
-  AnswerScores heard;  ///< compared with heard_reference(), in words of spoken_words()
-  double seconds = 0;  ///< time of holding them
-
-  Validation validation(const std::vector<LossTerm>& terms) const;
-  std::string to_string() const;
-  DialogueSetScores& operator+=(const DialogueSetScores& other);
+/// The losses of validation sets, and the turns that the model takes, as counts over whole sets.
+class DuplexMeaning final : public ScoreMeaning {
+ public:
+  std::vector<ScoreCounter> counters() const override;
+  /// The sentence is empty if no dialogue was held.
+  std::string describe(const Scores& scores, Validation& to) const override;
+  std::string describe_tag(const Scores& scores, const std::string& tag,
+                           Validation& to) const override;
 };
 
-/// Collective over the mesh of the instance, with the same result on every rank. The micro-batches
-/// of a set do not depend on the number of data ranks, and dialogues of a micro-batch are held
-/// together. If the model is divided into stages, only losses are computed.
-std::vector<DialogueSetScores> score_dialogues(ModelInstance& instance, DialogueBatches& data,
-                                               DuplexBatches& batches,
-                                               const DialogueOptions& options,
-                                               ProgressLine* progress);
+/// A dialogue that was held, and its reference.
+struct HeldDialogue {
+  SpeechRow row;
+  std::vector<std::int32_t> channel;  ///< the agent's text of the reference
+  SaidDialogue said;
+};
 
-/// All sets together under the name "" first, then, if there are several, each of them.
-std::vector<Validation> validations_of(const std::vector<LossTerm>& terms,
-                                       const std::vector<DialogueSetScores>& sets);
-/// The results of dialogues, formatted for users; empty if none was held.
-std::vector<std::string> lines_of(const std::vector<DialogueSetScores>& sets);
+/// Dialogues of a micro-batch are held together. If the model is divided into stages, only losses
+/// are computed.
+class DuplexScorer final : public SetScorer {
+ public:
+  /// Everything referred to must outlive this.
+  DuplexScorer(ModelInstance& instance, DialogueBatches& data, DuplexBatches& batches,
+               const DialogueOptions& options)
+      : instance_(instance),
+        data_(data),
+        batches_(batches),
+        options_(options),
+        group_(instance, data.form().controls) {}
+  const ScoreMeaning& meaning() const override { return meaning_; }
+  int sets() const override { return data_.user().eval_sets(); }
+  std::string name(int set) const override { return data_.user().eval_name(set); }
+  std::int64_t calls(int set) const override { return data_.user().eval_calls(set); }
+  void score(int set, std::int64_t call, SetSums& sums) override;
+  void finish(int set, SetSums& sums) override;
+  std::vector<SampleTags> tags(int set) const override;
+
+ private:
+  bool talks(int set) const;
+  void hold(int set, const SpeechBatch& user, const ModelBatch& fields);
+  void count(int set, const HeldDialogue& one, SetSums& sums);
+
+  ModelInstance& instance_;
+  DialogueBatches& data_;
+  DuplexBatches& batches_;
+  DialogueOptions options_;
+  DialogueGroup group_;
+  DuplexMeaning meaning_;
+  std::vector<HeldDialogue> held_;  // of the current set
+};
 
 }  // namespace choir

@@ -221,8 +221,6 @@ double SyntheticSpeech::flops(std::int64_t index, const Model& model) const {
 
 namespace {
 
-constexpr std::size_t kPairs = 3;
-
 /// The warning before training if CTC has too few frames for some utterances; else "".
 std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
                            std::int64_t subsampling) {
@@ -297,22 +295,6 @@ std::vector<std::string> SpeechTrainingData::take_warnings() {
   return gathered_warnings(*data_.set, mesh_);
 }
 
-std::vector<Validation> SpeechTrainingData::validate(ModelInstance& instance,
-                                                     ProgressLine* progress) {
-  std::vector<SetScores> sets = score_sets(instance, data_, kPairs, progress);
-  if (mesh_.rank() == 0) {
-    for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
-    if (const std::string parts = drawn(); !parts.empty()) log_.info("drawn so far: {}", parts);
-  }
-  pairs_ = std::move(sets.front().pairs);
-  return validations_of(sets);
-}
-
-// The pairs of the last validation.
-std::string SpeechTrainingData::sample(ModelInstance&) {
-  return choir::to_string(pairs_);
-}
-
 namespace {
 
 SpeechData open_with_vocabulary(const Deck& deck, const std::string& json, Mesh& mesh) {
@@ -328,22 +310,5 @@ SpeechData open_with_vocabulary(const Deck& deck, const std::string& json, Mesh&
 SpeechEvaluationData::SpeechEvaluationData(const Deck& deck, const std::string& vocabulary,
                                            Mesh& mesh)
     : data_(open_with_vocabulary(deck, vocabulary, mesh)) {}
-
-EvaluationData::Result SpeechEvaluationData::evaluate(ModelInstance& instance,
-                                                      ProgressLine* progress) {
-  const std::vector<SetScores> sets = score_sets(instance, data_, kPairs, progress);
-  Result result;
-  const std::string pairs = choir::to_string(sets.front().pairs);
-  if (!pairs.empty()) result.lines.push_back(pairs + "\n");
-  for (std::string& line : lines_of(sets)) result.lines.push_back(std::move(line));
-  for (const Validation& v : validations_of(sets)) {
-    const std::string behind = v.name.empty() ? "" : "/" + v.name;
-    result.metrics +=
-        fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ", behind, v.loss);
-    for (const auto& [name, value] : v.metrics)
-      result.metrics += fmt::format(" val_{}{}={:.6f}", name, behind, value);
-  }
-  return result;
-}
 
 }  // namespace choir

@@ -162,8 +162,10 @@ class SpeechTrainingData final : public TrainingData {
   std::string drawn() const override { return drawn_text(data_.set->sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
   bool has_validation() const override { return data_.set->eval_sets() > 0; }
-  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
-  std::string sample(ModelInstance& instance) override;
+  EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) override {
+    SpeechScorer scorer(instance, data_);
+    return evaluate_sets(instance, scorer, progress);
+  }
 
  private:
   BatchSizes batch_;
@@ -172,7 +174,6 @@ class SpeechTrainingData final : public TrainingData {
   SpeechData data_;
   PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // utterances drawn from each source
-  std::vector<HeardPair> pairs_;
 };
 
 class SpeechEvaluationData final : public EvaluationData {
@@ -181,7 +182,10 @@ class SpeechEvaluationData final : public EvaluationData {
   std::vector<BatchShape> shapes() const override {
     return largest_shapes(data_.set->eval_shapes());
   }
-  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+  EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) override {
+    SpeechScorer scorer(instance, data_);
+    return evaluate_sets(instance, scorer, progress);
+  }
 
  private:
   SpeechData data_;

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-constexpr EvalWords kSpeechEvalWords{.durations = true, .tags = true};
+constexpr EvalWords kSpeechEvalWords{.durations = true, .batch_duration = true, .tags = true};
 
 /// The whole word as a number that is at least 0.
 template <class Number>

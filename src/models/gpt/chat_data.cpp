@@ -220,7 +220,7 @@ const std::vector<SpeechItem>& ChatRows::row(std::int64_t sample) {
 
 ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash,
                                Mesh& mesh)
-    : mesh_(mesh), rows_(rows), buffer_(rows, gpt_of(deck).block_size, gpt_of(deck).packed) {
+    : rows_(rows), buffer_(rows, gpt_of(deck).block_size, gpt_of(deck).packed) {
   const std::int64_t most =
       gpt_settings(deck).eval_batches * std::max<std::int64_t>(deck.train.global_batch_size, 1);
   for (const SpeechEvalSet& asked :
@@ -233,61 +233,59 @@ ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_
     set.corpus.limit(asked.limit);
     set.items = items_of(set.corpus);
     if (most > 0 && std::ssize(set.items) > most) set.items.resize(static_cast<std::size_t>(most));
-    for (const SpeechItem& item : set.items) set.targets += item.labels;
     set.rows = rows_of(set.items, gpt_of(deck).block_size, gpt_of(deck).packed);
   }
 }
 
-ByTerm ChatValidation::losses_of(const ChatEvalSet& set, ModelInstance& instance,
-                                 ProgressLine* progress) {
-  const Communicator& ranks = mesh_.host_along(Axis::data);
-  const std::int64_t batches = (std::ssize(set.rows) + rows_ - 1) / rows_;
-  const std::int64_t calls = (batches + ranks.size() - 1) / ranks.size();
-  // One entry per micro-batch, zero on the other ranks: the order of summation is that of the data.
-  const std::size_t terms = instance.loss_terms().size();
-  std::vector<double> sums(static_cast<std::size_t>(calls * ranks.size()) * terms, 0.0);
-  for (std::int64_t call = 0; call < calls; ++call) {
-    if (progress != nullptr) progress->at(call, calls);
-    const std::int64_t batch = call * ranks.size() + ranks.rank();
-    buffer_.batch.valid = 0;
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      const std::int64_t i = batch * rows_ + row;
-      if (i < std::ssize(set.rows))
-        fill_row(set.corpus, set.rows[static_cast<std::size_t>(i)], row, buffer_.batch);
-      else
-        fill_row(set.corpus, {}, row, buffer_.batch);
-    }
-    // A rank without a batch of its own still provides its part of the parameters to the others.
-    if (buffer_.batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
-    std::ranges::copy(instance.loss_sums(token_batch(buffer_.batch)),
-                      sums.data() + static_cast<std::size_t>(batch) * terms);
-  }
-  for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
-    all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
-  ByTerm losses(terms, 0);
-  for (std::size_t i = 0; i < sums.size(); ++i) losses[i % terms] += sums[i];
-  return losses;
+std::int64_t ChatValidation::calls(int set, int ranks) const {
+  const std::int64_t a_call = rows_ * ranks;
+  return (std::ssize(sets_[static_cast<std::size_t>(set)].rows) + a_call - 1) / a_call;
 }
 
-std::vector<Validation> ChatValidation::validate(ModelInstance& instance, ProgressLine* progress) {
-  std::vector<Validation> made;
-  const auto means = [&](const std::string& name, const ByTerm& losses, std::int64_t targets) {
-    Validation one = validation_of(instance.loss_terms(), losses,
-                                   ByTerm(losses.size(), static_cast<double>(targets)));
-    one.name = name;
-    return one;
-  };
-  ByTerm losses;
-  std::int64_t targets = 0;
-  for (const ChatEvalSet& set : sets_) {
-    const ByTerm sums = losses_of(set, instance, progress);
-    losses += sums;
-    targets += set.targets;
-    made.push_back(means(set.name, sums, set.targets));
+const Batch& ChatValidation::batch(int number, std::int64_t micro_batch) {
+  const ChatEvalSet& set = sets_[static_cast<std::size_t>(number)];
+  buffer_.batch.valid = 0;
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    const std::int64_t i = micro_batch * rows_ + row;
+    if (i < std::ssize(set.rows))
+      fill_row(set.corpus, set.rows[static_cast<std::size_t>(i)], row, buffer_.batch);
+    else
+      fill_row(set.corpus, {}, row, buffer_.batch);
   }
-  if (made.size() == 1) made.front().name.clear();
-  if (made.size() > 1) made.insert(made.begin(), means("", losses, targets));
-  return made;
+  return buffer_.batch;
+}
+
+namespace {
+
+class ChatScorer final : public SetScorer {
+ public:
+  ChatScorer(ModelInstance& instance, ChatValidation& data)
+      : instance_(instance), data_(data), ranks_(instance.mesh().host_along(Axis::data)) {}
+  const ScoreMeaning& meaning() const override { return meaning_; }
+  int sets() const override { return static_cast<int>(data_.sets().size()); }
+  std::string name(int set) const override {
+    return data_.sets()[static_cast<std::size_t>(set)].name;
+  }
+  std::int64_t calls(int set) const override { return data_.calls(set, ranks_.size()); }
+  void score(int set, std::int64_t call, SetSums& sums) override {
+    const Batch& batch = data_.batch(set, call * ranks_.size() + ranks_.rank());
+    if (sums.leaves_out(batch.valid == 0)) return;
+    sums.add_losses(instance_.loss_sums(token_batch(batch)));
+    sums.add(kTargetsCounter, batch.valid);
+  }
+
+ private:
+  ModelInstance& instance_;
+  ChatValidation& data_;
+  const Communicator& ranks_;
+  TokenMeaning meaning_{"targets"};
+};
+
+}  // namespace
+
+EvaluationResult ChatValidation::evaluate(ModelInstance& instance, ProgressLine* progress) {
+  ChatScorer scorer(instance, *this);
+  return evaluate_sets(instance, scorer, progress);
 }
 
 ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger&)
@@ -427,18 +425,6 @@ ChatEvaluationData::ChatEvaluationData(const Deck& deck, const std::string& voca
   if (validation_.sets().empty())
     throw DataError("there is no validation data",
                     "name some with data.val='[\"FOLDER\"]' or data.validation");
-}
-
-EvaluationData::Result ChatEvaluationData::evaluate(ModelInstance& instance,
-                                                    ProgressLine* progress) {
-  Result result;
-  for (const Validation& v : validation_.validate(instance, progress))
-    result.metrics += fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ",
-                                  v.name.empty() ? "" : "/" + v.name, v.loss);
-  std::int64_t targets = 0;
-  for (const ChatEvalSet& set : validation_.sets()) targets += set.targets;
-  result.metrics += fmt::format(" targets={}", targets);
-  return result;
 }
 
 }  // namespace choir

@@ -73,7 +73,6 @@ struct ChatEvalSet {
   ConversationCorpus corpus;
   std::vector<SpeechItem> items;
   std::vector<std::vector<SpeechItem>> rows;  ///< the items of each row
-  std::int64_t targets = 0;
 };
 
 /// Iterates over the rows that the draws of a blend fill. A sample number below the previous one
@@ -100,20 +99,20 @@ class ChatRows {
   std::deque<std::vector<SpeechItem>> rows_;
 };
 
-/// Runs the rows of validation sets through a model.
+/// The validation sets of a deck.
 class ChatValidation {
  public:
   /// Collective over the mesh. `vocab_hash` 0 accepts any vocabulary.
   ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash, Mesh& mesh);
   const std::vector<ChatEvalSet>& sets() const { return sets_; }
-  /// Collective over the mesh. Returns the mean over the targets of each set and, if there are
-  /// several, of all; the result does not depend on the number of ranks, bit by bit.
-  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress);
+  /// The micro-batches of each rank, if `ranks` divide a set.
+  std::int64_t calls(int set, int ranks) const;
+  /// Local. A micro-batch of a set, valid until the next call; empty beyond the end.
+  const Batch& batch(int set, std::int64_t micro_batch);
+  /// Collective over the mesh of the instance.
+  EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress);
 
  private:
-  ByTerm losses_of(const ChatEvalSet& set, ModelInstance& instance, ProgressLine* progress);
-
-  Mesh& mesh_;
   std::int64_t rows_;
   BatchBuffer buffer_;
   std::vector<ChatEvalSet> sets_;
@@ -135,8 +134,8 @@ class ChatTrainingData final : public TrainingData {
   ModelBatch next() override;
   StepContent content(std::int64_t step, const Model& model) override;
   bool has_validation() const override { return !validation_.sets().empty(); }
-  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override {
-    return validation_.validate(instance, progress);
+  EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) override {
+    return validation_.evaluate(instance, progress);
   }
   /// The model's answer to the first conversation of the first validation set.
   std::string sample(ModelInstance& instance) override;
@@ -165,7 +164,9 @@ class ChatEvaluationData final : public EvaluationData {
   std::vector<BatchShape> shapes() const override {
     return {{.samples = kRows, .tokens = block_size_}};
   }
-  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+  EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) override {
+    return validation_.evaluate(instance, progress);
+  }
 
  private:
   static constexpr std::int64_t kRows = 8;

@@ -213,69 +213,23 @@ ModelBatch token_batch(const Batch& batch) {
   return made;
 }
 
-namespace {
-
-struct LossSum {
-  ByTerm losses;
-  double tokens = 0;
-};
-
-LossSum loss_sum(ModelInstance& instance, Dataset& data, int set, Mesh& mesh,
-                 ProgressLine* progress) {
-  const Communicator& ranks = mesh.host_along(Axis::data);
-  Communicator& stages = mesh.host_along(Axis::pipeline);
-  // Only one of the ranks that share a batch counts its tokens.
-  const bool counts = stages.rank() == 0 && mesh.coordinates()[Axis::context] == 0;
-  const auto calls = static_cast<std::size_t>(data.eval_calls(set));
-  const auto size = static_cast<std::size_t>(ranks.size());
-  // One entry per micro-batch, zero on the other ranks: the order of summation is that of the data.
-  const std::size_t terms = instance.loss_terms().size(), width = terms + 1;
-  std::vector<double> sums(width * calls * size, 0.0);
-  for (std::size_t c = 0; c < calls; ++c) {
-    const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c), set);
-    if (progress != nullptr)
-      progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
-    // A rank without a batch of its own still provides its part of the parameters to the others.
-    if (batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
-    const std::size_t at = width * (c * size + static_cast<std::size_t>(ranks.rank()));
-    std::ranges::copy(instance.loss_sums(token_batch(batch)), sums.data() + at);
-    sums[at + terms] = counts ? static_cast<double>(batch.valid) : 0;
-  }
-  for (Communicator* all : {&mesh.host_replicas(), &stages})
-    all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
-  LossSum sum{.losses = ByTerm(terms, 0)};
-  for (std::size_t i = 0; i < sums.size(); i += width) {
-    for (std::size_t t = 0; t < terms; ++t) sum.losses[t] += sums[i + t];
-    sum.tokens += sums[i + terms];
-  }
-  return sum;
+std::string TokenMeaning::describe(const Scores& scores, Validation& to) const {
+  // With a z-loss, the cross-entropy is the first of the metrics.
+  to.perplexity = std::exp(to.metrics.empty() ? to.loss : to.metrics.front().second);
+  to.counts = {{counted_, scores.count(kTargetsCounter)}};
+  return {};
 }
 
-}  // namespace
-
-std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
-                                    ProgressLine* progress, double* targets) {
-  std::vector<Validation> made;
-  const auto means = [&](const std::string& name, const LossSum& sum) {
-    Validation one =
-        validation_of(instance.loss_terms(), sum.losses, ByTerm(sum.losses.size(), sum.tokens));
-    one.name = name;
-    return one;
-  };
-  LossSum all{.losses = ByTerm(instance.loss_terms().size(), 0)};
-  for (int set = 0; set < data.eval_sets(); ++set) {
-    const LossSum sum = loss_sum(instance, data, set, mesh, progress);
-    all.losses += sum.losses, all.tokens += sum.tokens;
-    made.push_back(means(data.eval_name(set), sum));
-  }
-  if (targets != nullptr) *targets = all.tokens;
-  if (made.size() == 1) made.front().name.clear();
-  if (made.size() > 1) made.insert(made.begin(), means("", all));
-  return made;
+void TokenScorer::score(int set, std::int64_t call, SetSums& sums) {
+  const Batch& batch = data_.eval_batch(call, set);
+  if (sums.leaves_out(batch.valid == 0)) return;
+  sums.add_losses(instance_.loss_sums(token_batch(batch)));
+  sums.add(kTargetsCounter, batch.valid);
 }
 
-double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {
-  return validations(instance, data, mesh, progress).front().loss;
+double validation_loss(ModelInstance& instance, Dataset& data) {
+  TokenScorer scorer(instance, data);
+  return evaluate_sets(instance, scorer, nullptr).sets.front().loss;
 }
 
 namespace {
@@ -340,11 +294,6 @@ StepContent TokenTrainingData::content(std::int64_t step, const Model& model) {
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
 }
 
-std::vector<Validation> TokenTrainingData::validate(ModelInstance& instance,
-                                                    ProgressLine* progress) {
-  return validations(instance, *data_, mesh_, progress);
-}
-
 // The ranks that share layers with rank 0 generate together with it.
 std::string TokenTrainingData::sample(ModelInstance& instance) {
   if (settings_.sample_tokens == 0) return {};
@@ -371,9 +320,7 @@ std::string TokenTrainingData::sample(ModelInstance& instance) {
 
 TokenEvaluationData::TokenEvaluationData(const Deck& deck, const std::string& vocabulary,
                                          Mesh& mesh, Logger& log)
-    : mesh_(mesh),
-      block_size_(gpt_of(deck).block_size),
-      documents_(separates_documents(deck)),
+    : block_size_(gpt_of(deck).block_size),
       data_(open_data(
           deck, kRows, mesh, log,
           vocabulary.empty() ? 0 : Vocabulary::from_json(vocabulary, "the checkpoint").hash())) {
@@ -384,25 +331,6 @@ TokenEvaluationData::TokenEvaluationData(const Deck& deck, const std::string& vo
 
 std::vector<BatchShape> TokenEvaluationData::shapes() const {
   return {{.samples = kRows, .tokens = block_size_}};
-}
-
-EvaluationData::Result TokenEvaluationData::evaluate(ModelInstance& instance,
-                                                     ProgressLine* progress) {
-  double targets = 0;
-  const std::vector<Validation> sets = validations(instance, *data_, mesh_, progress, &targets);
-  // With a z-loss, the cross-entropy is the first of the metrics.
-  const Validation& all = sets.front();
-  const double of_tokens = all.metrics.empty() ? all.loss : all.metrics.front().second;
-  std::string metrics =
-      fmt::format("val_loss={:.6f} perplexity={:.4f}", all.loss, std::exp(of_tokens));
-  for (const auto& [name, value] : all.metrics)
-    metrics += fmt::format(" val_{}={:.6f}", name, value);
-  if (sets.size() > 1)
-    metrics += " " + metrics_text(std::vector<Validation>(sets.begin() + 1, sets.end()));
-  // The first token of a set is not a target, nor is that of a document if these are separate.
-  const auto tokens =
-      documents_ ? static_cast<std::int64_t>(targets) : data_->val_tokens() - data_->eval_sets();
-  return {.lines = {}, .metrics = metrics + fmt::format(" tokens={}", tokens)};
 }
 
 std::int64_t matmul_weights(const GptConfig& c) {

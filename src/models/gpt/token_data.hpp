@@ -42,14 +42,36 @@ std::uint64_t order_seed(const Deck& deck, Mesh& mesh);
 /// A batch in the engine's form: the same host memory, flat.
 ModelBatch token_batch(const Batch& batch);
 
-/// Mean loss over all validation data, then, if there are several sets, over each. The ranks of the
-/// data axis divide the rows; the result does not depend on their number, bit by bit. `targets` is
-/// set to the number of targets in all sets. Collective over the mesh.
-std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
-                                    ProgressLine* progress = nullptr, double* targets = nullptr);
-/// The mean loss over all validation data.
-double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh,
-                       ProgressLine* progress = nullptr);
+/// Derives the perplexity of a language model from the sums of validation. `counted`: the name
+/// of its targets in results.
+class TokenMeaning final : public ScoreMeaning {
+ public:
+  explicit TokenMeaning(std::string counted) : counted_(std::move(counted)) {}
+  std::string describe(const Scores& scores, Validation& to) const override;
+
+ private:
+  std::string counted_;
+};
+
+/// The validation windows of a data set; the last may be shorter. Everything referred to must
+/// outlive this.
+class TokenScorer final : public SetScorer {
+ public:
+  TokenScorer(ModelInstance& instance, Dataset& data) : instance_(instance), data_(data) {}
+  const ScoreMeaning& meaning() const override { return meaning_; }
+  int sets() const override { return data_.eval_sets(); }
+  std::string name(int set) const override { return data_.eval_name(set); }
+  std::int64_t calls(int set) const override { return data_.eval_calls(set); }
+  void score(int set, std::int64_t call, SetSums& sums) override;
+
+ private:
+  ModelInstance& instance_;
+  Dataset& data_;
+  TokenMeaning meaning_{"tokens"};
+};
+
+/// The mean loss over all validation data. Collective over the mesh.
+double validation_loss(ModelInstance& instance, Dataset& data);
 
 class TokenTrainingData final : public TrainingData {
  public:
@@ -68,7 +90,10 @@ class TokenTrainingData final : public TrainingData {
   /// Collective if documents are separate and data.prefetch is 0, since it then reads the step.
   StepContent content(std::int64_t step, const Model& model) override;
   bool has_validation() const override { return data_->has_validation(); }
-  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
+  EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) override {
+    TokenScorer scorer(instance, *data_);
+    return evaluate_sets(instance, scorer, progress);
+  }
   std::string sample(ModelInstance& instance) override;
 
  private:
@@ -88,13 +113,14 @@ class TokenEvaluationData final : public EvaluationData {
  public:
   TokenEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh, Logger& log);
   std::vector<BatchShape> shapes() const override;
-  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+  EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) override {
+    TokenScorer scorer(instance, *data_);
+    return evaluate_sets(instance, scorer, progress);
+  }
 
  private:
   static constexpr std::int64_t kRows = 8;
-  Mesh& mesh_;
   std::int64_t block_size_;
-  bool documents_;
   std::unique_ptr<Dataset> data_;
 };
 

@@ -198,12 +198,28 @@ ConversationConfig conversation_config(const Deck& deck, bool training, std::uin
   return config;
 }
 
-AnswerOptions answers_of(const SalmSection& settings) {
-  return {.conversations = settings.answers, .tokens = settings.answer_tokens};
-}
-
 bool contains(const ConversationShape& a, const ConversationShape& b) {
   return a.rows >= b.rows && a.tokens >= b.tokens && a.clips >= b.clips && a.samples >= b.samples;
+}
+
+}  // namespace
+
+EvaluationResult SalmData::evaluate(ModelInstance& instance, ProgressLine* progress) {
+  SalmScorer scorer(instance, *batches, tokenizer.get(), answers);
+  return evaluate_sets(instance, scorer, progress);
+}
+
+namespace {
+
+AnswerOptions answers_of(const Deck& deck, const GenerationOptions& set) {
+  const SalmSection& keys = salm_settings(deck).data;
+  return {.conversations = set.answers.value_or(keys.answers),
+          .tokens = set.answer_tokens.value_or(keys.answer_tokens),
+          .choice = {.temperature = set.temperature,
+                     .top_k = static_cast<int>(set.top_k),
+                     .top_p = set.top_p,
+                     .seed = static_cast<std::uint64_t>(deck.run.seed),
+                     .stop = {}}};
 }
 
 }  // namespace
@@ -220,6 +236,8 @@ SalmData open_conversation_data(const Deck& deck, Mesh& mesh, bool training,
       open_order_seed(mesh.world(), section.shard_seed, static_cast<std::uint64_t>(deck.run.seed));
   SalmData data;
   data.mix = config.train;
+  for (const SpeechEvalSet& set : config.eval)
+    data.answers.push_back(answers_of(deck, set.generation));
   data.batches = ConversationBatches::open(mesh.world(), mesh.coordinates()[Axis::data],
                                            mesh.layout().size(Axis::data), config);
   const ChatForm& form = data.batches->corpus().form();
@@ -303,18 +321,6 @@ std::string SalmTrainingData::drawn() const {
   return drawn_text(sources_of(leaves_of(data_.mix), data_.batches->sampler().blend(), 1), drawn_);
 }
 
-std::vector<Validation> SalmTrainingData::validate(ModelInstance& instance,
-                                                   ProgressLine* progress) {
-  std::vector<SalmSetScores> sets = score_conversations(
-      instance, *data_.batches, data_.tokenizer.get(), answers_of(settings_), progress);
-  if (mesh_.rank() == 0) {
-    for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
-    if (const std::string parts = drawn(); !parts.empty()) log_.info("drawn so far: {}", parts);
-  }
-  pairs_ = std::move(sets.front().pairs);
-  return validations_of(sets);
-}
-
 namespace {
 
 std::uint64_t hash_of(const std::string& vocabulary) {
@@ -328,17 +334,5 @@ std::uint64_t hash_of(const std::string& vocabulary) {
 SalmEvaluationData::SalmEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh)
     : settings_(salm_settings(deck).data),
       data_(open_conversation_data(deck, mesh, false, hash_of(vocabulary))) {}
-
-EvaluationData::Result SalmEvaluationData::evaluate(ModelInstance& instance,
-                                                    ProgressLine* progress) {
-  const auto sets = score_conversations(instance, *data_.batches, data_.tokenizer.get(),
-                                        answers_of(settings_), progress);
-  Result result;
-  if (const std::string pairs = choir::to_string(sets.front().pairs); !pairs.empty())
-    result.lines.push_back(pairs + "\n");
-  for (std::string& line : lines_of(sets)) result.lines.push_back(std::move(line));
-  result.metrics = metrics_text(validations_of(sets));
-  return result;
-}
 
 }  // namespace choir

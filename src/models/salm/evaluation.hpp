@@ -3,10 +3,9 @@
 // are generated from their prompts with the written ones, as counts over whole sets.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "choir/core/log.hpp"
@@ -33,51 +32,55 @@ std::optional<AskedConversation> asked_conversation(const ConversationCorpus& co
                                                     const ConversationBatch& batch,
                                                     std::int64_t row, std::int64_t first_clip);
 
-/// The reference answer and the generated one.
-struct AnswerPair {
-  std::uint64_t key = 0;  ///< the pairs with the smallest keys are shown
-  std::string reference, answer;
-};
-
-/// All members except `seconds` are sums over conversations of all ranks.
-struct SalmSetScores {
-  std::string name;
-  double loss = 0;                 ///< sum
-  std::optional<double> z_loss{};  ///< sum; only with model.lm.z_loss
-  std::int64_t targets = 0;
-  AnswerScores answers;
-  double seconds = 0;
-  std::map<std::string, AnswerScores> tags{};  ///< by "NAME=VALUE"
-  std::vector<AnswerPair> pairs{};             ///< on rank 0; the same conversations every time
-
-  Validation validation() const;
-  std::string to_string() const;
-  /// One line for each tag that some answers have and others do not.
-  std::vector<std::string> tag_lines() const;
-
- private:
-  bool tells_apart(const AnswerScores& some) const {
-    return some.answers > 0 && some.answers != answers.answers;
-  }
-};
-
 struct AnswerOptions {
   std::int64_t conversations = 0;  ///< first conversations of a set; 0: all; -1: none
   std::int64_t tokens = 64;
+  /// Stop tokens are those of the conversations. The answer to a prompt depends on it alone,
+  /// because random numbers depend on the position in an answer only.
+  TokenChoice choice{.temperature = 0, .stop = {}};
 };
 
-/// Collective over the mesh of the instance, with the same result on every rank. The micro-batches
-/// of a set do not depend on the number of data ranks. Without `tokenizer` no answers are
-/// generated.
-std::vector<SalmSetScores> score_conversations(ModelInstance& instance, ConversationBatches& data,
-                                               const ChatTokenizer* tokenizer,
-                                               const AnswerOptions& options,
-                                               ProgressLine* progress);
+/// The loss of validation sets, and answers that are generated from their prompts, as counts over
+/// whole sets.
+class SalmMeaning final : public ScoreMeaning {
+ public:
+  std::vector<ScoreCounter> counters() const override;
+  std::string describe(const Scores& scores, Validation& to) const override;
+  std::string describe_tag(const Scores& scores, const std::string& tag,
+                           Validation& to) const override;
+};
 
-/// All sets together under the name "" first, then, if there are several, each of them.
-std::vector<Validation> validations_of(const std::vector<SalmSetScores>& sets);
-/// The same, formatted for users.
-std::vector<std::string> lines_of(const std::vector<SalmSetScores>& sets);
-std::string to_string(const std::vector<AnswerPair>& pairs);
+class SalmScorer final : public SetScorer {
+ public:
+  /// `options`: of each set. Without `tokenizer` no answers are generated. Everything referred to
+  /// must outlive this.
+  SalmScorer(ModelInstance& instance, ConversationBatches& data, const ChatTokenizer* tokenizer,
+             std::vector<AnswerOptions> options)
+      : instance_(instance),
+        data_(data),
+        tokenizer_(tokenizer),
+        options_(std::move(options)),
+        generator_(instance) {}
+  const ScoreMeaning& meaning() const override { return meaning_; }
+  int sets() const override { return data_.eval_sets(); }
+  std::string name(int set) const override { return data_.eval_name(set); }
+  std::int64_t calls(int set) const override { return data_.eval_calls(set); }
+  std::vector<SampleTags> tags(int set) const override;
+  void score(int set, std::int64_t call, SetSums& sums) override;
+  Pairs pairs() const override { return {.order = "answers to show"}; }
+
+ private:
+  const AnswerOptions& options(int set) const { return options_.at(static_cast<std::size_t>(set)); }
+  std::pair<std::int32_t, std::int32_t> last_answered(int set) const;
+  void answer(int set, const ConversationBatch& batch, SetSums& sums);
+  std::string text_of(std::vector<std::int32_t> ids) const;
+
+  ModelInstance& instance_;
+  ConversationBatches& data_;
+  const ChatTokenizer* tokenizer_;
+  std::vector<AnswerOptions> options_;
+  SalmGenerator generator_;
+  SalmMeaning meaning_;
+};
 
 }  // namespace choir

@@ -17,6 +17,7 @@
 #include "src/core/hash.hpp"
 #include "src/core/process.hpp"
 #include "src/core/protobuf.hpp"
+#include "src/run/evaluation_record.hpp"
 #include "src/store/directory.hpp"
 
 namespace choir {
@@ -33,13 +34,9 @@ std::string number(double value) {
 
 /// Validation results other than val_loss: "val_wer", and "val_loss/NAME" for named sets.
 std::vector<std::pair<std::string, double>> more_of(const StepMetrics& m) {
-  std::vector<std::pair<std::string, double>> more;
-  for (const Validation& v : m.validations) {
-    const std::string behind = v.name.empty() ? "" : "/" + v.name;
-    if (!v.name.empty()) more.emplace_back("val_loss" + behind, v.loss);
-    for (const auto& [name, value] : v.metrics) more.emplace_back("val_" + name + behind, value);
-  }
-  return more;
+  auto values = values_of(m.validations, "val_");
+  std::erase_if(values, [](const auto& value) { return value.first == "val_loss"; });
+  return values;
 }
 
 std::int64_t step_of_line(const std::string& line) {
@@ -219,11 +216,8 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& m) {
   if (m.audio_seconds > 0) list.emplace_back("speed/audio_per_second", m.audio_seconds * rate);
   if (m.scaled) list.emplace_back("train/loss_scale", m.result.loss_scale);
   if (m.val_loss) list.emplace_back("val/loss", *m.val_loss);
-  for (const Validation& v : m.validations) {
-    const std::string behind = v.name.empty() ? "" : "/" + v.name;
-    if (!v.name.empty()) list.emplace_back("val/loss" + behind, v.loss);
-    for (const auto& [name, value] : v.metrics) list.emplace_back("val/" + name + behind, value);
-  }
+  for (auto& value : values_of(m.validations, "val/"))
+    if (value.first != "val/loss") list.push_back(std::move(value));
   return list;
 }
 

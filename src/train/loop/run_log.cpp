@@ -7,6 +7,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
+#include "src/run/evaluation_record.hpp"
 
 namespace choir {
 
@@ -32,7 +33,11 @@ void Evaluation::measure(Progress& progress) {
   if (!data_.has_validation()) return;
   const double start = now_seconds();
   ProgressLine line(log_, "evaluation");
-  validations_ = data_.validate(instance_, &line);
+  EvaluationResult result = data_.validate(instance_, &line);
+  validations_ = std::move(result.sets);
+  examples_ = std::move(result.examples);
+  for (const std::string& text : lines_of(validations_)) log_.info("validation {}", text);
+  if (const std::string drawn = data_.drawn(); !drawn.empty()) log_.info("drawn so far: {}", drawn);
   val_loss_ = validations_.front().loss;
   if (steps_since_ > 0) train_loss_ = loss_since_ / static_cast<double>(steps_since_);
   loss_since_ = 0;
@@ -48,7 +53,8 @@ void Evaluation::measure(Progress& progress) {
 
 void Evaluation::sample(std::int64_t step) {
   const double start = now_seconds();
-  const std::string text = data_.sample(instance_);
+  std::string text = data_.sample(instance_);
+  if (text.empty()) text = examples_;
   seconds_ += now_seconds() - start;
   if (text.empty() || instance_.mesh().rank() != 0) return;
   log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", step, text));

@@ -36,7 +36,8 @@ class Evaluation {
   bool due(std::int64_t step) const;
   /// Measures the validation loss if there is validation data. Collective over the mesh.
   void measure(Progress& progress);
-  /// Writes a sample to the log and to the run directory. Collective over the mesh.
+  /// Writes a sample, or the examples of the last evaluation, to the log and to the run directory.
+  /// Collective over the mesh.
   void sample(std::int64_t step);
 
   /// Measurements of the current step.
@@ -59,6 +60,7 @@ class Evaluation {
   Logger& log_;
   std::optional<double> train_loss_, val_loss_;
   std::vector<Validation> validations_;
+  std::string examples_;  // of the last evaluation
   bool best_ = false;
   double loss_since_ = 0;  // sum over the steps since the last evaluation
   std::int64_t steps_since_ = 0;

@@ -66,7 +66,14 @@ class SalmScoresTest : public testing::Test {
   ~SalmScoresTest() override { comm().barrier(); }
 
   Communicator& comm() { return mesh_->world(); }
-  std::vector<SalmSetScores> scores(Mesh& mesh, int zero, std::int64_t conversations) {
+  struct Result {
+    std::vector<SetScores> sets;
+    std::vector<ScoredPair> pairs;
+    AnswerScores answers(std::size_t set) const {
+      return AnswerScores::of_integers(sets[set].all.of("answers"));
+    }
+  };
+  Result scores(Mesh& mesh, int zero, std::vector<AnswerOptions> options) {
     ModelInstance instance({.model = model_,
                             .precision = precision_of("fp64"),
                             .seed = 3,
@@ -77,8 +84,26 @@ class SalmScoresTest : public testing::Test {
     const auto data = ConversationBatches::open(mesh.world(), mesh.coordinates()[Axis::data],
                                                 mesh.layout().size(Axis::data), config_);
     const auto tokenizer = chat_tokenizer(Vocabulary::bytes(), ChatTemplate::plain);
-    return score_conversations(instance, *data, tokenizer.get(),
-                               {.conversations = conversations, .tokens = 5}, nullptr);
+    SalmScorer scorer(instance, *data, tokenizer.get(), std::move(options));
+    Result result;
+    for (int set = 0; set < scorer.sets(); ++set)
+      result.sets.push_back(
+          score_set(instance, scorer, set, nullptr, set == 0 ? &result.pairs : nullptr));
+    return result;
+  }
+  /// Equal on one rank and on all ranks with this stage of ZeRO.
+  void expect_same(const Result& all, const Result& alone) {
+    for (const std::size_t set : {0, 1}) {
+      EXPECT_EQ(all.sets[set].all.losses, alone.sets[set].all.losses) << "bit by bit";
+      EXPECT_EQ(all.sets[set].all.counters, alone.sets[set].all.counters);
+      EXPECT_GT(all.sets[set].all.losses.first(), 0);
+    }
+    if (comm().rank() != 0) return;
+    ASSERT_EQ(all.pairs.size(), alone.pairs.size());
+    for (std::size_t i = 0; i < all.pairs.size(); ++i) {
+      EXPECT_EQ(all.pairs[i].reference, alone.pairs[i].reference);
+      EXPECT_EQ(all.pairs[i].answer, alone.pairs[i].answer);
+    }
   }
 
   SalmConfig model_ = test::tiny_salm(257);
@@ -90,26 +115,38 @@ class SalmScoresTest : public testing::Test {
 
 TEST_F(SalmScoresTest, AreTheSameOnAnyNumberOfRanks) {
   for (const std::int64_t conversations : {0, 4, -1}) {
+    const AnswerOptions options{.conversations = conversations, .tokens = 5};
     test::SingleRank single;
-    const auto alone = scores(*single.mesh, 0, conversations);
-    EXPECT_EQ(alone[0].answers.answers, conversations == 0 ? kTalks : std::max(conversations, 0L));
-    for (const int zero : {0, 3}) {
-      const auto all = scores(*mesh_, zero, conversations);
-      for (const std::size_t set : {0, 1}) {
-        EXPECT_EQ(all[set].loss, alone[set].loss) << "bit by bit";
-        EXPECT_EQ(all[set].targets, alone[set].targets);
-        EXPECT_EQ(all[set].answers, alone[set].answers);
-        EXPECT_GT(all[set].loss, 0);
-      }
-      if (comm().rank() == 0 && conversations >= 0) {
-        ASSERT_EQ(all[0].pairs.size(), 3U);
-        for (std::size_t i = 0; i < 3; ++i) {
-          EXPECT_EQ(all[0].pairs[i].reference, alone[0].pairs[i].reference);
-          EXPECT_EQ(all[0].pairs[i].answer, alone[0].pairs[i].answer);
-        }
-      }
-    }
+    const Result alone = scores(*single.mesh, 0, {options, options});
+    EXPECT_EQ(alone.answers(0).answers, conversations == 0 ? kTalks : std::max(conversations, 0L));
+    EXPECT_EQ(alone.pairs.size(), conversations >= 0 ? 3U : 0U);
+    for (const int zero : {0, 3}) expect_same(scores(*mesh_, zero, {options, options}), alone);
   }
+}
+
+TEST_F(SalmScoresTest, SetsHaveTheirOwnAnswersAndDurations) {
+  const AnswerOptions greedy{.conversations = 0, .tokens = 5}, few{.conversations = 1, .tokens = 2};
+  AnswerOptions sampled = greedy;
+  sampled.choice = {.temperature = 2, .top_k = 50, .top_p = 0.95, .seed = 7, .stop = {}};
+  test::SingleRank single;
+  const Result usual = scores(*single.mesh, 0, {greedy, greedy});
+  const Result own = scores(*single.mesh, 0, {sampled, few});
+  EXPECT_EQ(own.sets[0].all.losses, usual.sets[0].all.losses);
+  EXPECT_NE(own.answers(0), usual.answers(0)) << "other answers to the same conversations";
+  EXPECT_EQ(own.answers(0).answers, kTalks);
+  EXPECT_EQ(own.answers(1).answers, 1);
+  for (const int zero : {0, 3}) expect_same(scores(*mesh_, zero, {sampled, few}), own);
+  // Clips have 0.7 to 3.2 s; a conversation has one or two.
+  config_.eval[0].filter = {.min_duration = 2, .max_duration = 4};
+  const Result filtered = scores(*single.mesh, 0, {greedy, few});
+  EXPECT_GT(filtered.answers(0).answers, 0);
+  EXPECT_LT(filtered.answers(0).answers, kTalks);
+  expect_same(scores(*mesh_, 0, {greedy, few}), filtered);
+  config_.eval[0].filter = {.min_duration = 900};
+  EXPECT_NE(test::data_error_of([&] {
+              scores(*mesh_, 0, {greedy, few});
+            }).find("validation set 'all' has no conversation with 900 to"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ inline double loss_of_validation(EngineRun& run) {
   config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh);
+  return validation_loss(run.engine().instance(), *data);
 }
 
 inline double loss_of_validation(const EngineOptions& options, Mesh& mesh) {

@@ -10,7 +10,9 @@
 #include "src/data/dialogues/dialogue_batches.hpp"
 #include "src/data/dialogues/prepare_codes.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/duplex/evaluation.hpp"
 #include "test/unit/data/scratch_folder.hpp"
+#include "test/unit/models/duplex/duplex_case.hpp"
 
 namespace choir {
 namespace {
@@ -291,6 +293,45 @@ TEST(DialogueBatches, HaveTextAndDelayedCodes) {
   EXPECT_EQ(again.codec, codec_of_test());
   EXPECT_EQ(Vocabulary::from_json(data->meaning().to_json(), "the test").hash(),
             data->form().vocab_hash);
+}
+
+TEST(DialogueBatches, ValidationLeavesOutWhatIsDamaged) {
+  const ScratchFolder folder;
+  prepared(folder,
+           cut_with_target(folder, {.id = "one"}) +
+               cut_with_target(folder, {.id = "two", .user = 21 * kHop, .agent = 21 * kHop}));
+  write_codes(folder, codec_of_test());
+  const std::string audio = folder / "packed/user/audio_00000.pcm";
+  std::string bytes = read_whole_file(audio, 16);
+  bytes[2000] ^= 4;  // the recording that is written first
+  write_whole_file(audio, bytes);
+  DialogueConfig config = config_of(folder);
+  config.user.train.inputs.clear();
+  config.user.on_bad = OnBad::skip;
+  config.user.bad_cap = 0.6;
+  DuplexConfig model = test::small_duplex();
+  model.encoder.subsampling = 8, model.lm.vocab_size = 64, model.codes = 100;
+  model.complete();
+  const auto alone = make_mpi_communicator(MPI_COMM_SELF, "self");
+  const auto mesh = Mesh::planned(Layout(), 0, 1);
+  CpuDevice device;
+  ModelInstance instance({model, precision_of("fp64"), 7, true}, device, *mesh,
+                         std::size_t{64} << 20);
+  instance.initialise(7);
+  const auto scores = [&](bool when_read) {
+    DialogueConfig own = config;
+    if (when_read) own.user.verify_bytes = 0;
+    const auto data = DialogueBatches::open(*alone, own);
+    DuplexBatches batches(model, data->form().controls);
+    DuplexScorer scorer(instance, *data, batches, {.dialogues = {0}, .ear = nullptr});
+    return score_set(instance, scorer, 0, nullptr);
+  };
+  const SetScores read = scores(true), opened = scores(false);
+  const std::int64_t targets = read.all.count(kTargetsCounter);
+  EXPECT_TRUE(targets == 19 || targets == 20) << targets << " targets of one of two dialogues";
+  EXPECT_EQ(read.all.counters, opened.all.counters);
+  for (const std::size_t term : {0, 1})
+    EXPECT_NEAR(read.all.losses[term] / opened.all.losses[term], 1, 1e-12);
 }
 
 TEST(DialogueBatches, RefuseWhatDoesNotFit) {
