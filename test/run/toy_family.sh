@@ -45,6 +45,15 @@ expect "every layout trains it as one rank does" 0 "VALID"
 run 0 train --check "$toy" model.size_weight=1 model.n_layer=1
 expect "without a second layer there is no such loss" 2 "model.size_weight needs a second layer"
 
+# Blocks of two kinds in one stack: every second layer has other matrices.
+mixed=("$toy" model.gated_interval=2 model.n_layer=4)
+run 1 train "${mixed[@]}" run.dir=mixed train.max_steps=10 log.verbose=true
+expect "layers of two kinds" 0 "layers.0 " "(and 1 alike: 2)" "layers.1 " "(and 1 alike: 3)"
+run 2 train "${mixed[@]}" run.dir=mixed_pp train.max_steps=10 parallel.pipeline=2
+check "... on a pipeline: the losses of one rank" close_losses mixed mixed_pp 1e-12
+run 4 verify "${mixed[@]}" --steps 3 --layouts "pp=2 tp=2,dp=2 pp=2 zero=2,dp=2 tp=2 zero=3 recompute=full,pp=2 schedule=interleaved virtual_stages=2"
+expect "every layout trains them as one rank does" 0 "VALID"
+
 run 0 plan "$toy" --ranks 4 --target cpu
 expect "it is planned" 0 "memory"
 run 2 bench step "$toy" --steps 3 --warmup 0 train.precision=fp32

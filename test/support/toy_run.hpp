@@ -27,6 +27,7 @@ class ToyRun {
     const char* precision = "fp64";
     std::int64_t rows = 2;  ///< sequences of a micro-batch
     bool sequence = false;  ///< sequence parallelism
+    int zero = 0;           ///< ZeRO stage
     bool damages = false;   ///< the last sequence of every micro-batch turns out to be damaged
   };
   ToyRun(const toy::ToyConfig& model, Mesh& mesh, const Options& o)
@@ -79,6 +80,7 @@ class ToyRun {
     options.model = model;
     options.micro_batch_size = o.rows;
     options.sequence = o.sequence;
+    options.zero.stage = o.zero;
     options.drops_rows = o.damages;
     options.lag = 0;
     return options;

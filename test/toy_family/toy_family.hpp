@@ -3,7 +3,7 @@
 // includes public headers only, so that it can also be built from an installed choir. The model
 // guesses each next token from the one before it alone: embedding, feed-forward layers, head. Its
 // tokens follow a rule with noise, so there is something to learn. The outputs of the second layer
-// can have a loss of their own.
+// can have a loss of their own, and layers can be of two kinds in turn.
 #include <algorithm>
 
 #include "choir/app/run.hpp"
@@ -20,13 +20,34 @@
 namespace toy {
 using namespace choir;
 
+inline constexpr std::int64_t kSizedLayer = 1;
+
+/// The properties in which layers of one model differ.
+struct LayerKind {
+  bool gated = false;       ///< SwiGLU with three matrices in place of GELU with two
+  std::int64_t hidden = 0;  ///< width between the matrices
+  bool sized = false;       ///< its outputs have a loss
+
+  /// FLOPs of the forward of a token.
+  double flops(std::int64_t width) const {
+    return 2 * static_cast<double>((gated ? 3 : 2) * width * hidden);
+  }
+};
+
 struct ToyConfig {
   std::int64_t n_layer = 2, n_embd = 32, vocab_size = 29, length = 16;
+  std::int64_t gated_interval = 0;  ///< layers n - 1, 2 n - 1, ... are gated; 0: none
   double size_weight = 0;  ///< of the loss that keeps the outputs of the second layer small
   Recompute recompute = Recompute::none;
+
+  LayerKind kind_of(std::int64_t layer) const {
+    const bool gated = gated_interval > 0 && (layer + 1) % gated_interval == 0;
+    return {.gated = gated,
+            .hidden = (gated ? 3 : 2) * n_embd,
+            .sized = size_weight > 0 && layer == kSizedLayer};
+  }
 };
 const ModelFamily& family_of(const ToyConfig&);
-inline constexpr std::int64_t kSizedLayer = 1;
 
 // --- an auxiliary loss: half the mean square of a layer's outputs at the tokens with a target. It
 // is computed on the CPU alone.
@@ -115,13 +136,16 @@ class SizeLoss {
 /// A feed-forward layer, recomputed from its input if asked for.
 class ToyLayer {
  public:
-  ToyLayer(ParameterSet& parameters, const std::string& name, const ToyConfig& c, bool sized)
-      : inner_(FeedForward::create(parameters, name,
-                                   {.width = c.n_embd,
-                                    .hidden = 2 * c.n_embd,
-                                    .input_init_std = 0.2,
-                                    .output_init_std = 0.2})),
-        sized_(sized),
+  ToyLayer(ParameterSet& parameters, const std::string& name, const ToyConfig& c,
+           const LayerKind& kind)
+      : inner_(FeedForward::create(
+            parameters, name,
+            {.width = c.n_embd,
+             .hidden = kind.hidden,
+             .activation = kind.gated ? ops::Activation::swiglu : ops::Activation::gelu,
+             .input_init_std = 0.2,
+             .output_init_std = 0.2})),
+        sized_(kind.sized),
         again_(c.recompute == Recompute::full) {}
 
   Tensor forward(Pass& pass, const Tensor& x, const ModelBatch& batch) {
@@ -159,8 +183,7 @@ class ToyModel final : public Model {
         TokenEmbedding::Options{.vocabulary = c.vocab_size, .width = c.n_embd, .init_std = 0.5});
     layers_.add(parameters, pieces_, trained_, 1, "layers", c.n_layer,
                 [&](const std::string& name, std::int64_t layer) {
-                  return std::make_unique<ToyLayer>(parameters, name, c,
-                                                    c.size_weight > 0 && layer == kSizedLayer);
+                  return std::make_unique<ToyLayer>(parameters, name, c, c.kind_of(layer));
                 });
     trained_.begin_unit(parameters);
     parameters.begin_bucket("head", pieces_.has_head());
@@ -196,9 +219,7 @@ class ToyModel final : public Model {
     return {};
   }
 
-  std::string describe() const override {
-    return parameter_table(*parameters_, {{"layers", config_.n_layer}}, 24);
-  }
+  std::string describe() const override { return parameter_table(*parameters_, {"layers"}, 24); }
   double flops(const BatchShape& shape) const override {
     return 6.0 * static_cast<double>(parameters_->count() * shape.samples * shape.tokens);
   }
@@ -263,6 +284,9 @@ class ToyFamily final : public FamilyOf<ToyConfig, ToyConfig, ToyModel> {
       keys.add("model.vocab_size", &ToyConfig::vocab_size, "tokens", "Tokens there are.")
           .at_least(2);
       keys.add("model.length", &ToyConfig::length, "tokens", "Length of a sequence.").at_least(1);
+      keys.add("model.gated_interval", &ToyConfig::gated_interval, "layers",
+               "Every n-th layer is gated and wider than the others; 0: none.")
+          .at_least(0);
       keys.add("model.size_weight", &ToyConfig::size_weight, "",
                "Weight of the loss of the sizes of the second layer's outputs; 0: none.")
           .at_least(0);
@@ -301,9 +325,11 @@ class ToyFamily final : public FamilyOf<ToyConfig, ToyConfig, ToyModel> {
   }
 
   UnitCosts unit_costs(const ModelConfig& config) const override {
-    const auto width = static_cast<double>(config.n_embd());
-    return alike(width, 8 * width * width, 2 * width * static_cast<double>(config.vocab_size()),
-                 config.n_layer());
+    const auto& c = config.as<ToyConfig>();
+    const auto width = static_cast<double>(c.n_embd);
+    return costs_by_layer(
+        width, c.n_layer, [&](std::int64_t layer) { return c.kind_of(layer).flops(c.n_embd); },
+        2 * width * static_cast<double>(c.vocab_size));
   }
   std::string describe(const ModelConfig& config) const override {
     return fmt::format("{} layers of {}", config.n_layer(), config.n_embd());

@@ -1,7 +1,9 @@
 #pragma once
 // Access of a model to its parameters: the parameters of a bucket are gathered while the layers
-// that use them compute. Each block of a model has a bucket and a unit. A table of all parameters,
-// in which equal blocks are listed once, is logged at the start of a run.
+// that use them compute. Each block of a model has a bucket and a unit. The blocks of a stack may
+// be of several kinds, with other parameters and other costs: a configuration decides by a function
+// of the layer, kind_of(layer), and everything that depends on the kind calls it. A table of all
+// parameters, in which equal blocks are listed once, is logged at the start of a run.
 
 #include <fmt/core.h>
 
@@ -43,7 +45,8 @@ template <class Module>
 class Blocks {
  public:
   /// Registers all blocks of the model, each as a unit (the first is `first_unit`) in a bucket
-  /// `name`.N. make("`name`.N", N) creates a block.
+  /// `name`.N. make("`name`.N", N) creates a block, of the kind of layer N; classes that differ by
+  /// kind derive from Module.
   template <class Make>
   void add(ParameterSet& parameters, const ModelPieces& pieces, TrainedUnits& trained,
            int first_unit, const std::string& name, std::int64_t layers, const Make& make) {
@@ -98,15 +101,19 @@ class Blocks {
   std::vector<Block> blocks_;
 };
 
-/// Blocks whose buckets are named `name`.N. Only the first one is listed.
-struct AlikeBlocks {
-  std::string name;
-  std::int64_t layers = 0;
-};
+/// The costs of a model whose blocks differ by kind: block(N) is the cost of layer N.
+template <class Block>
+UnitCosts costs_by_layer(double input, std::int64_t layers, const Block& block, double head) {
+  UnitCosts costs{input};
+  for (std::int64_t layer = 0; layer < layers; ++layer) costs.push_back(block(layer));
+  costs.push_back(head);
+  return costs;
+}
 
-/// One line per bucket and one per tensor, `width` columns wide. `note` is appended to the line of
-/// a tensor.
-std::string parameter_table(const ParameterSet& parameters, const std::vector<AlikeBlocks>& blocks,
+/// One line per bucket and one per tensor, `width` columns wide. Of the blocks of a stack, whose
+/// buckets are named `stack`.N, only the first with the same tensors is listed, and the line says
+/// how many are alike. `note` is appended to the line of a tensor.
+std::string parameter_table(const ParameterSet& parameters, const std::vector<std::string>& stacks,
                             int width,
                             const std::function<std::string(const Parameter&)>& note = {});
 

@@ -108,7 +108,7 @@ double FastConformer::flops(const BatchShape& shape) const {
 }
 
 std::string FastConformer::describe() const {
-  return parameter_table(*parameters_, {{"encoder.blocks", config().n_layer}}, 44);
+  return parameter_table(*parameters_, {"encoder.blocks"}, 44);
 }
 
 }  // namespace choir

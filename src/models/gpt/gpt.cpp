@@ -95,9 +95,9 @@ namespace {
 
 /// T in the formulas, which ignore the causal mask. A window W reduces it by the share that it
 /// hides of what the mask leaves: W (2 T - W) / T.
-double attended_positions(const GptConfig& c, std::int64_t layer) {
+double attended_positions(const GptConfig& c, const LayerKind& kind) {
   const auto t = static_cast<double>(c.block_size);
-  const auto w = static_cast<double>(c.window_of(layer));
+  const auto w = static_cast<double>(kind.window);
   return w > 0 && w < t ? w * (2 * t - w) / t : t;
 }
 
@@ -109,46 +109,42 @@ std::int64_t Gpt::parameters_without_positions() const {
 
 double Gpt::flops_per_token() const {
   const GptConfig& c = config();
-  double attended = 0;  // sum of T over all layers, without what windows hide
-  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) attended += attended_positions(c, layer);
+  // The sum of T over all layers, without what windows hide.
+  const double attended =
+      c.over_layers([&](const LayerKind& kind) { return attended_positions(c, kind); });
   return 6.0 * static_cast<double>(parameters_without_positions()) +
          12.0 * static_cast<double>(c.attention_width()) * attended;
 }
 
 double Gpt::document_flops(double tokens, double pairs, double window_pairs) const {
   const GptConfig& c = config();
-  double attended = 0;
-  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
-    attended += c.window_of(layer) > 0 ? window_pairs : pairs;
+  const double attended =
+      c.over_layers([&](const LayerKind& kind) { return kind.window > 0 ? window_pairs : pairs; });
   return 6.0 * static_cast<double>(parameters_without_positions()) * tokens +
          12.0 * static_cast<double>(c.attention_width()) * attended;
 }
 
 UnitCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
   const auto n = static_cast<double>(tokens), width = static_cast<double>(c.n_embd);
-  const double kv = 2.0 * static_cast<double>(c.n_kv_head * c.head_width());
-  const double hidden = static_cast<double>(c.ffn_width);
   const auto heads = static_cast<double>(c.attention_width());
-  const double attention_weights = width * (heads + kv) + heads * width;
-  const double feed_forward_weights = width * hidden * (ops::activation_inputs(c.activation) + 1);
-  UnitCosts costs = alike(n * width * (c.position == Position::learned ? 2 : 1),
-                          n * 2 * (attention_weights + feed_forward_weights),
-                          n * 2 * width * static_cast<double>(c.vocab_size), c.n_layer);
   // Q K^T and P V: 2 T H D each per token, half of which the mask hides.
-  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
-    costs[static_cast<std::size_t>(layer) + 1] += n * 2 * heads * attended_positions(c, layer);
-  return costs;
+  const auto of_block = [&](std::int64_t layer) {
+    const LayerKind kind = c.kind_of(layer);
+    return n * 2 * static_cast<double>(c.matrix_weights(kind)) +
+           n * 2 * heads * attended_positions(c, kind);
+  };
+  return costs_by_layer(n * width * (c.position == Position::learned ? 2 : 1), c.n_layer, of_block,
+                        n * 2 * width * static_cast<double>(c.vocab_size));
 }
 
 std::string Gpt::describe() const {
-  return parameter_table(
-      *parameters_, {{"blocks", config().n_layer}}, 32, [this](const Parameter& parameter) {
-        const bool tied = config().tied && &parameter == &decoder_.embedding().tokens();
-        std::string note = tied ? ", tied to the head" : "";
-        if (parameter.shard.tiles > 1)
-          note += fmt::format("{}in {} tiles", parameter.decay ? ", " : "", parameter.shard.tiles);
-        return note;
-      });
+  return parameter_table(*parameters_, {"blocks"}, 32, [this](const Parameter& parameter) {
+    const bool tied = config().tied && &parameter == &decoder_.embedding().tokens();
+    std::string note = tied ? ", tied to the head" : "";
+    if (parameter.shard.tiles > 1)
+      note += fmt::format("{}in {} tiles", parameter.decay ? ", " : "", parameter.shard.tiles);
+    return note;
+  });
 }
 
 }  // namespace choir

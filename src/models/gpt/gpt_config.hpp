@@ -51,6 +51,16 @@ constexpr auto words_of(Biases) {
   return words<Biases>({{Biases::as_bias, "auto"}, {Biases::yes, "yes"}, {Biases::no, "no"}});
 }
 
+/// The properties of a block in which blocks of one stack may differ. Parameters, caches, FLOPs,
+/// the costs of units and the files of other programs all take them from GptConfig::kind_of(), so
+/// that a new difference between layers is a member here.
+struct LayerKind {
+  std::int64_t window = 0;     ///< keys that a query sees, itself among them; 0: all before it
+  bool rotates = false;        ///< queries and keys carry rotary positions
+  std::int64_t ffn_width = 0;  ///< of its feed-forward layer
+  friend bool operator==(const LayerKind&, const LayerKind&) = default;
+};
+
 struct GptConfig {
   std::int64_t vocab_size = 0;
   std::int64_t block_size = 1024;  ///< longest sequence, T
@@ -94,21 +104,32 @@ struct GptConfig {
   std::int64_t attention_width() const { return n_head * head_width(); }
   bool has(Biases part) const { return part == Biases::as_bias ? bias : part == Biases::yes; }
   bool has_norm_bias() const { return norm == ops::Norm::layernorm && has(norm_bias); }
-  bool rotates(std::int64_t layer) const {
-    return position == Position::rope && !is_last_of(layer, rope_skip_interval);
+  LayerKind kind_of(std::int64_t layer) const {
+    const auto is_last_of = [&](std::int64_t interval) {
+      return interval > 0 && (layer + 1) % interval == 0;
+    };
+    const bool all = layer < window_first_layer || is_last_of(window_skip_interval);
+    return {.window = all ? 0 : window,
+            .rotates = position == Position::rope && !is_last_of(rope_skip_interval),
+            .ffn_width = ffn_width};
   }
-  std::int64_t window_of(std::int64_t layer) const {
-    const bool all = layer < window_first_layer || is_last_of(layer, window_skip_interval);
-    return all ? 0 : window;
+  /// The sum over all layers of number(kind).
+  template <class Number>
+  double over_layers(const Number& number) const {
+    double sum = 0;
+    for (std::int64_t layer = 0; layer < n_layer; ++layer)
+      sum += static_cast<double>(number(kind_of(layer)));
+    return sum;
+  }
+  /// Elements of the matrices of a layer, without adapters.
+  std::int64_t matrix_weights(const LayerKind& kind) const {
+    const std::int64_t heads = 2 * attention_width() + 2 * n_kv_head * head_width();
+    return n_embd * (heads + kind.ffn_width * (1 + ops::activation_inputs(activation)));
   }
   /// Pairs of query and key that a layer sees in a sequence of the block size.
-  double visible_pairs(std::int64_t layer) const {
-    const auto t = static_cast<double>(block_size), w = static_cast<double>(window_of(layer));
+  double visible_pairs(const LayerKind& kind) const {
+    const auto t = static_cast<double>(block_size), w = static_cast<double>(kind.window);
     return w > 0 && w < t ? t * w - w * (w - 1) / 2 : t * (t + 1) / 2;
-  }
-
-  static bool is_last_of(std::int64_t layer, std::int64_t interval) {
-    return interval > 0 && (layer + 1) % interval == 0;
   }
 };
 

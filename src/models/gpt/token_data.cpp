@@ -334,17 +334,15 @@ std::vector<BatchShape> TokenEvaluationData::shapes() const {
 }
 
 std::int64_t matmul_weights(const GptConfig& c) {
-  const std::int64_t qkv = c.n_embd * c.head_width() * (c.n_head + 2 * c.n_kv_head);
-  const std::int64_t output = c.n_embd * c.attention_width();
-  const std::int64_t ffn = c.n_embd * c.ffn_width * (1 + ops::activation_inputs(c.activation));
-  return c.n_layer * (qkv + output + ffn) + c.vocab_size * c.n_embd;
+  const double blocks =
+      c.over_layers([&](const LayerKind& kind) { return c.matrix_weights(kind); });
+  return static_cast<std::int64_t>(blocks) + c.vocab_size * c.n_embd;
 }
 
 StepWork step_work(const GptConfig& c, const Precision& precision, std::int64_t sequences,
                    std::int64_t parameters) {
   const auto tokens = static_cast<double>(sequences * c.block_size);
-  double pairs = 0;
-  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) pairs += c.visible_pairs(layer);
+  double pairs = c.over_layers([&](const LayerKind& kind) { return c.visible_pairs(kind); });
   pairs *= static_cast<double>(sequences * c.n_head);
   StepWork work = update_work(precision, parameters);
   work.gemm_flops = 6.0 * static_cast<double>(matmul_weights(c)) * tokens;

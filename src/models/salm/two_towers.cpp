@@ -272,11 +272,7 @@ std::vector<std::pair<std::string, std::int64_t>> TwoTowers::further_counts() co
 }
 
 std::string TwoTowers::describe() const {
-  return parameter_table(*parameters_,
-                         {{"encoder.blocks", encoder_.config().n_layer},
-                          {"adapter.blocks", encoder_.adapter_layers()},
-                          {"lm.blocks", decoder_.config().n_layer}},
-                         44);
+  return parameter_table(*parameters_, {"encoder.blocks", "adapter.blocks", "lm.blocks"}, 44);
 }
 
 std::int64_t parameters_of(const ParameterSet& parameters, std::string_view prefix) {

@@ -494,7 +494,7 @@ void add_window(nlohmann::ordered_json& json, const GptConfig& c, std::string_vi
   json["use_sliding_window"] = c.window > 0;
   auto types = nlohmann::ordered_json::array();
   for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
-    types.push_back(c.window_of(layer) > 0 ? "sliding_attention" : "full_attention");
+    types.push_back(c.kind_of(layer).window > 0 ? "sliding_attention" : "full_attention");
   json["layer_types"] = std::move(types);
   if (type == "smollm3") return;
   json["max_window_layers"] = c.window > 0 ? c.window_first_layer : c.n_layer;
@@ -522,7 +522,8 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   add_window(json, c, type);
   if (type != "smollm3") return;
   auto with = nlohmann::ordered_json::array();
-  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) with.push_back(c.rotates(layer) ? 1 : 0);
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
+    with.push_back(c.kind_of(layer).rotates ? 1 : 0);
   json["no_rope_layers"] = std::move(with);
   json["no_rope_layer_interval"] = c.rope_skip_interval;
 }

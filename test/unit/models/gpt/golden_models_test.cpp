@@ -256,16 +256,16 @@ TEST(ForeignDescriptions, WindowsAndLayersWithoutPositions) {
   EXPECT_EQ(read("qwen2", R"("sliding_window": 16)").window, 0);
   const GptConfig late =
       read("qwen2", R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 1)");
-  EXPECT_EQ(late.window_of(0), 0);
-  EXPECT_EQ(late.window_of(1), 16);
+  EXPECT_EQ(late.kind_of(0).window, 0);
+  EXPECT_EQ(late.kind_of(1).window, 16);
   const GptConfig listed = read("qwen3", R"("sliding_window": 8, "use_sliding_window": true,
       "layer_types": ["sliding_attention", "full_attention"])");
-  EXPECT_EQ(listed.window_of(0), 8);
-  EXPECT_EQ(listed.window_of(1), 0);
+  EXPECT_EQ(listed.kind_of(0).window, 8);
+  EXPECT_EQ(listed.kind_of(1).window, 0);
   EXPECT_EQ(listed.head_width(), 128);
   const GptConfig bare = read("smollm3", R"("no_rope_layers": [1, 0])");
-  EXPECT_TRUE(bare.rotates(0));
-  EXPECT_FALSE(bare.rotates(1));
+  EXPECT_TRUE(bare.kind_of(0).rotates);
+  EXPECT_FALSE(bare.kind_of(1).rotates);
   for (const GptConfig& c : {late, listed, bare}) {
     const std::string out = hf_config(c, "float32", "");
     EXPECT_EQ(hf_config(model_from_hf(out, "again", false).config, "float32", ""), out);
