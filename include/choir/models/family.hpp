@@ -85,6 +85,13 @@ struct TiedNames {
   int unit = 0;  ///< the model's unit that holds it under `name`
 };
 
+/// The head of a model that computes its logits in chunks of rows (train.head_chunk).
+struct HeadChunk {
+  std::int64_t vocabulary = 0;  ///< columns of the logits; 0: the model has no such head
+  std::int64_t rows = 0;        ///< rows of which the logits are in memory together; 0: all
+  bool automatic = false;       ///< chosen by the program, which may choose fewer rows
+};
+
 /// The words in which a family's counts are reported to users.
 struct FamilyWords {
   std::string_view samples = "sequences";
@@ -137,6 +144,10 @@ class ModelFamily {
   virtual std::vector<LossTerm> loss_terms(const ModelConfig&) const { return {{"loss", 1}}; }
   /// FLOPs of the forward of one typical micro-batch, by which units are assigned to stages.
   virtual UnitCosts unit_costs(const ModelConfig& config) const = 0;
+  /// The chunks of the head, if logits have this type. A plan that does not fit can have a smaller
+  /// limit of automatic chunks.
+  virtual HeadChunk head_chunk(const ModelConfig&, DType /*logits*/) const { return {}; }
+  virtual void limit_head_chunk(ModelConfig&, std::int64_t /*rows*/) const {}
   /// Parameters that have a second name in some layouts.
   virtual std::vector<TiedNames> tied(const ModelConfig&) const { return {}; }
   /// True if ranks of the context axis can divide the positions of a sequence.

@@ -27,8 +27,8 @@
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_step.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/train/step/memory_fit.hpp"
 #include "src/train/step/product_timing.hpp"
-#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 
@@ -332,9 +332,7 @@ void Bench::build() {
   // Events inside a recorded graph have no time.
   options.time_actions = options_.communicate && mesh_.layout().size(Axis::pipeline) > 1 &&
                          (device_.host_visible() || !options.cuda_graph);
-  together(world(), [&] {
-    plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
-  });
+  plan_ = plan_in_memory(options, mesh_, false, device_);
   if (deck_.train.time_products)
     log_.info("{}", time_products(mesh_, device_, plan_.products, "").report);
   // The learning rate is 0 after the end of the schedule; the probes run there.

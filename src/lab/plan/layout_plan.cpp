@@ -232,12 +232,17 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
                           saves, request.calibration ? &role.work : nullptr);
     return role;
   };
-  for (const int stage : places(plan.layout.size(Axis::pipeline), detail))
-    for (const int context : places(plan.layout.size(Axis::context), detail)) {
-      Coordinates at;
-      at[Axis::context] = context, at[Axis::pipeline] = stage;
-      add_tensor_ranks(plan.roles, plan.layout, at, detail, role_of);
-    }
+  do {
+    plan.roles.clear();
+    for (const int stage : places(plan.layout.size(Axis::pipeline), detail))
+      for (const int context : places(plan.layout.size(Axis::context), detail)) {
+        Coordinates at;
+        at[Axis::context] = context, at[Axis::pipeline] = stage;
+        add_tensor_ranks(plan.roles, plan.layout, at, detail, role_of);
+      }
+  } while (plan.needs() > plan.memory_limit &&
+           halve_head_chunk(options, plan.needs() - plan.memory_limit, plan.layout));
+  plan.head = head_memory(options, plan.layout);
   std::sort(plan.roles.begin(), plan.roles.end(),
             [](const RolePlan& a, const RolePlan& b) { return a.rank < b.rank; });
   if (saves) add_snapshots(plan);

@@ -17,7 +17,7 @@
 #include "src/lab/plan/step_time.hpp"
 #include "src/lab/plan/target.hpp"
 
-#include "src/train/step/step_planner.hpp"
+#include "src/train/step/memory_fit.hpp"
 
 namespace choir {
 
@@ -74,6 +74,7 @@ struct LayoutPlan {
   bool on_host = false;  ///< the processor computes: data on the host also counts
   /// There is no room for copies of the state (checkpoint.async "auto").
   bool waits_for_saves = false;
+  HeadMemory head{};               ///< of a rank that has the head
   std::vector<RolePlan> roles;     ///< by rank; each represents ranks_of_role() ranks
   double bubble = 0;               ///< idle share of the pipeline's time; see bubble_fraction()
   std::optional<StepTime> time{};  ///< with a calibration

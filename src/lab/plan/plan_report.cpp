@@ -180,6 +180,8 @@ Json head_json(const LayoutPlan& plan) {
           {"host_memory_bytes", static_cast<std::int64_t>(plan.host_needs())},
           {"fits", plan.fits()},
           {"waits_for_saves", plan.waits_for_saves},
+          {"head_rows", plan.head.rows},
+          {"head_bytes", plan.head.bytes},
           {"bubble", plan.bubble},
           {"time", time_json(plan)}};
 }
@@ -404,6 +406,7 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
   for (const RoleGroup& group : group_roles(plan))
     text += fmt::format("memory plan of {}:\n{}\n  {}\n", describe(group, plan),
                         group.roles.front()->plan.memory.to_string(), work_of(group));
+  if (plan.head.rows > 0) text += plan.head.to_string() + "\n";
   double memory = 0;
   for (const RolePlan& role : plan.roles) memory += plan.needs(role) * plan.ranks_of_role();
   const int ranks = plan.layout.ranks();

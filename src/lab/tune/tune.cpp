@@ -327,12 +327,8 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
   const std::int64_t in_flight =
       std::int64_t{deck.parallel.pipeline} * std::max(1, deck.parallel.virtual_stages);
   options.micro_batches = std::min(batch.accum, 2 * in_flight);
-  StepPlan plan;
-  together(world, [&] {
-    plan = plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(),
-                     options.model.family().writes_samples(resolved), &device, false);
-  });
-  options.arena_requests = plan.arena_requests;
+  const StepPlan plan =
+      plan_in_memory(options, mesh, options.model.family().writes_samples(resolved), device, false);
   StepProbe probe{.micro_batches = options.micro_batches};
   const auto of_device = static_cast<double>(plan.memory.total());
   probe.planned = of_device;

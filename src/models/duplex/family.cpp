@@ -259,6 +259,14 @@ std::vector<LossTerm> DuplexFamily::loss_terms(const ModelConfig& config) const 
   return terms;
 }
 
+HeadChunk DuplexFamily::head_chunk(const ModelConfig& config, DType logits) const {
+  return DecoderTower::chunk_of_head(config.as<DuplexConfig>().lm, logits);
+}
+
+void DuplexFamily::limit_head_chunk(ModelConfig& config, std::int64_t rows) const {
+  config.as<DuplexConfig>().lm.head_chunk_limit = rows;
+}
+
 UnitCosts DuplexFamily::unit_costs(const ModelConfig& config) const {
   constexpr std::int64_t kSeconds = 20;
   const auto& c = config.as<DuplexConfig>();

@@ -69,6 +69,8 @@ class DuplexFamily final : public FamilyOf<DuplexSettings, DuplexConfig, Duplex>
 
   std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
+  HeadChunk head_chunk(const ModelConfig& config, DType logits) const override;
+  void limit_head_chunk(ModelConfig& config, std::int64_t rows) const override;
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,
                                             std::int64_t ranks) const override;

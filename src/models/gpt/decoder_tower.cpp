@@ -1,5 +1,6 @@
 #include "src/models/gpt/decoder_tower.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -118,10 +119,18 @@ bool DecoderTower::may_chunk_head(const GptConfig& config) {
   return usual_head_chunk(config.vocab_size, DType::f64) > 0;
 }
 
+HeadChunk DecoderTower::chunk_of_head(const GptConfig& config, DType logits) {
+  HeadChunk chunk{.vocabulary = config.vocab_size,
+                  .rows = config.head_chunk,
+                  .automatic = config.head_chunk == GptConfig::kAutoChunk};
+  if (!chunk.automatic) return chunk;
+  chunk.rows = usual_head_chunk(config.vocab_size, logits);
+  if (config.head_chunk_limit > 0) chunk.rows = std::min(chunk.rows, config.head_chunk_limit);
+  return chunk;
+}
+
 std::int64_t DecoderTower::head_chunk(const Pass& pass) const {
-  const std::int64_t chunk = config_.head_chunk == GptConfig::kAutoChunk
-                                 ? usual_head_chunk(config_.vocab_size, pass.precision().compute)
-                                 : config_.head_chunk;
+  const std::int64_t chunk = chunk_of_head(config_, pass.precision().compute).rows;
   return options_.fixed_rows && pass.sequence().rows() <= chunk ? 0 : chunk;
 }
 
@@ -204,6 +213,7 @@ void DecoderTower::add_blocks(int first_unit, const ModelPieces& pieces, Trained
 std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& name,
                                                            std::int64_t layer) const {
   const GptConfig& c = config_;
+  const LayerKind kind = c.kind_of(layer);
   const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
   return std::make_unique<TransformerBlock>(
       *parameters_, name, norm_options(c),
@@ -213,7 +223,6 @@ std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& na
                              .head_width = c.head_width(),
                              .bias = c.bias,
                              .qkv_bias = c.has(c.qkv_bias),
-  const LayerKind kind = c.kind_of(layer);
                              .head_norm = c.qk_norm,
                              .norm_eps = c.norm_eps,
                              .window = kind.window,

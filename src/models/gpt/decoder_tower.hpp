@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "choir/models/blocks.hpp"
+#include "choir/models/family.hpp"
 #include "choir/models/model.hpp"
 #include "choir/nn/layers/token_embedding.hpp"
 #include "choir/nn/stream_state.hpp"
@@ -46,6 +47,9 @@ class DecoderTower {
   /// announced in forward, so an embedding that is not in the same piece, or from which a pipeline
   /// can separate it by other micro-batches, needs a gradient of its own.
   static bool may_chunk_head(const GptConfig& config);
+
+  /// See ModelFamily::head_chunk.
+  static HeadChunk chunk_of_head(const GptConfig& config, DType logits);
 
   /// Registers nothing. Call add_embedding(), add_blocks() and add_head() afterwards, in this
   /// order, for the whole decoder on every rank; only add_blocks() begins units.

@@ -287,7 +287,9 @@ const KeyTable<GptConfig>& head_keys() {
              "Rows of a micro-batch whose logits and loss are computed together, forward and "
              "backward, so that the logits of all rows are never in memory. Only the order of "
              "summation of the head's gradient depends on it. auto: as many as have 256 MiB of "
-             "logits over the whole vocabulary, at least 1024, whatever the layout. 0: all rows.")
+             "logits over the whole vocabulary, at least 1024, whatever the layout; if the memory "
+             "of a rank does not suffice, a half, a quarter ... of them, at least 128, but not "
+             "with train.reproducible. 0: all rows.")
         .or_word("auto", GptConfig::kAutoChunk)
         .at_least(0)
         .at_most(kMostTokens)
@@ -377,6 +379,14 @@ const ModelFamily& gpt_family() {
 
 const ModelFamily& family_of(const GptConfig&) {
   return gpt_family();
+}
+
+HeadChunk GptFamily::head_chunk(const ModelConfig& config, DType logits) const {
+  return DecoderTower::chunk_of_head(config.as<GptConfig>(), logits);
+}
+
+void GptFamily::limit_head_chunk(ModelConfig& config, std::int64_t rows) const {
+  config.as<GptConfig>().head_chunk_limit = rows;
 }
 
 UnitCosts GptFamily::unit_costs(const ModelConfig& config) const {

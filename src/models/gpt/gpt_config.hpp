@@ -94,10 +94,11 @@ struct GptConfig {
   double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
   double z_loss = 0;                      ///< weight of the square of log-sum-exp
   std::int64_t head_chunk = kAutoChunk;   ///< rows; see DecoderTower. 0: the head is computed whole
+  std::int64_t head_chunk_limit = 0;      ///< most rows of an automatic chunk; 0: no limit
   bool packed = false;                    ///< rows have several documents (add_documents)
   Lora lora{};                            ///< of every block
 
-  static constexpr std::int64_t kAutoChunk = -1;  ///< usual_head_chunk()
+  static constexpr std::int64_t kAutoChunk = -1;  ///< usual_head_chunk(), or head_chunk_limit
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : n_embd / n_head; }
   /// H D, the width of the attention output.

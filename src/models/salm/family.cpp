@@ -225,6 +225,14 @@ const ModelFamily& family_of(const SalmConfig&) {
   return salm_family();
 }
 
+HeadChunk SalmFamily::head_chunk(const ModelConfig& config, DType logits) const {
+  return DecoderTower::chunk_of_head(config.as<SalmConfig>().lm, logits);
+}
+
+void SalmFamily::limit_head_chunk(ModelConfig& config, std::int64_t rows) const {
+  config.as<SalmConfig>().lm.head_chunk_limit = rows;
+}
+
 UnitCosts SalmFamily::unit_costs(const ModelConfig& config) const {
   constexpr std::int64_t kSeconds = 10, kTokens = 64;
   const auto& c = config.as<SalmConfig>();

@@ -24,6 +24,7 @@
 #include "src/deck/name_patterns.hpp"
 #include "src/device/cuda.hpp"
 #include "src/parallel/pipeline/schedule_simulation.hpp"
+#include "src/train/step/memory_fit.hpp"
 
 namespace choir {
 namespace {
@@ -414,7 +415,8 @@ std::string offload_report(Engine& engine) {
   return text;
 }
 
-std::string memory_report(const StepPlan& plan, Communicator& world) {
+std::string memory_report(const StepPlan& plan, Engine& engine) {
+  Communicator& world = engine.mesh().world();
   const std::string repeated =
       plan.repeated_flops > 0
           ? fmt::format(" ({:.2f} of it for train.recompute, which mfu does not count)",
@@ -427,9 +429,11 @@ std::string memory_report(const StepPlan& plan, Communicator& world) {
   world.all_reduce(&rank, 1, DType::f64, ReduceOp::min);
   const std::string fuller =
       largest > mine ? fmt::format("\n  fullest rank: {}, {}", rank, format_bytes(largest)) : "";
-  return fmt::format("memory plan per rank:\n{}{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
-                     plan.memory.to_string(), fuller, plan.flops / 1e9, repeated,
-                     format_bytes(plan.bytes));
+  const std::string head = head_memory(engine.options(), engine.mesh().layout()).to_string();
+  return fmt::format(
+      "memory plan per rank:\n{}{}{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
+      plan.memory.to_string(), head.empty() ? "" : "\n  " + head, fuller, plan.flops / 1e9,
+      repeated, format_bytes(plan.bytes));
 }
 
 std::string pipeline_report(const EngineOptions& options, int stages) {

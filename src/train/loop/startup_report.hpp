@@ -70,7 +70,7 @@ std::string offload_report(Engine& engine);
 
 /// The plan of this rank with its exact arena, and the rank with the largest plan. Collective over
 /// `world`.
-std::string memory_report(const StepPlan& plan, Communicator& world);
+std::string memory_report(const StepPlan& plan, Engine& engine);
 
 /// The contents of each stage, the order in which the stages work, and how long they would wait for
 /// each other. The bubble is simulated from the FLOPs of each piece, with messages that take no

@@ -24,8 +24,8 @@
 #include "src/train/loop/startup_report.hpp"
 #include "src/train/loop/training_loop.hpp"
 #include "src/train/step/engine.hpp"
+#include "src/train/step/memory_fit.hpp"
 #include "src/train/step/product_timing.hpp"
-#include "src/train/step/step_planner.hpp"
 
 namespace choir {
 namespace {
@@ -80,13 +80,8 @@ std::string contents_of(const TrainingData& data, Communicator& world) {
 /// Plans the step; afterwards the options contain the planned arena requests. Collective.
 StepPlan planned(EngineOptions& options, const Deck& deck, const Workplace& place) {
   Mesh& mesh = *place.mesh;
-  StepPlan plan;
-  together(mesh.world(), [&] {
-    plan = plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(),
-                     deck.family().writes_samples(deck), place.device.get());
-    require_memory(plan, mesh.node().size(), *place.device);
-  });
-  options.arena_requests = plan.arena_requests;
+  StepPlan plan = plan_in_memory(options, mesh, deck.family().writes_samples(deck), *place.device);
+  together(mesh.world(), [&] { require_memory(plan, mesh.node().size(), *place.device); });
   return plan;
 }
 
@@ -148,7 +143,7 @@ void describe_run(const Deck& deck, const TrainingData& data, Engine& engine, co
   start.add(model_report(engine));
   start.add(zero_report(engine));
   start.add(offload_report(engine));
-  start.add(memory_report(plan, mesh.world()));
+  start.add(memory_report(plan, engine));
   start.add(layout_report(layout_facts(mesh, plan.traffic)));
 }
 

@@ -219,5 +219,29 @@ TEST(WrittenDeck, LeavesOutWhatItsOverridesMadeUseless) {
   EXPECT_NO_THROW(parse_deck(test::families(), written, "new.json", {}));
 }
 
+// The largest automatic chunk of the head that fits, on every rank alike; reproducible runs keep
+// that of the model.
+TEST(LayoutPlan, TheChunkOfTheHeadShrinksUntilThePlanFits) {
+  const DeckVariants decks =
+      variants({"model.vocab_size=128256", "model.n_layer=1", "model.block_size=4096",
+                "train.global_batch_size=4", "eval.sample_tokens=0"});
+  for (const char* tensor : {"parallel.tensor=1", "parallel.tensor=2"}) {
+    const LayoutPlan plenty = plan_layout(plan_case(decks, 2, 2, kPlenty, {tensor}));
+    ASSERT_EQ(plenty.head.rows, 1024);
+    const double least = test::memory_of(plenty) - 0.6 * plenty.head.bytes;
+    const LayoutPlan tight = plan_layout(plan_case(decks, 2, 2, least, {tensor}));
+    EXPECT_TRUE(tight.fits());
+    EXPECT_EQ(tight.head.rows, 256) << "512 save only half of the logits";
+    EXPECT_NE(to_string(tight, {}).find("head: 256 of 8192 rows at a time"), std::string::npos);
+    const LayoutPlan fixed =
+        plan_layout(plan_case(decks, 2, 2, least, {tensor, "train.reproducible=true"}));
+    EXPECT_FALSE(fixed.fits());
+    EXPECT_EQ(fixed.head.rows, 1024);
+    const LayoutPlan given =
+        plan_layout(plan_case(decks, 2, 2, least, {tensor, "train.head_chunk=1024"}));
+    EXPECT_FALSE(given.fits());
+  }
+}
+
 }  // namespace
 }  // namespace choir

@@ -1,0 +1,78 @@
+// The logits of the head in the memory plan, and automatic chunks that shrink until a plan fits.
+#include "src/train/step/memory_fit.hpp"
+
+#include <gtest/gtest.h>
+
+#include "choir/models/family.hpp"
+#include "src/models/fastconformer/fastconformer_config.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::int64_t kVocabulary = 128256, kTokens = 4096;
+
+/// One layer with a large vocabulary, and micro-batches of 2 x 4096 tokens in fp32.
+EngineOptions large_head(bool reproducible = false) {
+  GptConfig c = test::tiny_gpt();
+  c.n_layer = 1, c.tied = false, c.vocab_size = kVocabulary, c.block_size = kTokens;
+  return test::engine_options(c, "fp32", 1, reproducible);
+}
+
+std::int64_t rows_of(const EngineOptions& options) {
+  return options.model.family().head_chunk(options.model, options.precision.compute).rows;
+}
+
+TEST(MemoryFit, LogitsInMemory) {
+  EngineOptions options = large_head();
+  const HeadMemory one = head_memory(options, Layout());
+  EXPECT_EQ(one.rows, 1024);
+  EXPECT_EQ(one.all_rows, 2 * kTokens);
+  EXPECT_EQ(one.bytes, 1024.0 * kVocabulary * 4);
+  EXPECT_EQ(one.to_string(), "head: 1024 of 8192 rows at a time, 501.0 MiB of logits");
+  const HeadMemory four = head_memory(options, Layout(4, 1, 1, 1));
+  EXPECT_EQ(four.bytes, one.bytes / 4) << "tensor ranks divide the columns";
+  EXPECT_EQ(head_memory(options, Layout(1, 4, 1, 1)).all_rows, 2 * kTokens / 4);
+  options.model.as<GptConfig>().head_chunk = 0;
+  EXPECT_EQ(head_memory(options, Layout()).to_string(),
+            "head: all 8192 rows at once, 3.9 GiB of logits");
+  options.model = FastConformerConfig{};
+  EXPECT_EQ(head_memory(options, Layout()).to_string(), "") << "CTC has no chunks";
+}
+
+TEST(MemoryFit, AutomaticChunksAreHalvedDownTo128Rows) {
+  EngineOptions options = large_head();
+  for (const std::int64_t rows : {512, 256, 128}) {
+    EXPECT_TRUE(halve_head_chunk(options, 1, Layout()));
+    EXPECT_EQ(rows_of(options), rows);
+  }
+  EXPECT_FALSE(halve_head_chunk(options, 1, Layout()));
+  EXPECT_EQ(rows_of(options), 128);
+}
+
+TEST(MemoryFit, OtherChunksStayAsTheyAre) {
+  EngineOptions reproducible = large_head(true);
+  EXPECT_FALSE(halve_head_chunk(reproducible, 1, Layout()));
+  EXPECT_EQ(rows_of(reproducible), 1024) << "depends on the model alone";
+  EngineOptions given = large_head();
+  given.model.as<GptConfig>().head_chunk = 1024;
+  EXPECT_FALSE(halve_head_chunk(given, 1, Layout()));
+  EngineOptions hopeless = large_head();
+  EXPECT_FALSE(halve_head_chunk(hopeless, 2.0 * (1 << 30), Layout())) << "even without logits";
+  EXPECT_EQ(rows_of(hopeless), 1024);
+  EngineOptions small = test::engine_options(test::tiny_gpt(), "fp32", 1);
+  EXPECT_FALSE(halve_head_chunk(small, 1, Layout())) << "computed whole";
+}
+
+TEST(MemoryFit, HalfAChunkSavesHalfOfItsLogits) {
+  EngineOptions options = large_head();
+  const auto arena = [&] {
+    return static_cast<double>(plan_step(options, Layout(), 0, 1, false).arena_bytes);
+  };
+  const double before = arena();
+  ASSERT_TRUE(halve_head_chunk(options, 1, Layout()));
+  EXPECT_NEAR(before - arena(), 512.0 * kVocabulary * 4, 0.01 * before);
+}
+
+}  // namespace
+}  // namespace choir
