@@ -42,18 +42,32 @@ expect "... and refuses to see other documents" 2 "data.documents" "checkpoint.a
 a=abcdefg b=gfedcba c=aabbccd d=dgdgdga
 printf '%s\n' $a $b $c $d $a $d $b $c >lines.txt
 pairs=0
-for pair in "$a $b" "$c $d" "$a $d" "$c $b"; do
+for pair in "$a $b" "$c $d" "$a $d" "$c $b" "$b $a"; do
   # shellcheck disable=SC2086
   printf '%s\n' $pair >"pair_$((pairs += 1)).txt"
 done
-sets='data.validation={"ab": "pair_1.txt", "cd": "pair_2.txt", "ad": "pair_3.txt", "cb": "pair_4.txt"}'
-value() { grep -o "\"val_loss$1\":[^,}]*" pairs/metrics.jsonl | tail -n 1 | cut -d: -f2; }
-run 1 train deck.json run.dir=pairs 'data.train=["lines.txt"]' model.block_size=16 "$sets" eval.batches=0 train.global_batch_size=2
+sets='data.validation={"ab": "pair_1.txt", "cd": "pair_2.txt", "ad": "pair_3.txt", "cb": "pair_4.txt", "ba": "pair_5.txt"}'
+value() { grep -o "\"val_loss/$2\":[^,}]*" "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2; }
+in_pairs() {  # in_pairs RUN RULE
+  run_broken "$2" 1 train deck.json run.dir="$1" 'data.train=["lines.txt"]' model.block_size=16 "$sets" eval.batches=0 train.global_batch_size=2
+}
+alone() {  # alone RUN: the losses of documents add up
+  awk -v ab="$(value "$1" ab)" -v cd="$(value "$1" cd)" -v ad="$(value "$1" ad)" -v cb="$(value "$1" cb)" \
+    'BEGIN { d = ab + cd - ad - cb; e = ab - ad; exit !(d * d < 1e-24 && e * e > 1e-6) }'
+}
+anywhere() { awk -v ab="$(value "$1" ab)" -v ba="$(value "$1" ba)" 'BEGIN { d = ab - ba; exit !(ab > 0 && d * d < 1e-24) }'; }
+in_pairs pairs ""
 expect "rows of two documents" 0 "val_loss/ab"
-check "the loss of a document does not depend on its neighbour" awk -v ab="$(value /ab)" -v cd="$(value /cd)" \
-  -v ad="$(value /ad)" -v cb="$(value /cb)" 'BEGIN { d = ab + cd - ad - cb; e = ab - ad; exit !(d * d < 1e-24 && e * e > 1e-6) }'
+check "the loss of a document does not depend on its neighbour" alone pairs
+check "... nor on its place in the row" anywhere pairs
+in_pairs run_on positions-run-on
+expect "positions that run on behind a document" 0 "val_loss/ab"
+check "... are noticed" eval '! anywhere run_on'
+in_pairs across targets-across
+expect "targets across the end of a document" 0 "val_loss/ab"
+check "... are noticed" eval '! alone across'
 run 2 eval pairs
-expect "eval counts the targets of documents" 0 "tokens=56"
+expect "eval counts the targets of documents" 0 "tokens=70"
 
 run 1 train deck.json run.dir=x data.document_end=-1
 expect "no end of a document is known" 3 "it is unknown where a document ends in" "data.document_end (GPT-2: 50256)"

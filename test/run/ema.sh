@@ -21,6 +21,20 @@ train 2 half "${quiet[@]}" train.ema=0.9
 expect "a run that is resumed" 0 "resumed from half/checkpoints/step_00000010" "20 (10 now)"
 check "... has the same averages, bit by bit" same_averages averaged half
 
+# Step 5 updates nothing, because its loss is not finite.
+skipping=("${quiet[@]}" train.ema=0.9 train.nan_policy=skip fault.enable=true fault.nan_step=5 train.max_steps=6 checkpoint.interval=1
+  checkpoint.keep=0 eval.interval=0)
+after() { averages "$1/checkpoints/step_0000000$2"; }
+# shellcheck disable=SC2086
+keeps() { diff <(after $1) <(after $2) && [ -n "$(after $1)" ]; }
+train 1 skips "${skipping[@]}"
+expect "a run that skips an update" 0 "skips/checkpoints/step_00000006"
+check "... keeps its averages in this step" keeps "skips 4" "skips 5"
+check "... and not in the next" eval '! keeps "skips 5" "skips 6" >/dev/null'
+run_broken averages-while-skipping 1 train "$debug" "${small[@]}" run.dir=drifts "${skipping[@]}"
+expect "averages that go on while updates are skipped" 0 "drifts/checkpoints/step_00000006"
+check "... are noticed" eval '! keeps "drifts 4" "drifts 5" >/dev/null'
+
 # One batch on several layouts.
 fixed=("${quiet[@]}" train.reproducible=true train.global_batch_size=16 train.ema=0.9)
 train 1 one "${fixed[@]}"

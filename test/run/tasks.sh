@@ -37,6 +37,13 @@ done
 run 1 eval model "${tasks[@]}" --items many.items --batch-tokens 48 --together 1
 check "... and in other batches" close_items one.items many.items
 
+# The longer choice has the larger log-probability for each of its characters, but not for each token, among which is the blank.
+echo '{"context": "the king", "choices": ["a", "and his"], "answer": 1}' >norm.jsonl
+run 1 eval model --tasks norm.jsonl
+expect "acc_norm divides by characters" 0 "task=norm kind=choices items=1 acc=0.000000 acc_norm=1.000000"
+run_broken norm-by-tokens 1 eval model --tasks norm.jsonl
+expect "... and not by tokens" 0 "task=norm kind=choices items=1 acc=0.000000 acc_norm=0.000000"
+
 run 1 eval model --tasks words.jsonl --json
 expect "JSON lines" 0 '{"event":"evaluation","step":20,"checkpoint":"model/checkpoints/step_00000020"' '"task":"words","kind":"choices"' '"metrics":{"acc":'
 check "... and nothing else on standard output" test "$(wc -l <stdout)" = 1
