@@ -35,3 +35,5 @@ expect "a decay that would have begun earlier is reported" 0 \
   "the decay begins at step 14, 8 steps before this checkpoint" "optimizer.wsd_decay_steps to at most 2"
 train 2 refused optimizer.wsd_decay_steps=8
 expect "a decay without the schedule" 2 "optimizer.wsd_decay_steps = 8 is for optimizer.schedule = \"wsd\", not \"cosine\""
+run_broken condition-ignored 2 train "$debug" "${small[@]}" run.dir=unrefused optimizer.wsd_decay_steps=8 train.max_steps=6
+expect "... which only the condition of the key refuses" 0 "summary:"
