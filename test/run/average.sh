@@ -14,6 +14,20 @@ check "... is the same, bit by bit" same_parameters mean mean_1
 check "... and not the newest" eval '! same_parameters mean run'
 run 1 average run --steps 16,20 --out other
 check "... nor the mean of others" eval '! same_parameters mean other'
+values() {  # values CHECKPOINT: the weights of one tensor, 32 numbers in fp32
+  local at
+  at=$(awk -F'[:,]' '/"name"/ { here = /"parameters\/final_norm.weight"/ } here && /"offset"/ { print $2 + 0 }' "$1/manifest.json")
+  od -An -v -tf4 -w4 -j "$at" -N 128 "$1/state.h5"
+}
+is_mean() {  # is_mean RUN: ... of steps 12, 16 and 20 of the run, to 4 roundings
+  paste -d' ' <(values run/checkpoints/step_00000012) <(values run/checkpoints/step_00000016) <(values run/checkpoints/step_00000020) \
+    <(values "$1/checkpoints/step_00000000") | awk '
+    { d = ($1 + $2 + $3) / 3 - $4; if (d < 0) d = -d; if (NF != 4 || d > 2.5e-7) bad = 1 } END { exit bad || NR != 32 }'
+}
+check "... each weight is the mean of three" is_mean mean
+run_broken mean-of-last-two 2 average run --last 3 --out weighted
+expect "a mean in which the last counts as much as all before it" 0 "mean of 3 checkpoints: steps 12, 16, 20"
+check "... is noticed" eval '! is_mean weighted'
 
 run 1 inspect mean/checkpoints/step_00000000
 expect "inspect" 0 "average of 3 checkpoints"
