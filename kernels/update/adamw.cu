@@ -2,13 +2,15 @@
 // reads have 16 bytes and are issued before the first is used. One thread of each block reads the
 // values that change from step to step from the step control, in double, while the first parameters
 // are being loaded. Divisions and roots are correctly rounded; memory leaves time for them. bf16
-// masters take the 16 random bits of each element from Philox, the same as on the CPU.
-// Floor: 28 bytes per parameter for f32, 30 with a 16-bit copy, 24 for bf16 masters; 14 FLOP.
+// masters and bf16 moments take the 16 random bits of each element from Philox, the same as on the
+// CPU. Floor: 28 bytes per parameter for f32, 30 with a 16-bit copy, 24 for bf16 masters, 8 less
+// with bf16 moments; 14 FLOP.
 
 #include "kernels/update/adamw.hpp"
 
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/update/random_rounding.cuh"
 
 namespace choir::cuda {
 
@@ -22,11 +24,11 @@ struct AdamWStep {
   std::uint64_t update;
 };
 
-template <class Master, class Copy>
+template <class Master, class Moment, class Copy>
 struct AdamWMemory {
   Master* w;
   const float* gradient;
-  float *m, *v;
+  Moment *m, *v;
   Copy* copy;  ///< nullptr: none
   std::int64_t n;
   bool packed;  ///< all pointers are aligned to 16 bytes
@@ -35,7 +37,7 @@ struct AdamWMemory {
 struct AdamWConstants {
   double beta1, beta2, epsilon, decay, scale;
   const ops::StepControl* control;
-  PhiloxKey rounding;
+  PhiloxKey rounding, moment_rounding;
   ops::ElementNumbers elements;
 };
 
@@ -64,20 +66,14 @@ __device__ inline void update_parameter(const AdamWStep& s, float gradient, floa
   w = w * s.keep - s.rate * m / (sqrtf(v) * s.root_correction + s.epsilon);
 }
 
-/// Rounds to one of the two bf16 neighbours, as f32; NaN is preserved.
-__device__ inline float round_at_random(float w, std::uint32_t random) {
-  if (w != w) return w;
-  return __uint_as_float((__float_as_uint(w) + (random & 0xffffu)) & 0xffff0000u);
-}
-
 /// kWide parameters from index i on.
 template <int kWide>
 struct AdamWValues {
   float w[kWide], gradient[kWide], m[kWide], v[kWide];
 };
 
-template <int kWide, class Master, class Copy>
-__device__ inline void load_values(const AdamWMemory<Master, Copy>& at, std::int64_t i,
+template <int kWide, class Master, class Moment, class Copy>
+__device__ inline void load_values(const AdamWMemory<Master, Moment, Copy>& at, std::int64_t i,
                                    AdamWValues<kWide>& x) {
   load_many(at.w + i, x.w);
   load_many(at.gradient + i, x.gradient);
@@ -85,29 +81,25 @@ __device__ inline void load_values(const AdamWMemory<Master, Copy>& at, std::int
   load_many(at.v + i, x.v);
 }
 
-template <int kWide, class Master, class Copy>
-__device__ inline void update_values(const AdamWMemory<Master, Copy>& at, const AdamWStep& step,
-                                     const AdamWConstants& c, std::int64_t i,
+template <int kWide, class Master, class Moment, class Copy>
+__device__ inline void update_values(const AdamWMemory<Master, Moment, Copy>& at,
+                                     const AdamWStep& step, const AdamWConstants& c, std::int64_t i,
                                      AdamWValues<kWide>& x) {
 #pragma unroll
   for (int k = 0; k < kWide; ++k) update_parameter(step, x.gradient[k], x.m[k], x.v[k], x.w[k]);
   if constexpr (sizeof(Master) == 2) {
-    const auto element = static_cast<std::uint64_t>(c.elements.at(i));
-    if constexpr (kWide == 1) {
-      const PhiloxBlock words = philox_at(c.rounding, element / 4, step.update);
-      std::uint32_t word = words[0];  // avoids an array in memory, which a variable index would
-                                      // need
+    std::uint32_t words[kWide];
+    draw_words(c.rounding, c.elements, step.update, i, words);
 #pragma unroll
-      for (unsigned j = 1; j < 4; ++j)
-        if (element % 4 == j) word = words[j];
-      x.w[0] = round_at_random(x.w[0], word);
-    } else {
+    for (int k = 0; k < kWide; ++k) x.w[k] = round_at_random(x.w[k], words[k]);
+  }
+  if constexpr (sizeof(Moment) == 2) {
+    std::uint32_t words[kWide];
+    draw_words(c.moment_rounding, c.elements, step.update, i, words);
 #pragma unroll
-      for (int k = 0; k < kWide; k += 4) {
-        const PhiloxBlock words = philox_at(c.rounding, element / 4 + k / 4, step.update);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x.w[k + j] = round_at_random(x.w[k + j], words[j]);
-      }
+    for (int k = 0; k < kWide; ++k) {
+      x.m[k] = round_at_random(x.m[k], words[k]);
+      x.v[k] = round_at_random(x.v[k], words[k] >> 16);
     }
   }
   store_many(at.w + i, x.w);
@@ -116,9 +108,9 @@ __device__ inline void update_values(const AdamWMemory<Master, Copy>& at, const 
   if (at.copy != nullptr) store_many(at.copy + i, x.w);
 }
 
-template <class Master, class Copy>
+template <class Master, class Moment, class Copy>
 __global__ void __launch_bounds__(kAdamWThreads)
-    adamw_kernel(AdamWMemory<Master, Copy> at, AdamWConstants constants) {
+    adamw_kernel(AdamWMemory<Master, Moment, Copy> at, AdamWConstants constants) {
   CHOIR_SHARED_ARRAY(AdamWStep, shared, 1);
   const std::int64_t packs = at.packed ? at.n / kAdamWWide : 0;
   std::int64_t p = global_thread();
@@ -142,28 +134,31 @@ __global__ void __launch_bounds__(kAdamWThreads)
 
 namespace {
 
-/// True if packs have consecutive numbers and use whole Philox calls.
-bool has_packs(const ops::ElementNumbers& e) {
-  const std::int64_t first = e.width == 0 ? e.first + e.column : e.first;
-  return first % 4 == 0 && e.stride % 4 == 0 && e.width % kAdamWWide == 0 &&
-         (e.width == 0 || e.column % kAdamWWide == 0);
+template <class Master, class Moment, class Copy>
+void run(const Stream& stream, const ops::AdamW& args) {
+  constexpr bool kRandom = sizeof(Master) == 2 || sizeof(Moment) == 2;
+  const AdamWMemory<Master, Moment, Copy> at{
+      args.master.as<Master>(),
+      args.gradient.as<float>(),
+      args.m.as<Moment>(),
+      args.v.as<Moment>(),
+      args.copy.empty() ? nullptr : args.copy.as<Copy>(),
+      args.master.count(),
+      (!kRandom || has_packs(args.elements, kAdamWWide)) &&
+          can_pack<float>(0, args.master.data, args.gradient.data, args.m.data, args.v.data,
+                          args.copy.data)};
+  const AdamWConstants constants{args.beta1,    args.beta2,           args.epsilon,
+                                 args.decay,    args.scale,           args.control,
+                                 args.rounding, args.moment_rounding, args.elements};
+  launch(stream, "adamw", adamw_kernel<Master, Moment, Copy>,
+         {elementwise_blocks(blocks_for(at.n, kAdamWWide)), kAdamWThreads}, at, constants);
 }
 
-template <class Master, class Copy>
-void run(const Stream& stream, const ops::AdamW& args) {
-  const AdamWMemory<Master, Copy> at{args.master.as<Master>(),
-                                     args.gradient.as<float>(),
-                                     args.m.as<float>(),
-                                     args.v.as<float>(),
-                                     args.copy.empty() ? nullptr : args.copy.as<Copy>(),
-                                     args.master.count(),
-                                     (sizeof(Master) > 2 || has_packs(args.elements)) &&
-                                         can_pack<float>(0, args.master.data, args.gradient.data,
-                                                         args.m.data, args.v.data, args.copy.data)};
-  const AdamWConstants constants{args.beta1, args.beta2,   args.epsilon,  args.decay,
-                                 args.scale, args.control, args.rounding, args.elements};
-  launch(stream, "adamw", adamw_kernel<Master, Copy>,
-         {elementwise_blocks(blocks_for(at.n, kAdamWWide)), kAdamWThreads}, at, constants);
+template <class Moment>
+void run_with(const Stream& stream, const ops::AdamW& args) {
+  if (args.master.dtype == DType::bf16) return run<bf16, Moment, bf16>(stream, args);
+  args.copy.dtype == DType::f16 ? run<float, Moment, f16>(stream, args)
+                                : run<float, Moment, bf16>(stream, args);
 }
 
 }  // namespace
@@ -171,8 +166,7 @@ void run(const Stream& stream, const ops::AdamW& args) {
 void adamw(const Stream& stream, const ops::AdamW& args) {
   if (args.master.count() == 0) return;
   if (args.master.dtype == DType::f64) refuse_element(DType::f64);
-  if (args.master.dtype == DType::bf16) return run<bf16, bf16>(stream, args);
-  args.copy.dtype == DType::f16 ? run<float, f16>(stream, args) : run<float, bf16>(stream, args);
+  args.m.dtype == DType::bf16 ? run_with<bf16>(stream, args) : run_with<float>(stream, args);
 }
 
 }  // namespace choir::cuda

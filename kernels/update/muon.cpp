@@ -8,6 +8,7 @@
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/vector_math.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/update/random_rounding.hpp"
 
 namespace choir::cpu {
 namespace {
@@ -19,22 +20,32 @@ void for_all(std::int64_t n, const F& f, int streams) {
       n, [&](std::int64_t first, std::int64_t last) { for_vectors<A>(first, last, f); }, streams);
 }
 
-template <class A>
+template <class A, class Moment>
 void momentum_of(const ops::MuonMomentum& args) {
+  constexpr bool kNarrow = std::is_same_v<Moment, bf16>;
   const A mu = static_cast<A>(args.momentum);
   const A of_gradient = static_cast<A>((1 - args.momentum) * args.control->gradient_factor);
   const A* const gradient = args.gradient.as<A>();
-  A* const m = args.m.as<A>();
+  Moment* const m = args.m.as<Moment>();
   A* const direction = args.direction.empty() ? nullptr : args.direction.as<A>();
-  for_all<A>(
-      args.m.count(),
-      [&](std::int64_t i, auto access) {
-        const Vec<A> g = of_gradient * access.load(gradient + i);
-        const Vec<A> mean = mu * access.load(m + i) + g;
+  const Rounding rounding{args.rounding, args.elements,
+                          static_cast<std::uint64_t>(args.control->updates)};
+  const auto range = [&](std::int64_t first, std::int64_t last) {
+    alignas(kVectorBytes) std::uint32_t words[kNarrow ? kWords : 1];
+    for_vectors<A>(first, last, [&](std::int64_t i, auto access) {
+      const Vec<A> g = of_gradient * access.load(gradient + i);
+      const Vec<A> mean = mu * access.load(m + i) + g;
+      if constexpr (kNarrow) {
+        const std::int64_t word = (i - first) % kWords;
+        if (word == 0) rounding.draw(i, words);
+        access.store(m + i, round_at_random(mean, words + word));
+      } else {
         access.store(m + i, mean);
-        if (direction != nullptr) access.store(direction + i, args.nesterov ? g + mu * mean : mean);
-      },
-      3);
+      }
+      if (direction != nullptr) access.store(direction + i, args.nesterov ? g + mu * mean : mean);
+    });
+  };
+  parallel_flat(args.m.count(), range, 3);
 }
 
 template <class A>
@@ -103,14 +114,18 @@ bool doubles(const TensorView& x) {
 void muon_momentum(const Stream& stream, const MuonMomentum& args) {
   const std::int64_t n = args.gradient.count();
   check_type(args.gradient, "a gradient");
-  check_tensor(args.m, args.gradient.dtype, n, "m");
+  const bool narrow = args.m.dtype == DType::bf16 && !doubles(args.gradient);
+  check_tensor(args.m, narrow ? DType::bf16 : args.gradient.dtype, n, "m");
   check_optional(args.direction, args.gradient.dtype, n, "direction");
+  check_numbers(args.elements);
   CHOIR_CHECK(args.control != nullptr, "momentum without a step control");
   CHOIR_CHECK(args.momentum >= 0 && args.momentum < 1, "momentum {}", args.momentum);
-  stream.count(5.0 * static_cast<double>(n), 3 * as_bytes(args.m) + as_bytes(args.direction));
+  stream.count(5.0 * static_cast<double>(n),
+               as_bytes(args.gradient) + 2 * as_bytes(args.m) + as_bytes(args.direction));
   if (on_cuda(stream)) return cuda::muon_momentum(stream, args);
   if (!computes(stream) || args.control->apply == 0) return;
-  doubles(args.m) ? cpu::momentum_of<double>(args) : cpu::momentum_of<float>(args);
+  if (doubles(args.gradient)) return cpu::momentum_of<double, double>(args);
+  narrow ? cpu::momentum_of<float, bf16>(args) : cpu::momentum_of<float, float>(args);
 }
 
 void divide_by_norm(const Stream& stream, const TensorView& x, const TensorView& square_sum,
@@ -158,8 +173,14 @@ void muon_momentum(const ops::MuonMomentum& args) {
   if (args.control->apply == 0) return;
   for (std::int64_t i = 0; i < args.m.count(); ++i) {
     const double g = args.gradient.as<double>()[i] * args.control->gradient_factor;
-    double& m = args.m.as<double>()[i];
+    const bool narrow = args.m.dtype == DType::bf16;
+    double m = narrow ? static_cast<float>(args.m.as<bf16>()[i]) : args.m.as<double>()[i];
     m = args.momentum * m + (1 - args.momentum) * g;
+    if (narrow)
+      args.m.as<bf16>()[i] = round_at_random(
+          m, random_word(args.rounding, args.elements.at(i), args.control->updates));
+    else
+      args.m.as<double>()[i] = m;
     if (args.direction.empty()) continue;
     args.direction.as<double>()[i] =
         args.nesterov ? (1 - args.momentum) * g + args.momentum * m : m;

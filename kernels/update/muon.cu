@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/update/random_rounding.cuh"
 
 namespace choir::cuda {
 
@@ -22,12 +23,16 @@ __device__ inline void for_muon_packs(std::int64_t n, bool packed, const F& f) {
     f.template at<1>(i);
 }
 
+template <class Moment>
 struct MomentumElements {
   const float* gradient;
-  float* m;
+  Moment* m;
   float* direction;  ///< nullptr: none
   float momentum, of_gradient;
   bool nesterov;
+  PhiloxKey rounding;
+  ops::ElementNumbers numbers;
+  std::uint64_t update;
 
   template <int kWide>
   __device__ inline void at(std::int64_t i) const {
@@ -39,23 +44,32 @@ struct MomentumElements {
       g[k] *= of_gradient;
       mean[k] = momentum * mean[k] + g[k];
     }
-    store_many(m + i, mean);
-    if (direction == nullptr) return;
+    if (direction != nullptr) {
 #pragma unroll
-    for (int k = 0; k < kWide; ++k) g[k] = nesterov ? g[k] + momentum * mean[k] : mean[k];
-    store_many(direction + i, g);
+      for (int k = 0; k < kWide; ++k) g[k] = nesterov ? g[k] + momentum * mean[k] : mean[k];
+      store_many(direction + i, g);
+    }
+    if constexpr (sizeof(Moment) == 2) {
+      std::uint32_t words[kWide];
+      draw_words(rounding, numbers, update, i, words);
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) mean[k] = round_at_random(mean[k], words[k]);
+    }
+    store_many(m + i, mean);
   }
 };
 
+template <class Moment>
 __global__ void __launch_bounds__(kMuonThreads)
-    muon_momentum_kernel(MomentumElements elements, std::int64_t n, bool packed, double momentum,
-                         const ops::StepControl* control) {
+    muon_momentum_kernel(MomentumElements<Moment> elements, std::int64_t n, bool packed,
+                         double momentum, const ops::StepControl* control) {
   CHOIR_SHARED_ARRAY(float, of_gradient, 1);
   if (control->apply == 0) return;
   if (threadIdx.x == 0)
     *of_gradient = static_cast<float>((1 - momentum) * control->gradient_factor);
   __syncthreads();
   elements.of_gradient = *of_gradient;
+  elements.update = static_cast<std::uint64_t>(control->updates);
   for_muon_packs(n, packed, elements);
 }
 
@@ -154,6 +168,25 @@ float* muon_floats(const TensorView& x) {
   return x.as<float>();
 }
 
+template <class Moment>
+void momentum_with(const Stream& stream, const ops::MuonMomentum& args) {
+  const std::int64_t n = args.m.count();
+  const MomentumElements<Moment> elements{
+      muon_floats(args.gradient),
+      args.m.as<Moment>(),
+      args.direction.empty() ? nullptr : args.direction.as<float>(),
+      static_cast<float>(args.momentum),
+      0,
+      args.nesterov,
+      args.rounding,
+      args.elements,
+      0};
+  const bool packed = (sizeof(Moment) > 2 || has_packs(args.elements, kMuonWide)) &&
+                      can_pack<float>(0, args.gradient.data, args.m.data, args.direction.data);
+  launch(stream, "muon_momentum", muon_momentum_kernel<Moment>, {muon_blocks(n), kMuonThreads},
+         elements, n, packed, args.momentum, args.control);
+}
+
 template <class Copy>
 void step_with_copy(const Stream& stream, const ops::MuonStep& args) {
   const SteppedElements<Copy> elements{args.master.as<float>(), args.direction.as<float>(),
@@ -167,17 +200,9 @@ void step_with_copy(const Stream& stream, const ops::MuonStep& args) {
 }  // namespace
 
 void muon_momentum(const Stream& stream, const ops::MuonMomentum& args) {
-  const std::int64_t n = args.m.count();
-  if (n == 0) return;
-  const MomentumElements elements{muon_floats(args.gradient),
-                                  args.m.as<float>(),
-                                  args.direction.empty() ? nullptr : args.direction.as<float>(),
-                                  static_cast<float>(args.momentum),
-                                  0,
-                                  args.nesterov};
-  launch(stream, "muon_momentum", muon_momentum_kernel, {muon_blocks(n), kMuonThreads}, elements, n,
-         can_pack<float>(0, args.gradient.data, args.m.data, args.direction.data), args.momentum,
-         args.control);
+  if (args.m.count() == 0) return;
+  args.m.dtype == DType::bf16 ? momentum_with<bf16>(stream, args)
+                              : momentum_with<float>(stream, args);
 }
 
 void divide_by_norm(const Stream& stream, const TensorView& x, const TensorView& square_sum,

@@ -13,11 +13,11 @@ struct State {
   ops::StepControl control;
   ops::ElementNumbers elements{.first = 640};
   double scale = 1;
-  State(DType type, std::int64_t n, DType copy_type)
+  State(DType type, std::int64_t n, DType copy_type, DType moments = DType::f32)
       : master(HostTensor::normal(type, {n}, 1)),
         gradient(HostTensor::normal(DType::f32, {n}, 2)),
-        m(HostTensor::normal(DType::f32, {n}, 3, 0.1)),
-        v(HostTensor::normal(DType::f32, {n}, 4, 0.01, 0.5)) {
+        m(HostTensor::normal(moments, {n}, 3, 0.1)),
+        v(HostTensor::normal(moments, {n}, 4, 0.01, 0.5)) {
     if (copy_type != DType::f32) copy = HostTensor(copy_type, {n});
     control = {.learning_rate = 1e-2,
                .apply = 1,
@@ -30,6 +30,7 @@ struct State {
     ops::AdamW a;
     a.master = master, a.gradient = gradient, a.m = m, a.v = v, a.copy = copy;
     a.decay = 0.1, a.rounding = philox_key(3, "rounding"), a.elements = elements;
+    a.moment_rounding = philox_key(3, "moment rounding");
     a.control = &control, a.scale = scale;
     return a;
   }
@@ -141,9 +142,55 @@ TEST_F(CudaAdamW, Bf16MastersFollowTheReference) {
   EXPECT_LE(static_cast<double>(other), mean + 5 * std::sqrt(mean) + 1);
 }
 
+// Without a gradient the new moments are products, rounded to f32 alike everywhere.
+TEST_F(CudaAdamW, NarrowMomentsHaveTheBitsOfTheCpu) {
+  CpuDevice cpu;
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const std::int64_t n : {1, 64, 999})
+      for (const ops::ElementNumbers& elements :
+           {ops::ElementNumbers{.first = 640},
+            {.first = 128, .width = 48, .stride = 96, .column = 16},
+            {.first = 128, .width = 21, .stride = 42, .column = 3},
+            {.first = 1001, .width = 0, .stride = 0, .column = 2}}) {
+        SCOPED_TRACE(fmt::format("{} n {} width {}", name_of(type), n, elements.width));
+        State here(type, n, type == DType::f32 ? DType::f16 : kNoCopy, DType::bf16);
+        here.gradient = HostTensor::filled(DType::f32, {n}, 0);
+        here.elements = elements;
+        State there = here;
+        const State before = here;
+        ops::adamw(Stream(cpu), here.args());
+        run(there, static_cast<int>(n % 2));
+        EXPECT_TRUE(there.m.same_bits(here.m) && there.v.same_bits(here.v));
+        EXPECT_FALSE(n > 1 && (here.m.same_bits(before.m) || here.v.same_bits(before.v)));
+        State later = before;
+        later.control.updates = 4;
+        run(later);
+        EXPECT_FALSE(n > 64 && (later.m.same_bits(there.m) || later.v.same_bits(there.v)));
+      }
+}
+
+// As for bf16 masters; a sum of terms of both signs may be smaller than their rounding.
+TEST_F(CudaAdamW, NarrowMomentsFollowTheReference) {
+  constexpr std::int64_t kCount = 4001;
+  State fast(DType::f32, kCount, DType::bf16, DType::bf16), exact = fast;
+  exact.gradient = exact.gradient.to(DType::f64), exact.master = exact.master.to(DType::f64);
+  run(fast);
+  ref::adamw(exact.args());
+  const double u = unit_roundoff(DType::f32);
+  expect_close(fast.master, exact.master, 8 * u, 8 * u, "master");
+  std::int64_t other = 0;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    ASSERT_NEAR(fast.m[i], exact.m[i], 0x1p-7 * std::abs(exact.m[i]) + 0x1p-20) << i;
+    ASSERT_NEAR(fast.v[i], exact.v[i], 0x1p-7 * exact.v[i]) << i;
+    other += (fast.m[i] != exact.m[i]) + (fast.v[i] != exact.v[i]);
+  }
+  const double mean = kCount * 2 * 16 * 0x1p-16;
+  EXPECT_LE(static_cast<double>(other), mean + 5 * std::sqrt(mean) + 1);
+}
+
 TEST_F(CudaAdamW, AStepThatIsNotAppliedLeavesEveryBit) {
   for (const DType type : {DType::f32, DType::bf16}) {
-    State s(type, 1000, type == DType::f32 ? DType::bf16 : kNoCopy);
+    State s(type, 1000, type == DType::f32 ? DType::bf16 : kNoCopy, type);
     s.gradient.set(7, NAN);
     s.control.apply = 0;
     const State before = s;

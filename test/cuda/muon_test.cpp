@@ -46,6 +46,41 @@ TEST_F(CudaMuon, FollowsTheReference) {
       }
 }
 
+// Without a gradient the new momentum is a product, rounded to f32 alike everywhere.
+TEST_F(CudaMuon, NarrowMomentumHasTheBitsOfTheCpu) {
+  CpuDevice cpu;
+  for (const std::int64_t n : {1, 9, 999})
+    for (const ops::ElementNumbers& elements :
+         {ops::ElementNumbers{.first = 640},
+          {.first = 128, .width = 48, .stride = 96, .column = 16},
+          {.first = 128, .width = 21, .stride = 42, .column = 3}}) {
+      SCOPED_TRACE(fmt::format("n {} width {}", n, elements.width));
+      ops::StepControl control{
+          .learning_rate = 1e-2, .apply = 1, .gradient_factor = 0.7, .updates = 5};
+      HostTensor gradient = HostTensor::filled(DType::f32, {n}, 0),
+                 here = HostTensor::normal(DType::bf16, {n}, 2, 0.1), there = here,
+                 direction(DType::f32, {n}), of_cpu = direction;
+      const HostTensor before = here;
+      ops::MuonMomentum args{.gradient = gradient,
+                             .m = here,
+                             .direction = of_cpu,
+                             .control = &control,
+                             .rounding = philox_key(3, "moment rounding"),
+                             .elements = elements};
+      ops::muon_momentum(Stream(cpu), args);
+      Mirror mirror(device());
+      const int skew = static_cast<int>(n % 2);
+      args.gradient = mirror.in(gradient, skew), args.m = mirror.io(there, skew);
+      args.direction = mirror.io(direction, skew), args.control = mirror.object(control);
+      ops::muon_momentum(stream(), args);
+      mirror.fetch();
+      EXPECT_TRUE(there.same_bits(here));
+      EXPECT_FALSE(n > 1 && here.same_bits(before));
+      // before it is rounded
+      expect_close(direction, of_cpu, 4 * unit_roundoff(DType::f32), 0, "direction");
+    }
+}
+
 TEST_F(CudaMuon, DividesAndAdds) {
   for (const std::int64_t n : {1, 9, 3001})
     for (const int skew : {0, 1}) {
@@ -67,6 +102,25 @@ TEST_F(CudaMuon, DividesAndAdds) {
         ASSERT_NEAR(out[i], 3 * x[i] - 0.5 * y[i], 1e-6);
       }
     }
+}
+
+TEST_F(CudaMuon, StepTsan) {
+  constexpr std::int64_t kCount = 2005;
+  HostTensor gradient = HostTensor::normal(DType::f32, {kCount}, 1),
+             m = HostTensor::normal(DType::bf16, {kCount}, 2), direction(DType::f32, {kCount}),
+             master = HostTensor::normal(DType::f32, {kCount}, 3),
+             square = HostTensor::filled(DType::f64, {1}, 4);
+  ops::StepControl control{.learning_rate = 1e-2, .apply = 1, .gradient_factor = 0.7};
+  Mirror mirror(device());
+  const TensorView there = mirror.io(direction);
+  const ops::StepControl* now = mirror.object(control);
+  ops::muon_momentum(
+      stream(),
+      {.gradient = mirror.in(gradient), .m = mirror.io(m), .direction = there, .control = now});
+  ops::divide_by_norm(stream(), there, mirror.in(square), 1e-7);
+  ops::muon_step(stream(), {.master = mirror.io(master), .direction = there, .control = now});
+  mirror.fetch();
+  EXPECT_FALSE(std::isnan(master[kCount - 1]));
 }
 
 TEST_F(CudaMuon, SkippedStepsWriteNothing) {
