@@ -179,6 +179,13 @@ void add_optimizer_keys(Table& table) {
       .at_least(0)
       .below(1);
   optimizer
+      .add("moment_precision", &Part::moment_precision, "",
+           "Precision of the moments (adamw, muon). fp32: as the gradient sums (fp64 with fp64). "
+           "bf16: half the memory; each moment is rounded to one of its two neighbours at random, "
+           "the same in every layout. A run that continues with the other precision converts its "
+           "moments.")
+      .not_with("train.precision", {"fp64"});
+  optimizer
       .add("epsilon", &Part::epsilon, "",
            "Constant that prevents divisions by zero. adamw: added to the square root of the "
            "second moment. lars: added to the denominator of the factor that "
@@ -223,11 +230,11 @@ void add_optimizer_keys(Table& table) {
 void add_train_keys(Table& table) {
   using Part = TrainSection;
   auto train = table.section("train", &Deck::train);
-  train.add(
-      "precision", &Part::precision, "",
-      "Precision of activations and matrix products. Gradient sums and moments are fp32 (with "
-      "fp64: fp64). -mixed keeps fp32 master weights; bf16-true updates its bf16 weights with "
-      "stochastic rounding.");
+  train.add("precision", &Part::precision, "",
+            "Precision of activations and matrix products. Gradient sums and, unless "
+            "optimizer.moment_precision says otherwise, moments are fp32 (with fp64: fp64). -mixed "
+            "keeps fp32 master weights; bf16-true updates its bf16 weights with "
+            "stochastic rounding.");
   train
       .add("loss_scale", &Part::loss_scale, "",
            "Factor on the loss that is removed from the gradients again (fp16-mixed only). "

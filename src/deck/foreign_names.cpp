@@ -328,6 +328,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"lr_warmup_iters", "optimizer.warmup_steps", mega},
       {"adam_beta1", "optimizer.beta1", mega},
       {"adam_beta2", "optimizer.beta2", mega},
+      {"exp_avg_dtype", "optimizer.moment_precision", mega},
       {"adam_eps", "optimizer.epsilon", mega},
       {"clip_grad", "optimizer.grad_clip", mega},
       {"data_path", "data.train", mega},

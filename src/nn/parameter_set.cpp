@@ -16,21 +16,28 @@ Precision precision_of(std::string_view name) {
   using enum DType;  // hides the element types of the same names
   switch (precision_named(name)) {
     case TrainPrecision::fp64:
-      return {f64, f64, f64, f64, f64};
+      return {f64, f64, f64, f64, f64, f64};
     case TrainPrecision::fp32:
-      return {f32, f32, f32, f32, f32};
+      return {f32, f32, f32, f32, f32, f32};
     case TrainPrecision::bf16_mixed:
-      return {bf16, f32, f32, f32, f32};
+      return {bf16, f32, f32, f32, f32, f32};
     case TrainPrecision::bf16_true:
-      return {bf16, bf16, f32, f32, bf16};
+      return {bf16, bf16, f32, f32, f32, bf16};
     case TrainPrecision::fp16_mixed:
-      return {f16, f32, f32, f32, f32};
+      return {f16, f32, f32, f32, f32, f32};
   }
   return {};
 }
 
 Precision with_narrow_frozen(Precision precision) {
   precision.frozen = precision.compute;
+  return precision;
+}
+
+Precision with_narrow_moments(Precision precision) {
+  CHOIR_CHECK(precision.gradient == DType::f32, "bf16 moments beside {} gradients",
+              name_of(precision.gradient));
+  precision.moment = DType::bf16;
   return precision;
 }
 

@@ -43,11 +43,17 @@ std::vector<ElementSpan> element_spans(const Bucket& bucket) {
   return spans;
 }
 
+PhiloxKey moment_rounding_key(std::uint64_t seed) {
+  return philox_key(seed, "moment rounding");
+}
+
 AdamWUpdater::AdamWUpdater(const UpdateContext& context)
     : storage_(&context.storage),
       settings_(&context.settings),
-      rounding_(philox_key(context.seed, "rounding")) {
-  const bool rounds = storage_->precision().master == DType::bf16;
+      rounding_(philox_key(context.seed, "rounding")),
+      moment_rounding_(moment_rounding_key(context.seed)) {
+  const Precision& precision = storage_->precision();
+  const bool rounds = precision.master == DType::bf16 || precision.moment == DType::bf16;
   for (const Bucket& bucket : storage_->parameters().buckets()) {
     scales_.push_back(scaled_ranges(*settings_, bucket));
     spans_.push_back(rounds ? element_spans(bucket)
@@ -86,6 +92,7 @@ void AdamWUpdater::update_range(const Stream& stream, const ops::StepControl* co
                         .scale = scaled.scale,
                         .control = control,
                         .rounding = rounding_,
+                        .moment_rounding = moment_rounding_,
                         .elements = span.elements.behind(from - span.local.first)});
   };
   for (const ScaledRange& scaled : scales_[index_of(bucket)])
@@ -107,7 +114,7 @@ class AdamWRule final : public UpdateRule {
     return kNames;
   }
   std::span<const std::string_view> keys() const override {
-    static constexpr std::array<std::string_view, 2> kKeys{"beta1", "beta2"};
+    static constexpr std::array<std::string_view, 3> kKeys{"beta1", "beta2", "moment_precision"};
     return kKeys;
   }
   Traffic traffic(const Precision& precision) const override { return plain_traffic(precision); }

@@ -25,6 +25,10 @@ struct ElementSpan {
 /// otherwise about one per tensor. Elements in no span are padding.
 std::vector<ElementSpan> element_spans(const Bucket& bucket);
 
+/// The key of the random bits that round bf16 moments. It differs from that of masters, so that the
+/// two never use the same bits.
+PhiloxKey moment_rounding_key(std::uint64_t seed);
+
 /// AdamW with the states {m, v}. Weight decay applies to the decayed range of each bucket.
 class AdamWUpdater final : public Updater {
  public:
@@ -40,7 +44,7 @@ class AdamWUpdater final : public Updater {
 
   const ParameterStorage* storage_;
   const UpdateSettings* settings_;
-  PhiloxKey rounding_;
+  PhiloxKey rounding_, moment_rounding_;
   std::vector<std::vector<ElementSpan>> spans_;   // by bucket
   std::vector<std::vector<ScaledRange>> scales_;  // by bucket; without gaps
 };

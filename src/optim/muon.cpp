@@ -52,6 +52,7 @@ class MuonUpdater final : public Updater {
         adamw_({context.storage, context.device, of_others_, context.seed, context.exact}),
         newton_schulz_(newton_schulz_set(context.settings.muon.coefficients),
                        context.settings.muon.steps),
+        rounding_(moment_rounding_key(context.seed)),
         exchange_(context.storage, context.device,
                   matrix_rounds(context.storage.parameters(), owner_options(context))) {
     std::vector<NewtonSchulz::Extents> extents;
@@ -60,7 +61,12 @@ class MuonUpdater final : public Updater {
       for (const Matrix& m : round.matrices) extents.push_back({m.rows, m.columns});
     }
     newton_schulz_.reserve(context.device, storage_->precision().gradient, extents);
-    for (const Bucket& bucket : storage_->parameters().buckets()) others_.push_back(others(bucket));
+    const bool rounds = storage_->precision().moment == DType::bf16;
+    for (const Bucket& bucket : storage_->parameters().buckets()) {
+      others_.push_back(others(bucket));
+      spans_.push_back(rounds ? element_spans(bucket)
+                              : std::vector<ElementSpan>{{.local = {0, bucket.size}}});
+    }
   }
 
   void prepare(const Stream& /*stream*/, const UpdateInputs& inputs) override {
@@ -73,12 +79,21 @@ class MuonUpdater final : public Updater {
                const UpdatePart& part) override {
     on_slices(part, [&](const MatrixExchange::Slice& slice, const Range& at,
                         const TensorView& direction) {
-      ops::muon_momentum(stream, {.gradient = part.gradient.slice(at.first, at.count),
-                                  .m = part.state(0, at.first, at.count),
-                                  .direction = slice.sent ? direction : TensorView{},
-                                  .momentum = settings_->muon.momentum,
-                                  .nesterov = settings_->muon.nesterov,
-                                  .control = control});
+      for (const ElementSpan& span : spans_[index_of(*part.bucket)]) {
+        const auto [from, count] = overlap(span.local, {part.in_bucket.first + at.first, at.count});
+        if (count == 0) continue;
+        const std::int64_t first = from - part.in_bucket.first;
+        ops::muon_momentum(
+            stream,
+            {.gradient = part.gradient.slice(first, count),
+             .m = part.state(0, first, count),
+             .direction = slice.sent ? direction.slice(first - at.first, count) : TensorView{},
+             .momentum = settings_->muon.momentum,
+             .nesterov = settings_->muon.nesterov,
+             .control = control,
+             .rounding = rounding_,
+             .elements = span.elements.behind(from - span.local.first)});
+      }
     });
   }
 
@@ -148,9 +163,11 @@ class MuonUpdater final : public Updater {
   UpdateSettings of_others_;
   AdamWUpdater adamw_;
   NewtonSchulz newton_schulz_;
+  PhiloxKey rounding_;
   MatrixExchange exchange_;
   std::vector<Round> rounds_;
-  std::vector<std::vector<Range>> others_;  // by bucket
+  std::vector<std::vector<Range>> others_;       // by bucket
+  std::vector<std::vector<ElementSpan>> spans_;  // by bucket
   Communicator* tensor_ = nullptr;
 };
 
@@ -170,8 +187,9 @@ class MuonRule final : public UpdateRule {
     return which == 0 || !is_matrix(settings.muon, p);
   }
   std::span<const std::string_view> keys() const override {
-    static constexpr std::array<std::string_view, 10> kKeys{"beta1",
+    static constexpr std::array<std::string_view, 11> kKeys{"beta1",
                                                             "beta2",
+                                                            "moment_precision",
                                                             "muon.momentum",
                                                             "muon.nesterov",
                                                             "muon.ns_steps",

@@ -52,7 +52,7 @@ void Optimizer::make_outside(Device& device, const OffloadedState& outside) {
 
 // Memory is that of the slice with most elements, so that all ranks need the same.
 void Optimizer::make_resident(Device& device) {
-  const DType type = storage_->precision().gradient;
+  const DType type = storage_->precision().moment;
   const std::int64_t slices = storage_->sharding().slices();
   std::array<std::int64_t, kMostMoments> sizes{};
   for (std::size_t which = 0; which < moment_names().size(); ++which)

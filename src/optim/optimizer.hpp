@@ -24,7 +24,7 @@ class AveragedWeights;
 class Optimizer {
  public:
   using Options = UpdateSettings;
-  /// `seed` determines the random rounding of bf16 masters. `exact`: see UpdateContext.
+  /// `seed` determines the random rounding of bf16 masters and moments. `exact`: see UpdateContext.
   Optimizer(ParameterStorage& storage, Device& device, const Options& options, std::uint64_t seed,
             bool exact = false);
 
@@ -45,8 +45,8 @@ class Optimizer {
     return options_.rule->keeps(options_, which, parameter);
   }
   /// The moment with index `which`, restricted to the part of a trained parameter that this rank
-  /// owns, in the gradient's type, 1-D; in host memory if ParameterStorage::offloaded(). Only if it
-  /// is kept for the parameter.
+  /// owns, of type Precision::moment, 1-D; in host memory if ParameterStorage::offloaded(). Only if
+  /// it is kept for the parameter.
   TensorView moment(std::size_t which, const Parameter& parameter) const;
   /// Offloaded averages are updated chunk by chunk, while the masters are in device memory; the
   /// caller updates all others after step(). nullptr: none.

@@ -99,7 +99,7 @@ struct UpdateContext {
   ParameterStorage& storage;
   Device& device;
   const UpdateSettings& settings;  ///< outlives the updater
-  std::uint64_t seed = 0;          ///< determines the random rounding of bf16 masters
+  std::uint64_t seed = 0;          ///< determines the random rounding of bf16 masters and moments
   bool exact = false;
 };
 

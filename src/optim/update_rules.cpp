@@ -30,9 +30,10 @@ const UpdateRule& update_rule(std::string_view name) {
 UpdateRule::Traffic UpdateRule::plain_traffic(const Precision& precision) const {
   const auto master = static_cast<double>(size_of(precision.master));
   const auto word = static_cast<double>(size_of(precision.gradient));
+  const auto moment = static_cast<double>(size_of(precision.moment));
   const auto copy = precision.has_copy() ? static_cast<double>(size_of(precision.compute)) : 0.0;
   const auto states = static_cast<double>(moments().size());
-  return {.update = 2 * master + (2 * states + 1) * word + copy, .norms = word};
+  return {.update = 2 * master + 2 * states * moment + word + copy, .norms = word};
 }
 
 std::vector<ScaledRange> scaled_ranges(const UpdateSettings& settings, const Bucket& bucket) {

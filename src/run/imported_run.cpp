@@ -27,7 +27,7 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
     if (const std::size_t bytes = values.rows[i++].size(); p->trainable)
       largest = std::max(largest, bytes);
   // All moments are zero and share one buffer.
-  zeros.assign(largest / size_of(precision.master) * size_of(precision.gradient), std::byte{0});
+  zeros.assign(largest / size_of(precision.master) * size_of(precision.moment), std::byte{0});
   i = 0;
   for (const Parameter* p : parameters.all()) {
     const RowShare share = share_of_rows(p->shape[0], world.rank(), world.size());
@@ -42,7 +42,7 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
     if (!p->trainable) continue;
     for (std::size_t m = 0; m < settings.rule->moments().size(); ++m)
       if (settings.rule->keeps(settings, m, *p))
-        add(fmt::format("optimizer/{}/", settings.rule->moments()[m]), precision.gradient,
+        add(fmt::format("optimizer/{}/", settings.rule->moments()[m]), precision.moment,
             zeros.data());
   }
   list.insert(list.end(), values.more.begin(), values.more.end());

@@ -127,7 +127,10 @@ ContextWay context_way_of(const Deck& deck) {
 }
 
 Precision precision_of(const Deck& deck) {
-  const Precision precision = precision_of(name_of(deck.train.precision));
+  Precision precision = precision_of(name_of(deck.train.precision));
+  if (deck.optimizer.moment_precision == MomentPrecision::bf16 &&
+      deck.train.precision != TrainPrecision::fp64)
+    precision = with_narrow_moments(precision);
   return deck.train.frozen_precision == FrozenPrecision::master ? precision
                                                                 : with_narrow_frozen(precision);
 }

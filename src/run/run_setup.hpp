@@ -45,7 +45,7 @@ UpdateSettings update_settings_of(const Deck& deck);
 /// train.loss_scale and its window; no scaling except with fp16-mixed.
 ops::LossScaling loss_scaling_of(const Deck& deck);
 
-/// train.precision and train.frozen_precision.
+/// train.precision, train.frozen_precision and optimizer.moment_precision.
 Precision precision_of(const Deck& deck);
 
 /// The model that the deck describes, with train.recompute.

@@ -10,8 +10,8 @@
 //           and 12 D per visible (query, key) pair and head: two products forward, four backward,
 //           of which causal attention sees T (T + 1) / 2 pairs.
 //   bytes   AdamW reads gradient, master and two moments and writes the latter three (7 words a
-//           parameter, 28 B in fp32; 24 B with bf16 masters) and the 16-bit copy (30 B); the
-//           gradient norm reads each gradient once more.
+//           parameter, 28 B in fp32; 24 B with bf16 masters; 8 B less with bf16 moments) and the
+//           16-bit copy (30 B); the gradient norm reads each gradient once more.
 //
 //   floor = FLOPs / GEMM rate + bytes / memory rate
 //

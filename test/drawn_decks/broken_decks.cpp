@@ -200,6 +200,8 @@ class Breaker {
         {"parallel.zero_group", "2", "parallel.zero", "0"},
         {"optimizer.min_lr", "2", "optimizer.learning_rate", "1"},
         {"optimizer.momentum", "0.5", "optimizer.name", "adamw"},
+        {"optimizer.moment_precision", "bf16", "optimizer.name", "lars"},
+        {"optimizer.moment_precision", "bf16", "train.precision", "fp64"},
         {"optimizer.muon.momentum", "0.5", "optimizer.name", "lars"},
         {"optimizer.wsd_decay_steps", "3", "optimizer.schedule", "linear"},
         {"train.profile", "30:40", "train.max_steps", "20"},

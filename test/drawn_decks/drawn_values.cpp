@@ -30,6 +30,7 @@ bool is_left_out(const std::string& path) {
                             "optimizer.scale_lr",
                             "optimizer.min_lr",
                             "optimizer.decay_steps",
+                            "optimizer.moment_precision",
                             "model.attention",
                             "model.lm.attention",
                             "model.attention_deterministic",

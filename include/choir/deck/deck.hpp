@@ -114,6 +114,12 @@ struct MuonSection {
   double adamw_weight_decay = -1;       ///< of the others that decay; -1: optimizer.weight_decay
 };
 
+/// The precision of the optimizer's moments.
+enum class MomentPrecision : std::uint8_t { fp32, bf16 };
+constexpr auto words_of(MomentPrecision) {
+  return words<MomentPrecision>({{MomentPrecision::fp32, "fp32"}, {MomentPrecision::bf16, "bf16"}});
+}
+
 struct OptimizerSection {
   std::string name = "adamw";
   double learning_rate = 1e-3;
@@ -125,8 +131,9 @@ struct OptimizerSection {
   std::string wsd_decay_shape = "linear";  ///< linear | cosine | exponential | minus_sqrt
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.1;
-  double momentum = 0.9, trust_coefficient = 1e-3;  ///< lars
-  double grad_clip = 1.0;                           ///< 0: no clipping
+  MomentPrecision moment_precision = MomentPrecision::fp32;  ///< fp64 trains with fp64 moments
+  double momentum = 0.9, trust_coefficient = 1e-3;           ///< lars
+  double grad_clip = 1.0;                                    ///< 0: no clipping
   RateScaling scale_lr = RateScaling::none;
   TextMap scale;  ///< factors on the learning rate, by patterns of parameter names
   MuonSection muon;

@@ -23,10 +23,13 @@ namespace choir {
 ///   bf16-mixed  bf16     f32     f32                4 + 2 + 4 + 8  = 18
 ///   bf16-true   bf16     bf16    f32                2 + 0 + 4 + 8  = 14      rounds at random
 ///   fp16-mixed  f16      f32     f32                4 + 2 + 4 + 8  = 18      scales the loss
+///
+/// Moments may also be bf16, rounded at random: 4 bytes less.
 struct Precision {
   DType compute = DType::f32;    ///< activations and the weights that GEMMs read
   DType master = DType::f32;     ///< the weights that the optimizer updates
-  DType gradient = DType::f32;   ///< gradient sums and moments
+  DType gradient = DType::f32;   ///< gradient sums and averaged weights
+  DType moment = DType::f32;     ///< states of the update rule: as the gradient, or bf16
   DType statistic = DType::f32;  ///< means, log-sum-exp, per-token losses
   /// Frozen weights: stored as masters, or in the compute type, in which case there is no second
   /// copy.
@@ -43,6 +46,8 @@ struct Precision {
 Precision precision_of(std::string_view name);
 /// The same with frozen weights in the compute type.
 Precision with_narrow_frozen(Precision precision);
+/// The same with bf16 moments. Throws Error for fp64.
+Precision with_narrow_moments(Precision precision);
 
 class ParameterSet {
  public:

@@ -24,30 +24,40 @@ namespace {
 /// evenly among ranks.
 constexpr int kStandInVocabulary = 97;
 
-/// A key that is legal only in another precision or on another device, and the value that means
-/// "not". None of them changes results except by rounding.
+/// A key that is legal only in other runs, and the value that means "not". None of them changes
+/// results except by rounding.
 struct OfOtherRuns {
+  enum class Kind { precision, below_fp64, device };
   const char *key, *plain;
-  bool precision;  ///< the key belongs to another precision; false: to another device
+  Kind kind;  ///< the key belongs to another precision, to all but fp64, or to another device
 };
-constexpr OfOtherRuns kOfOtherRuns[] = {
-    {"train.loss_scale", "dynamic", true},      {"train.loss_scale_window", "2000", true},
-    {"train.frozen_precision", "master", true}, {"train.time_products", "false", false},
-    {"parallel.share_device", "false", false},  {"parallel.transport", "auto", false}};
+using Kind = OfOtherRuns::Kind;
+constexpr OfOtherRuns kOfOtherRuns[] = {{"train.loss_scale", "dynamic", Kind::precision},
+                                        {"train.loss_scale_window", "2000", Kind::precision},
+                                        {"train.frozen_precision", "master", Kind::precision},
+                                        {"optimizer.moment_precision", "fp32", Kind::below_fp64},
+                                        {"train.time_products", "false", Kind::device},
+                                        {"parallel.share_device", "false", Kind::device},
+                                        {"parallel.transport", "auto", Kind::device}};
 
-void leave_out(const Deck& deck, TrainPrecision precision, std::vector<std::string>& changes,
+/// True if the key of a deck remains in runs in `wanted`.
+bool stays(const OfOtherRuns& each, const Deck& deck, TrainPrecision wanted) {
+  if (each.kind == Kind::precision) return wanted == deck.train.precision;
+  if (wanted != TrainPrecision::fp64) return true;
+  return each.kind == Kind::device ? deck.device == RequestedDevice::cpu
+                                   : deck.train.precision == TrainPrecision::fp64;
+}
+
+void leave_out(const Deck& deck, TrainPrecision wanted, std::vector<std::string>& changes,
                std::vector<std::string>& notes) {
   const bool gpu_transport = needs_gpu(deck.parallel.transport);
   for (const OfOtherRuns& each : kOfOtherRuns) {
     const std::string key = each.key;
-    if (!deck.given(key) ||
-        (each.precision ? precision == deck.train.precision
-                        : precision != TrainPrecision::fp64 || deck.device == RequestedDevice::cpu))
-      continue;
+    if (!deck.given(key) || stays(each, deck, wanted)) continue;
     if (key == "parallel.transport" && !gpu_transport) continue;
     changes.push_back(fmt::format("{}={}", key, each.plain));
-    notes.push_back(fmt::format("{} is ignored: the runs are in {}{}", key, name_of(precision),
-                                each.precision ? "" : " on the CPU"));
+    notes.push_back(fmt::format("{} is ignored: the runs are in {}{}", key, name_of(wanted),
+                                each.kind == Kind::device ? " on the CPU" : ""));
   }
 }
 

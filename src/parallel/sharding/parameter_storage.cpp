@@ -14,7 +14,7 @@ OffloadedState::OffloadedState(const OffloadOptions& options, const Precision& p
                                Contents contents, const Sizes& sizes, Device& device,
                                Communicator& world)
     : chunk_(options.chunk) {
-  const std::array<DType, kFields> types{precision.master, precision.gradient, precision.gradient,
+  const std::array<DType, kFields> types{precision.master, precision.moment, precision.moment,
                                          precision.compute, precision.gradient};
   const std::array<bool, kFields> kept{contents.masters, true, options.second_moment,
                                        contents.values, options.average};

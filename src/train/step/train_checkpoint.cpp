@@ -40,7 +40,7 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
   std::vector<StoredTensor> list;
   ModelInstance& instance = engine.instance();
   const Optimizer& optimizer = engine.optimizer();
-  const DType moment = instance.storage().precision().gradient;
+  const DType moment = instance.storage().precision().moment;
   const bool outside = instance.storage().offloaded() != nullptr;
   settle(instance);
   for (const Parameter* p : instance.parameters().all()) {
@@ -52,6 +52,8 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
                  instance, share, [&](const Parameter& place) {
                    return ParameterElements{optimizer.moment(i, place), outside};
                  });
+      // A run may continue with moments of the other precision.
+      list.back().converts = true;
     }
   }
   add_statistics(list, instance, share.all);
