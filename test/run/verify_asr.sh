@@ -37,6 +37,11 @@ run 4 verify "$deck" model.left_context=0 model.right_context=0 optimizer.name=l
   optimizer.trust_coefficient=0.02 optimizer.weight_decay=0 optimizer.epsilon=1e-3 --layouts "dp=2 tp=2,dp=4 zero=1,tp=4"
 expect "LARS on gradients that consist of rounding errors" 0 "VALID: 3 layouts"
 
+# Muon on kernels of convolutions; test/run/long/verify_muon.sh has more layouts, and models of speech and text.
+run 4 verify "$deck" optimizer.name=muon optimizer.learning_rate=0.01 optimizer.muon.adamw_learning_rate=3e-3 \
+  --layouts "dp=2 tp=2,dp=4 zero=3,pp=2 dp=2"
+expect "Muon" 0 "VALID: 3 layouts"
+
 few="dp=3 zero=3,tp=2 sequence=true,pp=2 recompute=full,dp=2 tp=2 zero=1,tp=2 pp=2 schedule=zb-h1"
 for precision in bf16-mixed $(exhaustive && echo fp32); do
   run 4 verify "$deck" --layouts "$few" --precision "$precision"
