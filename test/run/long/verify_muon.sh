@@ -14,7 +14,7 @@ for family in asr salm duplex; do
   expect "... after 20 steps" 0 "VALID: 4 layouts"
 done
 for family in asr salm duplex; do
-  run 4 verify "$root/inputs/verify_$family.json" "${muon[@]}" train.precision=fp32 optimizer.moment_precision=bf16 --precision fp32 \
-    --layouts "dp=2 tp=2,dp=4 zero=3,pp=2 dp=2"
+  run 4 verify "$root/inputs/verify_$family.json" "${muon[@]}" train.precision=fp32 optimizer.moment_precision=bf16 \
+    --precision fp32 --layouts "dp=2 tp=2,dp=4 zero=3,pp=2 dp=2"
   expect "$family in fp32 with a bf16 momentum, by the rounding of one rank" 0 "VALID: 3 layouts"
 done
