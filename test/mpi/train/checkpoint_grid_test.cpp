@@ -267,6 +267,41 @@ TEST(CheckpointLayouts, OneRankWritesAllRead) {
   }
 }
 
+// A run with Muon, whose matrices have one moment, and owners that are others in each layout,
+// continues in another one as it would have in its own.
+TEST(CheckpointLayouts, MuonContinuesInAnother) {
+  test::Meshes meshes;
+  Checkpoints checkpoints(meshes.of({}).world());
+  const std::vector<GridLayout> all = checkpoint_grids();
+  const std::int64_t batch = kMicroBatches * test::world_size();
+  EngineOptions options =
+      test::engine_options(four_layers(test::tiny_llama()), "fp64", kMicroBatches);
+  options.optimizer.rule = &update_rule("muon");
+  test::Deal readers(0, 9);
+  for (std::size_t from = 0; from < all.size(); ++from) {
+    test::EngineRun run(test::laid_out(options, all[from], batch), meshes.of(all[from]));
+    run.losses(2);
+    Progress progress{.step = 2, .updates = 2};
+    const Checkpoint checkpoint = checkpoints.save(run, progress);
+    const LogicalState saved = test::logical_state(run);
+    EXPECT_ALL_RANKS(saved.contains("optimizer/m/blocks.0.attention.qkv.weight") &&
+                     !saved.contains("optimizer/v/blocks.0.attention.qkv.weight") &&
+                     saved.contains("optimizer/v/head.weight"));
+    const std::vector<double> losses = run.losses(2);
+    const LogicalState after = test::logical_state(run);
+    for (std::size_t to = 0; to < all.size(); ++to) {
+      if (to == from || !readers.takes()) continue;
+      const std::string text = all[from].to_string() + " -> " + all[to].to_string();
+      test::EngineRun reader(test::laid_out(options, all[to], batch), meshes.of(all[to]));
+      Checkpoints::load(checkpoint, reader);
+      EXPECT_ALL_RANKS(test::holds(reader, saved)) << text;
+      EXPECT_ALL_RANKS(test::distance(losses, reader.losses(2)) <= 1e-12) << text;
+      EXPECT_ALL_RANKS(test::distance(after, test::logical_state(reader)) <= 1e-12) << text;
+    }
+    meshes.of({}).world().barrier();
+  }
+}
+
 // Evaluation and generation in the middle of training, which then continues as if they had not
 // happened.
 TEST(CheckpointLayouts, EvaluationAndTextBetweenSteps) {
