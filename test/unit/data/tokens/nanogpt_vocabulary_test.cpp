@@ -8,7 +8,6 @@
 namespace choir {
 namespace {
 
-using test::from_hex;
 using test::WeightsFolder;
 
 // The meta.pkl of the characters "\n ehlo" and e with an acute accent, by Python's pickle.
@@ -20,7 +19,7 @@ constexpr const char* kMetaPickle =
 
 TEST(NanoGptVocabulary, HasTheIdsOfItsScript) {
   const WeightsFolder folder;
-  const std::string path = folder.put("meta.pkl", from_hex(kMetaPickle));
+  const std::string path = folder.put("meta.pkl", test::from_hex(kMetaPickle));
   const Vocabulary vocabulary = vocabulary_beside_tokens(path);
   EXPECT_EQ(vocabulary.size(), 7);
   EXPECT_EQ(vocabulary.encode("hello \u00e9\n"),
@@ -33,7 +32,7 @@ TEST(NanoGptVocabulary, OtherPicklesAreRefused) {
   for (const char* hex :
        {"80037d7100580400000069746f7371017d7102284b0058010000006271034b01580100000061710475732e",
         "80037d7100580400000069746f7371017d71024b0058020000006162710373732e", "80037d71002e"})
-    EXPECT_THROW(nanogpt_vocabulary(folder.put("meta.pkl", from_hex(hex))), DataError) << hex;
+    EXPECT_THROW(nanogpt_vocabulary(folder.put("meta.pkl", test::from_hex(hex))), DataError) << hex;
 }
 
 }  // namespace

@@ -15,19 +15,20 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-constexpr const char* kLegacy =
+constexpr const char* kLegacySteps =
     R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},)"
     R"({"type":"Replace","pattern":{"String":" "},"content":"▁"}]})";
-constexpr const char* kReplace = R"({"type":"Replace","pattern":{"String":" "},"content":"▁"})";
-constexpr const char* kSplit =
+constexpr const char* kReplaceStep = R"({"type":"Replace","pattern":{"String":" "},"content":"▁"})";
+constexpr const char* kSplitStep =
     R"({"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false})";
-constexpr const char* kMetaspace =
+constexpr const char* kMetaspaceStep =
     R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":false})";
-constexpr const char* kMerges = R"(["a","b"],["▁","a"],["▁a","b"],["▁","ab"],["ab","c"])";
+constexpr const char* kMetaspaceMerges = R"(["a","b"],["▁","a"],["▁a","b"],["▁","ab"],["ab","c"])";
 
 /// 3 control tokens, 256 bytes, and 8 pieces from id 259 on.
-std::string file(const std::string& normalizer, const std::string& pre,
-                 const std::string& merges = kMerges, const std::string& post = "null") {
+std::string metaspace_file(const std::string& normalizer, const std::string& pre,
+                           const std::string& merges = kMetaspaceMerges,
+                           const std::string& post = "null") {
   std::string vocabulary = R"("<unk>":0,"<s>":1,"</s>":2)", added;
   for (int byte = 0; byte < 256; ++byte)
     vocabulary += fmt::format(R"(,"<0x{:02X}>":{})", byte, 3 + byte);
@@ -63,20 +64,20 @@ void expect_ids(const std::string& json, const std::vector<Ids>& expected) {
 
 TEST(MetaspaceBpe, HasTheIdsOfItsFile) {
   expect_ids(
-      file(kLegacy, "null"),
+      metaspace_file(kLegacySteps, "null"),
       {{265, 262, 265, 264}, {259, 265, 262}, {259, 259, 265}, {264, 266, 198, 172, 13}, {}});
-  expect_ids(file(kReplace, kSplit),
+  expect_ids(metaspace_file(kReplaceStep, kSplitStep),
              {{266, 265, 264}, {265, 262}, {259, 265}, {260, 266, 198, 172, 13}, {}});
-  expect_ids(file("null", kMetaspace),
+  expect_ids(metaspace_file("null", kMetaspaceStep),
              {{265, 262, 265, 264}, {265, 262}, {259, 265}, {264, 266, 198, 172, 13}, {}});
 }
 
 TEST(MetaspaceBpe, TextsBeginAsTheTemplateSays) {
   const auto start = [](const std::string& single) {
-    return Vocabulary::from_json(
-               file("null", kMetaspace, kMerges,
-                    R"({"type":"TemplateProcessing","single":[)" + single + R"(],"pair":[]})"),
-               "x")
+    return Vocabulary::from_json(metaspace_file("null", kMetaspaceStep, kMetaspaceMerges,
+                                                R"({"type":"TemplateProcessing","single":[)" +
+                                                    single + R"(],"pair":[]})"),
+                                 "x")
         .text_start();
   };
   const std::string text = R"({"Sequence":{"id":"A","type_id":0}})";
@@ -88,14 +89,16 @@ TEST(MetaspaceBpe, TextsBeginAsTheTemplateSays) {
 
 TEST(MetaspaceBpe, RulesThatNoSentencePieceModelHasAreRefused) {
   const auto load = [](const std::string& json) { return Vocabulary::from_json(json, "x"); };
-  EXPECT_DATA_ERROR(load(file(R"({"type":"NFKC"})", "null")), "normalizer {\"type\":\"NFKC\"}");
-  EXPECT_DATA_ERROR(load(file("null", kSplit)), "splits text at blanks");
-  EXPECT_DATA_ERROR(load(file("null", kMetaspace, R"(["a","b"],["▁","a"])")),
+  EXPECT_DATA_ERROR(load(metaspace_file(R"({"type":"NFKC"})", "null")),
+                    "normalizer {\"type\":\"NFKC\"}");
+  EXPECT_DATA_ERROR(load(metaspace_file("null", kSplitStep)), "splits text at blanks");
+  EXPECT_DATA_ERROR(load(metaspace_file("null", kMetaspaceStep, R"(["a","b"],["▁","a"])")),
                     "lists 0 of 1 ways to join 'abc'");
-  EXPECT_DATA_ERROR(
-      load(file("null", kMetaspace, R"(["a","b"],["▁","a"],["▁a","b"],["ab","c"],["▁","ab"])")),
-      "joins '▁ab' in merges 2 and 4, with others between them");
-  EXPECT_DATA_ERROR(load(file("null", kMetaspace, R"(["a","x"])")), "not all in the vocabulary");
+  EXPECT_DATA_ERROR(load(metaspace_file("null", kMetaspaceStep,
+                                        R"(["a","b"],["▁","a"],["▁a","b"],["ab","c"],["▁","ab"])")),
+                    "joins '▁ab' in merges 2 and 4, with others between them");
+  EXPECT_DATA_ERROR(load(metaspace_file("null", kMetaspaceStep, R"(["a","x"])")),
+                    "not all in the vocabulary");
 }
 
 }  // namespace
