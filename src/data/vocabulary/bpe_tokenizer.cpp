@@ -331,4 +331,17 @@ SharedVocabularyModel bpe_vocabulary(std::string tokenizer_json, const std::stri
       BpeTokenizer::from_json(std::move(tokenizer_json), source));
 }
 
+std::uint64_t hash_of_tokens(const Vocabulary& vocabulary) {
+  if (vocabulary.kind() != VocabularyKind::bpe) return vocabulary.hash();
+  return BpeTokenizer::from_json(vocabulary.to_json(), "the vocabulary").hash();
+}
+
+bool has_hash(const Vocabulary& vocabulary, std::uint64_t hash) {
+  return vocabulary.hash() == hash || hash_of_tokens(vocabulary) == hash;
+}
+
+bool same_tokens(const Vocabulary& a, const Vocabulary& b) {
+  return a.hash() == b.hash() || (a.kind() == b.kind() && hash_of_tokens(a) == hash_of_tokens(b));
+}
+
 }  // namespace choir

@@ -56,6 +56,15 @@ bool is_tokenizer_json(std::string_view json);
 /// Throws DataError for the same faults as BpeTokenizer::from_json.
 SharedVocabularyModel bpe_vocabulary(std::string tokenizer_json, const std::string& source);
 
+/// Two hashes exist for a tokenizer.json: that of its whole text, which token files store, and that
+/// of its tokens and their ids, which prepared conversations store. This is the latter; for other
+/// kinds, Vocabulary::hash().
+std::uint64_t hash_of_tokens(const Vocabulary& vocabulary);
+/// True if `hash` is one of the two.
+bool has_hash(const Vocabulary& vocabulary, std::uint64_t hash);
+/// True if every id has the same token in both.
+bool same_tokens(const Vocabulary& a, const Vocabulary& b);
+
 /// Base64 (RFC 4648, with padding), for bytes inside JSON.
 std::string to_base64(std::string_view bytes);
 /// False for text that is not base64.

@@ -8,6 +8,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/speech/data_sources.hpp"
+#include "src/data/vocabulary/vocabulary_model.hpp"
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/token_data.hpp"
 
@@ -304,7 +305,8 @@ ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Me
       buffer_(batch.micro, block_size_, settings_.model.packed) {}
 
 std::string ChatTrainingData::vocabulary_json() const {
-  return vocabulary_ ? vocabulary_->to_json() : "";
+  if (!vocabulary_) return "";
+  return corpus_.form().chat_template.empty() ? vocabulary_->to_json() : corpus_.form().to_json();
 }
 
 std::vector<SpeechSource> ChatTrainingData::sources() const {
@@ -418,10 +420,11 @@ std::string ChatTrainingData::sample(ModelInstance& instance) {
 
 ChatEvaluationData::ChatEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh)
     : block_size_(gpt_of(deck).block_size),
-      validation_(
-          deck, kRows,
-          vocabulary.empty() ? 0 : Vocabulary::from_json(vocabulary, "the checkpoint").hash(),
-          mesh) {
+      validation_(deck, kRows,
+                  vocabulary.empty()
+                      ? 0
+                      : hash_of_tokens(Vocabulary::from_json(vocabulary, "the checkpoint")),
+                  mesh) {
   if (validation_.sets().empty())
     throw DataError("there is no validation data",
                     "name some with data.val='[\"FOLDER\"]' or data.validation");

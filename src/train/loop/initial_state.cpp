@@ -12,6 +12,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
+#include "src/data/vocabulary/vocabulary_model.hpp"
 #include "src/deck/name_patterns.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stored_model.hpp"
@@ -78,7 +79,7 @@ std::string line_of(const KeyChange& change) {
 void require_vocabulary(const ResumePoint& from, std::uint64_t vocab_hash) {
   if (from.meta.vocabulary.empty() || vocab_hash == 0) return;
   const Vocabulary trained = Vocabulary::from_json(from.meta.vocabulary, from.checkpoint.path);
-  if (trained.hash() == vocab_hash) return;
+  if (has_hash(trained, vocab_hash)) return;
   throw DataError(
       fmt::format("the vocabulary of the training data ({:016x}) is not that of the checkpoint {} "
                   "({} entries, {:016x})",
@@ -254,10 +255,15 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   Communicator& world = instance.mesh().world();
   const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world);
   const std::vector<StoredTensor> all = parameters_to_load(instance);
-  WarmStart result{
-      .path = checkpoint.path, .taken = {}, .fresh = {}, .fresh_elements = 0, .unused = {}};
+  WarmStart result{.path = checkpoint.path,
+                   .taken = {},
+                   .fresh = {},
+                   .fresh_elements = 0,
+                   .unused = {},
+                   .vocabulary = {}};
   std::vector<StoredTensor> wanted;
   together(world, [&] {
+    result.vocabulary = TrainMeta::parse(checkpoint.json, checkpoint.path).vocabulary;
     std::vector<std::string> names, lacking;
     for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
     require_matches("checkpoint.init_take", wish.init_take, names);

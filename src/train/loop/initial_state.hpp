@@ -13,6 +13,7 @@
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/run/model_instance.hpp"
+#include "src/optim/lr_schedule.hpp"
 #include "src/optim/optimizer.hpp"
 #include "src/run/stored_model.hpp"
 #include "src/store/manifest.hpp"
@@ -60,6 +61,7 @@ struct WarmStart {
   std::vector<std::string> fresh;   ///< "head.weight: stored as f32 [65, 128], wanted ..."
   std::int64_t fresh_elements = 0;  ///< number of parameters in `fresh`
   std::vector<std::string> unused;  ///< tensors of the checkpoint
+  std::string vocabulary;           ///< TrainMeta::vocabulary of the checkpoint
 
   /// The result, formatted for the log.
   std::string to_string() const;
