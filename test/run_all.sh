@@ -237,7 +237,7 @@ scripts=("$here"/run/*.sh)
 beside_others=" host_cuda plan train cudnn_plans kernel_mutations vendor dialogues speech_train tune salm scaling
   resume attacked report data import gpu_report cuda_flags reproducible precision tensor freeze prepare_audio zero
   prepare_speech decks storage transcribe recompute devices speak chat bundle warm_start layouts offload library install tools
-  terminal counts tokenizers links kernel_instructions kernel_resources kernel_occupancy "
+  terminal counts tokenizers specials links kernel_instructions kernel_resources kernel_occupancy "
 # Scripts that depend on the time at which something happens, or on its duration.
 timed_scripts=" jobs async_save nodes run_lock signals pipeline_faults watchdog stop rehearse timings
   long/nodes long/signals long/rehearse long/slurm long/quickstart_speech long/quickstart_salm long/quickstart_duplex long/hands_on "

@@ -15,17 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The run directory that contains a checkpoint, or the folder itself.
-fs::path run_of(const std::string& path) {
-  const fs::path whole = fs::path(path).lexically_normal();
-  for (fs::path folder = whole; !folder.empty(); folder = folder.parent_path()) {
-    std::error_code ignored;
-    if (fs::exists(folder / "deck.json", ignored)) return folder;
-    if (folder == folder.parent_path()) break;
-  }
-  return whole;
-}
-
 int export_checkpoint(MpiSession& session, const FamilyTable& families, const std::string& path,
                       bool ema, ExportRequest request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
@@ -33,7 +22,7 @@ int export_checkpoint(MpiSession& session, const FamilyTable& families, const st
   together(mesh->world(), [&] {
     require_ability(loaded, loaded.deck.family().generates(), "cannot be exported", "gpt");
   });
-  const fs::path run = run_of(path);
+  const fs::path run = run_folder_of(path);
   request.tokenizer_folder = (run / kTokenizerFolder).string();
   request.vocabulary = loaded.vocabulary;
   if (request.name.empty()) request.name = run.filename().string();
@@ -41,7 +30,8 @@ int export_checkpoint(MpiSession& session, const FamilyTable& families, const st
       export_model(mesh->world(), loaded.checkpoint, gpt_of(loaded.deck), request);
   if (session.rank() != 0) return 0;
   for (const std::string& file : report.files) print_safely("{}\n", printable_name(file));
-  print_safely("format={} type={} bytes={}\n", request.format, request.type, report.bytes);
+  print_safely("format={} type={} bytes={}\n", request.format, report.type, report.bytes);
+  for (const std::string& note : report.notes) print_safely("{}\n", printable_name(note));
   if (report.zero_tensors > 0)
     print_safely("{} biases that this model lacks were written as zeros\n", report.zero_tensors);
   return 0;

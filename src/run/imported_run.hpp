@@ -42,6 +42,17 @@ struct ImportReport {
 /// Folder of a run directory with unchanged copies of the tokenizer files.
 inline constexpr const char* kTokenizerFolder = "tokenizer";
 
+/// The run directory that contains a checkpoint, or the folder itself. Local.
+std::string run_folder_of(const std::string& path);
+
+/// Copies RUN/tokenizer of the run with the checkpoint `from` to the run `to`, which begins with
+/// its weights, so that exports of `to` have it. The training data must have the same vocabulary:
+/// `theirs` is that of the checkpoint and `ours` that of the data, as JSON; data without one
+/// consist of ids of the model. Returns a line for the log that says what is kept or, by name, left
+/// out; "" if there is nothing to copy. Throws StorageError. Local, by one rank.
+std::string carry_tokenizer(const std::string& from, const std::string& to,
+                            const std::string& theirs, const std::string& ours);
+
 /// A range of rows. share_of_rows() returns the rows of `rows` that one of `ranks` ranks holds.
 struct RowShare {
   std::int64_t first = 0, rows = 0;

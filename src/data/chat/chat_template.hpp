@@ -115,4 +115,20 @@ std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer);
 std::string show_encoded(const EncodedConversation& encoded, const ChatTokenizer& tokenizer,
                          std::string_view before, std::string_view behind);
 
+// The templates as Jinja programs, in which transformers and llama.cpp store them. Such a program
+// writes the text that encode_conversation() converts to ids piece by piece.
+
+/// The token that ends an answer, as text.
+std::string end_of_turn_text(ChatTemplate chat, const ChatTokenizer& tokenizer);
+
+struct JinjaOptions {
+  std::string system;  ///< ChatOptions::system
+  /// A blank precedes an answer of llama2 and mistral. SentencePiece adds it to every text that it
+  /// encodes by itself, but other programs encode the whole conversation at once.
+  bool blank_before_answer = false;
+};
+/// The program reads `messages`, with `role` and `content`, and `add_generation_prompt`. Pure.
+std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
+                          const JinjaOptions& options);
+
 }  // namespace choir

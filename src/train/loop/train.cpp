@@ -15,6 +15,7 @@
 #include "src/core/build_info.hpp"
 #include "src/core/process.hpp"
 #include "src/device/cuda.hpp"
+#include "src/run/imported_run.hpp"
 #include "src/run/layout_report.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/store/open.hpp"
@@ -179,11 +180,12 @@ void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_l
       fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks", peak / 1e12, source, world.size())));
 }
 
-/// Loads the weights of a checkpoint or of other runs, or initialises them. Returns a report.
-/// Collective.
+/// Loads the weights of a checkpoint or of other runs, or initialises them. A run that begins with
+/// the weights of another one takes its tokenizer files along. Returns a report. Collective.
 std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkpointer,
                     Engine& engine, const Deck& deck, const Progress& progress,
-                    const BatchSizes& batch, const std::string& vocabulary, Logger& log) {
+                    const BatchSizes& batch, const std::string& vocabulary,
+                    const RunDirectory& directory, Logger& log) {
   std::string report;
   if (from) {
     checkpointer.restore(from->checkpoint, from->meta);
@@ -197,8 +199,18 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
       report = begin_with_parts(engine.instance(), deck, vocabulary);
       log.info("{}", report);
     } else if (!deck.checkpoint.init_run().empty()) {
-      report = warm_start(engine.instance(), deck.checkpoint).to_string();
+      const WarmStart start = warm_start(engine.instance(), deck.checkpoint);
+      report = start.to_string();
       log.info("{}", report.substr(0, report.find('\n')));
+      Communicator& world = engine.mesh().world();
+      together(world, [&] {
+        if (world.rank() != 0) return;
+        const std::string kept =
+            carry_tokenizer(start.path, directory.path(), start.vocabulary, vocabulary);
+        if (kept.empty()) return;
+        log.info("{}", kept);
+        report += "\n  " + kept;
+      });
     }
   }
   require_equal_parameters(engine, "parameters at the start");
@@ -273,8 +285,8 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
   find_peak(engine, device, start, run_log);
 
   observers.watch.start("resume");
-  start.add(
-      restore(from, checkpointer, engine, deck, progress, batch, data->vocabulary_json(), log));
+  start.add(restore(from, checkpointer, engine, deck, progress, batch, data->vocabulary_json(),
+                    directory, log));
   const std::int64_t last = deck.train.max_steps;
   if (from && progress.step >= last) {
     log.info("already complete ({}/{}): raise train.max_steps", progress.step, last);

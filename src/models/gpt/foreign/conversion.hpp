@@ -35,6 +35,9 @@ struct ExportReport {
   std::int64_t bytes = 0;  ///< of all tensors
   /// Biases that the model does not have but the other program requires; they are zeros.
   std::int64_t zero_tensors = 0;
+  std::string type;  ///< under which the matrices are stored: ExportRequest::type, or f32
+  /// Lines for people: what the export has instead of what was asked for, and what it leaves out.
+  std::vector<std::string> notes;
 };
 
 /// Collective; the same report on every rank. DeckError for features that the format lacks,

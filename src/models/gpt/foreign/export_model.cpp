@@ -8,9 +8,9 @@
 #include <unordered_set>
 
 #include "src/comm/agreement.hpp"
-#include "src/core/file.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
-#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/gpt/foreign/exported_tokenizer.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/gguf.hpp"
 #include "src/models/gpt/foreign/peft.hpp"
@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 
 // Limit of a tensor's bytes in the memory of a rank, or one row if that is larger.
 constexpr std::int64_t kSlabBytes = std::int64_t{32} << 20;
+constexpr const char* kGenerationConfig = "generation_config.json";
 
 struct TypeName {
   std::string_view word;
@@ -68,6 +69,9 @@ class Export {
     std::string files = join(report_.files, "\n");
     broadcast_text(world_, files);
     report_.files = split(files, '\n');
+    std::string notes = join(report_.notes, "\n");
+    broadcast_text(world_, notes);
+    report_.notes = notes.empty() ? std::vector<std::string>() : split(notes, '\n');
     report_.bytes = writer_->bytes();
     return report_;
   }
@@ -95,7 +99,24 @@ class Export {
           fs::is_empty(request_.out, ignored)))
       throw DeckError(fmt::format("'{}' exists already", request_.out),
                       "choose another path with --out");
+    open_tokenizer();
     make_writer();
+  }
+
+  void open_tokenizer() {
+    report_.type = request_.type;
+    if (request_.format == "peft") return;
+    tokenizer_ = exported_tokenizer({.folder = request_.tokenizer_folder,
+                                     .vocabulary = request_.vocabulary,
+                                     .trained = checkpoint_.manifest.step > 0,
+                                     .model_ids = there_.vocab_size});
+    if (dialect_ != Dialect::llmc) {
+      report_.notes = tokenizer_.notes;
+    } else if (tokenizer_.vocabulary || !tokenizer_.settings.empty()) {
+      report_.notes.emplace_back(
+          "left out: the tokenizer, ids of special tokens, settings of generation and chat "
+          "template, which a file of llm.c does not hold; --format hf keeps them");
+    }
   }
 
   void check_adapters() {
@@ -181,6 +202,7 @@ class Export {
           {part.name,
            request_.format == "gguf" ? gguf_encoding(part, type_->encoding) : type_->encoding,
            part.shape});
+    if (request_.format == "gguf") name_stored_type();
     if (!divisors_.empty())
       entries.push_back({std::string(kGgufDivisors), Encoding::f32, {std::ssize(divisors_)}});
     if (request_.format == "gguf")
@@ -194,13 +216,20 @@ class Export {
           });
   }
 
+  /// Reports matrices that the type cannot store.
+  void name_stored_type() {
+    std::int64_t narrow = 0;
+    stored_ = gguf_stored_type(parts_, type_->encoding, narrow);
+    if (narrow == 0) return;
+    if (stored_ != type_->encoding) report_.type = "f32";
+    report_.notes.push_back(fmt::format(
+        "{} as f32, not as {}, because the rows are not whole blocks of {}",
+        counted(narrow, "matrix tensor"), request_.type, block_elements(type_->encoding)));
+  }
+
   GgufMetadata metadata() const {
-    GgufMetadata all = gguf_metadata(there_, type_->encoding, request_.name);
-    const std::string kept = (fs::path(request_.tokenizer_folder) / "tokenizer.gguf").string();
-    std::error_code ignored;
-    const GgufMetadata tokenizer =
-        fs::exists(kept, ignored) ? tokenizer_of(GgufReader(kept).metadata())
-                                  : tokenizer_of_vocabulary(request_.vocabulary, there_.vocab_size);
+    GgufMetadata all = gguf_metadata(there_, stored_, request_.name);
+    const GgufMetadata tokenizer = gguf_of(tokenizer_, there_.vocab_size);
     for (const auto& [key, value] : tokenizer.pairs()) all.add(key, value);
     return all;
   }
@@ -260,12 +289,6 @@ class Export {
     }
   }
 
-  std::string kept_text(const char* name) const {
-    const std::string path = (fs::path(request_.tokenizer_folder) / name).string();
-    std::error_code ignored;
-    return fs::exists(path, ignored) ? read_text_file(path) : "";
-  }
-
   /// Writes the files beside the weights.
   void write_rest() {
     if (!is_folder()) {
@@ -280,17 +303,16 @@ class Export {
       add(kAdapterConfig, peft_config(config_.lora, factors_, dialect_));
     } else if (dialect_ == Dialect::nanogpt) {
       add(kModelArgs, nanogpt_model_args(there_));
+      tokenizer_.settings.complete_generation_ids();
     } else {
-      const std::string tokens = kept_text("config.json");
+      const std::string tokens = tokenizer_.settings.ids_json();
       add("config.json", hf_config(there_, std::string(type_->hf), tokens));
-      const std::string generation = kept_text("generation_config.json");
-      add("generation_config.json", generation.empty() ? hf_generation_config(tokens) : generation);
+      if (tokenizer_.settings.file(kGenerationConfig).empty())
+        add(kGenerationConfig, hf_generation_config(tokens));
     }
     if (request_.format == "peft") return list_files(out);
-    copy_tokenizer(out);
-    if (request_.vocabulary.empty() || fs::exists(out / "tokenizer.json")) return list_files(out);
-    if (Vocabulary::from_json(request_.vocabulary, "the checkpoint").kind() == VocabularyKind::bpe)
-      add("tokenizer.json", request_.vocabulary);
+    const auto notes = write_tokenizer(tokenizer_, request_.out, {.except = {"config.json"}});
+    report_.notes.insert(report_.notes.end(), notes.begin(), notes.end());
     list_files(out);
   }
 
@@ -298,26 +320,6 @@ class Export {
     for (const auto& entry : fs::directory_iterator(out))
       report_.files.push_back(entry.path().string());
     std::sort(report_.files.begin(), report_.files.end());
-  }
-
-  void copy_tokenizer(const fs::path& out) const {
-    std::error_code failed;
-    if (!fs::is_directory(request_.tokenizer_folder, failed)) return;
-    const std::unordered_set<std::string> own{"config.json", "generation_config.json",
-                                              "tokenizer.gguf"};
-    for (const auto& entry : fs::directory_iterator(request_.tokenizer_folder)) {
-      const fs::path name = entry.path().filename();
-      if (own.contains(name.string()) || !entry.is_regular_file()) continue;
-      constexpr std::size_t kMostMiB = 256;
-      if (const std::string excess = file_excess(entry.path().string(), kMostMiB); !excess.empty())
-        throw StorageError(fmt::format("'{}' {}", entry.path().string(), excess),
-                           "is it the file that its name says?");
-      fs::copy_file(entry.path(), out / name, failed);
-      if (failed)
-        throw StorageError(fmt::format("cannot copy '{}' to '{}': {}", entry.path().string(),
-                                       out.string(), failed.message()),
-                           "is the disk full?");
-    }
   }
 
   Communicator& world_;
@@ -331,6 +333,8 @@ class Export {
   std::vector<TensorPart> parts_;
   std::vector<FactorPart> factors_;  ///< of --format peft
   std::vector<float> divisors_;      ///< kGgufDivisors
+  ExportedTokenizer tokenizer_;
+  Encoding stored_ = Encoding::f32;  ///< of matrices in GGUF
   std::unique_ptr<AdapterSum> merged_;
   std::unique_ptr<TensorWriter> writer_;
   std::vector<std::byte> memory_;

@@ -1,7 +1,7 @@
 #pragma once
 // GGUF files: conversion between their metadata and the configuration of a GPT, their scaling of
 // rotary angles, and their tokenizers. Llama 3's scaling is a tensor with the divisor of the
-// frequency of each pair; no keys describe its origin.
+// frequency of each pair; only files of this program have keys that describe its origin.
 
 #include <cstdint>
 #include <optional>
@@ -13,6 +13,7 @@
 #include "kernels/rope/rope.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
+#include "src/models/gpt/foreign/tokenizer_settings.hpp"
 #include "src/store/gguf/gguf.hpp"
 
 namespace choir {
@@ -24,8 +25,8 @@ std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling,
                                  std::int64_t head_width);
 
 /// A scaling with these divisors, with `low` = 1: only the ratios of `original`, `low` and `high`
-/// matter. None if the divisors have another form, or if fewer than two pairs lie between the two
-/// wavelengths, so that the ratios are unknown. Pure.
+/// matter. If fewer than two pairs lie between the two wavelengths, the ratios are not unique, and
+/// any that give these divisors are returned. None if the divisors have another form. Pure.
 std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<const float> divisors);
 
 /// DeckError that lists every key whose value is unsupported or unknown, by its name.
@@ -34,11 +35,18 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown);
 /// The dialect that can express the model. The DeckError for other models names the keys that
 /// prevent it.
 Dialect gguf_dialect_of(const GptConfig& config);
-/// All metadata except the tokenizer. `type` of the matrices: f32, f16, bf16 or q8_0.
+/// All metadata except the tokenizer. `type` of the matrices (gguf_stored_type()): f32, f16, bf16
+/// or q8_0.
 GgufMetadata gguf_metadata(const GptConfig& config, Encoding type, const std::string& name);
 /// llama.cpp's encoding of this tensor in a file of that type: norms and biases are always float,
 /// and so are rows that are not whole blocks.
 Encoding gguf_encoding(const TensorPart& part, Encoding type);
+
+/// The type under which the file stores its matrices: that of the first one that is stored in
+/// `type`, or f32 if none can be. `narrow`: how many matrices stay f32, because their rows are not
+/// whole blocks. Pure.
+Encoding gguf_stored_type(const std::vector<TensorPart>& parts, Encoding type,
+                          std::int64_t& narrow);
 
 /// True if a GGUF file has a tokenizer, and its metadata without those of the model.
 bool has_tokenizer(const GgufMetadata& metadata);
@@ -47,6 +55,10 @@ GgufMetadata tokenizer_of(const GgufMetadata& metadata);
 /// SentencePiece's kind, which llama.cpp runs without merges. "": metadata of a model without a
 /// tokenizer.
 GgufMetadata tokenizer_of_vocabulary(const std::string& vocabulary, std::int64_t vocab_size);
+
+/// The metadata with these control tokens in the place of unused ones.
+GgufMetadata with_control_tokens(const GgufMetadata& tokenizer,
+                                 const std::vector<SpecialToken>& tokens);
 
 /// Returns text for Vocabulary::from_json(): a tokenizer.json for kind "gpt2", a SentencePiece
 /// model for kind "llama". DataError with `source` for other kinds, for unknown rules of splitting

@@ -37,6 +37,51 @@ std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling,
   return divisors;
 }
 
+namespace {
+
+/// True if the scaling has these divisors.
+bool has_divisors(double theta, const ops::RopeScaling& scaling, std::span<const float> divisors) {
+  const auto again = gguf_divisors(theta, scaling, 2 * static_cast<std::int64_t>(divisors.size()));
+  for (std::size_t i = 0; i < divisors.size(); ++i)
+    if (!(std::fabs(again[i] - divisors[i]) <= kSame * divisors[i])) return false;
+  return !divisors.empty();
+}
+
+/// A scaling for divisors of which at most one, `between`, is neither 1 nor `factor`. The ratios
+/// are then free within limits: `high` is near that of Llama 3.1, or smaller if it has to be, and
+/// `original` is whole.
+std::optional<ops::RopeScaling> scaling_of_few(double theta, std::span<const float> divisors,
+                                               double factor, std::optional<std::size_t> between) {
+  const auto head_width = 2 * static_cast<std::int64_t>(divisors.size());
+  const auto per_wavelength = [&](std::size_t i) {
+    return ops::rope_frequency(theta, {}, head_width, static_cast<std::int64_t>(i)) /
+           (2 * std::numbers::pi);
+  };
+  const auto slow = std::find_if(divisors.begin(), divisors.end(),
+                                 [&](float d) { return d >= factor * (1 - kSame); });
+  if (!(factor > 1 + kSame) || slow == divisors.end()) return {};
+  for (const double high : {4.0, 2.0, 8.0, 1.5, 1.25, 1.1, 1.01}) {
+    ops::RopeScaling scaling{.kind = ops::RopeScaling::Kind::llama3,
+                             .factor = meant(factor, 0.5),
+                             .original = 0,
+                             .low = 1,
+                             .high = high};
+    if (between) {
+      const double s = (1.0 / divisors[*between] - 1 / factor) / (1 - 1 / factor);
+      const double p = per_wavelength(*between);
+      scaling.original = std::round(((high - 1) * s + 1) / p);
+      scaling.high = 1 + (scaling.original * p - 1) / s;
+    } else {
+      const auto first = static_cast<std::size_t>(slow - divisors.begin());
+      scaling.original = std::floor(1 / per_wavelength(first));
+    }
+    if (scaling.high > 1 && has_divisors(theta, scaling, divisors)) return scaling;
+  }
+  return {};
+}
+
+}  // namespace
+
 // Between the two wavelengths 1 / divisor = (1 - s) / factor + s, where s is linear in the
 // frequency: s = original / (high - low) / wavelength - low / (high - low).
 std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<const float> divisors) {
@@ -47,13 +92,15 @@ std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<cons
     double per_wavelength, s;
   };
   std::vector<Point> between;
+  std::optional<std::size_t> one;  // index of a point
   for (std::size_t i = 0; i < divisors.size(); ++i) {
     const double d = divisors[i];
     if (!(d > 1 + kSame) || !(d < factor * (1 - kSame))) continue;
     const double f = ops::rope_frequency(theta, {}, head_width, static_cast<std::int64_t>(i));
+    one = i;
     between.push_back({f / (2 * std::numbers::pi), (1 / d - 1 / factor) / (1 - 1 / factor)});
   }
-  if (between.size() < 2) return {};
+  if (between.size() < 2) return scaling_of_few(theta, divisors, factor, one);
   const Point &first = between.front(), &last = between.back();
   const double slope = (first.s - last.s) / (first.per_wavelength - last.per_wavelength);
   const double below = slope * first.per_wavelength - first.s;
@@ -63,9 +110,7 @@ std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<cons
                            .original = meant(slope / below, 1),
                            .low = 1,
                            .high = meant(1 + 1 / below, 0.5)};
-  const std::vector<float> again = gguf_divisors(theta, scaling, head_width);
-  for (std::size_t i = 0; i < divisors.size(); ++i)
-    if (!(std::fabs(again[i] - divisors[i]) <= kSame * divisors[i])) return {};
+  if (!has_divisors(theta, scaling, divisors)) return {};
   return scaling;
 }
 
@@ -76,6 +121,28 @@ constexpr std::string_view kTokenizer = "tokenizer.";
 constexpr std::int32_t kNormal = 1, kUnused = 5, kByte = 6;
 // llama.cpp's code for smollm3 omits rotary positions in every fourth layer.
 constexpr std::int64_t kSmolLm3Bare = 4;
+// Our own keys for the settings behind the divisors, which do not follow from them exactly.
+const std::string kOwnScaling = "choir.rope_scaling.";
+
+std::vector<std::pair<std::string, double>> scaling_keys(const ops::RopeScaling& s) {
+  return {{"factor", s.factor}, {"original", s.original}, {"low", s.low}, {"high", s.high}};
+}
+
+/// The scaling of our own keys, if the file has them and it has these divisors.
+std::optional<ops::RopeScaling> own_scaling(const GgufMetadata& metadata, double theta,
+                                            std::span<const float> divisors) {
+  ops::RopeScaling s{.kind = ops::RopeScaling::Kind::llama3};
+  for (const auto& [key, to] : {std::pair("factor", &s.factor),
+                                {"original", &s.original},
+                                {"low", &s.low},
+                                {"high", &s.high}}) {
+    const auto* value = metadata.get<double>(kOwnScaling + key);
+    if (value == nullptr) return {};
+    *to = *value;
+  }
+  if (!has_divisors(theta, s, divisors)) return {};
+  return s;
+}
 
 /// A float as the decimal number that it was rounded from: 1e-5, not 9.99999974737875e-06.
 nlohmann::json meant(float value) {
@@ -217,7 +284,8 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
     if (const std::int64_t pairs = entry->shape.count(); 2 * pairs == c.head_width()) {
       std::vector<float> divisors(static_cast<std::size_t>(pairs));
       reader.read(kGgufDivisors, 0, pairs, divisors.data(), DType::f32);
-      scaling = scaling_of_divisors(c.rope_theta, divisors);
+      scaling = own_scaling(metadata, c.rope_theta, divisors);
+      if (!scaling) scaling = scaling_of_divisors(c.rope_theta, divisors);
     }
     if (scaling)
       c.rope_scaling = *scaling;
@@ -312,17 +380,41 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
     if (yarn)
       m.add(a + "rope.scaling.original_context_length",
             u32(static_cast<std::int64_t>(scaling.original)));
+    if (scaling.kind == Kind::llama3)
+      for (const auto& [key, value] : scaling_keys(scaling)) m.add(kOwnScaling + key, value);
   }
   return m;
 }
 
+namespace {
+
+bool is_always_float(const TensorPart& part) {
+  return part.shape.rank() == 1 || part.name.starts_with("position_embd");
+}
+
+}  // namespace
+
 Encoding gguf_encoding(const TensorPart& part, Encoding type) {
-  const bool vector = part.shape.rank() == 1 || part.name.starts_with("position_embd");
-  return vector || part.shape.back() % block_elements(type) != 0 ? Encoding::f32 : type;
+  return is_always_float(part) || part.shape.back() % block_elements(type) != 0 ? Encoding::f32
+                                                                                : type;
+}
+
+Encoding gguf_stored_type(const std::vector<TensorPart>& parts, Encoding type,
+                          std::int64_t& narrow) {
+  bool any = false;
+  narrow = 0;
+  for (const TensorPart& part : parts) {
+    if (is_always_float(part)) continue;
+    const bool stored = gguf_encoding(part, type) == type;
+    any = any || stored;
+    narrow += stored ? 0 : 1;
+  }
+  return any ? type : Encoding::f32;
 }
 
 bool has_tokenizer(const GgufMetadata& metadata) {
-  return !tokenizer_of(metadata).pairs().empty();
+  const auto* model = metadata.get<std::string>("tokenizer.ggml.model");
+  return !tokenizer_of(metadata).pairs().empty() && !(model != nullptr && *model == "none");
 }
 
 GgufMetadata tokenizer_of(const GgufMetadata& metadata) {
@@ -357,6 +449,15 @@ std::string pre_tokenizer_name(const nlohmann::json& file) {
                   "--format hf keeps its tokenizer.json");
 }
 
+/// True if the tokenizer puts a token behind every text.
+bool ends_texts(const nlohmann::json& step) {
+  if (!step.is_object()) return false;
+  if (step.contains("processors"))
+    return std::any_of(step["processors"].begin(), step["processors"].end(), ends_texts);
+  if (!step.contains("single") || step["single"].empty()) return false;
+  return step["single"].back().contains("SpecialToken");
+}
+
 GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_size) {
   constexpr std::int32_t kControl = 3, kUserDefined = 4;
   const nlohmann::json file = json_unless_broken(vocabulary.to_json());
@@ -387,6 +488,8 @@ GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_s
   m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
   m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
   m.add("tokenizer.ggml.merges", GgufArray(std::move(merges)));
+  if (ends_texts(file.value("post_processor", nlohmann::json())))
+    m.add("tokenizer.ggml.add_eos_token", true);
   return m;
 }
 

@@ -118,13 +118,30 @@ Json pre_tokenizer_json(const PreTokenizerName& pre) {
           {"pretokenizers", Json::array({first, byte_level(pre.splitter == Splitter::gpt2)})}};
 }
 
-/// Adds the token `start` before every text.
-Json post_processor_json(const std::string& start, std::uint32_t id) {
+/// Adds the token `start` before every text and `end` behind it, if they are given.
+Json post_processor_json(const GgufTables& tables, std::optional<std::uint32_t> start,
+                         std::optional<std::uint32_t> end) {
+  if (!start && !end) return nullptr;
+  Json single = Json::array(), pair = Json::array(), tokens = Json::object();
+  const auto token = [&](std::optional<std::uint32_t> id, int type) {
+    if (!id) return;
+    const std::string& text = tables.token(*id);
+    const Json one{{"SpecialToken", {{"id", text}, {"type_id", type}}}};
+    if (type == 0) single.push_back(one);
+    pair.push_back(one);
+    tokens[text] = {{"id", text}, {"ids", {*id}}, {"tokens", {text}}};
+  };
+  token(start, 0);
+  single.push_back(Json{{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  pair.push_back(single.back());
+  token(end, 0);
+  token(start, 1);
+  pair.push_back(Json{{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
+  token(end, 1);
   return {{"type", "TemplateProcessing"},
-          {"single", Json::array({Json{{"SpecialToken", {{"id", start}, {"type_id", 0}}}},
-                                  Json{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}})},
-          {"pair", Json::array()},
-          {"special_tokens", Json{{start, {{"id", start}, {"ids", {id}}, {"tokens", {start}}}}}}};
+          {"single", std::move(single)},
+          {"pair", std::move(pair)},
+          {"special_tokens", std::move(tokens)}};
 }
 
 std::string tokenizer_json_of_gguf(const GgufTables& tables) {
@@ -140,12 +157,11 @@ std::string tokenizer_json_of_gguf(const GgufTables& tables) {
     const std::string& token = tables.token(id);
     if (kind == PieceKind::unused) continue;
     if (kind == PieceKind::byte) tables.refuse(fmt::format("has the byte '{}' as a token", token));
-    if (kind == PieceKind::normal) {
-      names.push_back(token);
-      vocabulary += fmt::format("{}{}:{}", vocabulary.empty() ? "" : ",", tables.quoted(token), id);
-      continue;
-    }
-    (void)tables.quoted(token);  // refuses text that is not UTF-8
+    // Added tokens are entries of the vocabulary, too: the library `tokenizers` gives others new
+    // ids behind it, whatever their "id" is.
+    names.push_back(token);
+    vocabulary += fmt::format("{}{}:{}", vocabulary.empty() ? "" : ",", tables.quoted(token), id);
+    if (kind == PieceKind::normal) continue;
     added.push_back({{"id", id},
                      {"content", token},
                      {"single_word", false},
@@ -159,9 +175,11 @@ std::string tokenizer_json_of_gguf(const GgufTables& tables) {
                {"normalizer", nullptr},     {"pre_tokenizer", pre_tokenizer_json(pre)},
                {"post_processor", nullptr}, {"decoder", byte_level(true)}};
   if (pre.nfc) file["normalizer"] = {{"type", "NFC"}};
-  const auto start = tables.id("tokenizer.ggml.bos_token_id");
-  if (start && tables.flag("tokenizer.ggml.add_bos_token", pre.splitter == Splitter::llama3))
-    file["post_processor"] = post_processor_json(tables.token(*start), *start);
+  auto start = tables.id("tokenizer.ggml.bos_token_id");
+  auto end = tables.id("tokenizer.ggml.eos_token_id");
+  if (!tables.flag("tokenizer.ggml.add_bos_token", pre.splitter == Splitter::llama3)) start = {};
+  if (!tables.flag("tokenizer.ggml.add_eos_token", false)) end = {};
+  file["post_processor"] = post_processor_json(tables, start, end);
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
     tables.refuse(fmt::format("has the token '{}' twice", *twice));
@@ -199,6 +217,28 @@ std::string vocabulary_of_gguf(const GgufMetadata& metadata, const std::string& 
   if (kind == "gpt2") return tokenizer_json_of_gguf(tables);
   if (kind == "llama") return sentencepiece_of_gguf(tables);
   tables.refuse(fmt::format("is of the kind '{}', which is not supported", kind));
+}
+
+GgufMetadata with_control_tokens(const GgufMetadata& tokenizer,
+                                 const std::vector<SpecialToken>& tokens) {
+  if (tokens.empty()) return tokenizer;
+  GgufMetadata all;
+  for (const auto& [key, value] : tokenizer.pairs()) {
+    GgufValue changed = value;
+    auto* array = std::get_if<GgufArray>(&changed);
+    const auto put = [&](auto& list, const auto& value_of) {
+      for (const SpecialToken& token : tokens)
+        if (token.id < std::ssize(list)) list[static_cast<std::size_t>(token.id)] = value_of(token);
+    };
+    if (array != nullptr && key == "tokenizer.ggml.tokens")
+      if (auto* texts = std::get_if<std::vector<std::string>>(array))
+        put(*texts, [](const SpecialToken& token) { return token.text; });
+    if (array != nullptr && key == "tokenizer.ggml.token_type")
+      if (auto* types = std::get_if<std::vector<std::int32_t>>(array))
+        put(*types, [](const SpecialToken&) { return static_cast<int>(PieceKind::control); });
+    all.add(key, std::move(changed));
+  }
+  return all;
 }
 
 GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vocab_size) {

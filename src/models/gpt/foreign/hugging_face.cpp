@@ -438,7 +438,9 @@ nlohmann::ordered_json scaling_json(const ops::RopeScaling& s) {
                                                : "yarn";
   json["factor"] = s.factor;
   if (s.kind == Kind::linear) return json;
-  json["original_max_position_embeddings"] = static_cast<std::int64_t>(s.original);
+  json["original_max_position_embeddings"] = s.original;
+  if (const auto whole = static_cast<std::int64_t>(s.original); whole == s.original)
+    json["original_max_position_embeddings"] = whole;
   if (s.kind == Kind::llama3) {
     json["low_freq_factor"] = s.low;
     json["high_freq_factor"] = s.high;

@@ -22,6 +22,7 @@
 #include "src/models/gpt/foreign/gguf.hpp"
 #include "src/models/gpt/foreign/peft.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"
+#include "src/models/gpt/foreign/tokenizer_settings.hpp"
 #include "src/models/gpt/gpt_config.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/store/directory.hpp"
@@ -226,30 +227,12 @@ class Import {
     require_free_folder(request_.out);
   }
 
-  /// The chat template (a Jinja program) of the model's tokenizer; "" if it has none.
-  std::string chat_program() const {
-    if (const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get())) {
-      const auto* program = gguf->metadata().get<std::string>("tokenizer.chat_template");
-      return program ? *program : "";
-    }
-    const fs::path folder = file_.folder;
-    std::error_code ignored;
-    if (fs::is_regular_file(folder / "chat_template.jinja", ignored))
-      return read_text_file((folder / "chat_template.jinja").string());
-    if (!fs::is_regular_file(folder / "tokenizer_config.json", ignored)) return "";
-    const std::string path = (folder / "tokenizer_config.json").string();
-    const nlohmann::json config = read_json(read_text_file(path), path, {.keys = kAnyNumberOfKeys});
-    if (!config.is_object() || !config.contains("chat_template")) return "";
-    const nlohmann::json& program = config["chat_template"];
-    return program.is_string() ? program.get<std::string>() : "";
-  }
-
   /// Stores the vocabulary. The control pieces of a SentencePiece model, unlike those of other
   /// tokenizers, do not identify the chat template, so that it is stored as well.
   void remember(const Vocabulary& vocabulary) {
     vocabulary_ = values_.vocabulary = vocabulary.to_json();
     if (vocabulary.kind() != VocabularyKind::sentencepiece) return;
-    if (const auto chat = template_written_by(chat_program()))
+    if (const auto chat = template_written_by(settings_.chat_template()))
       values_.vocabulary =
           ChatForm{
               .chat_template = std::string(name_of(*chat)), .system = "", .tokenizer = vocabulary_}
@@ -258,6 +241,9 @@ class Import {
 
   /// Reads the tokenizer. The file of an unsupported tokenizer is kept nevertheless.
   void read_tokenizer() {
+    const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get());
+    settings_ = gguf != nullptr ? TokenizerSettings::of_gguf(gguf->metadata())
+                                : TokenizerSettings::of_folder(file_.folder);
     std::string fault;
     const auto use = [&](const Vocabulary& vocabulary) {
       if (vocabulary.size() <= config_.vocab_size) return remember(vocabulary);
@@ -267,7 +253,6 @@ class Import {
                       "without the entries from {} on)",
                       vocabulary.size(), config_.vocab_size, config_.vocab_size));
     };
-    const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get());
     try {
       if (gguf != nullptr && has_tokenizer(gguf->metadata()))
         use(Vocabulary::from_json(vocabulary_of_gguf(gguf->metadata(), file_.weights->path()),
@@ -377,6 +362,17 @@ class Import {
       write_text_file((to / "tokenizer.json").string(), vocabulary_);
       kept_.emplace_back("tokenizer.json");
     }
+    // In the form that transformers reads.
+    if (gguf != nullptr && !settings_.empty()) {
+      fs::create_directories(to, failed);
+      for (const auto& [name, text] : settings_.files()) {
+        write_text_file((to / name).string(), text);
+        kept_.push_back(name);
+      }
+    }
+    if (gguf == nullptr && !settings_.other_templates().empty())
+      kept_.push_back(fmt::format("(left out: the further chat templates {})",
+                                  join(settings_.other_templates(), ", ")));
     for (const char* name : kKept) {
       const fs::path from = fs::path(file_.folder) / name;
       if (gguf != nullptr || !fs::is_regular_file(from, failed)) continue;
@@ -431,6 +427,7 @@ class Import {
   FiniteCheck check_, adapter_check_;
   ImportedValues values_;
   std::string vocabulary_;  // vocabulary of values_, without a template around it
+  TokenizerSettings settings_;
   SaveResult result_;
   std::int64_t elements_ = 0;
   std::vector<std::string> kept_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace choir {
@@ -55,6 +56,25 @@ TEST(GgufAngles, RatiosOnly) {
   EXPECT_EQ(found->high, 4);
 }
 
+// With few pairs the settings are not unique, but the angles are: heads of 4 have two pairs.
+TEST(GgufAngles, FewPairs) {
+  for (const std::int64_t width : {2, 4, 6, 8})
+    for (const double theta : {10000.0, kTheta})
+      for (const double original : {16.0, 100.0, 8192.0})
+        for (const double high : {1.5, 4.0, 16.0}) {
+          ops::RopeScaling scaling = llama31();
+          scaling.original = original, scaling.high = high;
+          const std::vector<float> divisors = gguf_divisors(theta, scaling, width);
+          if (std::all_of(divisors.begin(), divisors.end(), [](float d) { return d == 1; }))
+            continue;  // no scaling at all
+          const auto found = scaling_of_divisors(theta, divisors);
+          ASSERT_TRUE(found.has_value()) << width << " " << theta << " " << original << " " << high;
+          const std::vector<float> again = gguf_divisors(theta, *found, width);
+          for (std::size_t i = 0; i < divisors.size(); ++i)
+            EXPECT_NEAR(again[i] / divisors[i], 1, 1e-5);
+        }
+}
+
 TEST(GgufAngles, OtherFormsAreNone) {
   EXPECT_FALSE(scaling_of_divisors(kTheta, {}));
   EXPECT_FALSE(scaling_of_divisors(kTheta, std::vector<float>(64, 1.0f)));
@@ -69,6 +89,25 @@ TEST(GgufAngles, OtherFormsAreNone) {
     lying[40] = lie;
     EXPECT_FALSE(scaling_of_divisors(kTheta, lying)) << lie;
   }
+}
+
+TEST(GgufTypes, RowsThatAreNoWholeBlocksStayFloat) {
+  const auto part = [](const char* name, Shape shape) {
+    TensorPart made;
+    made.name = name;
+    made.shape = shape;
+    return made;
+  };
+  std::int64_t narrow = -1;
+  const std::vector<TensorPart> small{part("a.weight", {8, 16}), part("norm.weight", {16})};
+  EXPECT_EQ(gguf_stored_type(small, Encoding::q8_0, narrow), Encoding::f32);
+  EXPECT_EQ(narrow, 1);
+  const std::vector<TensorPart> mixed{part("a.weight", {8, 16}), part("b.weight", {8, 64}),
+                                      part("position_embd.weight", {8, 64})};
+  EXPECT_EQ(gguf_stored_type(mixed, Encoding::q8_0, narrow), Encoding::q8_0);
+  EXPECT_EQ(narrow, 1);
+  EXPECT_EQ(gguf_stored_type(mixed, Encoding::bf16, narrow), Encoding::bf16);
+  EXPECT_EQ(narrow, 0);
 }
 
 }  // namespace

@@ -1,0 +1,139 @@
+// Templates of chats as Jinja programs.
+
+#include <fmt/core.h>
+
+#include "choir/core/error.hpp"
+#include "src/core/text.hpp"
+#include "src/data/chat/chat_template.hpp"
+
+namespace choir {
+namespace {
+
+/// A string literal of Jinja.
+std::string quoted(std::string_view text) {
+  std::string literal = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') literal += '\\';
+    if (c == '\n')
+      literal += "\\n";
+    else if (c == '\r')
+      literal += "\\r";
+    else
+      literal += c;
+  }
+  return literal + "'";
+}
+
+std::string print(const std::string& expression) {
+  return "{{ " + expression + " }}";
+}
+
+/// Sets `system` to the text of the first turn, if that is a system turn, or else to the standing
+/// one, and `turns` to the turns behind it.
+std::string split_system(const std::string& standing) {
+  return "{% if messages and messages[0]['role'] == 'system' %}"
+         "{% set system = messages[0]['content'] %}{% set turns = messages[1:] %}"
+         "{% else %}{% set system = " +
+         quoted(standing) + " %}{% set turns = messages %}{% endif %}";
+}
+
+/// Writes system turns like all others.
+std::string with_system_turns(const std::string& begin, const std::string& head,
+                              const std::string& behind_role, const std::string& content,
+                              const std::string& end, const std::string& standing) {
+  std::string program = begin.empty() ? "" : print(quoted(begin));
+  if (!standing.empty())
+    program += "{% if not messages or messages[0]['role'] != 'system' %}" +
+               print(quoted(head + "system" + behind_role + standing + end)) + "{% endif %}";
+  return program + "{% for message in messages %}" +
+         print(quoted(head) + " + message['role'] + " + quoted(behind_role) + " + " + content +
+               " + " + quoted(end)) +
+         "{% endfor %}{% if add_generation_prompt %}" +
+         print(quoted(head + "assistant" + behind_role)) + "{% endif %}";
+}
+
+struct Marks {
+  std::string begin;                         ///< of the conversation
+  std::string before, behind;                ///< a turn that is no answer
+  std::string before_answer, behind_answer;  ///< before its end
+  std::string before_system, behind_system;
+};
+
+/// Writes the system turn into the first turn of the user.
+std::string with_folded_system(const Marks& marks, const std::string& end,
+                               const std::string& standing) {
+  const std::string system =
+      quoted(marks.before_system) + " + system + " + quoted(marks.behind_system);
+  const auto user = [&](const std::string& content) {
+    return print(quoted(marks.before) + " + " + content + " + " + quoted(marks.behind));
+  };
+  std::string program = split_system(standing);
+  if (!marks.begin.empty()) program += print(quoted(marks.begin));
+  // A conversation that does not begin with the user gets a turn with the system's text alone.
+  program += "{% if system and (not turns or turns[0]['role'] != 'user') %}" + user(system) +
+             "{% endif %}";
+  program += "{% for turn in turns %}{% if turn['role'] == 'assistant' %}" +
+             print(quoted(marks.before_answer) + " + turn['content'] + " +
+                   quoted(marks.behind_answer + end)) +
+             "{% elif loop.first and system and turn['role'] == 'user' %}" +
+             user(system + " + turn['content']") + "{% else %}" + user("turn['content']") +
+             "{% endif %}{% endfor %}";
+  return program;
+}
+
+}  // namespace
+
+std::string end_of_turn_text(ChatTemplate chat, const ChatTokenizer& tokenizer) {
+  const std::int32_t id = end_of_turn(chat, tokenizer);
+  for (const char* token :
+       {"<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>"})
+    if (tokenizer.control(token) == id) return token;
+  CHOIR_CHECK(false, "the token {}, which ends a turn, has no known text", id);
+  return "";
+}
+
+std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
+                          const JinjaOptions& options) {
+  const std::string end = end_of_turn_text(chat, tokenizer), blank = " ";
+  const std::string answer = options.blank_before_answer ? blank : "";
+  switch (chat) {
+    case ChatTemplate::chatml:
+      return with_system_turns("", "<|im_start|>", "\n", "message['content']", end + "\n",
+                               options.system);
+    case ChatTemplate::llama3:
+      return with_system_turns("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>\n\n",
+                               "message['content'] | trim", end, std::string(trim(options.system)));
+    case ChatTemplate::llama2:
+      return with_folded_system({.begin = "",
+                                 .before = "<s>[INST] ",
+                                 .behind = " [/INST]",
+                                 .before_answer = answer,
+                                 .behind_answer = blank,
+                                 .before_system = "<<SYS>>\n",
+                                 .behind_system = "\n<</SYS>>\n\n"},
+                                end, options.system);
+    case ChatTemplate::mistral: {
+      const bool tokens = tokenizer.control("[INST]").has_value();
+      return with_folded_system({.begin = "<s>",
+                                 .before = tokens ? "[INST]" + answer : "[INST] ",
+                                 .behind = tokens ? "[/INST]" : " [/INST]",
+                                 .before_answer = answer,
+                                 .behind_answer = "",
+                                 .before_system = "",
+                                 .behind_system = "\n\n"},
+                                end, options.system);
+    }
+    case ChatTemplate::plain:
+      break;
+  }
+  return with_folded_system({.begin = "",
+                             .before = "",
+                             .behind = "",
+                             .before_answer = "",
+                             .behind_answer = "",
+                             .before_system = "",
+                             .behind_system = "\n\n"},
+                            end, options.system);
+}
+
+}  // namespace choir

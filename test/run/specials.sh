@@ -1,0 +1,181 @@
+#!/usr/bin/env bash
+# Ids of tokens, the tokens that end generation, settings of generation and the template of chats
+# pass through every pair of formats, and through training.
+. "$(dirname "$0")/lib/common.sh"
+. "$(dirname "$0")/lib/golden_models.sh"
+
+gguf() { perl "$root/test/run/lib/tiny_gguf.pl" "$@"; }
+# json FILE EXPRESSION: prints a value of the JSON $j, with the keys of objects in order.
+json() {
+  perl -MJSON::PP -e 'local $/; open my $in, "<:raw", $ARGV[0] or die; my $j = JSON::PP->new->utf8->decode(<$in>);
+    my $v = eval $ARGV[1]; die $@ if $@; print ref $v || !defined $v ? JSON::PP->new->canonical->ascii->allow_nonref->encode($v) : $v, "\n"' "$1" "$2"
+}
+# equal COMMAND COMMAND: both print the same text, and they print something.
+equal() { diff <(eval "$1") <(eval "$2") && [ -n "$(eval "$1")" ]; }
+is() { test "$(json "$1" "$2" 2>&1)" = "$3"; }  # is FILE EXPRESSION VALUE
+# ids FOLDER: the ids of the added tokens, where `tokenizers` looks them up.
+ids() { json "$1/tokenizer.json" 'join " ", map { my $c = $_->{content}; "$c=$_->{id}=" . $j->{model}{vocab}{$c} } sort { $a->{id} <=> $b->{id} } @{$j->{added_tokens}}'; }
+settings() {  # settings FOLDER: those that must not change
+  ids "$1"
+  json "$1/generation_config.json" '$j'
+  json "$1/config.json" '[map { $j->{"${_}_token_id"} } "bos", "eos", "pad"]'
+  json "$1/tokenizer_config.json" '[map { $j->{"${_}_token"} } "bos", "eos", "pad"]'
+  cat "$1/chat_template.jinja"
+}
+keys() { gguf keys "$1" | grep -v -e '^general.name=' -e '^choir\.'; }
+kept() { gguf keys "$1" | grep -v -e '^general.name=' -e context_length -e '^choir.tokenizer_config='; }
+
+# --- from llama.cpp
+gguf make tiny.gguf
+run 1 import tiny.gguf --out R
+expect "a GGUF whose control tokens are the first ids" 0 "tokenizer_config.json" "generation_config.json" "chat_template.jinja"
+run 1 export R --format hf --out H
+expect "... for transformers" 0 "H/tokenizer_config.json"
+for folder in R/tokenizer H; do
+  check "... ids of $folder" test "$(ids $folder)" = "<|endoftext|>=0=0 <|im_start|>=1=1 <|im_end|>=2=2"
+  check "... generation" is $folder/generation_config.json '$j' '{"bos_token_id":1,"eos_token_id":2}'
+  check "... tokens as text" is $folder/tokenizer_config.json '"$j->{bos_token} $j->{eos_token}"' '<|im_start|> <|im_end|>'
+done
+check "... ids of config.json" is H/config.json '"$j->{bos_token_id} $j->{eos_token_id}"' "1 2"
+check "... the template" test "$(cat H/chat_template.jinja)" = "$(gguf keys tiny.gguf | sed -n 's/^tokenizer.chat_template=//p')"
+run 1 export R --format gguf --out R.gguf
+run 1 import H --out HR
+run 1 export HR --format gguf --out HR.gguf
+expect "... and back" 0 "HR.gguf"
+for file in R.gguf HR.gguf; do
+  check "... $file has all keys of the tokenizer" equal "keys tiny.gguf | grep ^tokenizer" \
+    "keys $file | grep ^tokenizer | grep -v -e add_bos_token"
+done
+
+# --- from transformers, with a list of ends, padding, and settings of generation
+cp -r H T
+perl -0pi -e 's/"eos_token_id": 2/"eos_token_id": [2, 0, 5]/' T/config.json
+echo '{"bos_token_id": 1, "eos_token_id": [2, 0, 5], "pad_token_id": 0, "do_sample": true, "temperature": 0.6, "top_k": 20,
+  "top_p": 0.9, "repetition_penalty": 1.1, "max_new_tokens": 99}' >T/generation_config.json
+perl -0pi -e 's/"bos_token"/"pad_token": "<|endoftext|>",\n  "padding_side": "left",\n  "bos_token"/' T/tokenizer_config.json
+printf '{%% for m in messages %%}<|im_start|>\xc3\xa9{{ m["content"] }}\n{%% endfor %%}' >T/chat_template.jinja
+perl -0pi -e 's/"pad_token_id": null/"pad_token_id": 0/' T/config.json
+run 2 import T --out TR
+run 2 export TR --format hf --out TH
+expect "from transformers to transformers" 0 "TH/model.safetensors"
+run 2 export TR --format gguf --out T.gguf
+expect "... to llama.cpp" 0 "T.gguf"
+run 1 import T.gguf --out TG
+run 1 export TG --format hf --out TGH
+expect "... and back" 0 "TGH/model.safetensors"
+run 1 export TG --format gguf --out TGG.gguf
+for folder in TH TGH; do
+  settings T >wanted
+  settings $folder >found
+  check "... all settings in $folder" cmp wanted found
+done
+check "... the same keys twice" equal "kept T.gguf" "kept TGG.gguf"
+check "... llama.cpp stops at all of them" equal "keys T.gguf | grep -E 'eo[ts]_|eom_|padding_tok|sampling.t'" \
+  "printf '%s\n' general.sampling.temp=0.600000023841858 general.sampling.top_k=20 general.sampling.top_p=0.899999976158142 \
+     tokenizer.ggml.eom_token_id=5 tokenizer.ggml.eos_token_id=2 tokenizer.ggml.eot_token_id=0 tokenizer.ggml.padding_token_id=0"
+
+# --- after training: the files go along; conversations decide what ends generation
+for i in 0 1 2 3 4 5; do
+  echo "{\"messages\": [{\"role\": \"user\", \"content\": \"hi $i\"}, {\"role\": \"assistant\", \"content\": \"yo\"}]}"
+done >chat.jsonl
+gguf make base.gguf tokenizer.ggml.eos_token_id=0 tokenizer.chat_template=
+run 1 import base.gguf --out B
+run 1 prepare chat chat.jsonl --tokenizer R/tokenizer/tokenizer.json --out chat
+steps=2
+tune() {  # tune NAME FROM DATA [ARGUMENT...]: up to $steps steps
+  local name=$1 from=$2 data=$3
+  shift 3
+  run 2 train "$from/deck.json" checkpoint.init_from="$from" run.dir="$name" "data.train=[\"$data\"]" model.block_size=32 \
+    train.max_steps=$steps train.micro_batch_size=1 train.grad_accum=0 train.global_batch_size=2 device=cpu "$@"
+}
+tune F TR chat
+expect "a run takes the tokenizer files along" 0 "tokenizer of TR: " "generation_config.json"
+run 1 export F --format hf --out FH
+expect "... and exports them" 0 "FH/chat_template.jinja"
+settings FH >found
+check "... as they were, for its turns ended as before" cmp wanted found
+run 1 export F --format gguf --out F.gguf
+check "... also for llama.cpp" equal "kept T.gguf" "kept F.gguf"
+tune N B chat
+run 1 export N --format hf --out NH
+expect "conversations end with another token than the model did" 0 "generation ends with <|im_end|> (2)" "before: 0" \
+  "chat template: chatml, in which the run was trained"
+check "... which ends generation" is NH/generation_config.json '$j->{eos_token_id}' "[2,0]"
+check "... and is the tokenizer's" is NH/tokenizer_config.json '$j->{eos_token}' "<|im_end|>"
+check "... and is in config.json" is NH/config.json '$j->{eos_token_id}' 2
+run 1 export N --format gguf --out N.gguf
+check "... for llama.cpp" equal "keys N.gguf | grep -E 'eo[ts]_token'" "printf 'tokenizer.ggml.%s\n' eos_token_id=2 eot_token_id=0"
+check "... with the same template" test "$(keys N.gguf | sed -n 's/^tokenizer.chat_template=//p')" = "$(cat NH/chat_template.jinja)"
+run 1 import N.gguf --out NG
+run 1 export NG --format hf --out NGH
+check "... and back" equal "settings NH" "settings NGH"
+steps=3
+tune N B chat optimizer.decay_steps=2
+expect "such a run goes on" 0 "resumed from N" "step=3"
+run 2 eval N 'data.val=["chat"]'
+expect "... and is evaluated" 0 "val_loss="
+printf 'hi there, hello again and so on\n%.0s' $(seq 40) >text.txt
+run 1 prepare text text.txt --out other --tokenizer bpe --vocab-size 258
+tune O TR other model.vocab_size=260
+expect "another vocabulary" 0 "left out: " "generation_config.json" "because the training data have another vocabulary"
+check "... has no files of the first" absent O/tokenizer
+
+# --- each template as a Jinja program
+cat >compare.py <<'P'
+import json, sys
+from jinja2 import Environment
+program, chats, shown = (open(p, encoding="utf-8").read() for p in sys.argv[1:4])
+run = Environment(trim_blocks=True, lstrip_blocks=True).from_string(program)
+texts = [run.render(messages=json.loads(line)["messages"]) for line in chats.splitlines()]
+wanted = [block.split("\n", 1)[1] for block in ("\n" + shown).split("\n--- ")[1:]]
+assert len(texts) == len(wanted) and len(texts) > 2, (len(texts), len(wanted))
+for text, want in zip(texts, wanted):
+    want = want.replace("[[", "").replace("]]", "")
+    assert text.rstrip("\n") == want.rstrip("\n"), (text, want)
+P
+python=${PYTHON:-python3}
+cat >many.jsonl <<'D'
+{"messages": [{"role": "user", "content": " a'b "}, {"role": "assistant", "content": "one"}, {"role": "user", "content": "c\\d"}, {"role": "assistant", "content": "two"}]}
+{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "three"}]}
+{"messages": [{"role": "user", "content": "z"}, {"role": "assistant", "content": "four"}]}
+D
+perl -0pe 's/"<\|endoftext\|>"/"<s>"/g; s/"<\|im_start\|>"/"<\/s>"/g' R/tokenizer/tokenizer.json >s.json
+perl -0pe 's/"<\|endoftext\|>"/"<|begin_of_text|>"/g; s/"<\|im_start\|>"/"<|start_header_id|>"/g; s/"<\|im_end\|>"/"<|end_header_id|>"/g;
+  s/"he"/"<|eot_id|>"/; s/"h e"//; s/("added_tokens":\[)/$1\{"id":259,"content":"<|eot_id|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true},/' \
+  R/tokenizer/tokenizer.json >llama3.json
+if ! "$python" -c "import jinja2" 2>/dev/null; then skip "templates as Jinja programs" "PYTHON=... has no jinja2"
+else
+  for kind in chatml:R/tokenizer/tokenizer.json plain:R/tokenizer/tokenizer.json llama2:s.json mistral:s.json llama3:llama3.json; do
+    for system in "" "Always\\ 'so'."; do
+      chat=${kind%%:*}
+      rm -rf many J J.out
+      run 0 prepare chat many.jsonl --tokenizer "${kind#*:}" --template "$chat" --system "$system" --out many
+      run 0 train R/deck.json run.dir=J checkpoint.init_from=R 'data.train=["many"]' model.block_size=200 train.max_steps=1
+      run 0 export J --format hf --out J.out
+      run 0 prepare chat many.jsonl --tokenizer "${kind#*:}" --template "$chat" --system "$system" --show 3
+      cp stdout shown
+      check "the Jinja program of $chat writes what the run was trained on ('$system')" \
+        "$python" compare.py J.out/chat_template.jinja many.jsonl shown
+    done
+  done
+fi
+
+# --- files without names for these things say what they leave out, and types what they cannot hold
+tiny_model gpt2
+perl -0pi -e 's/"bos_token_id": 0/"bos_token_id": 0, "pad_token_id": 7/' gpt2/config.json
+run 1 import gpt2 --out G
+run 1 export G --format llmc --out G.bin
+expect "llm.c has no place for them" 0 "left out: the tokenizer, ids of special tokens"
+tiny_model llama
+run 1 import llama --out L
+run 1 export L --format gguf --out L.gguf
+run 1 import L.gguf --out L.back
+expect "angles of Llama 3 on two pairs are imported from our own file" 0 "step_00000000"
+rope() { grep -E '"rope_' "$1/deck.json"; }
+check "... with their settings" equal "rope L" "rope L.back"
+run 1 export L --format gguf --type q8_0 --out L8.gguf
+expect "no row is whole blocks" 0 "type=f32" "as f32, not as q8_0, because the rows are not whole blocks of 32"
+check "... and the file says so" grep -qx "general.file_type=0" <(gguf keys L8.gguf)
+run 1 export R --format gguf --type q8_0 --out R8.gguf
+expect "some rows are" 0 "type=q8_0" "as f32, not as q8_0"
+check "... and the file says so" grep -qx "general.file_type=7" <(gguf keys R8.gguf)
