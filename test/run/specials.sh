@@ -166,6 +166,13 @@ perl -0pi -e 's/"bos_token_id": 0/"bos_token_id": 0, "pad_token_id": 7/' gpt2/co
 run 1 import gpt2 --out G
 run 1 export G --format llmc --out G.bin
 expect "llm.c has no place for them" 0 "left out: the tokenizer, ids of special tokens"
+sed -i 's/"gelu_new"/"gelu"/' gpt2/config.json
+run 1 import gpt2 --out P
+run 1 export P --format nanogpt --out P.nano
+expect "a model for nanoGPT" 0 "P.nano/generation_config.json"
+run 1 import P.nano --out P.back
+run 1 export P.back --format hf --out PH
+check "... and back, with the ids" is PH/config.json '[@{$j}{qw(bos_token_id eos_token_id pad_token_id)}]' "[0,1,7]"
 tiny_model llama
 run 1 import llama --out L
 run 1 export L --format gguf --out L.gguf

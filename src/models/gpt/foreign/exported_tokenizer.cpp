@@ -107,8 +107,13 @@ ExportedTokenizer exported_tokenizer(const TokenizerSource& source) {
   if (!made.folder.empty()) made.settings = settings_in(made.folder);
   if (made.settings.empty() && made.vocabulary)
     made.settings = TokenizerSettings::of_vocabulary(*made.vocabulary);
-  if (source.trained && made.vocabulary && !form.chat_template.empty())
+  if (!source.trained || !made.vocabulary || form.chat_template.empty()) return made;
+  try {
     follow_conversations(source, form, made);
+  } catch (const DataError& error) {
+    made.notes.push_back(fmt::format("left out: the end of a turn and the template {}: {}",
+                                     form.chat_template, error.what()));
+  }
   return made;
 }
 
