@@ -10,7 +10,7 @@ namespace choir {
 namespace {
 
 /// A string literal of Jinja.
-std::string quoted(std::string_view text) {
+std::string jinja_text(std::string_view text) {
   std::string literal = "'";
   for (const char c : text) {
     if (c == '\'' || c == '\\') literal += '\\';
@@ -34,22 +34,22 @@ std::string split_system(const std::string& standing) {
   return "{% if messages and messages[0]['role'] == 'system' %}"
          "{% set system = messages[0]['content'] %}{% set turns = messages[1:] %}"
          "{% else %}{% set system = " +
-         quoted(standing) + " %}{% set turns = messages %}{% endif %}";
+         jinja_text(standing) + " %}{% set turns = messages %}{% endif %}";
 }
 
 /// Writes system turns like all others.
 std::string with_system_turns(const std::string& begin, const std::string& head,
                               const std::string& behind_role, const std::string& content,
                               const std::string& end, const std::string& standing) {
-  std::string program = begin.empty() ? "" : print(quoted(begin));
+  std::string program = begin.empty() ? "" : print(jinja_text(begin));
   if (!standing.empty())
     program += "{% if not messages or messages[0]['role'] != 'system' %}" +
-               print(quoted(head + "system" + behind_role + standing + end)) + "{% endif %}";
+               print(jinja_text(head + "system" + behind_role + standing + end)) + "{% endif %}";
   return program + "{% for message in messages %}" +
-         print(quoted(head) + " + message['role'] + " + quoted(behind_role) + " + " + content +
-               " + " + quoted(end)) +
+         print(jinja_text(head) + " + message['role'] + " + jinja_text(behind_role) + " + " +
+               content + " + " + jinja_text(end)) +
          "{% endfor %}{% if add_generation_prompt %}" +
-         print(quoted(head + "assistant" + behind_role)) + "{% endif %}";
+         print(jinja_text(head + "assistant" + behind_role)) + "{% endif %}";
 }
 
 struct Marks {
@@ -63,18 +63,18 @@ struct Marks {
 std::string with_folded_system(const Marks& marks, const std::string& end,
                                const std::string& standing) {
   const std::string system =
-      quoted(marks.before_system) + " + system + " + quoted(marks.behind_system);
+      jinja_text(marks.before_system) + " + system + " + jinja_text(marks.behind_system);
   const auto user = [&](const std::string& content) {
-    return print(quoted(marks.before) + " + " + content + " + " + quoted(marks.behind));
+    return print(jinja_text(marks.before) + " + " + content + " + " + jinja_text(marks.behind));
   };
   std::string program = split_system(standing);
-  if (!marks.begin.empty()) program += print(quoted(marks.begin));
+  if (!marks.begin.empty()) program += print(jinja_text(marks.begin));
   // A conversation that does not begin with the user gets a turn with the system's text alone.
   program += "{% if system and (not turns or turns[0]['role'] != 'user') %}" + user(system) +
              "{% endif %}";
   program += "{% for turn in turns %}{% if turn['role'] == 'assistant' %}" +
-             print(quoted(marks.before_answer) + " + turn['content'] + " +
-                   quoted(marks.behind_answer + end)) +
+             print(jinja_text(marks.before_answer) + " + turn['content'] + " +
+                   jinja_text(marks.behind_answer + end)) +
              "{% elif loop.first and system and turn['role'] == 'user' %}" +
              user(system + " + turn['content']") + "{% else %}" + user("turn['content']") +
              "{% endif %}{% endfor %}";
