@@ -110,7 +110,8 @@ class TreeBuilder : public JsonEvents {
   bool number_unsigned(number_unsigned_t value) { return put(value); }
   bool number_float(number_float_t value, const string_t& digits) {
     if (limits_.exact_integers && digits.find_first_of(".eE") == string_t::npos)
-      fail(offset() - std::min(offset(), digits.size()),
+      // The character behind the number was read, too.
+      fail(offset() - std::min(offset(), digits.size() + 1),
            fmt::format("the integer {} has more than 64 bits", digits),
            "write it as a string, in quotation marks");
     return put(value);

@@ -73,7 +73,7 @@ TEST_F(ManifestOnDisk, ChannelsAndIntegerIdsOfNemoAreRead) {
 // As a floating-point number it would lose digits in the packed manifest.
 TEST_F(ManifestOnDisk, IntegersBeyond64BitsAreRefused) {
   EXPECT_EQ(why(R"({"audio_filepath":"s.wav","duration":1,"key":123456789012345678901})"),
-            "bad line: column 44: the integer 123456789012345678901 has more than 64 bits");
+            "bad line: column 46: the integer 123456789012345678901 has more than 64 bits");
   const AudioManifest m =
       read(R"({"audio_filepath":"s.wav","duration":1,"key":18446744073709551615})");
   ASSERT_EQ(m.entries.size(), 1u);

@@ -122,7 +122,8 @@ TEST(TextSource, SpansOfLinesTogetherAreTheFile) {
     EXPECT_EQ(rows.texts, expected) << span;
     EXPECT_EQ(rows.damaged.to_string(), "") << span;
     std::string whole;
-    for (const std::string& text : read_all(plain, options).texts) whole += text;
+    const TextSourceOptions as_text{.field = "body", .plain_span = span};
+    for (const std::string& text : read_all(plain, as_text).texts) whole += text;
     EXPECT_EQ(whole, lines) << span;
   }
 }
