@@ -48,22 +48,20 @@ for pair in "$a $b" "$c $d" "$a $d" "$c $b" "$b $a"; do
 done
 sets='data.validation={"ab": "pair_1.txt", "cd": "pair_2.txt", "ad": "pair_3.txt", "cb": "pair_4.txt", "ba": "pair_5.txt"}'
 value() { grep -o "\"val_loss/$2\":[^,}]*" "$1/metrics.jsonl" | tail -n 1 | cut -d: -f2; }
-in_pairs() {  # in_pairs RUN RULE
-  run_broken "$2" 1 train deck.json run.dir="$1" 'data.train=["lines.txt"]' model.block_size=16 "$sets" eval.batches=0 train.global_batch_size=2
-}
+in_pairs=(train deck.json 'data.train=["lines.txt"]' model.block_size=16 "$sets" eval.batches=0 train.global_batch_size=2)
 alone() {  # alone RUN: the losses of documents add up
   awk -v ab="$(value "$1" ab)" -v cd="$(value "$1" cd)" -v ad="$(value "$1" ad)" -v cb="$(value "$1" cb)" \
     'BEGIN { d = ab + cd - ad - cb; e = ab - ad; exit !(d * d < 1e-24 && e * e > 1e-6) }'
 }
 anywhere() { awk -v ab="$(value "$1" ab)" -v ba="$(value "$1" ba)" 'BEGIN { d = ab - ba; exit !(ab > 0 && d * d < 1e-24) }'; }
-in_pairs pairs ""
+run 1 "${in_pairs[@]}" run.dir=pairs
 expect "rows of two documents" 0 "val_loss/ab"
 check "the loss of a document does not depend on its neighbour" alone pairs
 check "... nor on its place in the row" anywhere pairs
-in_pairs run_on positions-run-on
+run_broken positions-run-on 1 "${in_pairs[@]}" run.dir=run_on
 expect "positions that run on behind a document" 0 "val_loss/ab"
 check "... are noticed" eval '! anywhere run_on'
-in_pairs across targets-across
+run_broken targets-across 1 "${in_pairs[@]}" run.dir=across
 expect "targets across the end of a document" 0 "val_loss/ab"
 check "... are noticed" eval '! alone across'
 run 2 eval pairs

@@ -311,13 +311,14 @@ std::string name_in_table(std::string_view name, Dialect dialect) {
 }
 
 bool is_no_weight(std::string_view name, Dialect dialect) {
-  // Other entries of a checkpoint: the state of its optimizer, counters, the best loss.
-  if (name.find('/') != name.npos || name.find('.') == name.npos)
+  if (begins_with_any(name, {"optimizer/", "optimizer_state/", "optimizer_states/", "scheduler/",
+                             "lr_scheduler/", "lr_schedulers/", "callbacks/", "loops/"}))
     return dialect == Dialect::nanogpt || dialect == Dialect::hf_gpt2 ||
            dialect == Dialect::hf_llama;
   switch (dialect) {
-    case Dialect::nanogpt:
-      return name.ends_with(".attn.bias");
+    case Dialect::nanogpt:  // beside the model: config/..., iter_num, best_val_loss
+      return name.ends_with(".attn.bias") || name.find('/') != name.npos ||
+             name.find('.') == name.npos;
     case Dialect::hf_gpt2:
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     case Dialect::hf_llama:

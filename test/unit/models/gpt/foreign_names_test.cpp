@@ -29,7 +29,7 @@ TEST(ForeignNames, PrefixesOfTrainersAreRemoved) {
 
 TEST(ForeignNames, OtherEntriesOfACheckpointAreNoWeights) {
   for (const Dialect dialect : {Dialect::nanogpt, Dialect::hf_gpt2, Dialect::hf_llama}) {
-    EXPECT_TRUE(is_no_weight("best_val_loss", dialect));
+    EXPECT_EQ(is_no_weight("best_val_loss", dialect), dialect == Dialect::nanogpt);
     EXPECT_TRUE(is_no_weight("optimizer/state/0/exp_avg", dialect));
     EXPECT_FALSE(is_no_weight("transformer.wte.weight", dialect));
   }
