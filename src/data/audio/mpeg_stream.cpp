@@ -36,7 +36,8 @@ class MpegStream final : public SoundStream {
   MpegStream(std::unique_ptr<ByteSource> source, const std::string& name)
       : source_(std::move(source)), name_(name) {
     int failed = MPG123_OK;
-    handle_ = mpg123_new(nullptr, &failed);
+    owner_.reset(mpg123_new(nullptr, &failed));
+    handle_ = owner_.get();
     if (handle_ == nullptr) refuse(mpg123_plain_strerror(failed));
     mpg123_param(handle_, MPG123_ADD_FLAGS, MPG123_QUIET | MPG123_FORCE_FLOAT, 0);
     check(mpg123_replace_reader_handle(handle_, read_bytes, seek_bytes, nullptr));
@@ -45,7 +46,6 @@ class MpegStream final : public SoundStream {
     if (frames < 0) refuse("its length cannot be found");
     form_.frames = frames;
   }
-  ~MpegStream() override { mpg123_delete(handle_); }
   MpegStream(const MpegStream&) = delete;
   MpegStream& operator=(const MpegStream&) = delete;
 
@@ -139,7 +139,11 @@ class MpegStream final : public SoundStream {
   std::unique_ptr<ByteSource> source_;
   std::string name_, fault_, broken_;
   std::int64_t at_ = 0, position_ = 0;  // in bytes, in frames
-  mpg123_handle* handle_ = nullptr;
+  struct Delete {
+    void operator()(mpg123_handle* handle) const { mpg123_delete(handle); }
+  };
+  std::unique_ptr<mpg123_handle, Delete> owner_;
+  mpg123_handle* handle_ = nullptr;  // of owner_
 };
 
 }  // namespace

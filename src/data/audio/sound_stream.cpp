@@ -95,23 +95,20 @@ class SndfileStream final : public SoundStream {
              .frames = info_.frames,
              .narrow = gain == 1 && at_most_16_bits(info_.format)};
   }
-  ~SndfileStream() override {
-    if (file_ != nullptr) sf_close(file_);
-  }
   SndfileStream(const SndfileStream&) = delete;
   SndfileStream& operator=(const SndfileStream&) = delete;
 
   /// True for MPEG audio, which another decoder reads; then only give_back() may be called.
   bool mpeg() const { return mpeg_; }
   std::unique_ptr<ByteSource> give_back() {
-    sf_close(std::exchange(file_, nullptr));
+    file_.reset();
     return std::move(source_);
   }
 
   bool seek(std::int64_t frame) override {
     if (frame == position_) return true;
     if (seeks_) {
-      position_ = sf_seek(file_, frame, SEEK_SET);
+      position_ = sf_seek(file_.get(), frame, SEEK_SET);
       return position_ == frame;
     }
     if (frame < position_) reopen();
@@ -123,34 +120,34 @@ class SndfileStream final : public SoundStream {
     return position_ == frame;
   }
   std::int64_t read(float* to, std::int64_t count) override {
-    const sf_count_t got = sf_readf_float(file_, to, count);
+    const sf_count_t got = sf_readf_float(file_.get(), to, count);
     position_ += got;
     if (gain_ != 1)
       for (std::int64_t i = 0; i < got * info_.channels; ++i) to[i] *= gain_;
     return got;
   }
   std::int64_t read(std::int16_t* to, std::int64_t count) override {
-    const sf_count_t got = sf_readf_short(file_, to, count);
+    const sf_count_t got = sf_readf_short(file_.get(), to, count);
     position_ += got;
     return got;
   }
   std::string fault() const override {
     if (!broken_.empty()) return broken_;
-    const int error = sf_error(file_);
+    const int error = sf_error(file_.get());
     return error == 0 ? "" : sf_error_number(error);
   }
 
  private:
   void open() {
+    file_.reset();
     info_ = {};
     at_ = 0;
     position_ = 0;
     SF_VIRTUAL_IO io{length, seek_bytes, read_bytes, write_bytes, tell};
-    file_ = sf_open_virtual(&io, SFM_READ, &info_, this);
+    file_.reset(sf_open_virtual(&io, SFM_READ, &info_, this));
   }
   void reopen() {
     const sf_count_t frames = info_.frames;
-    sf_close(file_);
     open();
     info_.frames = frames;
   }
@@ -158,8 +155,8 @@ class SndfileStream final : public SoundStream {
   sf_count_t count() {
     constexpr sf_count_t kAtOnce = 1 << 16;
     std::vector<float> block(static_cast<std::size_t>(kAtOnce * info_.channels));
-    while (sf_readf_float(file_, block.data(), kAtOnce) > 0) continue;
-    return sf_seek(file_, 0, SEEK_CUR);
+    while (sf_readf_float(file_.get(), block.data(), kAtOnce) > 0) continue;
+    return sf_seek(file_.get(), 0, SEEK_CUR);
   }
 
   // The callbacks of libsndfile.
@@ -190,8 +187,11 @@ class SndfileStream final : public SoundStream {
   std::unique_ptr<ByteSource> source_;
   float gain_;
   SF_INFO info_{};
-  SNDFILE* file_ = nullptr;
-  sf_count_t at_ = 0, position_ = 0;  // in bytes, in frames
+  struct Close {
+    void operator()(SNDFILE* file) const { sf_close(file); }
+  };
+  std::unique_ptr<SNDFILE, Close> file_;  // closed before the source that it reads
+  sf_count_t at_ = 0, position_ = 0;      // in bytes, in frames
   bool seeks_ = true, mpeg_ = false;
   std::string broken_;
 };
