@@ -55,7 +55,7 @@ class MatrixExchange {
     TensorView elements;  ///< sent by gather() if `sent`, and received by scatter()
     bool sent = false;
   };
-  /// Those of a bucket, in its order. Valid from collect() to update() of the round.
+  /// The slices of a bucket, in its order. Valid from collect() to update() of the round.
   std::span<const Slice> slices(std::size_t bucket) const { return slices_[bucket]; }
   const Matrix& matrix_of(std::size_t bucket, const MatrixBlock& block) const {
     return rounds_[round_of_[bucket]].matrices[block.matrix];

@@ -94,7 +94,8 @@ struct UpdateInputs {
   const ops::StepControl* control = nullptr;
 };
 
-/// Where a rule works. `exact`: the bits must not depend on the layout (train.reproducible).
+/// The objects that a rule works on. `exact`: the bits must not depend on the layout
+/// (train.reproducible).
 struct UpdateContext {
   ParameterStorage& storage;
   Device& device;

@@ -169,7 +169,8 @@ TEST_F(CudaAdamW, NarrowMomentsHaveTheBitsOfTheCpu) {
       }
 }
 
-// As for bf16 masters; a sum of terms of both signs may be smaller than their rounding.
+// The tolerance is that of bf16 masters; a sum of terms of both signs may be smaller than their
+// rounding.
 TEST_F(CudaAdamW, NarrowMomentsFollowTheReference) {
   constexpr std::int64_t kCount = 4001;
   State fast(DType::f32, kCount, DType::bf16, DType::bf16), exact = fast;

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "src/core/json_value.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
 
 constexpr std::size_t kRowPiece = std::size_t{1} << 20;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
@@ -54,8 +54,8 @@ LineScanner::Line LineScanner::next(std::string& line) {
     line.assign(pending_, at_, seen);
     at_ += seen + (found ? 1 : 0);
     if (long_line) return Line::too_long;
-    if (starts_file_ && number_ == 1 && line.starts_with(kByteOrderMark))
-      line.erase(0, kByteOrderMark.size());
+    if (starts_file_ && number_ == 1)
+      line.erase(0, static_cast<std::size_t>(byte_order_mark(line)));
     if (line.ends_with('\r')) line.pop_back();
     return Line::read;
   }

@@ -70,7 +70,7 @@ TEST_F(ManifestOnDisk, ChannelsAndIntegerIdsOfNemoAreRead) {
             "bad line: its \"duration\" is null, and seconds are needed");
 }
 
-// As a floating-point number it would lose digits in the packed manifest.
+// The integer would lose digits as a floating-point number in the packed manifest.
 TEST_F(ManifestOnDisk, IntegersBeyond64BitsAreRefused) {
   EXPECT_EQ(why(R"({"audio_filepath":"s.wav","duration":1,"key":123456789012345678901})"),
             "bad line: column 46: the integer 123456789012345678901 has more than 64 bits");

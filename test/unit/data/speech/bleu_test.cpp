@@ -22,7 +22,7 @@ struct Known {
 };
 
 // Scores of sacrebleu 2.6.
-// As sacrebleu 2.6 and NeMo, which use Python's str.split().
+// The expected words are those of sacrebleu 2.6 and NeMo, which use Python's str.split().
 TEST(Bleu, WordsAreSplitAtBlanksOfUnicode) {
   for (const char* blank : {"\u3000", "\u00a0", "\u2003", "\u2028", "\t", "\x1c", " \u0085 "}) {
     const std::string spaced = std::string("the cat") + blank + "sat on mat";
