@@ -56,12 +56,18 @@ deps:
 deps-speech:
 	@.make/deps.sh --speech "$(PREFIX)"
 
-# Without a GPU a quickstart need not wait for kernels that nobody can run: `make` adds them.
-without_gpu = $(if $(CUDA_HOME)$(shell nvidia-smi -L 2>/dev/null),,CUDA_HOME=none)
-$(QUICKSTARTS) test test-long: %:
+# Without a GPU a quickstart need not wait for kernels that nobody can run, even where a toolkit is
+# installed: a later `make` adds them.
+without_gpu = $(if $(shell nvidia-smi -L 2>/dev/null),,CUDA_HOME=none)
+parallel_make = $(MAKE) --no-print-directory -j$$(nproc)
+$(QUICKSTARTS): %:
+	@.make/deps.sh --if-missing
+	@.make/progress.sh $(parallel_make) $(without_gpu) $(BUILD)/choir
+	@.make/$(subst -,_,$*).sh $(BUILD)
+test test-long: %:
 	@.make/deps.sh --if-missing
 	@$(if $(filter test-long,$*),.make/deps.sh --long --if-missing)
-	@$(MAKE) --no-print-directory -j$$(nproc) run-$* $(if $(filter quickstart%,$*),$(without_gpu))
+	@$(parallel_make) run-$*
 
 # A build for other machines: their processors may lack instructions of this one, so it is separate.
 bundle:
@@ -101,7 +107,7 @@ features:
 
 include .make/program.mk .make/tests.mk .make/emulated_gpu.mk .make/fuzz.mk
 
-.PHONY: run-test run-test-long $(QUICKSTARTS:%=run-%) test-programs
+.PHONY: run-test run-test-long test-programs
 # TESTS=program: tests that can differ in a program built without CUDA.
 test-programs: $(addprefix $(BUILD)/,choir choir_host_cuda test_unit test_mpi $(if $(CUDA),test_cuda) \
   $(if $(filter program,$(TESTS)),,choir_toy choir_mutants libchoir.a choir.pc drawn_decks test_host_cuda_plain test_host_cuda_address \
@@ -112,8 +118,6 @@ run-test: layers style test-programs
 	@test/run_all.sh $(BUILD) $(if $(filter program,$(TESTS)),--program)
 run-test-long: layers style test-programs
 	@test/run_all.sh $(BUILD) --long
-$(QUICKSTARTS:%=run-%): run-%: $(BUILD)/choir
-	@.make/$(subst -,_,$*).sh $(BUILD)
 
 data-shakespeare:
 	@.make/data_shakespeare.sh

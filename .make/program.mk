@@ -25,17 +25,24 @@ LDLIBS   += $(FEATURE_LIBS)
 KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 
 # Headers, and templates of the standard library that every source instantiates again, are most of a
-# compiler's work here, so the sources of a folder are compiled together, as in a unity build: names
+# compiler's work here, so the sources of a room are compiled together, as in a unity build: names
 # in their unnamed namespaces must differ; most collisions are compile errors. UNITY=0 compiles each
-# source separately, as do developers who change one often.
-UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
-# Sources that other programs replace, or that most builds compile again, are compiled one by one.
-# So are kernels: the instructions that the compiler fuses and inlines in them decide about bits.
+# source separately, as do developers who change one often. A local variable may hide a name of
+# another source of its group.
+GROUP_WARNINGS := -Wno-subobject-linkage -Wno-shadow -Wshadow=local
+UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,120000)
+# Rooms whose folders count as one. Folders of other rooms are compiled with different flags.
+WHOLE_ROOMS := $(addprefix src/,core data lab models nn optim parallel run store)
+# Sources that other programs replace are compiled together, apart from others. Kernels are compiled
+# one by one: the instructions that the compiler fuses and inlines in them decide about bits. So are
+# sources that most builds compile again.
 BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
-ALONE  := kernels/% src/models/families.cpp src/core/build_info.cpp $(BROKEN)
-# objects SOURCES: what they become.
+ALONE  := kernels/% src/models/families.cpp src/core/build_info.cpp
+grouped = $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(1) "$(2)" $(3))
+BROKEN_UNITS := $(filter $(ALONE),$(BROKEN)) $(call grouped,broken,src,$(filter-out $(ALONE),$(BROKEN)))
+# objects SOURCES, ROOMS: what they become.
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
-  $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
+  $(call grouped,group,$(2),$(filter-out $(ALONE),$(1))))
 
 # Only programs for users contain these. Builds with a sanitizer do not: it does the same, and
 # reserves all addresses.
@@ -55,7 +62,7 @@ ATTENTION_INSTANCES := $(foreach half,$(ATTENTION_HALVES),$(foreach type,bf16 f1
   kernels/attention/cuda/attention_$(half)_$(type).cu))
 CUDA_KERNELS := $(sort $(shell find kernels -name '*.cu') $(ATTENTION_INSTANCES))
 COMMON       := $(filter-out $(CUDA_SOURCES) $(ABSENT),$(SOURCES) $(KERNELS))
-COMMON_OBJECTS := $(call objects,$(COMMON))
+COMMON_OBJECTS := $(call objects,$(filter-out $(BROKEN),$(COMMON)),$(WHOLE_ROOMS)) $(BROKEN_UNITS:%.cpp=$(BUILD)/obj/%.o)
 ifneq ($(CUDA),)
   CUDA_OBJECTS := $(call objects,$(CUDA_SOURCES)) $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)
   CUDA_LIBS    := -L$(CUDA)/lib64 -lcudart_static -ldl -lrt -lpthread
@@ -162,7 +169,7 @@ define compile
 $(BUILD)/obj/$(1)/%.o: $(BUILD)/groups/$(1)/%.cpp $(BUILD)/prelude/$(2).hpp.gch
 	@mkdir -p $$(@D)
 	@echo "  c++   $$(patsubst %/,%,$$(dir $(1)/$$*)): $$$$(sed -nE 's|.*/(.*)\.cpp"|\1|p' $$< | tr '\n' ' ')"
-	@$(MPICXX) $$(CPPFLAGS) $$(CXXFLAGS) -Wno-subobject-linkage -include $(BUILD)/prelude/$(2).hpp -c -o $$@ $$<
+	@$(MPICXX) $$(CPPFLAGS) $$(CXXFLAGS) $(GROUP_WARNINGS) -include $(BUILD)/prelude/$(2).hpp -c -o $$@ $$<
 $(BUILD)/obj/$(1)/%.o: $(1)/%.cpp $(BUILD)/prelude/$(2).hpp.gch
 	@mkdir -p $$(@D)
 	@echo "  c++   $$<"

@@ -7,43 +7,62 @@ here=$(dirname "$0")
 . "$here/../jobs/launch.sh"
 
 echo "== 1. A text to learn from"
-if [ -s data/shakespeare/input.txt ] || "$here/data_shakespeare.sh"; then
-  echo "Corpus: tiny Shakespeare (data/shakespeare/input.txt)."
-  prompt="ROMEO:"
+text=data/shakespeare/input.txt prompt="ROMEO:"
+if [ -s "$text" ] || "$here/data_shakespeare.sh"; then
+  echo "Corpus: tiny Shakespeare ($text)."
 else
-  echo "Corpus: the King James Bible of Debian's bible-kjv."
-  prompt="And God said"
+  text=data/kjv/input.txt prompt="And God said"
+  if [ ! -s "$text" ]; then  # each verse without its reference
+    mkdir -p "${text%/*}"
+    bible -f Gen1:1-Rev22:21 | sed 's/^[^ ]* //' >"$text.new" && [ -s "$text.new" ] && mv "$text.new" "$text" ||
+      { echo "There is no bible-kjv to replace it either: 'make deps', or put a text at data/shakespeare/input.txt." >&2; exit 3; }
+  fi
+  echo "Corpus: the King James Bible of Debian's bible-kjv ($text)."
 fi
 
-# An interrupted run continues. A complete run stays, and the next gets a number.
+# An interrupted run continues with the settings that it began with, which are the lines of
+# `unfinished`. A complete run stays, and the next gets a number.
 run=runs/quickstart number=1
 while [ -d "$run" ] && [ ! -e "$run/unfinished" ]; do
   number=$((number + 1))
   run=runs/quickstart-$number
 done
-mkdir -p "$run"
-touch "$run/unfinished"
-train=("$build/choir" train inputs/gpt_quickstart.json run.dir="$run")
-# bf16 is faster if the processor multiplies it. An existing run keeps the precision with which it
-# started.
-precision=""
-if [ ! -e "$run/deck.json" ] && grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null; then precision=bf16-mixed; fi
-if [ -e "$run/deck.json" ] && grep -q '"precision": "bf16-mixed"' "$run/deck.json"; then precision=bf16-mixed; fi
-[ -z "$precision" ] || train+=(train.precision=$precision)
-# For tests: a shorter run.
-[ -z "${QUICKSTART_OVERRIDES:-}" ] || read -r -a overrides <<<"$QUICKSTART_OVERRIDES"
-train+=(${overrides[@]+"${overrides[@]}"})
+deck=inputs/gpt_quickstart.json minutes=2
+if [ -s "$run/unfinished" ]; then
+  mapfile -t settings <"$run/unfinished"
+  announced="the rest of its training (Ctrl-C saves it, and 'make quickstart' continues)"
+else
+  settings=("data.train=[\"$text\"]")
+  # bf16 is faster if the processor multiplies it.
+  if grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null; then settings+=(train.precision=bf16-mixed); fi
+  # For tests: a shorter run.
+  [ -z "${QUICKSTART_OVERRIDES:-}" ] || { read -r -a overrides <<<"$QUICKSTART_OVERRIDES"; settings+=("${overrides[@]}"); }
+  # As many steps as fit into the minutes on this machine, with a rest for evaluations and samples.
+  measured=$(launch 2 "$build/choir" bench step $deck "${settings[@]}" --warmup 1 --seconds 4 --no-ceilings 2>&1) ||
+    { code=$?; printf '%s\n' "$measured" "A step could not be timed (exit code $code); the lines above say why." >&2; exit "$code"; }
+  step=$(sed -nE 's/.*: median ([0-9.]+) ms.*/\1/p' <<<"$measured")
+  if [[ "${settings[*]}" != *train.max_steps=* ]]; then
+    settings+=("train.max_steps=$(awk -v step="$step" -v minutes=$minutes \
+      'BEGIN { n = int(minutes * 52000 / step / 10) * 10; print (n < 200 ? 200 : n > 2000 ? 2000 : n) }')")
+  fi
+  steps=${settings[-1]#*=}
+  announced="$steps steps of $step ms, about $(awk -v step="$step" -v n="$steps" 'BEGIN { printf "%.1f", n * step / 52000 }') minutes \
+(Ctrl-C saves, and 'make quickstart' continues)"
+  mkdir -p "$run"
+  printf '%s\n' "${settings[@]}" >"$run/unfinished"
+fi
+train=("$build/choir" train $deck run.dir="$run" "${settings[@]}")
 
 echo
-echo "== 2. Training on 2 ranks, about two minutes (Ctrl-C, and 'make quickstart' continues)"
-echo "\$ mpiexec -n 2 ${train[*]}"
+echo "== 2. Training on 2 ranks: $announced"
+echo "\$ mpiexec -n 2 $(launch_show "${train[@]}" | cut -c3-)"
 code=0
 launch 2 "${train[@]}" || code=$?
-if [ "$code" -ne 0 ]; then
-  echo "The training ended with exit code $code; the lines above say why." >&2
-  exit "$code"
-fi
-rm -f "$run/unfinished"
+case $code in
+  0) rm "$run/unfinished" ;;
+  75) echo "The run is saved; 'make quickstart' continues it."; exit 0 ;;
+  *) echo "The training ended with exit code $code; the lines above say why." >&2; exit "$code" ;;
+esac
 
 echo
 echo "== 3. The model writes"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # quickstart_speech.sh BUILD: corpora of speech are synthesized, packed and encoded; recognisers are
-# trained on them with 2 ranks, and transcribe recordings. It takes less than ten minutes on two
-# cores. A second run uses existing files, continues interrupted steps and repeats the end.
+# trained on them with 2 ranks, and transcribe recordings. It takes seven minutes on two cores with
+# AMX, and more than twenty on two without. A second run uses existing files, continues interrupted steps and repeats the end.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS, QUICKSTART_DIGITS_HOURS   2 ranks; a book of 4 hours, digits of 0.5
 #   QUICKSTART_OVERRIDES                 for tests: overrides of every deck
 set -eu -o pipefail
@@ -33,14 +33,14 @@ train inputs/asr_digits.json runs/asr_digits
 hear runs/asr_digits $digits val
 
 echo
-echo "== 2. A spoken book (${QUICKSTART_HOURS:-4} hours of speech; under a minute on two cores)"
+echo "== 2. A spoken book (${QUICKSTART_HOURS:-4} hours of speech)"
 say_and_run "$choir" prepare corpus spoken-book --out $book/corpus --hours "${QUICKSTART_HOURS:-4}"
 pack $book 16000
 units $book bpe_256 bpe 256
 labels $book $book/bpe_256.json
 
 echo
-echo "== 3. The tutorial: four minutes of training (Ctrl-C, and 'make quickstart-speech' continues)"
+echo "== 3. The tutorial: its log shows how much time is left (Ctrl-C, and 'make quickstart-speech' continues)"
 train inputs/asr_tutorial.json runs/asr_tutorial
 hear runs/asr_tutorial $book val
 hear runs/asr_tutorial $book val_voices

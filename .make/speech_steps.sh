@@ -11,6 +11,7 @@ say_and_run() {  # on all ranks
   echo "\$ mpiexec -n $ranks $*"
   local code=0
   launch "$ranks" "$@" || code=$?
+  [ "$code" -ne 75 ] || { echo "The run is saved; the same command continues it."; exit 0; }
   [ "$code" -eq 0 ] || { echo "That ended with exit code $code; the lines above say why." >&2; exit "$code"; }
 }
 parts="train val val_voices val_barge_in"  # the parts that a corpus may have

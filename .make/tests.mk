@@ -30,9 +30,18 @@ $(BUILD)/choir_toy: $(TOY:%.cpp=$(BUILD)/obj/%.o) $(OWN_START_OBJECTS) $(OBJECTS
 $(BUILD)/broken_rules/written: test/mutants/rules.txt test/mutants/mutate.sh $(BROKEN)
 	@test/mutants/mutate.sh $(BUILD)/broken_rules && touch $@
 $(BROKEN:%=$(BUILD)/broken_rules/%): $(BUILD)/broken_rules/written ;
+# Groups name their sources from the top, and changed sources are found before those of the tree.
+BROKEN_OBJECTS := $(BROKEN_UNITS:%.cpp=$(BUILD)/broken_rules/%.o)
+$(BROKEN_OBJECTS): CPPFLAGS := -I$(BUILD)/broken_rules $(CPPFLAGS)
+define compile_broken
+@mkdir -p $(@D)
+@echo "  c++   $(if $(findstring /groups/,$<),$(shell sed -nE 's|.*/(.*)\.cpp"|\1|p' $<),$*.cpp) with broken rules"
+@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(GROUP_WARNINGS) -include $(BUILD)/prelude/src.hpp -include test/mutants/mutant.hpp -c -o $@ $<
+endef
+$(BUILD)/broken_rules/%.o: $(BUILD)/groups/%.cpp $(BUILD)/broken_rules/written test/mutants/mutant.hpp $(BUILD)/prelude/src.hpp.gch
+	$(compile_broken)
 $(BUILD)/broken_rules/%.o: $(BUILD)/broken_rules/%.cpp test/mutants/mutant.hpp $(BUILD)/prelude/src.hpp.gch
-	@echo "  c++   $*.cpp with its rules broken"
-	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -include $(BUILD)/prelude/src.hpp -include test/mutants/mutant.hpp -c -o $@ $<
-$(BUILD)/choir_mutants: $(MAIN_OBJECTS) $(BROKEN:%.cpp=$(BUILD)/broken_rules/%.o) \
-    $(filter-out $(BROKEN:%.cpp=$(BUILD)/obj/%.o),$(OBJECTS))
+	$(compile_broken)
+$(BUILD)/choir_mutants: $(MAIN_OBJECTS) $(BROKEN_OBJECTS) \
+    $(filter-out $(BROKEN_UNITS:%.cpp=$(BUILD)/obj/%.o),$(OBJECTS))
 	@$(call link,$(LDLIBS))

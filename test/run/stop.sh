@@ -69,6 +69,7 @@ for signal in TERM INT; do
   remember 1
   check "SIG$signal to mpiexec stops it (exit code $code)" eval "[ $code != 0 ] && [ $code != 124 ]"
   in_time "SIG$signal to mpiexec: within 3.5 s" "$took" 3500
+  check "... after a save, although there was none before" matches out "checkpoint stop_$signal/checkpoints/step_"
 done
 start 0 train "$debug" "${small[@]}" run.dir=term_single "${long[@]}"
 wait_for out "step=20 "
@@ -76,7 +77,7 @@ began=$(now_ms)
 kill -TERM "$pid"
 end 10
 took=$(($(now_ms) - began))
-expect "SIGTERM without a launcher" 1 "stopping after step" "SIGTERM"
+expect "SIGTERM without a launcher saves, because a save is quick" 75 "stopping after step" "SIGTERM" "checkpoint term_single/checkpoints/step_"
 in_time "SIGTERM without a launcher: within a second" "$took" 1000
 
 train 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5

@@ -205,7 +205,7 @@ std::string scan_splits(const DataConfig& config) {
   return {bytes.begin(), bytes.end()};
 }
 
-void share(Communicator& comm, std::string& text) {
+void share_text(Communicator& comm, std::string& text) {
   std::uint64_t length = text.size();
   comm.broadcast(&length, sizeof length, 0);
   text.resize(length);
@@ -270,7 +270,7 @@ DataFiles find_data_files(Communicator& comm, const DataConfig& config) {
   together(comm, [&] {
     if (comm.rank() == 0) scanned = scan_splits(config);
   });
-  share(comm, scanned);
+  share_text(comm, scanned);
   const auto parts = nlohmann::json::from_cbor(scanned);
   DataFiles files;
   files.train = TokenStream::deserialise(parts[0].get<std::string>());
@@ -291,7 +291,7 @@ DataFiles find_streamed_files(Communicator& comm, const DataConfig& config) {
   together(comm, [&] {
     if (comm.rank() == 0) scanned = scan_streamed(config);
   });
-  share(comm, scanned);
+  share_text(comm, scanned);
   const auto parts = nlohmann::json::from_cbor(scanned);
   DataFiles files;
   for (const auto& set : parts[0])

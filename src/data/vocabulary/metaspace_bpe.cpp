@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 using Kind = SentencePieceFile::Kind;
 
 constexpr std::string_view kBlankSign = "\u2581";
-constexpr std::int32_t kMostIds = 1 << 24;
+constexpr std::int32_t kIdLimit = 1 << 24;
 
 class MetaspaceReader {
  public:
@@ -108,7 +108,7 @@ class MetaspaceReader {
   }
 
   SentencePieceFile::Piece& slot(std::int64_t id, const std::string& piece) {
-    if (id < 0 || id >= kMostIds || id > 2 * entries_ + 65536)
+    if (id < 0 || id >= kIdLimit || id > 2 * entries_ + 65536)
       refuse(fmt::format("gives '{}' the id {}, although it has {} entries", piece, id, entries_));
     const auto at = static_cast<std::size_t>(id);
     while (model_.pieces.size() <= at)

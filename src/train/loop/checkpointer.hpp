@@ -63,8 +63,8 @@ class Checkpointer {
   /// The latest step in the folder, 0 if there is none. Local.
   std::int64_t newest_step() const;
   const std::string& last_path() const { return last_path_; }
-  /// Seconds of the slowest save so far, 0 before the first has ended.
-  double slowest_save() const { return slowest_; }
+  /// Seconds of the slowest save so far or, before the first has ended, a cautious estimate.
+  double slowest_save() const { return slowest_ > 0 ? slowest_ : expected_; }
   /// Seconds that a stop must leave for a save: the slowest so far or, before the first, a cautious
   /// estimate for this file system. 0 while an early save is about to measure it.
   double expected_save() const;

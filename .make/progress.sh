@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# progress.sh MAKE ARGUMENT...: runs that make and numbers the steps that it prints, because a first
+# build takes minutes: "[12/130]  c++   ...". It asks make for the number of steps beforehand.
+set -eu -o pipefail
+steps='  (c[+][+]|nvcc|ar|link) '
+# Make describes a step as the command that prints it. A step that fails later is found by the build.
+total=$("$@" --dry-run 2>/dev/null | grep -cE "^echo \"$steps" || true)
+[ "$total" -gt 1 ] || exec "$@"
+"$@" | awk -v total="$total" -v steps="^$steps" '
+  # Steps that nobody foresaw (make learns dependencies while it builds) raise the total.
+  $0 ~ steps { if (++n > total) total = n; printf "[%*d/%d]%s\n", length(total), n, total, $0 }
+  $0 !~ steps { print }
+  { fflush() }'
