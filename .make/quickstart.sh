@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # quickstart.sh BUILD: gets a text, trains a small GPT on it with 2 ranks for about two minutes, and lets it write.
+#   QUICKSTART_MINUTES                   of training, default 2
+#   QUICKSTART_OVERRIDES                 for tests: overrides of the deck
 set -eu
 build=${1:?usage: quickstart.sh BUILD}
 here=$(dirname "$0")
@@ -27,7 +29,7 @@ while [ -d "$run" ] && [ ! -e "$run/unfinished" ]; do
   number=$((number + 1))
   run=runs/quickstart-$number
 done
-deck=inputs/gpt_quickstart.json minutes=2
+deck=inputs/gpt_quickstart.json minutes=${QUICKSTART_MINUTES:-2}
 if [ -s "$run/unfinished" ]; then
   mapfile -t settings <"$run/unfinished"
   announced="the rest of its training (Ctrl-C saves it, and 'make quickstart' continues)"
@@ -41,11 +43,12 @@ else
   measured=$(launch 2 "$build/choir" bench step $deck "${settings[@]}" --warmup 1 --seconds 4 --no-ceilings 2>&1) ||
     { code=$?; printf '%s\n' "$measured" "A step could not be timed (exit code $code); the lines above say why." >&2; exit "$code"; }
   step=$(sed -nE 's/.*: median ([0-9.]+) ms.*/\1/p' <<<"$measured")
-  if [[ "${settings[*]}" != *train.max_steps=* ]]; then
-    settings+=("train.max_steps=$(awk -v step="$step" -v minutes=$minutes \
-      'BEGIN { n = int(minutes * 52000 / step / 10) * 10; print (n < 200 ? 200 : n > 2000 ? 2000 : n) }')")
+  steps=$(sed -nE 's/.*train\.max_steps=([0-9]+).*/\1/p' <<<"${settings[*]}")
+  if [ -z "$steps" ]; then
+    steps=$(awk -v step="$step" -v minutes="$minutes" \
+      'BEGIN { n = int(minutes * 52000 / step / 10) * 10; print (n < 200 ? 200 : n > 2000 ? 2000 : n) }')
+    settings+=("train.max_steps=$steps")
   fi
-  steps=${settings[-1]#*=}
   announced="$steps steps of $step ms, about $(awk -v step="$step" -v n="$steps" 'BEGIN { printf "%.1f", n * step / 52000 }') minutes \
 (Ctrl-C saves, and 'make quickstart' continues)"
   mkdir -p "$run"
@@ -57,7 +60,7 @@ echo
 echo "== 2. Training on 2 ranks: $announced"
 echo "\$ mpiexec -n 2 $(launch_show "${train[@]}" | cut -c3-)"
 code=0
-launch 2 "${train[@]}" || code=$?
+launch_run "$run" 2 "${train[@]}" || code=$?
 case $code in
   0) rm "$run/unfinished" ;;
   75) echo "The run is saved; 'make quickstart' continues it."; exit 0 ;;

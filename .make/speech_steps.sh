@@ -7,12 +7,12 @@ choir=$build/choir
 ranks=${QUICKSTART_RANKS:-2}
 read -r -a overrides <<<"${QUICKSTART_OVERRIDES:-}"
 
+failed() { echo "That ended with exit code $1; the lines above say why." >&2; exit "$1"; }
 say_and_run() {  # on all ranks
   echo "\$ mpiexec -n $ranks $*"
   local code=0
   launch "$ranks" "$@" || code=$?
-  [ "$code" -ne 75 ] || { echo "The run is saved; the same command continues it."; exit 0; }
-  [ "$code" -eq 0 ] || { echo "That ended with exit code $code; the lines above say why." >&2; exit "$code"; }
+  [ "$code" -eq 0 ] || failed "$code"
 }
 parts="train val val_voices val_barge_in"  # the parts that a corpus may have
 # pack FOLDER RATE [CORPUS]: packs the manifests of CORPUS (FOLDER/corpus) to FOLDER/train,
@@ -67,6 +67,14 @@ answers() {
 train() {  # train DECK RUN OVERRIDE...: continues where it was; a complete run prints how it ended
   local deck=$1 run=$2 start=$SECONDS
   shift 2
-  say_and_run "$choir" train "$deck" run.dir="$run" "$@" ${overrides[@]+"${overrides[@]}"}
+  set -- "$choir" train "$deck" run.dir="$run" "$@" ${overrides[@]+"${overrides[@]}"}
+  echo "\$ mpiexec -n $ranks $*"
+  local code=0
+  launch_run "$run" "$ranks" "$@" || code=$?
+  case $code in
+    0) ;;
+    75) echo "The run is saved; the same command continues it."; exit 0 ;;
+    *) failed "$code" ;;
+  esac
   echo "$run: $((SECONDS - start)) s"
 }

@@ -41,6 +41,19 @@ launch_exec() {
 # The words of a command, as one would type them.
 launch_show() { echo "\$ ${*@Q}" | sed -E "s/'([-A-Za-z0-9_.,:=\/+%@]+)'/\1/g"; }
 launch() { (launch_exec "$@"); }
+# launch_run RUN N PROGRAM ...: launch for a run in the folder RUN. After Ctrl-C, Open MPI's mpiexec
+# ends with 1 even if the ranks saved and ended with 75, so the log of the run is asked.
+launch_run() {
+  local run=$1 code=0
+  shift
+  trap : INT  # the ranks get it, too; this shell waits for them
+  launch "$@" || code=$?
+  trap - INT
+  if [ "$code" -eq 1 ] || [ "$code" -eq 130 ]; then
+    [[ $(tail -n 1 "$run/log.txt" 2>/dev/null) != *"run the same command again to continue" ]] || code=75
+  fi
+  return "$code"
+}
 
 # Use as a program: launch.sh N PROGRAM ARGUMENT...
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then launch_exec "$@"; fi

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# make quickstart: the text that replaces another one is recorded, Ctrl-C saves, the same command continues; and the
+# numbers that a build prints.
+. "$(dirname "$0")/lib/common.sh"
+
+ln -s "$root/inputs" inputs
+mkdir bin
+cat >bin/bible <<'END'
+#!/bin/sh
+for verse in $(seq 2000); do echo "Gen1:$verse And God said, Let there be light $verse."; done
+END
+chmod +x bin/bible
+small="model.n_layer=1 model.n_head=2 model.n_embd=16 model.block_size=16 optimizer.warmup_steps=2 log.interval=20 train.global_batch_size=4 train.micro_batch_size=1"
+quickstart() {  # quickstart OVERRIDE...
+  command="quickstart.sh $*"
+  PATH=$work/bin:$PATH SHAKESPEARE_URL=file:///nowhere QUICKSTART_OVERRIDES="$small $*" timeout "$limit" \
+    "$root/.make/quickstart.sh" "$build" >out 2>&1 </dev/null
+  code=$?
+}
+
+quickstart train.max_steps=20 eval.interval=10
+expect "without a network" 0 "could not be downloaded" "Corpus: the King James Bible" "20 steps of" "the loss fell from"
+check "... the run names the text that it read" has runs/quickstart/deck.json '"data/kjv/input.txt"'
+check "... which has no references" eval '! grep -q Gen data/kjv/input.txt'
+run 0 eval runs/quickstart
+expect "... and eval finds it" 0 "val_loss="
+
+QUICKSTART_MINUTES=0.001 quickstart eval.interval=0
+expect "a slow machine makes fewer steps; a second run is another one" 0 "200 steps of" "minutes" "step=200 " \
+  "run          runs/quickstart-2"
+
+# The terminal sends Ctrl-C to the launcher as well as to its ranks.
+interrupt() {
+  wait_for out "step=20 "
+  pkill -INT -f "mpiexec .*run.dir=runs/quickstart-3"
+}
+interrupt &
+quickstart train.max_steps=2000000 eval.interval=0 checkpoint.interval=0 optimizer.decay_steps=20
+expect "Ctrl-C" 0 "stopping after step" "checkpoint runs/quickstart-3/checkpoints/step_" "The run is saved; 'make quickstart' continues it."
+sed -i 's/train.max_steps=.*/train.max_steps=20/' runs/quickstart-3/unfinished
+quickstart
+expect "... continues with the settings that it began with" 0 "the rest of its training" "train.max_steps=20" "run          runs/quickstart-3"
+
+rm -r data
+echo "exit 1" >bin/bible
+quickstart train.max_steps=20
+expect "neither text" 3 "There is no bible-kjv to replace it either: 'make deps'"
+
+cat >Makefile <<'END'
+all: a b
+	@echo "  link  all"
+a b:
+	@echo "  c++   $@"
+	@echo "a line of its own"
+END
+"$root/.make/progress.sh" make --no-print-directory >out 2>&1
+code=$? command="progress.sh make"
+expect "steps of a build are numbered" 0 "[1/3]  c++   a" "[2/3]  c++   b" "[3/3]  link  all"
+check "... and other lines are not" test "$(grep -cx "a line of its own" out)" = 2
+sed -i 's/"  link  all"/"  link  all"; exit 3/' Makefile
+"$root/.make/progress.sh" make --no-print-directory >out 2>&1
+code=$?
+expect "a build that fails, fails" 2 "[3/3]  link  all"
