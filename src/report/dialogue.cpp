@@ -146,7 +146,7 @@ namespace {
 /// which a browser still opens at once.
 constexpr double kMostSeconds = 600;
 
-constexpr double kWidth = 1160, kLeft = 54, kLane = 76, kTurns = 40, kTime = 22;
+constexpr double kPictureWidth = 1160, kPictureLeft = 54, kLane = 76, kTurns = 40, kTime = 22;
 constexpr int kWaveColumns = 1000;
 
 using Samples = std::vector<std::int16_t>;
@@ -208,7 +208,9 @@ std::string waveform(const Samples& samples, double from, double to, double midd
 /// The horizontal position of a time in the picture.
 struct TimeLine {
   double seconds = 0;
-  double at(double time) const { return kLeft + (kWidth - kLeft) * time / seconds; }
+  double at(double time) const {
+    return kPictureLeft + (kPictureWidth - kPictureLeft) * time / seconds;
+  }
 };
 
 /// The turns of one voice: a lane at `top` over its waveform.
@@ -242,7 +244,7 @@ std::string picture(const RecordedDialogue& dialogue, std::size_t index, const S
   std::string out = fmt::format(
       "<svg id=timeline{} class=chart viewBox=\"0 0 {} {}\" role=img aria-label=dialogue "
       "data-seconds={:.4f} data-left={} data-width={}>",
-      index, kWidth, height, line.seconds, kLeft, kWidth);
+      index, kPictureWidth, height, line.seconds, kPictureLeft, kPictureWidth);
   for (const double tick : round_ticks(0, line.seconds, 12))
     out += fmt::format(
         "<path class=g d=\"M{0:.1f} 0V{1}\"/><text x={0:.1f} y={2} class=m>{3} s</text>",
@@ -251,12 +253,12 @@ std::string picture(const RecordedDialogue& dialogue, std::size_t index, const S
   out += turn_marks(heard, frame, line, 0, 0);
   out += turn_marks(agent_turns(dialogue), frame, line, of_agent - kTurns, 1);
   out += fmt::format("<text x={0} y={1} class=e>user</text><text x={0} y={2} class=e>agent</text>",
-                     kLeft - 8, of_user + kLane / 2 + 4, of_agent + kLane / 2 + 4);
+                     kPictureLeft - 8, of_user + kLane / 2 + 4, of_agent + kLane / 2 + 4);
   const double scale = 0.46 * kLane / std::max(loudest(user), loudest(agent));
-  out += waveform(user, kLeft, end_of(user), of_user + kLane / 2, scale, 0);
-  out += waveform(agent, kLeft, end_of(agent), of_agent + kLane / 2, scale, 1);
+  out += waveform(user, kPictureLeft, end_of(user), of_user + kLane / 2, scale, 0);
+  out += waveform(agent, kPictureLeft, end_of(agent), of_agent + kLane / 2, scale, 1);
   return out + fmt::format("<path id=playhead{} class=a stroke-width=1.5 d=\"M{} 0V{}\"/></svg>",
-                           index, kLeft, height - kTime);
+                           index, kPictureLeft, height - kTime);
 }
 
 std::string players(const RecordedDialogue& dialogue, std::size_t index, const Samples& user,

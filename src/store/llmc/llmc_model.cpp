@@ -13,7 +13,7 @@
 namespace choir {
 namespace {
 
-constexpr std::int32_t kMagic = 20240326, kVersionF32 = 3, kVersionBf16 = 5;
+constexpr std::int32_t kModelMagic = 20240326, kVersionF32 = 3, kVersionBf16 = 5;
 constexpr std::int64_t kHeaderBytes = 1024, kVocabMultiple = 128;
 using Header = std::array<std::int32_t, kHeaderBytes / 4>;
 
@@ -128,14 +128,11 @@ LlmcWriter::LlmcWriter(const std::string& path, const LlmcConfig& config)
     : TensorWriter(path, Layout(config, config.vocab_size, path).entries),
       state_(new State{Layout(config, padded(config.vocab_size), path), {}, PendingFile(path)}) {
   Header header{};
-  const std::array<std::int64_t, 8> numbers{kMagic,
-                                            config.in_bf16 ? kVersionBf16 : kVersionF32,
-                                            config.block_size,
-                                            config.vocab_size,
-                                            config.layers,
-                                            config.heads,
-                                            config.width,
-                                            padded(config.vocab_size)};
+  const std::array<std::int64_t, 8> numbers{
+      kModelMagic,       config.in_bf16 ? kVersionBf16 : kVersionF32,
+      config.block_size, config.vocab_size,
+      config.layers,     config.heads,
+      config.width,      padded(config.vocab_size)};
   for (std::size_t i = 0; i < numbers.size(); ++i)
     header[i] = static_cast<std::int32_t>(numbers[i]);
   state_->header.assign(reinterpret_cast<const char*>(header.data()), sizeof header);
