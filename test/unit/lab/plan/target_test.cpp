@@ -17,6 +17,12 @@ TEST(PlanTarget, CardsByTheirKey) {
   EXPECT_NEAR(find_target("a100-40", deck).memory_of_rank(1) / (1 << 30), 0.97 * 39.4, 0.1);
   EXPECT_EQ(find_target("A100-40GB", deck).name, find_target("a100-40", deck).name);
   EXPECT_EQ(find_target("NVIDIA_H100_80GB", deck).name, find_target("h100", deck).name);
+  EXPECT_EQ(find_target("B200-192GB", deck).name, find_target("b200", deck).name);
+  EXPECT_EQ(find_target("AMD-Instinct-MI300X", deck).name, find_target("mi300x", deck).name);
+  EXPECT_THROW(find_target("H100-40GB", deck), DeckError);  // another size is another card
+  EXPECT_NEAR(find_target("mi300x", deck).memory_of_rank(1) / (1 << 30), 0.97 * 192, 0.1);
+  EXPECT_NE(find_target("mi300x", deck).note.find("no kernels"), std::string::npos);
+  EXPECT_EQ(find_target("gh200", deck).note, "");
   for (const std::string& key : target_keys())
     EXPECT_GT(find_target(key, deck).memory_of_rank(1), 0) << key;
 }
