@@ -17,7 +17,6 @@
 #include "src/core/quantities.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stop_request.hpp"
-#include "src/train/loop/start_check.hpp"
 #include "src/train/loop/train.hpp"
 
 namespace choir {

@@ -540,7 +540,7 @@ bool has_settings_line(std::string_view text, char sign) {
   return false;
 }
 
-/// What a text is that is no JSON; "" if that is unknown.
+/// The kind of a text that is no JSON, for messages; "" if it is unknown.
 std::string language_of(std::string_view text, const std::string& source) {
   const std::string program = interpreter_of(text);
   if (program.starts_with("python")) return "a program in Python";

@@ -25,7 +25,7 @@ timeout $((limit * patience)) jobs/launch -n 2 "$choir" train inputs/debug.json 
 cd ..
 expect "two ranks train from the installed files" 0 "rank=1/1" "summary:"
 
-# Whatever an installed script calls or sources is installed, too. build/, data/ and results are the user's; x.json, NAME
+# Everything that an installed script calls or sources is installed, too. build/, data/ and results are the user's; x.json, NAME
 # and K stand for names.
 named() { grep -rhoE '\b(\.make|test|jobs|bench|inputs|lib|sites)/[A-Za-z0-9_./-]*[A-Za-z0-9]' "$@" | sort -u; }
 absent=""

@@ -380,7 +380,7 @@ std::int64_t parameters_of(const Deck& deck) {
 
 namespace {
 
-/// What to type to train by this plan.
+/// The lines to type in order to train by this plan.
 std::string command_text(const LayoutChoice* chosen, int ranks, const PlanWords& words) {
   const auto train = [&](const std::string& deck) {
     return fmt::format("jobs/launch -n {} build/choir train {}", ranks, deck);

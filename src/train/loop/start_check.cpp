@@ -1,4 +1,6 @@
-#include "src/train/loop/start_check.hpp"
+// The check of a start without starting.
+
+#include "src/train/loop/train.hpp"
 
 #include <fmt/core.h>
 

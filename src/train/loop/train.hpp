@@ -1,5 +1,6 @@
 #pragma once
-// A training run from its deck to its exit code.
+// A training run from its deck to its exit code, and the check of a start without starting: `choir
+// train --check`.
 
 #include <string>
 
@@ -15,5 +16,21 @@ namespace choir {
 /// the ranks agree to stop. `started` is now_seconds() at the start of the program. Errors are
 /// agreed on by all ranks, and are written to the record of the run (StartRecord). Collective.
 ExitCode train(Deck deck, const Workplace& place, Logger& log, double started);
+
+/// The ranks that a check was started with, as far as they say how the run will be started.
+struct CheckedRanks {
+  int all = 0;      ///< 0: unknown; the deck then decides as far as it can
+  int on_node = 1;  ///< those on this machine
+};
+
+/// Checks what a start checks, so that a deck which passes it trains on a machine like this one. On
+/// one rank, whatever the layout: `alone` has one rank, over MPI, because text, manifests and
+/// tokenizers are prepared as at a start. Checks that run.dir is writable; opens the data with its
+/// vocabulary; builds the model and its plan without memory, and compares the plan with the memory
+/// of this machine where the deck or `ranks` determine it; compares deck, data and every shape with
+/// the checkpoint that the run would continue or begin with. It reads no tensors: their checksums,
+/// and whether weights are finite, are verified at the start. Logs the results. Throws the same
+/// errors as training. Collective over `alone`.
+void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log);
 
 }  // namespace choir
