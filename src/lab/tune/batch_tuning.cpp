@@ -15,14 +15,13 @@ namespace choir {
 namespace {
 
 /// Tries the micro-batches in ascending order and stores the fastest so far: if the system kills
-/// the process, it remains. Each size does the work of two of the largest micro-batches.
+/// the process, it remains. Small ones do the work of several, because each step has one update,
+/// whose time must not count against them; a whole global batch would take too long.
 void probe_micro_batches(DeckTuning& tuning, const DeckVariants& variants,
                          const TunedMicroBatch& tuned) {
   auto rows = std::ranges::count_if(tuned.rows, &TunedMicroBatch::Row::fits);
   tuning.world().broadcast(&rows, sizeof rows, 0);
-  std::int64_t samples =
-      rows > 0 && tuning.speaks() ? 2 * tuned.rows[static_cast<std::size_t>(rows - 1)].micro : 0;
-  tuning.world().broadcast(&samples, sizeof samples, 0);
+  constexpr std::int64_t kSamples = 16;
   std::string fastest;
   std::vector<ProbedMicroBatch> probed;
   for (std::ptrdiff_t r = 0; r < rows; ++r) {
@@ -30,7 +29,7 @@ void probe_micro_batches(DeckTuning& tuning, const DeckVariants& variants,
       if (tuning.speaks()) tuning.write(variants, tuned.rows[static_cast<std::size_t>(r)].changes);
     });
     ProbedMicroBatch one;
-    one.probe = tuning.probe_written({}, {}, samples);
+    one.probe = tuning.probe_written({}, {}, kSamples);
     one.micro = tuning.read_written().train.micro_batch_size;
     if (tuning.speaks())
       tuning.say(fmt::format(

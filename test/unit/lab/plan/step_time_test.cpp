@@ -318,7 +318,7 @@ TEST(Calibration, NoiseIsMarked) {
   EXPECT_NE(noise_text(0.5, 0, 0).find("for 50 % of the time"), std::string::npos);
   EXPECT_NE(noise_text(0, 0.04, 0).find("other virtual machines"), std::string::npos);
   EXPECT_NE(noise_text(0, 0, 0.5).find("differ by 50 %"), std::string::npos);
-  EXPECT_DOUBLE_EQ(spread_of({{1, 1.5}, {2, 2.2, 2.1}, {4, 4}}), 0.1);
+  EXPECT_NEAR(spread_of({{1, 1.5}, {2, 2.2, 2.1}, {4, 4}}), 0.1, 1e-12);
   EXPECT_EQ(spread_of({{1}, {2}}), 0);
   Calibration c = *plain_machine(1e9, 1e8);
   EXPECT_NE(to_json(c).find("\"noisy\": false"), std::string::npos);
