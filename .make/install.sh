@@ -12,8 +12,11 @@ for made in choir libchoir.a choir.pc; do
 done
 mkdir -p "$to/bin" "$to/include" "$to/lib/choir" "$to/lib/pkgconfig" "$share" "$to/share/bash-completion/completions"
 install -m 755 "$build/choir" "$to/bin/choir"
-rm -rf "$share/inputs" "$share/jobs"  # decks of an older version would remain
+rm -rf "$share/inputs" "$share/jobs" "$share/bench"  # decks of an older version would remain
 cp -r inputs jobs "$share/"
+mkdir -p "$share/bench/lib"  # the sweep that jobs/scaling.* run
+cp bench/scaling.sh bench/plots.sh "$share/bench/"
+cp bench/lib/sweep.sh bench/lib/scaling.gp "$share/bench/lib/"
 rm -rf "$to/include/choir"  # headers too
 cp -r include/choir "$to/include/"
 chmod -R u=rwX,go=rX "$share" "$to/include/choir"

@@ -86,8 +86,7 @@ job_run() {
   # The batch system ends the job: for the run this counts as killed.
   trap 'ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
   trap 'ended=no; kill -INT "$launcher" 2>/dev/null' INT
-  "$@" &
-  launcher=$!
+  launchers_start "$@" </dev/null
   while :; do
     if [ -n "$signalled" ] && [ -z "$forwarded" ]; then
       while [ $((SECONDS - began)) -lt "$after" ] && kill -0 "$launcher" 2>/dev/null; do sleep 0.2; done
@@ -103,6 +102,7 @@ job_run() {
     wait "$launcher" 2>/dev/null || again=$?
     [ "$again" = 127 ] || code=$again
   fi
+  launchers_told
   trap - USR1 TERM INT
   [ -z "${timer:-}" ] || { pkill -P "$timer"; kill "$timer"; } 2>/dev/null
   [ "$ended" != yes ] || [ "$code" = 75 ] || code=137  # MPICH's mpiexec then reports 0, too

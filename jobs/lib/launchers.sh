@@ -74,3 +74,28 @@ launchers_srun_mpi() {  # launchers_srun_mpi PROGRAM
   esac
 }
 launchers_srun_has() { srun --mpi=list 2>&1 | tr -s ',[:space:]' '\n' | grep -qx "$1"; }
+
+# Starts a launcher in the background, without Open MPI's notices about exit codes of choir, which are
+# twelve lines below each message of choir itself. Sets $launcher, which receives signals and has the exit
+# code, and $notices, for launchers_told. (mpiexec --quiet would also hide why it could not start.)
+launchers_start() {
+  local stderr
+  notices=""
+  if [ "$1" = "${MPIEXEC:-mpiexec}" ] && [ "$(launchers_mpiexec)" = openmpi ]; then
+    exec {stderr}> >(exec "$(dirname "${BASH_SOURCE[0]}")/own_exit_codes.sh" >&2)
+    notices=$!
+    "$@" <&0 2>&"$stderr" {stderr}>&- &
+    launcher=$!
+    exec {stderr}>&-
+  else
+    "$@" <&0 &
+    launcher=$!
+  fi
+}
+
+# Waits until everything that the launcher wrote has been passed on: two seconds at most, because a process
+# that outlives the launcher may keep its standard error open.
+launchers_told() {
+  local tries=40
+  while [ -n "$notices" ] && [ $((tries--)) -gt 0 ] && kill -0 "$notices" 2>/dev/null; do sleep 0.05; done
+}

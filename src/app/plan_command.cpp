@@ -28,7 +28,8 @@ namespace {
 
 struct PlanRequest {
   const FamilyTable& families;
-  Arguments words;
+  Arguments typed;  ///< the whole command line
+  Arguments words{};
   std::optional<int> ranks, nodes, ranks_per_node;
   std::optional<double> memory_gib, network;
   std::string target, gpus, calibration;
@@ -94,8 +95,7 @@ std::string deck_text(const std::string& deck) {
   }
 }
 
-/// The words as one would type them. A model preset is replaced by DECK, because its deck must be
-/// written first.
+/// The words as one would type them.
 std::string typed(const Arguments& words) {
   std::string text;
   for (const std::string& word : words) {
@@ -103,10 +103,27 @@ std::string typed(const Arguments& words) {
       return std::isalnum(c) != 0 ||
              std::string_view("-_.,:=/+%@").find(c) != std::string_view::npos;
     });
-    const bool preset = word.find('=') == std::string::npos && !preset_deck(word).empty();
-    text += (text.empty() ? "" : " ") + (preset ? "DECK" : plain ? word : "'" + word + "'");
+    text += (text.empty() ? "" : " ") + (plain ? word : "'" + word + "'");
   }
   return text;
+}
+
+/// The words that the answer repeats.
+PlanWords words_of(const PlanRequest& request, const std::string& deck) {
+  std::error_code ignored;
+  const bool preset = !preset_deck(deck).empty() && !std::filesystem::exists(deck, ignored);
+  return {.command = typed(request.words),
+          .preset = preset ? deck : "",
+          .repeated = "build/choir plan " + typed(request.typed),
+          .out = request.out,
+          .asked_node = request.ranks_per_node.has_value()};
+}
+
+void write_deck(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw StorageError(fmt::format("cannot write '{}'", path), "name another --out");
 }
 
 Deck parse_words(const FamilyTable& families, const BenchWords& words) {
@@ -187,6 +204,7 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   const DeckVariants variants(request.families, deck_text(words.deck), words.deck, overrides,
                               data.vocabulary);
   request.files.require_writable();
+  require_regular(request.out);
   PlanCase wanted{.deck = variants.with({})};
   wanted.shapes = data.shapes;
   wanted.evaluation_shapes = data.evaluation_shapes;
@@ -203,15 +221,20 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   std::string details = plan ? to_string(*plan, wanted.target) : "";
   const std::optional<LayoutPlan> written = plan;
   std::optional<LayoutSearch> search;
+  const LayoutChoice* chosen = nullptr;
   if (searching) {
     search = search_layouts(wanted, variants);
     if (!search->fitting.empty() && !obstacle.empty()) obstacle += "  other layouts are legal:\n";
     details += fmt::format("{}\n{}", obstacle, to_string(*search, wanted));
-    if (!(plan && plan->fits())) {
+    if (plan && plan->fits()) {
+      if (!search->fitting.empty()) chosen = &search->fitting.front();
+    } else {
       // The table is an estimate: its first entries are planned rank by rank until one fits.
       for (const LayoutChoice& choice : search->fitting) {
         plan = planned(wanted, choice, variants);
-        if (plan->fits()) break;
+        if (!plan->fits()) continue;
+        chosen = &choice;
+        break;
       }
       if (!search->fitting.empty())
         details += fmt::format("\nthe {} of them: {}", wanted.calibration ? "fastest" : "simplest",
@@ -219,9 +242,15 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
     }
   }
   const LayoutSearch* found = search ? &*search : nullptr;
+  const bool fits = plan && plan->fits();
+  if (!request.out.empty() && fits)
+    write_deck(request.out, written_deck(deck_text(words.deck),
+                                         variants.with(chosen ? chosen->changes : Arguments{})));
   if (speaks)
-    print_safely("{}{}", answer(written ? &*written : nullptr, found, wanted, typed(request.words)),
-                 details);
+    print_safely(
+        "{}{}",
+        answer(written ? &*written : nullptr, found, chosen, wanted, words_of(request, words.deck)),
+        details);
   request.files.write("", plan_json(plan ? &*plan : nullptr, found, wanted));
   std::fflush(stdout);
   require_fit(plan, found, wanted);
@@ -253,17 +282,15 @@ int run_fill(const PlanRequest& request) {
   place.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, place.ranks, place.target);
   take_threads_of(place);
   const SizedModel found = search_size(wanted);
-  const std::string file = request.out.empty() ? "DECK.json" : request.out;
-  if (!request.out.empty()) {
-    std::ofstream out(request.out, std::ios::binary);
-    out << found.deck;
-    out.close();
-    if (!out)
-      throw StorageError(fmt::format("cannot write '{}'", request.out), "name another --out");
-  }
+  const std::string file = request.out.empty() ? "filled.json" : request.out;
+  const std::string first = request.out.empty()
+                                ? fmt::format("  type     build/choir plan {} --out {}\n  then  ",
+                                              typed(request.typed), file)
+                                : "  type  ";
+  if (!request.out.empty()) write_deck(request.out, found.deck);
   if (request.files.table())
     print_safely(
-        "{}  type     jobs/launch -n {} build/choir train {}\n{}:\n{}", to_string(found, wanted),
+        "{}{}   jobs/launch -n {} build/choir train {}\n{}:\n{}", to_string(found, wanted), first,
         place.ranks, file,
         request.out.empty() ? "deck (not written; use --out)" : "written to " + request.out,
         found.deck);
@@ -291,7 +318,7 @@ int plan_command(const Invocation& call) {
       "Predicts memory, messages and work of any layout on one process: exactly what `train` would "
       "allocate. With parallel.data = \"auto\" it also lists the layouts that fit.",
       "choir plan");
-  PlanRequest request{.families = call.families};
+  PlanRequest request{.families = call.families, .typed = call.arguments};
   app.add_option("words", request.words,
                  "deck, or the name of a model (" + join(preset_names(), ", ") +
                      "), and any number of key.path=value");
@@ -305,7 +332,8 @@ int plan_command(const Invocation& call) {
       "a number: the same as --gpus-per-node; a card: the same as --target, also as A100-40GB");
   app.add_option("--memory", request.memory_gib, "memory of one rank in GiB");
   app.add_option("--target", request.target,
-                 "a100, a100-40, h100, h200, cpu, or here for this machine (the default)");
+                 "the device to plan for: " + join(target_keys(), ", ") +
+                     "; here, the default, is this machine");
   CommandOption calibration =
       app.add_option("--calibration", request.calibration,
                      "file of choir calibrate, from which step times are predicted and layouts "
@@ -322,7 +350,10 @@ int plan_command(const Invocation& call) {
                  "family of models for --fill: " + join(model_likes(), ", "))
       .needs(fill)
       .shows_default();
-  app.add_option("--out", request.out, "also write the deck of --fill to this file").needs(fill);
+  app.add_option(
+      "--out", request.out,
+      "also write the deck to this file, with the changes that make it fit; with --fill, "
+      "the deck that was found");
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, call)) return *code;
   take_gpus(request);

@@ -2,8 +2,9 @@
 #include <fmt/core.h>
 
 #include <cstdlib>
-#include <filesystem>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "choir/core/error.hpp"
 #include "choir/core/log.hpp"
@@ -12,6 +13,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/core/output.hpp"
+#include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stop_request.hpp"
@@ -19,21 +21,6 @@
 
 namespace choir {
 namespace {
-
-/// Writes the end of a failed run to its log, because stderr is often not kept. Errors of writing
-/// (a full disk) are ignored.
-void write_end(const std::string& folder, const std::exception& error) {
-  std::error_code unknown;
-  if (!std::filesystem::exists(folder + "/log.txt", unknown))
-    return;  // the run was refused before it began
-  try {
-    Logger log(false);
-    log.to_file(folder + "/log.txt");
-    log.error("ended with exit code {}: {}", static_cast<int>(failure_of(error).code),
-              error.what());
-  } catch (const Error&) {
-  }
-}
 
 int train(MpiSession& session, const FamilyTable& families, const std::string& path,
           const Arguments& overrides) {
@@ -60,22 +47,27 @@ int train(MpiSession& session, const FamilyTable& families, const std::string& p
   Logger log(session.rank() == 0 || deck.log.all_ranks ||
              (all_ranks != nullptr && std::string_view(all_ranks) == "1"));
   log.to_stdout();
-  const std::string folder = deck.run.dir;
-  try {
-    return static_cast<int>(choir::train(std::move(deck), place, log, started));
-  } catch (const std::exception& error) {
-    const auto* own = dynamic_cast<const Error*>(&error);
-    const bool everywhere = own != nullptr && own->agreed_ranks() == session.size();
-    if (!everywhere || session.rank() == 0) write_end(folder, error);
-    throw;
-  }
+  return static_cast<int>(choir::train(std::move(deck), place, log, started));
+}
+
+/// The ranks that were started, if several were: one process says nothing about the run.
+CheckedRanks ranks_to_check(const MpiSession& session) {
+  const auto started = make_mpi_communicator(MPI_COMM_WORLD, "started");
+  const std::vector<std::string> hosts = gather_texts(*started, host_name());
+  CheckedRanks ranks;
+  if (session.size() == 1) return ranks;
+  ranks.all = session.size();
+  ranks.on_node = 0;
+  for (const std::string& host : hosts) ranks.on_node += host == host_name() ? 1 : 0;
+  return ranks;
 }
 
 /// Prints what a job must know before it starts the ranks: the run directory and the time limit;
-/// also checks that everything that a start opens exists. If several processes were started, only
-/// the first checks.
+/// also checks everything that a start checks before it trains. If several processes were started,
+/// only the first checks, for that number of ranks.
 int check_deck(MpiSession& session, const FamilyTable& families, const std::string& path,
                const Arguments& overrides) {
+  const CheckedRanks ranks = ranks_to_check(session);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   const Deck deck = read_deck(families, path, overrides);
   print_safely("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
@@ -83,8 +75,9 @@ int check_deck(MpiSession& session, const FamilyTable& families, const std::stri
                deck.run.walltime_margin);
   Logger log;
   log.to_stdout();
-  const auto alone = Mesh::planned(Layout(), 0, 1);
-  check_start(deck, *alone, log);
+  const auto self = make_mpi_communicator(MPI_COMM_SELF, "check");
+  const auto alone = Mesh::over(*self, Layout(), mesh_options_of(deck));
+  check_start(deck, ranks, *alone, log);
   print_safely("deck OK\n");
   return static_cast<int>(ExitCode::done);
 }
@@ -103,8 +96,9 @@ int train_command(const Invocation& call) {
   app.add_flag("--schema", schema, "print a JSON schema of decks, for editors");
   app.add_flag(
       "--check", only_check,
-      "print the run directory, open everything that the run would open (data, tokenizer, "
-      "checkpoint, run.dir) without starting it; prints \"deck OK\" at the end, or the problem");
+      "print the run directory, and check everything that the run would check before it trains "
+      "(data, tokenizer, layout, memory, checkpoint, run.dir); manifests and texts are prepared as "
+      "at a start; prints \"deck OK\" at the end, or the problem");
   if (const auto code = parse(app, call)) return *code;
   if (describe || schema) {
     print_safely("{}\n", describe ? describe_deck(call.families) : deck_schema(call.families));

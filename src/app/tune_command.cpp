@@ -2,6 +2,8 @@
 #include <utility>
 
 #include "src/app/bench.hpp"
+#include "src/core/text.hpp"
+#include "src/lab/plan/target.hpp"
 #include "src/lab/tune/deck_tuning.hpp"
 #include "src/models/fastconformer/bucket_tuner.hpp"
 
@@ -44,10 +46,11 @@ int tune_command(const Invocation& call) {
   app.add_option("--gpus-per-node", request.place.ranks_per_node,
                  "ranks per node, if it is tuned on one process");
   app.add_option("--target", request.place.target,
-                 "a100, a100-40, h100, h200, cpu, or here for this machine (the default)");
+                 "the device to tune for: " + join(target_keys(), ", ") +
+                     "; here, the default, is this machine");
   app.add_flag("--probe", request.probe,
                "then run steps of each candidate on the device, as in training, and write the "
-               "largest that ran");
+               "micro-batch of tokens that is fastest per sequence, or the largest batch that ran");
   if (const auto code = parse(app, call)) return *code;
   const int code = without_mpi([&] {
     if (request.probe && (request.place.ranks || request.place.ranks_per_node ||

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/file_kind.hpp"
 #include "src/core/json_events.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
@@ -152,17 +154,34 @@ JsonDocument parse_json(std::string_view text, const std::string& source) {
 std::string read_deck_text(const std::string& path) {
   constexpr std::size_t kMostMiB = 16;
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    throw DeckError("'" + path + "' is a directory, not a deck",
-                    "name a file, as inputs/debug.json");
+  if (std::filesystem::is_directory(path, ignored)) {
+    const bool run = std::filesystem::exists(path + "/deck.json", ignored);
+    const bool model = !run && std::filesystem::exists(path + "/config.json", ignored);
+    throw DeckError(fmt::format("'{}' is a {}, not a deck", path,
+                                run     ? "run directory"
+                                : model ? "folder with a model of transformers"
+                                        : "directory"),
+                    run     ? fmt::format("its deck is {}/deck.json", path)
+                    : model ? fmt::format("import it: choir import {} --out runs/imported", path)
+                            : "name a file, as inputs/debug.json");
+  }
   auto [text, fault] = read_capped_file(path, kMostMiB, Pipes::read);
   constexpr std::string_view kUnreadable = "cannot be read: ";
   if (fault.starts_with(kUnreadable))
     throw DeckError(
         fmt::format("cannot read the deck '{}': {}", path, fault.substr(kUnreadable.size())),
         "check the path; the decks that come with choir are in inputs/");
-  if (!fault.empty())
+  if (!fault.empty()) {
+    std::string start(kFileKindBytes, 0);
+    std::ifstream file(path, std::ios::binary);
+    file.read(start.data(), static_cast<std::streamsize>(start.size()));
+    start.resize(static_cast<std::size_t>(file.gcount()));
+    if (const FileKind kind = file_kind(start); kind != FileKind::unknown)
+      throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", path, describe(kind)),
+                      "weights of other programs: choir import " + path +
+                          "; data are named in a deck (data.train)");
     throw DeckError(fmt::format("the deck '{}' {}", path, fault), "is it a file of data?");
+  }
   if (trim(text).empty())
     throw DeckError("the deck '" + path + "' is empty", "copy one from inputs/");
   return text;

@@ -133,6 +133,69 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
   return std::nullopt;
 }
 
+/// Words of other programs for values, and the words here.
+constexpr std::pair<std::string_view, std::string_view> kForeignWords[] = {
+    {"gpu", "cuda"},
+    {"nvidia", "cuda"},
+    {"host", "cpu"},
+    {"bf16", "bf16-mixed"},
+    {"bfloat16", "bf16-mixed"},
+    {"16-bf16", "bf16-mixed"},
+    {"amp", "bf16-mixed"},
+    {"mixed", "bf16-mixed"},
+    {"fp16", "fp16-mixed"},
+    {"float16", "fp16-mixed"},
+    {"half", "fp16-mixed"},
+    {"16", "fp16-mixed"},
+    {"16-mixed", "fp16-mixed"},
+    {"float32", "fp32"},
+    {"float", "fp32"},
+    {"single", "fp32"},
+    {"32", "fp32"},
+    {"32-true", "fp32"},
+    {"tf32", "fp32"},
+    {"float64", "fp64"},
+    {"double", "fp64"},
+    {"64", "fp64"},
+    {"rotary", "rope"},
+    {"absolute", "learned"},
+    {"silu", "swiglu"},
+    {"swish", "swiglu"},
+    {"tcp", "mpi"},
+    {"ethernet", "mpi"},
+    {"gloo", "mpi"},
+    {"ib", "auto"},
+    {"infiniband", "auto"},
+    {"llama", "gpt"},
+    {"gpt2", "gpt"},
+    {"transformer", "gpt"},
+    {"conformer", "fastconformer"},
+    {"ctc", "fastconformer"},
+    {"asr", "fastconformer"},
+    {"true", "full"},
+    {"false", "none"},
+    {"on", "full"},
+    {"off", "none"},
+    {"no", "none"}};
+
+/// The legal word that somebody probably meant: that of a known word of other programs, the
+/// nearest one, or one that contains the word or is contained in it; "" if there is none.
+std::string probable_word(const std::string& name, const std::vector<std::string>& choices) {
+  const std::string folded = fold_name(name);
+  const auto is_legal = [&](std::string_view word) {
+    return std::find(choices.begin(), choices.end(), word) != choices.end();
+  };
+  for (const auto& [theirs, ours] : kForeignWords)
+    if (folded == theirs && is_legal(ours)) return std::string(ours);
+  if (std::string near = nearest_name(name, choices); !near.empty()) return near;
+  constexpr std::size_t kLeast = 3;  // characters
+  for (const std::string& choice : choices)
+    if (std::min(choice.size(), folded.size()) >= kLeast &&
+        (folded.find(choice) != std::string::npos || choice.find(folded) != std::string::npos))
+      return choice;
+  return {};
+}
+
 std::string illegal(const Key& key, const json& given, const KeyValue& value) {
   const std::string head = fmt::format("{} = {}", key.path, shown(given));
   if (!key.choices.empty() && std::holds_alternative<std::string>(value)) {
@@ -141,7 +204,7 @@ std::string illegal(const Key& key, const json& given, const KeyValue& value) {
     if (std::find(key.choices.begin(), key.choices.end(), name) != key.choices.end()) return {};
     if (std::find(key.later.begin(), key.later.end(), name) != key.later.end())
       return fmt::format("{} is not yet supported; legal now: {}", head, legal);
-    const std::string near = nearest_name(name, key.choices);
+    const std::string near = probable_word(name, key.choices);
     return fmt::format("{} is not one of: {}{}", head, legal,
                        near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
   }

@@ -12,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "src/core/file_kind.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 
@@ -490,17 +491,94 @@ std::string foreign_advice(const KeySet& keys, std::string_view name) {
   return deck::key_by_last_name(keys, last);
 }
 
-void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::string& source) {
+namespace {
+
+/// Lines of a batch system at the beginning of a job script.
+struct BatchSystem {
+  const char* mark;
+  const char* name;
+  const char* submit;
+};
+constexpr std::array<BatchSystem, 5> kBatchSystems{
+    {{"#PBS ", "a job script of PBS", "qsub -v DECK=DECK.json jobs/generic.pbs"},
+     {"#SBATCH ", "a job script of SLURM", "sbatch jobs/generic.slurm DECK.json"},
+     {"#BSUB ", "a job script of LSF", "jobs/launch build/choir train DECK.json in it"},
+     {"#COBALT ", "a job script of Cobalt", "jobs/launch build/choir train DECK.json in it"},
+     {"#FLUX", "a job script of Flux", "jobs/launch build/choir train DECK.json in it"}}};
+
+const BatchSystem* batch_system_of(std::string_view text) {
+  for (const std::string& line : split(text.substr(0, 16384), '\n'))
+    for (const BatchSystem& system : kBatchSystems)
+      if (std::string_view(line).starts_with(system.mark)) return &system;
+  return nullptr;
+}
+
+/// The interpreter of a script, from its first line: "bash"; "" if it has none.
+std::string interpreter_of(std::string_view text) {
+  if (!text.starts_with("#!")) return {};
+  std::string line(trim(text.substr(2, text.find('\n') - 2)));
+  std::string program = line.substr(0, line.find(' '));
+  program = program.substr(program.rfind('/') + 1);
+  if (program == "env" && line.find(' ') != std::string::npos) {
+    const std::string rest(trim(std::string_view(line).substr(line.rfind("env") + 3)));
+    program = rest.substr(0, rest.find(' '));
+  }
+  return program;
+}
+
+/// True if the first line that says something begins like YAML or TOML ("key: value", "[section]",
+/// "key = value"), which no JSON does.
+bool has_settings_line(std::string_view text, char sign) {
+  for (const std::string& any : split(text.substr(0, 4096), '\n')) {
+    const std::string_view line = trim(any);
+    if (line.empty() || line.starts_with('#') || line.starts_with("---")) continue;
+    const auto end =
+        static_cast<std::size_t>(std::ranges::find_if_not(line, is_of_name) - line.begin());
+    const std::string_view rest = trim(line.substr(end));
+    return end > 0 && !rest.empty() && rest.front() == sign;
+  }
+  return false;
+}
+
+/// The kind of a text that is no JSON, for messages; "" if it is unknown.
+std::string language_of(std::string_view text, const std::string& source) {
+  const std::string program = interpreter_of(text);
+  if (program.starts_with("python")) return "a program in Python";
+  if (!program.empty())
+    return program.ends_with("sh") ? "a shell script" : "a script for " + program;
   const std::string ending = fold_name(std::filesystem::path(source).extension().string());
-  const auto* language =
-      std::ranges::find_if(kLanguages, [&](const Language& any) { return ending == any.ending; });
-  if (language == kLanguages.end()) return;
+  for (const Language& any : kLanguages)
+    if (ending == any.ending) return any.name;
+  const std::string_view start = trim(text);
+  if (start.starts_with("import ") || start.starts_with("from ")) return "a program in Python";
+  if (has_settings_line(text, ':')) return "YAML";
+  if (has_settings_line(text, '=')) return "a list of settings (Python or TOML)";
+  if (start.starts_with('[') && start.substr(0, start.find('\n')).ends_with(']') &&
+      start.find('=') != std::string_view::npos && start.find('"') > start.find(']'))
+    return "TOML";
+  return {};
+}
+
+}  // namespace
+
+void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::string& source) {
   // An object of JSON is a deck, whatever the name of its file.
   std::string_view rest = trim(text);
   while (rest.starts_with("//")) rest = trim(rest.substr(std::min(rest.find('\n'), rest.size())));
   if (rest.starts_with('{')) return;
+  if (const FileKind kind = file_kind(text.substr(0, kFileKindBytes)); kind != FileKind::unknown)
+    throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, describe(kind)),
+                    "weights of other programs: choir import " + source +
+                        "; data are named in a deck (data.train)");
+  if (const BatchSystem* system = batch_system_of(text); system != nullptr)
+    throw DeckError(
+        fmt::format("'{}' is {}, and choir trains from a deck, which is JSON", source,
+                    system->name),
+        fmt::format("submit a job that names the deck: {}; decks are in inputs/", system->submit));
+  const std::string language = language_of(text, source);
+  if (language.empty()) return;
   const std::string known = translation(keys, text);
-  throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, language->name),
+  throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, language),
                   known.empty()
                       ? "start from a deck of inputs/; `choir train --describe` lists every key"
                       : "start from a deck of inputs/ and set these keys in it or on the command "

@@ -14,8 +14,10 @@ namespace choir {
 /// name is unknown or several keys match.
 std::string foreign_advice(const KeySet& keys, std::string_view name);
 
-/// Throws DeckError if `source` is, by its extension and its text, a configuration in Python, YAML,
-/// TOML or shell rather than a deck; the hint lists the corresponding keys.
+/// Throws DeckError if a file that does not begin like a deck is known: a job script, a shell
+/// script, a program or configuration in Python, YAML or TOML, by its first lines or its extension,
+/// or a file of weights or data, by its first bytes. The message names its kind, and the hint what
+/// to type or the corresponding keys.
 void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::string& source);
 
 }  // namespace choir

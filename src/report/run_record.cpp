@@ -124,6 +124,8 @@ class LogReader {
       event(std::string(line.substr(1, 19)), line[kStamp], line.substr(kStamp + 3));
     else if (line == "summary:")
       summary();
+    else if (line.starts_with("choir ") && line.find(": ranks ") != std::string_view::npos)
+      between_ = started_;  // another start, which may be refused
   }
   void conclude() {
     run_.last_line = time_;
@@ -154,7 +156,7 @@ class LogReader {
     } else if (take_prefix(rest, "ready after ")) {
       const bool again = started_ || resumed_ >= 0;
       started_ = true;
-      stopped_ = failed_ = false;
+      stopped_ = failed_ = between_ = false;
       run_.summary.clear();
       if (resumed_ >= 0) text = resumed_words_;
       add(again ? EventKind::restart : EventKind::start, resumed_ >= 0 ? resumed_ : 0);
@@ -168,6 +170,8 @@ class LogReader {
       stop_ = text;
       stop_[0] = 'S';
       add(EventKind::stop, number_behind(text, "stopping after step "));
+    } else if (level == 'E' && between_ && rest.starts_with("ended with exit code ")) {
+      add(EventKind::warning, -1);  // a later start that was refused: the run is as it was
     } else if (level == 'E' && take_prefix(rest, "ended with exit code ")) {
       failed_ = true;
       failure_ = text;
@@ -180,6 +184,7 @@ class LogReader {
   }
   void summary() {
     in_summary_ = true;
+    between_ = true;
     run_.summary.clear();
     run_.events.push_back({EventKind::end, time_, step_, stopped_ ? "stopped" : "end"});
   }
@@ -189,6 +194,7 @@ class LogReader {
   std::int64_t step_ = -1, resumed_ = -1;
   std::string resumed_words_, stop_, failure_;
   bool started_ = false, stopped_ = false, failed_ = false, in_summary_ = false;
+  bool between_ = false;  // after the end of a run, before it has begun again
 };
 
 }  // namespace

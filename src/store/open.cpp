@@ -109,7 +109,8 @@ std::vector<BranchSurvey::Step> shared_steps(const std::string& folder, Communic
   return steps;
 }
 
-/// The problems of loading `tensors`, as one error. Local and the same on every rank.
+}  // namespace
+
 void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
                       const std::string& scope) {
   std::unordered_map<std::string_view, const TensorRecord*> unclaimed;
@@ -141,8 +142,6 @@ void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTens
   throw StorageError(what,
                      "use the deck it was saved with (choir inspect shows it), or another run.dir");
 }
-
-}  // namespace
 
 bool Checkpoint::leaves_newer() const {
   return std::ranges::any_of(

@@ -73,6 +73,10 @@ Verification verify_checkpoint(const std::string& path, const Manifest& manifest
 /// type of reals if it converts.
 bool is_loadable(const TensorRecord& record, const StoredTensor& tensor);
 
+/// Local. Throws the StorageError that load_checkpoint() throws before it reads any byte.
+void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                      const std::string& scope);
+
 /// Collective. Fills the pieces of `tensors`. Throws a StorageError that names tensors that are
 /// missing, of another shape or dtype, or stored but not requested; of the latter only names that
 /// begin with `scope` count (`generate` requests only "parameters/"). Such errors are thrown before

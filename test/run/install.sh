@@ -18,12 +18,26 @@ check "... and the changelog" matches "$root/.github/CHANGELOG.md" "^## ${versio
 
 # In a folder of the user, as jobs/README.md describes.
 mkdir own && cd own || exit 1
-cp -r "$share"/choir/{jobs,inputs} .
+cp -r "$share"/choir/{jobs,inputs,bench} .
 command="jobs/launch -n 2 choir train" code=0
 timeout $((limit * patience)) jobs/launch -n 2 "$choir" train inputs/debug.json "data.train=[\"../text.txt\"]" train.max_steps=4 \
   run.dir=runs/x log.verbose=true >../out 2>&1 </dev/null || code=$?
 cd ..
 expect "two ranks train from the installed files" 0 "rank=1/1" "summary:"
+
+# Everything that an installed script calls or sources is installed, too. build/, data/ and results are the user's; x.json, NAME
+# and K stand for names.
+named() { grep -rhoE '\b(\.make|test|jobs|bench|inputs|lib|sites)/[A-Za-z0-9_./-]*[A-Za-z0-9]' "$@" | sort -u; }
+absent=""
+for path in $(named own/jobs/{launch,*.sh,*.pbs,*.slurm,lib,sites} own/bench); do
+  case $path in inputs/x.json | */NAME.sh | bench/results*) continue ;; esac
+  [ -e "own/$path" ] || [ -e "own/jobs/$path" ] || [ -e "own/bench/$path" ] || absent+=" $path"
+done
+check "what installed scripts call is installed:${absent:- all}" test -z "$absent"
+check "... which are many" test "$(named own/jobs own/bench | wc -l)" -gt 20
+command="jobs/scaling.slurm --help" code=0
+(cd own && CHOIR=$choir SITE=local bash jobs/scaling.slurm --help) >out 2>&1 </dev/null || code=$?
+expect "a job of a sweep finds its script" 0 "scaling.sh [--weak]"
 
 # Every subcommand has its page, and roff accepts them.
 missing=""

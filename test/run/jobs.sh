@@ -75,6 +75,17 @@ notice() { printf '%s\n' "before" "$dashes" "mpiexec detected that one or more p
 for code_told in 9 2; do notice $code_told | jobs/lib/own_exit_codes.sh >"$work/told_$code_told"; done
 look "an exit code that is not ours is told" cmp "$work/told_9" <(notice 9)
 look "... one of ours is not" cmp "$work/told_2" <(printf '%s\n' before behind)
+# The same without a terminal, where nothing is lost: launch waits for what is written.
+if mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
+  try env SITE=local jobs/launch -n 2 "$choir" train inputs/debug.json batch_size=3
+  words "a refused deck in a file" 2 "unknown key 'batch_size'"
+  look "... without the launcher's notices" eval '! grep -q -e "-----" -e "Primary job" "$out"'
+  try env SITE=local jobs/launch -n 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || kill -9 $$; sleep 5'
+  words "the exit code of a killed rank" 137  # Open MPI does not name it every time
+  try env SITE=local jobs/launch -n 2 sh -c 'exit 75'
+  words "the exit code is that of the ranks" 75
+  look "... which is all that is told" test "$(grep -c . "$out")" = 1
+fi
 site SITE=moon
 words "a site that is not there" 2 "SITE is 'moon'" "polaris.sh"
 site SITE=generic LAUNCHER=prun

@@ -39,3 +39,22 @@ refused "reproducible mode and context ranks" 2 "train.reproducible=true train.g
 refused "reproducible mode and three ranks" 3 "train.reproducible=true" "needs powers of two, but the data-parallel size is 3" "2 or 4 ranks"
 refused "reproducible mode and six micro-batches" 2 "train.reproducible=true parallel.pipeline=2" \
   "needs powers of two, but train.grad_accum is 12" "train.grad_accum = 8 or 16"
+
+# A container has 64 MB of /dev/shm; here it has less, and the model is smaller, too.
+cat >small_shm <<'END'
+#!/bin/sh
+exec unshare -m sh -c 'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec mpiexec "$@"' sh "$@"
+END
+chmod +x small_shm
+if unshare -m mount -t tmpfs -o size=24m tmpfs /dev/shm 2>/dev/null; then
+  wide=(train.max_steps=2 optimizer.decay_steps=20 train.precision=fp64 model.n_embd=256 eval.interval=0 checkpoint.interval=0)
+  train 2 roomy "${wide[@]}"
+  expect "with all of /dev/shm" 0 "summary:"
+  check "... nothing is told about it" lacks out "/dev/shm"
+  MPIEXEC=$work/small_shm train 2 tight "${wide[@]}"
+  expect "with little of it the ranks use MPI" 0 "/dev/shm of a node has" "5 times as long" "--shm-size" "summary:"
+  check "... which is told once" test "$(grep -c "/dev/shm of a node" out)" = 1
+  check "... and computes the same" close_losses roomy tight 1e-12
+  MPIEXEC=$work/small_shm train 2 tight2 "${wide[@]}" parallel.transport=node
+  expect "windows that are asked for are refused" 5 "does not fit into /dev/shm" "--shm-size"
+else skip "a small /dev/shm" "it cannot be mounted here"; fi

@@ -41,10 +41,25 @@ run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
 expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "  use: "
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'
-check "... the answer first" eval 'head -n 1 stdout | grep -qE "^FITS: gpt, [0-9,]+ parameters, on 1,024 ranks \(128 nodes of 8\), H200"'
+check "... the answer first" eval 'head -n 1 stdout | grep -qE "^FITS( IN ANOTHER LAYOUT)?: gpt, [0-9,]+ parameters, on 1,024 ranks \(128 nodes of 8\), H200"'
 run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
 expect "a model by its name, nodes and cards as people say them" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (1 node of 8), A100" \
-  "type        jobs/launch -n 8 build/choir train DECK "
+  "assumed     8 GPUs a node" "type        build/choir plan llama3-8b --nodes 1 --gpus A100-80GB --out llama3-8b.json" \
+  "then        jobs/launch -n 8 build/choir train llama3-8b.json"
+check "... above a layout that fits" eval 'sed -n 2p stdout | grep -qE "^  simplest .* [0-9]{2} %$"'
+check "... which is named" matches stdout "^  plain       .*, [0-9]{3} %: TOO LARGE$"
+run 0 plan llama3-8b --nodes 1 --gpus A100-80GB --out llama3-8b.json
+expect "... whose deck is written when asked" 0 "written     llama3-8b.json" "type        jobs/launch -n 8 build/choir train llama3-8b.json"
+run 0 plan llama3-8b.json --nodes 2 --gpus A100-80GB --gpus-per-node 4
+expect "... and planned as written" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (2 nodes of 4)" "as written  dp=8"
+for card in B200-180GB GH200 L40S; do
+  run 0 plan gpt2 --nodes 1 --gpus $card
+  expect "$card is known" 0 "FITS: gpt" "${card%%-*}"
+done
+run 0 plan gpt2 --nodes 1 --gpus MI300X
+expect "a card without kernels is planned by its memory" 0 "FITS: gpt" "MI300X 192 GB" "choir has no kernels for this card"
+run 0 plan gpt2 --nodes 1 --gpus MI300X --calibration assumed
+expect "... not by times" 2 "there are no assumed times for MI300X"
 run 0 plan gpt2 --nodes 2 --gpus 3 --target h100
 expect "... and cards by their number" 0 "on 6 ranks (2 nodes of 3), H100"
 run 0 plan gpt2 --nodes 0
@@ -133,7 +148,7 @@ expect "nodes of nothing" 2 "--gpus-per-node 0 is below 1"
 run 0 plan "${large[@]}" --ranks 8 --memory -3
 expect "negative memory" 2 "--memory -3 is not above 0"
 run 0 plan "${large[@]}" --ranks 8 --target h300
-expect "an unknown card" 2 "unknown --target h300" "legal: a100, a100-40, h100, h200, cpu, here"
+expect "an unknown card" 2 "unknown --target h300" "legal: a100, a100-40, h100, h200, b200" "--memory 62 --gpus-per-node 4"
 run 0 plan "${large[@]}" --ranks eight
 expect "ranks in words" 2 "--ranks"
 run 0 plan

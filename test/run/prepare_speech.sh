@@ -37,6 +37,20 @@ check "the same tokenizer" cmp char1.json char2.json
 check "the same labels" cmp packed1/labels.char.bin packed2/labels.char.bin
 check "the units beside the labels" cmp packed1/tokenizer.char.json char1.json
 
+# A check of a deck prepares manifests that are not packed yet, as a start does, so that jobs may check first.
+cat >check.json <<'END'
+{ "model": { "type": "fastconformer", "n_layer": 1, "n_embd": 32, "n_head": 2, "subsampling": 4, "subsampling_channels": 8,
+    "mels": 40 },
+  "data": { "train": ["digits1/train.json"], "val": ["digits1/val.json"], "batch_duration": 12, "buckets": 2, "labels": "char" },
+  "train": { "micro_batches": 2, "max_steps": 1 } }
+END
+run 0 train --check check.json run.dir=checked
+expect "a check packs manifests" 0 "packing 'digits1/train.json'" "run.dir=checked" "deck OK"
+check "... and makes no run" absent checked
+run 2 train --check check.json run.dir=checked
+expect "... once" 0 "deck OK"
+check "... and no second time" lacks out "packing"
+
 if grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   for type in bpe unigram; do
     size=28  # with so few words a unigram model finds 27 at most

@@ -31,6 +31,21 @@ printf 'a,b\n' >no_run.csv
 run 0 report a no_run.csv --wandb
 expect "W&B of what is no run" 2 "--wandb needs run directories"
 
+# A start that is refused leaves the record of the run as it was.
+record() { (cd a && cat log.txt metrics.jsonl deck.json start.txt) | cksum; }
+before=$(record)
+for wrong in model.n_layer=3 run.seed=99 train.micro_batch_size=5 'data.train=["gone.txt"]'; do
+  # shellcheck disable=SC2046  # no word, or one
+  run 2 train "$debug" run.dir=a $([[ $wrong == data.train* ]] || echo "${small[0]}") "$wrong"
+  check "refused: $wrong" test "$code" = 2 -o "$code" = 3
+  check "... its record is unchanged" test "$before" = "$(record)"
+done
+check "... the last words of a refusal are kept beside it" has a/refused.txt "ended with exit code 3"
+run 0 report a
+check "... and the report says nothing of a failure" lacks a/report.html "nded with exit code"
+run 2 train "$debug" run.dir=fresh 'data.train=["gone.txt"]'
+check "a first start that fails leaves its reason in its log" has fresh/log.txt "ended with exit code 3"
+
 # Several runs.
 train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)'
 run 0 report a b --out both.html

@@ -85,7 +85,9 @@ refused() {  # refused NAME OVERRIDE WORDS...
 refused "another seed" run.seed=7 "run.seed: 1337 -> 7"
 refused "another split" data.val_fraction=0.3 "data.val_fraction: 0.1 -> 0.3"
 refused "another tokenizer" data.tokenizer=byte "data.tokenizer: \"char\" -> \"byte\""
-refused "another model" model.n_layer=3 "model.n_layer: 2 -> 3"
+train 2 straight train.max_steps=30 model.n_layer=3
+expect "another model is refused" 2 "model.n_layer: 2 -> 3" "its model has other weights" "checkpoint.init_from=straight/"
+check "... without advice that cannot work" lacks out "allow_changes"
 cp -r straight otherwise
 train 2 otherwise train.max_steps=22 run.seed=7 checkpoint.allow_changes=run.seed
 expect "another seed, allowed" 0 "  run.seed: 1337 -> 7" "22 (2 now)"

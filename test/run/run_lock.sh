@@ -34,6 +34,7 @@ ranks=$(pgrep -P "$first")
 kill -STOP $ranks
 train 2 shared "${long[@]}" checkpoint.interval=1000000
 expect "another one on this host, where processes are seen" 6 "another run (here $owner) is using the run directory 'shared'" "choose another run.dir"
+check "... and leaves the log of the first one alone" lacks shared/log.txt "ended with exit code"
 check "... is refused once" test "$(grep -c 'is using the run directory' out)" = 1
 
 # The first run is suspended, gives no sign of life for 15 s, and another host takes its directory.

@@ -62,6 +62,20 @@ check "... and says so by its silence" lacks out "warm start"
 run 0 train --check "$debug" "${small[@]}" run.dir=checked "$from"
 expect "a check names them" 0 "blocks.1.* of the model begins with the weights of second"
 
+run 0 train --check "$debug" "${small[@]}" run.dir=checked "$from" model.ffn_width=192
+expect "... and finds shapes that do not fit" 2 "that 'blocks.0.*' matches cannot be taken from first" "there, f32 ["
+check "... without deck OK" lacks out "deck OK"
+run 0 train --check "$debug" "${small[@]}" run.dir=checked checkpoint.init_from=first 'checkpoint.init_skip=["*"]'
+expect "a check finds that nothing is left to take" 2 "checkpoint.init_from: nothing of first"
+run 0 train --check "$debug" "${small[@]}" run.dir=checked 'optimizer.scale={"block.*": 0.1}'
+expect "a check finds a pattern that matches nothing" 2 "optimizer.scale: 'block.*' matches no parameter"
+run 0 train --check "$debug" "${small[@]}" run.dir=first model.n_layer=3
+expect "a check finds a changed model" 2 "its model has other weights" "model.n_layer: 2 -> 3" "run.dir=NEW checkpoint.init_from="
+check "... and does not advise to allow it" lacks out "allow_changes"
+run 0 train --check "$debug" "${small[@]}" run.dir=first train.max_steps=10 optimizer.learning_rate=0.5 run.seed=8
+expect "a check finds a changed key" 2 "the deck is not that of" "run.seed: " "checkpoint.allow_changes="
+run 0 train --check "$debug" "${small[@]}" run.dir=checked model.n_layer=100 model.n_embd=16384 model.n_head=64
+expect "a check finds a model that is too large" 2 "out of memory"
 train 2 wide "$from" model.ffn_width=192
 expect "other shapes in a part" 2 "that 'blocks.0.*' matches cannot be taken from first" "there, f32 [" "checkpoint.init_skip=["
 train 1 twice 'checkpoint.init_from={"blocks.*": "first", "*.1.*": "second"}'

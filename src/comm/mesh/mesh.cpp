@@ -9,6 +9,7 @@
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/nccl/nccl_communicator.hpp"
 #include "src/comm/node/node_communicator.hpp"
+#include "src/comm/node/node_windows.hpp"
 #include "src/comm/null_communicator.hpp"
 #include "src/comm/staged/staged_communicator.hpp"
 #include "src/core/quantities.hpp"
@@ -88,13 +89,29 @@ void refuse_split_groups(const Layout& layout, const Nodes& nodes) {
   }
 }
 
+/// True if the node of every rank of the group has room for some windows. Collective.
+bool has_shared_memory(MPI_Comm group, const std::string& name) {
+  double room = free_shared_memory();
+  mpi_check(MPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_DOUBLE, MPI_MIN, group), "MPI_Allreduce",
+            name);
+  return room >= kLeastSharedMemory;
+}
+
+/// A record of windows that do not fit, if the transport may be chosen; otherwise they are refused.
+std::shared_ptr<WindowShortage> tolerated_shortage(Transport transport) {
+  return transport == Transport::automatic ? std::make_shared<WindowShortage>() : nullptr;
+}
+
 /// Chooses the transport of a group from the nodes of its members, equally on every rank.
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::string& name,
                                                 const std::vector<int>& members, int rank,
-                                                const Nodes& nodes, const MeshOptions& options) {
+                                                const Nodes& nodes, const MeshOptions& options,
+                                                std::shared_ptr<WindowShortage> shortage) {
   NodeOptions windows;
   windows.timeout_seconds = options.timeout_seconds;
-  if (options.transport == Transport::mpi || members.size() == 1)
+  windows.shortage = std::move(shortage);
+  if (options.transport == Transport::mpi || members.size() == 1 ||
+      (windows.shortage && !has_shared_memory(group, name)))
     return make_mpi_communicator(group, name);
   if (on_one_node(members, nodes)) return make_node_communicator(group, name, windows);
   return make_two_level_communicator(group, name, nodes.of_rank[static_cast<std::size_t>(rank)],
@@ -163,9 +180,10 @@ std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout
   mesh->transport_ = options.transport;
   mesh->timeout_seconds_ = options.timeout_seconds;
   mesh->world_ = make_mpi_communicator(all, "world");
+  const std::shared_ptr<WindowShortage> shortage = tolerated_shortage(options.transport);
   const auto communicator = [&](MPI_Comm comm, const std::string& name,
                                 const std::vector<int>& members) {
-    return make_communicator(comm, name, members, rank, nodes, options);
+    return make_communicator(comm, name, members, rank, nodes, options, shortage);
   };
   {
     const SplitGroup node(all, mesh->node_index_, rank);
@@ -255,8 +273,11 @@ std::unique_ptr<Communicator> Mesh::replica_group(const std::vector<int>& member
   std::vector<int> ranks;
   for (const int member : members) ranks.push_back(everyone[static_cast<std::size_t>(member)]);
   const SplitGroup group(choir::mpi_handle(all), members.front(), all.rank());
+  std::shared_ptr<WindowShortage> shortage = shortage_of(*node_);
+  if (!shortage) shortage = tolerated_shortage(transport_);
   auto host = make_communicator(group.comm, name, ranks, rank_, {node_of_rank_, nodes_},
-                                {.transport = transport_, .timeout_seconds = timeout_seconds_});
+                                {.transport = transport_, .timeout_seconds = timeout_seconds_},
+                                std::move(shortage));
   if (!device_) return host;
   under_groups_.push_back(std::move(host));
   return on_device(*under_groups_.back(), std::move(ranks));

@@ -66,16 +66,31 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
 
   const char* transport() const override { return map_ ? "two-level" : "node"; }
   MPI_Comm mpi_handle() const override { return comm_; }
+  const std::shared_ptr<WindowShortage>& shortage() const { return options_.shortage; }
 
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     check_usable();
-    if (!map_)
-      return allocate_window(comm_, label_, bytes, rank(), options_.timeout_seconds, windows_);
-    std::vector<int> places;
-    for (int other = 0; other < size(); ++other)
-      places.push_back(map_->node_of(other) == map_->node_of(rank()) ? map_->place_of(other) : -1);
-    return allocate_window(neighbours_->comm, label_, bytes, place(), options_.timeout_seconds,
-                           windows_, std::move(places));
+    if (!options_.shortage) return window(bytes);
+    std::unique_ptr<CommBuffer> buffer;
+    double room = 0;
+    try {
+      buffer = window(bytes);
+    } catch (const NoRoomError& error) {
+      room = error.available();
+    }
+    // The ranks of a node agree; another node may have more room.
+    int fits = buffer ? 1 : 0;
+    if (map_)
+      mpi_check(MPI_Allreduce(MPI_IN_PLACE, &fits, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce",
+                label_);
+    if (fits != 0) return buffer;
+    if (!buffer) {
+      windows_->skip();
+      options_.shortage->room = room;
+    }
+    buffer.reset();
+    options_.shortage->bytes += static_cast<std::int64_t>(bytes);
+    return mpi_->allocate(bytes);
   }
 
   void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
@@ -211,6 +226,22 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     NodeCommunicator* owner = nullptr;
     ExchangeRequest* inner = nullptr;
   };
+
+  /// Collective. A new window on each node.
+  std::unique_ptr<CommBuffer> window(std::size_t bytes) {
+    int sharers = size();
+    if (neighbours_) MPI_Comm_size(neighbours_->comm, &sharers);
+    const double all = static_cast<double>(bytes) * sharers;
+    if (options_.shortage && all > options_.shortage->largest)
+      throw NoRoomError(label_ + ": no room", "", options_.shortage->largest);
+    if (!map_)
+      return allocate_window(comm_, label_, bytes, rank(), options_.timeout_seconds, windows_);
+    std::vector<int> places;
+    for (int other = 0; other < size(); ++other)
+      places.push_back(map_->node_of(other) == map_->node_of(rank()) ? map_->place_of(other) : -1);
+    return allocate_window(neighbours_->comm, label_, bytes, place(), options_.timeout_seconds,
+                           windows_, std::move(places));
+  }
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   /// This rank's index in windows.
@@ -351,6 +382,35 @@ std::unique_ptr<Communicator> make_two_level_communicator(MPI_Comm group, const 
       "MPI_Allgather", name);
   return std::make_unique<NodeCommunicator>(make_mpi_communicator(group, name, options.mpi), name,
                                             options, NodeMap(node_of_rank));
+}
+
+std::shared_ptr<WindowShortage> shortage_of(const Communicator& communicator) {
+  const auto* const own = dynamic_cast<const NodeCommunicator*>(&communicator);
+  return own == nullptr ? nullptr : own->shortage();
+}
+
+std::string shortage_note(Communicator& world, const Communicator& node) {
+  const std::shared_ptr<WindowShortage> shortage = shortage_of(node);
+  // Without a record, a node of several ranks has no windows at all.
+  const bool none = !shortage && node.size() > 1;
+  const bool some = shortage && shortage->bytes > 0;
+  // The ranks that need no note report infinite room.
+  double room = std::numeric_limits<double>::infinity();
+  if (none) room = free_shared_memory();
+  if (some) room = shortage->room;
+  double bytes = some ? static_cast<double>(shortage->bytes) * node.size() : 0;
+  std::int32_t affected = none || some ? 1 : 0;
+  world.all_reduce(&affected, 1, DType::i32, ReduceOp::max);
+  world.all_reduce(&room, 1, DType::f64, ReduceOp::min);
+  world.all_reduce(&bytes, 1, DType::f64, ReduceOp::max);
+  if (affected == 0) return {};
+  const std::string wanted =
+      bytes > 0 ? fmt::format("{} of buffers do not fit", format_bytes(bytes)) : "no buffer fits";
+  return fmt::format(
+      "/dev/shm of a node has {} free, and {}: their collectives go through MPI, which takes about "
+      "5 times as long for large buffers; enlarge /dev/shm (containers: --shm-size=8g), or say "
+      "that this is meant: parallel.transport=mpi",
+      format_bytes(room), wanted);
 }
 
 }  // namespace choir

@@ -1,12 +1,24 @@
 #pragma once
 // Communicators whose ranks share a node. Their buffers are in MPI-3 shared-memory windows and are
 // reduced in place: each rank adds its slice of all blocks and writes the result to all of them.
+#include <atomic>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "src/comm/mpi/mpi_communicator.hpp"
 
 namespace choir {
+
+/// The buffers that did not fit into the shared memory of a node. The communicators of a mesh share
+/// one record.
+struct WindowShortage {
+  /// The largest window that is tried, in bytes of all ranks of the node; smaller in tests.
+  double largest = std::numeric_limits<double>::infinity();
+  std::atomic<double> room{0};         ///< free bytes of /dev/shm when a window did not fit
+  std::atomic<std::int64_t> bytes{0};  ///< of this rank's buffers outside of windows
+};
 
 struct NodeOptions {
   /// A rank that waits longer for another one throws CommError with the missing ranks and the
@@ -22,6 +34,9 @@ struct NodeOptions {
   /// receiver while the link is idle.
   std::size_t link_message_bytes = std::size_t{60} << 10;
   MpiOptions mpi;
+  /// If given, buffers that do not fit into shared memory on some node are memory of their own on
+  /// all of them, on which collectives use MPI, and are recorded here. Otherwise they are refused.
+  std::shared_ptr<WindowShortage> shortage;
 };
 
 /// Collective over `group` (duplicated, not kept). Throws CommError on every rank if the ranks do
@@ -58,5 +73,17 @@ std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, const std::
 std::unique_ptr<Communicator> make_two_level_communicator(MPI_Comm group, const std::string& name,
                                                           int node,
                                                           const NodeOptions& options = {});
+
+/// NodeOptions::shortage of a communicator that has it; nullptr for every other one. Local.
+std::shared_ptr<WindowShortage> shortage_of(const Communicator& communicator);
+
+/// Free bytes of /dev/shm below which a mesh that may choose makes no windows at all: they would
+/// hold little more than the boards on which the ranks announce their calls.
+inline constexpr double kLeastSharedMemory = 1 << 20;
+
+/// A sentence about buffers for which the shared memory of a node was too small, and what that
+/// costs; "" if there are none. `node` is that of the mesh, whose transport was chosen
+/// automatically. Collective over `world`; the same on every rank.
+std::string shortage_note(Communicator& world, const Communicator& node);
 
 }  // namespace choir

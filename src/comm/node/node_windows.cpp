@@ -146,12 +146,6 @@ class WindowBuffer final : public CommBuffer {
   std::vector<int> places_;
 };
 
-double free_shared_memory() {
-  struct statvfs room {};
-  if (statvfs("/dev/shm", &room) != 0) return std::numeric_limits<double>::infinity();
-  return static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
-}
-
 /// Collective: rank 0 takes the lock. All ranks return its error.
 std::optional<CommError> take_lock(std::optional<RoomLock>& lock, MPI_Comm comm,
                                    const std::string& name, double timeout_seconds) {
@@ -184,6 +178,12 @@ std::optional<CommError> take_lock(std::optional<RoomLock>& lock, MPI_Comm comm,
 
 }  // namespace
 
+double free_shared_memory() {
+  struct statvfs room {};
+  if (statvfs("/dev/shm", &room) != 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
+}
+
 // MPI libraries on Linux back these windows with /dev/shm, whose size a container may limit to 64
 // MB. Writing past it is a bus error and not a return code, so the free space is checked before.
 // Several groups of a node check at the same time: the first rank of each group excludes the others
@@ -209,11 +209,11 @@ SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t b
   double available = rank == 0 ? free_shared_memory() : 0;
   mpi_check(MPI_Bcast(&available, 1, MPI_DOUBLE, 0, comm), "MPI_Bcast", name);
   if (available < wanted) {
-    CommError error(
+    NoRoomError error(
         fmt::format("{}: a node-shared window of {} for {} ranks does not fit into /dev/shm, "
                     "which has {} free",
                     name, format_bytes(wanted), ranks, format_bytes(available)),
-        "enlarge /dev/shm (containers: --shm-size), or set parallel.transport=mpi");
+        "enlarge /dev/shm (containers: --shm-size), or set parallel.transport=mpi", available);
     error.set_agreed_ranks(ranks);
     throw error;
   }

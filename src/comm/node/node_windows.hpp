@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "choir/core/error.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/node/node_communicator.hpp"
@@ -39,12 +40,26 @@ class RoomLock {
 
 struct NodeCall;
 
+/// /dev/shm has no room for a window. Every rank of the window's group throws it.
+class NoRoomError : public CommError {
+ public:
+  NoRoomError(const std::string& what, const std::string& hint, double available)
+      : CommError(what, hint), available_(available) {}
+  double available() const { return available_; }  ///< bytes
+
+ private:
+  double available_;
+};
+
+/// Free bytes of /dev/shm; infinite if they are unknown. Local.
+double free_shared_memory();
+
 class SharedWindow {
  public:
   /// Collective; every rank passes the same size. Blocks are zeroed by their owners (the first
-  /// touch allocates them in the owner's memory) and mapped by all ranks. Throws CommError on all
-  /// ranks if there is no room, or if another process holds the lock of the node's memory longer
-  /// than the timeout (0: no limit).
+  /// touch allocates them in the owner's memory) and mapped by all ranks. Throws NoRoomError on all
+  /// ranks if there is no room, and CommError if another process holds the lock of the node's
+  /// memory longer than the timeout (0: no limit).
   SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes, double timeout_seconds);
   /// Collective, except while an exception unwinds: then nothing is freed.
   ~SharedWindow();
@@ -73,6 +88,8 @@ class NodeWindows {
  public:
   NodeWindows() { windows_.reserve(256); }
   void add(SharedWindow& window) { windows_.push_back(&window); }
+  /// Uses a number for a window that another node has and this one has not.
+  void skip() { windows_.push_back(nullptr); }
   /// The number of a removed window is not reused.
   void remove(SharedWindow& window);
   const SharedWindow& operator[](std::uint64_t number) const { return *windows_[number]; }

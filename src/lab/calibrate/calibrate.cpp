@@ -38,8 +38,9 @@ inline constexpr int kCalibrationRounds = 3;
 /// The mean over all ranks.
 double mean_over(Communicator& world, double value);
 
-void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
-                  bool brief);
+/// Returns spread_of() the products.
+double add_products(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
+                    bool brief);
 void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
                    bool brief);
 /// The small models whose steps are measured.
@@ -471,8 +472,8 @@ double mean_over(Communicator& world, double value) {
   return value / world.size();
 }
 
-void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
-                  bool brief) {
+double add_products(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
+                    bool brief) {
   const std::vector<StepGemm> grid = product_grid(brief);
   const Precision types = precision_of(precision);
   mesh.world().barrier();
@@ -487,6 +488,7 @@ void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string
   for (std::size_t i = 0; i < grid.size(); ++i)
     to.products.push_back({types.compute, grid[i].transpose_a, grid[i].transpose_b, grid[i].m,
                            grid[i].n, grid[i].k, mean_over(mesh.world(), median_of(seconds[i]))});
+  return spread_of(seconds);
 }
 
 void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
@@ -535,13 +537,17 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
   c.name =
       fmt::format("{}, {} a node, on {}", counted(c.ranks, "rank"), c.ranks_per_node, host_name());
   broadcast_text(mesh.world(), c.name);
+  const ContentionMeter meter;
+  double disturbed[3] = {0, 0, 0};  // waited, stolen, spread
   for (const std::string& precision : options.precisions) {
     log.info("products and attention of {}", precision);
-    add_products(c, mesh, device, precision, options.brief);
+    disturbed[2] = std::max(disturbed[2], add_products(c, mesh, device, precision, options.brief));
     add_attention(c, mesh, device, precision, options.brief);
     log.info("steps of small models in {}", precision);
     add_steps(options.families, c, mesh, device, log, precision, options.brief);
   }
+  // Ranks that wait for each other may share cores on purpose, so this is the time before that.
+  disturbed[0] = meter.waited();
   if (c.ranks > 1) {
     log.info("messages");
     add_calls(c, mesh, device, options.brief);
@@ -549,6 +555,9 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
     log.info("steps of small models on all ranks");
     add_waits(options.families, c, device, log, options.brief);
   }
+  disturbed[1] = meter.stolen();
+  mesh.world().all_reduce(disturbed, 3, DType::f64, ReduceOp::max);
+  c.noise = noise_text(disturbed[0], disturbed[1], disturbed[2]);
   c.provenance = bench_provenance(mesh, device, "", {});
   if (c.provenance.empty()) c.provenance = "{}";
   return c;
@@ -572,6 +581,11 @@ std::string to_string(const Calibration& c) {
   for (const Overlap& o : c.overlaps)
     text += fmt::format("  {}, a call behind products: {:.0f} % hidden\n",
                         o.across ? "between nodes" : "in a node", 100 * o.hidden);
+  if (!c.noise.empty())
+    text += wrap("NOISY: " + c.noise +
+                     ". Predictions from this file can be wrong by as much. Stop the other work "
+                     "(`top` shows it), or use a node of your own, and calibrate again.",
+                 100, 2);
   return text;
 }
 

@@ -105,6 +105,9 @@ bool has_error(const std::vector<Finding>& findings);
 // The examinations. All are collective over the mesh unless marked local; rank 0 gets the findings.
 std::vector<RankFacts> gather_ranks(Mesh& mesh);
 std::vector<Finding> examine_software(const MpiSession& session);
+/// Advice where bf16 products are not those of oneDNN, by whether this program has oneDNN and the
+/// processor AVX-512. Pure.
+std::string bf16_advice(bool has_library, bool has_avx512);
 Finding examine_batch_system();  // local
 std::vector<Finding> examine_processor();
 std::vector<Finding> examine_speed(Mesh& mesh);

@@ -110,6 +110,12 @@ std::vector<GpuLibrary> find_libraries() {
            .without = "GPUs communicate through host memory"}};
 }
 
+#ifdef CHOIR_HAVE_ONEDNN
+constexpr bool kHasOneDnn = true;
+#else
+constexpr bool kHasOneDnn = false;
+#endif
+
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
@@ -130,6 +136,15 @@ std::vector<Finding> examine_gpus() {
 }
 
 }  // namespace
+
+std::string bf16_advice(bool has_library, bool has_avx512) {
+  if (has_avx512 && !has_library)
+    return "install libdnnl-dev (or `make ONEDNN=DIR`) and build again";
+  return fmt::format(
+      "train with train.precision=fp32 here: the bf16 of oneDNN{} needs AVX-512, "
+      "which this processor does not have",
+      has_library ? ", which is built in," : "");
+}
 
 std::vector<Finding> examine_software(const MpiSession& session) {
   std::vector<Finding> findings{
@@ -152,8 +167,7 @@ std::vector<Finding> examine_software(const MpiSession& session) {
     findings.push_back({Health::warning, "oneDNN",
                         fmt::format("bf16 by {}, fp32 by {}: bf16-mixed is slow", library,
                                     ops::gemm_library(DType::f32)),
-                        "install libdnnl-dev (or `make ONEDNN=DIR`) and build again; its bf16 "
-                        "needs AVX-512"});
+                        bf16_advice(kHasOneDnn, cpu_features().avx512)});
   for (Finding& finding : examine_gpus()) findings.push_back(std::move(finding));
   return findings;
 }

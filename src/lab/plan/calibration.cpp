@@ -113,6 +113,7 @@ class Reader {
     constexpr std::array kTypes{"f64", "f32", "bf16", "f16"};
     return dtype_of(kTypes[choice("dtype", kTypes)]);
   }
+  bool has(const char* key) const { return json_.contains(key); }
   bool across() const { return choice("place", std::array{"node", "network"}) == 1; }
   const Json& at(const char* key) const {
     const auto found = json_.find(key);
@@ -175,6 +176,7 @@ void read_head(Calibration& c, const Reader& head) {
   c.ranks_per_node = head.count<int>("ranks_per_node");
   c.threads = head.count<int>("threads");
   c.provenance = dumped(head.at("provenance"));
+  if (head.has("noise")) c.noise = head.text("noise");  // files of older versions do not say
 }
 
 }  // namespace
@@ -196,6 +198,8 @@ std::string to_json(const Calibration& c) {
             {"calls", list_of(c.calls)},
             {"overlaps", list_of(c.overlaps)},
             {"waits", list_of(c.waits)},
+            {"noisy", !c.noise.empty()},
+            {"noise", c.noise},
             {"provenance", parsed_ordered_json(c.provenance)}};
   json["crc32c"] = checksum_of(json);
   return dumped(json, 1) + "\n";

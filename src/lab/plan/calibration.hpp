@@ -84,6 +84,7 @@ struct Calibration {
   std::vector<CallTime> calls;
   std::vector<Overlap> overlaps;
   std::vector<WaitFactor> waits;
+  std::string noise;              ///< why the measurements mean little; "": they were quiet
   std::string provenance = "{}";  ///< a JSON object: host, processor, date, revision
 
   int nodes() const { return (ranks + ranks_per_node - 1) / ranks_per_node; }

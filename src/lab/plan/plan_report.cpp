@@ -221,7 +221,8 @@ std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const 
             {"ranks", request.ranks},
             {"ranks_per_node", request.ranks_per_node},
             {"calibration", request.calibration ? Json(request.calibration->name) : Json()},
-            {"assumed_times", request.calibration && request.calibration->assumed}};
+            {"assumed_times", request.calibration && request.calibration->assumed},
+            {"noise", request.calibration ? request.calibration->noise : ""}};
   json["layout"] = plan ? full_json(*plan) : Json();
   if (search) {
     json["choices"] = Json::array();
@@ -269,8 +270,10 @@ std::string rate_text(const LayoutPlan& plan) {
 
 /// The source of the predictions.
 std::string clock_text(const Calibration& calibration) {
-  return calibration.assumed ? fmt::format("an ASSUMPTION for {}, not measured", calibration.name)
-                             : fmt::format("the calibration of {}", calibration.name);
+  return calibration.assumed
+             ? fmt::format("an ASSUMPTION for {}, not measured", calibration.name)
+             : fmt::format("the {}calibration of {}", calibration.noise.empty() ? "" : "NOISY ",
+                           calibration.name);
 }
 
 std::string prediction_text(const LayoutPlan& plan) {
@@ -375,29 +378,64 @@ std::int64_t parameters_of(const Deck& deck) {
   return parameters.count();
 }
 
-std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request,
-                   const std::string& command) {
-  const LayoutChoice* simplest =
-      search != nullptr && !search->fitting.empty() ? &search->fitting.front() : nullptr;
+namespace {
+
+/// The lines to type in order to train by this plan.
+std::string command_text(const LayoutChoice* chosen, int ranks, const PlanWords& words) {
+  const auto train = [&](const std::string& deck) {
+    return fmt::format("jobs/launch -n {} build/choir train {}", ranks, deck);
+  };
+  if (!words.out.empty())
+    return fmt::format("  written     {}\n  type        {}\n", words.out, train(words.out));
+  if (!words.preset.empty())
+    return fmt::format("  type        {} --out {}.json\n  then        {}\n", words.repeated,
+                       words.preset, train(words.preset + ".json"));
+  std::string changes;
+  if (chosen != nullptr)
+    for (const std::string& change : chosen->changes) changes += " " + change;
+  return fmt::format("  type        {}\n", train(words.command + changes));
+}
+
+}  // namespace
+
+std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const LayoutChoice* chosen,
+                   const PlanCase& request, const PlanWords& words) {
   const bool own = plan != nullptr && plan->fits();
   const int on_node = std::min(request.ranks, request.ranks_per_node);
+  // Nobody wrote the layout of a model that is known by its name.
+  const char* const verdict = own || (chosen != nullptr && !words.preset.empty()) ? "FITS"
+                              : chosen != nullptr ? "FITS IN ANOTHER LAYOUT"
+                                                  : "DOES NOT FIT";
   std::string text = fmt::format(
-      "{}: {}, {} parameters, on {} ({} of {}), {}\n",
-      own || simplest != nullptr ? "FITS" : "DOES NOT FIT", request.deck.family().name(),
+      "{}: {}, {} parameters, on {} ({} of {}), {}\n", verdict, request.deck.family().name(),
       format_count(parameters_of(request.deck)), counted(request.ranks, "rank"),
       counted((request.ranks + on_node - 1) / on_node, "node"), on_node, request.target.name);
-  if (plan != nullptr) text += fmt::format("  as written  {}\n", short_text(*plan));
-  if (simplest != nullptr)
+  if (own) text += fmt::format("  as written  {}\n", short_text(*plan));
+  if (chosen != nullptr)
     text += fmt::format("  {}    {}\n", request.calibration ? "fastest " : "simplest",
-                        short_text(simplest->plan));
-  if (!own && simplest == nullptr && search != nullptr && search->closest)
+                        short_text(chosen->plan));
+  if (plan != nullptr && !own)
+    text += fmt::format("  {}  {}: TOO LARGE\n", words.preset.empty() ? "as written" : "plain     ",
+                        short_text(*plan));
+  if (!own && chosen == nullptr && search != nullptr && search->closest)
     text += fmt::format("  closest     {}\n", short_text(search->closest->plan));
-  if (!own && simplest == nullptr) return text + "\n";
-  std::string changes;
-  if (simplest != nullptr)
-    for (const std::string& change : simplest->changes) changes += " " + change;
-  return text + fmt::format("  type        jobs/launch -n {} build/choir train {}{}\n\n",
-                            request.ranks, command, changes);
+  if (request.target.assumed_node && !words.asked_node)
+    text += fmt::format(
+        "  assumed     {} a node, as is usual for this card; --gpus-per-node N for another "
+        "number\n",
+        counted(request.target.ranks_per_node, "GPU"));
+  if (request.calibration && !request.calibration->noise.empty())
+    text += wrap(
+        "NOISY       the predicted times mean little, because the calibration was "
+        "disturbed (" +
+            request.calibration->noise + "): run choir calibrate again",
+        100, 2);
+  if (!request.target.note.empty()) text += wrap("note        " + request.target.note, 100, 2);
+  if (!own && chosen == nullptr) return text + "\n";
+  text += command_text(chosen, request.ranks, words);
+  if (!words.preset.empty())
+    text += "  data        random ids, until data.format and data.train of that deck name others\n";
+  return text + "\n";
 }
 
 std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {

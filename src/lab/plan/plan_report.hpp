@@ -29,10 +29,20 @@ std::string describe(const RoleGroup& group, const LayoutPlan& plan);
 /// the words of `choir train`, totals, bytes along each axis, FLOPs, bubble, and the verdict.
 std::string to_string(const LayoutPlan& plan, const PlanTarget& target);
 
-/// The answer in short: the verdict, the deck's own layout, the simplest that fits, and the command
-/// to type. `command`: the given deck and overrides. Pointers may be nullptr as in plan_json().
-std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request,
-                   const std::string& command);
+/// The words of the command line that the answer repeats.
+struct PlanWords {
+  std::string command{};    ///< deck and overrides
+  std::string preset{};     ///< the name of a model in place of a deck; "": there is a deck
+  std::string repeated{};   ///< the whole command of the plan
+  std::string out{};        ///< the deck that was written, with everything that the plan changes
+  bool asked_node = false;  ///< the ranks of a node are given
+};
+
+/// The answer in short: the verdict, the simplest layout that fits, the deck's own one, what was
+/// assumed, and the command to type. A plan that is too large never stands below "FITS" alone.
+/// `chosen` is the layout of the search to use. Pointers may be nullptr as in plan_json().
+std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const LayoutChoice* chosen,
+                   const PlanCase& request, const PlanWords& words);
 
 /// A table of the layouts that fit, or else the closest one.
 std::string to_string(const LayoutSearch& search, const PlanCase& request);

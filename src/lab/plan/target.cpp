@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "src/core/text.hpp"
@@ -20,15 +23,24 @@ struct KnownCard {
   double memory;  ///< bytes as reported by the driver
   double peak_flops;
   int on_node;
+  bool runs;  ///< choir has kernels for it
 };
 
-// Memory: totalGlobalMem of the GPUs, except for the smaller A100. Rates: the manufacturers'
-// figures for dense products of 16-bit numbers.
-constexpr std::array<KnownCard, 4> kCards{{
-    {"a100", "A100 80 GB", 85029158912.0, 312e12, 8},
-    {"a100-40", "A100 40 GB", 42297786368.0, 312e12, 8},
-    {"h100", "H100 80 GB", 85029158912.0, 989e12, 8},
-    {"h200", "H200 141 GB", 150754820096.0, 989e12, 8},
+// Memory: the bytes that CUDA and ROCm report as total, for a GCD of MI250X; smaller than on the
+// box. Rates: the manufacturers' figures for dense products of 16-bit numbers. The number on a node
+// is that of the usual server, and only a default.
+constexpr std::array<KnownCard, 11> kCards{{
+    {"a100", "A100 80 GB", 85029158912.0, 312e12, 8, true},
+    {"a100-40", "A100 40 GB", 42297786368.0, 312e12, 8, true},
+    {"h100", "H100 80 GB", 85029158912.0, 989e12, 8, true},
+    {"h200", "H200 141 GB", 150754820096.0, 989e12, 8, true},
+    {"b200", "B200 180 GB", 191.50e9, 2250e12, 8, true},
+    {"gh200", "GH200 96 GB", 101.46e9, 989e12, 4, true},
+    {"l40s", "L40S 48 GB", 47.66e9, 362e12, 4, true},
+    {"mi210", "MI210 64 GB", 68702699520.0, 181e12, 4, false},
+    {"mi250x", "MI250X 64 GB (a GCD of two)", 68702699520.0, 191.5e12, 8, false},
+    {"mi300x", "MI300X 192 GB", 206141652992.0, 1307e12, 8, false},
+    {"mi325x", "MI325X 256 GB", 274.85e9, 1307e12, 8, false},
 }};
 
 PlanTarget card_target(const KnownCard& card) {
@@ -37,7 +49,11 @@ PlanTarget card_target(const KnownCard& card) {
           .memory = kUsableOfCard * card.memory,
           .node_memory = false,
           .peak_flops = card.peak_flops,
-          .ranks_per_node = card.on_node};
+          .ranks_per_node = card.on_node,
+          .assumed_node = true,
+          .note = card.runs ? ""
+                            : "choir has no kernels for this card: the plan says how much memory "
+                              "the run would need, with the workspaces of CUDA"};
 }
 
 PlanTarget processor() {
@@ -83,31 +99,45 @@ std::vector<std::string> target_keys() {
 
 namespace {
 
-/// Normalises the usual spellings of GPUs: "A100-40GB", "H100_80GB", "nvidia-h200".
-std::string card_key(const std::string& written) {
+/// Finds a card by the usual spellings of its name: "A100-40GB", "H100_80GB", "nvidia-h200",
+/// "B200-192GB" (a size within a tenth of the true one).
+const KnownCard* find_card(const std::string& written) {
   std::string key = fold_name(written);
   std::replace(key.begin(), key.end(), '_', '-');
-  if (key.starts_with("nvidia-")) key.erase(0, 7);
+  for (const std::string_view maker : {"nvidia-", "amd-", "instinct-"})
+    if (key.starts_with(maker)) key.erase(0, maker.size());
   if (key.ends_with("gb")) key.resize(key.size() - 2);
-  for (const char* usual : {"a100-80", "h100-80", "h200-141"})
-    if (key == usual) key.resize(4);
-  return key;
+  const auto named = [](const std::string& name) {
+    const auto* card =
+        std::find_if(kCards.begin(), kCards.end(), [&](const auto& c) { return c.key == name; });
+    return card == kCards.end() ? nullptr : card;
+  };
+  if (const KnownCard* card = named(key)) return card;
+  const std::size_t dash = key.rfind('-');
+  if (dash == std::string::npos) return nullptr;
+  const double gigabytes = std::strtod(key.c_str() + dash + 1, nullptr);
+  const KnownCard* card = named(key.substr(0, dash));
+  const bool same =
+      card != nullptr && std::abs(gigabytes * 1e9 - card->memory) < 0.1 * card->memory;
+  return same ? card : nullptr;
 }
 
 }  // namespace
 
 PlanTarget find_target(const std::string& written, const Deck& deck) {
-  const std::string key = card_key(written);
+  const std::string key = fold_name(written);
   if (key.empty() || key == "here") return here(deck);
   if (key == "cpu") return processor();
-  const auto* card =
-      std::find_if(kCards.begin(), kCards.end(), [&](const auto& c) { return c.key == key; });
-  if (card == kCards.end())
+  const KnownCard* card = find_card(written);
+  if (card == nullptr)
     throw DeckError(fmt::format("unknown --target {}", written),
-                    "legal: " + join(target_keys(), ", "));
+                    "legal: " + join(target_keys(), ", ") +
+                        "; for any other card give its memory in GiB and the number of GPUs on a "
+                        "node: --target h100 --memory 62 --gpus-per-node 4");
   if (deck.train.precision == TrainPrecision::fp64)
-    throw DeckError(fmt::format("--target {} does not compute in train.precision = \"fp64\"", key),
-                    "choose another precision or --target cpu");
+    throw DeckError(
+        fmt::format("--target {} does not compute in train.precision = \"fp64\"", card->key),
+        "choose another precision or --target cpu");
   return card_target(*card);
 }
 

@@ -16,13 +16,15 @@ struct PlanTarget {
   double peak_flops = 0;              ///< dense 16-bit products of one card; 0: unknown
   double host_memory = 0;             ///< of a node with GPUs; 0: unknown
   int ranks_per_node = 1;             ///< the usual number, used by default
+  bool assumed_node = false;          ///< `ranks_per_node` is not that of a known machine
+  std::string note{};                 ///< what the plan cannot say for this target; "": nothing
   /// The memory that one rank may use.
   double memory_of_rank(int ranks_on_node) const {
     return node_memory ? memory / ranks_on_node : memory;
   }
 };
 
-/// The legal keys: "a100", "a100-40", "h100", "h200", "cpu", "here".
+/// The legal keys: cards ("a100", "a100-40", "h100", "mi300x" ...), "cpu", "here".
 std::vector<std::string> target_keys();
 
 /// Finds a target. Local. `key` "" means the device that the deck would use on this machine: its

@@ -14,32 +14,40 @@
 namespace choir {
 namespace {
 
-/// Tries the micro-batches in ascending order and stores each that ran: if the system kills the
-/// process, the largest of them remains.
+/// Tries the micro-batches in ascending order and stores the fastest so far: if the system kills
+/// the process, it remains. Small ones do the work of several, because each step has one update,
+/// whose time must not count against them; a whole global batch would take too long.
 void probe_micro_batches(DeckTuning& tuning, const DeckVariants& variants,
                          const TunedMicroBatch& tuned) {
   auto rows = std::ranges::count_if(tuned.rows, &TunedMicroBatch::Row::fits);
   tuning.world().broadcast(&rows, sizeof rows, 0);
-  std::string largest;
+  constexpr std::int64_t kSamples = 16;
+  std::string fastest;
+  std::vector<ProbedMicroBatch> probed;
   for (std::ptrdiff_t r = 0; r < rows; ++r) {
     together(tuning.world(), [&] {
       if (tuning.speaks()) tuning.write(variants, tuned.rows[static_cast<std::size_t>(r)].changes);
     });
-    const StepProbe probe = tuning.probe_written({}, {});
+    ProbedMicroBatch one;
+    one.probe = tuning.probe_written({}, {}, kSamples);
+    one.micro = tuning.read_written().train.micro_batch_size;
     if (tuning.speaks())
-      tuning.say(fmt::format("  micro-batch {:>5} {}\n",
-                             tuned.rows[static_cast<std::size_t>(r)].micro, to_string(probe)));
-    if (!probe.ran && r == 0)
+      tuning.say(fmt::format(
+          "  micro-batch {:>5} {}{}\n", one.micro, to_string(one.probe),
+          one.probe.ran
+              ? fmt::format("; {} a sequence", format_duration(one.seconds_per_sequence()))
+              : ""));
+    if (!one.probe.ran && r == 0)
       together(tuning.world(),
-               [&] { throw DeckTuning::nothing_ran("the smallest micro-batch", probe); });
-    if (!probe.ran) break;
-    largest = tuning.written();
+               [&] { throw DeckTuning::nothing_ran("the smallest micro-batch", one.probe); });
+    if (!one.probe.ran) break;
+    probed.push_back(std::move(one));
+    if (fastest_of(probed) + 1 < probed.size()) continue;
+    fastest = tuning.written();
     tuning.store();
   }
-  tuning.write(largest);
-  const Deck deck = tuning.read_written();
-  tuning.say(fmt::format("the largest that ran: train.micro_batch_size {}\n",
-                         deck.train.micro_batch_size));
+  tuning.write(fastest);
+  tuning.say(choice_text(probed));
 }
 
 /// The search for the largest value of the key from which all buckets of a model follow.

@@ -62,9 +62,11 @@ class DeckTuning {
   /// Writes the result to its file on rank 0.
   void store();
 
-  /// Runs steps of the result on the device of the training.
+  /// Runs steps of the result on the device of the training; afterwards all ranks have the result.
+  /// `samples` as in probe_step().
   StepProbe probe_written(const std::vector<BatchShape>& shapes,
-                          const std::vector<BatchShape>& evaluation_shapes);
+                          const std::vector<BatchShape>& evaluation_shapes,
+                          std::int64_t samples = 0);
   static DeckError nothing_ran(const std::string& what, const StepProbe& probe);
 
   PlanCase plan_case;              ///< the deck and its shapes

@@ -293,16 +293,19 @@ void run_steps(const EngineOptions& options, const StepPlan& plan, Workplace& pl
   engine.instance().initialise(options.seed);
   PhaseClock clock;
   std::int64_t step = 0;
-  constexpr int kSteps = 2;  // the first one also starts threads and warms libraries
+  constexpr int kSteps = 3;  // the first one also starts threads and warms libraries
+  std::vector<double> seconds(batches.size(), std::numeric_limits<double>::infinity());
   for (int i = 0; i < kSteps; ++i)
-    for (const auto& host : batches) {
+    for (std::size_t b = 0; b < batches.size(); ++b) {
+      const auto& host = batches[b];
       const double began = now_seconds();
       engine.step(
           step++, [&](std::int64_t) { return host->batch; },
           ByTerm(engine.instance().loss_terms().size(), 1), clock);
       engine.finish(clock);
-      probe.seconds = now_seconds() - began;
+      if (i > 0) seconds[b] = std::min(seconds[b], now_seconds() - began);
     }
+  probe.seconds = seconds.back();
   probe.taken = in_use(*place.device) - before;
 }
 
@@ -314,7 +317,8 @@ double memory_left(const std::string& root) {
 }
 
 StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
-                     const std::vector<BatchShape>& evaluation_shapes, Workplace& place) {
+                     const std::vector<BatchShape>& evaluation_shapes, Workplace& place,
+                     std::int64_t samples) {
   Mesh& mesh = *place.mesh;
   Communicator& world = mesh.world();
   Device& device = *place.device;
@@ -326,7 +330,8 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
   options.evaluation_shapes = evaluation_shapes;
   const std::int64_t in_flight =
       std::int64_t{deck.parallel.pipeline} * std::max(1, deck.parallel.virtual_stages);
-  options.micro_batches = std::min(batch.accum, 2 * in_flight);
+  const std::int64_t for_samples = (samples + batch.micro - 1) / batch.micro;
+  options.micro_batches = std::min(batch.accum, std::max(2 * in_flight, for_samples));
   const StepPlan plan =
       plan_in_memory(options, mesh, options.model.family().writes_samples(resolved), device, false);
   StepProbe probe{.micro_batches = options.micro_batches};
@@ -365,6 +370,27 @@ std::string to_string(const StepProbe& probe) {
   return fmt::format("ran, {} a step of {}; planned {} a rank, taken {}",
                      format_duration(probe.seconds), counted(probe.micro_batches, "micro-batch"),
                      format_bytes(probe.planned), format_bytes(std::max(0.0, probe.taken)));
+}
+
+std::size_t fastest_of(const std::vector<ProbedMicroBatch>& probed) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < probed.size(); ++i)
+    if (probed[i].probe.ran &&
+        probed[i].seconds_per_sequence() < probed[best].seconds_per_sequence())
+      best = i;
+  return best;
+}
+
+std::string choice_text(const std::vector<ProbedMicroBatch>& probed) {
+  const ProbedMicroBatch& best = probed[fastest_of(probed)];
+  const auto largest = std::find_if(probed.rbegin(), probed.rend(),
+                                    [](const ProbedMicroBatch& one) { return one.probe.ran; });
+  std::string text = fmt::format("the fastest that ran: train.micro_batch_size {} ({} a sequence",
+                                 best.micro, format_duration(best.seconds_per_sequence()));
+  if (largest != probed.rend() && largest->micro != best.micro)
+    text += fmt::format("; the largest, {}: {}", largest->micro,
+                        format_duration(largest->seconds_per_sequence()));
+  return text + ")\n";
 }
 
 }  // namespace choir

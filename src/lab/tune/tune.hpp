@@ -61,18 +61,35 @@ struct StepProbe {
   /// Memory growth of the rank that grew most: on a GPU the used memory of its GPU, else resident
   /// memory.
   double taken = 0;
-  double seconds = 0;              ///< duration of the last step on the slowest rank
+  double seconds = 0;              ///< duration of a step on the slowest rank
   std::int64_t micro_batches = 0;  ///< micro-batches of that step per rank
 };
 
-/// Runs two steps of full micro-batches of each shape (no shapes: the family's only one) with
-/// silence or token 0, and with no more micro-batches than a pipeline has in flight. The vocabulary
-/// size of `deck` is known, and the device of `place` is open. If memory is missing at the start,
-/// all ranks agree on it and the result has the reason. A later failure is in the result if there
-/// is one rank; with several, the failing rank throws and the program ends. Collective over the
-/// mesh of `place`.
+/// A micro-batch size of token sequences that was tried.
+struct ProbedMicroBatch {
+  std::int64_t micro = 1;
+  StepProbe probe{};
+  double seconds_per_sequence() const {
+    return probe.seconds / static_cast<double>(micro * probe.micro_batches);
+  }
+};
+/// The index of the fastest per sequence of those that ran; of equal ones the first. Pure.
+std::size_t fastest_of(const std::vector<ProbedMicroBatch>& probed);
+/// "the fastest that ran: train.micro_batch_size 4 (1.20 ms a sequence; the largest, 12: 1.80 ms)".
+/// Pure.
+std::string choice_text(const std::vector<ProbedMicroBatch>& probed);
+
+/// Runs three steps of full micro-batches of each shape (no shapes: the family's only one) with
+/// silence or token 0, and with no more micro-batches than a pipeline has in flight, unless
+/// `samples` need more: the times of two sizes are comparable if their steps have as many samples,
+/// because every step has one update. The time is that of the faster of the last two. The
+/// vocabulary size of `deck` is known, and the device of `place` is open. If memory is missing at
+/// the start, all ranks agree on it and the result has the reason. A later failure is in the result
+/// if there is one rank; with several, the failing rank throws and the program ends. Collective
+/// over the mesh of `place`.
 StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
-                     const std::vector<BatchShape>& evaluation_shapes, Workplace& place);
+                     const std::vector<BatchShape>& evaluation_shapes, Workplace& place,
+                     std::int64_t samples = 0);
 
 /// Formats a probe: "ran, 12 ms a step of 2 micro-batches; planned 1.0 MiB a rank, taken 1.2 MiB".
 std::string to_string(const StepProbe& probe);

@@ -8,6 +8,7 @@
 #include "choir/core/log.hpp"
 #include "choir/models/family.hpp"
 #include "choir/nn/layers/linear.hpp"
+#include "choir/nn/parameter_set.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
@@ -65,8 +66,32 @@ std::string line_of(const KeyChange& change) {
   return fmt::format("\n  {}: {} -> {}", change.key, change.before, change.now);
 }
 
-[[noreturn]] void refuse(const ResumePoint& from, const std::string& changes,
+/// True if the weights of the checkpoint have the shapes of the deck's model.
+bool has_shapes_of(const ResumePoint& from, const Deck& deck) {
+  if (from.checkpoint.manifest.tensors.empty()) return true;  // nothing is known
+  try {
+    ParameterSet parameters;
+    deck.family().make(model_of(deck), parameters, {});
+    return std::ranges::all_of(parameters.all(), [&](const Parameter* p) {
+      const TensorRecord* stored = from.checkpoint.manifest.find("parameters/" + p->name);
+      return stored != nullptr && stored->shape == p->shape;
+    });
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Refuses changes of keys. They can be allowed only if the changed model can hold the weights.
+[[noreturn]] void refuse(const ResumePoint& from, const Deck& deck, const std::string& changes,
                          const std::vector<std::string>& keys) {
+  if (!has_shapes_of(from, deck))
+    throw DeckError(
+        fmt::format("the deck is not that of {}, which this run would continue, and its model has "
+                    "other weights:{}",
+                    from.checkpoint.path, changes),
+        fmt::format("change it back, or choose another run.dir; a new run can begin with the "
+                    "weights that fit: run.dir=NEW checkpoint.init_from={}",
+                    from.checkpoint.path));
   std::vector<std::string> quoted;
   for (const std::string& key : keys) quoted.push_back('"' + key + '"');
   throw DeckError(fmt::format("the deck is not that of {}, which this run would continue:{}",
@@ -136,15 +161,19 @@ std::optional<ResumePoint> find_resume_point(const Deck& deck, const std::string
   if (world.rank() == 0)
     for (const PassedOver& one : found->skipped)
       log.warn("passed over a{}: {}", kind_of(one.why), one.reason);
-  ResumePoint point{.checkpoint = *std::move(found), .meta = {}};
-  together(world, [&] {
-    point.meta = TrainMeta::parse(point.checkpoint.json, point.checkpoint.path);
-    // The vocabulary of the data is not known yet.
-    Deck with_vocabulary = deck;
-    std::int64_t& size = with_vocabulary.family().vocab_size(with_vocabulary);
-    if (size == 0) size = point.meta.vocab_size;
-    require_allowed(point, with_vocabulary);
-  });
+  ResumePoint point;
+  together(world, [&] { point = resume_point_of(*std::move(found), deck); });
+  return point;
+}
+
+ResumePoint resume_point_of(Checkpoint found, const Deck& deck) {
+  ResumePoint point{.checkpoint = std::move(found), .meta = {}};
+  point.meta = TrainMeta::parse(point.checkpoint.json, point.checkpoint.path);
+  // The vocabulary of the data is not known yet.
+  Deck with_vocabulary = deck;
+  std::int64_t& size = with_vocabulary.family().vocab_size(with_vocabulary);
+  if (size == 0) size = point.meta.vocab_size;
+  require_allowed(point, with_vocabulary);
   return point;
 }
 
@@ -158,11 +187,13 @@ void require_allowed(const ResumePoint& from, const Deck& deck) {
     lines += line_of(change);
     keys.push_back(change.key);
   }
-  if (!keys.empty()) refuse(from, lines, keys);
+  if (!keys.empty()) refuse(from, deck, lines, keys);
 }
 
 void require_same_data(const ResumePoint& from, const Deck& deck, const std::string& contents,
                        std::uint64_t vocab_hash) {
+  // Other data may be allowed, but not with another vocabulary.
+  require_vocabulary(from, vocab_hash);
   const bool known = !from.meta.contents.empty() && !contents.empty();
   const bool trained = from.checkpoint.manifest.step > 0;  // an imported model has seen no data
   if (trained && !(known && from.meta.contents == contents) && !allows_data(deck.checkpoint)) {
@@ -180,9 +211,8 @@ void require_same_data(const ResumePoint& from, const Deck& deck, const std::str
       lines +=
           fmt::format("\n  the data were: {}\n  and are now:   {}", from.meta.contents, contents);
     if (changed && keys.empty()) keys.emplace_back("data.train");
-    if (!keys.empty()) refuse(from, lines, keys);
+    if (!keys.empty()) refuse(from, deck, lines, keys);
   }
-  require_vocabulary(from, vocab_hash);
 }
 
 std::string changes_report(const ResumePoint& from, const Deck& deck, const LrSchedule& schedule,
@@ -251,54 +281,70 @@ std::string WarmStart::to_string() const {
   return text;
 }
 
+namespace {
+
+struct PlannedWarmStart {
+  WarmStart result;
+  std::vector<StoredTensor> wanted;
+};
+
+/// Selects what is taken from the checkpoint. Local, the same on every rank.
+PlannedWarmStart plan_warm_start(ModelInstance& instance, const CheckpointSection& wish,
+                                 const Checkpoint& checkpoint) {
+  const std::vector<StoredTensor> all = parameters_to_load(instance);
+  PlannedWarmStart plan{.result = {.path = checkpoint.path,
+                                   .taken = {},
+                                   .fresh = {},
+                                   .fresh_elements = 0,
+                                   .unused = {},
+                                   .vocabulary = {}},
+                        .wanted = {}};
+  WarmStart& result = plan.result;
+  result.vocabulary = TrainMeta::parse(checkpoint.json, checkpoint.path).vocabulary;
+  std::vector<std::string> names, lacking;
+  for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
+  require_matches("checkpoint.init_take", wish.init_take, names);
+  require_matches("checkpoint.init_skip", wish.init_skip, names);
+  for (const StoredTensor& tensor : all) {
+    const std::string name = name_in_model(tensor.name);
+    const std::string why = obstacle(tensor, checkpoint, wish);
+    if (why.empty()) {
+      plan.wanted.push_back(tensor);
+      result.taken.push_back(name);
+    } else {
+      result.fresh.push_back(name + ": " + why);
+      result.fresh_elements += tensor.shape.count();
+      if (!is_adapter(name) && !why.ends_with("in checkpoint.init_skip") &&
+          !why.ends_with("in checkpoint.init_take"))
+        lacking.push_back(result.fresh.back());
+    }
+  }
+  for (const TensorRecord& record : checkpoint.manifest.tensors) {
+    const std::string name = name_in_model(record.name);
+    if (!name.empty() &&
+        std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
+      result.unused.push_back(name);
+  }
+  require_base(instance, result, lacking);
+  if (plan.wanted.empty())
+    throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
+                                checkpoint.path, line_list(result.fresh)),
+                    "`choir inspect` lists what the checkpoint holds");
+  return plan;
+}
+
+}  // namespace
+
 WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   Communicator& world = instance.mesh().world();
   const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world);
-  const std::vector<StoredTensor> all = parameters_to_load(instance);
-  WarmStart result{.path = checkpoint.path,
-                   .taken = {},
-                   .fresh = {},
-                   .fresh_elements = 0,
-                   .unused = {},
-                   .vocabulary = {}};
-  std::vector<StoredTensor> wanted;
-  together(world, [&] {
-    result.vocabulary = TrainMeta::parse(checkpoint.json, checkpoint.path).vocabulary;
-    std::vector<std::string> names, lacking;
-    for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
-    require_matches("checkpoint.init_take", wish.init_take, names);
-    require_matches("checkpoint.init_skip", wish.init_skip, names);
-    for (const StoredTensor& tensor : all) {
-      const std::string name = name_in_model(tensor.name);
-      const std::string why = obstacle(tensor, checkpoint, wish);
-      if (why.empty()) {
-        wanted.push_back(tensor);
-        result.taken.push_back(name);
-      } else {
-        result.fresh.push_back(name + ": " + why);
-        result.fresh_elements += tensor.shape.count();
-        if (!is_adapter(name) && !why.ends_with("in checkpoint.init_skip") &&
-            !why.ends_with("in checkpoint.init_take"))
-          lacking.push_back(result.fresh.back());
-      }
-    }
-    for (const TensorRecord& record : checkpoint.manifest.tensors) {
-      const std::string name = name_in_model(record.name);
-      if (!name.empty() &&
-          std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
-        result.unused.push_back(name);
-    }
-    require_base(instance, result, lacking);
-    if (wanted.empty())
-      throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
-                                  checkpoint.path, line_list(result.fresh)),
-                      "`choir inspect` lists what the checkpoint holds");
-  });
+  PlannedWarmStart plan;
+  together(world, [&] { plan = plan_warm_start(instance, wish, checkpoint); });
   // Unwanted tensors of the checkpoint are ignored.
-  load_checkpoint(checkpoint, wanted, world, "nothing else");
-  require_finite(wanted, checkpoint.path, world);
+  load_checkpoint(checkpoint, plan.wanted, world, "nothing else");
+  require_finite(plan.wanted, checkpoint.path, world);
   instance.publish();
-  return result;
+  return std::move(plan.result);
 }
 
 namespace {
@@ -511,39 +557,74 @@ std::string InitPlan::report(const std::vector<InitSource>& sources) const {
   return text;
 }
 
-std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary) {
-  Communicator& world = instance.mesh().world();
-  std::map<std::string, Checkpoint> opened;  // by the path in the deck
-  std::vector<InitSource> sources;
-  for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
-    if (!opened.contains(path)) opened.emplace(path, open_checkpoint(path, world));
-    const Checkpoint& checkpoint = opened.at(path);
-    sources.push_back({pattern, checkpoint.path, &checkpoint.manifest.tensors});
-  }
+namespace {
+
+/// The checkpoints of the map, and what is taken from each.
+struct PlannedParts {
+  std::map<std::string, Checkpoint> opened;  ///< by the path in the deck
+  std::vector<InitSource> sources;           ///< point into `opened`
   InitPlan plan;
+};
+
+/// Collective over `world`.
+PlannedParts plan_parts(ModelInstance& instance, const Deck& deck, const std::string& vocabulary,
+                        Communicator& world, Verify verify) {
+  PlannedParts parts;
+  for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
+    if (!parts.opened.contains(path))
+      parts.opened.emplace(path, open_checkpoint(path, world, verify));
+    const Checkpoint& checkpoint = parts.opened.at(path);
+    parts.sources.push_back({pattern, checkpoint.path, &checkpoint.manifest.tensors});
+  }
   together(world, [&] {
-    plan = plan_init(parameters_to_load(instance), sources, deck.checkpoint.init_skip);
+    parts.plan = plan_init(parameters_to_load(instance), parts.sources, deck.checkpoint.init_skip);
     std::vector<StartingPoint> points;
     for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
-      const Checkpoint& checkpoint = opened.at(path);
+      const Checkpoint& checkpoint = parts.opened.at(path);
       const TrainMeta meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
       points.push_back({.pattern = pattern,
-                        .prefix = plan.parts[points.size()].prefix,
+                        .prefix = parts.plan.parts[points.size()].prefix,
                         .checkpoint = checkpoint.path,
                         .deck = meta.deck,
                         .vocabulary = meta.vocabulary});
     }
     deck.family().check_start(deck, points, vocabulary);
   });
+  return parts;
+}
+
+}  // namespace
+
+std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
+                             const std::string& vocabulary) {
+  Communicator& world = instance.mesh().world();
+  const PlannedParts parts = plan_parts(instance, deck, vocabulary, world, Verify::checksums);
   std::size_t part = 0;
   for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
-    const std::vector<StoredTensor>& tensors = plan.parts[part++].tensors;
-    load_checkpoint(opened.at(path), tensors, world, "nothing else");
-    require_finite(tensors, opened.at(path).path, world);
+    const std::vector<StoredTensor>& tensors = parts.plan.parts[part++].tensors;
+    load_checkpoint(parts.opened.at(path), tensors, world, "nothing else");
+    require_finite(tensors, parts.opened.at(path).path, world);
   }
   instance.publish();
-  return plan.report(sources);
+  return parts.plan.report(parts.sources);
+}
+
+std::vector<std::string> check_initial_state(ModelInstance& instance, const Deck& deck,
+                                             const std::string& vocabulary, Communicator& world) {
+  const CheckpointSection& wish = deck.checkpoint;
+  std::vector<std::string> lines;
+  if (!wish.init_map().empty()) {
+    const PlannedParts parts = plan_parts(instance, deck, vocabulary, world, Verify::sizes);
+    for (const InitSource& source : parts.sources)
+      lines.push_back(fmt::format("{} of the model begins with the weights of {}", source.pattern,
+                                  source.path));
+  } else if (!wish.init_run().empty()) {
+    const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world, Verify::sizes);
+    const WarmStart start = plan_warm_start(instance, wish, checkpoint).result;
+    lines.push_back(fmt::format("the run begins with the weights of {}", start.path));
+    lines.push_back(start.to_string());
+  }
+  return lines;
 }
 
 }  // namespace choir

@@ -34,6 +34,11 @@ struct ResumePoint {
 std::optional<ResumePoint> find_resume_point(const Deck& deck, const std::string& folder,
                                              Communicator& world, Logger& log);
 
+/// The point of a run that would continue from `found`. Throws DeckError for changes of fixed keys
+/// that checkpoint.allow_changes does not allow; the vocabulary of the data need not be known yet.
+/// Local.
+ResumePoint resume_point_of(Checkpoint found, const Deck& deck);
+
 /// Throws DeckError for changes of fixed keys that the deck does not allow. Local.
 void require_allowed(const ResumePoint& from, const Deck& deck);
 
@@ -118,5 +123,11 @@ InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<Ini
 /// a checkpoint that cannot be read. Collective over the mesh.
 std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
                              const std::string& vocabulary);
+
+/// The checks of warm_start() and begin_with_parts() before they read any tensor, for a model that
+/// needs no memory: checkpoints, patterns, shapes, vocabularies. Returns a line for each checkpoint
+/// that the run begins with. Throws as they do. `world` has one rank. Local.
+std::vector<std::string> check_initial_state(ModelInstance& instance, const Deck& deck,
+                                             const std::string& vocabulary, Communicator& world);
 
 }  // namespace choir

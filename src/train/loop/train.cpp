@@ -12,6 +12,7 @@
 #include "choir/run/training_data.hpp"
 #include "kernels/bench/op_bench.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/comm/node/node_communicator.hpp"
 #include "src/core/build_info.hpp"
 #include "src/core/process.hpp"
 #include "src/device/cuda.hpp"
@@ -22,6 +23,7 @@
 #include "src/train/loop/initial_state.hpp"
 #include "src/train/loop/run_directory.hpp"
 #include "src/train/loop/save_schedule.hpp"
+#include "src/train/loop/start_record.hpp"
 #include "src/train/loop/startup_report.hpp"
 #include "src/train/loop/training_loop.hpp"
 #include "src/train/step/engine.hpp"
@@ -43,12 +45,17 @@ BatchSizes checked_batch(Deck& deck, Mesh& mesh, const Faults& faults) {
 }
 
 /// Creates the run directory with its log, and reports the ranks. Collective.
-void open_run(RunDirectory& directory, const Workplace& place, const Faults& faults,
-              StartScreen& start, Logger& log) {
+void open_run(RunDirectory& directory, StartRecord& record, const Workplace& place,
+              const Faults& faults, StartScreen& start, Logger& log) {
   Mesh& mesh = *place.mesh;
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
     directory.create([&](const std::string& text) { log.plain(text); });
+    record.before_log();
+  });
+  record.own();
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
     log.to_file(directory.log());
     faults.damage_data();
   });
@@ -228,12 +235,10 @@ void write_start(const RunDirectory& directory, const Deck& deck, const Checkpoi
   directory.write_start(start.everything());
 }
 
-}  // namespace
-
-ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
+ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& record,
+                         const Workplace& place, Logger& log, double started) {
   Mesh& mesh = *place.mesh;
   Device& device = *place.device;
-  RunDirectory directory(deck.run.dir);
   Observers observers(deck, mesh, directory);
   StopRequest stop(deck.run.walltime, deck.run.walltime_margin,
                    mesh.rank() == 0 ? directory.stop_file() : "");
@@ -241,7 +246,7 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
   const BatchSizes batch = checked_batch(deck, mesh, observers.faults);
   observers.watch.start("start");
   StartScreen start;
-  open_run(directory, place, observers.faults, start, log);
+  open_run(directory, record, place, observers.faults, start, log);
   const auto from = find_resume_point(deck, directory.checkpoints(), mesh.world(), log);
   const std::unique_ptr<TrainingData> data = open_data(deck, batch, mesh, log);
   const std::string contents = contents_of(*data, mesh.world());
@@ -271,6 +276,10 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
   stepping = &engine;
   together(mesh.world(), [&] { observers.faults.require_parameters(engine.instance()); });
   describe_run(deck, *data, engine, plan, directory, start);
+  if (deck.parallel.transport == RequestedTransport::automatic)
+    if (const std::string note = shortage_note(mesh.world(), mesh.node());
+        !note.empty() && mesh.rank() == 0)
+      log.warn("{}", note);
   if (!waits.empty() && mesh.rank() == 0) log.warn("{}", waits);
   if (const std::string idle = empty_places(batch); !idle.empty() && mesh.rank() == 0)
     log.warn("{}", idle);
@@ -294,20 +303,21 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
   }
   start.show("training", training_line(deck, options, progress.step + 1));
   if (options.schedule.tail_begin() >= 0) start.show("decay", decay_line(deck, options.schedule));
-  checkpointer.begin();
   together(mesh.world(), [&] { data->require_resumable(progress.consumed_samples); });
+  checkpointer.begin();
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
     write_start(directory, deck, checkpointer, progress.step, start, log);
     run_log.open_files(progress.step);
   });
+  record.begin();
   log.plain(deck.log.verbose ? start.everything() : start.screen());
-  const std::string record = start_record({.step = progress.step,
-                                           .device = device.description(),
-                                           .parameters = engine.instance().parameters().count(),
-                                           .resident_before = resident_before},
-                                          mesh, plan);
-  if (mesh.rank() == 0) run_log.record(record);
+  const std::string first = start_record({.step = progress.step,
+                                          .device = device.description(),
+                                          .parameters = engine.instance().parameters().count(),
+                                          .resident_before = resident_before},
+                                         mesh, plan);
+  if (mesh.rank() == 0) run_log.record(first);
   data->start_training(engine.instance().storage().sharding(), batch.accum,
                        {.step = progress.step,
                         .consumed_samples = progress.consumed_samples,
@@ -332,46 +342,18 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
       .run();
 }
 
-namespace {
-
-/// The data-parallel size, as far as the deck determines it: the future ranks are unknown.
-int data_parallel_of(const Deck& deck) {
-  const TrainSection& train = deck.train;
-  if (deck.parallel.data > 0) return deck.parallel.data;
-  const std::int64_t of_rank = std::int64_t{train.micro_batch_size} * train.grad_accum;
-  if (!deck.family().fixed_shape() || of_rank == 0 || train.global_batch_size == 0) return 1;
-  return static_cast<int>(std::max<std::int64_t>(1, train.global_batch_size / of_rank));
-}
-
-std::optional<Checkpoint> checkpoint_to_resume(const Deck& deck, const RunDirectory& directory,
-                                               Communicator& world) {
-  const std::string& resume = deck.checkpoint.resume;
-  if (resume == "none") return std::nullopt;
-  if (resume != "auto") return open_checkpoint(resume, world, Verify::sizes);
-  return find_newest_valid(directory.checkpoints(), world, Verify::sizes);
-}
-
 }  // namespace
 
-void check_start(Deck deck, Mesh& mesh, Logger& log) {
-  const RunDirectory directory(deck.run.dir);
-  directory.require_writable();
-  const BatchSizes batch = resolve_batch(deck, data_parallel_of(deck));
-  const auto data = deck.family().open_data(deck, batch, mesh, log);
-  resolve_vocabulary(deck, data->vocab_size(), "the training data");
-  log.plain(data->to_string());
-  if (const auto found = checkpoint_to_resume(deck, directory, mesh.world())) {
-    log.plain(fmt::format("the run continues from {}", found->path));
-    return;
-  }
-  if (const std::string from = deck.checkpoint.init_run(); !from.empty()) {
-    const Checkpoint checkpoint = open_checkpoint(from, mesh.world(), Verify::sizes);
-    log.plain(fmt::format("the run begins with the weights of {}", checkpoint.path));
-  }
-  for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
-    const Checkpoint checkpoint = open_checkpoint(path, mesh.world(), Verify::sizes);
-    log.plain(
-        fmt::format("{} of the model begins with the weights of {}", pattern, checkpoint.path));
+ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
+  Communicator& world = place.mesh->world();
+  RunDirectory directory(deck.run.dir);
+  StartRecord record(directory);
+  try {
+    return start_and_train(deck, directory, record, place, log, started);
+  } catch (const std::exception& error) {
+    const auto* own = dynamic_cast<const Error*>(&error);
+    record.end(error, own != nullptr && own->agreed_ranks() == world.size(), world.rank());
+    throw;
   }
 }
 

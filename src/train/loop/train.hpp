@@ -14,12 +14,23 @@ namespace choir {
 
 /// Opens the data, plans memory, reports, builds the model, resumes, and trains to the end or until
 /// the ranks agree to stop. `started` is now_seconds() at the start of the program. Errors are
-/// agreed on by all ranks. Collective.
+/// agreed on by all ranks, and are written to the record of the run (StartRecord). Collective.
 ExitCode train(Deck deck, const Workplace& place, Logger& log, double started);
 
-/// Checks the deck on one rank, whatever its layout: `mesh` has one rank, with MPI initialised.
-/// Opens the data (text is prepared as at a start) with its vocabulary, and the checkpoint to start
-/// from; checks that run.dir is writable. Logs the results. Throws the same errors as training.
-void check_start(Deck deck, Mesh& mesh, Logger& log);
+/// The ranks that a check was started with, as far as they say how the run will be started.
+struct CheckedRanks {
+  int all = 0;      ///< 0: unknown; the deck then decides as far as it can
+  int on_node = 1;  ///< those on this machine
+};
+
+/// Checks what a start checks, so that a deck which passes it trains on a machine like this one. On
+/// one rank, whatever the layout: `alone` has one rank, over MPI, because text, manifests and
+/// tokenizers are prepared as at a start. Checks that run.dir is writable; opens the data with its
+/// vocabulary; builds the model and its plan without memory, and compares the plan with the memory
+/// of this machine where the deck or `ranks` determine it; compares deck, data and every shape with
+/// the checkpoint that the run would continue or begin with. It reads no tensors: their checksums,
+/// and whether weights are finite, are verified at the start. Logs the results. Throws the same
+/// errors as training. Collective over `alone`.
+void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log);
 
 }  // namespace choir

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
 #include "src/core/quantities.hpp"
 #include "test/mpi/comm/kinds.hpp"
@@ -123,6 +125,62 @@ TEST(Node, TooLittleSharedMemoryIsRefusedByEveryRank) {
   const char* const what = comm->size() > 1 ? "/dev/shm" : "communication buffer of 64.0 TiB";
   EXPECT_ALL_RANKS(text.find(what) != std::string::npos) << text;
   comm->barrier();  // still usable
+}
+
+/// True if a sum over a buffer, blocking and not, has the value of `ranks` ones.
+bool sums_right(Communicator& comm, const CommBuffer& buffer) {
+  auto* const values = static_cast<float*>(buffer.data());
+  const std::size_t count = buffer.bytes() / sizeof(float);
+  bool right = true;
+  for (const bool waits : {false, true}) {
+    std::fill_n(values, count, 1.0f);
+    if (waits)
+      comm.start_all_reduce(values, count, DType::f32, ReduceOp::sum, Summation::fast).wait();
+    else
+      comm.all_reduce(values, count, DType::f32, ReduceOp::sum);
+    right &= std::count(values, values + count, static_cast<float>(comm.size())) ==
+             static_cast<std::ptrdiff_t>(count);
+  }
+  return right;
+}
+
+// A node whose shared memory is small is imitated by a limit; on several nodes only one has it.
+TEST(Node, BuffersThatDoNotFitUseMpi) {
+  const auto world = make_mpi_communicator(MPI_COMM_WORLD, "world");
+  if (world_size() == 1) GTEST_SKIP() << "one rank shares nothing";
+  for (const bool several : {false, true}) {
+    NodeOptions options;
+    options.timeout_seconds = 60;
+    options.shortage = std::make_shared<WindowShortage>();
+    const bool small = !several || world_rank() / 2 == 0;
+    if (small) options.shortage->largest = 65536;
+    const auto comm =
+        several ? make_two_level_communicator(MPI_COMM_WORLD, "dp", world_rank() / 2, options)
+                : make_node_communicator(MPI_COMM_WORLD, "dp", options);
+    if (shortage_of(*comm) == nullptr) continue;  // two ranks are one node
+    const auto before = comm->allocate(4096);
+    const auto large = comm->allocate(1 << 20);
+    const auto after = comm->allocate(4096);
+    EXPECT_ALL_RANKS(before->shared() && !large->shared() && after->shared());
+    EXPECT_EQ(options.shortage->bytes.load(), 1 << 20);
+    EXPECT_EQ(options.shortage->room.load() > 0, small);
+    EXPECT_ALL_RANKS(sums_right(*comm, *before));
+    EXPECT_ALL_RANKS(sums_right(*comm, *large));
+    EXPECT_ALL_RANKS(sums_right(*comm, *after));
+    const std::string note = shortage_note(*world, *comm);
+    EXPECT_ALL_RANKS(note.find("64.0 KiB free") != std::string::npos &&
+                     note.find("parallel.transport=mpi") != std::string::npos)
+        << note;
+    const auto copy = comm->duplicate("copy");  // has the same record
+    EXPECT_EQ(shortage_of(*copy), options.shortage);
+  }
+}
+
+TEST(Node, BuffersThatFitNeedNoNote) {
+  const auto world = make_mpi_communicator(MPI_COMM_WORLD, "world");
+  const auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+  const auto buffer = mesh->node().allocate(4096);
+  EXPECT_EQ(shortage_note(*world, mesh->node()), "");
 }
 
 // Every rank throws an exception between collectives: destructors run during unwinding and must not

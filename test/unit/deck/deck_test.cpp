@@ -212,7 +212,63 @@ TEST(Deck, FilesOfOtherProgramsAreKnownAndTranslated) {
          {"a shell script", "model.n_layer=24", "optimizer.learning_rate=1e-4"});
   // The text decides about the format, not the name alone.
   EXPECT_EQ(said("// a deck\n{\"data\": {\"train\": \"a\"}}", "deck.py"), "");
-  expect(said("batch_size = 64\n", "deck.json"), {"not valid JSON"});
+  expect(said("batch_size = 64\n", "deck.json"),
+         {"a list of settings", "a deck is JSON", "train.micro_batch_size=64"});
+  expect(said("model {\n", "deck.json"), {"not valid JSON"});
+}
+
+// A job script, a program or weights in the place of the deck are named, with what to type.
+TEST(Deck, FilesThatAreNoDecksAreNamed) {
+  const auto expect = [](const std::string& text, const std::string& source,
+                         std::initializer_list<const char*> words) {
+    std::string said;
+    try {
+      parse_deck(test::families(), text, source, {});
+    } catch (const DeckError& error) {
+      said = std::string(error.what()) + "\n" + error.hint();
+    }
+    for (const char* word : words) EXPECT_NE(said.find(word), std::string::npos) << said;
+  };
+  expect("#!/bin/bash -l\n#PBS -l select=1\ncd x\n", "job.pbs",
+         {"'job.pbs' is a job script of PBS", "qsub -v DECK=DECK.json jobs/generic.pbs"});
+  expect("#!/bin/bash\n# mine\n#SBATCH -N 1\n", "job",
+         {"a job script of SLURM", "sbatch jobs/generic.slurm DECK.json"});
+  expect("#!/bin/sh\necho hi\n", "run", {"'run' is a shell script, and a deck is JSON"});
+  expect("#!/usr/bin/env python3\nbatch_size = 12\n", "train",
+         {"a program in Python", "train.micro_batch_size=12"});
+  expect("import torch\nmax_iters = 5\n", "conf", {"a program in Python"});
+  expect("# a run\nmodel:\n  n_layer: 2\n", "conf", {"is YAML", "model.n_layer=2"});
+  expect("[model]\nn_layer = 2\nname = \"x\"\n", "conf", {"is TOML", "model.n_layer=2"});
+  expect(std::string("GGUF\3\0\0\0", 8) + std::string(16, '\0'), "m.gguf",
+         {"'m.gguf' is ", "choir import m.gguf"});
+  // Broken JSON stays broken JSON.
+  expect("[1, 2]", "a.json", {"a deck is an object"});
+  expect("\"model\": { \"n_layer\": 2 }", "a.json", {"not valid JSON"});
+}
+
+// Words of other programs for values lead to the word here, not to the one with the nearest
+// letters.
+TEST(Deck, ForeignValuesAreKnown) {
+  const std::pair<const char*, const char*> kWords[] = {
+      {"device=gpu", "did you mean 'cuda'?"},
+      {"device=cuda:0", "did you mean 'cuda'?"},
+      {"train.precision=bf16", "did you mean 'bf16-mixed'?"},
+      {"train.precision=float16", "did you mean 'fp16-mixed'?"},
+      {"train.precision=float32", "did you mean 'fp32'?"},
+      {"optimizer.schedule=warmup_cosine", "did you mean 'cosine'?"},
+      {"train.recompute=true", "did you mean 'full'?"},
+      {"parallel.transport=tcp", "did you mean 'mpi'?"},
+      {"model.position=rotary", "did you mean 'rope'?"},
+      {"model.type=llama", "did you mean 'gpt'?"}};
+  for (const auto& [word, advice] : kWords) {
+    std::string said;
+    try {
+      parse_deck(test::families(), "{}", "deck.json", {word});
+    } catch (const DeckError& error) {
+      said = error.what();
+    }
+    EXPECT_NE(said.find(advice), std::string::npos) << word << ": " << said;
+  }
 }
 
 TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {

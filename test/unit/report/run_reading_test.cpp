@@ -144,6 +144,31 @@ TEST_F(RunReading, AnErrorEndsARunUntilItStartsAgain) {
   EXPECT_EQ(run.state, "");
 }
 
+TEST_F(RunReading, ARefusedStartLeavesTheStateOfTheRun) {
+  put("metrics.jsonl", "{\"step\":10,\"loss\":1}\n");
+  const std::string begun = "[2026-11-22 04:00:00.000][I] ready after 1.0 s\n";
+  const std::string refused =
+      "[2026-11-22 05:00:01.000][E] ended with exit code 2: the deck is not that of step 10\n";
+  put("log.txt", begun + "summary:\n  steps 20\n" + refused);
+  ReportedRun run = read_run(folder_.string());
+  EXPECT_EQ(run.fate, Fate::finished);
+  EXPECT_EQ(run.state, "");
+  EXPECT_EQ(run.events.back().kind, EventKind::warning);
+  // A run that was killed has no summary; the line of the next start shows where it ended.
+  put("log.txt", begun + "choir 1a2b3c: ranks 2 on 1 node\n" + refused);
+  EXPECT_EQ(read_run(folder_.string()).fate, Fate::silent);
+  // A failure stays one, and its words are not those of the refusal.
+  const std::string failed =
+      "[2026-11-22 04:00:01.000][E] ended with exit code 4: step 11: the loss is nan\n";
+  put("log.txt", begun + failed + "choir 1a2b3c: ranks 2 on 1 node\n" + refused);
+  run = read_run(folder_.string());
+  EXPECT_EQ(run.fate, Fate::failed);
+  EXPECT_EQ(run.state.find("Ended with exit code 4"), 0u) << run.state;
+  // Without a run before it, the refusal is all that is known.
+  put("log.txt", "choir 1a2b3c: ranks 2 on 1 node\n" + refused);
+  EXPECT_EQ(read_run(folder_.string()).fate, Fate::failed);
+}
+
 TEST_F(RunReading, WhatIsNotFiniteIsCountedAndLeftOut) {
   put("metrics.jsonl",
       "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":null}\n{\"step\":3,\"loss\":1e999}\n");

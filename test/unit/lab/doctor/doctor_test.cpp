@@ -19,6 +19,16 @@ int count_of(const std::vector<Finding>& findings, Health health) {
   return count;
 }
 
+// A library that is there is not to be installed, nor one that the processor cannot use.
+TEST(Doctor, AdviceAboutBf16CanWork) {
+  EXPECT_NE(bf16_advice(false, true).find("install libdnnl-dev"), std::string::npos);
+  for (const bool has_library : {true, false}) {
+    const std::string text = bf16_advice(has_library, false);
+    EXPECT_EQ(text.find("install"), std::string::npos) << text;
+    EXPECT_NE(text.find("train.precision=fp32"), std::string::npos) << text;
+  }
+}
+
 TEST(Doctor, ListsCores) {
   EXPECT_EQ(core_list({}), "");
   EXPECT_EQ(core_list({3}), "3");

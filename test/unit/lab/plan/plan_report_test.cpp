@@ -77,21 +77,57 @@ TEST(PlanReport, TheAnswerComesFirst) {
   const PlanCase request = plan_case(decks, 16, 4, kGiB, {"parallel.tensor=2"});
   const LayoutPlan plan = plan_layout(request);
   const LayoutSearch search = search_layouts(request, decks);
-  const std::string text = answer(&plan, &search, request, "deck.json");
+  const PlanWords words{.command = "deck.json"};
+  const std::string text = answer(&plan, &search, &search.fitting.front(), request, words);
   EXPECT_EQ(text.rfind("FITS: gpt, ", 0), 0u) << text;
   expect_contains(text, " parameters, on 16 ranks (4 nodes of 4), a test\n");
   expect_contains(text, "  as written  dp=8 tp=2 pp=1 cp=1, zero 0, 2 x 12 sequences a rank: ");
   expect_contains(text, "  simplest    dp=");
   expect_contains(text, "  type        jobs/launch -n 16 build/choir train deck.json");
+  EXPECT_EQ(text.find("assumed"), std::string::npos) << text;
   expect_narrow(text);
   PlanCase small = request;
   small.target.memory = 1000;
   const LayoutPlan large = plan_layout(small);
   const LayoutSearch nothing = search_layouts(small, decks);
-  const std::string no = answer(&large, &nothing, small, "deck.json");
+  const std::string no = answer(&large, &nothing, nullptr, small, words);
   EXPECT_EQ(no.rfind("DOES NOT FIT: ", 0), 0u) << no;
   expect_contains(no, "  closest     dp=");
   EXPECT_EQ(no.find("jobs/launch"), std::string::npos);
+}
+
+// "FITS" is never above a layout that does not fit.
+TEST(PlanReport, TheAnswerNamesWhatFits) {
+  const DeckVariants decks = variants();
+  PlanCase request = plan_case(decks, 16, 4, kGiB);
+  const LayoutSearch search = search_layouts(request, decks);
+  const LayoutChoice* const chosen = &search.fitting.front();
+  PlanCase small = request;
+  small.target.memory = 1000;
+  const LayoutPlan large = plan_layout(small);
+  request.target.assumed_node = true;
+  request.target.ranks_per_node = 4;
+  const std::string other = answer(&large, &search, chosen, request, {.command = "deck.json"});
+  EXPECT_EQ(other.rfind("FITS IN ANOTHER LAYOUT: gpt, ", 0), 0u) << other;
+  EXPECT_LT(other.find("  simplest    "), other.find("  as written  ")) << other;
+  expect_contains(other, " %: TOO LARGE\n");
+  expect_contains(other, "  assumed     4 GPUs a node, as is usual for this card; --gpus-per-node");
+  // A model that is known by its name has no deck yet: the command that writes it comes first.
+  PlanWords words{
+      .command = "gpt2", .preset = "gpt2", .repeated = "build/choir plan gpt2 --ranks 16"};
+  words.asked_node = true;
+  const std::string named = answer(&large, &search, chosen, request, words);
+  EXPECT_EQ(named.rfind("FITS: gpt, ", 0), 0u) << named;
+  expect_contains(named, "\n  plain       dp=16");
+  expect_contains(named,
+                  "  type        build/choir plan gpt2 --ranks 16 --out gpt2.json\n"
+                  "  then        jobs/launch -n 16 build/choir train gpt2.json\n"
+                  "  data        random ids");
+  EXPECT_EQ(named.find("assumed"), std::string::npos) << named;
+  words.out = "my.json";
+  expect_contains(
+      answer(&large, &search, chosen, request, words),
+      "  written     my.json\n  type        jobs/launch -n 16 build/choir train my.json\n");
 }
 
 // Numbers of parameters as their makers count them.
@@ -104,7 +140,7 @@ TEST(PlanReport, ModelsKnownByName) {
   for (const auto& [name, count] : kCounts) {
     PlanCase request;
     request.deck = parse_deck(test::families(), preset_deck(name), name, {});
-    expect_contains(answer(nullptr, nullptr, request, ""),
+    expect_contains(answer(nullptr, nullptr, nullptr, request, {}),
                     fmt::format("gpt, {} parameters", count));
   }
   EXPECT_EQ(preset_deck("llama9"), "");

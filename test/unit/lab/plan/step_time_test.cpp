@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "src/core/json_value.hpp"
@@ -308,6 +310,42 @@ TEST(Calibration, RefusesWhatItIsNot) {
   wrong = *plain_machine(1e9, 1e8);
   wrong.waits.push_back({"fp32", Axis::tensor, 0.9});
   refused(to_json(wrong), "waits[0]: \"factor\" is not 1 or more");
+}
+
+// Other work on the cores marks a calibration, and its file says so.
+TEST(Calibration, NoiseIsMarked) {
+  EXPECT_EQ(noise_text(0.04, 0.02, 0.2), "");
+  EXPECT_NE(noise_text(0.5, 0, 0).find("for 50 % of the time"), std::string::npos);
+  EXPECT_NE(noise_text(0, 0.04, 0).find("other virtual machines"), std::string::npos);
+  EXPECT_NE(noise_text(0, 0, 0.5).find("differ by 50 %"), std::string::npos);
+  EXPECT_NEAR(spread_of({{1, 1.5}, {2, 2.2, 2.1}, {4, 4}}), 0.1, 1e-12);
+  EXPECT_EQ(spread_of({{1}, {2}}), 0);
+  Calibration c = *plain_machine(1e9, 1e8);
+  EXPECT_NE(to_json(c).find("\"noisy\": false"), std::string::npos);
+  c.noise = noise_text(0.5, 0, 0);
+  const std::string text = to_json(c);
+  EXPECT_NE(text.find("\"noisy\": true"), std::string::npos);
+  EXPECT_EQ(calibration_of_json(text, "x.json").noise, c.noise);
+  EXPECT_NE(to_string(c).find("NOISY: "), std::string::npos);
+}
+
+TEST(Calibration, ContentionIsReadFromTheScheduler) {
+  namespace fs = std::filesystem;
+  const std::string root = (fs::path(::testing::TempDir()) / "choir_contention").string();
+  const auto write = [&](const std::string& path, const std::string& text) {
+    fs::create_directories(fs::path(root + path).parent_path());
+    std::ofstream(root + path) << text;
+  };
+  EXPECT_EQ(ContentionMeter(root).waited(1), 0);  // nothing is known
+  write("/proc/self/task/7/schedstat", "5000000000 1000000000 3\n");
+  write("/proc/self/task/8/schedstat", "0 0 0\n");
+  write("/proc/stat", "cpu  100 0 0 100 0 0 0 0 0 0\n");
+  const ContentionMeter meter(root);
+  write("/proc/self/task/7/schedstat", "9000000000 2500000000 9\n");  // waited 1.5 s more
+  write("/proc/stat", "cpu  150 0 0 120 0 0 0 30 0 0\n");
+  EXPECT_DOUBLE_EQ(meter.waited(6), 0.25);
+  EXPECT_DOUBLE_EQ(meter.stolen(), 0.3);
+  fs::remove_all(root);
 }
 
 TEST(Calibration, IsUsedForWhatWasMeasured) {

@@ -17,6 +17,12 @@ TEST(PlanTarget, CardsByTheirKey) {
   EXPECT_NEAR(find_target("a100-40", deck).memory_of_rank(1) / (1 << 30), 0.97 * 39.4, 0.1);
   EXPECT_EQ(find_target("A100-40GB", deck).name, find_target("a100-40", deck).name);
   EXPECT_EQ(find_target("NVIDIA_H100_80GB", deck).name, find_target("h100", deck).name);
+  EXPECT_EQ(find_target("B200-192GB", deck).name, find_target("b200", deck).name);
+  EXPECT_EQ(find_target("AMD-Instinct-MI300X", deck).name, find_target("mi300x", deck).name);
+  EXPECT_THROW(find_target("H100-40GB", deck), DeckError);  // another size is another card
+  EXPECT_NEAR(find_target("mi300x", deck).memory_of_rank(1) / (1 << 30), 0.97 * 192, 0.1);
+  EXPECT_NE(find_target("mi300x", deck).note.find("no kernels"), std::string::npos);
+  EXPECT_EQ(find_target("gh200", deck).note, "");
   for (const std::string& key : target_keys())
     EXPECT_GT(find_target(key, deck).memory_of_rank(1), 0) << key;
 }
@@ -40,7 +46,8 @@ TEST(PlanTarget, RefusesByName) {
     FAIL();
   } catch (const DeckError& error) {
     EXPECT_STREQ(error.what(), "unknown --target h300");
-    EXPECT_EQ(error.hint(), "legal: a100, a100-40, h100, h200, cpu, here");
+    EXPECT_EQ(error.hint().find("legal: a100, a100-40, h100, h200, b200, "), 0u) << error.hint();
+    EXPECT_NE(error.hint().find("--memory 62"), std::string::npos) << error.hint();
   }
   EXPECT_THROW(find_target("h200", decks.with({"train.precision=fp64"})), DeckError);
 }

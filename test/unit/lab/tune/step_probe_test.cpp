@@ -25,6 +25,21 @@ class FakeSystem {
   std::string root_ = (fs::path(::testing::TempDir()) / "choir_step_probe_system").string();
 };
 
+// A larger micro-batch that takes more time per sequence is not chosen.
+TEST(Probes, TheFastestPerSequenceIsChosen) {
+  const auto tried = [](std::int64_t micro, double seconds, std::int64_t count, bool ran = true) {
+    return ProbedMicroBatch{.micro = micro,
+                            .probe = {.ran = ran, .seconds = seconds, .micro_batches = count}};
+  };
+  EXPECT_EQ(fastest_of({tried(1, 0.8, 8), tried(2, 0.4, 4), tried(4, 0.5, 2)}), 1u);
+  EXPECT_EQ(fastest_of({tried(1, 0.8, 8), tried(8, 0.6, 1)}), 1u);
+  EXPECT_EQ(fastest_of({tried(1, 0.8, 8), tried(2, 0.8, 4)}), 0u);  // equal: the smaller
+  EXPECT_EQ(fastest_of({tried(1, 0.8, 8), tried(2, 0, 4, false)}), 0u);
+  const std::string text = choice_text({tried(2, 0.4, 4), tried(4, 0.8, 2)});
+  EXPECT_EQ(text.find("the fastest that ran: train.micro_batch_size 2 (50"), 0u) << text;
+  EXPECT_NE(text.find("; the largest, 4: 100"), std::string::npos) << text;
+}
+
 TEST(MemoryLeft, IsTheLeastOfSystemAndGroups) {
   const FakeSystem system;
   EXPECT_EQ(memory_left(system.root()), 0);  // no file has a limit

@@ -1,0 +1,157 @@
+// The check of a start without starting.
+
+#include "src/train/loop/train.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "choir/core/error.hpp"
+#include "choir/models/family.hpp"
+#include "choir/run/training_data.hpp"
+#include "src/core/quantities.hpp"
+#include "src/device/cuda.hpp"
+#include "src/run/null_instance.hpp"
+#include "src/run/run_setup.hpp"
+#include "src/run/stored_averages.hpp"
+#include "src/store/open.hpp"
+#include "src/train/loop/faults.hpp"
+#include "src/train/loop/initial_state.hpp"
+#include "src/train/loop/run_directory.hpp"
+#include "src/train/step/engine.hpp"
+#include "src/train/step/memory_fit.hpp"
+#include "src/train/step/train_checkpoint.hpp"
+
+namespace choir {
+namespace {
+
+/// The data-parallel size, as far as the deck determines it, if the ranks are unknown.
+int data_parallel_of(const Deck& deck) {
+  const TrainSection& train = deck.train;
+  if (deck.parallel.data > 0) return deck.parallel.data;
+  const std::int64_t of_rank = std::int64_t{train.micro_batch_size} * train.grad_accum;
+  if (!deck.family().fixed_shape() || of_rank == 0 || train.global_batch_size == 0) return 1;
+  return static_cast<int>(std::max<std::int64_t>(1, train.global_batch_size / of_rank));
+}
+
+/// The layout of the ranks, or the smallest one that the deck allows.
+Layout layout_to_check(const Deck& deck, const CheckedRanks& ranks) {
+  const ParallelSection& p = deck.parallel;
+  if (ranks.all > 0) return layout_of(deck, ranks.all);
+  return {p.tensor, p.context, data_parallel_of(deck), p.pipeline, p.order};
+}
+
+/// True if more ranks could not make the plan of a rank smaller.
+bool is_smallest(const Deck& deck, const CheckedRanks& ranks) {
+  return ranks.all > 0 || deck.parallel.data > 0 || deck.parallel.zero == 0;
+}
+
+/// The device on which the run would compute here. A job for GPUs is often checked on a node that
+/// has none: nullptr then, with a line in the log. Throws DeckError if this build has no CUDA.
+std::unique_ptr<Device> device_to_check(const Deck& deck, Mesh& alone, Logger& log) {
+  const cuda::Availability found = cuda::availability();
+  const bool elsewhere = found.cards.empty() && !found.toolkit.empty() &&
+                         deck.train.precision != TrainPrecision::fp64 &&
+                         deck.device == RequestedDevice::cuda;
+  if (elsewhere) {
+    log.plain(fmt::format(
+        "device and memory were not checked, because this machine has no usable GPU: {}",
+        found.reason));
+    return nullptr;
+  }
+  const DeviceChoice choice =
+      choose_device(alone, {.device = deck.device,
+                            .fp64 = deck.train.precision == TrainPrecision::fp64,
+                            .share = deck.parallel.share_device});
+  return make_device(choice.kind, choice.ordinal);
+}
+
+/// Plans a step as a start does, and refuses a plan that cannot fit.
+void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout,
+                  const CheckedRanks& ranks, const Device* device, Logger& log) {
+  StepPlan plan;
+  for (;;) {
+    plan = plan_step(options, layout, 0, ranks.on_node, deck.family().writes_samples(deck), device,
+                     false);
+    const double excess = device == nullptr ? 0 : excess_bytes(plan, ranks.on_node, *device);
+    if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
+  }
+  log.plain(fmt::format("memory: {} for rank 0 of {}",
+                        format_bytes(static_cast<double>(plan.memory.total())),
+                        layout.to_string()));
+  if (device != nullptr && is_smallest(deck, ranks)) require_memory(plan, ranks.on_node, *device);
+}
+
+std::optional<Checkpoint> checkpoint_to_resume(const Deck& deck, const RunDirectory& directory,
+                                               Communicator& world) {
+  const std::string& resume = deck.checkpoint.resume;
+  if (resume == "none") return std::nullopt;
+  if (resume != "auto") return open_checkpoint(resume, world, Verify::sizes);
+  return find_newest_valid(directory.checkpoints(), world, Verify::sizes);
+}
+
+/// Reads the integers of a checkpoint, but none of its tensors.
+Progress progress_of(const Checkpoint& checkpoint, Communicator& world) {
+  Progress progress;
+  std::vector<StoredTensor> tensors;
+  for (const State& state : progress.states(false))
+    tensors.push_back({.name = "state/" + state.name,
+                       .dtype = state.value.dtype,
+                       .shape = state.value.shape,
+                       .pieces = {{0, state.value.count(), state.value.data}}});
+  load_checkpoint(checkpoint, tensors, world, "nothing else");
+  return progress;
+}
+
+/// Compares a checkpoint with the state that the run would fill from it.
+void check_tensors(Engine& engine, const Checkpoint& found) {
+  Progress progress;
+  std::vector<StoredTensor> tensors = tensors_to_load(engine, progress);
+  const bool averaged = has_averages(found);
+  if (!averaged) remove_averages(tensors);
+  require_matching(engine.averages() != nullptr ? found : without_averages(found), tensors, "");
+}
+
+}  // namespace
+
+void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log) {
+  const RunDirectory directory(deck.run.dir);
+  directory.require_writable();
+  Communicator& world = alone.world();
+  const Layout layout = layout_to_check(deck, ranks);
+  const BatchSizes batch = resolve_batch(deck, layout.size(Axis::data));
+  if (ranks.all > 0) Faults(deck, 0).require_ranks(ranks.all);
+  const std::unique_ptr<Device> device = device_to_check(deck, alone, log);
+  const auto found = checkpoint_to_resume(deck, directory, world);
+  std::optional<ResumePoint> from;
+  if (found) from = resume_point_of(*found, deck);
+  const auto data = deck.family().open_data(deck, batch, alone, log);
+  resolve_vocabulary(deck, data->vocab_size(), "the training data");
+  log.plain(data->to_string());
+  if (from) require_same_data(*from, deck, data->contents(), data->vocab_hash());
+
+  EngineOptions options = engine_options(deck, batch);
+  options.shapes = data->shapes();
+  options.evaluation_shapes = data->validation_shapes();
+  check_memory(options, deck, layout, ranks, device.get(), log);
+  NullDevice nowhere = null_device_for(device.get());
+  const auto planned = Mesh::planned(layout, 0, ranks.on_node);
+  Engine engine(options, nowhere, *planned, Arena::kUnbounded);
+  Faults(deck, 0).require_parameters(engine.instance());
+  if (!from) {
+    for (const std::string& line :
+         check_initial_state(engine.instance(), deck, data->vocabulary_json(), world))
+      log.plain(line);
+    return;
+  }
+  check_tensors(engine, from->checkpoint);
+  const Progress progress = progress_of(from->checkpoint, world);
+  if (progress.step < deck.train.max_steps) data->require_resumable(progress.consumed_samples);
+  log.plain(fmt::format("the run continues from {}", from->checkpoint.path));
+}
+
+}  // namespace choir
