@@ -44,6 +44,8 @@ const char* kind_of(PassedOver::Why why) {
       return " checkpoint that cannot be read";
     case PassedOver::Why::abandoned:
       return " checkpoint of another branch";
+    case PassedOver::Why::baseless:
+      return " checkpoint without its base";
   }
   return "";
 }
@@ -260,7 +262,8 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
                    .fresh = {},
                    .fresh_elements = 0,
                    .unused = {},
-                   .vocabulary = {}};
+                   .vocabulary = {},
+                   .bases = {}};
   std::vector<StoredTensor> wanted;
   together(world, [&] {
     result.vocabulary = TrainMeta::parse(checkpoint.json, checkpoint.path).vocabulary;
@@ -274,6 +277,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
       if (why.empty()) {
         wanted.push_back(tensor);
         result.taken.push_back(name);
+        refer_to(result.bases, checkpoint, tensor.name, tensor.name);
       } else {
         result.fresh.push_back(name + ": " + why);
         result.fresh_elements += tensor.shape.count();
@@ -282,7 +286,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
           lacking.push_back(result.fresh.back());
       }
     }
-    for (const TensorRecord& record : checkpoint.manifest.tensors) {
+    for (const TensorRecord& record : checkpoint.manifest.all_tensors()) {
       const std::string name = name_in_model(record.name);
       if (!name.empty() &&
           std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
@@ -331,7 +335,7 @@ class PartPlanner {
  public:
   PartPlanner(const InitSource& source, std::vector<const StoredTensor*> matched)
       : source_(source), matched_(std::move(matched)) {
-    for (const TensorRecord& record : *source.tensors) records_[record.name] = &record;
+    for (const TensorRecord& record : source.tensors) records_[record.name] = &record;
   }
 
   InitPlan::Part plan() const {
@@ -472,7 +476,7 @@ InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<Ini
   for (const InitSource& source : sources) {
     std::vector<std::string>& unused = plan.unused[source.path];
     if (!unused.empty()) continue;
-    for (const TensorRecord& record : *source.tensors)
+    for (const TensorRecord& record : source.tensors)
       if (const std::string name = name_in_model(record.name);
           !name.empty() && !used_of[source.path].contains(record.name))
         unused.push_back(name);
@@ -512,14 +516,14 @@ std::string InitPlan::report(const std::vector<InitSource>& sources) const {
 }
 
 std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary) {
+                             const std::string& vocabulary, std::vector<BaseFile>& bases) {
   Communicator& world = instance.mesh().world();
   std::map<std::string, Checkpoint> opened;  // by the path in the deck
   std::vector<InitSource> sources;
   for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
     if (!opened.contains(path)) opened.emplace(path, open_checkpoint(path, world));
     const Checkpoint& checkpoint = opened.at(path);
-    sources.push_back({pattern, checkpoint.path, &checkpoint.manifest.tensors});
+    sources.push_back({pattern, checkpoint.path, checkpoint.manifest.all_tensors()});
   }
   InitPlan plan;
   together(world, [&] {
@@ -538,7 +542,12 @@ std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
   });
   std::size_t part = 0;
   for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
-    const std::vector<StoredTensor>& tensors = plan.parts[part++].tensors;
+    const auto& [prefix, tensors, elements] = plan.parts[part++];
+    for (const StoredTensor& tensor : tensors) {
+      const std::string own = name_in_model(tensor.name);
+      const std::string kind = tensor.name.substr(0, tensor.name.size() - own.size());
+      refer_to(bases, opened.at(path), tensor.name, kind + prefix + own);
+    }
     load_checkpoint(opened.at(path), tensors, world, "nothing else");
     require_finite(tensors, opened.at(path).path, world);
   }
