@@ -33,7 +33,7 @@ MAKEFLAGS += --no-builtin-rules
 
 # --- goals that must work before packages are installed
 # --------------------------------------------
-QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex
+QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex quickstart-smollm2
 SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style house $(QUICKSTARTS) test test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
   NEEDS_FEATURES := 1
@@ -43,6 +43,7 @@ endif
 help:
 	@sed -n '3,18p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
+	@echo "  make quickstart-smollm2 MODEL=SmolLM2-135M-Instruct.gguf   a real language model learns to hear"
 	@echo "  make deps-speech     recorded prompts for 'choir prepare corpus asterisk' (apt)"
 	@echo "  make fuzz            the programs that test/run/long/fuzz.sh runs (Clang: .make/deps.sh --fuzz)"
 	@echo "  make bundle          everything that another machine needs to run it, in one file"
@@ -59,6 +60,7 @@ deps-speech:
 # Without a GPU a quickstart need not wait for kernels that nobody can run: `make` adds them.
 without_gpu = $(if $(CUDA_HOME)$(shell nvidia-smi -L 2>/dev/null),,CUDA_HOME=none)
 $(QUICKSTARTS) test test-long: %:
+	@$(if $(filter %-smollm2,$*),$(if $(MODEL),,$(error make $* MODEL=FILE: the GGUF or the folder of SmolLM2-135M)))
 	@.make/deps.sh --if-missing
 	@$(if $(filter test-long,$*),.make/deps.sh --long --if-missing)
 	@$(MAKE) --no-print-directory -j$$(nproc) run-$* $(if $(filter quickstart%,$*),$(without_gpu))
@@ -113,7 +115,7 @@ run-test: layers style test-programs
 run-test-long: layers style test-programs
 	@test/run_all.sh $(BUILD) --long
 $(QUICKSTARTS:%=run-%): run-%: $(BUILD)/choir
-	@.make/$(subst -,_,$*).sh $(BUILD)
+	@.make/$(subst -,_,$*).sh $(BUILD) $(if $(filter %-smollm2,$*),"$(MODEL)")
 
 data-shakespeare:
 	@.make/data_shakespeare.sh
