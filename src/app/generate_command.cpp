@@ -270,7 +270,7 @@ int generate_command(const Invocation& call) {
   const auto logprobs =
       app.add_flag("--logprobs", request.text.log_probabilities,
                    "with --json: also the natural log-probability of every generated token, at "
-                   "temperature 1")
+                   "temperature 1; null for an answer that ends beyond the model's positions")
           .needs(json);
   const auto chat =
       app.add_flag("--chat", request.text.chat,
