@@ -33,7 +33,7 @@ MAKEFLAGS += --no-builtin-rules
 
 # --- goals that must work before packages are installed
 # --------------------------------------------
-QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex
+QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex quickstart-smollm2
 SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style house $(QUICKSTARTS) test test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
   NEEDS_FEATURES := 1
@@ -43,6 +43,7 @@ endif
 help:
 	@sed -n '3,18p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
+	@echo "  make quickstart-smollm2 MODEL=SmolLM2-135M-Instruct.gguf   a real language model learns to hear"
 	@echo "  make deps-speech     recorded prompts for 'choir prepare corpus asterisk' (apt)"
 	@echo "  make fuzz            the programs that test/run/long/fuzz.sh runs (Clang: .make/deps.sh --fuzz)"
 	@echo "  make bundle          everything that another machine needs to run it, in one file"
@@ -61,9 +62,10 @@ deps-speech:
 without_gpu = $(if $(shell nvidia-smi -L 2>/dev/null),,CUDA_HOME=none)
 parallel_make = $(MAKE) --no-print-directory -j$$(nproc)
 $(QUICKSTARTS): %:
+	@$(if $(filter %-smollm2,$*),$(if $(MODEL),,$(error make $* MODEL=FILE: the GGUF or the folder of SmolLM2-135M)))
 	@.make/deps.sh --if-missing
 	@.make/progress.sh $(parallel_make) $(without_gpu) $(BUILD)/choir
-	@.make/$(subst -,_,$*).sh $(BUILD)
+	@.make/$(subst -,_,$*).sh $(BUILD) $(if $(filter %-smollm2,$*),"$(MODEL)")
 test test-long: %:
 	@.make/deps.sh --if-missing
 	@$(if $(filter test-long,$*),.make/deps.sh --long --if-missing)

@@ -57,6 +57,7 @@ const std::vector<Command>& commands() {
       {"tune", "find the largest batches that fit into memory, and write a deck", tune_command},
       {"inspect", "show the contents of a checkpoint", inspect_command},
       {"report", "write an HTML page about runs or benchmarks", report_command},
+      {"runs", "list the runs below a folder: state, step, losses, deck", runs_command},
       {"doctor", "check this machine: ranks, hosts, cores, versions, bandwidth", doctor_command},
       {"bench", "measure a step, ops, communication, readers; summarise a sweep", bench_command},
   };

@@ -45,6 +45,7 @@ int verify_command(const Invocation& call);
 int doctor_command(const Invocation& call);
 int bench_command(const Invocation& call);
 int report_command(const Invocation& call);
+int runs_command(const Invocation& call);
 
 struct Command {
   const char* name;

@@ -265,7 +265,13 @@ int generate_command(const Invocation& call) {
           .shows_default()
           .within(1, 1 << 16)
           .excludes(ids);
-  app.add_flag("--json", request.text.json, "print one JSON line per sample").excludes(ids);
+  const auto json =
+      app.add_flag("--json", request.text.json, "print one JSON line per sample").excludes(ids);
+  const auto logprobs =
+      app.add_flag("--logprobs", request.text.log_probabilities,
+                   "with --json: also the natural log-probability of every generated token, at "
+                   "temperature 1; null for an answer that ends beyond the model's positions")
+          .needs(json);
   const auto chat =
       app.add_flag("--chat", request.text.chat,
                    "answer as the assistant of a conversation, in the template of the model; "
@@ -292,6 +298,7 @@ int generate_command(const Invocation& call) {
           .excludes(prompts)
           .excludes(samples)
           .excludes(batch)
+          .excludes(logprobs)
           .excludes(chat)
           .excludes(timings);
   app.add_option("--tokens", request.text.tokens, "number of tokens to generate")

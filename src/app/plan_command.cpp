@@ -87,7 +87,7 @@ std::string deck_text(const std::string& deck) {
   std::error_code ignored;
   if (!preset.empty() && !std::filesystem::exists(deck, ignored)) return preset;
   try {
-    return read_deck_text(deck);
+    return read_deck_with_includes(deck);
   } catch (const DeckError& error) {
     if (std::filesystem::exists(deck, ignored)) throw;
     throw DeckError(error.what(),

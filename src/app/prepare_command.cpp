@@ -1,24 +1,28 @@
-// choir prepare text|chat|audio|tokenizer|tokens, and the command itself.
+// choir prepare text|chat|audio|manifest|tokenizer|tokens, and the command itself.
 
 #include "src/app/prepare_command.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/file.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/folder_manifest.hpp"
 #include "src/data/audio/prepare_audio.hpp"
 #include "src/data/chat/prepare_chat.hpp"
 #include "src/data/corpora/corpus_preparation.hpp"
 #include "src/data/text/prepare_text.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
+#include "src/models/gpt/chat_deck.hpp"
 #include "src/run/run_setup.hpp"
 
 namespace choir {
@@ -98,16 +102,60 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
 
 struct ChatRequest {
   Arguments files;
-  std::string out;
+  std::string out, run, encoder;
   std::int64_t show = 0;
+  double held_out = 0;
   PrepareChatOptions options;
+  const FamilyTable* families = nullptr;
 };
 
-int make_chat(MpiSession& session, const ChatRequest& request) {
+/// Prepares the conversations, or those of them for training and for validation, and with --for
+/// writes a deck.
+int write_chat(MpiSession& session, Mesh& mesh, const std::string& folder,
+               const ChatRequest& request) {
+  Logger log(session.rank() == 0);
+  log.to_stdout();
+  PrepareChatOptions options = request.options;
+  if (request.held_out > 0) options.held_out = std::llround(1 / request.held_out);
+  const auto made = prepare_chat(mesh.world(), log, request.files, folder, options);
+  const std::string held = request.held_out > 0 ? folder + "_held" : "";
+  std::string text = made.to_string();
+  if (!held.empty()) {
+    options.held = true;
+    const auto kept = prepare_chat(mesh.world(), log, request.files, held, options);
+    text += fmt::format("\nheld out      {}, for validation, in {}",
+                        counted(kept.conversations, "conversation"), held);
+  }
+  if (!request.run.empty())
+    together(mesh.world(), [&] {
+      if (session.rank() != 0) return;
+      const ChatDeck deck = chat_deck({.families = request.families,
+                                       .run = request.run,
+                                       .encoder = request.encoder,
+                                       .folder = folder,
+                                       .held = held,
+                                       .size = {.conversations = made.conversations,
+                                                .tokens = made.tokens,
+                                                .longest = made.longest,
+                                                .seconds = made.seconds}});
+      write_whole_file(folder + "/deck.json", deck.text);
+      text += fmt::format("\nfine-tuning   {}\ntrain with    choir train {}/deck.json",
+                          deck.summary, folder);
+    });
+  if (session.rank() == 0) print_safely("{}\n", text);
+  return 0;
+}
+
+int make_chat(MpiSession& session, ChatRequest request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   std::string folder = request.out;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   together(mesh->world(), [&] {
+    if (request.run.empty() && !request.encoder.empty())
+      throw DeckError("--encoder is only for --for RUN, which writes a deck", "add --for RUN");
+    if (!request.run.empty() && request.options.tokenizer.empty())
+      request.options.tokenizer = tokenizer_of_run(request.run);
+    if (request.options.tokenizer.empty()) request.options.tokenizer = "byte";
     if (folder.empty() && request.show == 0)
       throw DeckError("nothing to do", "give --out FOLDER, or --show N to print conversations");
     if (session.rank() != 0 || request.show == 0) return;
@@ -116,16 +164,13 @@ int make_chat(MpiSession& session, const ChatRequest& request) {
     fmt::print("{}", show_chat(request.files, request.show, request.options,
                                colour ? "\x1b[32m" : "[[", colour ? "\x1b[0m" : "]]"));
   });
-  if (folder.empty()) return 0;
-  Logger log(session.rank() == 0);
-  log.to_stdout();
-  const auto summary = prepare_chat(mesh->world(), log, request.files, folder, request.options);
-  if (session.rank() == 0) print_safely("{}\n", summary.to_string());
-  return 0;
+  return folder.empty() ? 0 : write_chat(session, *mesh, folder, request);
 }
 
-void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen) {
+void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen, const FamilyTable& families) {
   const auto request = std::make_shared<ChatRequest>();
+  request->families = &families;
+  request->options.tokenizer.clear();
   CommandLine app = prepare.add_subcommand(
       "chat",
       "prepare conversations (JSON lines, with or without audio) for fine-tuning on answers");
@@ -138,8 +183,18 @@ void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen) {
                  "number of conversations to print, with the trained text between [[ and ]], or "
                  "green on a terminal");
   app.add_option("--tokenizer", request->options.tokenizer,
-                 "a tokenizer.json, vocab.json, a SentencePiece .model, or byte")
-      .shows_default();
+                 "a tokenizer.json, vocab.json, a SentencePiece .model, or byte; default: that of "
+                 "the run of --for, else byte");
+  app.add_option("--for", request->run,
+                 "run of a language model, for example of `choir import`: also write a deck that "
+                 "fine-tunes it on these conversations with LoRA, with rows, batches, steps and "
+                 "learning rate chosen for them");
+  app.add_option("--encoder", request->encoder,
+                 "with --for and conversations about recordings: run of a recogniser whose encoder "
+                 "hears them; the deck is that of a model with audio input (salm)");
+  app.add_option("--held-out", request->held_out,
+                 "fraction of the conversations that is prepared for validation, in OUT_held")
+      .within(0.0, 0.5);
   app.add_option("--template", request->options.chat_template,
                  "plain, llama2, llama3, chatml (qwen) or mistral; default: detected from the "
                  "tokenizer's control tokens, else plain");
@@ -214,6 +269,35 @@ void add_prepare_audio(CommandLine& prepare, PrepareAction& chosen) {
       .shows_default();
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) { return make_audio(session, *request); });
+  });
+}
+
+struct ManifestRequest {
+  Arguments folders;
+  std::string out;
+  FolderManifestOptions options;
+};
+
+void add_prepare_manifest(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<ManifestRequest>();
+  CommandLine app = prepare.add_subcommand(
+      "manifest", "make a manifest of a folder of recordings with a text file beside each");
+  app.add_option(
+         "paths", request->folders,
+         "folders, read recursively: the text of NAME.wav (.flac, .mp3, .ogg ...) is in "
+         "NAME.txt, or in a line \"NAME text\" of a file .trans.txt beside it; or manifests "
+         "whose lines are copied, for example with --lower-case")
+      .required();
+  app.add_option("--out", request->out, "manifest to write (NeMo's JSON lines)").required();
+  app.add_flag("--lower-case", request->options.lower_case, "write the texts in lower case");
+  app.add_flag("--allow-missing", request->options.untexted, "leave out recordings without a text");
+  choose(app, chosen, [request] {
+    return without_mpi([&] {
+      print_safely(
+          "{}\n",
+          write_folder_manifest(request->folders, request->out, request->options).to_string());
+      return 0;
+    });
   });
 }
 
@@ -323,8 +407,9 @@ int prepare_command(const Invocation& call) {
   app.require_subcommand();
   PrepareAction chosen;
   add_prepare_text(app, chosen);
-  add_prepare_chat(app, chosen);
+  add_prepare_chat(app, chosen, call.families);
   add_prepare_audio(app, chosen);
+  add_prepare_manifest(app, chosen);
   add_prepare_dialogues(app, chosen);
   add_prepare_tokenizer(app, chosen);
   add_prepare_tokens(app, chosen);

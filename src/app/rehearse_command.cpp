@@ -75,8 +75,8 @@ int rehearse(const RehearseRequest& request) {
   request.files.require_writable();
   const RehearsalFolder folder;
   const RehearsalCase rehearsed =
-      rehearsal_case(request.families, read_deck_text(words.deck), words.deck, words.overrides,
-                     request.ranks, request.ranks_per_node, folder.path());
+      rehearsal_case(request.families, read_deck_with_includes(words.deck), words.deck,
+                     words.overrides, request.ranks, request.ranks_per_node, folder.path());
   std::vector<RehearsedRank> played;
   for (const int rank : ranks_to_play(rehearsed.layout)) {
     if (!played.empty()) reopen_checkpoint(rehearsed);

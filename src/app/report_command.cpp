@@ -1,6 +1,8 @@
-// choir report RUN_DIR|FILE.csv|FILE.jsonl ... [--out FILE.html] [--wandb]
+// choir report RUN_DIR|FOLDER|FILE.csv|FILE.jsonl ... [--out FILE.html] [--wandb]
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/report/report_page.hpp"
+#include "src/report/run_list.hpp"
 #include "src/report/wandb_run.hpp"
 
 namespace choir {
@@ -48,9 +51,27 @@ struct Subjects {
   std::vector<report::RecordedDialogue> dialogues;
 };
 
+/// The paths, with every folder of runs replaced by the runs below it.
+std::vector<std::string> with_runs_below(const std::vector<std::string>& paths) {
+  std::vector<std::string> all;
+  for (const std::string& path : paths) {
+    std::error_code failed;
+    // A directory with any file of a run is read as one, so that its faults are reported.
+    const bool folder = fs::is_directory(path, failed) &&
+                        std::ranges::none_of(std::array{"deck.json", "log.txt", "metrics.jsonl"},
+                                             [&](const char* name) {
+                                               return fs::exists(fs::path(path) / name, failed);
+                                             });
+    const std::vector<std::string> runs =
+        folder ? report::run_folders(path) : std::vector<std::string>{path};
+    all.insert(all.end(), runs.begin(), runs.end());
+  }
+  return all;
+}
+
 Subjects read_subjects(const std::vector<std::string>& paths) {
   Subjects subjects;
-  for (const std::string& path : paths) {
+  for (const std::string& path : with_runs_below(paths)) {
     if (fs::path(path).extension() == ".jsonl")
       subjects.dialogues.push_back(report::read_dialogue(path));
     else if (fs::is_regular_file(path))
@@ -98,7 +119,10 @@ int export_to_wandb(const std::vector<std::string>& paths, const std::string& ou
 int report_on(const std::vector<std::string>& paths, std::string out) {
   const Subjects subjects = read_subjects(paths);
   const bool chosen = !out.empty();
-  if (!chosen && subjects.runs.size() == 1 && subjects.tables.empty() && subjects.dialogues.empty())
+  if (!chosen && paths.size() == 1 && fs::is_directory(paths[0]))
+    out = paths[0] + "/report.html";
+  else if (!chosen && subjects.runs.size() == 1 && subjects.tables.empty() &&
+           subjects.dialogues.empty())
     out = subjects.runs[0].path + "/report.html";
   else if (!chosen)
     out = "report.html";
@@ -123,13 +147,14 @@ int report_command(const Invocation& call) {
       "choir report");
   std::vector<std::string> paths;
   std::string out;
-  app.add_option(
-         "paths", paths,
-         "run directories, CSV files of benchmarks, JSON lines of dialogues (`choir talk --json`)")
+  app.add_option("paths", paths,
+                 "run directories, folders of runs, CSV files of benchmarks, JSON lines of "
+                 "dialogues (`choir talk --json`)")
       .required();
-  app.add_option("--out", out,
-                 "page to write; default: report.html in the run directory, or in the current one "
-                 "for several paths; with --wandb a folder, default: wandb in the run directory");
+  app.add_option(
+      "--out", out,
+      "page to write; default: report.html in the run directory or folder, or in the "
+      "current one for several paths; with --wandb a folder, default: wandb in the run directory");
   bool wandb = false;
   app.add_flag("--wandb", wandb,
                "instead of a page, write each run, with all of its jobs, as an offline run of "

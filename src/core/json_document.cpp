@@ -4,6 +4,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "choir/core/error.hpp"
@@ -130,8 +131,43 @@ int JsonDocument::line_of(const std::string& path) const {
 }
 
 std::string JsonDocument::place_of(const std::string& path) const {
+  if (const auto place = places_.find(path); place != places_.end()) return place->second;
   const int line = line_of(path);
   return line == 0 ? source_ : fmt::format("{}:{}", source_, line);
+}
+
+namespace {
+
+constexpr const char* kInclude = "include";
+
+void merge_into(json& target, const json& layer, const std::string& prefix,
+                const std::function<bool(const std::string&)>& is_value) {
+  for (const auto& [name, value] : layer.items()) {
+    const std::string path = prefix.empty() ? name : prefix + "." + name;
+    json& here = target[name];
+    if (here.is_object() && value.is_object() && !is_value(path))
+      merge_into(here, value, path, is_value);
+    else
+      here = value;
+  }
+}
+
+}  // namespace
+
+JsonDocument JsonDocument::merged(const std::vector<JsonDocument>& layers,
+                                  const std::function<bool(const std::string&)>& is_value) {
+  auto root = std::make_shared<json>(json::object());
+  JsonDocument result({}, layers.back().source(), {});
+  for (const JsonDocument& layer : layers) {
+    merge_into(*root, layer.root(), "", is_value);
+    for (const auto& [path, line] : layer.lines_) {
+      result.lines_[path] = line;
+      result.places_[path] = layer.place_of(path);
+    }
+  }
+  root->erase(kInclude);
+  result.root_ = std::move(root);
+  return result;
 }
 
 JsonDocument parse_json(std::string_view text, const std::string& source) {
@@ -185,6 +221,80 @@ std::string read_deck_text(const std::string& path) {
   if (trim(text).empty())
     throw DeckError("the deck '" + path + "' is empty", "copy one from inputs/");
   return text;
+}
+
+namespace {
+
+/// The only member of the text of several decks: no key has this name.
+constexpr const char* kDecks = "a deck and those that it includes";
+
+std::vector<std::string> included_by(const JsonDocument& deck) {
+  std::vector<std::string> paths;
+  if (!deck.root().is_object() || !deck.root().contains(kInclude)) return paths;
+  const json& given = deck.root()[kInclude];
+  for (const json& one : given.is_array() ? given : json::array({given})) {
+    if (!one.is_string() || one.get_ref<const std::string&>().empty())
+      throw DeckError(fmt::format("{}: include is neither the path of a deck nor a list of paths",
+                                  deck.place_of(kInclude)),
+                      "write \"include\": \"base.json\", relative to the folder of this deck");
+    paths.push_back(one.get<std::string>());
+  }
+  return paths;
+}
+
+/// Appends the decks that `path` includes, in their order, and then itself. `open` holds the decks
+/// that are being included, from the outermost one.
+void gather_decks(const std::string& path, std::vector<std::filesystem::path>& open, json& decks) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  const fs::path canonical = fs::weakly_canonical(path, unknown);
+  if (std::find(open.begin(), open.end(), canonical) != open.end()) {
+    std::string chain;
+    for (const fs::path& one : open) chain += one.string() + " includes ";
+    throw DeckError(fmt::format("a deck includes itself: {}{}", chain, canonical.string()),
+                    "take the include out of one of these decks");
+  }
+  const std::string text = read_deck_text(path);
+  open.push_back(canonical);
+  const JsonDocument deck = parse_json(text, path);
+  for (const std::string& each : included_by(deck)) {
+    const fs::path file = fs::path(path).parent_path() / each;
+    if (!fs::exists(file, unknown))
+      throw DeckError(fmt::format("{}: include \"{}\": there is no '{}'", deck.place_of(kInclude),
+                                  each, file.string()),
+                      "paths of include are relative to the folder of the including deck");
+    gather_decks(file.lexically_normal().string(), open, decks);
+  }
+  open.pop_back();
+  decks.push_back({{"source", path}, {"text", text}});
+}
+
+}  // namespace
+
+std::string read_deck_with_includes(const std::string& path) {
+  const std::string text = read_deck_text(path);
+  if (text.find(kInclude) == std::string::npos) return text;
+  const JsonDocument deck = parse_json(text, path);
+  if (!deck.root().is_object() || !deck.root().contains(kInclude)) return text;
+  std::vector<std::filesystem::path> open;
+  json decks = json::array();
+  gather_decks(path, open, decks);
+  return dumped(json{{kDecks, std::move(decks)}});
+}
+
+JsonDocument parse_deck_text(std::string_view text, const std::string& source,
+                             const std::function<bool(const std::string&)>& is_value) {
+  JsonDocument document = parse_json(text, source);
+  if (!document.root().is_object() || !document.root().contains(kDecks)) return document;
+  std::vector<JsonDocument> layers;
+  for (const json& deck : document.root()[kDecks]) {
+    layers.push_back(
+        parse_json(deck["text"].get<std::string>(), deck["source"].get<std::string>()));
+    if (!layers.back().root().is_object())
+      throw DeckError(layers.back().source() + ": a deck is an object, { \"model\": { ... }, ... }",
+                      "see the decks in inputs/");
+  }
+  return JsonDocument::merged(layers, is_value);
 }
 
 }  // namespace choir

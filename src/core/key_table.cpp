@@ -278,7 +278,8 @@ class KeySet::Reader {
     for (const auto& [name, value] : node.items()) {
       const std::string path = prefix.empty() ? name : prefix + "." + name;
       const std::string place = document.place_of(path);
-      if (prefix.empty() && (name == "$schema" || name == "sources" || name == "derived")) continue;
+      constexpr std::string_view kBeside[] = {"$schema", "sources", "derived", "decks"};
+      if (prefix.empty() && std::ranges::find(kBeside, name) != std::end(kBeside)) continue;
       const Key* key = keys_.find(path);
       if (name.find('.') != std::string::npos) {
         complain(path, place,

@@ -231,6 +231,8 @@ std::string KeySet::schema_text(const void* defaults, const std::string& title) 
   }
   properties["sources"] = free_object;
   properties["derived"] = free_object;
+  for (const char* paths : {"include", "decks"})
+    properties[paths] = {{"type", {"string", "array"}}, {"items", {{"type", "string"}}}};
   ordered_json schema;
   schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
   schema["title"] = title;

@@ -93,6 +93,20 @@ void derive(Deck& deck) {
   }
 }
 
+/// The deck file, and before it the files that it includes, as far as a value of this deck is
+/// theirs.
+std::vector<std::string> files_of(const Deck& deck) {
+  std::vector<std::string> files;
+  for (const auto& [key, origin] : deck.origins) {
+    if (origin.source != KeySource::file) continue;
+    const std::string file = origin.place.substr(0, origin.place.rfind(':'));
+    if (file != deck.source && std::ranges::find(files, file) == files.end()) files.push_back(file);
+  }
+  std::ranges::sort(files);
+  files.push_back(deck.source);
+  return files;
+}
+
 /// Problems with keys that are given but have no effect in this deck.
 std::vector<KeyProblem> keys_without_effect(const Deck& deck) {
   std::vector<KeyProblem> problems = keys_of(deck).idle(deck, defaults_of(deck), deck.origins);
@@ -188,13 +202,14 @@ bool Deck::given(const std::string& key) const {
 
 Deck read_deck(const FamilyTable& table, const std::string& path,
                const std::vector<std::string>& overrides) {
-  return parse_deck(table, read_deck_text(path), path, overrides);
+  return parse_deck(table, read_deck_with_includes(path), path, overrides);
 }
 
 Deck parse_deck(const FamilyTable& table, const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides) {
   refuse_foreign_file(table.keys(), text, source);
-  const JsonDocument document = parse_json(text, source);
+  const JsonDocument document = parse_deck_text(
+      text, source, [&](const std::string& path) { return table.keys().find(path) != nullptr; });
   Deck result(table);
   result.source = source;
   std::vector<KeyProblem> problems;
@@ -253,7 +268,11 @@ std::string deck_schema(const FamilyTable& table) {
 }
 
 std::string resolved_json(const Deck& deck) {
-  return keys_of(deck).resolved(deck, defaults_of(deck), deck.origins);
+  nlohmann::ordered_json json =
+      parsed_ordered_json(keys_of(deck).resolved(deck, defaults_of(deck), deck.origins));
+  nlohmann::ordered_json& decks = json["decks"] = nlohmann::ordered_json::array();
+  for (const std::string& file : files_of(deck)) decks.push_back(file);
+  return dumped(json, 2) + "\n";
 }
 
 std::string deck_listing(const Deck& deck, bool cuda) {

@@ -522,6 +522,10 @@ void add_service_keys(Table& table) {
                  "?. Empty: all.");
   checkpoint.add("init_skip", &CheckpointSection::init_skip, "patterns",
                  "Names of parameters to leave out of checkpoint.init_from, with * and ?.");
+  checkpoint.add("store_base", &CheckpointSection::store_base, "",
+                 "With model.lora, frozen weights that came from checkpoint.init_from are not "
+                 "stored again: the checkpoints name the checkpoint that has them, and its "
+                 "checksum. true: every checkpoint stores them, so that the base may be deleted.");
   checkpoint
       .add("allow_changes", &CheckpointSection::allow_changes, "keys",
            "Keys of data, model or run.seed that may differ from the checkpoint that a run "

@@ -25,7 +25,7 @@ ordered_json json_number(const std::optional<double>& value) {
 /// The number of parameters only: moments and counters do not belong to the model.
 std::int64_t parameter_count(const Manifest& manifest) {
   std::int64_t count = 0;
-  for (const TensorRecord& t : manifest.tensors)
+  for (const TensorRecord& t : manifest.all_tensors())
     if (t.name.starts_with("parameters/")) count += t.shape.count();
   return count;
 }
@@ -91,6 +91,15 @@ std::string tensor_table(const InspectedCheckpoint& c) {
   return text;
 }
 
+ordered_json base_list(const Manifest& manifest) {
+  ordered_json list = ordered_json::array();
+  for (const BaseFile& base : manifest.bases)
+    list.push_back({{"path", base.path},
+                    {"crc32c", fmt::format("{:08x}", base.state_crc32c)},
+                    {"tensors", base.tensors.size()}});
+  return list;
+}
+
 ordered_json tensor_list(const InspectedCheckpoint& c) {
   ordered_json list = ordered_json::array();
   const auto& tensors = c.checkpoint.manifest.tensors;
@@ -124,6 +133,9 @@ std::string to_text(const InspectedCheckpoint& c) {
       kCheckpointFormat, format_bytes(static_cast<double>(m.state_bytes)),
       format_count(m.state_bytes), m.state_crc32c);
   text += branch_line(m.branch);
+  for (const BaseFile& base : m.bases)
+    text += fmt::format("  base           {} (crc32c {:08x}) has {} more tensors\n",
+                        printable_name(base.path), base.state_crc32c, base.tensors.size());
   text += "provenance\n";
   for (const auto& [key, value] : provenance.items())
     text += fmt::format("  {:<14} {}\n", printable_name(key), printable_name(compact(value)));
@@ -167,6 +179,7 @@ std::string to_json(const InspectedCheckpoint& c) {
       {"deck", parsed_ordered_json(c.meta.deck)},
       {"vocabulary", nullptr},
       {"tensors", tensor_list(c)},
+      {"bases", base_list(m)},
       {"verified", c.verification.has_value()},
       {"damage", c.damaged() ? ordered_json(c.verification->damage) : ordered_json(nullptr)}};
   if (!c.meta.vocabulary.empty()) json["vocabulary"] = parsed_ordered_json(c.meta.vocabulary);

@@ -392,6 +392,11 @@ void read_deck(const std::string& path, ReportedRun& run) {
   };
   for (const auto& [section, value] : deck.items()) {
     if (section == "sources" || section == "derived") continue;
+    if (section == "decks") {
+      for (const json& file : value)
+        if (file.is_string()) run.deck_files.push_back(file.get<std::string>());
+      continue;
+    }
     if (!value.is_object())
       add(section, value);
     else

@@ -76,6 +76,7 @@ struct ReportedRun {
   std::size_t sample_count = 0;
   std::vector<EvaluationRecord> evaluations;  ///< see read_records()
   std::map<std::string, DeckEntry> deck;
+  std::vector<std::string> deck_files;  ///< included decks, then the one that was given
   RunStart start;
   std::vector<JobStart> starts;    ///< in the order of the lines
   std::vector<std::string> notes;  ///< problems: truncated, missing or unknown data

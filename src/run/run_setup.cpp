@@ -19,7 +19,7 @@ namespace choir {
 std::string read_everywhere(Communicator& world, const std::string& path) {
   std::string text;
   together(world, [&] {
-    if (world.rank() == 0) text = read_deck_text(path);
+    if (world.rank() == 0) text = read_deck_with_includes(path);
   });
   broadcast_text(world, text);
   return text;

@@ -185,7 +185,8 @@ std::string printable(const json& object, const char* key) {
 /// Names are unique, and no byte of the file belongs to two tensors.
 void require_apart(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
-  for (const TensorRecord& tensor : manifest.tensors)
+  const std::vector<TensorRecord> all = manifest.all_tensors();
+  for (const TensorRecord& tensor : all)
     if (!names.insert(tensor.name).second)
       throw StorageError("two tensors have the name " + tensor.name);
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
@@ -215,6 +216,37 @@ Branch branch_from(const json& entry) {
   for (const json& fork : list_of(entry, "forks"))
     branch.forks.push_back({printable(fork, "branch"), whole_of(fork, "step")});
   return branch;
+}
+
+json to_json(const BaseFile& base) {
+  json tensors = json::array();
+  for (const TensorRecord& record : base.tensors) tensors.push_back(to_json(record));
+  return {{"path", base.path},
+          {"relative", base.relative},
+          {"bytes", base.state_bytes},
+          {"crc32c", hex(base.state_crc32c)},
+          {"tensors", std::move(tensors)}};
+}
+
+/// A path that is printed unchanged.
+std::string path_of(const json& object, const char* key) {
+  constexpr std::size_t kLongest = 4096;
+  std::string text = text_of(object, key);
+  if (text.empty() || text.size() > kLongest ||
+      std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
+    throw StorageError(dumped(member(object, key)).substr(0, 40) + " is not the path of a base");
+  return text;
+}
+
+BaseFile base_from(const json& entry) {
+  BaseFile base{.path = path_of(entry, "path"),
+                .relative = path_of(entry, "relative"),
+                .state_bytes = whole_of(entry, "bytes"),
+                .state_crc32c = crc_of(entry, "crc32c"),
+                .tensors = {}};
+  for (const json& tensor : list_of(entry, "tensors"))
+    base.tensors.push_back(record_from(tensor, base.state_bytes));
+  return base;
 }
 
 Manifest manifest_from(const json& body) {
@@ -249,6 +281,8 @@ Manifest manifest_from(const json& body) {
   }
   for (const json& entry : list_of(body, "tensors"))
     manifest.tensors.push_back(record_from(entry, manifest.state_bytes));
+  if (body.contains("bases"))
+    for (const json& entry : list_of(body, "bases")) manifest.bases.push_back(base_from(entry));
   require_apart(manifest);
   return manifest;
 }
@@ -270,6 +304,7 @@ std::string Manifest::to_text() const {
     body["files"][0]["meta"] = {
         {"offset", meta->offset}, {"bytes", meta->bytes}, {"crc32c", hex(meta->crc32c)}};
   for (const TensorRecord& record : tensors) body["tensors"].push_back(to_json(record));
+  for (const BaseFile& base : bases) body["bases"].push_back(to_json(base));
   const std::string canonical = dumped(body);
   const std::uint32_t own = choir::crc32c(canonical.data(), canonical.size());
   const json all = {{"crc32c", hex(own)}, {"manifest", std::move(body)}};
@@ -294,9 +329,21 @@ Manifest Manifest::parse(std::string_view text) {
 }
 
 const TensorRecord* Manifest::find(std::string_view name) const {
-  const auto at = std::find_if(tensors.begin(), tensors.end(),
-                               [&](const TensorRecord& record) { return record.name == name; });
-  return at == tensors.end() ? nullptr : &*at;
+  const auto find_in = [&](const std::vector<TensorRecord>& list) -> const TensorRecord* {
+    const auto at = std::ranges::find(list, name, &TensorRecord::name);
+    return at == list.end() ? nullptr : &*at;
+  };
+  const TensorRecord* found = find_in(tensors);
+  for (const BaseFile& base : bases)
+    if (found == nullptr) found = find_in(base.tensors);
+  return found;
+}
+
+std::vector<TensorRecord> Manifest::all_tensors() const {
+  std::vector<TensorRecord> all = tensors;
+  for (const BaseFile& base : bases)
+    all.insert(all.end(), base.tensors.begin(), base.tensors.end());
+  return all;
 }
 
 std::vector<FileRegion> regions_of(const std::vector<TensorRecord>& tensors,

@@ -72,6 +72,18 @@ struct TextRecord {
   std::int64_t offset = 0, bytes = 0;
   std::uint32_t crc32c = 0;
 };
+/// Tensors of a checkpoint that are not in its own state.h5, because another checkpoint has them:
+/// frozen weights that a run took from its base. A checkpoint of adapters is small for this reason,
+/// and unusable without the base.
+struct BaseFile {
+  std::string path;      ///< absolute path of the base, a checkpoint
+  std::string relative;  ///< the same, relative to the folder of this checkpoint
+  std::int64_t state_bytes = 0;
+  std::uint32_t state_crc32c = 0;  ///< by which the base is recognised: Manifest::state_crc32c
+  /// Under their names in this checkpoint; offsets and checksums are those in the base's state.h5.
+  std::vector<TensorRecord> tensors;
+};
+
 /// The largest size of this text: a deck, a vocabulary and the position in the data are a few MB.
 inline constexpr std::int64_t kMostTextBytes = std::int64_t{1} << 28;
 
@@ -86,15 +98,18 @@ struct Manifest {
   std::uint32_t state_crc32c = 0;      ///< of the whole file
   std::uint32_t structure_crc32c = 0;  ///< of HDF5's own bytes in it, without the tensors
   std::optional<TextRecord> meta;      ///< older programs wrote none
-  std::vector<TensorRecord> tensors;
+  std::vector<TensorRecord> tensors;   ///< in state.h5
+  std::vector<BaseFile> bases;         ///< with the tensors that are elsewhere
 
   std::string to_text() const;
   /// Throws a StorageError that names the fault: not JSON, checksum, format version, a missing key,
   /// a tensor or text that is outside the file or overlaps another, two tensors of one name.
   static Manifest parse(std::string_view text);
 
-  /// nullptr if there is no tensor of that name.
+  /// nullptr if there is no tensor of that name, here or in a base.
   const TensorRecord* find(std::string_view name) const;
+  /// Those in state.h5, then those of the bases.
+  std::vector<TensorRecord> all_tensors() const;
 };
 
 /// A range of bytes of state.h5: a tensor, or HDF5's own data between tensors.

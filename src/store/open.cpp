@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
+#include <memory>
 #include <sstream>
 #include <unordered_map>
 
@@ -57,6 +59,36 @@ std::string read_meta_of(const std::string& path, const Manifest& manifest) {
   return read_meta(state, regions, manifest);
 }
 
+/// Called on rank 0. Finds the bases where the manifest of this checkpoint names them, and makes
+/// their paths those where they were found. Throws StorageError if one is gone or was changed.
+void find_bases(const std::string& path, Manifest& manifest) {
+  for (BaseFile& base : manifest.bases) {
+    const fs::path beside = (fs::absolute(path) / base.relative).lexically_normal();
+    std::string reason;
+    bool found = false;
+    for (const std::string& place : {base.path, beside.string()}) {
+      if (found) break;
+      try {
+        const Manifest there = read_manifest(place);
+        found = there.state_crc32c == base.state_crc32c && there.state_bytes == base.state_bytes;
+        if (found) base.path = place;
+        if (!found && reason.empty())
+          reason = fmt::format("has other weights now (crc32c {:08x}, expected {:08x})",
+                               there.state_crc32c, base.state_crc32c);
+      } catch (const StorageError& error) {
+        if (reason.empty()) reason = fmt::format("cannot be used: {}", error.what());
+      }
+    }
+    if (!found)
+      throw StorageError(
+          fmt::format("its frozen weights are stored in its base {}, which {}", base.path, reason));
+  }
+}
+
+constexpr const char* kBaseHint =
+    "put the base back, or make a link there to where it is now (ln -s NEW_PLACE OLD_PLACE); runs "
+    "with checkpoint.store_base=true do not need one";
+
 /// Collective. Fills `found`, or returns the reason why it cannot; "" if it is filled.
 PassedOver examine(const std::string& path, Communicator& world, Verify verify,
                    const PhaseProgress& progress, Checkpoint& found) {
@@ -66,8 +98,10 @@ PassedOver examine(const std::string& path, Communicator& world, Verify verify,
   std::string reason = attempt_together(world, [&] {
     if (world.rank() != 0) return;
     try {
-      const Manifest read = read_manifest(path);
+      Manifest read = read_manifest(path);
       meta = read_meta_of(path, read);
+      if (!read.bases.empty()) why = Why::baseless;
+      find_bases(path, read);
       manifest = read.to_text();
     } catch (const UnreadableError&) {
       why = Why::unreadable;
@@ -114,8 +148,8 @@ std::vector<BranchSurvey::Step> shared_steps(const std::string& folder, Communic
 void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
                       const std::string& scope) {
   std::unordered_map<std::string_view, const TensorRecord*> unclaimed;
-  for (const TensorRecord& record : checkpoint.manifest.tensors)
-    unclaimed.emplace(record.name, &record);
+  const std::vector<TensorRecord> stored = checkpoint.manifest.all_tensors();
+  for (const TensorRecord& record : stored) unclaimed.emplace(record.name, &record);
   std::vector<std::string> missing, different, extra;
   for (const StoredTensor& tensor : tensors) {
     const auto at = unclaimed.find(tensor.name);
@@ -130,7 +164,7 @@ void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTens
                                       name_of(tensor.dtype), to_string(tensor.shape)));
     unclaimed.erase(at);
   }
-  for (const TensorRecord& record : checkpoint.manifest.tensors)
+  for (const TensorRecord& record : stored)
     if (unclaimed.contains(record.name) && record.name.starts_with(scope))
       extra.push_back(record.name);
   if (missing.empty() && different.empty() && extra.empty()) return;
@@ -148,8 +182,11 @@ bool Checkpoint::leaves_newer() const {
       skipped, [](const PassedOver& one) { return one.why != PassedOver::Why::abandoned; });
 }
 
-Verification verify_checkpoint(const std::string& path, const Manifest& manifest,
-                               Communicator& world, const PhaseProgress& progress) {
+namespace {
+
+/// Verifies one file without the bases.
+Verification verify_file(const std::string& path, const Manifest& manifest, Communicator& world,
+                         const PhaseProgress& progress) {
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
   const std::int64_t part = manifest.state_bytes / world.size() + 1;
   const std::int64_t first = std::min(part * world.rank(), manifest.state_bytes);
@@ -179,6 +216,26 @@ Verification verify_checkpoint(const std::string& path, const Manifest& manifest
   return result;
 }
 
+}  // namespace
+
+Verification verify_checkpoint(const std::string& path, const Manifest& manifest,
+                               Communicator& world, const PhaseProgress& progress) {
+  Verification result = verify_file(path, manifest, world, progress);
+  for (const BaseFile& base : manifest.bases) {
+    std::string text;
+    together(world, [&] {
+      if (world.rank() == 0) text = read_manifest(base.path).to_text();
+    });
+    share_text(world, text);
+    const std::string damage =
+        verify_file(base.path, Manifest::parse(text), world, progress).damage;
+    if (damage.empty()) continue;
+    if (!result.damage.empty()) result.damage += "; ";
+    result.damage += fmt::format("its base {} is {}", base.path, damage);
+  }
+  return result;
+}
+
 std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communicator& world,
                                             Verify verify, const PhaseProgress& progress) {
   std::vector<PassedOver> skipped;
@@ -201,7 +258,9 @@ std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communica
   if (skipped.empty()) return std::nullopt;
   std::string what = fmt::format("no checkpoint in {} can be used:", folder);
   for (const PassedOver& one : skipped) what += "\n  " + one.reason;
-  throw_agreed(world, what, "move them away to start from the beginning");
+  const bool baseless = std::ranges::any_of(
+      skipped, [](const PassedOver& one) { return one.why == PassedOver::Why::baseless; });
+  throw_agreed(world, what, baseless ? kBaseHint : "move them away to start from the beginning");
 }
 
 Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify verify,
@@ -232,10 +291,33 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
                  "a run saves one every checkpoint.interval steps");
   }
   Checkpoint found;
-  const std::string reason = examine(path, world, verify, progress, found).reason;
-  if (!reason.empty())
-    throw_agreed(world, path + " cannot be used: " + reason, "choose another step of the same run");
+  const PassedOver problem = examine(path, world, verify, progress, found);
+  if (!problem.reason.empty())
+    throw_agreed(world, path + " cannot be used: " + problem.reason,
+                 problem.why == PassedOver::Why::baseless ? kBaseHint
+                                                          : "choose another step of the same run");
   return found;
+}
+
+void refer_to(std::vector<BaseFile>& bases, const Checkpoint& checkpoint,
+              const std::string& stored_name, const std::string& name) {
+  const Manifest& manifest = checkpoint.manifest;
+  const auto has = [&](const std::vector<TensorRecord>& list) {
+    return std::ranges::find(list, stored_name, &TensorRecord::name) != list.end();
+  };
+  BaseFile file{.path = fs::weakly_canonical(checkpoint.path).string(),
+                .relative = {},
+                .state_bytes = manifest.state_bytes,
+                .state_crc32c = manifest.state_crc32c,
+                .tensors = {}};
+  if (!has(manifest.tensors))
+    for (const BaseFile& base : manifest.bases)
+      if (has(base.tensors)) file = base;
+  file.tensors.clear();
+  auto at = std::ranges::find(bases, file.path, &BaseFile::path);
+  if (at == bases.end()) at = bases.insert(bases.end(), file);
+  at->tensors.push_back(*manifest.find(stored_name));
+  at->tensors.back().name = name;
 }
 
 bool is_loadable(const TensorRecord& record, const StoredTensor& tensor) {
@@ -256,18 +338,35 @@ void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>&
   together(world, [&] {
     if (total == 0 || !reads) return;
     const ByteProgress bytes = counted(progress, "load", total);
-    const File file(checkpoint.path + "/" + kStateName, File::Mode::read,
-                    checkpoint.manifest.state_bytes);
-    std::unordered_map<std::string_view, const TensorRecord*> records;
-    for (const TensorRecord& record : checkpoint.manifest.tensors)
-      records.emplace(record.name, &record);
+    /// A file is opened when the first of its tensors is read.
+    struct Source {
+      std::string folder;
+      std::int64_t bytes = 0;
+      std::unique_ptr<File> file{};
+    };
+    const Manifest& manifest = checkpoint.manifest;
+    std::deque<Source> sources;
+    std::unordered_map<std::string_view, std::pair<Source*, const TensorRecord*>> records;
+    const auto add = [&](const std::string& folder, std::int64_t size,
+                         const std::vector<TensorRecord>& stored) {
+      sources.push_back({.folder = folder, .bytes = size});
+      Source& source = sources.back();
+      for (const TensorRecord& record : stored)
+        records.emplace(record.name, std::pair{&source, &record});
+    };
+    add(checkpoint.path, manifest.state_bytes, manifest.tensors);
+    for (const BaseFile& base : manifest.bases) add(base.path, base.state_bytes, base.tensors);
     for (const StoredTensor& tensor : tensors) {
       for (const StoredPiece& piece : tensor.pieces)
         CHOIR_CHECK(piece.first >= 0 && piece.count >= 0 &&
                         piece.first + piece.count <= tensor.shape.count(),
                     "{}: piece {}+{} of {}", tensor.name, piece.first, piece.count,
                     to_string(tensor.shape));
-      read_pieces(file, *records.at(tensor.name), tensor, bytes);
+      const auto& [source, record] = records.at(tensor.name);
+      if (!source->file)
+        source->file = std::make_unique<File>(source->folder + "/" + kStateName, File::Mode::read,
+                                              source->bytes);
+      read_pieces(*source->file, *record, tensor, bytes);
     }
   });
 }

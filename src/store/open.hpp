@@ -24,6 +24,7 @@ struct PassedOver {
     damaged,     ///< incomplete, or its bytes differ from those saved
     unreadable,  ///< the system refuses to read it: permissions, I/O errors, a link to nothing
     abandoned,   ///< belongs to a branch that the run has left, see Branch
+    baseless,    ///< the base that has its frozen weights is gone or was changed, see BaseFile
   };
   Why why = Why::damaged;
   std::string reason;  ///< "step_00000200: damaged: tensor parameters/w (crc32c ...)"
@@ -65,9 +66,15 @@ std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communica
 Checkpoint open_checkpoint(const std::string& path, Communicator& world,
                            Verify verify = Verify::checksums, const PhaseProgress& progress = {});
 
-/// Collective. Reads every byte of the tensors. Throws StorageError if the file cannot be read.
+/// Collective. Reads every byte of the tensors, and of the bases of an opened checkpoint, whose
+/// faults are part of `damage`. Throws StorageError if a file cannot be read.
 Verification verify_checkpoint(const std::string& path, const Manifest& manifest,
                                Communicator& world, const PhaseProgress& progress = {});
+
+/// Local. The record of a stored tensor under another name in a manifest of a run that takes it
+/// from this checkpoint, added to the file that has it: the checkpoint or one of its bases.
+void refer_to(std::vector<BaseFile>& bases, const Checkpoint& checkpoint,
+              const std::string& stored_name, const std::string& name);
 
 /// Local. True if the tensor can be filled from the stored one: equal shape and type, or another
 /// type of reals if it converts.

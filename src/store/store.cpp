@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <exception>
+#include <filesystem>
 
 #include "choir/core/error.hpp"
 #include "src/comm/agreement.hpp"
@@ -14,6 +15,8 @@
 #include "src/store/state_file.hpp"
 
 namespace choir {
+
+namespace fs = std::filesystem;
 
 /// The state of one save.
 struct CheckpointStore::Attempt {
@@ -138,6 +141,10 @@ void CheckpointStore::lay_out(Attempt& attempt) const {
   manifest.layout = attempt.meta.layout;
   manifest.metric = attempt.meta.metric;
   manifest.branch = attempt.meta.branch;
+  manifest.bases = attempt.meta.bases;
+  const fs::path here = fs::weakly_canonical(directory_.final_path(attempt.meta.step));
+  for (BaseFile& base : manifest.bases)
+    base.relative = fs::path(base.path).lexically_relative(here).string();
 }
 
 /// Called on every rank.

@@ -47,6 +47,8 @@ struct CheckpointMeta {
   std::string deck_hash;         ///< shown by `inspect`, otherwise unused
   std::string layout;            ///< of the run that saved, "dp 4 x tp 2"; only shown
   Branch branch{};               ///< used on rank 0, which writes the manifest
+  /// Tensors that the checkpoint has without storing them; used on rank 0, which sets `relative`.
+  std::vector<BaseFile> bases{};
 };
 
 }  // namespace choir

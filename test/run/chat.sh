@@ -83,6 +83,26 @@ run 0 generate one --chat --prompts second.jsonl --samples 2 --tokens 6 --seed 5
 check "... the same where nothing else is asked" same "answers all.jsonl" "answers stdout"
 run 0 generate one --chat --prompts second.jsonl --tokens 6 --seed 6 --json
 check "... a further sample has the next seed" test "$(grep -o '"ids".*' stdout)" = "$(tail -n 1 all.jsonl | grep -o '"ids".*')"
+# Log-probabilities; there are none where prompt and answer are more than the positions.
+run 0 generate one --chat --prompts ask.jsonl --samples 2 --tokens 6 --seed 5 --json --logprobs
+expect "with log-probabilities" 0 '"logprobs":[-'
+sed -E 's/,"logprobs":(null|\[[^]]*\])//' stdout >stripped
+check "... the same answers" cmp all.jsonl stripped
+cp stdout logs.jsonl
+check "... one for each token, below 0" perl -ne 'next if /"logprobs":null/; /"ids":\[([^]]*)\],"logprobs":\[([^]]*)\]/ or die; my @i = split /,/, $1;
+  my @l = split /,/, $2; die unless @i == @l; $_ < 0 or die for @l' logs.jsonl
+run 2 generate one --chat --prompts ask.jsonl --samples 2 --tokens 6 --seed 5 --json --logprobs --tensor 2
+check "... the same over tensor ranks" perl -e 'open my $a, "logs.jsonl"; open my $b, "stdout"; my $n = 0;
+  while (defined(my $x = <$a>)) { my $y = <$b>; my @x = $x =~ /-\d+\.[\de-]+/g; my @y = $y =~ /-\d+\.[\de-]+/g;
+    @x == @y or die; for (0 .. $#x) { abs($x[$_] - $y[$_]) < 1e-9 or die; $n++ } } $n > 4 or die'
+run 0 generate one --ids 104,105,32 --logits three.npy
+run 0 generate one --prompt "hi " --tokens 1 --temperature 0 --json --logprobs
+check "... the greedy one is that of the largest logit" perl -e 'local $/; open my $f, "<:raw", "three.npy"; my $n = <$f>;
+  my @v = unpack "d<*", substr $n, 10 + unpack "v", substr $n, 8, 2; my @r = @v[@v - @v / 3 .. $#v];
+  my ($m, $s) = (-1e9, 0); $m = $_ > $m ? $_ : $m for @r; $s += exp($_ - $m) for @r;
+  open my $g, "stdout"; <$g> =~ /"logprobs":\[([^]]*)\]/ or die; abs($1 + log $s) < 1e-9 or die "$1 ", -log $s'
+run 0 generate one --prompt q --logprobs
+expect "log-probabilities of text" 2 "--logprobs"
 run 2 generate one --chat --prompts ask.jsonl --samples 2 --tokens 6 --seed 5 --json --tensor 2
 check "... the same over tensor ranks" same "cat all.jsonl" "cat stdout"
 for together in 1 3; do

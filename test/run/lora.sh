@@ -12,7 +12,7 @@ expect "some targets, and norms trained with them" 0 "VALID: 1 layouts"
 
 small=("$root/inputs/verify_gpt.json" data.format=synthetic train.precision=fp64 train.global_batch_size=4 model.norm=rmsnorm
   model.activation=swiglu model.position=rope model.bias=false eval.interval=0 log.interval=1)
-tune=("${small[@]}" checkpoint.init_from=base model.lora.rank=4 optimizer.learning_rate=1e-2)
+tune=("${small[@]}" checkpoint.init_from=base checkpoint.store_base=true model.lora.rank=4 optimizer.learning_rate=1e-2)
 run 1 train "${small[@]}" run.dir=base train.max_steps=2
 expect "the run that is taken from" 0 "base/checkpoints/step_00000002"
 run 1 train "${tune[@]}" run.dir=one train.max_steps=4
@@ -74,6 +74,58 @@ expect "a target that is not" 2 'there is no target "dwn"; nearest legal: "down"
 run 0 train "${small[@]}" model.lora.rank=4 model.tile=2
 expect "tiles" 2 "nearest legal: tile = 1"
 
+# Checkpoints of adapters alone: the base has the rest.
+own() { perl -MJSON::PP -e 'local $/; print "$_->{name}\n" for @{decode_json(<>)->{manifest}{tensors}}' \
+  "$1/checkpoints/$(newest "$1")/manifest.json"; }  # own RUN: what its own file has
+alone=("${small[@]}" checkpoint.init_from=base model.lora.rank=4 optimizer.learning_rate=1e-2)
+run 1 train "${alone[@]}" run.dir=small train.max_steps=3 optimizer.decay_steps=4
+expect "checkpoints of adapters" 0 "checkpoints leave out" "base/checkpoints/step_00000002" "checkpoint.store_base=true"
+check "... have nothing else" eval 'own small | grep -q adapter && ! own small | grep ^parameters | grep -v adapter'
+run 2 train "${alone[@]}" run.dir=small train.max_steps=4 optimizer.decay_steps=4 parallel.zero=3 parallel.tensor=1
+expect "... continue in another layout" 0 "resumed from small/checkpoints/step_00000003" "checkpoints leave out"
+check "... the losses of whole checkpoints" close_losses one small 1e-11
+check "... and again nothing else" eval 'own small | grep -q adapter && ! own small | grep ^parameters | grep -v adapter'
+run 1 inspect small/checkpoints/latest --verify
+expect "... are verified with their base" 0 "ok: all checksums match" "base           "
+run 0 generate small --ids $ids --logits small.npy
+check "... generate the same" eval 'cmp -n 128 small.npy one.npy && [ "$(file_bytes small.npy)" = "$(file_bytes one.npy)" ]'
+run 2 export small --format hf --merge --type f64 --out small_hf
+expect "... are merged" 0 "small_hf/model.safetensors"
+run 1 import small_hf --out small_run --check-ids ids.npy --check-logits small.npy --tolerance 1e-12 train.precision=fp64
+expect "... into the same model" 0 "logits agree"
+run 1 export small --format peft --type f64 --out small_peft
+expect "... and exported alone" 0 "small_peft/adapter_model.safetensors"
+run 1 train "${alone[@]/init_from=base/init_from=small}" run.dir=third train.max_steps=1
+expect "a run on top of such a run" 0 "warm start from small" "stay in" "base/checkpoints/step_00000002"
+mkdir moved && mv base small third moved
+run 1 inspect moved/small/checkpoints/latest --verify
+expect "both are moved together" 0 "moved/base/checkpoints/step_00000002" "ok: all checksums match"
+mv moved/* .
+mv base gone
+for words in "generate small --ids $ids --logits x.npy" "export small --format peft --out x" "inspect small/checkpoints/latest" "train ${alone[*]} run.dir=small train.max_steps=6"; do
+  # shellcheck disable=SC2086
+  run 2 $words
+  expect "without the base: ${words%% *}" 6 "its frozen weights are stored in its base" "base/checkpoints/step_00000002" "put the base back"
+done
+ln -s gone base
+run 1 inspect small/checkpoints/latest
+expect "a link to where it is now" 0 "base           "
+rm base
+mv gone base
+cp -r base kept
+run 1 train "${small[@]}" run.dir=other run.seed=99 train.max_steps=2
+rm -rf base/checkpoints/step_00000002 && cp -r other/checkpoints/step_00000002 base/checkpoints
+run 2 generate small --ids $ids --logits x.npy
+expect "another base in its place" 6 "has other weights now (crc32c"
+rm -rf base && mv kept base
+flip_byte base/checkpoints/step_00000002/state.h5 9000
+run 2 generate small --ids $ids --logits x.npy
+expect "a damaged base" 6 "its base" "damaged"
+flip_byte base/checkpoints/step_00000002/state.h5 9000
+run 1 train "${alone[@]}" run.dir=small train.max_steps=5 optimizer.decay_steps=4 checkpoint.store_base=true
+expect "everything from now on" 0 "resumed from small"
+check "... is stored" eval 'own small | grep ^parameters | grep -qv adapter'
+
 # Untrained weights in bf16 alone: the bits are those of the run that keeps masters of them, before
 # and after a resume.
 plain=()
@@ -81,7 +133,7 @@ for word in "${small[@]}"; do [[ $word == train.precision=* ]] || plain+=("$word
 same=("${plain[@]}" model.lora.rank=4 optimizer.learning_rate=1e-2)
 # Numbers of fp64 would be rounded twice on one path and once on the other.
 run 1 train "${plain[@]}" train.precision=fp32 run.dir=base32 train.max_steps=2
-tune=("${same[@]}" checkpoint.init_from=base32 train.precision=bf16-mixed)
+tune=("${same[@]}" checkpoint.init_from=base32 checkpoint.store_base=true train.precision=bf16-mixed)
 narrow=(train.frozen_precision=bf16)
 run 2 train "${tune[@]}" run.dir=wide train.max_steps=4 parallel.zero=3
 expect "adapters in bf16-mixed" 0 "warm start from base32"

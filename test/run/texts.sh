@@ -81,5 +81,7 @@ run 2 train "$debug" "${bad[@]}" 'data.train=["nowhere.jsonl"]' "$tokens"
 expect "no documents" 3 "nowhere.jsonl"
 run 1 train "$debug" "${bad[@]}" "$documents" data.tokenizer=words
 expect "a tokenizer of no kind" 2 "data.tokenizer" "'words' is neither char nor byte"
+run 1 train "$debug" "${bad[@]}" "$documents" data.tokenizer=bpe
+expect "a BPE that is not trained yet" 2 "data.tokenizer" "choir prepare text FILES --out data/NAME --tokenizer bpe --vocab-size 8192"
 run 1 train "$debug" data.text_field=text "${fly[@]:1}" data.on_the_fly=true run.dir=bad "$documents" "$tokens"
 expect "another field on the fly" 3 "no field 'text'"

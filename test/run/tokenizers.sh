@@ -59,3 +59,29 @@ for of in hf from_gguf/tokenizer; do
   cp stdout "shown_$(dirname $of)"
 done
 check "... are the same" cmp shown_. shown_from_gguf
+
+# Characters and bytes: a tokenizer.json is written for them, with the ids of the run.
+cat >ids.pl <<'P'
+use JSON::PP; use utf8;
+my ($tokenizer, $line) = map { local $/; open my $f, "<:raw", $_ or die; JSON::PP->new->utf8->decode(<$f>) } @ARGV;
+my %text_of = reverse %{$tokenizer->{model}{vocab}};
+my $said = join "", map { $text_of{$_} // die "no id $_" } @{$line->{ids}};
+if ($tokenizer->{model}{type} eq "BPE") {  # GPT-2's letters of bytes
+  my @plain = (33 .. 126, 161 .. 172, 174 .. 255); my %is = map { $_ => 1 } @plain; my $n = 256;
+  my %byte = map { chr($is{$_} ? $_ : $n++) => chr } 0 .. 255;
+  $said = join "", map { $byte{$_} // die "no letter" } split //, $said;
+  utf8::decode($said) or die "not UTF-8";
+}
+exit($said eq $line->{text} && length $said > 3 ? 0 : 1);
+P
+for kind in char byte; do
+  run 1 train "$debug" 'data.train=["text"]' data.tokenizer=$kind run.dir=plain_$kind "${tiny[@]}" train.max_steps=60 optimizer.learning_rate=1e-2
+  run 1 export plain_$kind --format hf --out plain_hf_$kind
+  expect "a model of ${kind}s is exported" 0 "plain_hf_$kind/model.safetensors"
+  check "... without leaving its tokenizer out" lacks out "left out"
+  run 0 generate plain_$kind --prompt "The cat" --tokens 20 --temperature 0 --json
+  check "... tokenizer.json has the ids of the run" perl ids.pl plain_hf_$kind/tokenizer.json stdout
+  check "... transformers is told its class" has plain_hf_$kind/tokenizer_config.json '"tokenizer_class": "PreTrainedTokenizerFast"'
+  run 1 import plain_hf_$kind --out plain_back_$kind
+  expect "... and imported again" 0 "plain_back_$kind"
+done

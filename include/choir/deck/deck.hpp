@@ -208,6 +208,7 @@ struct CheckpointSection {
   std::string resume = "auto";  ///< auto | none | a path
   TextOrMap init_from;          ///< "" or a path; or paths by patterns of parameter names
   std::vector<std::string> init_take, init_skip;
+  bool store_base = false;  ///< frozen weights of init_from are stored in every checkpoint
   std::vector<std::string> allow_changes;  ///< keys, or only kAllowAll
   static constexpr const char* kAllowAll = "true";
   bool on_the_way() const {

@@ -29,7 +29,7 @@ void make_folder(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     const bool ours = name == kConversationFile || name == "meta.json" || name == "audio" ||
-                      name == "vocab.json" || name == "tokenizer.json" ||
+                      name == "vocab.json" || name == "tokenizer.json" || name == "deck.json" ||
                       (name.starts_with("clips") && name.ends_with(".json"));
     if (!ours)
       throw DataError(fmt::format("folder '{}' contains '{}', which is not part of prepared chat",
@@ -96,7 +96,9 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
   ConversationList list = read_conversations(files, options.context, options.tars);
   work.opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
   const ChatOptions chat{.chat = work.opened.chat, .system = options.system};
+  std::int64_t number = 0;
   for (const Conversation& conversation : list.conversations) {
+    if (options.held_out > 0 && (++number % options.held_out == 0) != options.held) continue;
     EncodedConversation encoded = encode_conversation(conversation, chat, *work.opened.tokenizer);
     const std::int64_t tokens = std::ssize(encoded.ids);
     if (options.max_tokens > 0 && tokens > options.max_tokens) {
@@ -126,8 +128,8 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
         "allow longer conversations with --max-tokens");
 }
 
-void write_folder(const std::string& folder, const std::string& system, Work& work,
-                  const PrepareChatSummary& summary) {
+void write_folder(const std::string& folder, const PrepareChatOptions& options, Work& work,
+                  PrepareChatSummary& summary) {
   const ChatTokenizer& tokenizer = *work.opened.tokenizer;
   ConversationSet set(tokenizer.vocab_size(), tokenizer.hash(),
                       end_of_turn(work.opened.chat, tokenizer));
@@ -143,6 +145,7 @@ void write_folder(const std::string& folder, const std::string& system, Work& wo
     for (const AudioClip& clip : encoded.clips) {
       const std::int32_t number = work.clips.number_of(clip);
       clips.push_back({number, static_cast<std::int32_t>(catalog[number].samples)});
+      summary.seconds += static_cast<double>(catalog[number].samples) / options.sample_rate;
     }
     set.add(encoded.ids, encoded.counted, clips);
   }
@@ -151,9 +154,10 @@ void write_folder(const std::string& folder, const std::string& system, Work& wo
   meta["format"] = "choir-chat";
   meta["version"] = 1;
   meta["template"] = summary.chat_template;
-  meta["system"] = system;
+  meta["system"] = options.system;
   meta["conversations"] = summary.conversations;
   meta["tokens"] = summary.tokens;
+  meta["longest"] = summary.longest;
   meta["targets"] = summary.counted;
   meta["clips"] = summary.clips;
   meta["vocab_size"] = summary.vocab_size;
@@ -203,7 +207,7 @@ PrepareChatSummary prepare_chat(Communicator& world, Logger& log,
     prepare_audio(world, log, clips.files, folder + "/audio", audio);
   }
   together(world, [&] {
-    if (world.rank() == 0) write_folder(folder, options.system, work, summary);
+    if (world.rank() == 0) write_folder(folder, options, work, summary);
   });
   return summary;
 }

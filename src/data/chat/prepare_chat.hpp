@@ -19,6 +19,9 @@ struct PrepareChatOptions {
   std::int64_t max_tokens = 0;     ///< longer conversations are excluded; 0: none
   int sample_rate = 16000;
   std::vector<std::string> tars;  ///< see read_conversations
+  /// Every held_out-th conversation is left out, or with `held` only these are kept; 0: none.
+  std::int64_t held_out = 0;
+  bool held = false;
 };
 
 struct PrepareChatSummary {
@@ -26,6 +29,7 @@ struct PrepareChatSummary {
   std::string unused;  ///< keys of the lines that are not used, with their counts
   std::int64_t conversations = 0, turns = 0, tokens = 0, counted = 0, clips = 0;
   std::int64_t longest = 0;  ///< tokens of the longest conversation
+  double seconds = 0;        ///< of the clips; on rank 0
   std::int64_t vocab_size = 0;
   std::string to_string() const;
 };

@@ -9,6 +9,7 @@
 #include "src/core/text.hpp"
 #include "src/data/speech/data_sources.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
+#include "src/models/gpt/chat_deck.hpp"
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/token_data.hpp"
 
@@ -289,7 +290,34 @@ EvaluationResult ChatValidation::evaluate(ModelInstance& instance, ProgressLine*
   return evaluate_sets(instance, scorer, progress);
 }
 
-ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger&)
+std::string padding_advice(const RowFill& fill, const GptConfig& model) {
+  constexpr double kMuch = 0.5;
+  if (fill.padding() <= kMuch || fill.conversations == 0) return {};
+  const std::int64_t block = chat_row_length({.conversations = fill.conversations,
+                                              .tokens = fill.tokens + fill.conversations,
+                                              .longest = fill.longest + 1},
+                                             model);
+  // A row holds whole conversations: half of one of mean length may remain free at its end.
+  const double mean = static_cast<double>(fill.tokens) / static_cast<double>(fill.conversations);
+  const double free = std::min(mean, static_cast<double>(block)) / 2;
+  const auto rows = static_cast<std::int64_t>(std::ceil(
+      static_cast<double>(fill.tokens) / std::max(static_cast<double>(block) - free, 1.0)));
+  const RowFill better{.block = block, .rows = rows, .tokens = fill.tokens};
+  if (better.padding() > fill.padding() - 0.1) return {};
+  std::vector<std::string> keys;
+  if (!fill.packed) keys.emplace_back("data.pack=true");
+  if (block != fill.block) keys.push_back(fmt::format("model.block_size={}", block));
+  return fmt::format(
+      "{:.1f} % of the rows is padding, which takes time as tokens do: {} in rows of {}, the "
+      "longest with {} tokens. {} leaves about {:.0f} % (with as many rows in a step, a step then "
+      "has {:.1f} times as many conversations)",
+      100 * fill.padding(), counted(fill.conversations, "conversation"), fill.block,
+      fill.longest + 1, join(keys, " "), 100 * better.padding(),
+      static_cast<double>(fill.rows) / static_cast<double>(rows));
+}
+
+ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                   Logger& log)
     : settings_(gpt_settings(deck)),
       seed_(static_cast<std::uint64_t>(deck.run.seed)),
       block_size_(gpt_of(deck).block_size),
@@ -302,7 +330,24 @@ ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Me
                settings_.model.packed),
       planning_(reading_),
       validation_(deck, batch.micro, corpus_.vocab_hash(), mesh),
-      buffer_(batch.micro, block_size_, settings_.model.packed) {}
+      buffer_(batch.micro, block_size_, settings_.model.packed) {
+  const std::string advice = padding_advice(fill(), settings_.model);
+  if (!advice.empty() && mesh.rank() == 0) log.warn("{}", advice);
+}
+
+RowFill ChatTrainingData::fill() const {
+  RowFill fill{.block = block_size_,
+               .rows = corpus_.conversations(),
+               .conversations = corpus_.conversations(),
+               .packed = settings_.model.packed};
+  for (int leaf = 0; leaf < corpus_.folders(); ++leaf)
+    for (const SpeechItem& item : corpus_.items(leaf)) {
+      fill.tokens += item.samples;
+      fill.longest = std::max<std::int64_t>(fill.longest, item.samples);
+    }
+  if (fill.packed) fill.rows = std::ssize(rows_of(items_of(corpus_), block_size_, true));
+  return fill;
+}
 
 std::string ChatTrainingData::vocabulary_json() const {
   if (!vocabulary_) return "";
@@ -314,22 +359,18 @@ std::vector<SpeechSource> ChatTrainingData::sources() const {
 }
 
 std::string ChatTrainingData::to_string() const {
-  std::int64_t rows = 0, targets = 0;
+  std::int64_t targets = 0;
   for (int leaf = 0; leaf < corpus_.folders(); ++leaf)
-    for (const SpeechItem& item : corpus_.items(leaf)) rows += item.samples, targets += item.labels;
-  const std::int64_t conversations = corpus_.conversations();
-  const std::int64_t made = settings_.model.packed
-                                ? std::ssize(rows_of(items_of(corpus_), block_size_, true))
-                                : conversations;
+    for (const SpeechItem& item : corpus_.items(leaf)) targets += item.labels;
+  const RowFill rows = fill();
   std::string text = fmt::format(
       "train {}{}, vocabulary of {}; {:.1f} % of their tokens are targets, {:.1f} % of the rows of "
       "{} is padding",
-      counted(conversations, "conversation"),
-      settings_.model.packed ? " packed in " + counted(made, "row") : "",
+      counted(rows.conversations, "conversation"),
+      settings_.model.packed ? " packed in " + counted(rows.rows, "row") : "",
       format_count(corpus_.vocab_size()),
-      100.0 * static_cast<double>(targets) / static_cast<double>(rows),
-      100.0 * (1 - static_cast<double>(rows) / static_cast<double>(made * block_size_)),
-      block_size_);
+      100.0 * static_cast<double>(targets) / static_cast<double>(rows.tokens),
+      100.0 * rows.padding(), block_size_);
   if (const auto all = sources(); all.size() > 1)
     for (const SpeechSource& source : all)
       text += fmt::format("\nblend {:.2f} % '{}': {}", 100 * source.share, source.leaf.folder,

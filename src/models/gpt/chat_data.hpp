@@ -2,6 +2,7 @@
 // Conversations as training data of a language model: their batches, and the packing of several
 // short conversations into one row of a block with attention within each (block-diagonal; pure).
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -118,8 +119,23 @@ class ChatValidation {
   std::vector<ChatEvalSet> sets_;
 };
 
+/// The length and the number of rows, and what is in them.
+struct RowFill {
+  std::int64_t block = 0, rows = 0;
+  std::int64_t conversations = 0, tokens = 0, longest = 0;
+  bool packed = false;
+  double padding() const {
+    return 1 - static_cast<double>(tokens) /
+                   static_cast<double>(std::max<std::int64_t>(rows * block, 1));
+  }
+};
+/// Tells how rows of which more than half is padding become fuller, with the keys to set and the
+/// padding that then remains; "" for other rows, and where nothing helps. Pure.
+std::string padding_advice(const RowFill& fill, const GptConfig& model);
+
 class ChatTrainingData final : public TrainingData {
  public:
+  /// Warns about rows that are mostly padding.
   ChatTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger& log);
 
   std::int64_t vocab_size() const override { return corpus_.vocab_size(); }
@@ -142,6 +158,7 @@ class ChatTrainingData final : public TrainingData {
 
  private:
   std::vector<SpeechSource> sources() const;
+  RowFill fill() const;
 
   GptSettings settings_;
   std::uint64_t seed_;

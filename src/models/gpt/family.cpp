@@ -198,6 +198,10 @@ void add_run_keys(KeyTable<GptSettings>& table) {
            "of the text), byte, or the file of a tokenizer (tokenizer.json, tokenizer.model).")
       .checked("char | byte | FILE", [](const KeyValue& value) {
         const auto& name = std::get<std::string>(value);
+        if (name.starts_with("bpe"))
+          return std::string(
+              "a byte-pair encoding is trained before the run: `choir prepare text FILES --out "
+              "data/NAME --tokenizer bpe --vocab-size 8192`, then data.train=[\"data/NAME\"]");
         const bool is_file = name.find_first_of("./") != std::string::npos;
         return is_file || name == "char" || name == "byte"
                    ? std::string()

@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/data/vocabulary/utf8.hpp"
+#include "src/models/gpt/foreign/logit_check.hpp"
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/run/run_setup.hpp"
@@ -132,6 +134,23 @@ std::string TextWriter::heading(const Exchange& exchange) const {
   return options_.chat ? heading : heading + exchange.prompt->text;
 }
 
+std::vector<double> TextWriter::log_probabilities(const Exchange& exchange) const {
+  const std::vector<std::int32_t> ids(exchange.answer.begin(), exchange.answer.end() - 1);
+  if (std::ssize(ids) > loaded_.instance->as<Gpt>().config().block_size) return {};
+  const Logits logits = logits_of(*loaded_.instance, ids);
+  std::vector<double> made;
+  if (logits.values.empty()) return made;
+  const std::int64_t width = logits.shape[1];
+  for (std::size_t at = exchange.ids.size(); at < exchange.answer.size(); ++at) {
+    const auto row = logits.values.begin() + static_cast<std::ptrdiff_t>(at - 1) * width;
+    const double largest = *std::max_element(row, row + width);
+    double sum = 0;
+    for (auto value = row; value != row + width; ++value) sum += std::exp(*value - largest);
+    made.push_back(row[exchange.answer[at]] - largest - std::log(sum));
+  }
+  return made;
+}
+
 std::string TextWriter::json_line(const Exchange& exchange) const {
   const std::vector<std::int32_t>& ids = exchange.answer;
   nlohmann::ordered_json line;
@@ -142,6 +161,12 @@ std::string TextWriter::json_line(const Exchange& exchange) const {
   const auto begin = ids.begin() + std::ssize(exchange.ids);
   const bool stopped = std::count(choice_.stop.begin(), choice_.stop.end(), ids.back()) > 0;
   line["ids"] = std::vector<std::int32_t>(begin, ids.end() - (stopped ? 1 : 0));
+  if (options_.log_probabilities) {
+    std::vector<double> logs = log_probabilities(exchange);
+    const bool known = !logs.empty();
+    if (known && stopped) logs.pop_back();
+    line["logprobs"] = known ? nlohmann::ordered_json(logs) : nlohmann::ordered_json(nullptr);
+  }
   line["prompt_tokens"] = exchange.ids.size();
   line["finish"] = stopped ? "stop" : "length";
   return dumped(line) + "\n";

@@ -21,6 +21,9 @@ struct TextOptions {
   bool chat = false;          ///< answer as the assistant of a conversation
   std::string chat_template, system;
   bool json = false, timings = false;
+  /// With json: also the natural logarithm of the probability that the model gives to each token of
+  /// an answer, at temperature 1 and with all tokens to choose from.
+  bool log_probabilities = false;
 };
 
 /// Writes the model's answers to texts and conversations. All ranks that run the model execute the
@@ -55,6 +58,9 @@ class TextWriter {
   /// Text printed before an answer.
   std::string heading(const Exchange& exchange) const;
   std::string json_line(const Exchange& exchange) const;
+  /// Values for the tokens behind the prompt, by one further pass over all; none if they are more
+  /// than the model has positions. All ranks that run the model call it.
+  std::vector<double> log_probabilities(const Exchange& exchange) const;
   void show(const std::string& text) const;
 
   const LoadedModel& loaded_;

@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "choir/core/error.hpp"
+#include "choir/nn/layers/linear.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/comm/null_communicator.hpp"
 #include "src/core/quantities.hpp"
@@ -76,10 +78,7 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
       tag_(tag_of(options_.directory, engine.mesh().world())),
       store_(folder, engine.mesh().world(), with_progress(store_options(faults), progress_lines())),
       schedule_(deck.checkpoint, engine.mesh().nodes(), engine.options().schedule.tail_begin()) {
-  for (const StoredTensor& tensor : tensors_to_save(engine, progress))
-    bytes_ +=
-        static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
-  expected_ = expected_first_save(bytes_, engine.mesh().nodes(), 0);
+  begin_on({});
   if (options_.async)
     saver_ =
         std::make_unique<BackgroundSaver>(folder, engine.mesh().world(), engine.instance().device(),
@@ -113,6 +112,44 @@ Checkpointer::~Checkpointer() {
   }
 }
 
+void Checkpointer::begin_on(const std::vector<BaseFile>& bases) {
+  bases_.clear();
+  const ParameterSet& parameters = engine_.instance().parameters();
+  if (!deck_.checkpoint.store_base && has_adapters(parameters)) {
+    std::set<std::string> frozen;
+    for (const Parameter* p : parameters.all())
+      if (!p->trainable) frozen.insert("parameters/" + p->name);
+    bases_ = bases;
+    for (BaseFile& base : bases_)
+      std::erase_if(base.tensors,
+                    [&](const TensorRecord& record) { return !frozen.contains(record.name); });
+    std::erase_if(bases_, [](const BaseFile& base) { return base.tensors.empty(); });
+  }
+  bytes_ = 0;
+  for (const StoredTensor& tensor : tensors_of_save())
+    bytes_ +=
+        static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+  expected_ = expected_first_save(bytes_, engine_.mesh().nodes(), 0);
+  for (const BaseFile& base : bases_) {
+    std::int64_t left_out = 0;
+    for (const TensorRecord& record : base.tensors) left_out += record.bytes();
+    log_.info(
+        "checkpoints leave out {} of frozen weights, which stay in {}; "
+        "checkpoint.store_base=true stores them too",
+        format_bytes(static_cast<double>(left_out)), base.path);
+  }
+}
+
+std::vector<StoredTensor> Checkpointer::tensors_of_save() {
+  std::vector<StoredTensor> tensors = tensors_to_save(engine_, progress_);
+  std::set<std::string_view> elsewhere;
+  for (const BaseFile& base : bases_)
+    for (const TensorRecord& record : base.tensors) elsewhere.insert(record.name);
+  std::erase_if(tensors,
+                [&](const StoredTensor& tensor) { return elsewhere.contains(tensor.name); });
+  return tensors;
+}
+
 void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
   progress_.data = meta.data;
   const double start = now_seconds();
@@ -136,6 +173,7 @@ void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
   if (!averages && averaged)
     log_.info("train.ema is 0: the averaged weights of {} are dropped", found.path);
   last_path_ = found.path;
+  begin_on(found.manifest.bases);
   const Branch& parent = found.manifest.branch;
   const bool stays =
       deck_.checkpoint.resume == "auto" && !found.leaves_newer() && !parent.id.empty();
@@ -192,7 +230,8 @@ CheckpointMeta Checkpointer::meta_of(const std::string& json, std::optional<doub
           .metric = metric,
           .deck_hash = deck_digest(deck_),
           .layout = engine_.mesh().layout().to_string(),
-          .branch = branch_};
+          .branch = branch_,
+          .bases = bases_};
 }
 
 void Checkpointer::save(const std::string& meta_json, std::optional<double> metric,
@@ -219,8 +258,7 @@ void Checkpointer::save_aside(const CheckpointMeta& meta, double step_seconds, d
   *saving_ = progress_.step;
   drain_ = 0;
   step_seconds_ = step_seconds;
-  saver_->start(meta, tensors_to_save(engine_, progress_),
-                aside ? weight_check_of_save(engine_) : SaveCheck{});
+  saver_->start(meta, tensors_of_save(), aside ? weight_check_of_save(engine_) : SaveCheck{});
   engine_.before_update([this](const Stream& stream) { before_update(stream); });
   stall_ = now_seconds() - since;
 }
@@ -263,7 +301,7 @@ bool Checkpointer::save_here(const CheckpointMeta& meta, bool last) {
   last_ = last;
   drain_ = 0;
   const double start = now_seconds();
-  const std::vector<StoredTensor> tensors = tensors_to_save(engine_, progress_);
+  const std::vector<StoredTensor> tensors = tensors_of_save();
   SaveResult result;
   if (saver_) {
     saver_->start_in_place(meta, tensors);

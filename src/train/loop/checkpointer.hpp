@@ -39,6 +39,9 @@ class Checkpointer {
   /// Restores parameters, moments and progress. Throws StorageError if the checkpoint belongs to
   /// another model. Collective.
   void restore(const Checkpoint& found, const TrainMeta& meta);
+  /// Tells where the parameters of a run that begins are stored. With model.lora and without
+  /// checkpoint.store_base, saves refer to those that are frozen instead of storing them. Local.
+  void begin_on(const std::vector<BaseFile>& bases);
   /// Called before the first step of this process. With a walltime it measures the file system, so
   /// that there is time for the first save. Collective.
   void begin();
@@ -73,6 +76,7 @@ class Checkpointer {
   double seconds() const { return seconds_; }
 
  private:
+  std::vector<StoredTensor> tensors_of_save();
   CheckpointMeta meta_of(const std::string& json, std::optional<double> metric) const;
   bool save_here(const CheckpointMeta& meta, bool last);
   bool report(const SaveResult& result);
@@ -98,8 +102,9 @@ class Checkpointer {
   std::optional<ProgressLine> progress_line_;
   std::string last_path_;
   Branch branch_;
-  double bytes_ = 0;     // bytes of a save
-  double expected_ = 0;  // seconds of a save, before one has ended
+  std::vector<BaseFile> bases_;  // of the tensors that saves leave out
+  double bytes_ = 0;             // bytes of a save
+  double expected_ = 0;          // seconds of a save, before one has ended
   double stall_ = 0,
          drain_ = 0;  // seconds that the last save paused training, for its copy and for its end
   double step_seconds_ = 0;  // at the start of the last save

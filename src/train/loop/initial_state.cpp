@@ -45,6 +45,8 @@ const char* kind_of(PassedOver::Why why) {
       return " checkpoint that cannot be read";
     case PassedOver::Why::abandoned:
       return " checkpoint of another branch";
+    case PassedOver::Why::baseless:
+      return " checkpoint without its base";
   }
   return "";
 }
@@ -297,7 +299,8 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const CheckpointSectio
                                    .fresh = {},
                                    .fresh_elements = 0,
                                    .unused = {},
-                                   .vocabulary = {}},
+                                   .vocabulary = {},
+                                   .bases = {}},
                         .wanted = {}};
   WarmStart& result = plan.result;
   result.vocabulary = TrainMeta::parse(checkpoint.json, checkpoint.path).vocabulary;
@@ -311,6 +314,7 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const CheckpointSectio
     if (why.empty()) {
       plan.wanted.push_back(tensor);
       result.taken.push_back(name);
+      refer_to(result.bases, checkpoint, tensor.name, tensor.name);
     } else {
       result.fresh.push_back(name + ": " + why);
       result.fresh_elements += tensor.shape.count();
@@ -319,7 +323,7 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const CheckpointSectio
         lacking.push_back(result.fresh.back());
     }
   }
-  for (const TensorRecord& record : checkpoint.manifest.tensors) {
+  for (const TensorRecord& record : checkpoint.manifest.all_tensors()) {
     const std::string name = name_in_model(record.name);
     if (!name.empty() &&
         std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
@@ -377,7 +381,7 @@ class PartPlanner {
  public:
   PartPlanner(const InitSource& source, std::vector<const StoredTensor*> matched)
       : source_(source), matched_(std::move(matched)) {
-    for (const TensorRecord& record : *source.tensors) records_[record.name] = &record;
+    for (const TensorRecord& record : source.tensors) records_[record.name] = &record;
   }
 
   InitPlan::Part plan() const {
@@ -518,7 +522,7 @@ InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<Ini
   for (const InitSource& source : sources) {
     std::vector<std::string>& unused = plan.unused[source.path];
     if (!unused.empty()) continue;
-    for (const TensorRecord& record : *source.tensors)
+    for (const TensorRecord& record : source.tensors)
       if (const std::string name = name_in_model(record.name);
           !name.empty() && !used_of[source.path].contains(record.name))
         unused.push_back(name);
@@ -562,7 +566,7 @@ namespace {
 /// The checkpoints of the map, and what is taken from each.
 struct PlannedParts {
   std::map<std::string, Checkpoint> opened;  ///< by the path in the deck
-  std::vector<InitSource> sources;           ///< point into `opened`
+  std::vector<InitSource> sources;
   InitPlan plan;
 };
 
@@ -574,7 +578,7 @@ PlannedParts plan_parts(ModelInstance& instance, const Deck& deck, const std::st
     if (!parts.opened.contains(path))
       parts.opened.emplace(path, open_checkpoint(path, world, verify));
     const Checkpoint& checkpoint = parts.opened.at(path);
-    parts.sources.push_back({pattern, checkpoint.path, &checkpoint.manifest.tensors});
+    parts.sources.push_back({pattern, checkpoint.path, checkpoint.manifest.all_tensors()});
   }
   together(world, [&] {
     parts.plan = plan_init(parameters_to_load(instance), parts.sources, deck.checkpoint.init_skip);
@@ -596,12 +600,17 @@ PlannedParts plan_parts(ModelInstance& instance, const Deck& deck, const std::st
 }  // namespace
 
 std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary) {
+                             const std::string& vocabulary, std::vector<BaseFile>& bases) {
   Communicator& world = instance.mesh().world();
   const PlannedParts parts = plan_parts(instance, deck, vocabulary, world, Verify::checksums);
   std::size_t part = 0;
   for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
-    const std::vector<StoredTensor>& tensors = parts.plan.parts[part++].tensors;
+    const auto& [prefix, tensors, elements] = parts.plan.parts[part++];
+    for (const StoredTensor& tensor : tensors) {
+      const std::string own = name_in_model(tensor.name);
+      const std::string kind = tensor.name.substr(0, tensor.name.size() - own.size());
+      refer_to(bases, parts.opened.at(path), tensor.name, kind + prefix + own);
+    }
     load_checkpoint(parts.opened.at(path), tensors, world, "nothing else");
     require_finite(tensors, parts.opened.at(path).path, world);
   }

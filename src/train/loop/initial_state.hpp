@@ -67,6 +67,7 @@ struct WarmStart {
   std::int64_t fresh_elements = 0;  ///< number of parameters in `fresh`
   std::vector<std::string> unused;  ///< tensors of the checkpoint
   std::string vocabulary;           ///< TrainMeta::vocabulary of the checkpoint
+  std::vector<BaseFile> bases;      ///< the files that have the parameters in `taken`
 
   /// The result, formatted for the log.
   std::string to_string() const;
@@ -83,7 +84,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish);
 struct InitSource {
   std::string pattern;
   std::string path;
-  const std::vector<TensorRecord>* tensors = nullptr;  ///< of the checkpoint
+  std::vector<TensorRecord> tensors;  ///< of the checkpoint
 };
 
 struct InitPlan {
@@ -119,10 +120,11 @@ InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<Ini
 
 /// Called after ModelInstance::initialise(): reads the parameters of the checkpoint.init_from map,
 /// whatever layouts wrote them, and returns a report. `vocabulary` is that of the training data,
-/// for ModelFamily::check_start(). Throws on all ranks: DeckError as plan_init(), StorageError for
-/// a checkpoint that cannot be read. Collective over the mesh.
+/// for ModelFamily::check_start(); `bases` becomes the files that have the parameters. Throws on
+/// all ranks: DeckError as plan_init(), StorageError for a checkpoint that cannot be read.
+/// Collective over the mesh.
 std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary);
+                             const std::string& vocabulary, std::vector<BaseFile>& bases);
 
 /// The checks of warm_start() and begin_with_parts() before they read any tensor, for a model that
 /// needs no memory: checkpoints, patterns, shapes, vocabularies. Returns a line for each checkpoint

@@ -203,12 +203,15 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
   } else {
     engine.instance().initialise(engine.options().seed);
     if (!deck.checkpoint.init_map().empty()) {
-      report = begin_with_parts(engine.instance(), deck, vocabulary);
+      std::vector<BaseFile> bases;
+      report = begin_with_parts(engine.instance(), deck, vocabulary, bases);
+      checkpointer.begin_on(bases);
       log.info("{}", report);
     } else if (!deck.checkpoint.init_run().empty()) {
       const WarmStart start = warm_start(engine.instance(), deck.checkpoint);
       report = start.to_string();
       log.info("{}", report.substr(0, report.find('\n')));
+      checkpointer.begin_on(start.bases);
       Communicator& world = engine.mesh().world();
       together(world, [&] {
         if (world.rank() != 0) return;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
@@ -86,6 +87,82 @@ void follow_conversations(const TokenizerSource& source, const ChatForm& form,
                                    kept.empty() ? "" : ", in place of the imported model's"));
 }
 
+/// The letter of GPT-2's alphabet for a byte: 33 to 126, 161 to 172 and 174 to 255 stand for
+/// themselves, and the others are the letters from 256 on.
+std::string letter_of_byte(unsigned byte) {
+  const auto plain = [](unsigned b) {
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+  };
+  unsigned letter = byte;
+  if (!plain(byte)) {
+    letter = 256;
+    for (unsigned b = 0; b < byte; ++b) letter += plain(b) ? 0 : 1;
+  }
+  if (letter < 0x80) return {static_cast<char>(letter)};
+  return {static_cast<char>(0xc0 | letter >> 6), static_cast<char>(0x80 | (letter & 0x3f))};
+}
+
+/// tokenizer.json of a vocabulary of characters or bytes, with which the library `tokenizers` gives
+/// the same ids. A character outside the vocabulary is an error there, as it is here.
+std::string plain_tokenizer_json(const Vocabulary& vocabulary,
+                                 const std::vector<SpecialToken>& added) {
+  const bool bytes = vocabulary.kind() == VocabularyKind::byte;
+  nlohmann::ordered_json json, vocab = nlohmann::ordered_json::object();
+  for (int id = 0; id < vocabulary.size(); ++id) {
+    const std::string piece = vocabulary.piece(id);
+    if (bytes && piece.size() != 1) continue;
+    vocab[bytes ? letter_of_byte(static_cast<unsigned char>(piece[0])) : piece] = id;
+  }
+  json["version"] = "1.0";
+  json["truncation"] = json["padding"] = nullptr;
+  json["added_tokens"] = nlohmann::ordered_json::array();
+  for (const SpecialToken& token : added)
+    json["added_tokens"].push_back({{"id", token.id},
+                                    {"content", token.text},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", true}});
+  json["normalizer"] = nullptr;
+  if (bytes) {
+    json["pre_tokenizer"] = {{"type", "ByteLevel"},
+                             {"add_prefix_space", false},
+                             {"trim_offsets", true},
+                             {"use_regex", false}};
+    json["post_processor"] = nullptr;
+    json["decoder"] = json["pre_tokenizer"];
+    json["model"] = {{"type", "BPE"},
+                     {"dropout", nullptr},
+                     {"unk_token", nullptr},
+                     {"continuing_subword_prefix", nullptr},
+                     {"end_of_word_suffix", nullptr},
+                     {"fuse_unk", false},
+                     {"byte_fallback", false},
+                     {"vocab", vocab},
+                     {"merges", nlohmann::ordered_json::array()}};
+  } else {
+    json["pre_tokenizer"] = {{"type", "Split"},
+                             {"pattern", {{"Regex", "[\\s\\S]"}}},
+                             {"behavior", "Isolated"},
+                             {"invert", false}};
+    json["post_processor"] = nullptr;
+    json["decoder"] = {{"type", "Fuse"}};
+    json["model"] = {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "<unknown>"}};
+  }
+  return dumped(json, 2) + "\n";
+}
+
+/// Names the class with which transformers opens a tokenizer.json of any kind.
+void name_tokenizer_class(const fs::path& folder) {
+  const std::string path = (folder / "tokenizer_config.json").string();
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (fs::exists(path)) json = parsed_ordered_json(read_text_file(path));
+  if (!json.contains("tokenizer_class")) json["tokenizer_class"] = "PreTrainedTokenizerFast";
+  if (!json.contains("clean_up_tokenization_spaces")) json["clean_up_tokenization_spaces"] = false;
+  write_text_file(path, dumped(json, 2) + "\n");
+}
+
 }  // namespace
 
 ExportedTokenizer exported_tokenizer(const TokenizerSource& source) {
@@ -164,10 +241,11 @@ std::vector<std::string> write_tokenizer(const ExportedTokenizer& tokenizer,
       tokenizer.vocabulary->save((out / "tokenizer.json").string());
     else if (kind == VocabularyKind::sentencepiece)
       tokenizer.vocabulary->save((out / "tokenizer.model").string());
-    else
-      notes.push_back(
-          fmt::format("left out: the vocabulary of the kind {}, for which transformers has no file",
-                      name_of(kind)));
+    else {
+      write_text_file((out / "tokenizer.json").string(),
+                      plain_tokenizer_json(*tokenizer.vocabulary, tokenizer.added));
+      name_tokenizer_class(out);
+    }
   }
   if (const auto& others = tokenizer.settings.other_templates(); !others.empty())
     notes.push_back(fmt::format("left out: the further chat templates {}", join(others, ", ")));

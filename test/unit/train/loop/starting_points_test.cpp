@@ -58,7 +58,7 @@ void expect_words(const std::string& text, const std::vector<std::string>& words
 }
 
 TEST(StartingPoints, NamesAreTheirsOrLackWhatThePatternHasInFront) {
-  const Sources sources{{"encoder.*", "runs/asr", &kHearing}, {"lm.*", "runs/lm", &kLanguage}};
+  const Sources sources{{"encoder.*", "runs/asr", kHearing}, {"lm.*", "runs/lm", kLanguage}};
   const InitPlan plan = plan_init(kModel, sources, {});
   ASSERT_EQ(plan.parts.size(), 2u);
   EXPECT_EQ(plan.parts[0].prefix, "");
@@ -81,24 +81,24 @@ TEST(StartingPoints, NamesAreTheirsOrLackWhatThePatternHasInFront) {
 
 TEST(StartingPoints, AsFewComponentsAsFindMost) {
   // Longer patterns lose only parameters that do not exist; the full name has precedence.
-  const Sources deep{{"lm.blocks.*", "runs/lm", &kLanguage}};
+  const Sources deep{{"lm.blocks.*", "runs/lm", kLanguage}};
   EXPECT_EQ(plan_init(kModel, deep, {}).parts[0].prefix, "lm.");
-  const Sources exact{{"lm.head.weight", "runs/lm", &kLanguage}};
+  const Sources exact{{"lm.head.weight", "runs/lm", kLanguage}};
   EXPECT_EQ(names(plan_init(kModel, exact, {}).parts[0]),
             std::vector<std::string>{"parameters/head.weight"});
   const auto both = records(
       {tensor("parameters/lm.head.weight", {9, 6}), tensor("parameters/head.weight", {9, 6})});
-  const Sources twice{{"lm.head.*", "runs/both", &both}};
+  const Sources twice{{"lm.head.*", "runs/both", both}};
   EXPECT_EQ(names(plan_init(kModel, twice, {}).parts[0]),
             std::vector<std::string>{"parameters/lm.head.weight"});
   // A wildcard ends the prefix that can be removed, also within a component.
-  const Sources vague{{"l?.head.weight", "runs/lm", &kLanguage}};
+  const Sources vague{{"l?.head.weight", "runs/lm", kLanguage}};
   expect_words(refusal(kModel, vague), {"lm.head.weight: not there, as lm.head.weight"});
 }
 
 TEST(StartingPoints, OneRunForSeveralPatterns) {
-  const Sources sources{{"encoder.*.norm.*", "runs/asr", &kHearing},
-                        {"encoder.*0.weight", "runs/asr", &kHearing}};
+  const Sources sources{{"encoder.*.norm.*", "runs/asr", kHearing},
+                        {"encoder.*0.weight", "runs/asr", kHearing}};
   const InitPlan plan = plan_init(kModel, sources, {});
   EXPECT_EQ(plan.unused.at("runs/asr"), std::vector<std::string>{"head.weight"});
   EXPECT_EQ(plan.groups.at("encoder").fresh, 0);
@@ -108,7 +108,7 @@ TEST(StartingPoints, OneRunForSeveralPatterns) {
 
 TEST(StartingPoints, WhatIsMissingOrOfAnotherShapeIsRefused) {
   std::vector<StoredTensor> model = kModel;
-  const Sources sources{{"lm.*", "runs/lm", &kLanguage}};
+  const Sources sources{{"lm.*", "runs/lm", kLanguage}};
   model.push_back(tensor("parameters/lm.final_norm.weight"));
   expect_words(refusal(model, sources),
                {"1 of the 3 parameters that 'lm.*' matches cannot be taken from runs/lm:",
@@ -126,23 +126,23 @@ TEST(StartingPoints, WhatIsMissingOrOfAnotherShapeIsRefused) {
 }
 
 TEST(StartingPoints, PatternsThatMatchNothingOrTheSameAreRefused) {
-  expect_words(refusal(kModel, {{"llm.*", "runs/lm", &kLanguage}}),
+  expect_words(refusal(kModel, {{"llm.*", "runs/lm", kLanguage}}),
                {"checkpoint.init_from: 'llm.*' matches no parameter"});
-  expect_words(refusal(kModel, {{"lm.*", "runs/lm", &kLanguage}}, {"head.*"}),
+  expect_words(refusal(kModel, {{"lm.*", "runs/lm", kLanguage}}, {"head.*"}),
                {"checkpoint.init_skip: 'head.*' matches no parameter"});
-  expect_words(refusal(kModel, {{"*.head.*", "runs/lm", &kLanguage}, {"lm.*", "b", &kLanguage}}),
+  expect_words(refusal(kModel, {{"*.head.*", "runs/lm", kLanguage}, {"lm.*", "b", kLanguage}}),
                {"'*.head.*' and 'lm.*' both match lm.head.weight"});
 }
 
 TEST(StartingPoints, AdaptersBeginAnewWhereTheRunHasNone) {
   std::vector<StoredTensor> model = kModel;
   model.push_back(tensor("parameters/lm.blocks.0.q.adapter_a", {2, 6}));
-  const Sources sources{{"lm.*", "runs/lm", &kLanguage}};
+  const Sources sources{{"lm.*", "runs/lm", kLanguage}};
   EXPECT_EQ(plan_init(model, sources, {}).parts[0].tensors.size(), 2u);
   auto adapted = kLanguage;
   adapted.push_back(
       {.name = "parameters/blocks.0.q.adapter_a", .dtype = DType::f32, .shape = {2, 6}});
-  const Sources again{{"lm.*", "runs/lm", &adapted}};
+  const Sources again{{"lm.*", "runs/lm", adapted}};
   EXPECT_EQ(plan_init(model, again, {}).parts[0].tensors.size(), 3u);
   adapted.back().shape = {3, 6};
   expect_words(refusal(model, again), {"f32 [3, 6] there, f32 [2, 6] here"});

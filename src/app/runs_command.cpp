@@ -1,0 +1,44 @@
+// choir runs [FOLDER ...] [--json]
+#include "src/app/command_line.hpp"
+#include "src/core/output.hpp"
+#include "src/report/run_list.hpp"
+
+namespace choir {
+namespace {
+
+struct RunsRequest {
+  std::vector<std::string> folders;
+  std::string state;  ///< "": all
+  bool json = false;
+};
+
+int list_runs(const RunsRequest& request) {
+  std::vector<report::ListedRun> runs;
+  for (const std::string& folder : request.folders)
+    for (const std::string& path : report::run_folders(folder)) {
+      report::ListedRun run = report::listed(report::read_run(path));
+      if (request.state.empty() || run.state == request.state) runs.push_back(std::move(run));
+    }
+  if (request.json && runs.empty()) return 0;
+  print_safely("{}\n", request.json ? report::run_lines(runs) : report::run_table(runs));
+  return 0;
+}
+
+}  // namespace
+
+int runs_command(const Invocation& call) {
+  CommandLine app(
+      "Lists the runs below a folder: whether each has finished, is running, was stopped or has "
+      "failed, its newest step and losses, its kind of model, and the deck that it began with.",
+      "choir runs");
+  RunsRequest request;
+  app.add_option("folders", request.folders, "folders of runs; default: runs");
+  app.add_option("--state", request.state, "list only the runs in this state")
+      .one_of(report::run_states());
+  app.add_flag("--json", request.json, "print one JSON object per run");
+  if (const auto code = parse(app, call)) return *code;
+  if (request.folders.empty()) request.folders.emplace_back("runs");
+  return without_mpi([&] { return list_runs(request); });
+}
+
+}  // namespace choir

@@ -1,0 +1,238 @@
+#include "src/models/gpt/chat_deck.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "choir/core/error.hpp"
+#include "choir/deck/deck.hpp"
+#include "choir/models/family.hpp"
+#include "src/core/file.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/quantities.hpp"
+#include "src/models/gpt/family.hpp"
+#include "src/run/imported_run.hpp"
+#include "src/store/directory.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kEpochs = 3, kFewestSteps = 10;
+constexpr std::int64_t kTokensOfStep = 8192, kTokensOfMicroBatch = 2048;
+
+/// The largest power of two that is at most `value`, and at least 1.
+std::int64_t power_below(std::int64_t value) {
+  std::int64_t power = 1;
+  while (2 * power <= value) power *= 2;
+  return power;
+}
+
+std::int64_t multiple_above(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// Learning rates of adapters are ten times those of whole models and more; small models take more.
+double adapter_learning_rate(std::int64_t width) {
+  constexpr std::int64_t kSmall = 2048;
+  return width < kSmall ? 5e-4 : 2e-4;
+}
+
+std::string json_text(const std::string& text) {
+  return dumped(nlohmann::json(text));
+}
+
+}  // namespace
+
+std::int64_t chat_row_length(const ChatSize& size, const GptConfig& model) {
+  if (model.position == Position::learned) return model.block_size;
+  constexpr std::int64_t kTogether = 8, kUnit = 64, kSmallUnit = 16;
+  const std::int64_t mean = size.tokens / std::max<std::int64_t>(size.conversations, 1);
+  // The last token of a conversation is no input.
+  std::int64_t length = std::max(size.longest - 1, kTogether * mean);
+  // A window must be shorter than a row.
+  if (model.window > 0) length = std::max(length, model.window + 1);
+  length = multiple_above(length, length < kUnit ? kSmallUnit : kUnit);
+  return std::min(length, model.block_size);
+}
+
+std::string tokenizer_of_run(const std::string& run) {
+  const fs::path folder = fs::path(run) / kTokenizerFolder;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (fs::exists(folder / name)) return (folder / name).string();
+  throw DeckError(
+      fmt::format("'{}' has no tokenizer: there is neither tokenizer.json nor tokenizer.model in "
+                  "{}",
+                  run, folder.string()),
+      "name a run of `choir import`, or give the tokenizer with --tokenizer");
+}
+
+namespace {
+
+/// Reads the deck of a run that must have this type.
+Deck deck_of_run(const ChatDeckRequest& request, const std::string& run, const char* option,
+                 const char* type) {
+  const fs::path path = fs::path(run) / "deck.json";
+  if (!fs::exists(path))
+    throw DeckError(fmt::format("{} {}: this is no run, it has no deck.json", option, run),
+                    "name a run directory, for example one that `choir import` made");
+  Deck deck = read_deck(*request.families, path.string(), {});
+  if (deck.model.type != type)
+    throw DeckError(fmt::format("{} {}: model.type is \"{}\" there, but it must be \"{}\"", option,
+                                run, deck.model.type, type),
+                    "inputs/fine_tune.md shows which runs are needed");
+  return deck;
+}
+
+/// The keys of the model of a run that are not at their defaults and that a part of a larger model
+/// has, too, as members of JSON: `part` is "model.lm.", for example.
+std::string members_of_part(const ChatDeckRequest& request, const std::string& run,
+                            const std::string& part) {
+  const std::string path = (fs::path(run) / "deck.json").string();
+  const auto json = parsed_ordered_json(read_text_file(path));
+  std::string text;
+  for (const auto& [key, value] : json.at("model").items()) {
+    const auto source = json.at("sources").find("model." + key);
+    const bool chosen =
+        source != json.at("sources").end() && *source != "default" && *source != "derived";
+    if (key == "type" || value.is_object() || !chosen) continue;
+    if (request.families->keys().find(part + key) == nullptr) continue;
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", json_text(key), dumped(value));
+  }
+  return text;
+}
+
+/// The frames of the encoder that become a row of the language model.
+constexpr std::int64_t kStack = 4;
+
+ChatDeck speech_chat_deck(const ChatDeckRequest& request, const std::string& held) {
+  const Deck lm = deck_of_run(request, request.run, "--for", "gpt");
+  const Deck encoder = deck_of_run(request, request.encoder, "--encoder", "fastconformer");
+  // A row stands for 160 ms where the encoder has a frame for 40 ms.
+  constexpr double kRowsOfSecond = 6.25, kConversationsOfBatch = 8;
+  const double rows =
+      static_cast<double>(request.size.tokens) + kRowsOfSecond * request.size.seconds;
+  const double mean =
+      rows / static_cast<double>(std::max<std::int64_t>(request.size.conversations, 1));
+  const std::int64_t batch =
+      multiple_above(std::max<std::int64_t>(std::llround(kConversationsOfBatch * mean), 512), 64);
+  const std::int64_t steps = std::max(
+      kFewestSteps,
+      static_cast<std::int64_t>(std::ceil(kEpochs * rows / static_cast<double>(2 * batch))));
+  const fs::path here = fs::absolute(request.folder).lexically_normal();
+  const std::string name = here.filename().string();
+  ChatDeck made;
+  made.run_dir = "runs/" + name;
+  made.summary = fmt::format("data.batch_tokens {}, two batches in a step, {} steps", batch, steps);
+  made.text = fmt::format(
+      R"({{
+  // A language model learns to hear: {} of {} tokens in all and {} of sound. Both runs stay as they
+  // are; what learns is an adapter and a projector between them, and LoRA in the language model.
+  // Written by `choir prepare chat`: change what you like.
+  "run": {{"name": {}, "dir": {}}},
+  "model": {{
+    "type": "salm",
+    "encoder": {{{}}},
+    "adapter": {{"layers": 2, "stack": {}}},
+    "lm": {{{}, "lora": {{"rank": 16, "alpha": 32}}}}
+  }},
+  // A micro-batch has about eight conversations; {} epochs.
+  "data": {{"train": [{}]{}, "batch_tokens": {}, "buckets": 4}},
+  "train": {{"micro_batches": 2, "max_steps": {},
+            "freeze": ["encoder.*"], "unfreeze": ["adapter.*", "projector.*"]}},
+  // The learning rate of the language model is half of that of the rest.
+  "optimizer": {{"learning_rate": 1e-3, "warmup_steps": {}, "scale": {{"lm.*": 0.5}}}},
+  "eval": {{"interval": {}, "answers": 24, "answer_tokens": 24}},
+  "log": {{"interval": {}}},
+  "checkpoint": {{"init_from": {{"encoder.*": {}, "lm.*": {}}}, "interval": {}}}
+}}
+)",
+      counted(request.size.conversations, "conversation"), format_count(request.size.tokens),
+      format_duration(request.size.seconds), json_text(name), json_text(made.run_dir),
+      members_of_part(request, request.encoder, "model.encoder."), kStack,
+      members_of_part(request, request.run, "model.lm."), kEpochs, json_text(request.folder), held,
+      batch, steps, std::max<std::int64_t>(1, steps / 20),
+      held.empty() ? 0 : std::max<std::int64_t>(1, steps / 5),
+      std::clamp<std::int64_t>(steps / 20, 1, 10), json_text(request.encoder),
+      json_text(request.run), std::max<std::int64_t>(1, steps / 4));
+  return made;
+}
+
+}  // namespace
+
+ChatDeck chat_deck(const ChatDeckRequest& request) {
+  const bool sound = request.size.seconds > 0;
+  if (sound && request.encoder.empty())
+    throw DeckError("the conversations have recordings, but no run gives an encoder for them",
+                    "name the run of a recogniser: --encoder runs/asr");
+  if (!sound && !request.encoder.empty())
+    throw DeckError("--encoder: the conversations have no recordings",
+                    "leave it out, or give conversations with recordings");
+  const std::string held =
+      request.held.empty() ? "" : fmt::format(", \"val\": [{}]", json_text(request.held));
+  if (sound) return speech_chat_deck(request, held);
+  const fs::path base = fs::path(request.run) / "deck.json";
+  const Deck deck = deck_of_run(request, request.run, "--for", "gpt");
+  const GptConfig& model = gpt_of(deck);
+  if (request.size.longest - 1 > model.block_size)
+    throw DeckError(fmt::format("the longest conversation has {} tokens, but '{}' has {} positions",
+                                request.size.longest, request.run, model.block_size),
+                    fmt::format("leave longer ones out: --max-tokens {}", model.block_size + 1));
+
+  const std::int64_t row = chat_row_length(request.size, model);
+  // Rows are filled to about 95 %.
+  const double rows =
+      std::ceil(static_cast<double>(request.size.tokens) / 0.95 / static_cast<double>(row));
+  // A step has at most a quarter of the rows.
+  const std::int64_t global = std::clamp<std::int64_t>(
+      power_below(std::min(kTokensOfStep / row, static_cast<std::int64_t>(rows) / 4)), 2, 64);
+  const std::int64_t micro = std::clamp<std::int64_t>(power_below(kTokensOfMicroBatch / row), 1,
+                                                      std::min<std::int64_t>(8, global / 2));
+  const std::int64_t steps =
+      std::max(kFewestSteps,
+               static_cast<std::int64_t>(std::ceil(rows * kEpochs / static_cast<double>(global))));
+  const double rate = adapter_learning_rate(model.n_embd);
+  const std::int64_t warmup = std::max<std::int64_t>(1, steps / 20);
+
+  const fs::path here = fs::absolute(request.folder).lexically_normal();
+  const std::string include = fs::absolute(base).lexically_normal().lexically_relative(here);
+  const std::string name = here.filename().string();
+  ChatDeck made;
+  made.run_dir = "runs/" + name;
+  made.summary = fmt::format(
+      "rows of {} tokens (data.pack), {} of them in a step, {} steps, "
+      "optimizer.learning_rate {:g}",
+      row, global, steps, rate);
+  made.text = fmt::format(
+      R"({{
+  // LoRA on {} of {} tokens in all, the longest with {}. Written by `choir prepare chat`: change
+  // what you like. The model is that of the included deck.
+  "include": {},
+  "run": {{"name": {}, "dir": {}}},
+  "model": {{
+    // Rows hold about eight conversations, and the longest one, instead of {} tokens.
+    "block_size": {},
+    "lora": {{"rank": 16, "alpha": 32}}
+  }},
+  "data": {{"train": [{}]{}, "pack": true}},
+  // {} epochs of about {:.0f} rows.
+  "train": {{"micro_batch_size": {}, "grad_accum": 0, "global_batch_size": {}, "max_steps": {}}},
+  "optimizer": {{"learning_rate": {:g}, "warmup_steps": {}}},
+  "eval": {{"interval": {}}},
+  "log": {{"interval": {}}},
+  "checkpoint": {{"init_from": {}, "interval": {}}}
+}}
+)",
+      counted(request.size.conversations, "conversation"), format_count(request.size.tokens),
+      request.size.longest, json_text(include), json_text(name), json_text(made.run_dir),
+      model.block_size, row, json_text(request.folder), held, kEpochs, rows, micro, global, steps,
+      rate, warmup, request.held.empty() ? 0 : std::max<std::int64_t>(1, steps / 10),
+      std::clamp<std::int64_t>(steps / 20, 1, 10), json_text(request.run),
+      std::max<std::int64_t>(1, steps / 4));
+  return made;
+}
+
+}  // namespace choir

@@ -1,0 +1,133 @@
+#include "src/report/run_list.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+#include "choir/core/error.hpp"
+#include "src/core/json_value.hpp"
+#include "src/core/output.hpp"
+#include "src/core/text.hpp"
+
+namespace choir::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+void find_runs(const fs::path& folder, std::vector<std::string>& found) {
+  if (is_run_folder(folder.string())) {
+    found.push_back(folder.string());
+    return;
+  }
+  std::error_code failed;
+  std::vector<fs::path> inside;
+  for (const auto& entry : fs::directory_iterator(folder, failed))
+    if (entry.is_directory(failed) && !entry.is_symlink(failed)) inside.push_back(entry.path());
+  std::sort(inside.begin(), inside.end());
+  for (const fs::path& each : inside) find_runs(each, found);
+}
+
+double newest(const ReportedRun& run, const char* key) {
+  const Curve& curve = run.curve(key);
+  return curve.y.empty() ? std::numeric_limits<double>::quiet_NaN() : curve.y.back();
+}
+
+std::string loss_text(double loss) {
+  return std::isnan(loss) ? "-" : fmt::format("{:.4f}", loss);
+}
+
+nlohmann::ordered_json loss_json(double loss) {
+  return std::isfinite(loss) ? nlohmann::ordered_json(loss) : nlohmann::ordered_json(nullptr);
+}
+
+}  // namespace
+
+bool is_run_folder(const std::string& path) {
+  std::error_code failed;
+  const auto has = [&](const char* name) { return fs::exists(fs::path(path) / name, failed); };
+  return has("deck.json") && (has("log.txt") || has("metrics.jsonl") || has("checkpoints"));
+}
+
+std::vector<std::string> run_folders(const std::string& folder) {
+  std::error_code failed;
+  if (!fs::is_directory(folder, failed))
+    throw DataError(fmt::format("no such folder: {}", folder),
+                    "name a folder of runs; by default, runs are in runs/");
+  std::string path = folder;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  std::vector<std::string> found;
+  find_runs(path, found);
+  if (found.empty())
+    throw DataError(fmt::format("no run is below '{}'", folder),
+                    "a run directory holds deck.json, log.txt, metrics.jsonl and checkpoints/");
+  return found;
+}
+
+std::vector<std::string> run_states() {
+  std::vector<std::string> states{"imported"};
+  for (const Fate fate :
+       {Fate::unknown, Fate::finished, Fate::stopped, Fate::failed, Fate::running, Fate::silent})
+    states.emplace_back(name_of(fate));
+  return states;
+}
+
+ListedRun listed(const ReportedRun& run) {
+  const bool imported = run.starts.empty() && run.last_line.empty();
+  return {.path = run.path,
+          .state = imported && run.fate == Fate::unknown ? "imported" : name_of(run.fate),
+          .began = run.starts.empty() ? "" : run.starts.back().time,
+          .model = run.deck_value("model.type"),
+          .deck = run.deck_files.empty() ? "" : run.deck_files.back(),
+          .step = run.last_step(),
+          .max_steps = std::strtod(run.deck_value("train.max_steps").c_str(), nullptr),
+          .loss = newest(run, "loss"),
+          .val_loss = newest(run, "val_loss")};
+}
+
+std::string run_table(const std::vector<ListedRun>& runs) {
+  using Row = std::array<std::string, 7>;
+  std::vector<Row> rows{{"run", "state", "step", "loss", "val_loss", "model", "deck"}};
+  for (const ListedRun& run : runs)
+    rows.push_back({printable_name(run.path), run.state,
+                    fmt::format("{:.0f}/{:.0f}", run.step, run.max_steps), loss_text(run.loss),
+                    loss_text(run.val_loss), printable_name(run.model), printable_name(run.deck)});
+  std::array<std::size_t, 7> widths{};
+  for (const Row& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const bool number = i >= 2 && i <= 4;
+      line += number ? fmt::format("{:>{}}  ", row[i], widths[i])
+                     : fmt::format("{:<{}}  ", row[i], widths[i]);
+    }
+    text += std::string(trim(line)) + "\n";
+  }
+  if (!text.empty()) text.pop_back();
+  return text;
+}
+
+std::string run_lines(const std::vector<ListedRun>& runs) {
+  std::string text;
+  for (const ListedRun& run : runs) {
+    nlohmann::ordered_json line{{"run", run.path},
+                                {"state", run.state},
+                                {"began", run.began},
+                                {"step", static_cast<std::int64_t>(run.step)},
+                                {"max_steps", static_cast<std::int64_t>(run.max_steps)},
+                                {"loss", loss_json(run.loss)},
+                                {"val_loss", loss_json(run.val_loss)},
+                                {"model", run.model},
+                                {"deck", run.deck}};
+    text += (text.empty() ? "" : "\n") + dumped(line);
+  }
+  return text;
+}
+
+}  // namespace choir::report
