@@ -7,6 +7,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_events.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
@@ -160,7 +161,7 @@ std::string read_deck_text(const std::string& path) {
   if (fault.starts_with(kUnreadable))
     throw DeckError(
         fmt::format("cannot read the deck '{}': {}", path, fault.substr(kUnreadable.size())),
-        "check the path; the decks that come with choir are in inputs/");
+        advice_on_path(path, "the decks that come with choir are in inputs/"));
   if (!fault.empty())
     throw DeckError(fmt::format("the deck '{}' {}", path, fault), "is it a file of data?");
   if (trim(text).empty())
