@@ -48,7 +48,7 @@ struct Subjects {
   std::vector<report::RecordedDialogue> dialogues;
 };
 
-Subjects read_subjects(const std::vector<std::string>& paths) {
+Subjects read_subjects(const std::vector<std::string>& paths, const FamilyTable& families) {
   Subjects subjects;
   for (const std::string& path : paths) {
     if (fs::path(path).extension() == ".jsonl")
@@ -58,6 +58,7 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
     else
       subjects.runs.push_back(report::read_run(path));
   }
+  for (report::ReportedRun& run : subjects.runs) report::mark_own_keys(families, run);
   bool any = !subjects.tables.empty() || !subjects.dialogues.empty();
   for (const report::ReportedRun& run : subjects.runs) {
     any = any || !run.empty();
@@ -74,12 +75,13 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
 }
 
 /// Writes offline runs of Weights & Biases, each to its run directory or to `out`.
-int export_to_wandb(const std::vector<std::string>& paths, const std::string& out) {
+int export_to_wandb(const std::vector<std::string>& paths, const std::string& out,
+                    const FamilyTable& families) {
   for (const std::string& path : paths)
     if (fs::is_regular_file(path))
       throw DeckError(fmt::format("--wandb needs run directories, but '{}' is a file", path),
                       "give only run directories (run.dir of a deck)");
-  const Subjects subjects = read_subjects(paths);
+  const Subjects subjects = read_subjects(paths, families);
   for (const report::ReportedRun& run : subjects.runs) {
     if (run.empty()) continue;  // already reported as a run without metrics
     const report::WandbRun made = report::wandb_run(run);
@@ -95,8 +97,8 @@ int export_to_wandb(const std::vector<std::string>& paths, const std::string& ou
   return 0;
 }
 
-int report_on(const std::vector<std::string>& paths, std::string out) {
-  const Subjects subjects = read_subjects(paths);
+int report_on(const std::vector<std::string>& paths, std::string out, const FamilyTable& families) {
+  const Subjects subjects = read_subjects(paths, families);
   const bool chosen = !out.empty();
   if (!chosen && subjects.runs.size() == 1 && subjects.tables.empty() && subjects.dialogues.empty())
     out = subjects.runs[0].path + "/report.html";
@@ -135,7 +137,10 @@ int report_command(const Invocation& call) {
                "instead of a page, write each run, with all of its jobs, as an offline run of "
                "Weights & Biases for `wandb sync`");
   if (const auto code = parse(app, call)) return *code;
-  return without_mpi([&] { return wandb ? export_to_wandb(paths, out) : report_on(paths, out); });
+  return without_mpi([&] {
+    return wandb ? export_to_wandb(paths, out, call.families)
+                 : report_on(paths, out, call.families);
+  });
 }
 
 }  // namespace choir
