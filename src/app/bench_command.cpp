@@ -58,8 +58,14 @@ int bench_command(const Invocation& call) {
   return without_mpi([&]() -> int {
     std::vector<std::string> names;
     for (const Command& kind : bench_kinds()) names.emplace_back(kind.name);
+    const std::string kinds = "the kinds are " + join(names, ", ");
+    if (arguments[0].starts_with("-"))
+      throw DeckError(
+          fmt::format("no kind of bench is given in front of '{}'", arguments[0]),
+          "the kind comes first, as in `choir bench step DECK " + arguments[0] + " ...`; " + kinds);
+    const std::string near = nearest_name(arguments[0], names);
     throw DeckError(fmt::format("unknown bench '{}'", arguments[0]),
-                    "the kinds are " + join(names, ", "));
+                    (near.empty() ? "" : "did you mean '" + near + "'? ") + kinds);
   });
 }
 

@@ -22,6 +22,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/deck/deck.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
 #include "src/core/signals.hpp"
@@ -236,10 +237,49 @@ void CommandLine::callback(std::function<void()> action) {
 
 namespace {
 
-/// A hint about arguments that the command does not have. A user who writes `--batch_size=12` means
-/// a key of the deck.
-std::string hint_on_arguments(const FamilyTable& families, const std::string& command,
-                              const Arguments& arguments) {
+std::vector<std::string> long_options(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+/// True if the command accepts key.path=value, by the name of its positional argument.
+bool takes_keys(const CLI::App& app) {
+  return std::ranges::any_of(app.get_options(), [](const CLI::Option* option) {
+    const std::string name = option->get_name(true);
+    return option->get_positional() && (name == "overrides" || name == "words" || name == "deck");
+  });
+}
+
+std::string quoted_for_shell(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+/// A hint about words that belong to no option.
+std::string hint_on_words(const std::string& command, const std::vector<std::string>& options,
+                          const Arguments& arguments) {
+  for (const std::string& word : arguments) {
+    if (word.starts_with("-")) continue;
+    if (word.find('=') != std::string::npos)
+      return fmt::format("`{}` takes no keys of the deck; `{} --help` lists the arguments", command,
+                         command);
+    if (std::ranges::find(options, "--prompt") != options.end())
+      return fmt::format("a prompt follows --prompt: --prompt {}", quoted_for_shell(word));
+  }
+  return fmt::format("`{} --help` lists the arguments", command);
+}
+
+/// A hint about arguments that the command does not have. A user who writes `--batch_size=12` may
+/// mean an option that has another name here, or a key of the deck.
+std::string hint_on_arguments(const FamilyTable& families, const CLI::App& app,
+                              const std::string& command, const Arguments& arguments) {
+  const std::vector<std::string> options = long_options(app);
+  for (const std::string& word : arguments)
+    if (const std::string advice = advice_on_option(word, options); !advice.empty()) return advice;
+  if (!takes_keys(app)) return hint_on_words(command, options, arguments);
   for (const std::string& word : arguments) {
     if (!word.starts_with("--") || word.size() < 4) continue;
     const std::size_t equals = word.find('=');
@@ -250,7 +290,16 @@ std::string hint_on_arguments(const FamilyTable& families, const std::string& co
     return fmt::format("deck keys follow the deck without dashes: {}={}", advice,
                        equals == std::string::npos ? "VALUE" : word.substr(equals + 1));
   }
-  return fmt::format("`{} --help` lists the arguments", command);
+  return hint_on_words(command, options, arguments);
+}
+
+/// The words that belong to no option, in the order of the command line: CLI11 reports them from
+/// the last to the first.
+Arguments in_order(Arguments left, const Arguments& given) {
+  std::ranges::stable_sort(left, {}, [&](const std::string& word) {
+    return std::ranges::find(given, word) - given.begin();
+  });
+  return left;
 }
 
 }  // namespace
@@ -279,9 +328,19 @@ std::optional<int> parse(CommandLine& app, const Invocation& call) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.app_->exit(error);  // --help
     return without_mpi([&]() -> int {
-      const Arguments left = app.app_->remaining();
-      throw DeckError(fmt::format("{}: {}", app.app_->get_name(), error.what()),
-                      hint_on_arguments(call.families, app.app_->get_name(), left));
+      const Arguments left = in_order(app.app_->remaining(true), call.arguments);
+      const auto extras = static_cast<int>(CLI::ExitCodes::ExtrasError);
+      const bool extra = error.get_exit_code() == extras && !left.empty();
+      std::string command = app.app_->get_name();
+      const CLI::App* innermost = app.app_.get();
+      while (!innermost->get_subcommands().empty()) {
+        innermost = innermost->get_subcommands().front();
+        command += " " + innermost->get_name();
+      }
+      throw DeckError(
+          fmt::format("{}: {}", command,
+                      extra ? "not an argument of this command: " + join(left, " ") : error.what()),
+          hint_on_arguments(call.families, *innermost, command, left));
     });
   }
   return std::nullopt;

@@ -13,6 +13,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/models/gpt/task_evaluation.hpp"
 #include "src/run/evaluation_record.hpp"
@@ -66,7 +67,9 @@ int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   const EvaluationResult result = data->evaluate(*loaded.instance, &progress);
   Communicator& world = place.mesh->world();
   together(world, [&] {
-    if (world.rank() == 0) write_records(request, records_of(result.sets, record_base(loaded)));
+    EvaluationRecord base = record_base(loaded);
+    base.source = join(request.overrides, " ");
+    if (world.rank() == 0) write_records(request, records_of(result.sets, base));
   });
   if (request.json) return 0;
   if (!result.examples.empty()) log.plain(result.examples + "\n");

@@ -1,8 +1,11 @@
 // choir import DIR|FILE --out RUN ...
 #include <fmt/core.h>
 
+#include <filesystem>
+
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
 #include "src/models/fastconformer/foreign/nemo.hpp"
@@ -69,6 +72,10 @@ int import(MpiSession& session, const ImportArguments& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   bool nemo = false;
   together(mesh->world(), [&] {
+    std::error_code ignored;
+    if (const std::string& path = request.import.path; !std::filesystem::exists(path, ignored))
+      throw StorageError(fmt::format("cannot open '{}': No such file or directory", path),
+                         advice_on_path(path, "give the folder or the file of a model"));
     nemo = is_nemo(request.import.path);
     if (nemo && !request.check_ids.empty())
       throw DeckError("--check-ids is for language models, not for NeMo recognisers",

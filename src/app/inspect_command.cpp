@@ -6,8 +6,10 @@
 
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/report/checkpoint_report.hpp"
+#include "src/report/run_record.hpp"
 #include "src/store/directory.hpp"
 
 namespace choir {
@@ -16,7 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct InspectRequest {
-  std::string path;
+  const FamilyTable& families;
+  std::string path{};
   bool verify = false, json = false;
 };
 
@@ -37,12 +40,21 @@ Progress read_progress(const Checkpoint& checkpoint, Communicator& world) {
   return progress;
 }
 
+/// The value of model.type in a resolved deck; "" if it has none.
+std::string type_of_model(const std::string& deck) {
+  const nlohmann::json document = parsed_json(deck);
+  const nlohmann::json::json_pointer type("/model/type");
+  return document.contains(type) && document[type].is_string() ? document[type].get<std::string>()
+                                                               : "";
+}
+
 int inspect_checkpoint(Communicator& world, const InspectRequest& request) {
   InspectedCheckpoint inspected;
   inspected.checkpoint = open_checkpoint(request.path, world, Verify::sizes);
   const Checkpoint& checkpoint = inspected.checkpoint;
   inspected.meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
   inspected.progress = read_progress(checkpoint, world);
+  inspected.reads = report::keys_of_family(request.families, type_of_model(inspected.meta.deck));
   if (request.verify)
     inspected.verification = verify_checkpoint(checkpoint.path, checkpoint.manifest, world);
   if (world.rank() == 0)
@@ -122,7 +134,7 @@ int inspect_command(const Invocation& call) {
   CommandLine app(
       "Shows the contents of a checkpoint, or lists the checkpoints of a run directory.",
       "choir inspect");
-  InspectRequest request;
+  InspectRequest request{.families = call.families};
   app.add_option("path", request.path, "checkpoint or run directory").required();
   app.add_flag("--verify", request.verify, "read every byte and check the checksums");
   app.add_flag("--json", request.json, "print one JSON object");

@@ -69,7 +69,7 @@ std::vector<std::string> with_runs_below(const std::vector<std::string>& paths) 
   return all;
 }
 
-Subjects read_subjects(const std::vector<std::string>& paths) {
+Subjects read_subjects(const std::vector<std::string>& paths, const FamilyTable& families) {
   Subjects subjects;
   for (const std::string& path : with_runs_below(paths)) {
     if (fs::path(path).extension() == ".jsonl")
@@ -79,6 +79,7 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
     else
       subjects.runs.push_back(report::read_run(path));
   }
+  for (report::ReportedRun& run : subjects.runs) report::mark_own_keys(families, run);
   bool any = !subjects.tables.empty() || !subjects.dialogues.empty();
   for (const report::ReportedRun& run : subjects.runs) {
     any = any || !run.empty();
@@ -95,12 +96,13 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
 }
 
 /// Writes offline runs of Weights & Biases, each to its run directory or to `out`.
-int export_to_wandb(const std::vector<std::string>& paths, const std::string& out) {
+int export_to_wandb(const std::vector<std::string>& paths, const std::string& out,
+                    const FamilyTable& families) {
   for (const std::string& path : paths)
     if (fs::is_regular_file(path))
       throw DeckError(fmt::format("--wandb needs run directories, but '{}' is a file", path),
                       "give only run directories (run.dir of a deck)");
-  const Subjects subjects = read_subjects(paths);
+  const Subjects subjects = read_subjects(paths, families);
   for (const report::ReportedRun& run : subjects.runs) {
     if (run.empty()) continue;  // already reported as a run without metrics
     const report::WandbRun made = report::wandb_run(run);
@@ -116,8 +118,8 @@ int export_to_wandb(const std::vector<std::string>& paths, const std::string& ou
   return 0;
 }
 
-int report_on(const std::vector<std::string>& paths, std::string out) {
-  const Subjects subjects = read_subjects(paths);
+int report_on(const std::vector<std::string>& paths, std::string out, const FamilyTable& families) {
+  const Subjects subjects = read_subjects(paths, families);
   const bool chosen = !out.empty();
   if (!chosen && paths.size() == 1 && fs::is_directory(paths[0]))
     out = paths[0] + "/report.html";
@@ -160,7 +162,10 @@ int report_command(const Invocation& call) {
                "instead of a page, write each run, with all of its jobs, as an offline run of "
                "Weights & Biases for `wandb sync`");
   if (const auto code = parse(app, call)) return *code;
-  return without_mpi([&] { return wandb ? export_to_wandb(paths, out) : report_on(paths, out); });
+  return without_mpi([&] {
+    return wandb ? export_to_wandb(paths, out, call.families)
+                 : report_on(paths, out, call.families);
+  });
 }
 
 }  // namespace choir

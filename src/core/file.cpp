@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "choir/core/error.hpp"
+#include "src/core/hints.hpp"
 
 namespace choir {
 
@@ -140,7 +141,7 @@ PosixFile PosixFile::for_reading(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     throw DataError(fmt::format("cannot open '{}': {}", path, std::strerror(errno)),
-                    errno == ENOENT ? "check the path; 'choir prepare text' makes token files"
+                    errno == ENOENT ? advice_on_path(path, "check the path")
                                     : "check the permissions of the file");
   }
   PosixFile file(path, descriptor);

@@ -10,6 +10,7 @@
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
 #include "src/core/file_kind.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_events.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
@@ -206,7 +207,7 @@ std::string read_deck_text(const std::string& path) {
   if (fault.starts_with(kUnreadable))
     throw DeckError(
         fmt::format("cannot read the deck '{}': {}", path, fault.substr(kUnreadable.size())),
-        "check the path; the decks that come with choir are in inputs/");
+        advice_on_path(path, "the decks that come with choir are in inputs/"));
   if (!fault.empty()) {
     std::string start(kFileKindBytes, 0);
     std::ifstream file(path, std::ios::binary);

@@ -124,7 +124,7 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
       if (!value.is_object()) break;
       TextMap map;
       for (const auto& [name, item] : value.items()) {
-        if (item.is_structured() || item.is_null()) return std::nullopt;
+        if ((item.is_structured() && !key.holds_json) || item.is_null()) return std::nullopt;
         map[name] = item.is_string() ? item.get<std::string>() : dumped(item);
       }
       return map;

@@ -115,7 +115,7 @@ std::string Key::type_name() const {
     case KeyType::text_list:
       return word.empty() ? "a list of texts" : "a list of texts or " + word;
     case KeyType::text_map:
-      return "an object of texts";
+      return holds_json ? "an object of texts or objects" : "an object of texts";
     case KeyType::text_or_map:
       return "text or an object of texts";
     case KeyType::duration:
@@ -189,6 +189,9 @@ json KeySet::leaf_schema(const Key& key, const void* defaults) const {
     case KeyType::text_map:
       leaf["type"] = "object";
       leaf["additionalProperties"] = {{"type", json::array({"string", "number", "boolean"})}};
+      if (key.holds_json)
+        for (const char* more : {"object", "array"})
+          leaf["additionalProperties"]["type"].push_back(more);
       break;
     case KeyType::text_or_map:
       leaf["type"] = json::array({"string", "object"});

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -7,6 +8,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <type_traits>
+#include <vector>
 
 #include "choir/core/error.hpp"
 #include "choir/core/log.hpp"
@@ -14,16 +17,29 @@
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 
 namespace choir {
 
 namespace {
 
-/// The width of the terminal; 80 if it is unknown.
-std::size_t terminal_columns() {
+std::size_t columns_of(int descriptor) {
   winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-  return known ? size.ws_col : 80;
+  const bool known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : 0;
+}
+
+/// The width of the terminal; 80 if it is unknown. Under a launcher the standard output is a
+/// terminal of the launcher, which has no width, and the launcher's own output has one.
+std::size_t terminal_columns() {
+  constexpr std::size_t kUsual = 80;
+  if (const std::size_t own = columns_of(STDOUT_FILENO); own > 0) return own;
+  const std::string path = "/proc/" + std::to_string(getppid()) + "/fd/1";
+  const int above = open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (above < 0) return kUsual;
+  const std::size_t columns = columns_of(above);
+  close(above);
+  return columns > 0 ? columns : kUsual;
 }
 
 }  // namespace
@@ -31,8 +47,9 @@ std::size_t terminal_columns() {
 struct Logger::Sinks {
   spdlog::logger stamped{"choir"};
   spdlog::logger bare{"choir"};
-  bool terminal = false;      // true if stdout is a terminal
-  bool shows_status = false;  // true if the last line on it has no line end
+  std::vector<spdlog::sink_ptr> screen, files;  // for lines that have two forms
+  bool terminal = false;                        // true if stdout is a terminal
+  bool shows_status = false;                    // true if the last line on it has no line end
   bool in_file = false;
 
   Sinks() {
@@ -46,6 +63,10 @@ struct Logger::Sinks {
     without->set_pattern("%v");
     stamped.sinks().push_back(with_time);
     bare.sinks().push_back(without);
+    if constexpr (std::is_same_v<Sink, spdlog::sinks::stdout_sink_mt>)
+      screen.push_back(without);
+    else
+      files.push_back(with_time);
   }
 };
 
@@ -62,6 +83,23 @@ void Logger::to_stdout() {
 
 bool Logger::on_terminal() const {
   return sinks_->terminal;
+}
+
+std::size_t Logger::columns() const {
+  return terminal_columns();
+}
+
+void Logger::two_forms(std::string_view whole, std::string_view shown) {
+  if (!speaks_) return;
+  if (sinks_->shows_status) status({});
+  const auto put = [](const std::vector<spdlog::sink_ptr>& sinks, const std::string& text) {
+    for (const spdlog::sink_ptr& sink : sinks)
+      sink->log(spdlog::details::log_msg("choir", spdlog::level::info, text));
+  };
+  put(sinks_->files, printable_message(whole));
+  for (const std::string& line : split(std::string(shown), '\n'))
+    put(sinks_->screen, printable_name(line));
+  settle();
 }
 
 void Logger::status(std::string_view text) {
@@ -105,6 +143,10 @@ void Logger::write(Level level, std::string_view text) {
       sinks_->bare.info("{}", printable(text));
       break;
   }
+  settle();
+}
+
+void Logger::settle() {
   flush();
   if (sinks_->in_file && report_lost_reader())
     write(Level::warn,

@@ -16,8 +16,12 @@ std::string wrong_shard_seed(const KeyValue& value) {
 // The key is shared by all families: an option that only some of them support is accepted here and
 // refused by the others when they open their data.
 std::string wrong_validation(const KeyValue& value) {
-  constexpr EvalWords kOfAny{
-      .durations = true, .batch_duration = true, .tags = true, .answers = true, .dialogues = true};
+  constexpr EvalWords kOfAny{.durations = true,
+                             .batch_duration = true,
+                             .tags = true,
+                             .answers = true,
+                             .dialogues = true,
+                             .batches = true};
   for (const auto& [name, text] : std::get<TextMap>(value)) try {
       eval_set_of(name, text, kOfAny);
     } catch (const DeckError& error) {

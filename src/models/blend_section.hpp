@@ -33,15 +33,17 @@ void add_blend_keys(Section data) {
            "Exponent of the weights of data.input_cfg. 1: as given, 0: equal weights.")
       .at_least(0)
       .when_resumed(OnResume::same_contents);
-  data.add(
-          "validation", &BlendSection::validation, "",
-          "Named validation sets besides data.val, each \"FOLDER[,FOLDER...] [OPTION=VALUE ...]\". "
-          "limit=N: at most N samples. Where samples have audio, min_duration=S and "
-          "max_duration=S leave out others. Where outputs are compared with references, "
-          "tag.NAME=VALUE, or a list as in data.input_cfg instead of the folders, gives tags by "
-          "which results are reported separately. Speech: batch_duration=S. Conversations with "
-          "audio: answers=N and answer_tokens=N instead of the keys of eval, temperature=X "
-          "(default 0: greedy), top_k=N, top_p=X. Dialogues: dialogues=N.")
+  data.add("validation", &BlendSection::validation, "",
+           "Named validation sets besides data.val, each \"FOLDER[,FOLDER...] [OPTION=VALUE ...]\" "
+           "or an object with the same options, {\"folder\": \"data/a\", \"limit\": 100}. "
+           "limit=N: at most N samples (of texts: tokens). Texts and conversations: batches=N "
+           "instead of eval.batches. Where samples have audio, min_duration=S and "
+           "max_duration=S leave out others. Where outputs are compared with references, "
+           "tag.NAME=VALUE, or a list as in data.input_cfg instead of the folders, gives tags by "
+           "which results are reported separately. Speech: batch_duration=S. Conversations with "
+           "audio: answers=N and answer_tokens=N instead of the keys of eval, temperature=X "
+           "(default 0: greedy), top_k=N, top_p=X. Dialogues: dialogues=N.")
+      .or_json()
       .when_resumed(OnResume::same_contents)
       .checked("folders and options", wrong_validation);
   data.add("shard_seed", &BlendSection::shard_seed, "",

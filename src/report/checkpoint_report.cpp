@@ -6,6 +6,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/report/checkpoint_report.hpp"
 
@@ -34,25 +35,57 @@ std::string compact(const ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : dumped(value);
 }
 
-/// "key=value key=value" of a JSON object; `separator` is between the members.
-std::string members(const ordered_json& object, const char* separator) {
-  std::string text;
-  for (const auto& [key, value] : object.items())
-    if (!value.is_object())
-      text += fmt::format("{}{}={}", text.empty() ? "" : separator, printable_name(key),
-                          printable_name(compact(value)));
-  return text;
-}
+/// Collects "key=value" of the members of a section and of the sections in it.
+class ModelKeys {
+ public:
+  ModelKeys(const InspectedCheckpoint& inspected, const ordered_json& deck)
+      : reads_(inspected.reads), derived_(part(deck, "derived")), sources_(part(deck, "sources")) {}
 
-/// The model section, with the derived values in place of the given zeros.
-ordered_json model_of(const ordered_json& deck) {
-  if (!deck.contains("model")) return {{"model", "not in the deck"}};
-  ordered_json model = deck["model"];
-  if (!deck.contains("derived")) return model;
-  const std::string prefix = "model.";
-  for (const auto& [key, value] : deck["derived"].items())
-    if (key.starts_with(prefix)) model[key.substr(prefix.size())] = value;
-  return model;
+  void add(const std::string& path, const ordered_json& value) {
+    std::string source;
+    if (sources_.contains(path) && sources_.at(path).is_string())
+      source = sources_.at(path).get<std::string>();
+    if (value.is_object() && source.empty()) {
+      for (const auto& [key, member] : value.items()) add(path + "." + key, member);
+      return;
+    }
+    const bool computed = derived_.contains(path);
+    const bool given = !computed && source != "default" && source != "derived";
+    if (reads_ && !given && !reads_(path)) return;
+    const std::string text =
+        fmt::format("{}={}", printable_name(path.substr(kSection.size())),
+                    printable_name(compact(computed ? derived_.at(path) : value)));
+    if (given)
+      given_ += "  " + text + "\n";
+    else if (computed)
+      computed_ += "  " + text + "\n";
+    else
+      defaults_ += text + " ";
+  }
+  /// The given values and the derived ones, a line each, then a paragraph of defaults.
+  std::string text() const {
+    return given_ + computed_ +
+           (defaults_.empty() ? "" : "  defaults:\n" + wrap(defaults_, 100, 4));
+  }
+
+ private:
+  static constexpr std::string_view kSection = "model.";
+  static ordered_json part(const ordered_json& deck, const char* name) {
+    return deck.contains(name) && deck[name].is_object() ? deck[name] : ordered_json::object();
+  }
+
+  const std::function<bool(const std::string&)>& reads_;
+  const ordered_json derived_, sources_;
+  std::string given_, computed_, defaults_;
+};
+
+/// The keys of the model: those that were given first.
+std::string model_text(const InspectedCheckpoint& inspected, const ordered_json& deck) {
+  if (!deck.contains("model") || !deck["model"].is_object()) return "  not in the deck\n";
+  ModelKeys keys(inspected, deck);
+  keys.add("model", deck["model"]);
+  std::string text = keys.text();
+  return text.ends_with('\n') ? text : text + "\n";
 }
 
 std::string vocabulary_line(const InspectedCheckpoint& c) {
@@ -139,8 +172,8 @@ std::string to_text(const InspectedCheckpoint& c) {
   text += "provenance\n";
   for (const auto& [key, value] : provenance.items())
     text += fmt::format("  {:<14} {}\n", printable_name(key), printable_name(compact(value)));
-  text += fmt::format("model          {} parameters\n  {}\n", format_count(parameter_count(m)),
-                      members(model_of(deck), "\n  "));
+  text += fmt::format("model          {} parameters\n", format_count(parameter_count(m))) +
+          model_text(c, deck);
   text += fmt::format("vocabulary     {}\n", vocabulary_line(c));
   text += fmt::format(
       "progress\n  step           {}\n  updates        {}\n  sequences      {}\n  skipped in a row "

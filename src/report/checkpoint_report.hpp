@@ -1,5 +1,6 @@
 #pragma once
 // Output of `choir inspect`, from data that was read before. Pure.
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ struct InspectedCheckpoint {
   TrainMeta meta;
   Progress progress;
   std::optional<Verification> verification;  ///< with --verify
+  /// True for keys of the deck that the family of the model reads; if empty, for all keys.
+  std::function<bool(const std::string&)> reads{};
 
   bool damaged() const { return verification && !verification->good(); }
 };

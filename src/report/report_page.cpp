@@ -128,6 +128,12 @@ body{font-size:14px}
 .card{padding:12px}h1{font-size:22px}figure{padding:10px 6px 6px}
 .tiles{grid-template-columns:repeat(2,minmax(0,1fr))}.tiles dd{font-size:18px}
 td,th{padding-right:8px}}
+figure{position:relative}
+.tip{position:absolute;pointer-events:none;background:var(--card);border:1px solid var(--line);
+border-radius:6px;padding:4px 8px;font-size:12px;line-height:1.4;white-space:nowrap;
+font-variant-numeric:tabular-nums;z-index:1}
+.tip i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:6px}
+tr.noisy td{color:var(--soft);font-style:italic}
 @media print{body{background:#fff}.card,figure{break-inside:avoid}}
 )css";
 }
@@ -265,6 +271,40 @@ std::string section(const std::string& title, const std::string& body) {
   return "<section><h2 id=" + id + ">" + escape_html(title) + "</h2>\n" + body + "</section>\n";
 }
 
+std::string page_script() {
+  return R"js(
+for(const svg of document.querySelectorAll('svg[data-values]')){
+const d=JSON.parse(svg.dataset.values),[left,width,whole]=d.at,[first,last]=d.x;
+const figure=svg.parentNode,tip=document.createElement('div'),cursor=
+document.createElementNS(svg.namespaceURI,'path');
+tip.className='tip';tip.hidden=true;cursor.setAttribute('class','v');
+figure.appendChild(tip);svg.appendChild(cursor);
+const nearest=(xs,x)=>{let best=-1;for(let i=0;i<xs.length;++i)
+if(best<0||Math.abs(xs[i]-x)<Math.abs(xs[best]-x))best=i;return best};
+const text=v=>Math.abs(v)>=1e4?Math.round(v).toLocaleString('en'):String(+v.toPrecision(5));
+svg.addEventListener('pointermove',e=>{
+const box=svg.getBoundingClientRect(),scale=box.width/whole;
+const at=first+((e.clientX-box.left)/scale-left)/width*(last-first);
+let x=null;for(const s of d.series){const i=nearest(s.x,at);
+if(i>=0&&(x===null||Math.abs(s.x[i]-at)<Math.abs(x-at)))x=s.x[i]}
+if(x===null)return;
+const place=left+(x-first)/(last-first)*width;
+cursor.setAttribute('d','M'+place+' 12V208');
+tip.textContent=d.unit+' '+text(x);
+for(const s of d.series){const i=nearest(s.x,x);if(i<0)continue;
+const row=document.createElement('div'),chip=document.createElement('i');
+chip.className='f'+s.colour;row.appendChild(chip);
+row.append((s.name?s.name+' ':'')+text(s.y[i])+(s.x[i]===x?'':' ('+d.unit+' '+text(s.x[i])+')'));
+tip.appendChild(row)}
+tip.hidden=false;
+const frame=figure.getBoundingClientRect(),px=box.left-frame.left+place*scale;
+tip.style.top=(box.top-frame.top+8)+'px';
+tip.style.left=px>frame.width/2?'auto':(px+12)+'px';
+tip.style.right=px>frame.width/2?(frame.width-px+12)+'px':'auto'});
+svg.addEventListener('pointerleave',()=>{tip.hidden=true;cursor.removeAttribute('d')})}
+)js";
+}
+
 std::string report_page(const std::vector<ReportedRun>& given,
                         const std::vector<ScalingTable>& tables,
                         const std::vector<RecordedDialogue>& dialogues) {
@@ -297,7 +337,8 @@ std::string report_page(const std::vector<ReportedRun>& given,
              "content=\"width=device-width,initial-scale=1\"><title>{} - choir report</title>\n"
              "<style>{}</style></head>\n<body><main>",
              escape_html(title), page_style()) +
-         head_of(runs, title) + contents(body) + overview + body + "</main></body></html>\n";
+         head_of(runs, title) + contents(body) + overview + body + "</main>\n<script>" +
+         page_script() + "</script></body></html>\n";
 }
 
 }  // namespace choir::report

@@ -15,6 +15,7 @@ namespace choir::report {
 struct ScalingRow {
   std::map<std::string, std::string> cells;
   bool valid = false;
+  bool noisy = false;  ///< its times are not reliable (column `noisy`)
   double ranks = 0;
   double rate = 0;  ///< tokens per second; with speech, seconds of audio per second
 
@@ -27,6 +28,7 @@ struct ScalingTable {
   std::vector<std::string> columns;  ///< the columns of all headers
   std::vector<ScalingRow> rows;
   std::size_t invalid = 0;  ///< number of invalid rows
+  std::size_t noisy = 0;    ///< number of valid rows that are noisy
   std::size_t damaged = 0;  ///< lines that are not rows
   std::string unit;         ///< unit of `rate`
 };
@@ -45,6 +47,8 @@ std::string report_page(const std::vector<ReportedRun>& runs,
 
 // The parts of the page.
 std::string page_style();
+/// Shows the values of a chart under the pointer; the page needs nothing else and no network.
+std::string page_script();
 /// The curves of all runs, overlaid.
 std::string curves_section(const std::vector<ReportedRun>& runs);
 /// The time of a step by phases.

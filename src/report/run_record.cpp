@@ -21,10 +21,14 @@
 
 #include "choir/comm/layout.hpp"
 #include "choir/core/error.hpp"
+#include "choir/deck/family_table.hpp"
+#include "choir/models/family.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/deck/deck_tables.hpp"
 
 namespace choir::report {
 namespace {
@@ -386,22 +390,53 @@ void read_deck(const std::string& path, ReportedRun& run) {
     return;
   }
   const json sources = deck.value("sources", json::object());
-  const auto add = [&](const std::string& key, const json& value) {
+  const json derived = deck.value("derived", json::object());
+  // Objects are sections, at any depth, except the values of keys that hold an object.
+  const std::function<void(const std::string&, const json&)> add = [&](const std::string& key,
+                                                                       const json& value) {
     const auto source = sources.find(key);
-    run.deck[key] = {dumped(value), source == sources.end() ? "" : word(*source)};
+    if (value.is_object() && source == sources.end() && !value.empty()) {
+      for (const auto& [name, member] : value.items()) add(key + "." + name, member);
+      return;
+    }
+    const auto computed = derived.find(key);
+    run.deck[key] = {dumped(computed == derived.end() ? value : *computed),
+                     source == sources.end() ? "" : word(*source)};
   };
   for (const auto& [section, value] : deck.items()) {
     if (section == "sources" || section == "derived") continue;
-    if (section == "decks") {
-      for (const json& file : value)
-        if (file.is_string()) run.deck_files.push_back(file.get<std::string>());
+    if (section != "decks") {
+      add(section, value);
       continue;
     }
-    if (!value.is_object())
-      add(section, value);
-    else
-      for (const auto& [key, member] : value.items()) add(section + "." + key, member);
+    for (const json& file : value)
+      if (file.is_string()) run.deck_files.push_back(file.get<std::string>());
   }
+}
+
+std::function<bool(const std::string&)> keys_of_family(const FamilyTable& families,
+                                                       const std::string& type) {
+  const auto& all = families.all();
+  const auto family =
+      std::ranges::find_if(all, [&](const ModelFamily* each) { return each->name() == type; });
+  if (family == all.end()) return [](const std::string&) { return true; };
+  return [&families, own = *family](const std::string& key) {
+    return deck::concerns(families, *own, key);
+  };
+}
+
+void mark_own_keys(const FamilyTable& families, ReportedRun& run) {
+  const auto unquoted = [&](const char* key) {
+    std::string value = run.deck_value(key);
+    std::erase(value, '"');
+    return value;
+  };
+  const auto of_family = keys_of_family(families, unquoted("model.type"));
+  const bool on_gpus = run.start.device.empty() || run.start.device.find("cpu") != 0;
+  const bool drills = unquoted("fault.enable") == "true";
+  for (auto& [key, entry] : run.deck)
+    entry.concerns = entry.given() || (of_family(key) && (drills || !key.starts_with("fault.")) &&
+                                       (on_gpus || !deck::is_for_cuda(key)));
 }
 
 void read_samples(const std::string& folder, ReportedRun& run) {
@@ -435,7 +470,9 @@ ReportedRun read_run(const std::string& path) {
   const fs::path folder(run.path);
   if (!fs::is_directory(folder))
     throw DataError(fmt::format("no such directory: {}", path),
-                    "give run directories (run.dir of a deck) or CSV files of choir bench");
+                    advice_on_path(path,
+                                   "give run directories (run.dir of a deck) or CSV files of "
+                                   "choir bench"));
   const auto has = [&](const char* name) { return fs::exists(folder / name); };
   if (!has("metrics.jsonl") && !has("deck.json") && !has("log.txt"))
     throw DataError(

@@ -2,6 +2,7 @@
 // A run as reconstructed from its directory, for reports: curves, events, samples, deck and
 // hardware. Missing files are noted. Local; no MPI, no model.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +10,10 @@
 
 #include "src/report/metric_lines.hpp"
 #include "src/run/evaluation_record.hpp"
+
+namespace choir {
+class FamilyTable;
+}
 
 namespace choir::report {
 
@@ -24,7 +29,10 @@ struct RunEvent {
 };
 
 struct DeckEntry {
-  std::string value, source;  ///< as JSON; "default", "command line", a file with its line
+  std::string value, source;  ///< as JSON; "default", "derived", "file", "override", or ""
+  bool concerns = true;       ///< false: a key that this run does not read; see mark_own_keys()
+
+  bool given() const { return source != "default" && source != "derived"; }
 };
 
 struct RankPlace {
@@ -101,5 +109,13 @@ bool read_log(const std::string& path, ReportedRun& run);
 void judge_open_end(const std::string& log, const std::string& now, ReportedRun& run);
 void read_deck(const std::string& path, ReportedRun& run);
 void read_samples(const std::string& folder, ReportedRun& run);
+
+/// Marks the keys that the run does not read, because they belong to other families of models, to
+/// other devices or to drills, unless the user gave them. Local.
+void mark_own_keys(const FamilyTable& families, ReportedRun& run);
+/// Returns a test for keys that runs of a family read: `type` is the value of model.type. All keys
+/// pass for a family that the table does not have.
+std::function<bool(const std::string&)> keys_of_family(const FamilyTable& families,
+                                                       const std::string& type);
 
 }  // namespace choir::report

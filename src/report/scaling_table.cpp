@@ -96,7 +96,9 @@ ScalingTable parse_scaling(const std::string& text, const std::string& path) {
     }
     row.valid = row.text("valid") == "VALID" && row.number("tok_s") > 0;
     speech = speech || row.number("real_time") > 0;
+    row.noisy = row.text("noisy") == "1";
     table.invalid += !row.valid;
+    table.noisy += row.valid && row.noisy;
     table.rows.push_back(std::move(row));
   }
   if (table.columns.empty())
@@ -172,7 +174,7 @@ std::string row_name(const ScalingRow& row, const Naming& naming) {
                      row.ranks == 1 ? "" : "s");
   for (const char* column : naming.varying) name.insert(0, short_text(row, column) + ", ");
   if (row.text("sweep") == "batch") name += ", batch of " + row.text("global_batch");
-  return name + (row.text("oversubscribed") == "1" ? " *" : "");
+  return name + (row.text("oversubscribed") == "1" ? " *" : "") + (row.noisy ? " NOISY" : "");
 }
 
 constexpr std::array<std::pair<const char*, int>, 6> kParts{
@@ -211,7 +213,7 @@ std::string all_rows(const ScalingTable& table) {
   for (const std::string& column : table.columns) out += "<th>" + escape_html(column) + "</th>";
   out += "</tr>";
   for (const ScalingRow& row : table.rows) {
-    out += row.valid ? "<tr>" : "<tr class=bad>";
+    out += !row.valid ? "<tr class=bad>" : row.noisy ? "<tr class=noisy>" : "<tr>";
     for (const std::string& column : table.columns)
       out += "<td class=w>" + escape_html(row.text(column)) + "</td>";
     out += "</tr>";
@@ -239,6 +241,12 @@ struct SweepCharts {
                .x_label = label,
                .from_zero = true};
   }
+  /// Names the points of noisy rows below the charts of times.
+  void note_noisy(const std::string& name, double place) {
+    const std::string point = fmt::format("{} at {:.0f}", name, place);
+    for (Chart* chart : {&rate, &efficiency})
+      chart->note += (chart->note.empty() ? "NOISY: " : ", ") + point;
+  }
   /// `base`: the rate of one rank.
   void add(const std::string& name, const ScalingRows& rows, double base) {
     ChartSeries line{.label = name, .curve = {}, .dots = true};
@@ -246,6 +254,7 @@ struct SweepCharts {
     ChartSeries share = line, comm = line;
     for (const auto& [place, row] : best_by(rows, x)) {
       at.insert(place);
+      if (row->noisy) note_noisy(name, place);
       line.curve.x.push_back(place);
       line.curve.y.push_back(row->rate);
       const double given = row->number("efficiency");
@@ -342,6 +351,11 @@ std::string scaling_section(const ScalingTable& table) {
   if (table.invalid > 0)
     body += fmt::format("<p class=warn>{} of {} rows are not VALID and not shown.</p>",
                         table.invalid, table.rows.size());
+  if (table.noisy > 0)
+    body += fmt::format(
+        "<p class=warn>{} of {} rows are NOISY: other work disturbed their steps, so that their "
+        "times are not known to 5 %. They are marked; measure them again on idle cores.</p>",
+        table.noisy, table.rows.size());
   if (table.damaged > 0)
     body += fmt::format("<p class=warn>{} {} (cut off?); not shown.</p>",
                         counted(table.damaged, "line"),

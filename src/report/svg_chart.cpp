@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 
@@ -346,6 +347,27 @@ std::string caption(const Chart& chart) {
   return out + "</div>";
 }
 
+/// The drawn values as JSON, for the script of the page that shows those under the pointer: the
+/// plot in units of the picture, the x of its ends, and of each series name, colour, x and y.
+std::string values_json(const Chart& chart, const Plane& plane) {
+  nlohmann::ordered_json json{{"at", {kLeft, kPlotWidth, kWidth}},
+                              {"x", {plane.left(), plane.right()}},
+                              {"unit", chart.x_label},
+                              {"series", nlohmann::ordered_json::array()}};
+  const auto rounded = [](double value) {
+    return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+  };
+  for (const ChartSeries& s : chart.series) {
+    nlohmann::ordered_json x = nlohmann::ordered_json::array(), y = x;
+    for (const CurveColumn& c : decimate(s.curve, plane.left(), plane.right(), kColumns)) {
+      x.push_back(rounded(c.x));
+      y.push_back(rounded(c.mean));
+    }
+    json["series"].push_back({{"name", s.label}, {"colour", s.colour}, {"x", x}, {"y", y}});
+  }
+  return dumped_safely(json);
+}
+
 }  // namespace
 
 std::string to_html(const Chart& given) {
@@ -353,8 +375,9 @@ std::string to_html(const Chart& given) {
   const Plane plane(chart);
   if (plane.empty()) return {};
   std::string out = "<figure>" + caption(chart);
-  out += fmt::format("<svg class=chart viewBox=\"0 0 {} {}\" role=img aria-label=\"{}\">", kWidth,
-                     kHeight, escape_html(chart.title));
+  out += fmt::format(
+      "<svg class=chart viewBox=\"0 0 {} {}\" role=img aria-label=\"{}\" data-values=\"{}\">",
+      kWidth, kHeight, escape_html(chart.title), escape_html(values_json(given, plane)));
   out += y_axis(chart, plane);
   if (chart.stacked) out += areas(chart, plane);
   out += x_axis(chart, plane);

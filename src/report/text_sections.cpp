@@ -161,6 +161,10 @@ std::string scores_text(const EvaluationRecord& record) {
 std::string conditions_text(const EvaluationRecord& record) {
   std::string text = record.kind + ", " + record.precision;
   for (const auto& [name, value] : record.conditions) text += fmt::format(", {} {}", name, value);
+  if (!record.source.empty()) text += ", " + record.source;
+  if (!record.time.empty()) text += ", " + record.time;
+  if (record.repeats > 0)
+    text += fmt::format(", and {} with the same result", counted(record.repeats, "earlier time"));
   return text;
 }
 
@@ -204,14 +208,21 @@ std::string provenance_section(const std::vector<ReportedRun>& runs) {
 
 namespace {
 
-/// `chosen`: without defaults and derived values.
+std::int64_t keys_shown(const ReportedRun& run) {
+  return std::ranges::count_if(run.deck, [](const auto& of) { return of.second.concerns; });
+}
+
+/// Rows of the given keys, then, unless only these are `chosen`, of the derived ones and of those
+/// at their defaults.
 std::string deck_rows(const ReportedRun& run, bool chosen) {
-  std::string rows;
+  std::array<std::string, 3> groups;
   for (const auto& [key, entry] : run.deck) {
-    if (chosen && (entry.source == "default" || entry.source == "derived")) continue;
-    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>", escape_html(key),
-                        escape_html(entry.value), escape_html(entry.source));
+    if (!entry.concerns) continue;
+    const std::size_t group = entry.given() ? 0 : entry.source == "derived" ? 1 : 2;
+    groups[group] += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>", escape_html(key),
+                                 escape_html(entry.value), escape_html(entry.source));
   }
+  const std::string rows = chosen ? groups[0] : groups[0] + groups[1] + groups[2];
   return "<div class=\"deck wide\"><table><tr><th>key</th><th>value</th><th>from</th></tr>" + rows +
          "</table></div>";
 }
@@ -299,9 +310,10 @@ std::string deck_section(const std::vector<ReportedRun>& runs) {
     if (runs.size() == 1)
       body += "<div class=card><h3>Given values</h3>" + deck_rows(run, true) + "</div>";
     body += fmt::format(
-        "<details><summary>{}: all {} keys and the sources of their values</summary><div "
+        "<details><summary>{}: all {} keys that it reads and the sources of their "
+        "values</summary><div "
         "class=card>{}</div></details>",
-        escape_html(run.name), run.deck.size(), deck_rows(run, false));
+        escape_html(run.name), keys_shown(run), deck_rows(run, false));
   }
   return body.empty() ? "" : section("Deck", body);
 }

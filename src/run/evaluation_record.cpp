@@ -164,6 +164,7 @@ bool read_record(const std::string& line, EvaluationRecord& record) {
   record.source = text_in(object, "source");
   record.checkpoint = text_in(object, "checkpoint");
   record.precision = text_in(object, "precision");
+  record.time = text_in(object, "time");
   record.step = step->get<std::int64_t>();
   for (const auto& [name, value] : object.items())
     if (value.is_number_integer() && name != "step")
@@ -173,9 +174,21 @@ bool read_record(const std::string& line, EvaluationRecord& record) {
   return true;
 }
 
-/// Results with equal identities are repetitions of one evaluation.
-auto identity_of(const EvaluationRecord& record) {
-  return std::tie(record.set, record.step, record.kind, record.precision, record.conditions);
+/// True if one of these evaluations repeats the other: the same data, and the same results up to
+/// the rounding of another layout or batch.
+bool are_equal(const EvaluationRecord& a, const EvaluationRecord& b) {
+  const auto identity = [](const EvaluationRecord& record) {
+    return std::tie(record.set, record.step, record.kind, record.source, record.precision,
+                    record.conditions);
+  };
+  const auto same = [](const auto& x, const auto& y) {
+    constexpr double kRounding = 1e-5;
+    const bool neither = std::isnan(x.second) && std::isnan(y.second);
+    const double most = kRounding * std::max(1.0, std::abs(x.second));
+    return x.first == y.first &&
+           (neither || x.second == y.second || std::abs(x.second - y.second) <= most);
+  };
+  return identity(a) == identity(b) && std::ranges::equal(a.metrics, b.metrics, same);
 }
 
 }  // namespace
@@ -198,7 +211,9 @@ KeptRecords read_records(const std::string& path) {
       continue;
     }
     std::erase_if(kept.records, [&](const EvaluationRecord& earlier) {
-      return identity_of(earlier) == identity_of(record);
+      if (!are_equal(earlier, record)) return false;
+      record.repeats += 1 + earlier.repeats;
+      return true;
     });
     kept.records.push_back(std::move(record));
   }

@@ -24,13 +24,15 @@ std::vector<std::string> lines_of(const std::vector<Validation>& validations);
 struct EvaluationRecord {
   std::string set;         ///< a task or a validation set; "" for all validation data
   std::string kind;        ///< "choices" ... of a task; "validation"
-  std::string source;      ///< the file of a task, or ""
+  std::string source;      ///< the file of a task; the overrides of a validation; or ""
   std::string checkpoint;  ///< path
   std::int64_t step = 0;   ///< of the checkpoint
   std::string precision;   ///< of the arithmetic: "fp32", "bf16-mixed" ...
   /// Integers that belong to the definition of the metrics: items, window, overlap ...
   std::vector<std::pair<std::string, std::int64_t>> conditions;
   std::vector<std::pair<std::string, double>> metrics;  ///< in the order in which they are printed
+  std::string time{};        ///< local time at which it was kept, as read_records() found it
+  std::int64_t repeats = 0;  ///< earlier evaluations that it replaces; of read_records()
 };
 
 /// Records of kind "validation". `base`: the checkpoint and its properties.
@@ -51,8 +53,11 @@ std::string evaluations_file(const std::string& checkpoint);
 std::string keep_records(const std::vector<EvaluationRecord>& records);
 
 struct KeptRecords {
-  std::vector<EvaluationRecord> records;  ///< the last of equal ones, by set and step
-  std::string note;                       ///< on damaged lines or an unreadable file; or ""
+  /// By set and step. Evaluations of the same data with the same results, up to the rounding of
+  /// another layout, are one record, with the values and the time of the last; two that measured
+  /// other values are two records.
+  std::vector<EvaluationRecord> records;
+  std::string note;  ///< on damaged lines or an unreadable file; or ""
 };
 /// Reads a file that keep_records() wrote; nothing if there is none. Metrics that are no numbers
 /// become NaN. Local.

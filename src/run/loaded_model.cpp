@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "choir/core/error.hpp"
 #include "choir/models/family.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/json_value.hpp"
 #include "src/run/null_instance.hpp"
 #include "src/run/stored_averages.hpp"
 #include "src/run/stored_model.hpp"
@@ -16,6 +18,22 @@
 
 namespace choir {
 namespace {
+
+/// Sets the global batch that the run derived from its ranks, because eval.batches counts batches
+/// of this size in `choir eval`, too.
+void restore_global_batch(Deck& deck, const std::string& resolved) {
+  constexpr const char* kKey = "train.global_batch_size";
+  if (deck.train.global_batch_size != 0) return;
+  const nlohmann::json document = parsed_json(resolved);
+  const auto derived = document.find("derived");
+  if (derived == document.end() || !derived->is_object()) return;
+  const auto size = derived->find(kKey);
+  if (size == derived->end() || !size->is_number_integer()) return;
+  const auto batch = size->get<std::int64_t>();
+  if (batch < 1 || batch > std::numeric_limits<int>::max()) return;
+  deck.train.global_batch_size = static_cast<int>(batch);
+  deck.mark_derived(kKey);
+}
 
 /// The deck of a checkpoint with overrides. The device and the transport of its training are
 /// ignored, because inference may run elsewhere; the vocabulary is that of the training data.
@@ -31,6 +49,7 @@ Deck deck_of(const FamilyTable& families, const Checkpoint& checkpoint, const Tr
   }
   Deck deck = parse_deck(families, meta.deck, checkpoint.path + " (deck)", words);
   deck.family().vocab_size(deck) = meta.vocab_size;
+  restore_global_batch(deck, meta.deck);
   return deck;
 }
 

@@ -10,12 +10,12 @@ namespace choir {
 /// greatest. All but the last two leave time for a checkpoint, and end with exit code 75.
 enum class Stop : std::int8_t {
   none,
-  drill,     ///< fault.stop_step
-  file,      ///< the stop file
-  walltime,  ///< the time limit, less the margin, would expire before the next step ends
-  user,      ///< SIGUSR1
-  interrupt,
-  terminate  ///< SIGINT and SIGTERM: stop cleanly; there may be no time to save
+  drill,      ///< fault.stop_step
+  file,       ///< the stop file
+  walltime,   ///< the time limit, less the margin, would expire before the next step ends
+  user,       ///< SIGUSR1
+  interrupt,  ///< SIGINT: saves without an evaluation; launchers turn Ctrl-C into SIGTERM
+  terminate   ///< SIGTERM: stops cleanly; there may be no time to save
 };
 /// True if there is time for an evaluation and a checkpoint; also true for `none`.
 constexpr bool leaves_time(Stop stop) {

@@ -73,6 +73,8 @@ class SyntheticScorer final : public SetScorer {
 std::unique_ptr<EvaluationData> ModelFamily::open_evaluation(const Deck& deck, const std::string&,
                                                              Mesh& mesh, Logger& log) const {
   Deck copy = deck;
+  // A batch that the training derived from its ranks is none of these ranks.
+  if (!deck.given("train.global_batch_size")) copy.train.global_batch_size = 0;
   const BatchSizes batch = resolve_batch(copy, mesh.along(Axis::data).size());
   std::vector<BatchShape> fixed;
   if (fixed_shape()) fixed.push_back(shape(model(copy), batch.micro));

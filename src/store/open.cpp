@@ -11,6 +11,7 @@
 
 #include "src/comm/agreement.hpp"
 #include "src/core/hash.hpp"
+#include "src/core/hints.hpp"
 #include "src/store/collectives.hpp"
 #include "src/store/directory.hpp"
 #include "src/store/encoding.hpp"
@@ -275,7 +276,7 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
       throw StorageError(fs::exists(there)
                              ? fmt::format("'{}' is a file, not a checkpoint directory", path)
                              : "no such directory: " + path,
-                         "give a checkpoint or a run directory");
+                         advice_on_path(path, "give a checkpoint or a run directory"));
     const bool is_one = fs::exists(fs::path(path) / kManifestName, why) ||
                         fs::exists(fs::path(path) / kStateName, why) ||
                         step_of(fs::path(path).lexically_normal().filename().string()) >= 0;

@@ -15,7 +15,10 @@ for words in "Training loss" "Validation loss" "Learning rate" "Throughput" "Tim
   "resumed from" ">restart<" "Samples and transcripts" "optimizer.learning_rate" "Provenance" "revision"; do
   check "... has $words" grep -q -- "$words" $page
 done
-check "... needs nothing from elsewhere" eval "! grep -qE 'https?:|src=|<script|@import|url\\(' $page"
+check "... needs nothing from elsewhere" eval "! grep -qE 'https?:|src=|@import|url\\(' $page"
+check "... has one script, which shows the values under the pointer" eval '[ "$(grep -o "<script" $page | wc -l)" = 1 ] && grep -q "svg.dataset.values" $page'
+check "... and the values" matches $page 'data-values="\{&quot;at&quot;'
+check "... no keys of other families" lacks $page model.subsampling
 check "... says no note" eval "! grep -q 'class=warn' $page"
 check "both starts are in the metrics" test "$(grep -c '"event":"start"' a/metrics.jsonl)" = 2
 
@@ -51,7 +54,7 @@ train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)
 run 0 report a b --out both.html
 expect "two runs" 0 "the decks differ in " "log.interval" "optimizer.learning_rate" "both.html"
 check "... the keys that differ are on the page" has both.html "Keys that differ"
-check "... a name is only text" eval "! grep -q '<script' both.html"
+check "... a name is only text" lacks both.html '<script>alert'
 run 0 report a a
 expect "a run beside itself, into the current directory" 0 "report.html"
 
@@ -112,6 +115,10 @@ expect "a sweep" 0 "sweep.html"
 check "... efficiency" has sweep.html "Efficiency"
 check "... 1 row is not drawn" has sweep.html "1 of 3 rows are not VALID"
 check "... a cut row is told" has sweep.html "1 line is not a row"
+sed -e '1s/$/,noisy/' -e '2s/$/,0/' -e '3s/$/,1/' -e '4,$d' sweep.csv >noisy.csv
+run 0 report noisy.csv --out noisy.html
+expect "a sweep on a busy machine" 0 "noisy.html"
+check "... its noisy row is marked" has noisy.html "dp=2 on 2 ranks NOISY"
 sed 's/,VALID/,INVALID/' sweep.csv >invalid.csv
 run 0 report invalid.csv
 expect "a sweep with no valid row" 3 "none of its 3 rows is VALID"
@@ -130,6 +137,16 @@ if command -v script >/dev/null; then
   script -qec "stty cols 40; $choir train $debug data.train='[\"text.txt\"]' run.dir=narrow log.interval=10000 train.max_steps=700" thin >/dev/null </dev/null
   check "... no wider than the terminal" eval "tr '\\r' '\\n' <thin | sed 's/\\x1b\\[K//g' | awk '/^training:/ { ++n; if (length(\$0) > 39) exit 1 } END { exit !n }'"
   check "... not in the log" eval "! grep -q 'left   step' tty/log.txt"
+  script -qec "stty cols 80; $choir train $debug data.train='[\"text.txt\"]' run.dir=lines" wide >/dev/null </dev/null
+  tr '\r' '\n' <wide | sed 's/\x1b\[K//g' >wide.txt
+  check "the line of a step fits a terminal" awk '/^[0-9:]+ step=/ { ++n; if (length($0) > 80) exit 1 } END { exit n != 20 }' wide.txt
+  check "... with the fields that matter most" matches wide.txt '^[0-9:]{8} step=20 loss=[0-9.]+ .*train_loss=[0-9.]+ val_loss=[0-9.]+$'
+  check "... and the log has all of it" matches lines/log.txt 'step=20 loss=.* dtf=.* tps_per_gpu=.* val_loss='
 else skip "a progress line on a terminal" "script(1) is not installed"; fi
+train 0 compact log.style=compact
+expect "lines as nanoGPT prints them" 0 "iter 1: loss "
+check "... with the losses of an evaluation" matches out '^step 20: train loss [0-9]+\.[0-9]{4}, val loss [0-9]+\.[0-9]{4}$'
+check "... and the step behind them" matches out '^iter 20: loss [0-9]+\.[0-9]{4}, time [0-9.]+ms, mfu [0-9.]+%$'
+check "... while the log keeps the whole line" matches compact/log.txt 'step=20 loss=.* dtf=.* val_loss='
 train 0 plain log.interval=1000 train.max_steps=400
 check "no control characters without a terminal" eval "! grep -q \$'\\033' out"

@@ -79,6 +79,12 @@ end 10
 took=$(($(now_ms) - began))
 expect "SIGTERM without a launcher saves, because a save is quick" 75 "stopping after step" "SIGTERM" "checkpoint term_single/checkpoints/step_"
 in_time "SIGTERM without a launcher: within a second" "$took" 1000
+start 0 train "$debug" "${small[@]}" run.dir=int_single "${long[@]}"
+wait_for out "step=20 "
+kill -INT "$pid"
+end 10
+expect "Ctrl-C without a launcher saves" 75 "stopping after step" "SIGINT" "checkpoint int_single/checkpoints/step_" \
+  "run the same command again to continue"
 
 train 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5
 expect_killed "SIGKILL of one rank"

@@ -85,6 +85,7 @@ struct Key {
   std::int64_t word_value = 0;           ///< ... this number, which may lie outside the legal range
   std::optional<OnResume> on_resume;     ///< if not set, the owner of the table decides
   std::vector<KeyCondition> conditions;  ///< the key has an effect only if all of them hold
+  bool holds_json = false;  ///< entries of a map may be objects and lists, which are kept as JSON
   /// Checks beyond the ranges above: returns what a legal value looks like, or "" for a legal one.
   std::function<std::string(const KeyValue&)> check;
   std::string check_text;
@@ -110,6 +111,8 @@ struct Key {
     return word = std::move(stands), word_value = value, *this;
   }
   Key& when_resumed(OnResume rule) { return on_resume = rule, *this; }
+  /// For maps: an entry may also be an object or a list; its value is then the text of its JSON.
+  Key& or_json() { return holds_json = true, *this; }
   Key& in_seconds() { return type = KeyType::duration, *this; }
   Key& checked(std::string text, std::function<std::string(const KeyValue&)> test);
 

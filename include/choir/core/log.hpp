@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,15 +43,22 @@ class Logger {
   }
   /// Writes text without a time stamp, for tables and samples; a newline is added.
   void plain(std::string_view text);
+  /// Writes one message in two forms: `whole` to the files, with a time stamp, and to the standard
+  /// output `shown`, one line or several, without one.
+  void two_forms(std::string_view whole, std::string_view shown);
   /// Writes a line that the next one replaces, if stdout is a terminal; otherwise writes nothing.
   void status(std::string_view text);
   /// True if status() writes anything.
   bool on_terminal() const;
+  /// The width of the terminal in characters; 80 if it is unknown.
+  std::size_t columns() const;
   void flush();
 
  private:
   enum class Level { info, warn, error, plain };
   void write(Level level, std::string_view text);
+  /// Flushes, and reports once in the file that nobody reads the standard output any more.
+  void settle();
 
   struct Sinks;
   std::unique_ptr<Sinks> sinks_;

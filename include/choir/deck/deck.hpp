@@ -226,8 +226,15 @@ struct CheckpointSection {
   }
 };
 
+/// The form of the lines of steps on the standard output.
+enum class LogStyle : std::uint8_t { full, compact };
+constexpr auto words_of(LogStyle) {
+  return words<LogStyle>({{LogStyle::full, "full"}, {LogStyle::compact, "compact"}});
+}
+
 struct LogSection {
   std::int64_t interval = 10;
+  LogStyle style = LogStyle::full;
   bool all_ranks = false;
   bool verbose = false;
   bool tensorboard = false;

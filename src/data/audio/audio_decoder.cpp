@@ -13,6 +13,7 @@
 #include <span>
 
 #include "choir_features.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/quantities.hpp"
 #include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/sound_stream.hpp"
@@ -170,7 +171,9 @@ AudioDecoder AudioDecoder::from_file(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0 || ::access(path.c_str(), R_OK) != 0)
     throw AudioError(AudioFault::missing_file,
                      fmt::format("cannot open '{}': {}", path, std::strerror(errno)),
-                     "paths are absolute or relative to the manifest");
+                     advice_on_path(path,
+                                    "paths are absolute, relative to the manifest that "
+                                    "names them, or to the working directory"));
   if (!S_ISREG(status.st_mode))
     throw AudioError(AudioFault::unreadable, fmt::format("'{}' is not a file", path));
   if (status.st_size == 0) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", path));

@@ -257,7 +257,7 @@ class UnitDecoder {
             error.fault(),
             fmt::format("{}: {}: {}", entry.place, name_of(error.fault()), error.what()),
             (error.hint().empty() ? "" : error.hint() + "; ") +
-                "use --on-bad skip to leave such utterances out");
+                "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out");
       }
       outcomes_[i].left_out = OmittedEntry{.place = entry.place,
                                            .id = entry.id,

@@ -234,7 +234,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSkipHint = "use --on-bad skip to leave such utterances out";
+constexpr const char* kSkipHint =
+    "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out";
 
 // The plan that rank 0 derives from the manifests; the other ranks receive their units and the
 // counts.

@@ -118,7 +118,8 @@ void judge(const LabelSummary& summary, OnBad on_bad) {
                   join(summary.first_bad, "\n  ")),
       on_bad == OnBad::skip || !few
           ? "normalise the texts, or train the tokenizer on these texts too"
-          : "--on-bad skip excludes them; or train the tokenizer on these texts too");
+          : "--on-bad skip (in a deck: data.on_bad=skip) excludes them; or train the tokenizer on "
+            "these texts too");
 }
 
 }  // namespace
@@ -196,6 +197,21 @@ std::string packed_folder(const std::string& manifest, const FirstUse& options) 
   return fmt::format("{}/{}-speech-{:016x}", options.cache_dir, path.stem().string(), hash);
 }
 
+/// The units that a small corpus allows, from the message of SentencePiece, which ends with the
+/// largest vocabulary: "... set it to a value <= 110."
+std::string smaller_units(const std::string& type, std::string_view message) {
+  constexpr std::string_view kBefore = "a value <= ";
+  const std::size_t at = message.find(kBefore);
+  int most = 0;
+  if (at != std::string_view::npos)
+    std::from_chars(message.data() + at + kBefore.size(), message.data() + message.size(), most);
+  return fmt::format("data.labels=char takes the characters as units{}",
+                     most > 0 ? fmt::format("; data.labels={}_{} is the largest vocabulary of "
+                                            "pieces that these texts allow",
+                                            type, most)
+                              : "; with fewer pieces, for example data.labels=" + type + "_64");
+}
+
 /// The units of the first folder that has them; else units trained on the training texts.
 Vocabulary units_for(const std::vector<std::string>& folders, std::size_t training,
                      const FirstUse& options) {
@@ -209,8 +225,14 @@ Vocabulary units_for(const std::vector<std::string>& folders, std::size_t traini
                     "\"char\", \"bpe_256\" or \"unigram_128\" are made of the texts; or prepare "
                     "the data (`choir "
                     "prepare audio`, `tokenizer`, `tokens`)");
-  return train_vocabulary(
-      *units, read_corpus_texts({folders.begin(), folders.begin() + static_cast<long>(training)}));
+  try {
+    return train_vocabulary(
+        *units,
+        read_corpus_texts({folders.begin(), folders.begin() + static_cast<long>(training)}));
+  } catch (const DeckError& error) {
+    throw DeckError(fmt::format("data.labels = \"{}\": {}", options.labels, error.what()),
+                    smaller_units(units->type, error.what()));
+  }
 }
 
 /// Local, called on rank 0.

@@ -11,6 +11,7 @@
 
 #include "src/comm/agreement.hpp"
 #include "src/core/json_document.hpp"
+#include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 
 namespace choir {
@@ -75,7 +76,11 @@ const std::vector<OptionGroup>& option_groups() {
       {&EvalWords::dialogues,
        {"dialogues"},
        " [dialogues=N]",
-       "no dialogues are held in its validation"}};
+       "no dialogues are held in its validation"},
+      {&EvalWords::batches,
+       {"batches"},
+       " [batches=N]",
+       "its sets are evaluated whole, and limit=N limits one"}};
   return kGroups;
 }
 
@@ -123,6 +128,8 @@ void set_option(SpeechEvalSet& set, const std::string& word, EvalWords legal, Ta
   require_legal(set, name, legal);
   if (name == "limit")
     set.limit = option_number<std::int64_t>(value, what);
+  else if (name == "batches")
+    set.batches = value == "all" ? 0 : option_number<std::int64_t>(value, what);
   else if (name == "batch_duration")
     set.batch_duration = option_number<double>(value, what);
   else if (name == "min_duration")
@@ -208,6 +215,40 @@ void set_folders(SpeechEvalSet& set, const std::string& list, EvalWords legal) {
   if (std::ranges::all_of(set.tags, empty)) set.tags.clear();
 }
 
+/// True for a member of the object form that names folders, also in NeMo's words.
+bool names_folders(std::string_view key) {
+  constexpr std::string_view kNames[] = {"folder",    "folders",   "input_cfg", "manifest_filepath",
+                                         "cuts_path", "shar_path", "paths"};
+  return std::ranges::find(kNames, key) != std::end(kNames);
+}
+
+/// Reads the object form. Its members are the options of the word form, so that both forms accept
+/// and refuse the same.
+void read_object(SpeechEvalSet& set, const std::string& text, EvalWords legal, Tags& tags) {
+  const std::string path = "data.validation." + set.name;
+  const JsonDocument document = parse_json(text, path);
+  for (const auto& [key, value] : document.root().items()) {
+    const bool folders = names_folders(key);
+    if (folders && !set.folders.empty())
+      throw DeckError(fmt::format("{} names its folders twice", path), "keep one of the names");
+    if (folders && value.is_string()) {
+      set.folders = {value.get<std::string>()};
+    } else if (folders && value.is_array()) {
+      set_folders(set, dumped(value), legal);
+    } else if (key == "tags" && value.is_object()) {
+      require_legal(set, "tag", legal);
+      for (const auto& [name, of] : value.items())
+        tags.emplace_back(name, of.is_string() ? of.get<std::string>() : dumped(of));
+    } else if (value.is_string() || value.is_number()) {
+      set_option(set, key + "=" + (value.is_string() ? value.get<std::string>() : dumped(value)),
+                 legal, tags);
+    } else {
+      throw DeckError(fmt::format("{}.{}: {} is not understood", path, key, dumped(value)),
+                      R"(for example {"folder": "data/a", "limit": 100, "tags": {"lang": "en"}})");
+    }
+  }
+}
+
 /// Returns the last component of a path; a manifest ("val.json", "cuts.jsonl.gz") loses its
 /// extension.
 std::string set_name_of(const std::string& folder) {
@@ -264,12 +305,15 @@ SpeechEvalSet eval_set_of(const std::string& name, const std::string& text, Eval
   SpeechEvalSet set;
   set.name = name;
   std::string words = text;
-  if (trim(text).starts_with('[')) {
+  Tags tags;
+  if (trim(text).starts_with('{')) {
+    read_object(set, text, legal, tags);
+    words.clear();
+  } else if (trim(text).starts_with('[')) {
     const std::size_t end = text.rfind(']') + 1;
     set_folders(set, text.substr(0, end == 0 ? text.size() : end), legal);
     words = text.substr(end);
   }
-  Tags tags;
   for (const std::string& word : split(words, ' ')) {
     if (word.empty()) continue;
     if (set.folders.empty())

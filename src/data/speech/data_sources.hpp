@@ -38,12 +38,15 @@ struct EvalWords {
   bool tags = false;            ///< tag.NAME, and lists with tags
   bool answers = false;         ///< answers, answer_tokens, temperature, top_k, top_p
   bool dialogues = false;       ///< dialogues
+  bool batches = false;         ///< batches
 };
 
 /// Parses a value of data.validation: "FOLDER[,FOLDER...] [OPTION=VALUE ...]", where limit=N is the
 /// maximum number of samples, and the others are those of EvalWords. Options that are not `legal`
 /// are refused with the reason. A JSON list as in data.input_cfg, but without weights, may replace
-/// the folders, so that each folder has its own tags. Throws DeckError.
+/// the folders, so that each folder has its own tags. The whole may be a JSON object with the same
+/// options: {"folder": "data/a", "limit": 100, "tags": {"lang": "en"}}; its folder may be a list.
+/// Throws DeckError.
 SpeechEvalSet eval_set_of(const std::string& name, const std::string& text, EvalWords legal);
 
 /// Returns the sets of data.val, named after their folders, then the sets of data.validation.

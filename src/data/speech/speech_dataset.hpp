@@ -82,9 +82,10 @@ struct GenerationOptions {
 struct SpeechEvalSet {
   std::string name;
   std::vector<std::string> folders;
-  SpeechFilter filter;        ///< no filter by default: every utterance is scored
-  double batch_duration = 0;  ///< seconds; 0: the value of training
-  std::int64_t limit = 0;     ///< maximum number of utterances, evenly spread; 0: all
+  SpeechFilter filter;                    ///< no filter by default: every utterance is scored
+  double batch_duration = 0;              ///< seconds; 0: the value of training
+  std::int64_t limit = 0;                 ///< maximum number of utterances, evenly spread; 0: all
+  std::optional<std::int64_t> batches{};  ///< eval.batches of this set; 0: all
   /// The tags of each folder, by which results are grouped; empty if no folder has tags.
   std::vector<std::map<std::string, std::string>> tags{};
   GenerationOptions generation{};

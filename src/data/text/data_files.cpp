@@ -263,7 +263,53 @@ std::string scan_streamed(const DataConfig& config) {
   return {bytes.begin(), bytes.end()};
 }
 
+/// The named validation sets, with their texts prepared with the vocabulary of the checkpoint.
+std::string scan_validation(const DataConfig& config, const Vocabulary* trained) {
+  std::vector<NamedPaths> sets = named_sets(config);
+  for (NamedPaths& set : sets) {
+    if (!is_text(set.paths)) continue;
+    if (trained == nullptr)
+      throw DataError(fmt::format("validation text '{}' needs a vocabulary, and the checkpoint has "
+                                  "none: it was trained on tokens without one",
+                                  set.paths.front()),
+                      "prepare the text with 'choir prepare text' and the tokenizer of the "
+                      "training data, and name the prepared folder");
+    set.paths = {prepared(set.paths, config, 0.0, trained)};
+  }
+  const auto bytes = nlohmann::json::to_cbor(serialised(sets, config.format));
+  return {bytes.begin(), bytes.end()};
+}
+
+void require_vocabulary_of_checkpoint(const EvalFiles& set, std::uint64_t trained) {
+  const std::uint64_t hash = set.stream.vocab_hash();
+  if (hash == 0 || trained == 0 || hash == trained) return;
+  throw DataError(fmt::format("the vocabulary of '{}' ({:016x}) is not that of the checkpoint "
+                              "({:016x})",
+                              set.stream.files().front().path, hash, trained),
+                  "data must be prepared with the vocabulary that the model was trained with");
+}
+
 }  // namespace
+
+DataFiles find_validation_files(Communicator& comm, const DataConfig& config) {
+  DataFiles files;
+  if (!config.trained_vocabulary.empty())
+    files.vocabulary = Vocabulary::from_json(config.trained_vocabulary, "the checkpoint");
+  std::string scanned;
+  together(comm, [&] {
+    if (comm.rank() == 0)
+      scanned = scan_validation(config, files.vocabulary ? &*files.vocabulary : nullptr);
+  });
+  share(comm, scanned);
+  for (const auto& set : nlohmann::json::from_cbor(scanned))
+    files.val.push_back(
+        {set[0].get<std::string>(), TokenStream::deserialise(set[1].get<std::string>())});
+  together(comm, [&] {
+    for (const EvalFiles& set : files.val) require_vocabulary_of_checkpoint(set, config.vocab_hash);
+  });
+  for (const EvalFiles& set : files.val) verify(comm, config, set.stream);
+  return files;
+}
 
 DataFiles find_data_files(Communicator& comm, const DataConfig& config) {
   std::string scanned;

@@ -45,6 +45,10 @@ DataFiles find_data_files(Communicator& comm, const DataConfig& config);
 /// training data.
 DataFiles find_streamed_files(Communicator& comm, const DataConfig& config);
 
+/// Collective. The validation sets that are named, and the vocabulary of the checkpoint, for
+/// evaluation: the training data are not looked at.
+DataFiles find_validation_files(Communicator& comm, const DataConfig& config);
+
 /// Collective. The texts to train on and their index, which is kept beside prepared text.
 std::shared_ptr<const StreamedText> open_streamed_text(Communicator& comm, const DataConfig& config,
                                                        const Vocabulary& vocabulary);

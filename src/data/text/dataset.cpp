@@ -28,7 +28,8 @@ struct Dataset::State {
   struct EvalSet {
     std::string name;
     std::optional<EvalSampler> sampler;
-    std::int64_t windows = 0;
+    std::int64_t windows = 0;  ///< that are evaluated
+    std::int64_t all_windows = 0;
     std::unique_ptr<BatchSource> source;
   };
   std::optional<TokenBlend> blend;               ///< of token files
@@ -52,8 +53,15 @@ struct Dataset::State {
   RowShape shape() const {
     return {config.rows, config.block_size, vocab_size, config.documents, config.document_end};
   }
+  /// True if the validation sets are named, and nothing else has to be opened.
+  bool opens_sets_only() const {
+    const bool named = !config.val.empty() || !config.validation.empty();
+    return config.evaluates && (named || config.on_the_fly);
+  }
   std::string document_text() const;
+  std::string windows_text() const;
   void open_files();
+  void open_sets();
   void open_token_files();
   void open_texts();
   void open_in_turn();
@@ -104,7 +112,9 @@ EvalSampler eval_sampler(const EvalFiles& set, const DataConfig& config) {
 }  // namespace
 
 void Dataset::State::open_files() {
-  if (config.on_the_fly)
+  if (opens_sets_only())
+    open_sets();
+  else if (config.on_the_fly)
     open_texts();
   else
     open_token_files();
@@ -113,9 +123,17 @@ void Dataset::State::open_files() {
     EvalSet& made = eval_sets.emplace_back();
     made.name = set.name;
     made.sampler = eval_sampler(set, config);
-    made.windows = made.sampler->windows();
-    if (config.eval_windows > 0) made.windows = std::min(made.windows, config.eval_windows);
+    made.windows = made.all_windows = made.sampler->windows();
+    const auto own = config.validation_windows.find(set.name);
+    const std::int64_t most =
+        own == config.validation_windows.end() ? config.eval_windows : own->second;
+    if (most > 0) made.windows = std::min(made.windows, most);
   }
+}
+
+void Dataset::State::open_sets() {
+  files = find_validation_files(comm, config);
+  vocab_size = config.vocab_size;
 }
 
 void Dataset::State::open_texts() {
@@ -265,22 +283,39 @@ std::string Dataset::State::document_text() const {
                      indexed ? "where the index of a file says so" : "");
 }
 
+std::string Dataset::State::windows_text() const {
+  std::int64_t windows = 0, all = 0;
+  for (const EvalSet& set : eval_sets) windows += set.windows, all += set.all_windows;
+  if (windows == all) return counted(windows, "window");
+  return fmt::format("{} of {}", format_count(windows), counted(all, "window"));
+}
+
+std::string Dataset::evaluated_part() const {
+  const bool whole = std::ranges::all_of(
+      state_->eval_sets, [](const State::EvalSet& set) { return set.windows >= set.all_windows; });
+  if (whole) return {};
+  return fmt::format(
+      "an evaluation reads the first {} (eval.batches; eval.batches=all reads the whole "
+      "validation data)",
+      state_->windows_text());
+}
+
 std::string Dataset::to_string() const {
   const State& s = *state_;
   if (s.config.synthetic)
     return fmt::format("random tokens, vocabulary of {}", format_count(s.vocab_size));
   const ReaderOptions& reader = s.config.reader;
-  std::int64_t windows = 0;
   std::size_t val_files = 0;
-  for (const State::EvalSet& set : s.eval_sets) windows += set.windows;
+  std::int64_t val_windows = 0;
   for (const EvalFiles& set : s.files.val) val_files += set.stream.files().size();
+  for (const State::EvalSet& set : s.eval_sets) val_windows += set.all_windows;
   std::string text = fmt::format(
       "train {} in {}, {} an epoch; validation {} in {}, {}\nvocabulary of {}{}; reader {}{}",
       counted(train_tokens(), "token"),
       s.streamed ? counted(s.streamed->source.units().size(), "unit")
                  : counted(s.files.train.files().size(), "file"),
       counted(windows_per_epoch(), "window"), counted(val_tokens(), "token"),
-      counted(val_files, "file"), counted(windows, "window"), format_count(s.vocab_size),
+      counted(val_files, "file"), counted(val_windows, "window"), format_count(s.vocab_size),
       s.files.vocabulary ? fmt::format(" ({})", name_of(s.files.vocabulary->kind())) : "",
       name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
   if (s.streamed)
@@ -290,11 +325,11 @@ std::string Dataset::to_string() const {
   if (s.config.documents) text += "\n" + s.document_text();
   if (const std::string blend = s.blend ? s.blend->to_string() : ""; !blend.empty())
     text += "\n" + blend;
-  if (s.eval_sets.size() < 2) return text;
-  for (std::size_t i = 0; i < s.eval_sets.size(); ++i)
+  for (std::size_t i = 0; s.eval_sets.size() > 1 && i < s.eval_sets.size(); ++i)
     text += fmt::format("\nvalidation '{}': {}, {}", s.eval_sets[i].name,
                         counted(s.files.val[i].stream.count(), "token"),
-                        counted(s.eval_sets[i].windows, "window"));
+                        counted(s.eval_sets[i].all_windows, "window"));
+  if (const std::string part = evaluated_part(); !part.empty()) text += "\n" + part;
   return text;
 }
 

@@ -32,7 +32,12 @@ struct DataConfig {
   /// Further validation sets, {name, paths}; with them `val` is called "val". If `val` or one of
   /// these is given, no part of the training data is reserved for validation.
   std::vector<std::pair<std::string, std::vector<std::string>>> validation;
-  std::map<std::string, std::int64_t> validation_limits;  ///< tokens used from the start of a set
+  std::map<std::string, std::int64_t> validation_limits;   ///< tokens used from the start of a set
+  std::map<std::string, std::int64_t> validation_windows;  ///< instead of eval_windows, by set
+  /// Open only validation data. If sets are named, the training data are not looked at, and the
+  /// texts among the sets are encoded with the vocabulary of the checkpoint, given as JSON.
+  bool evaluates = false;
+  std::string trained_vocabulary;
   /// Use random tokens instead of files (fill_synthetic); requires vocab_size.
   bool synthetic = false;
   TokenFormat format = TokenFormat::automatic;
@@ -109,6 +114,8 @@ class Dataset {
   std::int64_t val_tokens() const;         ///< tokens of all validation sets
   std::int64_t windows_per_epoch() const;  ///< 0 for synthetic data: no epochs
   bool has_validation() const;
+  /// "evaluates 1,600 of 3,232 windows ..." if eval_windows leaves out some, else "".
+  std::string evaluated_part() const;
   /// A few lines: files, tokens, reader, preload.
   std::string to_string() const;
   /// Local; reads samples of the data. The same string for the same tokens, however they are

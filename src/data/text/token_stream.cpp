@@ -9,6 +9,7 @@
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
 #include "src/core/hash.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/data/text/token_file.hpp"
 
@@ -196,7 +197,7 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
   if (is_megatron_prefix(path)) return add(path + ".bin", TokenFormat::megatron);
   if (!fs::exists(path))
     throw DataError(fmt::format("token file '{}' does not exist", path),
-                    "check the path; 'choir prepare text' makes token files");
+                    advice_on_path(path, "'choir prepare text' makes token files"));
   if (fs::path(path).extension() == ".idx")
     throw DataError(fmt::format("'{}' is an index", path), "name the .bin file beside it");
   if (format == TokenFormat::automatic) {

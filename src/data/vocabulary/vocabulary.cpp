@@ -1,11 +1,13 @@
 #include "src/data/vocabulary/vocabulary.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/sentencepiece.hpp"
@@ -48,7 +50,9 @@ VocabularyKind vocabulary_kind_of(std::string_view name) {
   for (const VocabularyKind kind : {VocabularyKind::character, VocabularyKind::byte})
     if (name == name_of(kind)) return kind;
   throw DeckError(fmt::format("unknown tokenizer '{}'", name),
-                  "use char or byte; 'choir prepare text' supports more");
+                  advice_on_path(std::string(name),
+                                 "use char or byte, or the file of a tokenizer (tokenizer.json, "
+                                 "tokenizer.model)"));
 }
 
 std::string_view name_of(VocabularyKind kind) {
@@ -74,6 +78,10 @@ Vocabulary Vocabulary::characters(std::vector<char32_t> code_points) {
 }
 
 Vocabulary Vocabulary::load(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw DataError(fmt::format("'{}' is a folder, not the file of a tokenizer", path),
+                    advice_on_run_as_tokenizer(path));
   std::string bytes = read_whole_file(path, kMostTokenizerMiB);
   if (bytes.empty())
     throw DataError(fmt::format("tokenizer '{}' is empty", path),

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -21,6 +22,7 @@
 #include "src/comm/nccl/nccl_communicator.hpp"
 #include "src/core/build_info.hpp"
 #include "src/core/hash.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_document.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
@@ -156,7 +158,13 @@ void BenchFiles::require_writable() const {
     if (path.empty() || path == "-") continue;
     if (!std::ofstream(path, std::ios::app)) refuse(path);
   }
-  if (!baseline.empty()) parse_json(read_deck_text(baseline), baseline);
+  if (baseline.empty()) return;
+  if (!std::filesystem::exists(baseline))
+    throw DeckError(fmt::format("--baseline: there is no file '{}'", baseline),
+                    advice_on_path(baseline,
+                                   "--json FILE of an earlier run of this bench writes "
+                                   "one"));
+  parse_json(read_deck_text(baseline), baseline);
 }
 
 void BenchFiles::write(const std::string& csv_text, const std::string& json_text) const {

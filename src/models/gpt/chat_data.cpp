@@ -157,10 +157,11 @@ std::optional<Vocabulary> vocabulary_of(const std::string& json) {
 
 }  // namespace
 
-bool trains_on_chat(const Deck& deck, Mesh& mesh) {
+bool trains_on_chat(const Deck& deck, Mesh& mesh, bool evaluates) {
   if (deck.data.format == DataFormat::synthetic) return false;
   std::int64_t chat = 0;
-  const SpeechMix mix = open_mix(deck, mesh);
+  const bool named = !deck.data.val.empty() || !gpt_settings(deck).validation.empty();
+  const SpeechMix mix = evaluates && named ? SpeechMix() : open_mix(deck, mesh);
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
     std::vector<std::string> paths;
@@ -168,7 +169,8 @@ bool trains_on_chat(const Deck& deck, Mesh& mesh) {
       for (const SpeechLeaf& leaf : leaves_of(mix)) paths.push_back(leaf.folder);
     paths.insert(paths.end(), deck.data.val.begin(), deck.data.val.end());
     for (const auto& [name, text] : gpt_settings(deck).validation)
-      for (const std::string& folder : eval_set_of(name, text, {}).folders) paths.push_back(folder);
+      for (const std::string& folder : eval_set_of(name, text, kTextEvalWords).folders)
+        paths.push_back(folder);
     const auto count = std::count_if(paths.begin(), paths.end(), holds_conversations);
     if (count != 0 && count != std::ssize(paths))
       throw DataError(
@@ -223,10 +225,10 @@ const std::vector<SpeechItem>& ChatRows::row(std::int64_t sample) {
 ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash,
                                Mesh& mesh)
     : rows_(rows), buffer_(rows, gpt_of(deck).block_size, gpt_of(deck).packed) {
-  const std::int64_t most =
-      gpt_settings(deck).eval_batches * std::max<std::int64_t>(deck.train.global_batch_size, 1);
+  const std::int64_t batch = std::max(deck.train.global_batch_size, 1);
   for (const SpeechEvalSet& asked :
-       eval_sets_of(deck.data.val, gpt_settings(deck).validation, EvalWords{})) {
+       eval_sets_of(deck.data.val, gpt_settings(deck).validation, kTextEvalWords)) {
+    const std::int64_t most = asked.batches.value_or(gpt_settings(deck).eval_batches) * batch;
     ChatEvalSet& set = sets_.emplace_back();
     set.name = asked.name;
     set.corpus = ConversationCorpus::load(
@@ -234,6 +236,7 @@ ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_
         corpus_options(deck, vocab_hash, fmt::format("validation set '{}'", asked.name)));
     set.corpus.limit(asked.limit);
     set.items = items_of(set.corpus);
+    set.all_items = std::ssize(set.items);
     if (most > 0 && std::ssize(set.items) > most) set.items.resize(static_cast<std::size_t>(most));
     set.rows = rows_of(set.items, gpt_of(deck).block_size, gpt_of(deck).packed);
   }
@@ -258,6 +261,13 @@ const Batch& ChatValidation::batch(int number, std::int64_t micro_batch) {
 }
 
 namespace {
+
+/// "12 conversations", or "12 of 40 conversations (eval.batches)".
+std::string items_text(const ChatEvalSet& set) {
+  if (std::ssize(set.items) == set.all_items) return counted(set.all_items, "conversation");
+  return fmt::format("the first {} of {} (eval.batches; eval.batches=all evaluates all)",
+                     format_count(std::ssize(set.items)), counted(set.all_items, "conversation"));
+}
 
 class ChatScorer final : public SetScorer {
  public:
@@ -377,8 +387,7 @@ std::string ChatTrainingData::to_string() const {
                           counted(source.utterances, "conversation"));
   if (!corpus_.left_out().empty()) text += "\n" + corpus_.left_out();
   for (const ChatEvalSet& set : validation_.sets())
-    text += fmt::format("\nvalidation '{}': {}{}", set.name,
-                        counted(std::ssize(set.items), "conversation"),
+    text += fmt::format("\nvalidation '{}': {}{}", set.name, items_text(set),
                         set.corpus.left_out().empty() ? "" : "; " + set.corpus.left_out());
   return text;
 }
@@ -459,7 +468,8 @@ std::string ChatTrainingData::sample(ModelInstance& instance) {
   return vocabulary_->decode(tokens);
 }
 
-ChatEvaluationData::ChatEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh)
+ChatEvaluationData::ChatEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh,
+                                       Logger& log)
     : block_size_(gpt_of(deck).block_size),
       validation_(deck, kRows,
                   vocabulary.empty()
@@ -469,6 +479,9 @@ ChatEvaluationData::ChatEvaluationData(const Deck& deck, const std::string& voca
   if (validation_.sets().empty())
     throw DataError("there is no validation data",
                     "name some with data.val='[\"FOLDER\"]' or data.validation");
+  for (const ChatEvalSet& set : validation_.sets())
+    if (std::ssize(set.items) < set.all_items)
+      log.info("data: validation '{}': {}", set.name, items_text(set));
 }
 
 }  // namespace choir

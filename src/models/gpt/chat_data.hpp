@@ -65,14 +65,16 @@ PackedTokens packed_tokens(std::span<const std::span<const std::int32_t>> ids,
 // Sample i of a run is draw i of the blend, or row i of its packed draws, for any number of ranks.
 
 /// Collective over the mesh. True if the deck names conversations (`choir prepare chat`); all of
-/// its paths or none must be conversations, else DataError.
-bool trains_on_chat(const Deck& deck, Mesh& mesh);
+/// its paths or none must be conversations, else DataError. For evaluation alone (`evaluates`) the
+/// training data are not looked at if the deck names validation data.
+bool trains_on_chat(const Deck& deck, Mesh& mesh, bool evaluates = false);
 
 /// A validation set and its rows.
 struct ChatEvalSet {
   std::string name;
   ConversationCorpus corpus;
-  std::vector<SpeechItem> items;
+  std::vector<SpeechItem> items;  ///< that are evaluated
+  std::int64_t all_items = 0;
   std::vector<std::vector<SpeechItem>> rows;  ///< the items of each row
 };
 
@@ -177,7 +179,7 @@ class ChatTrainingData final : public TrainingData {
 
 class ChatEvaluationData final : public EvaluationData {
  public:
-  ChatEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
+  ChatEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh, Logger& log);
   std::vector<BatchShape> shapes() const override {
     return {{.samples = kRows, .tokens = block_size_}};
   }

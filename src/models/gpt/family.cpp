@@ -6,6 +6,7 @@
 #include "choir/nn/layers/feed_forward.hpp"
 #include "choir/run/model_instance.hpp"
 #include "kernels/attention/attention.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/text.hpp"
 #include "src/data/sampling/blend.hpp"
 #include "src/models/gpt/chat_data.hpp"
@@ -205,7 +206,9 @@ void add_run_keys(KeyTable<GptSettings>& table) {
         const bool is_file = name.find_first_of("./") != std::string::npos;
         return is_file || name == "char" || name == "byte"
                    ? std::string()
-                   : fmt::format("'{}' is neither char nor byte nor the name of a file", name);
+                   : fmt::format(
+                         "'{}' is neither char nor byte nor the name of a file{}", name,
+                         advice_on_hub_name(name).empty() ? "" : "; " + advice_on_hub_name(name));
       });
   data.add("text_field", &GptSettings::text_field, "",
            "Field of JSON lines, or column of Parquet, that holds the text.")
@@ -253,7 +256,10 @@ void add_run_keys(KeyTable<GptSettings>& table) {
       .below(1);
   auto eval = table.section<GptSettings>("eval", itself);
   eval.add("batches", &GptSettings::eval_batches, "global batches",
-           "Number of validation batches per evaluation, from the first on. 0: all.")
+           "Number of validation batches per evaluation, from the first on, of each set; `choir "
+           "eval` uses the same. all, or 0: the whole validation data. Random tokens have 8 "
+           "micro-batches unless this key is given.")
+      .or_word("all", 0)
       .at_least(0);
   eval.add("sample_tokens", &GptSettings::sample_tokens, "tokens",
            "Length of the text generated at each evaluation. 0: none.")
@@ -458,9 +464,9 @@ std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const Batch
 std::unique_ptr<EvaluationData> GptFamily::open_evaluation(const Deck& deck,
                                                            const std::string& vocabulary,
                                                            Mesh& mesh, Logger& log) const {
-  if (trains_on_chat(deck, mesh)) {
+  if (trains_on_chat(deck, mesh, true)) {
     refuse_documents_of_chat(deck);
-    return std::make_unique<ChatEvaluationData>(deck, vocabulary, mesh);
+    return std::make_unique<ChatEvaluationData>(deck, vocabulary, mesh, log);
   }
   return std::make_unique<TokenEvaluationData>(deck, vocabulary, mesh, log);
 }

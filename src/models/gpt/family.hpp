@@ -30,7 +30,7 @@ struct GptSettings : BlendSection {
   double val_fraction = 0.1;
   std::string documents = "ignore";  ///< ignore | separate
   std::int64_t document_end = -1;    ///< the token that ends a document; -1: see its help
-  std::int64_t eval_batches = 0;     ///< 0: all of the validation data
+  std::int64_t eval_batches = 200;   ///< global batches of a set; 0: all of the validation data
   int sample_tokens = 200;           ///< 0: no sample
   std::string sample_prompt = "\n";
   double sample_temperature = 0.8;
@@ -44,6 +44,8 @@ inline const GptSettings& gpt_settings(const Deck& deck) {
 inline const GptConfig& gpt_of(const Deck& deck) {
   return gpt_settings(deck).model;
 }
+/// The options of a validation set of texts or conversations.
+inline constexpr EvalWords kTextEvalWords{.batches = true};
 /// True if rows of tokens have several documents that do not see each other.
 inline bool separates_documents(const Deck& deck) {
   return gpt_settings(deck).documents == "separate";

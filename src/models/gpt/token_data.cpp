@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "choir/core/philox.hpp"
 #include "choir/run/model_instance.hpp"
 #include "src/comm/agreement.hpp"
-#include "src/core/process.hpp"
 #include "src/core/text.hpp"
 #include "src/data/speech/data_sources.hpp"
 #include "src/data/text/token_samples.hpp"
@@ -23,57 +21,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The text of the shipped decks, which no clone has from the start.
 constexpr const char* kShakespeare = "data/shakespeare/input.txt";
+/// The text that `make quickstart` names instead if it cannot download the other one.
 constexpr const char* kBible = "data/kjv/input.txt";
 
-/// One verse a line, without the reference that `bible` prints before it. Returns "" if the program
-/// is not installed.
-std::string read_bible() {
-  std::string verses;
-  try {
-    verses = run_program({"bible", "-f", "Gen1:1-Rev22:21"}, "bible-kjv");
-  } catch (const DataError&) {
-    return "";
-  }
-  std::string text;
-  for (std::size_t at = 0; at < verses.size();) {
-    const std::size_t end = std::min(verses.find('\n', at), verses.size() - 1) + 1;
-    const std::string verse = verses.substr(at, end - at);
-    text += verse.substr(verse.find(' ') + 1);
-    at = end;
-  }
-  return text;
-}
-
-void write_bible() {
-  const std::string text = read_bible();
-  if (text.empty())
-    throw DataError(
-        fmt::format("'{}' is missing, and there is no bible-kjv to replace it", kShakespeare),
-        "`make data-shakespeare` downloads it; or name your own text: "
-        "'data.train=[\"my.txt\"]'");
-  fs::create_directories(fs::path(kBible).parent_path());
-  const std::string fresh = std::string(kBible) + ".new";
-  std::ofstream file(fresh, std::ios::trunc);
-  file << text;
-  if (!file.flush()) throw StorageError("cannot write '" + fresh + "'", "is the disk full?");
-  fs::rename(fresh, kBible);
-}
-
-/// The text that the shipped decks train on by default: data/shakespeare/input.txt if it exists,
-/// else data/kjv/input.txt, written once by the `bible` program of Debian's bible-kjv. Collective
-/// over `world`: rank 0 looks and, if necessary, writes. DataError if there is neither.
-std::string default_corpus(Communicator& world, Logger& log) {
-  int shakespeare = 0;
-  together(world, [&] {
-    if (world.rank() != 0) return;
-    shakespeare = fs::exists(kShakespeare);
-    if (!shakespeare && !fs::exists(kBible)) write_bible();
-  });
-  world.broadcast(&shakespeare, sizeof shakespeare, 0);
-  if (!shakespeare)
-    log.info("data: no {}: training on the King James Bible ({})", kShakespeare, kBible);
-  return shakespeare ? kShakespeare : kBible;
+/// Throws DataError if the deck names the text of the shipped decks and it is not there.
+void require_default_corpus(const DataConfig& config) {
+  const bool only_sets = config.evaluates && (!config.val.empty() || !config.validation.empty());
+  for (const auto* paths : {&config.train, &config.val})
+    for (const std::string& path : *paths)
+      if (path == kShakespeare && !fs::exists(path) && !(only_sets && paths == &config.train))
+        throw DataError(fmt::format("'{}' is missing, the text of the shipped decks", kShakespeare),
+                        fmt::format("`make data-shakespeare` downloads it; or name {}: "
+                                    "'data.train=[\"{}\"]'",
+                                    fs::exists(kBible) ? "the text that make quickstart took"
+                                                       : "a text of your own",
+                                    fs::exists(kBible) ? kBible : "my.txt"));
 }
 
 /// A text with a limit is a pool of its own: no window extends from its end into the next text.
@@ -128,8 +92,13 @@ TokenFormat token_format_of(DataFormat format) {
   return TokenFormat::automatic;
 }
 
+/// True if data.val or data.validation names the validation data.
+bool names_validation(const Deck& deck) {
+  return !deck.data.val.empty() || !gpt_settings(deck).validation.empty();
+}
+
 DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows,
-                       std::uint64_t vocab_hash, Logger& log) {
+                       const std::string* trained, Logger& log) {
   const DataSection& d = deck.data;
   DataConfig config;
   config.train = d.train;
@@ -150,20 +119,26 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
   config.text_threads = gpt.text_threads;
   config.train_fraction = 1.0 - gpt.val_fraction;
   config.say = [&log](const std::string& line) { log.info("data: {}", line); };
-  if (!gpt.input_cfg.empty()) set_blend(mix, config);
+  if (!mix.inputs.empty() && !gpt.input_cfg.empty()) set_blend(mix, config);
+  // Global batches, so that the evaluated data depend neither on the micro-batch nor on the number
+  // of ranks.
+  const std::int64_t batch = std::max(deck.train.global_batch_size, 1);
   for (const auto& [name, text] : gpt.validation) {
-    const SpeechEvalSet set = eval_set_of(name, text, EvalWords{});
+    const SpeechEvalSet set = eval_set_of(name, text, kTextEvalWords);
     config.validation.emplace_back(name, set.folders);
     if (set.limit > 0) config.validation_limits[name] = set.limit;
+    if (set.batches) config.validation_windows[name] = *set.batches * batch;
   }
   config.block_size = gpt_of(deck).block_size;
   config.rows = rows;
   config.vocab_size = gpt_of(deck).vocab_size;
-  config.vocab_hash = vocab_hash;
-  // Global batches, so that the evaluated data depend neither on the micro-batch nor on the number
-  // of ranks.
-  config.eval_windows =
-      static_cast<std::int64_t>(gpt_settings(deck).eval_batches) * deck.train.global_batch_size;
+  config.evaluates = trained != nullptr;
+  if (trained != nullptr && !trained->empty()) {
+    config.trained_vocabulary = *trained;
+    config.vocab_hash = Vocabulary::from_json(*trained, "the checkpoint").hash();
+  }
+  if (!config.synthetic || deck.given("eval.batches"))
+    config.eval_windows = gpt.eval_batches * batch;
   config.slots = deck.data.prefetch + 1;
   config.documents = separates_documents(deck);
   config.document_end = static_cast<std::int32_t>(gpt_settings(deck).document_end);
@@ -174,17 +149,18 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
 }  // namespace
 
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
-                                   std::uint64_t vocab_hash) {
+                                   const std::string* trained) {
   if (gpt_of(deck).packed)
     throw DataError("data.pack = true requires conversations, and these data are none",
                     "'choir prepare chat' prepares conversations; other rows are full already");
   const GptSettings& settings = gpt_settings(deck);
-  const SpeechMix mix =
-      open_blend(mesh.world(), settings.input_cfg, deck.data.train, settings.temperature);
-  DataConfig config = data_config(deck, mix, rows, vocab_hash, log);
-  for (auto* paths : {&config.train, &config.val})
-    for (std::string& path : *paths)
-      if (path == kDefaultCorpus) path = default_corpus(mesh.world(), log);
+  SpeechMix mix;
+  if (trained == nullptr || !names_validation(deck))
+    mix = open_blend(mesh.world(), settings.input_cfg, deck.data.train, settings.temperature);
+  DataConfig config = data_config(deck, mix, rows, trained, log);
+  together(mesh.world(), [&] {
+    if (mesh.world().rank() == 0) require_default_corpus(config);
+  });
   config.seed = order_seed(deck, mesh);
   config.peers = &mesh.host_peers();
   return Dataset::open(mesh.host_along(Axis::data), config);
@@ -320,13 +296,11 @@ std::string TokenTrainingData::sample(ModelInstance& instance) {
 
 TokenEvaluationData::TokenEvaluationData(const Deck& deck, const std::string& vocabulary,
                                          Mesh& mesh, Logger& log)
-    : block_size_(gpt_of(deck).block_size),
-      data_(open_data(
-          deck, kRows, mesh, log,
-          vocabulary.empty() ? 0 : Vocabulary::from_json(vocabulary, "the checkpoint").hash())) {
+    : block_size_(gpt_of(deck).block_size), data_(open_data(deck, kRows, mesh, log, &vocabulary)) {
   if (!data_->has_validation())
     throw DataError("there is no validation data",
                     "name some with data.val='[\"FILE\"]' or data.validation");
+  if (const std::string part = data_->evaluated_part(); !part.empty()) log.info("data: {}", part);
 }
 
 std::vector<BatchShape> TokenEvaluationData::shapes() const {

@@ -22,18 +22,16 @@
 namespace choir {
 
 /// Collective over the mesh: ranks of the data axis read their parts, and the first rank of the
-/// tensor axis passes what it read to the others. `vocab_hash`: that of the checkpoint, 0 for any.
-/// If the default corpus of the shipped decks (kDefaultCorpus) is missing, the King James Bible of
-/// Debian's bible-kjv replaces it, and the log reports it.
+/// tensor axis passes what it read to the others. For evaluation alone, `trained` is the vocabulary
+/// of the checkpoint as JSON, "" if it has none: then only the validation data are opened, if the
+/// deck names them.
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
-                                   std::uint64_t vocab_hash = 0);
+                                   const std::string* trained = nullptr);
 
 /// The micro-batches that an engine on this rank asks for, `per_rank` in each step, from the sample
 /// `first_sample` on. Local.
 MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t per_rank,
                                   std::int64_t first_sample);
-
-inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 
 /// The seed of the order of training data (data.shard_seed), the same on all ranks. Collective over
 /// the world.

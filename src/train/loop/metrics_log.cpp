@@ -4,6 +4,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -17,6 +19,7 @@
 #include "src/core/hash.hpp"
 #include "src/core/process.hpp"
 #include "src/core/protobuf.hpp"
+#include "src/core/text.hpp"
 #include "src/run/evaluation_record.hpp"
 #include "src/store/directory.hpp"
 
@@ -63,6 +66,43 @@ std::string format_line(const StepMetrics& m, int ranks) {
   return line;
 }
 
+std::string fitting_line(const std::string& line, std::size_t columns) {
+  // The first that are left out; fields that are not listed are left out before all of them.
+  constexpr std::array<std::string_view, 14> kLeastFirst{
+      "tps_per_gpu", "sps_per_gpu", "dtb",        "dtf", "sps",     "lr",      "dt",
+      "rtfx",        "mfu",         "train_loss", "tps", "val_cer", "val_wer", "val_loss"};
+  std::vector<std::string> fields = split(line, ' ');
+  const auto importance = [&](const std::string& field) -> std::ptrdiff_t {
+    const std::string_view name = std::string_view(field).substr(0, field.find('='));
+    if (name == "step" || name == "loss" || name == "skipped") return std::ssize(kLeastFirst);
+    const auto found = std::ranges::find(kLeastFirst, name);
+    return found == kLeastFirst.end() ? -1 : found - kLeastFirst.begin();
+  };
+  std::string text = join(fields, " ");
+  while (text.size() > columns) {
+    const auto least = std::ranges::min_element(fields, {}, importance);
+    if (importance(*least) == std::ssize(kLeastFirst)) break;
+    fields.erase(least);
+    text = join(fields, " ");
+  }
+  return text;
+}
+
+std::string compact_lines(const StepMetrics& m) {
+  std::string text;
+  if (m.val_loss) {
+    text = fmt::format("step {}: ", m.step);
+    if (m.train_loss) text += fmt::format("train loss {:.4f}, ", *m.train_loss);
+    text += fmt::format("val loss {:.4f}", *m.val_loss);
+    for (const auto& [name, value] : more_of(m))
+      text += fmt::format(", val {} {:.4f}", name.substr(std::string_view("val_").size()), value);
+    text += "\n";
+  }
+  text += fmt::format("iter {}: loss {:.4f}, time {:.2f}ms, mfu {:.2f}%", m.step, m.result.loss,
+                      1e3 * m.dt, 100 * m.mfu);
+  return m.result.updated ? text : text + ", skipped";
+}
+
 std::string metrics_legend(const std::string& peak_text) {
   return "legend:\n"
          "  step          optimizer steps so far\n"
@@ -84,6 +124,7 @@ std::string metrics_legend(const std::string& peak_text) {
          "  val_wer       edits by words of the references; val_cer by characters (speech); of one "
          "of\n"
          "                several sets val_loss/NAME, val_wer/NAME, val_cer/NAME\n"
+         "  A line on a terminal has the fields that fit; log.txt has all of them.\n"
          "  metrics.jsonl has the same, and grad_norm, data, comm, optimizer, other, mem, "
          "allocated";
 }

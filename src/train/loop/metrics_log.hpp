@@ -40,6 +40,12 @@ struct StepMetrics {
 
 /// "step=10 loss=3.154 dt=..." with the keys in the order of the legend.
 std::string format_line(const StepMetrics& metrics, int ranks);
+/// The fields of such a line that fit into `columns` characters, in their order; the least
+/// important ones are left out first. The step and the loss always stay.
+std::string fitting_line(const std::string& line, std::size_t columns);
+/// The lines that nanoGPT prints: "step N: train loss X, val loss X" after an evaluation, and
+/// "iter N: loss X, time Xms, mfu X%".
+std::string compact_lines(const StepMetrics& metrics);
 /// The meaning of each key, one line per key.
 std::string metrics_legend(const std::string& peak_text);
 /// One JSON object.

@@ -202,12 +202,24 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
   report_cores(m.dt);
   for (const std::string& line : data.take_warnings()) log_.warn("data: {}", line);
   watch.report_ranks(mesh_, step, log_, metrics_file_);
-  log_.info("{}",
-            format_line(m, mesh_.world().size()));  // of rank 0, or of all ranks with log.all_ranks
+  print_line(m);  // of rank 0, or of all ranks with log.all_ranks
   if (mesh_.rank() != 0) return;
   record(to_json(m, mesh_.world().size()));
   if (!tensorboard_.write(m))
     log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());
+}
+
+void RunLog::print_line(const StepMetrics& metrics) {
+  const std::string line = format_line(metrics, mesh_.world().size());
+  if (deck_.log.style == LogStyle::compact) {
+    log_.two_forms(line, compact_lines(metrics));
+  } else if (log_.on_terminal()) {
+    const std::string clock = timestamp().substr(std::string_view("2026-11-29 ").size()) + " ";
+    const std::size_t columns = std::max(log_.columns(), clock.size());
+    log_.two_forms(line, clock + fitting_line(line, columns - clock.size()));
+  } else {
+    log_.info("{}", line);
+  }
 }
 
 void RunLog::report_cores(double dt) {

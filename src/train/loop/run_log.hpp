@@ -108,6 +108,8 @@ class RunLog {
   /// Collective over the world.
   double mfu(double flops_per_second);
   /// Warns if steps became slow and cores are short. Collective over the world.
+  /// Prints the line in the style of the deck, and writes the whole line to log.txt.
+  void print_line(const StepMetrics& metrics);
   void report_cores(double dt);
   RunTimes times_of_ranks(RankTimes::Own own, double between_steps);
 

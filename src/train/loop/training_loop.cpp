@@ -282,8 +282,11 @@ ExitCode TrainingLoop::finish(Stop stop) {
   const bool trained = progress.step > first_step_;
   if (!done && run_.mesh.rank() == 0)
     run_.log.warn("stopping after step {}: {}", progress.step, run_.stop.reason(stop));
-  // SIGTERM may leave only a second, so save only if saves take less.
-  const bool time_left = leaves_time(stop) || checkpointer.slowest_save() < 0.5;
+  // SIGTERM may leave only a second, so save only if saves take less. Somebody who types Ctrl-C
+  // waits for the end; where a launcher kills the ranks meanwhile, the last complete checkpoint
+  // stays.
+  const bool time_left =
+      leaves_time(stop) || stop == Stop::interrupt || checkpointer.slowest_save() < 0.5;
   // An interval of 0 disables checkpoints during and at the end of the run, but a stopped run must
   // be able to continue.
   const bool wanted = (run_.deck.checkpoint.on_the_way() || !done) && trained && time_left;

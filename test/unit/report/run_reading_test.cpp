@@ -7,12 +7,15 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "choir/core/error.hpp"
 #include "src/core/process.hpp"
 #include "src/report/report_page.hpp"
 #include "src/report/svg_chart.hpp"
+#include "src/run/evaluation_record.hpp"
+#include "test/support/families.hpp"
 
 namespace choir::report {
 namespace {
@@ -200,12 +203,65 @@ TEST_F(RunReading, WhatUsersWriteIsEscaped) {
   put("deck.json", R"({"run":{"name":"<script>alert(1)</script>"},"device":"a\"b'&"})");
   put("samples/step_00000001.txt", "</pre><img src=x onerror=alert(2)>\n");
   const std::string page = report_page({read_run(folder_.string())}, {});
-  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
+  EXPECT_EQ(page.find("<script"), page.rfind("<script")) << "the only script is that of the page";
   EXPECT_EQ(page.find("<img"), std::string::npos);
   EXPECT_NE(page.find("&lt;script&gt;alert(1)&lt;/script&gt;"), std::string::npos);
   EXPECT_NE(page.find("&lt;/pre&gt;&lt;img"), std::string::npos);
   for (const char* outside : {"http:", "https:", "src=\"", "@import"})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+}
+
+TEST_F(RunReading, KeysOfTheRunThatWereGivenFirst) {
+  put("metrics.jsonl", "{\"step\":1,\"loss\":3}\n");
+  put("deck.json", R"({"model":{"type":"gpt","n_layer":3,"ffn_width":0,"mels":80,"lora":{"rank":0}},
+    "data":{"hints":{"cb_nodes":"4"}},"train":{"ema":0},"fault":{"kill_rank":-1},
+    "derived":{"model.ffn_width":512},
+    "sources":{"model.type":"file","model.n_layer":"file","model.ffn_width":"derived",
+               "model.mels":"default","model.lora.rank":"default","data.hints":"override",
+               "train.ema":"default","fault.kill_rank":"default"}})");
+  ReportedRun run = read_run(folder_.string());
+  EXPECT_EQ(run.deck.at("model.lora.rank").source, "default");
+  EXPECT_EQ(run.deck.at("model.ffn_width").value, "512");
+  EXPECT_EQ(run.deck.at("data.hints").value, R"({"cb_nodes":"4"})");
+  EXPECT_FALSE(run.deck.contains("model.lora"));
+  mark_own_keys(test::families(), run);
+  EXPECT_FALSE(run.deck.at("model.mels").concerns) << "a key of recognisers";
+  EXPECT_FALSE(run.deck.at("fault.kill_rank").concerns) << "this run is no drill";
+  EXPECT_TRUE(run.deck.at("train.ema").concerns && run.deck.at("model.lora.rank").concerns);
+  const std::string page = deck_section({run});
+  EXPECT_EQ(page.find("model.mels"), std::string::npos);
+  const std::size_t all = page.find("<details>");
+  ASSERT_NE(all, std::string::npos);
+  const auto at = [&](const char* key) { return page.find(key, all); };
+  EXPECT_LT(at("data.hints"), at("model.ffn_width")) << "given keys come before derived ones";
+  EXPECT_LT(at("model.n_layer"), at("model.ffn_width"));
+  EXPECT_LT(at("model.ffn_width"), at("model.lora.rank"));
+  EXPECT_EQ(page.find("train.ema"), at("train.ema")) << "defaults are not among the given values";
+}
+
+TEST_F(RunReading, EqualEvaluationsAreOneRecordAndOthersTwo) {
+  const auto line = [](const char* time, const char* source, const char* loss) {
+    return std::string(R"({"event":"evaluation","time":")") + time +
+           R"(","step":5,"checkpoint":"c","precision":"fp32","task":"","kind":"validation",)" +
+           source + R"("tokens":10,"metrics":{"loss":)" + loss + "}}\n";
+  };
+  put("evaluations.jsonl", line("t1", "", "2.5") + line("t2", "", "2.5") + line("t3", "", "2.75") +
+                               line("t4", R"("source":"data.val=[x]",)", "2.5") +
+                               line("t5", "", "null") + line("t6", "", "null"));
+  const KeptRecords kept = read_records((folder_ / "evaluations.jsonl").string());
+  ASSERT_EQ(kept.records.size(), 4u);
+  EXPECT_EQ(kept.records[0].time, "t2");
+  EXPECT_EQ(kept.records[0].repeats, 1);
+  EXPECT_EQ(kept.records[1].time, "t3");
+  EXPECT_EQ(kept.records[1].repeats, 0);
+  EXPECT_EQ(kept.records[2].source, "data.val=[x]");
+  EXPECT_EQ(kept.records[3].time, "t6");
+  ReportedRun run;
+  run.evaluations = kept.records;
+  const std::string page = evaluations_section({run});
+  EXPECT_NE(page.find("t2, and 1 earlier time with the same result"), std::string::npos) << page;
+  EXPECT_NE(page.find("data.val=[x], t4"), std::string::npos) << page;
 }
 
 TEST(DeckDifferences, AllButPlaceAndName) {
@@ -283,6 +339,26 @@ TEST(Decimation, ShortCurvesStayAsTheyAre) {
   EXPECT_EQ(columns[1].mean, 7);
 }
 
+TEST(Charts, HoldTheirValuesForThePointer) {
+  const Chart chart{.title = "loss",
+                    .series = {{.label = "a \"b\"", .colour = 2, .curve = {{1, 2}, {3.5, NAN}}},
+                               {.label = "c", .curve = {{1, 2}, {1, 2}}}},
+                    .from_zero = true,
+                    .stacked = true};
+  const std::string page = to_html(chart);
+  const std::string begin = "data-values=\"";
+  const std::size_t at = page.find(begin) + begin.size();
+  std::string values = page.substr(at, page.find("\">", at) - at);
+  for (std::size_t quote; (quote = values.find("&quot;")) != std::string::npos;)
+    values.replace(quote, 6, "\"");
+  const auto json = nlohmann::json::parse(values);
+  EXPECT_EQ(json.at("x"), nlohmann::json({1, 2}));
+  EXPECT_EQ(json.at("series").at(0).at("name"), "a \"b\"");
+  EXPECT_EQ(json.at("series").at(0).at("y"), nlohmann::json({3.5})) << "finite values only";
+  EXPECT_EQ(json.at("series").at(1).at("y"), nlohmann::json({1, 2})) << "its own, not the sums";
+  EXPECT_NE(page_script().find("dataset.values"), std::string::npos);
+}
+
 TEST(Charts, WithoutAFiniteValueThereIsNone) {
   EXPECT_EQ(to_html({.title = "empty"}), "");
   EXPECT_EQ(to_html({.title = "nan", .series = {{.label = "a", .curve = {{1}, {NAN}}}}}), "");
@@ -305,6 +381,20 @@ TEST(ScalingTables, OnlyValidRowsAreDrawn) {
   const std::string page = scaling_section(table);
   EXPECT_NE(page.find("1 of 3 rows are not VALID"), std::string::npos);
   EXPECT_NE(page.find("1 line is not a row"), std::string::npos);
+}
+
+TEST(ScalingTables, NoisyRowsAreMarked) {
+  const ScalingTable table = parse_scaling(
+      "deck,ranks,tok_s,layout,valid,noisy,data_ms,forward_ms\n"
+      "a,1,100,dp,VALID,0,1,2\na,2,150,dp,VALID,1,1,2\na,4,300,dp,INVALID,1,1,2\n",
+      "sweep.csv");
+  EXPECT_EQ(table.noisy, 1u);
+  const std::string page = scaling_section(table);
+  EXPECT_NE(page.find("1 of 3 rows are NOISY"), std::string::npos);
+  EXPECT_NE(page.find("dp on 2 ranks NOISY"), std::string::npos);
+  EXPECT_NE(page.find("NOISY: best at 2"), std::string::npos) << page;
+  EXPECT_NE(page.find("<tr class=noisy>"), std::string::npos);
+  EXPECT_EQ(page.find("dp on 1 rank NOISY"), std::string::npos);
 }
 
 TEST(ScalingTables, OlderHeadersBelowNewerOnes) {

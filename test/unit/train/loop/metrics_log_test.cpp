@@ -57,6 +57,37 @@ TEST(MetricsLine, TermsOfTheLoss) {
   EXPECT_EQ(nlohmann::json::parse(to_json(m, 2)).at("ctc_loss").get<double>(), 1.0 / 3);
 }
 
+TEST(MetricsLine, FitsATerminalWithoutItsLeastImportantFields) {
+  StepMetrics m = sample();
+  m.terms = {{"text_loss", 2.5}};
+  m.train_loss = 3.5;
+  m.val_loss = 3.25;
+  const std::string whole = format_line(m, 2);
+  EXPECT_EQ(fitting_line(whole, whole.size()), whole);
+  EXPECT_EQ(fitting_line(whole, whole.size() - 1).find("text_loss"), std::string::npos);
+  EXPECT_EQ(fitting_line(whole, 72),
+            "step=10 loss=3.1540 tps=1536 mfu=43.21 train_loss=3.5000 val_loss=3.2500");
+  EXPECT_EQ(fitting_line(whole, 40), "step=10 loss=3.1540 val_loss=3.2500");
+  EXPECT_EQ(fitting_line(whole, 0), "step=10 loss=3.1540");
+  for (std::size_t columns = 20; columns < whole.size(); ++columns)
+    EXPECT_LE(fitting_line(whole, columns).size(), columns);
+}
+
+TEST(MetricsLine, CompactIsThatOfNanoGpt) {
+  StepMetrics m = sample();
+  EXPECT_EQ(compact_lines(m), "iter 10: loss 3.1540, time 500.00ms, mfu 43.21%");
+  m.train_loss = 1.964;
+  m.val_loss = 2.0123;
+  EXPECT_EQ(compact_lines(m),
+            "step 10: train loss 1.9640, val loss 2.0123\n"
+            "iter 10: loss 3.1540, time 500.00ms, mfu 43.21%");
+  m.validations = {{.loss = 2.0123, .metrics = {{"wer", 0.25}}}};
+  m.result.updated = false;
+  EXPECT_EQ(compact_lines(m),
+            "step 10: train loss 1.9640, val loss 2.0123, val wer 0.2500\n"
+            "iter 10: loss 3.1540, time 500.00ms, mfu 43.21%, skipped");
+}
+
 TEST(MetricsJson, FullPrecision) {
   StepMetrics m = sample();
   auto json = nlohmann::json::parse(to_json(m, 2));

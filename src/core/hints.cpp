@@ -1,0 +1,276 @@
+#include "src/core/hints.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <system_error>
+
+#include "src/core/text.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostEntries = 10'000;  // names of a folder that are compared
+constexpr std::size_t kMostListed = 4;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// The names in a folder, sorted; hidden ones are left out.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  fs::directory_iterator at(folder, failed);
+  for (; !failed && at != fs::directory_iterator() && names.size() < kMostEntries;
+       at.increment(failed))
+    if (const std::string name = at->path().filename().string(); !name.starts_with('.'))
+      names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
+/// Replaces the first component of `path` that does not exist by its nearest neighbour; "" if none
+/// is near.
+fs::path corrected(const fs::path& path) {
+  fs::path so_far;
+  for (auto part = path.begin(); part != path.end(); ++part) {
+    if (is_there(so_far / *part)) {
+      so_far /= *part;
+      continue;
+    }
+    const std::string near =
+        nearest_name(part->string(), names_in(so_far.empty() ? fs::path(".") : so_far));
+    if (near.empty()) return {};
+    so_far /= near;
+    for (++part; part != path.end(); ++part) so_far /= *part;
+    return is_there(so_far) ? so_far : fs::path();
+  }
+  return {};
+}
+
+/// "'data' has a.json, b.json": files with the same ending in the folder of the path.
+std::string neighbours(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::string list;
+  std::size_t count = 0;
+  for (const std::string& name : names_in(folder)) {
+    if (fs::path(name).extension() != path.extension()) continue;
+    if (++count > kMostListed) break;
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  if (list.empty()) return {};
+  return fmt::format("'{}' has {}{}", folder.string(), list, count > kMostListed ? " ..." : "");
+}
+
+/// The first folder of the path that does not exist; "" if only the file is missing.
+std::string missing_folder(const fs::path& path) {
+  fs::path so_far;
+  for (const fs::path& part : path.parent_path()) {
+    so_far /= part;
+    if (!is_there(so_far)) return so_far.string();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string advice_on_missing(const std::string& path) {
+  fs::path given = fs::path(path).lexically_normal();
+  if (!given.has_filename()) given = given.parent_path();
+  if (path.empty() || is_there(given)) return {};
+  if (const fs::path near = corrected(given); !near.empty())
+    return fmt::format("did you mean '{}'?", near.string());
+  if (const std::string folder = missing_folder(given); !folder.empty())
+    return fmt::format("there is no folder '{}'{}", folder,
+                       given.is_absolute() ? ""
+                                           : fmt::format(" in '{}', the working directory",
+                                                         fs::current_path().string()));
+  return neighbours(given);
+}
+
+std::string advice_on_hub_name(std::string_view word) {
+  constexpr std::array<std::string_view, 12> kShort{
+      "gpt2",       "gpt2-medium", "gpt2-large", "gpt2-xl",  "distilgpt2", "cl100k_base",
+      "o200k_base", "p50k_base",   "r50k_base",  "t5-small", "openai-gpt", "bert-base-uncased"};
+  if (is_there(fs::path(word))) return {};
+  const bool known = std::ranges::find(kShort, word) != kShort.end();
+  const std::size_t slash = word.find('/');
+  const bool pair = slash != std::string_view::npos && slash > 0 && slash + 1 < word.size() &&
+                    word.find('/', slash + 1) == std::string_view::npos &&
+                    std::ranges::all_of(word, [](char c) {
+                      return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                             std::string_view("/-_.").find(c) != std::string_view::npos;
+                    });
+  // The owner is no folder here, and the name has no ending of a file.
+  const std::string ending = fs::path(word).extension().string();
+  const bool file = ending == ".json" || ending == ".jsonl" || ending == ".model" ||
+                    ending == ".txt" || ending == ".gguf" || ending == ".tok" || ending == ".bin";
+  // Folders that users make are no owners on the hub, also before they exist.
+  constexpr std::array<std::string_view, 12> kFolders{"runs",  "run",     "data", "inputs",
+                                                      "build", "models",  "out",  "output",
+                                                      "test",  "results", "tmp",  "checkpoints"};
+  const std::string_view owner = word.substr(0, slash);
+  const bool local =
+      is_there(fs::path(owner)) || std::ranges::find(kFolders, owner) != kFolders.end();
+  if (!known && (!pair || file || local || word.front() == '.')) return {};
+  const std::string_view folder = word.substr(slash == std::string_view::npos ? 0 : slash + 1);
+  if (word.find("_base") != std::string_view::npos)
+    return fmt::format(
+        "'{}' is a tokenizer of tiktoken; name the file of a tokenizer instead "
+        "(tokenizer.json, tokenizer.model)",
+        word);
+  return fmt::format(
+      "'{0}' is a name of the Hugging Face hub, and choir downloads nothing: "
+      "`huggingface-cli download {0} --local-dir {1}`, then name {1} (a model) or "
+      "{1}/tokenizer.json (a tokenizer)",
+      word, folder);
+}
+
+std::string advice_on_path(const std::string& path, const std::string& otherwise) {
+  if (std::string hub = advice_on_hub_name(path); !hub.empty()) return hub;
+  const std::string near = advice_on_missing(path);
+  if (near.empty()) return otherwise;
+  return otherwise.empty() ? near : near + " " + otherwise;
+}
+
+std::string advice_on_run_as_tokenizer(const std::string& word) {
+  const fs::path folder(word);
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer/tokenizer.json"})
+    if (is_there(folder / name))
+      return fmt::format("name the file of the tokenizer in it: {}", (folder / name).string());
+  if (is_there(folder / "checkpoints") || is_there(folder / "deck.json"))
+    return fmt::format(
+        "'{0}' is a run; `choir export {0} --format hf --out FOLDER` writes its "
+        "tokenizer where it has one",
+        word);
+  return {};
+}
+
+namespace {
+
+struct OptionName {
+  std::string_view theirs;   ///< folded: lower case with '_'
+  std::string_view program;  ///< that calls it so
+  std::string_view ours;     ///< an option, or a sentence (recognised by a blank)
+};
+
+/// A name may occur several times; the first whose option the command has is meant.
+constexpr std::array kOptionNames = std::to_array<OptionName>({
+    {"start", "nanoGPT", "--prompt"},
+    {"text", "Hugging Face", "--prompt"},
+    {"input", "Hugging Face", "--prompt"},
+    {"inputs", "Hugging Face", "--prompt"},
+    {"p", "llama.cpp", "--prompt"},
+    {"prompt_file", "llama.cpp", "--prompts"},
+    {"input_file", "NeMo", "--prompts"},
+    {"file", "llama.cpp", "--prompts"},
+    {"num_samples", "nanoGPT", "--samples"},
+    {"num_return_sequences", "Hugging Face", "--samples"},
+    {"best_of", "Hugging Face", "--samples"},
+    {"max_new_tokens", "nanoGPT", "--tokens"},
+    {"max_tokens", "Hugging Face", "--tokens"},
+    {"max_length", "Hugging Face", "--tokens"},
+    {"tokens_to_generate", "NeMo", "--tokens"},
+    {"num_tokens", "NeMo", "--tokens"},
+    {"n_predict", "llama.cpp", "--tokens"},
+    {"predict", "llama.cpp", "--tokens"},
+    {"temp", "llama.cpp", "--temperature"},
+    {"do_sample", "Hugging Face", "--temperature 0 takes the most likely token, others sample"},
+    {"greedy", "NeMo", "--temperature 0 takes the most likely token"},
+    {"num_beams", "Hugging Face", "choir has no beam search; --samples gives several answers"},
+    {"beam_size", "NeMo", "choir has no beam search"},
+    {"repetition_penalty", "Hugging Face", "choir has no penalties; see --temperature and --top-p"},
+    {"no_repeat_ngram_size", "Hugging Face", "choir has no penalties; see --temperature"},
+    {"min_p", "llama.cpp", "choir has --top-p and --top-k"},
+    {"stream", "Hugging Face", "not needed: text is printed while it is generated"},
+    {"interactive", "llama.cpp", "--chat"},
+    {"conversation", "llama.cpp", "--chat"},
+    {"chat_template", "llama.cpp", "--template"},
+    {"system_prompt", "llama.cpp", "--system"},
+    {"batch_size", "Hugging Face", "--batch"},
+    {"per_device_eval_batch_size", "Hugging Face", "--batch"},
+    {"dtype", "nanoGPT", "--precision"},
+    {"torch_dtype", "Hugging Face", "--precision"},
+    {"amp", "NeMo", "--precision"},
+    {"cuda", "NeMo", "--device"},
+    {"accelerator", "NeMo", "--device"},
+    {"audio_file", "NeMo", "--audio"},
+    {"audio_dir", "NeMo", "name the sound files, as in DIR/*.wav"},
+    {"dataset_manifest", "NeMo", "--manifest"},
+    {"manifest_filepath", "NeMo", "--manifest"},
+    {"output_filename", "NeMo", "--out"},
+    {"out_dir", "nanoGPT", "--out"},
+    {"output_dir", "Hugging Face", "--out"},
+    {"output", "Hugging Face", "--out"},
+    {"output_file", "llama.cpp", "--out"},
+    {"outfile", "llama.cpp", "--out"},
+    {"output_prefix", "Megatron", "--out"},
+    {"save_path", "Hugging Face", "--out"},
+    {"o", "llama.cpp", "--out"},
+    {"outtype", "llama.cpp", "--type"},
+    {"tokenizer_name", "Hugging Face", "--tokenizer"},
+    {"tokenizer_type", "Megatron", "--tokenizer"},
+    {"tokenizer_model", "Megatron", "--tokenizer"},
+    {"vocab_file", "Megatron", "--tokenizer"},
+    {"json_keys", "Megatron", "--text-field"},
+    {"text_column", "Hugging Face", "--text-field"},
+    {"val_split", "nanoGPT", "--val-fraction"},
+    {"tensor_parallel_size", "NeMo", "--tensor"},
+    {"tensor_model_parallel_size", "Megatron", "--tensor"},
+    {"tp_size", "NeMo", "--tensor"},
+    {"limit", "lm-evaluation-harness", "a task file has the items that are evaluated"},
+    {"model", "Hugging Face", "the run or checkpoint is the first argument, without an option"},
+    {"model_name_or_path", "Hugging Face",
+     "the run or checkpoint is the first argument, without an option"},
+    {"pretrained_name", "NeMo", "the run or checkpoint is the first argument, without an option"},
+    {"model_path", "NeMo", "the run or checkpoint is the first argument, without an option"},
+    {"ckpt", "nanoGPT", "the run or checkpoint is the first argument, without an option"},
+    {"ckpt_path", "NeMo", "the run or checkpoint is the first argument, without an option"},
+    {"checkpoint", "NeMo", "the run or checkpoint is the first argument, without an option"},
+    {"compile", "nanoGPT", "not needed, nothing is compiled at run time"},
+    {"np", "mpiexec", "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
+    {"nproc_per_node", "torchrun",
+     "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
+});
+
+}  // namespace
+
+std::string advice_on_option(std::string_view given, const std::vector<std::string>& options) {
+  const std::size_t dashes = std::min(given.find_first_not_of('-'), given.size());
+  if (dashes == 0) return {};
+  const std::size_t equals = given.find('=');
+  const std::string name = fold_name(given.substr(dashes, equals - dashes));
+  const std::string value =
+      equals == std::string_view::npos ? "" : " " + std::string(given.substr(equals + 1));
+  const auto has = [&](std::string_view option) {
+    return std::ranges::find(options, option) != options.end();
+  };
+  const std::string word(given.substr(0, equals));
+  for (const OptionName& known : kOptionNames) {
+    if (known.theirs != name) continue;
+    const bool sentence = known.ours.find(' ') != std::string_view::npos;
+    const std::string_view option = known.ours.substr(0, known.ours.find(' '));
+    if (option.starts_with("--") && !has(option)) continue;
+    if (sentence) return fmt::format("{} of {}: {}", word, known.program, known.ours);
+    return fmt::format("{} of {} is {} here: {}{}", word, known.program, known.ours, known.ours,
+                       value);
+  }
+  for (const std::string& option : options)
+    if (fold_name(std::string_view(option).substr(2)) == name)
+      return fmt::format("did you mean {}{}?", option, value);
+  std::vector<std::string> names;
+  for (const std::string& option : options) names.push_back(option.substr(2));
+  if (const std::string near = nearest_name(name, names); !near.empty())
+    return fmt::format("did you mean --{}{}?", near, value);
+  return {};
+}
+
+}  // namespace choir

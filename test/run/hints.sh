@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# What a new user types: options of other programs, names of the hub, files that are not there. And
+# what this program tells a user to type: the examples of its help texts and of README.md.
+. "$(dirname "$0")/lib/common.sh"
+
+train 1 model train.max_steps=1 eval.interval=0 checkpoint.interval=1
+expect "a model" 0 "summary:"
+
+# Options of other programs, other spellings, misspellings, and a prompt without its option.
+asked() {  # asked NAME WORDS ARGUMENT...: exit code 2, and a hint with these words
+  local name=$1 words=$2
+  shift 2
+  run 0 "$@"
+  expect "$name" 2 "-> $words"
+}
+asked "nanoGPT's --start" "--start of nanoGPT is --prompt here: --prompt ROMEO:" generate model --start=ROMEO:
+asked "nanoGPT's --num_samples" "--num_samples of nanoGPT is --samples here" generate model --num_samples 3
+asked "--max_new_tokens" "--max_new_tokens of nanoGPT is --tokens here: --tokens 3" generate model --max_new_tokens=3
+asked "--do_sample" "--do_sample of Hugging Face: --temperature 0 takes" generate model --do_sample
+asked "--top_k" "did you mean --top-k?" generate model --top_k 3
+asked "--temprature" "did you mean --temperature?" generate model --temprature 1
+asked "a prompt without its option" "a prompt follows --prompt: --prompt 'hello you'" generate model "hello you"
+asked "a key for generate" "\`choir generate\` takes no keys of the deck" generate model model.n_layer=3
+asked "nanoGPT's --max_iters" "deck keys follow the deck without dashes: train.max_steps=3" train "$debug" --max_iters=3
+asked "an option of NeMo" "--output_filename of NeMo is --out here: --out x" transcribe model --output_filename=x
+asked "an option before the kind of bench" "the kind comes first" bench --baseline nosuch
+asked "a misspelt kind of bench" "did you mean 'step'?" bench stpe
+run 0 bench ops --baseline nosuch
+expect "a baseline that is not there" 2 "--baseline: there is no file 'nosuch'"
+run 0 generate model --start=ROMEO: --seed 3 more
+expect "the words are in their order" 2 "not an argument of this command: --start=ROMEO: more"
+
+# Files that are not there, and names of the hub.
+missing() {  # missing NAME CODE WORDS ARGUMENT...
+  local name=$1 wanted=$2 words=$3
+  shift 3
+  run 0 "$@"
+  expect "$name" "$wanted" "-> $words"
+}
+cp "$debug" debug.json
+missing "a misspelt deck" 2 "did you mean 'debug.json'?" train debgu.json
+missing "a misspelt text" 3 "did you mean 'text.txt'?" train debug.json 'data.train=["txet.txt"]' run.dir=x
+missing "a misspelt run" 6 "did you mean 'model'?" eval modle
+missing "... of a report" 3 "did you mean 'model'?" report modle
+missing "a text in a folder that is not there" 3 "there is no folder 'nowhere' in" train debug.json 'data.train=["nowhere/a.txt"]' run.dir=x
+missing "a model of the hub" 6 "'gpt2' is a name of the Hugging Face hub, and choir downloads nothing" import gpt2 --out x
+missing "... as a run" 6 "'HuggingFaceTB/SmolLM2-135M' is a name of the Hugging Face hub, and choir downloads nothing: \`huggingface-cli download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M\`" generate HuggingFaceTB/SmolLM2-135M
+missing "a tokenizer of the hub" 2 "'gpt2' is a name of the Hugging Face hub" prepare text text.txt --tokenizer gpt2 --out x
+missing "... with its owner" 3 "'meta-llama/Llama-3.2-1B' is a name of the Hugging Face hub" prepare text text.txt --tokenizer meta-llama/Llama-3.2-1B --out x
+missing "a run as a tokenizer" 3 "'./model' is a run" prepare text text.txt --tokenizer ./model --out x
+run 0 train debug.json data.tokenizer=gpt2
+expect "a tokenizer of the hub in a deck" 2 "'gpt2' is a name of the Hugging Face hub"
+
+# Speech: a sound file that is not there, and more pieces of words than a corpus of 20 lines allows.
+if "$choir" --help | grep -q transcribe; then
+  mkdir clips
+  perl -e 'for my $i (0 .. 19) { open my $f, ">:raw", "clips/$i.wav"; my $n = 8000;
+    print $f "RIFF" . pack("V", 36 + 2 * $n) . "WAVEfmt " . pack("VvvVVvv", 16, 1, 1, 16000, 32000, 2, 16) . "data" . pack("V", 2 * $n);
+    print $f pack("s<*", map { int(3000 * sin($_ * (0.05 + 0.01 * $i))) } 1 .. $n) }'
+  for i in $(seq 0 19); do echo "{\"audio_filepath\": \"clips/$i.wav\", \"duration\": 0.5, \"text\": \"ab ba $i\"}"; done >clips.json
+  asr=("$root/inputs/asr_tutorial.json" 'data.validation={}' 'data.val=["clips.json"]' run.dir=asr train.max_steps=1)
+  run 1 train "${asr[@]}" 'data.train=["clips.json"]'
+  expect "too many pieces for 20 lines" 2 'data.labels = "bpe_256"' "data.labels=char" "is the largest vocabulary"
+  sed '3s/clips.2/clips\/22/' clips.json >gone.json
+  run 1 train "${asr[@]}" 'data.train=["gone.json"]' data.labels=char
+  expect "a sound file that is not there" 3 "cannot open 'clips/22.wav'" "did you mean 'clips/" "data.on_bad=skip"
+fi
+
+# Examples. A command that README.md names is right if it is not refused as misused (exit code 2): what it names may be missing
+# here, and a second is enough to refuse it.
+ln -s "$root/inputs" inputs
+tasks=$(sed -n '/^## Tasks/,/^## /p' "$root/README.md" | grep -oE '`[^`]*build/choir [^`]*`' | tr -d '`' | sed 's/.*build\/choir //' | grep -vxF ...)
+check "README.md has tasks" test "$(wc -l <<<"$tasks")" -ge 39
+# Refusals of the words themselves; a run that lacks checkpoints, or a machine that lacks a GPU, is another matter.
+misused='not an argument of this command|unknown (key|subcommand|bench)|is not one of|command line:|is required|requires'
+typed=0
+while IFS= read -r task; do
+  task=${task//DECK/$debug} task=${task//FILE.jsonl.../none.jsonl}
+  code=0
+  eval "timeout 1 '$choir' $task" >out 2>&1 </dev/null || code=$?
+  command="choir $task"
+  if [ "$code" = 2 ] && matches out "$misused"; then fail "README.md: choir $task" "exit code 2"; show_output; else typed=$((typed + 1)); fi
+done <<<"$tasks"
+check "every task of README.md can be typed" test "$typed" = "$(wc -l <<<"$tasks")"
+
+# Help texts: commands in backticks exist with their options, keys are accepted, and decks exist.
+kinds=$("$choir" bench --help | sed -nE 's/^  ([a-z]+) .*/bench \1/p')
+parts=$("$choir" prepare --help | sed -nE '/^Subcommands/,$s/^  ([a-z]+) .*/prepare \1/p')
+subcommands=$("$choir" --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
+for of in $subcommands; do "$choir" "$of" --help; done >help.txt 2>&1
+while read -r of; do
+  # shellcheck disable=SC2086
+  "$choir" $of --help
+done <<<"$kinds
+$parts" >>help.txt 2>&1
+check "every subcommand has a help text" test "$(grep -c '^Usage' help.txt)" -gt 25
+examples=0
+while IFS= read -r example; do
+  read -r -a words <<<"$example"
+  of=${words[1]}
+  case $of in prepare | bench) of="$of ${words[2]:-}" ;; esac
+  # shellcheck disable=SC2086
+  "$choir" $of --help >of.txt 2>&1 || fail "a help text names '$example'" "there is no such command"
+  for word in "${words[@]}"; do
+    case $word in --*) has of.txt "$word" || fail "a help text names '$example'" "there is no $word" ;; esac
+  done
+  examples=$((examples + 1))
+done < <(grep -oE '`choir [^`]*`' help.txt | tr -d '`' | sort -u)
+check "help texts name commands" test "$examples" -ge 5
+while IFS= read -r key; do
+  key=${key//\'/}
+  rm -rf example
+  run 0 train "$debug" "${small[@]}" run.dir=example train.max_steps=1 eval.interval=0 train.ema=0.9 "$key"
+  check "a help text names $key" lacks out "command line:"
+done < <(grep -v "key\.path" help.txt | grep -oE "\b[a-z]+(\.[a-z_]+)+=[^ ,)]+" | sort -u)
+while IFS= read -r deck; do check "a help text names $deck" test -e "$deck"; done < <(grep -oE 'inputs/[a-z_]+\.json' help.txt | sort -u)
+cp -r "$work/text.txt" x.txt
+run 0 prepare text x.txt --out held --tokenizer char
+cp held/train*.tok x.tok
+run 0 eval model 'data.val=["x.tok"]'
+expect "the example of \`choir eval --help\`" 0 "perplexity="
