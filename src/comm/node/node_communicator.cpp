@@ -86,7 +86,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     if (fits != 0) return buffer;
     if (!buffer) {
       windows_->skip();
-      options_.shortage->room = room;
+      options_.shortage->room = std::max(room, 1.0);  // 0 is another node's shortage
     }
     buffer.reset();
     options_.shortage->bytes += static_cast<std::int64_t>(bytes);
@@ -397,7 +397,7 @@ std::string shortage_note(Communicator& world, const Communicator& node) {
   // The ranks that need no note report infinite room.
   double room = std::numeric_limits<double>::infinity();
   if (none) room = free_shared_memory();
-  if (some) room = shortage->room;
+  if (some && shortage->room > 0) room = shortage->room;
   double bytes = some ? static_cast<double>(shortage->bytes) * node.size() : 0;
   std::int32_t affected = none || some ? 1 : 0;
   world.all_reduce(&affected, 1, DType::i32, ReduceOp::max);
