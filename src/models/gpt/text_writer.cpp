@@ -9,7 +9,6 @@
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/data/vocabulary/utf8.hpp"
-#include "src/models/gpt/foreign/logit_check.hpp"
 #include "src/models/gpt/generator.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/run/run_setup.hpp"
@@ -137,12 +136,12 @@ std::string TextWriter::heading(const Exchange& exchange) const {
 std::vector<double> TextWriter::log_probabilities(const Exchange& exchange) const {
   const std::vector<std::int32_t> ids(exchange.answer.begin(), exchange.answer.end() - 1);
   if (std::ssize(ids) > loaded_.instance->as<Gpt>().config().block_size) return {};
-  const Logits logits = logits_of(*loaded_.instance, ids);
+  const std::vector<double> logits = Generator(*loaded_.instance).logits(ids);
   std::vector<double> made;
-  if (logits.values.empty()) return made;
-  const std::int64_t width = logits.shape[1];
+  if (logits.empty()) return made;
+  const std::int64_t width = loaded_.instance->as<Gpt>().config().vocab_size;
   for (std::size_t at = exchange.ids.size(); at < exchange.answer.size(); ++at) {
-    const auto row = logits.values.begin() + static_cast<std::ptrdiff_t>(at - 1) * width;
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(at - 1) * width;
     const double largest = *std::max_element(row, row + width);
     double sum = 0;
     for (auto value = row; value != row + width; ++value) sum += std::exp(*value - largest);

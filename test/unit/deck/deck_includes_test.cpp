@@ -67,7 +67,7 @@ TEST_F(DeckIncludes, LaterValuesReplaceEarlierOnes) {
 }
 
 TEST_F(DeckIncludes, IncludedDecksInclude) {
-  put("a.json", R"({"train": {"max_steps": 5, "micro_batch_size": 2}})");
+  put("a.json", R"({"data": {"train": ["x"]}, "train": {"max_steps": 5}})");
   put("b.json", R"({"include": "a.json", "train": {"max_steps": 6}})");
   put("c.json", R"({"include": ["b.json", "a.json"]})");
   EXPECT_EQ(read("b.json").train.max_steps, 6);
