@@ -14,6 +14,7 @@
 #include "src/core/text.hpp"
 #include "src/data/audio/packed_audio.hpp"
 #include "src/data/audio/prepare_audio.hpp"
+#include "src/data/chat/chat_program.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/chat/conversation_file.hpp"
 
@@ -95,7 +96,8 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
                 Work& work, PrepareChatSummary& summary) {
   ConversationList list = read_conversations(files, options.context, options.tars);
   work.opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
-  const ChatOptions chat{.chat = work.opened.chat, .system = options.system};
+  const ChatOptions chat{
+      .chat = work.opened.chat, .system = options.system, .program = work.opened.program};
   for (const Conversation& conversation : list.conversations) {
     EncodedConversation encoded = encode_conversation(conversation, chat, *work.opened.tokenizer);
     const std::int64_t tokens = std::ssize(encoded.ids);
@@ -129,8 +131,7 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
 void write_folder(const std::string& folder, const std::string& system, Work& work,
                   const PrepareChatSummary& summary) {
   const ChatTokenizer& tokenizer = *work.opened.tokenizer;
-  ConversationSet set(tokenizer.vocab_size(), tokenizer.hash(),
-                      end_of_turn(work.opened.chat, tokenizer));
+  ConversationSet set(tokenizer.vocab_size(), tokenizer.hash(), end_of_turn(work.opened));
   const AudioCatalog catalog =
       work.clips.size() > 0 ? AudioCatalog::open(folder + "/audio") : AudioCatalog();
   if (catalog.size() != work.clips.size())
@@ -152,6 +153,10 @@ void write_folder(const std::string& folder, const std::string& system, Work& wo
   meta["version"] = 1;
   meta["template"] = summary.chat_template;
   meta["system"] = system;
+  if (work.opened.program != nullptr) {
+    meta["program"] = work.opened.program->source();
+    meta["program_tokens"] = work.opened.program->tokens();
+  }
   meta["conversations"] = summary.conversations;
   meta["tokens"] = summary.tokens;
   meta["targets"] = summary.counted;
@@ -213,7 +218,7 @@ std::string show_chat(const std::vector<std::string>& files, std::int64_t count,
                       std::string_view behind) {
   const ConversationList list = read_conversations(files, options.context, options.tars);
   const OpenedTokenizer opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
-  const ChatOptions chat{.chat = opened.chat, .system = options.system};
+  const ChatOptions chat{.chat = opened.chat, .system = options.system, .program = opened.program};
   std::string text;
   for (std::int64_t i = 0; i < std::min(count, std::ssize(list.conversations)); ++i) {
     const Conversation& conversation = list.conversations[static_cast<std::size_t>(i)];
