@@ -511,8 +511,9 @@ std::string InitPlan::report(const std::vector<InitSource>& sources) const {
   return text;
 }
 
-std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary) {
+PartsStart begin_with_parts(ModelInstance& instance, const Deck& deck,
+                            const std::string& vocabulary) {
+  PartsStart start;
   Communicator& world = instance.mesh().world();
   std::map<std::string, Checkpoint> opened;  // by the path in the deck
   std::vector<InitSource> sources;
@@ -528,6 +529,7 @@ std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
     for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
       const Checkpoint& checkpoint = opened.at(path);
       const TrainMeta meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
+      start.vocabularies[path] = meta.vocabulary;
       points.push_back({.pattern = pattern,
                         .prefix = plan.parts[points.size()].prefix,
                         .checkpoint = checkpoint.path,
@@ -543,7 +545,8 @@ std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
     require_finite(tensors, opened.at(path).path, world);
   }
   instance.publish();
-  return plan.report(sources);
+  start.report = plan.report(sources);
+  return start;
 }
 
 }  // namespace choir

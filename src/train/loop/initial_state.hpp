@@ -112,11 +112,17 @@ struct InitPlan {
 InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<InitSource>& sources,
                    const std::vector<std::string>& skip);
 
+/// The start of a run with parts of several checkpoints.
+struct PartsStart {
+  std::string report;
+  std::map<std::string, std::string> vocabularies;  ///< by the path in the deck; "" for none
+};
+
 /// Called after ModelInstance::initialise(): reads the parameters of the checkpoint.init_from map,
-/// whatever layouts wrote them, and returns a report. `vocabulary` is that of the training data,
+/// whatever layouts wrote them. `vocabulary` is that of the training data,
 /// for ModelFamily::check_start(). Throws on all ranks: DeckError as plan_init(), StorageError for
 /// a checkpoint that cannot be read. Collective over the mesh.
-std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary);
+PartsStart begin_with_parts(ModelInstance& instance, const Deck& deck,
+                            const std::string& vocabulary);
 
 }  // namespace choir
