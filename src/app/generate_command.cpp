@@ -279,7 +279,8 @@ int generate_command(const Invocation& call) {
           .excludes(ids);
   app.add_option(
          "--template", request.text.chat_template,
-         "plain, llama2, llama3, chatml or mistral; default: that of the tokenizer, else plain")
+         "own (the model's chat template), plain, llama2, llama3, chatml or mistral; default: own "
+         "if it has one, else detected from the tokenizer's control tokens, else plain")
       .needs(chat);
   app.add_option("--system", request.text.system, "system prompt of a conversation").needs(chat);
   const auto logits =

@@ -3,6 +3,7 @@
 // generate, evaluate and train. Every rank reads only its share of every tensor.
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,13 @@ std::string run_folder_of(const std::string& path);
 /// out; "" if there is nothing to copy. Throws StorageError. Local, by one rank.
 std::string carry_tokenizer(const std::string& from, const std::string& to,
                             const std::string& theirs, const std::string& ours);
+
+/// The same for a run that begins with parts of several checkpoints: the vocabulary of each by its
+/// path. The first tokenizer with the vocabulary of the data is copied; if there is none, each is
+/// left out by name.
+std::vector<std::string> carry_tokenizer_of_parts(
+    const std::map<std::string, std::string>& vocabularies, const std::string& to,
+    const std::string& ours);
 
 /// A range of rows. share_of_rows() returns the rows of `rows` that one of `ranks` ranks holds.
 struct RowShare {

@@ -18,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kCarried = "tokenizer of ";
+
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -71,7 +73,19 @@ std::string carry_tokenizer(const std::string& from, const std::string& to,
     throw StorageError(
         fmt::format("cannot copy {} to {}: {}", source.string(), to, failure.message()),
         "free space, or choose another run.dir");
-  return fmt::format("tokenizer of {}: {}", source.parent_path().string(), files);
+  return fmt::format("{}{}: {}", kCarried, source.parent_path().string(), files);
+}
+
+std::vector<std::string> carry_tokenizer_of_parts(
+    const std::map<std::string, std::string>& vocabularies, const std::string& to,
+    const std::string& ours) {
+  std::vector<std::string> left_out;
+  for (const auto& [path, theirs] : vocabularies) {
+    const std::string line = carry_tokenizer(path, to, theirs, ours);
+    if (line.starts_with(kCarried)) return {line};
+    if (!line.empty()) left_out.push_back(line);
+  }
+  return left_out;
 }
 
 }  // namespace choir

@@ -80,7 +80,7 @@ for i in 0 1 2 3 4 5; do
 done >chat.jsonl
 gguf make base.gguf tokenizer.ggml.eos_token_id=0 tokenizer.chat_template=
 run 1 import base.gguf --out B
-run 1 prepare chat chat.jsonl --tokenizer R/tokenizer/tokenizer.json --out chat
+run 1 prepare chat chat.jsonl --tokenizer R/tokenizer/tokenizer.json --template chatml --out chat
 steps=2
 tune() {  # tune NAME FROM DATA [ARGUMENT...]: up to $steps steps
   local name=$1 from=$2 data=$3
@@ -186,3 +186,21 @@ check "... and the file says so" grep -qx "general.file_type=0" <(gguf keys L8.g
 run 1 export R --format gguf --type q8_0 --out R8.gguf
 expect "some rows are" 0 "type=q8_0" "as f32, not as q8_0"
 check "... and the file says so" grep -qx "general.file_type=7" <(gguf keys R8.gguf)
+
+# --- the model's own template, with a default system turn
+rm -rf D && cp -r H D
+printf '%s' "{% for m in messages %}{% if loop.first and m['role'] != 'system' %}{{ '<|im_start|>system\nab<|im_end|>\n' }}{% endif %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}" >D/chat_template.jinja
+echo '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' >own.jsonl
+run 1 prepare chat own.jsonl --tokenizer D/tokenizer.json --show 1
+expect "a default system turn of the model's own template" 0 "<|im_start|>system" "[[b<|im_end|>]]"
+run 1 prepare chat own.jsonl --tokenizer D/tokenizer.json --template chatml --show 1
+check "... which a built-in template does not have" test -z "$(grep system stdout)"
+run 1 import D --out DR
+run 1 generate DR --chat --prompt a --tokens 1 --timings
+with=$(sed -n 's/^prompt: \([0-9]*\) tokens.*/\1/p' out)
+run 1 generate DR --chat --prompt a --tokens 1 --timings --template chatml
+without=$(sed -n 's/^prompt: \([0-9]*\) tokens.*/\1/p' out)
+check "... is a part of the prompt of generate --chat" test "${with:-0}" -gt "${without:-1000}"
+printf '{%% include "x" %%}' >D/chat_template.jinja
+run 1 prepare chat own.jsonl --tokenizer D/tokenizer.json --show 1
+expect "a template that is not understood" 3 "the tag 'include' in line 1" "specify a built-in template"

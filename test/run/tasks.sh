@@ -64,7 +64,6 @@ fault() {  # fault NAME LINE WORDS...
 }
 good='{"context": "the", "choices": ["king", "hill"], "answer": 0}\n'
 fault "an empty choice" "$good"'{"context": "a", "choices": ["b", ""], "answer": 0}' "bad.jsonl:2: choice 1 is empty"
-fault "a byte order mark" '\xef\xbb\xbf{"text": "the"}' "bad.jsonl:1: the file begins with a byte order mark"
 fault "NaN for an answer" '{"context": "a", "choices": ["b", "c"], "answer": NaN}' "bad.jsonl:1:51: not valid JSON"
 fault "two kinds in a file" "$good"'{"text": "the"}' "bad.jsonl:2: the item is of kind text, but bad.jsonl:1 is of kind choices"
 fault "a character that the vocabulary lacks" '{"context": "the", "choices": ["king", "7"], "answer": 0}' "bad.jsonl:1" "U+0037"

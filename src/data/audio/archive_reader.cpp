@@ -236,7 +236,34 @@ ArchiveReader::~ArchiveReader() = default;
 ArchiveReader::ArchiveReader(ArchiveReader&&) noexcept = default;
 LineReader::~LineReader() = default;
 
+/// An array need not have line ends, so that it is read in pieces, not in lines.
+void LineReader::open_array() {
+  State& s = *state_;
+  constexpr std::size_t kBeginning = 4096;
+  while (s.pending.size() - s.at < kBeginning && !s.ended) s.fill(path_);
+  std::string_view begin = std::string_view(s.pending).substr(s.at);
+  begin.remove_prefix(static_cast<std::size_t>(byte_order_mark(begin)));
+  if (!JsonArrayReader::begins(begin)) return;
+  const auto next_piece = [this](std::string& piece) {
+    State& state = *state_;
+    state.pending.clear();  // it was the piece before
+    state.at = 0;
+    if (!state.ended) state.fill(path_);
+    piece = state.pending;
+    return !piece.empty();
+  };
+  array_ = std::make_unique<JsonArrayReader>(std::string(begin), next_piece, path_);
+}
+
 bool LineReader::next(std::string& line) {
+  if (number_ == 0 && array_ == nullptr) open_array();
+  if (array_ == nullptr) return next_line(line);
+  const bool found = array_->next(line);
+  number_ = array_->number();
+  return found;
+}
+
+bool LineReader::next_line(std::string& line) {
   State& s = *state_;
   std::size_t end = s.pending.find('\n', s.at);
   while (end == std::string::npos && !s.ended) {

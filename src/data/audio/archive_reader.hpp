@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "src/core/json_array_reader.hpp"
+
 namespace choir {
 
 /// Iterates over the files in an archive, in order. Throws AudioError {missing_file, unreadable}
@@ -27,25 +29,30 @@ class ArchiveReader {
   std::unique_ptr<State> state_;
 };
 
-/// Lines of a text file, plain or gzip (detected by its first bytes, not by its name). Throws
-/// AudioError {missing_file, unreadable}.
+/// Lines of a text file, plain or gzip (detected by its first bytes, not by its name). If the file
+/// is one JSON array, each of its elements is read like a line. Throws AudioError {missing_file,
+/// unreadable}, and DataError for a damaged array.
 class LineReader {
  public:
   explicit LineReader(const std::string& path);
   ~LineReader();
 
-  /// Reads the next line without its line end; false at the end.
+  /// Reads the next line without its line end, or the next element; false at the end.
   bool next(std::string& line);
-  /// Number of the last line, from 1.
+  /// Number of the last line, or of the line in which the last element begins, from 1.
   std::int64_t number() const { return number_; }
   /// Location of the last line, "manifest.json:12".
   std::string place() const;
 
  private:
   struct State;
+  void open_array();
+  bool next_line(std::string& line);
+
   std::unique_ptr<State> state_;
   std::string path_;
   std::int64_t number_ = 0;
+  std::unique_ptr<JsonArrayReader> array_;
 };
 
 }  // namespace choir

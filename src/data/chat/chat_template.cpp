@@ -8,7 +8,9 @@
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
+#include "src/data/chat/chat_program.hpp"
 #include "src/data/vocabulary/bpe_tokenizer.hpp"
+#include "src/data/vocabulary/sentencepiece.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 
@@ -26,6 +28,7 @@ class BpeChat final : public ChatTokenizer {
   std::optional<std::int32_t> control(std::string_view token) const override {
     return tokenizer_.added_token(token);
   }
+  std::vector<std::string> controls() const override { return tokenizer_.added_tokens(); }
   std::string decode(std::vector<std::int32_t> ids) const override {
     return tokenizer_.decode(ids);
   }
@@ -42,10 +45,32 @@ class VocabularyChat final : public ChatTokenizer {
   VocabularyChat(Vocabulary vocabulary, std::vector<std::string> controls)
       : vocabulary_(std::move(vocabulary)), controls_(std::move(controls)) {
     std::erase_if(controls_, [&](const auto& token) { return vocabulary_.control(token); });
+    if (vocabulary_.kind() != VocabularyKind::sentencepiece) return;
+    const std::string json = vocabulary_.to_json();
+    SentencePieceFile file = SentencePieceFile::parse(sentencepiece_bytes(json), "the tokenizer");
+    for (const SentencePieceFile::Piece& piece : file.pieces)
+      if (piece.kind == SentencePieceFile::Kind::control) own_controls_.push_back(piece.text);
+    if (!file.blank_in_front) return;
+    blank_at_start_only_ = parsed_json(json).value("blank_at_start_only", false);
+    file.blank_in_front = false;
+    without_blank_ = std::make_unique<Vocabulary>(
+        Vocabulary::from_json(sentencepiece_json(file.bytes(), false), "the tokenizer"));
   }
 
   std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
     return vocabulary_.encode(text, source);
+  }
+  std::vector<std::int32_t> encode_at(std::string_view text, std::string_view source,
+                                      ChatPlace place) override {
+    const bool with_blank =
+        place == ChatPlace::start || (place == ChatPlace::behind_token && !blank_at_start_only_);
+    const Vocabulary& used = with_blank || !without_blank_ ? vocabulary_ : *without_blank_;
+    return used.encode(text, source);
+  }
+  std::vector<std::string> controls() const override {
+    std::vector<std::string> all = own_controls_;
+    all.insert(all.end(), controls_.begin(), controls_.end());
+    return all;
   }
   std::optional<std::int32_t> control(std::string_view token) const override {
     if (const auto own = vocabulary_.control(token)) return own;
@@ -75,11 +100,16 @@ class VocabularyChat final : public ChatTokenizer {
 
  private:
   Vocabulary vocabulary_;
-  std::vector<std::string> controls_;
+  std::vector<std::string> controls_;          ///< behind the entries of the vocabulary
+  std::vector<std::string> own_controls_;      ///< among its entries
+  std::unique_ptr<Vocabulary> without_blank_;  ///< adds no blank in front of a text
+  bool blank_at_start_only_ = false;
 };
 
 std::vector<std::string> controls_of(ChatTemplate chat) {
   switch (chat) {
+    case ChatTemplate::own:
+      return {};
     case ChatTemplate::plain:
       return {"</s>"};
     case ChatTemplate::llama2:
@@ -105,22 +135,42 @@ std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplat
 
 namespace {
 
+using SharedProgram = std::shared_ptr<const ChatProgram>;
+
+/// The template with this name; "" is the program, if there is one, or else `guess()`.
+template <class Guess>
+void choose_template(OpenedTokenizer& opened, const std::string& chat, SharedProgram program,
+                     const std::string& source, const Guess& guess) {
+  if (chat.empty() && program == nullptr)
+    opened.chat = guess();
+  else
+    opened.chat = chat.empty() ? ChatTemplate::own : chat_template_of(chat);
+  if (opened.chat != ChatTemplate::own) return;
+  if (program == nullptr)
+    throw DataError(fmt::format("'{}' has no chat template of its own", source),
+                    "put chat_template.jinja or tokenizer_config.json beside tokenizer.json, or "
+                    "specify another template");
+  opened.program = std::move(program);
+}
+
 OpenedTokenizer opened_json(const std::string& json, const std::string& source,
-                            const std::string& chat) {
+                            const std::string& chat, SharedProgram program) {
   OpenedTokenizer opened;
   opened.tokenizer = chat_tokenizer(BpeTokenizer::from_json(json, source));
-  opened.chat = chat.empty() ? guess_template(*opened.tokenizer) : chat_template_of(chat);
+  choose_template(opened, chat, std::move(program), source,
+                  [&] { return guess_template(*opened.tokenizer); });
   opened.json = json;
   opened.file_name = "tokenizer.json";
   return opened;
 }
 
-OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat) {
+OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat,
+                                  SharedProgram program, const std::string& source) {
   OpenedTokenizer opened;
-  const bool instructed = vocabulary.control("[INST]") && vocabulary.control("[/INST]");
-  opened.chat = !chat.empty() ? chat_template_of(chat)
-                : instructed  ? ChatTemplate::mistral
-                              : ChatTemplate::plain;
+  choose_template(opened, chat, std::move(program), source, [&] {
+    const bool instructed = vocabulary.control("[INST]") && vocabulary.control("[/INST]");
+    return instructed ? ChatTemplate::mistral : ChatTemplate::plain;
+  });
   opened.json = vocabulary.to_json();
   opened.file_name =
       vocabulary.kind() == VocabularyKind::sentencepiece ? "tokenizer.json" : "vocab.json";
@@ -131,18 +181,25 @@ OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat
 }  // namespace
 
 OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat) {
-  if (name == "byte") return opened_vocabulary(Vocabulary::bytes(), chat);
+  if (name == "byte") return opened_vocabulary(Vocabulary::bytes(), chat, nullptr, name);
   const std::string text = read_whole_file(name, kMostTokenizerMiB);
-  if (is_tokenizer_json(text)) return opened_json(text, name, chat);
-  return opened_vocabulary(Vocabulary::load(name), chat);
+  SharedProgram program;
+  if (chat.empty() || chat == name_of(ChatTemplate::own)) program = ChatProgram::beside(name);
+  if (is_tokenizer_json(text) && !is_metaspace_bpe(text))
+    return opened_json(text, name, chat, std::move(program));
+  Vocabulary vocabulary = Vocabulary::load(name);
+  if (vocabulary.kind() == VocabularyKind::bpe)
+    return opened_json(vocabulary.to_json(), name, chat, std::move(program));
+  return opened_vocabulary(std::move(vocabulary), chat, std::move(program), name);
 }
 
 OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source) {
   if (form.tokenizer.empty())
     throw DataError(source + " has no tokenizer", "prepare its data with 'choir prepare chat'");
   if (is_tokenizer_json(form.tokenizer))
-    return opened_json(form.tokenizer, source, form.chat_template);
-  return opened_vocabulary(Vocabulary::from_json(form.tokenizer, source), form.chat_template);
+    return opened_json(form.tokenizer, source, form.chat_template, form.program);
+  return opened_vocabulary(Vocabulary::from_json(form.tokenizer, source), form.chat_template,
+                           form.program, source);
 }
 
 std::string ChatForm::to_json() const {
@@ -150,6 +207,10 @@ std::string ChatForm::to_json() const {
   json["chat_template"] = chat_template;
   json["system"] = system;
   json["tokenizer"] = tokenizer;
+  if (program != nullptr) {
+    json["program"] = program->source();
+    json["program_tokens"] = program->tokens();
+  }
   return dumped(json);
 }
 
@@ -168,6 +229,7 @@ ChatForm ChatForm::from_json(const std::string& json, const std::string& source)
       throw DataError(fmt::format("the tokenizer of {} is damaged: no '{}'", source, key));
     *to = parsed[key].get<std::string>();
   }
+  form.program = program_of_json(parsed);
   return form;
 }
 
@@ -175,9 +237,15 @@ OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& ch
                                   std::int64_t model_ids, const std::string& source) {
   const ChatForm form = ChatForm::from_json(json, source);
   const std::string& name = chat.empty() ? form.chat_template : chat;
-  if (is_tokenizer_json(form.tokenizer)) return opened_json(form.tokenizer, source, name);
+  OpenedTokenizer opened;
+  if (is_tokenizer_json(form.tokenizer)) {
+    opened = opened_json(form.tokenizer, source, name, form.program);
+    opened.system = form.system;
+    return opened;
+  }
   const Vocabulary vocabulary = Vocabulary::from_json(form.tokenizer, source);
-  OpenedTokenizer opened = opened_vocabulary(vocabulary, name);
+  opened = opened_vocabulary(vocabulary, name, form.program, source);
+  opened.system = form.system;
   // The embedding table may have more rows than a vocabulary that contains its control tokens.
   const std::int64_t ids = opened.tokenizer->vocab_size();
   if (ids == vocabulary.size() ? ids > model_ids : ids != model_ids)
@@ -198,9 +266,9 @@ struct Named {
   const char* name;
 };
 constexpr std::array kNames{
-    Named{ChatTemplate::plain, "plain"}, Named{ChatTemplate::llama2, "llama2"},
-    Named{ChatTemplate::llama3, "llama3"}, Named{ChatTemplate::chatml, "chatml"},
-    Named{ChatTemplate::mistral, "mistral"}};
+    Named{ChatTemplate::plain, "plain"},     Named{ChatTemplate::llama2, "llama2"},
+    Named{ChatTemplate::llama3, "llama3"},   Named{ChatTemplate::chatml, "chatml"},
+    Named{ChatTemplate::mistral, "mistral"}, Named{ChatTemplate::own, "own"}};
 
 std::int32_t need(const ChatTokenizer& tokenizer, ChatTemplate chat, const char* token) {
   const auto id = tokenizer.control(token);
@@ -301,6 +369,7 @@ class Renderer {
         add_mistral(said, answer, counted);
         break;
       case ChatTemplate::plain:
+      case ChatTemplate::own:
         text(said, counted);
         break;
     }
@@ -329,7 +398,7 @@ ChatTemplate chat_template_of(std::string_view name) {
   for (const Named& named : kNames)
     if (name == named.name) return named.chat;
   throw DeckError(fmt::format("unknown template '{}'", name),
-                  "use plain, llama2, llama3, chatml (qwen) or mistral");
+                  "use plain, llama2, llama3, chatml (qwen), mistral or own");
 }
 
 std::string_view name_of(ChatTemplate chat) {
@@ -365,8 +434,17 @@ std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer) {
   return need(tokenizer, chat, "</s>");
 }
 
+std::int32_t end_of_turn(const OpenedTokenizer& opened) {
+  return opened.program != nullptr ? end_of_turn(*opened.program, *opened.tokenizer).id
+                                   : end_of_turn(opened.chat, *opened.tokenizer);
+}
+
 EncodedConversation encode_conversation(const Conversation& conversation,
                                         const ChatOptions& options, ChatTokenizer& tokenizer) {
+  if (options.chat == ChatTemplate::own) {
+    CHOIR_CHECK(options.program != nullptr, "no program of the template");
+    return encode_by_program(*options.program, conversation, options.system, tokenizer);
+  }
   return Renderer(conversation, options, tokenizer).render();
 }
 

@@ -15,7 +15,12 @@
 namespace choir {
 
 class BpeTokenizer;
+class ChatProgram;  // src/data/chat/chat_program.hpp
 class Vocabulary;
+
+/// The place of a text that is converted by itself: at the start of the conversation, behind a
+/// control token, or behind other text. SentencePiece adds a blank in front of some of them.
+enum class ChatPlace { start, behind_token, inside };
 
 /// Converts text to ids and back. Control tokens are never matched in a text. Only one thread may
 /// use it.
@@ -24,6 +29,13 @@ class ChatTokenizer {
   virtual ~ChatTokenizer() = default;
   /// Throws DataError for text that the vocabulary cannot encode; `source` names the text.
   virtual std::vector<std::int32_t> encode(std::string_view text, std::string_view source) = 0;
+  /// The same as the model's own tokenizer converts a part of a conversation.
+  virtual std::vector<std::int32_t> encode_at(std::string_view text, std::string_view source,
+                                              ChatPlace) {
+    return encode(text, source);
+  }
+  /// The texts of all control tokens, for which control() has an id.
+  virtual std::vector<std::string> controls() const { return {}; }
   /// The id of a control token such as "<|im_end|>".
   virtual std::optional<std::int32_t> control(std::string_view token) const = 0;
   /// The result includes control tokens.
@@ -32,8 +44,10 @@ class ChatTokenizer {
   virtual std::uint64_t hash() const = 0;
 };
 
-enum class ChatTemplate { plain, llama2, llama3, chatml, mistral };
-/// "plain", "llama2", "llama3", "chatml" (also "qwen"), "mistral"; DeckError for another name.
+/// `own`: the Jinja program of the model's own files (ChatProgram); the others are built in.
+enum class ChatTemplate { plain, llama2, llama3, chatml, mistral, own };
+/// "plain", "llama2", "llama3", "chatml" (also "qwen"), "mistral", "own"; DeckError for another
+/// name.
 ChatTemplate chat_template_of(std::string_view name);
 std::string_view name_of(ChatTemplate chat);
 /// The template of a Jinja chat_template of transformers or llama.cpp. The Jinja program is not
@@ -53,21 +67,25 @@ std::unique_ptr<ChatTokenizer> chat_tokenizer(BpeTokenizer tokenizer);
 std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplate chat);
 /// A tokenizer opened by open_chat_tokenizer(). Local. The name is a tokenizer.json, a file that
 /// `choir prepare tokenizer` or `prepare text` wrote (vocab.json), a .model of SentencePiece, or
-/// "byte". With `chat` "" the template is guessed from the control tokens.
+/// "byte". With `chat` "" or "own" the template is that of the files beside it
+/// (ChatProgram::beside); if there is none, "" guesses one from the control tokens.
 struct OpenedTokenizer {
   std::unique_ptr<ChatTokenizer> tokenizer;
   ChatTemplate chat = ChatTemplate::plain;
-  std::string json;       ///< text of the tokenizer, stored beside the data
-  std::string file_name;  ///< file name of this text
+  std::shared_ptr<const ChatProgram> program;  ///< of the template `own`; else nullptr
+  std::string system;                          ///< ChatForm::system of a stored form
+  std::string json;                            ///< text of the tokenizer, stored beside the data
+  std::string file_name;                       ///< file name of this text
 };
 OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat);
 
 /// Describes how conversations were converted to ids. It is stored beside them and in checkpoints,
 /// so that prompts are rendered in the same form.
 struct ChatForm {
-  std::string chat_template;  ///< its name; "" if unknown
-  std::string system;         ///< ChatOptions::system
-  std::string tokenizer;      ///< the text of its file; "" for none
+  std::string chat_template;                             ///< its name; "" if unknown
+  std::string system;                                    ///< ChatOptions::system
+  std::string tokenizer;                                 ///< the text of its file; "" for none
+  std::shared_ptr<const ChatProgram> program = nullptr;  ///< of the template `own`
 
   /// JSON from which Vocabulary::from_json() reads the tokenizer.
   std::string to_json() const;
@@ -96,8 +114,9 @@ struct EncodedConversation {
 
 struct ChatOptions {
   ChatTemplate chat = ChatTemplate::chatml;
-  /// System turn for conversations without one, as in Qwen2 and SmolLM2; "": none.
+  /// System turn for conversations without one; "": none, or that of the program.
   std::string system;
+  std::shared_ptr<const ChatProgram> program = nullptr;  ///< of the template `own`
 };
 
 /// Targets are the tokens of the assistant's answers and the token that ends each of these turns,
@@ -108,8 +127,10 @@ struct ChatOptions {
 /// it cannot encode.
 EncodedConversation encode_conversation(const Conversation& conversation,
                                         const ChatOptions& options, ChatTokenizer& tokenizer);
-/// The token that ends an answer.
+/// The token that ends an answer, not for the template `own`.
 std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer);
+/// The same for any template.
+std::int32_t end_of_turn(const OpenedTokenizer& opened);
 
 /// Text with the targets between the marks, one line per turn, for people.
 std::string show_encoded(const EncodedConversation& encoded, const ChatTokenizer& tokenizer,
@@ -120,6 +141,7 @@ std::string show_encoded(const EncodedConversation& encoded, const ChatTokenizer
 
 /// The token that ends an answer, as text.
 std::string end_of_turn_text(ChatTemplate chat, const ChatTokenizer& tokenizer);
+std::string end_of_turn_text(const OpenedTokenizer& opened);
 
 struct JinjaOptions {
   std::string system;  ///< ChatOptions::system
@@ -130,5 +152,8 @@ struct JinjaOptions {
 /// The program reads `messages`, with `role` and `content`, and `add_generation_prompt`. Pure.
 std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
                           const JinjaOptions& options);
+
+/// The program with a system turn for conversations without one.
+std::string with_standing_system(const std::string& program, const std::string& system);
 
 }  // namespace choir

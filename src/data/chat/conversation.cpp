@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "choir/core/error.hpp"
+#include "src/core/json_array_reader.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
@@ -421,20 +422,14 @@ std::vector<Prompt> read_prompts(std::string_view text, const std::string& sourc
     throw DataError(source + " is not UTF-8, the only encoding supported", "convert it");
   std::vector<Prompt> prompts;
   bool json = false;
-  std::int64_t number = 0;
-  text.remove_prefix(static_cast<std::size_t>(byte_order_mark(text)));
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    std::string line(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    ++number;
-    if (line.ends_with('\r')) line.pop_back();
+  TextRows rows(text, source);
+  for (std::string line; rows.next(line);) {
     if (trim(line).empty()) continue;
     if (prompts.empty()) json = trim(line).starts_with('{');
     if (prompts.size() == kMostPrompts)
       throw DataError(fmt::format("{} has more than {} prompts", source, kMostPrompts),
                       "split it into several files");
-    const std::string place = fmt::format("{}:{}", source, number);
+    const std::string place = fmt::format("{}:{}", source, rows.number());
     if (json)
       prompts.push_back(prompt_of_json(line, place));
     else

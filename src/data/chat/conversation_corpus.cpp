@@ -8,6 +8,7 @@
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/data/chat/chat_program.hpp"
 
 namespace choir {
 namespace {
@@ -29,6 +30,7 @@ ChatForm form_beside(const std::string& path) {
   if (!json.is_object()) throw DataError(fmt::format("'{}' is damaged", meta));
   form.chat_template = json.value("template", "");
   form.system = json.value("system", "");
+  if (json.contains("program")) form.program = program_of_json(json);
   return form;
 }
 
@@ -57,8 +59,9 @@ ConversationCorpus ConversationCorpus::load(Communicator& world,
     if (!catalog.empty()) folder.catalog = AudioCatalog::deserialise(catalog);
   }
   ChatForm& form = corpus.form_;
-  for (std::string* text : {&form.chat_template, &form.system, &form.tokenizer})
-    broadcast_text(world, *text);
+  std::string stored = form.to_json();
+  broadcast_text(world, stored);
+  if (world.rank() != 0) form = ChatForm::from_json(stored, leaves.front().folder);
   together(world, [&] { corpus.choose(options); });
   return corpus;
 }

@@ -4,6 +4,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/text.hpp"
+#include "src/data/chat/chat_program.hpp"
 #include "src/data/chat/chat_template.hpp"
 
 namespace choir {
@@ -92,6 +93,18 @@ std::string end_of_turn_text(ChatTemplate chat, const ChatTokenizer& tokenizer) 
   return "";
 }
 
+std::string with_standing_system(const std::string& program, const std::string& system) {
+  if (system.empty()) return program;
+  return "{%- if not messages or messages[0]['role'] != 'system' -%}"
+         "{%- set messages = [{'role': 'system', 'content': " +
+         jinja_text(system) + "}] + messages -%}{%- endif -%}" + program;
+}
+
+std::string end_of_turn_text(const OpenedTokenizer& opened) {
+  return opened.program != nullptr ? end_of_turn(*opened.program, *opened.tokenizer).text
+                                   : end_of_turn_text(opened.chat, *opened.tokenizer);
+}
+
 std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
                           const JinjaOptions& options) {
   const std::string end = end_of_turn_text(chat, tokenizer), blank = " ";
@@ -124,6 +137,7 @@ std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
                                 end, options.system);
     }
     case ChatTemplate::plain:
+    case ChatTemplate::own:
       break;
   }
   return with_folded_system({.begin = "",

@@ -14,6 +14,7 @@
 #include "src/core/text.hpp"
 #include "src/data/audio/packed_audio.hpp"
 #include "src/data/audio/prepare_audio.hpp"
+#include "src/data/chat/chat_program.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/chat/conversation_file.hpp"
 
@@ -95,7 +96,8 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
                 Work& work, PrepareChatSummary& summary) {
   ConversationList list = read_conversations(files, options.context, options.tars);
   work.opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
-  const ChatOptions chat{.chat = work.opened.chat, .system = options.system};
+  const ChatOptions chat{
+      .chat = work.opened.chat, .system = options.system, .program = work.opened.program};
   std::int64_t number = 0;
   for (const Conversation& conversation : list.conversations) {
     if (options.held_out > 0 && (++number % options.held_out == 0) != options.held) continue;
@@ -131,8 +133,7 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
 void write_folder(const std::string& folder, const PrepareChatOptions& options, Work& work,
                   PrepareChatSummary& summary) {
   const ChatTokenizer& tokenizer = *work.opened.tokenizer;
-  ConversationSet set(tokenizer.vocab_size(), tokenizer.hash(),
-                      end_of_turn(work.opened.chat, tokenizer));
+  ConversationSet set(tokenizer.vocab_size(), tokenizer.hash(), end_of_turn(work.opened));
   const AudioCatalog catalog =
       work.clips.size() > 0 ? AudioCatalog::open(folder + "/audio") : AudioCatalog();
   if (catalog.size() != work.clips.size())
@@ -155,6 +156,10 @@ void write_folder(const std::string& folder, const PrepareChatOptions& options, 
   meta["version"] = 1;
   meta["template"] = summary.chat_template;
   meta["system"] = options.system;
+  if (work.opened.program != nullptr) {
+    meta["program"] = work.opened.program->source();
+    meta["program_tokens"] = work.opened.program->tokens();
+  }
   meta["conversations"] = summary.conversations;
   meta["tokens"] = summary.tokens;
   meta["longest"] = summary.longest;
@@ -217,7 +222,7 @@ std::string show_chat(const std::vector<std::string>& files, std::int64_t count,
                       std::string_view behind) {
   const ConversationList list = read_conversations(files, options.context, options.tars);
   const OpenedTokenizer opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
-  const ChatOptions chat{.chat = opened.chat, .system = options.system};
+  const ChatOptions chat{.chat = opened.chat, .system = options.system, .program = opened.program};
   std::string text;
   for (std::int64_t i = 0; i < std::min(count, std::ssize(list.conversations)); ++i) {
     const Conversation& conversation = list.conversations[static_cast<std::size_t>(i)];

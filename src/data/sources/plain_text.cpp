@@ -91,7 +91,7 @@ std::int64_t require_plain_text(const std::string& path, std::string_view field)
   if (path.ends_with(".json") && text.find_first_not_of(" \t\r\n") != text.npos &&
       text[text.find_first_not_of(" \t\r\n")] == '[')
     refuse(path, "one list of JSON",
-           "write one object per line: jq -c '.[]' FILE.json > FILE.jsonl");
+           "give it a name that ends in .jsonl; objects in a list are read like lines");
   if (const std::string_view line = first_line(text); line.starts_with('{')) {
     const nlohmann::json row = json_unless_broken(line);
     const auto held = row.is_object() ? row.find(std::string(field)) : row.end();

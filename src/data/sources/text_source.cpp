@@ -6,6 +6,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/json_array_reader.hpp"
 #include "src/core/text.hpp"
 #include "src/data/sources/parquet.hpp"
 #include "src/data/sources/text_rows.hpp"
@@ -213,7 +214,40 @@ void TextSource::read_plain(std::size_t unit, const UseRow& use) const {
   use(text, 0);
 }
 
+/// One array has no lines at which it could be divided, so that its first unit reads all of it.
+bool TextSource::read_array(std::size_t unit, const UseRow& use, DamagedRows& damaged) const {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  const std::string& path = file_of(unit).path;
+  const std::unique_ptr<ByteStream> bytes = open_bytes(path);
+  const auto next_piece = [&](std::string& piece) {
+    piece.resize(kPiece);
+    piece.resize(bytes->read(piece.data(), kPiece));
+    return !piece.empty();
+  };
+  std::string text;
+  next_piece(text);
+  text.erase(0, static_cast<std::size_t>(byte_order_mark(text)));
+  if (!JsonArrayReader::begins(text)) return false;
+  if (units_[unit].begin > 0) return true;
+  JsonArrayReader elements(std::move(text), next_piece, path);
+  while (elements.next(text)) {
+    const std::int64_t row = elements.number() - 1;
+    RowText found;
+    if (text.size() > options_.longest_row)
+      found.fault = fmt::format("longer than {} bytes", options_.longest_row);
+    else
+      found = text_of_row(text, options_.field);
+    if (!found.fault.empty())
+      damaged.add(found.fault, order_of(unit, row),
+                  [&] { return with_detail(place_of(unit, row), found.detail); });
+    else if (!found.text.empty())
+      use(found.text, row);
+  }
+  return true;
+}
+
 void TextSource::read_lines(std::size_t unit, const UseRow& use, DamagedRows& damaged) const {
+  if (read_array(unit, use, damaged)) return;
   const TextUnit& u = units_[unit];
   const TextFile& file = file_of(unit);
   std::unique_ptr<ByteStream> bytes;

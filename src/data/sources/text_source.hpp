@@ -106,6 +106,8 @@ class TextSource {
   void add(const std::string& path);
   void add_spans(std::size_t file, std::int64_t span);
   void read_plain(std::size_t unit, const UseRow& use) const;
+  /// False for a file that is not one JSON array.
+  bool read_array(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;
   void read_lines(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;
   void read_group(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;
   void read_tar(std::size_t unit, const UseRow& use, DamagedRows& damaged) const;

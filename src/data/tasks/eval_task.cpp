@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "choir/core/error.hpp"
+#include "src/core/json_array_reader.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/vocabulary/utf8.hpp"
@@ -163,14 +164,9 @@ EvalTask parse_task(std::string_view text, const std::string& source) {
   EvalTask task;
   task.name = std::filesystem::path(source).stem().string();
   task.source = source;
-  if (text.starts_with("\xEF\xBB\xBF"))
-    refuse(source + ":1", "the file begins with a byte order mark",
-           "remove its first three bytes, for example with sed '1s/^\\xEF\\xBB\\xBF//'");
-  for (std::int64_t number = 1; !text.empty(); ++number) {
-    const std::size_t end = text.find('\n');
-    std::string_view bytes = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (bytes.ends_with('\r')) bytes.remove_suffix(1);
+  TextRows rows(text, source);
+  for (std::string bytes; rows.next(bytes);) {
+    const std::int64_t number = rows.number();
     if (trim(bytes).empty()) continue;
     const std::string place = fmt::format("{}:{}", source, number);
     require_utf8(bytes, place);

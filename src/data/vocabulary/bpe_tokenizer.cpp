@@ -240,6 +240,12 @@ std::optional<std::int32_t> BpeTokenizer::added_token(std::string_view content) 
   return std::nullopt;
 }
 
+std::vector<std::string> BpeTokenizer::added_tokens() const {
+  std::vector<std::string> all;
+  for (const AddedToken& token : tables_->file.added) all.push_back(token.content);
+  return all;
+}
+
 std::span<const std::int32_t> BpeTokenizer::prefix() const {
   return tables_->file.prefix;
 }

@@ -41,6 +41,8 @@ class BpeTokenizer {
   bool is_special(std::int32_t id) const;
   /// The id of an added token, such as "<|endoftext|>".
   std::optional<std::int32_t> added_token(std::string_view content) const;
+  /// The contents of all added tokens.
+  std::vector<std::string> added_tokens() const;
   /// The ids that the file's template puts in front of a text and behind it.
   std::span<const std::int32_t> prefix() const;
   std::span<const std::int32_t> suffix() const;

@@ -42,7 +42,7 @@ class MetaspaceReader {
     read_added();
     read_merges();
     return sentencepiece_json(model_.bytes(), begins_with_start(value(file_, "post_processor")),
-                              shares_blank_);
+                              shares_blank_, blank_at_start_only_);
   }
 
  private:
@@ -88,6 +88,7 @@ class MetaspaceReader {
           refuse("replaces blanks by another character than U+2581");
         if (scheme.is_null() ? value(step, "add_prefix_space") != false : scheme != "never")
           model_.blank_in_front = shares_blank_ = true;
+        blank_at_start_only_ = scheme == "first";
         splits_ = value(step, "split") != false;
       } else if (type == "Split" && value(value(step, "pattern"), "String") == " ") {
         // Blanks were replaced by the normalizer, so this finds nothing.
@@ -261,7 +262,7 @@ class MetaspaceReader {
   std::set<std::string> added_;
   std::string unknown_;
   std::int64_t entries_ = 0;
-  bool splits_ = false, shares_blank_ = false;
+  bool splits_ = false, shares_blank_ = false, blank_at_start_only_ = false;
 };
 
 }  // namespace

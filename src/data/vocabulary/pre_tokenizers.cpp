@@ -13,7 +13,7 @@ struct Known {
   std::string_view name, expression;
 };
 
-constexpr std::array<Known, 3> kKnown{{
+constexpr std::array<Known, 5> kKnown{{
     {Splitter::gpt2, "gpt2",
      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {Splitter::llama3, "llama3",
@@ -22,6 +22,16 @@ constexpr std::array<Known, 3> kKnown{{
     {Splitter::qwen2, "qwen2",
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
      R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {Splitter::tekken, "tekken",
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
+     R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {Splitter::o200k, "o200k",
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
+     R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 }};
 
 const Known* known(Splitter splitter) {
@@ -110,6 +120,51 @@ std::size_t lines_end(const Utf8Scan& scan, std::size_t at, int most_digits) {
   return blanks_end(scan, at);
 }
 
+/// The end of [UPPER]*[LOWER]+ at `from`; 0 without a match. The first part gives back characters
+/// that belong to both, if it leaves none to the second.
+std::size_t small_word_end(const Utf8Scan& scan, std::size_t from) {
+  const std::size_t end = scan.past(from, kUpper);
+  if (end < scan.size() && (scan.at(end).classes & kLower) != 0) return scan.past(end, kLower);
+  for (std::size_t behind = end; behind > from;) {
+    const std::size_t last = previous_character(scan.text(), behind);
+    if ((scan.at(last).classes & kLower) != 0) return behind;
+    behind = last;
+  }
+  return 0;
+}
+
+/// The end of [UPPER]+[LOWER]* at `from`; 0 without a match.
+std::size_t capital_word_end(const Utf8Scan& scan, std::size_t from) {
+  const std::size_t end = scan.past(from, kUpper);
+  return end == from ? 0 : scan.past(end, kLower);
+}
+
+/// Tekken and o200k divide words in front of capital letters.
+std::size_t cased_end(const Utf8Scan& scan, std::size_t at, bool contractions, int most_digits) {
+  const unsigned byte = scan.byte(at);
+  const Utf8Scan::Character c = scan.at(at);
+  const std::size_t behind = at + c.length;
+  const bool leads = !is_line_end(byte) && (c.classes & (kLetter | kNumber)) == 0;
+  std::size_t end = leads ? small_word_end(scan, behind) : 0;
+  if (end == 0) end = small_word_end(scan, at);
+  if (end == 0 && leads) end = capital_word_end(scan, behind);
+  if (end == 0) end = capital_word_end(scan, at);
+  if (end > 0) {
+    if (contractions && end < scan.size() && scan.byte(end) == '\'')
+      end += contraction(scan, end, true);
+    return end;
+  }
+  if (c.classes & kNumber) return lines_end(scan, at, most_digits);
+  const unsigned next = behind < scan.size() ? scan.at(behind).classes : unsigned{kBlank};
+  const bool blank = c.classes & kBlank;
+  if (!blank || (byte == ' ' && (next & kNoSign) == 0)) {
+    end = scan.until(behind, kNoSign);
+    while (end < scan.size() && (is_line_end(scan.byte(end)) || scan.byte(end) == '/')) ++end;
+    return end;
+  }
+  return lines_end(scan, at, most_digits);
+}
+
 std::size_t digits_end(const Utf8Scan& scan, std::size_t at, bool alone) {
   const Utf8Scan::Character c = scan.at(at);
   if ((c.classes & kNumber) == 0) return scan.until(at + c.length, kNumber);
@@ -144,12 +199,21 @@ std::size_t piece_end(Splitter splitter, std::string_view text, std::size_t at) 
       return lines_end(scan, at, 3);
     case Splitter::qwen2:
       return lines_end(scan, at, 1);
+    case Splitter::tekken:
+      return cased_end(scan, at, false, 1);
+    case Splitter::o200k:
+      return cased_end(scan, at, true, 3);
     case Splitter::digits:
       return digits_end(scan, at, true);
     case Splitter::contiguous_digits:
       return digits_end(scan, at, false);
   }
   return text.size();
+}
+
+std::size_t decided_by(Splitter splitter, std::string_view text, std::size_t end) {
+  if (splitter != Splitter::tekken && splitter != Splitter::o200k) return end;
+  return Utf8Scan(text).past(end, kLetter | kUpper | kLower);
 }
 
 // The end of a piece depends on one following character, on a contraction or on the following

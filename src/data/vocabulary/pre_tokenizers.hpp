@@ -14,13 +14,15 @@ enum class Splitter {
   gpt2,               ///< the expression of GPT-2: a blank belongs to the next word or number
   llama3,             ///< contractions in any case, numbers of at most three digits, lines
   qwen2,              ///< the same, but every digit is a piece
+  tekken,             ///< a capital letter begins a piece, every digit is one (Mistral)
+  o200k,              ///< the same with contractions and numbers of at most three digits
   digits,             ///< every character of \p{N} is a piece
   contiguous_digits,  ///< every run of \p{N} is a piece
 };
 
-/// "gpt2", "llama3" or "qwen2".
+/// "gpt2", "llama3", "qwen2", "tekken" or "o200k".
 std::string_view name_of(Splitter splitter);
-/// The regular expression of gpt2, llama3 and qwen2; "" for the others.
+/// The regular expression of a splitter with a name; "" for the others.
 std::string_view expression_of(Splitter splitter);
 /// std::nullopt for an unknown expression.
 std::optional<Splitter> splitter_of_expression(std::string_view expression);
@@ -29,6 +31,10 @@ std::optional<Splitter> splitter_of_expression(std::string_view expression);
 /// `at` has no influence. Behind the end at most one character has, or a run of blanks up to the
 /// next character, or the three bytes of a contraction.
 std::size_t piece_end(Splitter splitter, std::string_view text, std::size_t at);
+
+/// The position up to which the text decides about the piece that ends at `end`: `end`, or for
+/// tekken and o200k the end of the letters behind it.
+std::size_t decided_by(Splitter splitter, std::string_view text, std::size_t end);
 
 /// A list of splitters; each one splits the pieces of the one before. With an empty list the whole
 /// text is one piece.
@@ -86,7 +92,7 @@ class PreTokenizer {
           splitters_[step] == Splitter::digits || splitters_[step] == Splitter::contiguous_digits;
       if (digits && end == text.size() && at < certain)
         return split_part_from(step + 1, text.substr(at), certain - at, use);
-      if (digits ? end == text.size() : end > certain) return;
+      if (digits ? end == text.size() : decided_by(splitters_[step], text, end) > certain) return;
       split_from(step + 1, text.substr(at, end - at), use);
       at = end;
     }

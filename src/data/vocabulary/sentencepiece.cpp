@@ -189,13 +189,15 @@ std::string SentencePieceFile::bytes() const {
   return all;
 }
 
-std::string sentencepiece_json(std::string_view bytes, bool text_start, bool shares_blank) {
+std::string sentencepiece_json(std::string_view bytes, bool text_start, bool shares_blank,
+                               bool blank_at_start_only) {
   const std::uint64_t hash = fnv1a(bytes);
   nlohmann::ordered_json json;
   json["kind"] = name_of(VocabularyKind::sentencepiece);
   json["hash"] = fmt::format("{:016x}", hash == 0 ? 1 : hash);
   json["text_start"] = text_start;
   if (shares_blank) json["shares_blank"] = true;
+  if (blank_at_start_only) json["blank_at_start_only"] = true;
   json["model"] = to_base64(bytes);
   return dumped(json, 1) + "\n";
 }
@@ -333,8 +335,11 @@ bool within_words(const SentencePieceFile& file) {
 class SentencePieceModel : public VocabularyModel {
  public:
   SentencePieceModel(std::string bytes, const std::string& source, bool text_start = true,
-                     bool shares_blank = false)
-      : bytes_(std::move(bytes)), text_start_(text_start), shares_blank_(shares_blank) {
+                     bool shares_blank = false, bool blank_at_start_only = false)
+      : bytes_(std::move(bytes)),
+        text_start_(text_start),
+        shares_blank_(shares_blank),
+        blank_at_start_only_(blank_at_start_only) {
     if (!loads(processor_, bytes_))
       throw DataError(
           fmt::format("'{}' is not a tokenizer: neither JSON nor a SentencePiece model", source),
@@ -354,6 +359,7 @@ class SentencePieceModel : public VocabularyModel {
     all["hash"] = fmt::format("{:016x}", hash_);
     if (!text_start_) all["text_start"] = false;
     if (shares_blank_) all["shares_blank"] = true;
+    if (blank_at_start_only_) all["blank_at_start_only"] = true;
     all["model"] = to_base64(bytes_);
     return dumped(all, 1) + "\n";
   }
@@ -436,7 +442,7 @@ class SentencePieceModel : public VocabularyModel {
   sentencepiece::SentencePieceProcessor processor_;
   std::uint64_t hash_ = 0;
   bool text_start_, in_parts_ = false;
-  bool shares_blank_;  ///< see sentencepiece_json()
+  bool shares_blank_, blank_at_start_only_;  ///< see sentencepiece_json()
 };
 
 class Sentences : public sentencepiece::SentenceIterator {
@@ -472,7 +478,8 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
         "make it again with 'choir prepare tokenizer'");
   const bool text_start = !json.contains("text_start") || json["text_start"] != false;
   return std::make_shared<SentencePieceModel>(std::move(bytes), source, text_start,
-                                              json.value("shares_blank", false));
+                                              json.value("shares_blank", false),
+                                              json.value("blank_at_start_only", false));
 }
 
 // The text is not normalised (except for blanks), every character gets a piece, and there are no

@@ -34,8 +34,10 @@ struct SentencePieceFile {
 
 /// The JSON of such a file that Vocabulary::from_json() reads. `text_start`: texts begin with <s>
 /// if the model has this piece. `shares_blank`: a blank with which a text begins is the blank that
-/// is added in front of it; SentencePiece itself adds another one.
-std::string sentencepiece_json(std::string_view bytes, bool text_start, bool shares_blank = false);
+/// is added in front of it; SentencePiece itself adds another one. `blank_at_start_only`: none is
+/// added in front of text behind a control token.
+std::string sentencepiece_json(std::string_view bytes, bool text_start, bool shares_blank = false,
+                               bool blank_at_start_only = false);
 /// The model file contained in such a JSON, or in the JSON that such a Vocabulary writes.
 std::string sentencepiece_bytes(const std::string& json);
 

@@ -21,7 +21,7 @@ if ucd.unidata_version != VERSION:
 if ucd.unidata_version != VERSION:
     sys.exit(f"Unicode {VERSION} is needed, this is {ucd.unidata_version}")
 
-LETTER, NUMBER, BLANK, WORD, JOINS, CHANGES = 1, 2, 4, 8, 16, 32
+LETTER, NUMBER, BLANK, WORD, JOINS, CHANGES, UPPER, LOWER = 1, 2, 4, 8, 16, 32, 64, 128
 SURROGATES = range(0xD800, 0xE000)
 ALL = [c for c in range(0x110000) if c not in SURROGATES]
 
@@ -60,6 +60,10 @@ def classes():
             of[c] |= BLANK
         if category[0] in "LM" or category in ("Nd", "Nl", "Pc") or c in CIRCLED_LETTERS | JOIN_CONTROLS:
             of[c] |= WORD
+        if category[0] == "M" or category in ("Lu", "Lt", "Lm", "Lo"):
+            of[c] |= UPPER
+        if category[0] == "M" or category in ("Ll", "Lm", "Lo"):
+            of[c] |= LOWER
         if c in joins:
             of[c] |= JOINS
         if ucd.normalize("NFC", chr(c)) != chr(c):

@@ -35,12 +35,14 @@ constexpr std::size_t kUnicodeSize = 0x110000;
 
 /// Bits of a code point's class.
 enum UnicodeClass : std::uint8_t {
-  kLetter = 1,   ///< \p{L}
-  kNumber = 2,   ///< \p{N}
-  kBlank = 4,    ///< \s: White_Space, without U+180E
-  kWord = 8,     ///< \w: alphabetic, marks, decimal digits, connectors, joiners
-  kJoins = 16,   ///< may combine with the preceding character in NFC
-  kChanges = 32  ///< becomes one or several other code points in NFC
+  kLetter = 1,    ///< \p{L}
+  kNumber = 2,    ///< \p{N}
+  kBlank = 4,     ///< \s: White_Space, without U+180E
+  kWord = 8,      ///< \w: alphabetic, marks, decimal digits, connectors, joiners
+  kJoins = 16,    ///< may combine with the preceding character in NFC
+  kChanges = 32,  ///< becomes one or several other code points in NFC
+  kUpper = 64,    ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]: not a small letter
+  kLower = 128    ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]: not a capital letter
 };
 
 /// One byte for each code point, expanded from the compact table; a megabyte.

@@ -10,6 +10,7 @@
 #include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/data/vocabulary/rank_files.hpp"
 #include "src/data/vocabulary/sentencepiece.hpp"
 #include "src/data/vocabulary/tokenizer_json.hpp"
 #include "src/data/vocabulary/utf8.hpp"
@@ -89,7 +90,11 @@ Vocabulary Vocabulary::load(const std::string& path) {
   // No SentencePiece model begins with a brace: its first byte is the tag of the first field.
   if (bytes.front() == '{' && is_tokenizer_json(bytes) && !is_metaspace_bpe(bytes))
     return Vocabulary(bpe_vocabulary(std::move(bytes), path));
+  if (is_tekken_file(bytes))
+    return Vocabulary(bpe_vocabulary(tokenizer_json_of_tekken(bytes, path), path));
   if (bytes.front() == '{') return from_json(bytes, path);
+  if (is_tiktoken_file(bytes))
+    return Vocabulary(bpe_vocabulary(tokenizer_json_of_tiktoken(bytes, path), path));
   return Vocabulary(open_sentencepiece(std::move(bytes), path));
 }
 
@@ -146,7 +151,8 @@ Vocabulary Vocabulary::within(std::int64_t ids) const {
   SentencePieceFile file = SentencePieceFile::parse(model_->sentencepiece_model(), source);
   file.pieces.resize(std::min(file.pieces.size(), static_cast<std::size_t>(ids)));
   return from_json(sentencepiece_json(file.bytes(), whole.value("text_start", true),
-                                      whole.value("shares_blank", false)),
+                                      whole.value("shares_blank", false),
+                                      whole.value("blank_at_start_only", false)),
                    source);
 }
 

@@ -36,7 +36,8 @@ TextWriter::TextWriter(const LoadedModel& loaded, TextOptions options, bool writ
   if (!options_.chat) return;
   chat_ = chat_tokenizer_of(loaded.vocabulary, options_.chat_template,
                             model_of(loaded.deck).vocab_size(), loaded.checkpoint.path);
-  choice_.stop.push_back(end_of_turn(chat_.chat, *chat_.tokenizer));
+  choice_.stop.push_back(end_of_turn(chat_));
+  if (options_.system.empty()) options_.system = chat_.system;
 }
 
 void TextWriter::write_all(const std::vector<Prompt>& prompts) {
@@ -73,8 +74,9 @@ std::vector<std::int32_t> TextWriter::encode(const Prompt& prompt) {
   if (options_.chat) {
     Conversation asked{.place = prompt.place, .id = "", .turns = prompt.turns};
     if (asked.turns.empty()) asked.turns.push_back({.role = "user", .text = prompt.text});
-    return encode_conversation(asked, {.chat = chat_.chat, .system = options_.system},
-                               *chat_.tokenizer)
+    return encode_conversation(
+               asked, {.chat = chat_.chat, .system = options_.system, .program = chat_.program},
+               *chat_.tokenizer)
         .ids;
   }
   if (!prompt.turns.empty())

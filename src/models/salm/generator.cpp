@@ -328,12 +328,14 @@ HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
   HeardPrompt prompt;
   const ChatForm form = ChatForm::from_json(vocabulary, source);
   OpenedTokenizer opened = open_chat_tokenizer(form, source);
-  prompt.end_ = end_of_turn(opened.chat, *opened.tokenizer);
+  prompt.end_ = end_of_turn(opened);
   Conversation conversation{
       .place = "--prompt", .id = {}, .turns = {{.role = "user", .text = text}}};
-  prompt.ids_ = encode_conversation(conversation, {.chat = opened.chat, .system = form.system},
-                                    *opened.tokenizer)
-                    .ids;
+  prompt.ids_ =
+      encode_conversation(conversation,
+                          {.chat = opened.chat, .system = form.system, .program = opened.program},
+                          *opened.tokenizer)
+          .ids;
   prompt.tokenizer_ = std::move(opened.tokenizer);
   prompt.rows_ = std::ssize(prompt.ids_) - std::ssize(clips);
   for (const std::string& path : clips) {

@@ -565,7 +565,8 @@ namespace {
 
 /// The checkpoints of the map, and what is taken from each.
 struct PlannedParts {
-  std::map<std::string, Checkpoint> opened;  ///< by the path in the deck
+  std::map<std::string, Checkpoint> opened;         ///< by the path in the deck
+  std::map<std::string, std::string> vocabularies;  ///< by the path in the deck
   std::vector<InitSource> sources;
   InitPlan plan;
 };
@@ -586,6 +587,7 @@ PlannedParts plan_parts(ModelInstance& instance, const Deck& deck, const std::st
     for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
       const Checkpoint& checkpoint = parts.opened.at(path);
       const TrainMeta meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
+      parts.vocabularies[path] = meta.vocabulary;
       points.push_back({.pattern = pattern,
                         .prefix = parts.plan.parts[points.size()].prefix,
                         .checkpoint = checkpoint.path,
@@ -599,23 +601,25 @@ PlannedParts plan_parts(ModelInstance& instance, const Deck& deck, const std::st
 
 }  // namespace
 
-std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary, std::vector<BaseFile>& bases) {
+PartsStart begin_with_parts(ModelInstance& instance, const Deck& deck,
+                            const std::string& vocabulary) {
   Communicator& world = instance.mesh().world();
   const PlannedParts parts = plan_parts(instance, deck, vocabulary, world, Verify::checksums);
+  PartsStart start{.report = {}, .vocabularies = parts.vocabularies, .bases = {}};
   std::size_t part = 0;
   for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
     const auto& [prefix, tensors, elements] = parts.plan.parts[part++];
     for (const StoredTensor& tensor : tensors) {
       const std::string own = name_in_model(tensor.name);
       const std::string kind = tensor.name.substr(0, tensor.name.size() - own.size());
-      refer_to(bases, parts.opened.at(path), tensor.name, kind + prefix + own);
+      refer_to(start.bases, parts.opened.at(path), tensor.name, kind + prefix + own);
     }
     load_checkpoint(parts.opened.at(path), tensors, world, "nothing else");
     require_finite(tensors, parts.opened.at(path).path, world);
   }
   instance.publish();
-  return parts.plan.report(parts.sources);
+  start.report = parts.plan.report(parts.sources);
+  return start;
 }
 
 std::vector<std::string> check_initial_state(ModelInstance& instance, const Deck& deck,

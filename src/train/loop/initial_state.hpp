@@ -118,13 +118,19 @@ struct InitPlan {
 InitPlan plan_init(const std::vector<StoredTensor>& model, const std::vector<InitSource>& sources,
                    const std::vector<std::string>& skip);
 
+/// The start of a run with parts of several checkpoints.
+struct PartsStart {
+  std::string report;
+  std::map<std::string, std::string> vocabularies;  ///< by the path in the deck; "" for none
+  std::vector<BaseFile> bases;                      ///< the files that have the parameters
+};
+
 /// Called after ModelInstance::initialise(): reads the parameters of the checkpoint.init_from map,
-/// whatever layouts wrote them, and returns a report. `vocabulary` is that of the training data,
-/// for ModelFamily::check_start(); `bases` becomes the files that have the parameters. Throws on
-/// all ranks: DeckError as plan_init(), StorageError for a checkpoint that cannot be read.
-/// Collective over the mesh.
-std::string begin_with_parts(ModelInstance& instance, const Deck& deck,
-                             const std::string& vocabulary, std::vector<BaseFile>& bases);
+/// whatever layouts wrote them. `vocabulary` is that of the training data, for
+/// ModelFamily::check_start(). Throws on all ranks: DeckError as plan_init(), StorageError for a
+/// checkpoint that cannot be read. Collective over the mesh.
+PartsStart begin_with_parts(ModelInstance& instance, const Deck& deck,
+                            const std::string& vocabulary);
 
 /// The checks of warm_start() and begin_with_parts() before they read any tensor, for a model that
 /// needs no memory: checkpoints, patterns, shapes, vocabularies. Returns a line for each checkpoint

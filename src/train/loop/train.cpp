@@ -203,10 +203,18 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
   } else {
     engine.instance().initialise(engine.options().seed);
     if (!deck.checkpoint.init_map().empty()) {
-      std::vector<BaseFile> bases;
-      report = begin_with_parts(engine.instance(), deck, vocabulary, bases);
-      checkpointer.begin_on(bases);
+      const PartsStart start = begin_with_parts(engine.instance(), deck, vocabulary);
+      report = start.report;
+      checkpointer.begin_on(start.bases);
       log.info("{}", report);
+      together(engine.mesh().world(), [&] {
+        if (engine.mesh().world().rank() != 0) return;
+        for (const std::string& line :
+             carry_tokenizer_of_parts(start.vocabularies, directory.path(), vocabulary)) {
+          log.info("{}", line);
+          report += "\n  " + line;
+        }
+      });
     } else if (!deck.checkpoint.init_run().empty()) {
       const WarmStart start = warm_start(engine.instance(), deck.checkpoint);
       report = start.to_string();

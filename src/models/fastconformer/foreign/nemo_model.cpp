@@ -127,6 +127,52 @@ void read_features(NemoModel& model, KeyReader& keys) {
     keys.problem("log_zero_guard_value", "only 2^-24 is supported");
 }
 
+/// A class of NeMo without a CTC head, by the end of its name or by a section that it has.
+struct OtherClass {
+  const char *name, *section, *is;
+};
+constexpr std::array kOtherClasses{
+    OtherClass{"EncDecMultiTaskModel", "transf_decoder",
+               "an encoder with an attention decoder (Canary)"},
+    OtherClass{"EncDecTransfModelBPE", "transf_decoder", "an encoder with an attention decoder"},
+    OtherClass{"EncDecRNNTModel", "joint", "a transducer (RNN-T or TDT)"},
+    OtherClass{"EncDecRNNTBPEModel", "joint", "a transducer (RNN-T or TDT)"},
+    OtherClass{"EncDecRNNTBPEEOUModel", "joint", "a transducer that also marks ends of utterances"},
+    OtherClass{"EncDecSpeakerLabelModel", "", "a model of speakers"},
+    OtherClass{"EncDecClassificationModel", "", "a classifier of audio"},
+    OtherClass{"EncDecRegressionModel", "", "a model of one number for a recording"},
+    OtherClass{"EncDecFrameClassificationModel", "", "a classifier of frames"},
+    OtherClass{"SortformerEncLabelModel", "sortformer_modules",
+               "a model that tells speakers apart"},
+    OtherClass{"SpeechEncDecSelfSupervisedModel", "loss_list", "a self-supervised encoder"},
+    OtherClass{"EncDecDenoiseMaskedTokenPredModel", "", "a self-supervised encoder"},
+    OtherClass{"EncDecMaskedTokenPredModel", "", "a self-supervised encoder"},
+    OtherClass{"SALM", "", "a language model with audio input"},
+    OtherClass{"SLUIntentSlotBPEModel", "", "a model of intents"}};
+
+/// Refuses a description of another class by its name, before any key of it is judged.
+void require_ctc(const nlohmann::json& yaml, const std::string& source) {
+  const bool hybrid = !section_of(section_of(yaml, "aux_ctc"), "decoder").empty();
+  if (hybrid || !yaml.is_object()) return;
+  const nlohmann::json target = yaml.value("target", nlohmann::json());
+  const std::string path = target.is_string() ? target.get<std::string>() : "";
+  const std::string name = path.substr(path.rfind('.') + 1);
+  const auto refuse = [&](const OtherClass& other) {
+    throw DataError(
+        fmt::format("'{}': model_config.yaml describes {}{}, which has no CTC head", source,
+                    name.empty() ? "" : "the class " + name + ", ", other.is),
+        "import a CTC model (EncDecCTCModelBPE), or a hybrid model of transducer and CTC "
+        "(EncDecHybridRNNTCTCBPEModel), whose CTC head is imported");
+  };
+  for (const OtherClass& other : kOtherClasses)
+    if (name == other.name) refuse(other);
+  const auto knows = [&](const char* section) {
+    return section[0] != '\0' && !section_of(yaml, section).empty();
+  };
+  for (const OtherClass& other : kOtherClasses)
+    if (knows(other.section)) refuse(other);
+}
+
 void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::string>& problems) {
   // A hybrid model has its CTC head beside the transducer.
   const nlohmann::json& beside = section_of(section_of(yaml, "aux_ctc"), "decoder");
@@ -141,7 +187,7 @@ void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::st
     model.config.vocab_size = std::ssize(words);
   else
     problems.emplace_back(
-        "decoder.num_classes is not a number of symbols: transducers have no CTC head to import");
+        "decoder.num_classes is not a number of symbols, so that there is no CTC head to import");
   const nlohmann::json path = section_of(yaml, "tokenizer").value("model_path", nlohmann::json());
   constexpr std::string_view kInside = "nemo:";
   if (path.is_string() && path.get<std::string>().starts_with(kInside))
@@ -223,6 +269,7 @@ std::string subsampling_name(const std::string& name) {
 }  // namespace
 
 NemoModel nemo_model_of(const nlohmann::json& yaml, const std::string& source, bool allow_unknown) {
+  require_ctc(yaml, source);
   NemoModel model;
   KeyReader encoder(section_of(yaml, "encoder"), source, "encoder.");
   read_encoder(model, encoder);

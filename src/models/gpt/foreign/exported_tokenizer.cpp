@@ -8,6 +8,7 @@
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/data/chat/chat_program.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 #include "src/models/gpt/foreign/gguf.hpp"
@@ -31,7 +32,7 @@ std::string path_in(const std::string& folder, const char* name) {
 
 /// The vocabulary of the files, if they are of a known kind.
 std::optional<Vocabulary> vocabulary_in(const std::string& folder) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
     if (!has_file(folder, name)) continue;
     try {
       return Vocabulary::load(path_in(folder, name));
@@ -65,8 +66,7 @@ void follow_conversations(const TokenizerSource& source, const ChatForm& form,
   const ChatTokenizer& tokenizer = *opened.tokenizer;
   for (std::int32_t id = made.vocabulary->size(); id < tokenizer.vocab_size(); ++id)
     made.added.push_back({id, tokenizer.decode({id})});
-  const SpecialToken end{end_of_turn(opened.chat, tokenizer),
-                         end_of_turn_text(opened.chat, tokenizer)};
+  const SpecialToken end{end_of_turn(opened), end_of_turn_text(opened)};
   const std::vector<std::int64_t> before = made.settings.ends();
   const bool pieces = made.vocabulary->kind() == VocabularyKind::sentencepiece;
   if (pieces || made.vocabulary->kind() == VocabularyKind::bpe)
@@ -77,11 +77,14 @@ void follow_conversations(const TokenizerSource& source, const ChatForm& form,
         "generation ends with {} ({}), which ended the turns of the training data{}", end.text,
         end.id, before.empty() ? "" : fmt::format("; before: {}", before.front())));
   const std::string kept = made.settings.chat_template();
-  const bool same =
-      template_written_by(kept) == opened.chat && kept.find(form.system) != std::string::npos;
-  if (!kept.empty() && same) return;
-  made.settings.set_chat_template(jinja_program(
-      opened.chat, tokenizer, {.system = form.system, .blank_before_answer = pieces}));
+  const bool same = opened.program != nullptr ? opened.program->source() == kept
+                                              : template_written_by(kept) == opened.chat;
+  if (!kept.empty() && same && kept.find(form.system) != std::string::npos) return;
+  made.settings.set_chat_template(
+      opened.program != nullptr
+          ? with_standing_system(opened.program->source(), form.system)
+          : jinja_program(opened.chat, tokenizer,
+                          {.system = form.system, .blank_before_answer = pieces}));
   made.notes.push_back(fmt::format("chat template: {}, in which the run was trained{}",
                                    name_of(opened.chat),
                                    kept.empty() ? "" : ", in place of the imported model's"));

@@ -445,6 +445,8 @@ std::string pre_tokenizer_name(const nlohmann::json& file) {
   if (splitter == Splitter::gpt2) return digits ? "smollm" : "gpt-2";
   if (splitter == Splitter::llama3 && !digits) return "llama-bpe";
   if (splitter == Splitter::qwen2 && !digits) return "qwen2";
+  if (splitter == Splitter::tekken && !digits) return "tekken";
+  if (splitter == Splitter::o200k && !digits) return "gpt-4o";
   throw DeckError("llama.cpp does not support how this tokenizer splits text",
                   "--format hf keeps its tokenizer.json");
 }

@@ -90,6 +90,8 @@ constexpr PreTokenizerName kPreTokenizers[] = {
     {"smollm", Splitter::gpt2, true, false, false},
     {"llama-bpe", Splitter::llama3, false, false, true},
     {"qwen2", Splitter::qwen2, false, true, false},
+    {"tekken", Splitter::tekken, false, false, true},
+    {"gpt-4o", Splitter::o200k, false, false, true},
 };
 
 const PreTokenizerName& pre_tokenizer_of(const GgufTables& tables) {

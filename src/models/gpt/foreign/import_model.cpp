@@ -15,6 +15,7 @@
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/data/chat/chat_program.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/gpt/foreign/conversion.hpp"
@@ -227,10 +228,27 @@ class Import {
     require_free_folder(request_.out);
   }
 
-  /// Stores the vocabulary. The control pieces of a SentencePiece model, unlike those of other
-  /// tokenizers, do not identify the chat template, so that it is stored as well.
+  /// Stores the vocabulary with the model's own chat template. The control pieces of a
+  /// SentencePiece model, unlike those of other tokenizers, do not identify a built-in template, so
+  /// that its name is stored if the program itself cannot be used.
   void remember(const Vocabulary& vocabulary) {
     vocabulary_ = values_.vocabulary = vocabulary.to_json();
+    try {
+      auto files = settings_.files();
+      files["chat_template.jinja"] = settings_.chat_template();
+      ChatForm form{.chat_template = std::string(name_of(ChatTemplate::own)),
+                    .system = "",
+                    .tokenizer = vocabulary_,
+                    .program = ChatProgram::of_files(files)};
+      if (form.program != nullptr) {
+        end_of_turn(open_chat_tokenizer(form, file_.folder));
+        values_.vocabulary = form.to_json();
+        return;
+      }
+    } catch (const DataError& error) {
+      kept_.push_back(
+          fmt::format("(--chat uses a built-in template, which may differ: {})", error.what()));
+    }
     if (vocabulary.kind() != VocabularyKind::sentencepiece) return;
     if (const auto chat = template_written_by(settings_.chat_template()))
       values_.vocabulary =
@@ -261,7 +279,7 @@ class Import {
       fault = error.what();
     }
     // The second file beside the weights is for models whose first file the reader refuses.
-    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
       const fs::path path = fs::path(file_.folder) / name;
       std::error_code ignored;
       if (gguf != nullptr || !values_.vocabulary.empty() || !fs::is_regular_file(path, ignored))

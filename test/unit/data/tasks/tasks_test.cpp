@@ -80,7 +80,7 @@ TEST(EvalTask, EveryFaultHasItsLine) {
   expect_refused(R"({"context": "q", "answer": "a", "until": [""]})", "string 0 is empty");
   expect_refused(R"({"text": ""})", "\"text\" is empty");
   expect_refused("[1]", "not a JSON object");
-  expect_refused("\xEF\xBB\xBF" + good, "t.jsonl:1: the file begins with a byte order mark");
+  EXPECT_EQ(parse_task("\xEF\xBB\xBF" + good, "t.jsonl").items.size(), 1u);
   expect_refused(good + "{\"text\": \"\xFF\"}", "t.jsonl:2: byte 11 of the line is not UTF-8");
   expect_refused("\n \n", "has no items");
   EXPECT_EQ(refusal(good), "accepted");

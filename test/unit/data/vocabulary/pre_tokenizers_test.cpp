@@ -23,9 +23,13 @@ TEST(UnicodeTables, AreThoseOfUnicode16) {
   EXPECT_EQ(sizes[0], 141028);  // letters
   EXPECT_EQ(sizes[1], 1911);    // numbers
   EXPECT_EQ(sizes[2], 25);      // blanks
-  EXPECT_EQ(classes[0x10D4A], kLetter | kWord) << "Garay is of Unicode 16";
+  EXPECT_EQ(classes[0x10D4A] & (kLetter | kWord), kLetter | kWord) << "Garay is of Unicode 16";
   EXPECT_EQ(classes[0x180E], 0) << "a separator of vowels is no blank";
-  EXPECT_EQ(classes[0x93F], kWord) << "a sign of Devanagari is no letter";
+  EXPECT_EQ(classes[0x93F], kWord | kUpper | kLower) << "a sign of Devanagari is no letter";
+  EXPECT_EQ(classes['A'] & (kUpper | kLower), kUpper);
+  EXPECT_EQ(classes['a'] & (kUpper | kLower), kLower);
+  EXPECT_EQ(classes[0x1C5] & (kUpper | kLower), kUpper) << "a titlecase letter";
+  EXPECT_EQ(classes[0x65E5] & (kUpper | kLower), kUpper | kLower) << "a letter without case";
   EXPECT_EQ(classes[0xBD], kNumber) << "one half is a number, but no digit";
   EXPECT_TRUE(classes[0x301] & kJoins);
   EXPECT_TRUE(classes[0x1161] & kJoins) << "a vowel of Hangul";
@@ -51,6 +55,35 @@ TEST(PreTokenizers, TakeContractionsAtTheEndAndNothingCutOff) {
   EXPECT_EQ(pieces({Splitter::llama3}, "I'VE\r\n"), (Pieces{"I", "'VE", "\r\n"}));
   EXPECT_EQ(pieces({Splitter::gpt2}, " "), (Pieces{" "}));
   EXPECT_EQ(pieces({Splitter::qwen2}, "a \n \n  b"), (Pieces{"a", " \n \n", " ", " b"}));
+}
+
+// The pieces are those of the expressions in Python's module regex.
+TEST(PreTokenizers, CutInFrontOfCapitalLetters) {
+  const auto tekken = [](std::string_view text) { return pieces({Splitter::tekken}, text); };
+  const auto o200k = [](std::string_view text) { return pieces({Splitter::o200k}, text); };
+  EXPECT_EQ(tekken("HTTPServer's 2024 DON'T"),
+            (Pieces{"HTTPServer", "'s", " ", "2", "0", "2", "4", " DON", "'T"}));
+  EXPECT_EQ(o200k("HTTPServer's 2024 DON'T"), (Pieces{"HTTPServer's", " ", "202", "4", " DON'T"}));
+  for (const Splitter splitter : {Splitter::tekken, Splitter::o200k}) {
+    const auto cut = [&](std::string_view text) { return pieces({splitter}, text); };
+    EXPECT_EQ(cut("  x\n\n /// \n//a"), (Pieces{" ", " x", "\n\n", " ///", " \n", "//", "a"}));
+    EXPECT_EQ(cut("aBcDE f\u00e9\u00c9\u00c0"),
+              (Pieces{"a", "Bc", "DE", " f\u00e9", "\u00c9\u00c0"}));
+    EXPECT_EQ(cut("\u65e5\u672cA\u0301b \u02b0X"),
+              (Pieces{"\u65e5\u672cA\u0301b", " \u02b0", "X"}));
+  }
+}
+
+// A small letter far behind decides that the capital letters in front of it are one piece with a
+// letter without case.
+TEST(PreTokenizers, WaitForTheEndOfCapitalLetters) {
+  const std::string whole = "x \u05d3" + std::string(60, 'A') + "b and more text behind it";
+  const PreTokenizer pre_tokenizer({Splitter::tekken});
+  Pieces sure;
+  pre_tokenizer.split_part(std::string_view(whole).substr(0, 50),
+                           [&](std::string_view piece) { sure.push_back(piece); });
+  EXPECT_EQ(sure, (Pieces{"x"}));
+  EXPECT_EQ(pieces({Splitter::tekken}, whole)[1], whole.substr(1, 64));
 }
 
 TEST(PreTokenizers, CutWhatOthersHaveCut) {

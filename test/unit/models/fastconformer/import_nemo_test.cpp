@@ -284,7 +284,16 @@ TEST_F(NemoImportTest, WhatIsAnotherModelIsRefusedByItsName) {
        "encoder.squeeze = 2: unknown key");
   says("window: hann", "window: hamming", "preprocessor.window = \"hamming\"");
   says("causal_downsampling: false", "causal_downsampling: true", "conv_context_size = nothing");
-  says("decoder:\n", "joint:\n", "transducers have no CTC head");
+  says("decoder:\n", "joint:\n", "describes a transducer (RNN-T or TDT), which has no CTC head");
+  says("decoder:\n", "transf_decoder:\n", "describes an encoder with an attention decoder");
+  says("nemo_version: 2.5.0\n",
+       "nemo_version: 2.5.0\ntarget: "
+       "nemo.collections.asr.models.aed_multitask_models.EncDecMultiTaskModel\n",
+       "describes the class EncDecMultiTaskModel, an encoder with an attention decoder (Canary)");
+  says("nemo_version: 2.5.0\n",
+       "nemo_version: 2.5.0\ntarget: nemo.collections.asr.models.EncDecSpeakerLabelModel\n",
+       "describes the class EncDecSpeakerLabelModel, a model of speakers");
+  says("decoder:\n", "other:\n", "decoder.num_classes is not a number of symbols");
   says("d_model: 16", "d_model: 32", "of another shape");
   says("n_layers: 2", "n_layers: 1", "unused: encoder.layers.1.");
   says("n_layers: 2", "n_layers: 3", "missing: encoder.layers.2.");
