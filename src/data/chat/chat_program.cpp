@@ -57,7 +57,7 @@ std::vector<Turn> with_folded_system(std::vector<Turn> turns) {
   return turns;
 }
 
-/// What the program wrote, without the marks.
+/// The text that the program wrote, without the marks.
 struct Rendered {
   static constexpr std::size_t kNowhere = std::string::npos;
   struct Span {

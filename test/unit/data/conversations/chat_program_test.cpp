@@ -188,7 +188,7 @@ TEST(ChatProgram, ControlTokensInTextsAreText) {
   }
 }
 
-/// As in Qwen3: thoughts are removed from earlier answers, and written in the last one.
+/// Like Qwen3: thoughts are removed from earlier answers, and written in the last one.
 constexpr const char* kThinks =
     "{%- for m in messages %}{%- if m.role == 'assistant' %}{%- set said = m.content %}"
     "{%- set thought = '' %}{%- if '</think>' in said %}{%- set thought = "
