@@ -84,7 +84,7 @@ cat <<END
 Try next:
   $build/choir generate $run --prompt "To be" --temperature 0.5 --seed 7
   $build/choir eval $run
-  jobs/launch -n 4 $build/choir train inputs/debug.json     the same program, any number of ranks
+  jobs/launch -n 4 $build/choir train inputs/debug.json ${settings[0]@Q}     any number of ranks
   $build/choir train --describe                             every key of a deck
   $build/choir report $run                       one page: curves, phases, memory, samples
 END

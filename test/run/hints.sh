@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a new user types: options of other programs, names of the hub, files that are not there. And
-# what this program tells a user to type: the examples of its help texts and of README.md.
+# Words that a new user types: options of other programs, names of the hub, files that are not there. And the commands that this
+# program tells a user to type: the examples of its help texts and of README.md.
 . "$(dirname "$0")/lib/common.sh"
 
 train 1 model train.max_steps=1 eval.interval=0 checkpoint.interval=1
