@@ -19,6 +19,12 @@ expect "... with bpe" 0 "documents   1,398" "${damaged[@]}"
 run 2 prepare text documents --out two --tokenizer one/tokenizer.json --text-field body
 expect "... on two ranks" 0 "documents   1,398" "${damaged[@]}"
 check "... to the same files" cmp one/train_00000.tok two/train_00000.tok
+{ echo "["; sed '$!s/$/,/' all.jsonl; echo "]"; } >array.jsonl
+for name in all array; do
+  run 2 prepare text $name.jsonl --out from_$name --tokenizer one/tokenizer.json --text-field body
+  expect "prepare documents: $name" 0 "documents   1,400"
+done
+check "... one array gives what its lines give" cmp from_all/train_00000.tok from_array/train_00000.tok
 run 2 prepare text documents --out never --tokenizer one/tokenizer.json
 expect "another field" 3 "no row of 'documents/part_aa.jsonl' has a text: " "no field 'text' 1399 (first "
 run 1 prepare text "$root/test/unit/data/sources/golden/zstd_row_groups.parquet" --out parquet --tokenizer one/tokenizer.json
