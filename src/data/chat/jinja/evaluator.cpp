@@ -10,7 +10,7 @@
 namespace choir::jinja {
 namespace {
 
-constexpr std::int64_t kMostSteps = 5'000'000;
+constexpr std::int64_t kMostSteps = 500'000;
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostItems = 1'000'000;
 constexpr int kDeepestCall = 100;
