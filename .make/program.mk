@@ -31,8 +31,9 @@ KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 # another source of its group.
 GROUP_WARNINGS := -Wno-subobject-linkage -Wno-shadow -Wshadow=local
 UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,120000)
-# Rooms whose folders count as one. Folders of other rooms are compiled with different flags.
-WHOLE_ROOMS := $(addprefix src/,core data lab models nn optim parallel run store)
+# Rooms whose folders count as one. Folders of other rooms are compiled with different flags, or have
+# names in common.
+WHOLE_ROOMS := $(addprefix src/,core data lab nn optim parallel run store)
 # Sources that other programs replace are compiled together, apart from others. Kernels are compiled
 # one by one: the instructions that the compiler fuses and inlines in them decide about bits. So are
 # sources that most builds compile again.
