@@ -68,7 +68,7 @@ TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
                    4),
        "text in UTF-16", "iconv -f utf-16"},
       {"t.txt", std::string("a\0b", 3), "binary (byte 1 is 0)", ".bin"},
-      {"t.json", " [{\"text\": \"a\"}]", "one list of JSON", "jq"},
+      {"t.json", " [{\"text\": \"a\"}]", "one list of JSON", ".jsonl"},
       {"t.txt", "{\"text\": \"a\"}\n", "JSON lines", ".jsonl"},
   };
   for (const auto& one : kinds) {

@@ -62,7 +62,7 @@ TEST(GgufTokenizer, RefusesWhatLiesOrIsUnknown) {
     return [key, value](GgufMetadata& m) { m.add(std::string("tokenizer.ggml.") + key, value); };
   };
   using Types = std::vector<std::int32_t>;
-  expect_refused(changed("pre", with("pre", std::string("tekken"))), "'tekken'");
+  expect_refused(changed("pre", with("pre", std::string("viking"))), "'viking'");
   expect_refused(changed("model", with("model", std::string("t5"))), "'t5'");
   expect_refused(changed("model", with("model", std::string("llama"))), "but 0 scores");
   expect_refused(changed("token_type", with("token_type", GgufArray(Types{1, 1}))),

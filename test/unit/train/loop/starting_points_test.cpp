@@ -145,7 +145,8 @@ TEST(StartingPoints, AdaptersBeginAnewWhereTheRunHasNone) {
   const Sources again{{"lm.*", "runs/lm", adapted}};
   EXPECT_EQ(plan_init(model, again, {}).parts[0].tensors.size(), 3u);
   adapted.back().shape = {3, 6};
-  expect_words(refusal(model, again), {"f32 [3, 6] there, f32 [2, 6] here"});
+  expect_words(refusal(model, {{"lm.*", "runs/lm", adapted}}),
+               {"f32 [3, 6] there, f32 [2, 6] here"});
 }
 
 }  // namespace
