@@ -92,7 +92,7 @@ run 0 report nowhere
 expect "no directory" 3 "no such directory: nowhere"
 mkdir other
 run 0 report other
-expect "no run directory" 3 "'other' is not a run directory"
+expect "no run directory" 3 "no run is below 'other'" "a run directory holds"
 run 0 report
 expect "nothing named" 2 "paths"
 run 0 report a --out nowhere/page.html

@@ -92,7 +92,7 @@ run 1 generate one --audio d.wav
 expect "a clip longer than the model" 2 "positions" "d.wav"
 run 1 generate one --prompt "Repeat:"
 expect "text alone" 2 "--audio"
-run 1 train "$debug" run.dir=text train.max_steps=1
+run 1 train "$debug" run.dir=text 'data.train=["text.txt"]' train.max_steps=1
 run 1 generate text --audio a.wav
 expect "a model of text" 2 'model.type = "gpt", which has no audio input' "salm"
 # A blend: by weight, of a part of a folder, with answers distinguished by tags.
@@ -139,7 +139,7 @@ check "the language model is the other run's" cmp <(parameters_of lm "") <(param
 run 1 generate begun --audio a.wav --prompt "Repeat:" --tokens 5
 expect "... and answers through an adapter" 0
 check "... nothing is compared with nothing" test "$(parameters_of begun lm. | wc -l)" -gt 9
-run 1 train "$debug" run.dir=letters train.max_steps=1 train.precision=fp64
+run 1 train "$debug" run.dir=letters 'data.train=["text.txt"]' train.max_steps=1 train.precision=fp64
 run 1 train deck.json run.dir=x 'checkpoint.init_from={"lm.final_norm.*": "letters"}'
 expect "a language model of other words" 2 "another vocabulary" "letters"
 

@@ -71,7 +71,7 @@ truncate -s -2 packed/codes.codec.bin
 run 2 prepare codes codec packed
 check "a file that was cut is written again" cmp packed/codes.codec.bin one.bin
 check "nothing is left over" test ! -e packed/codes.codec.bin.tmp
-run 1 train "$debug" run.dir=text train.max_steps=1
+run 1 train "$debug" run.dir=text 'data.train=["text.txt"]' train.max_steps=1
 run 1 prepare codes text packed
 expect "a model that is no codec" 2 "codec"
 run 2 prepare codes codec corpus

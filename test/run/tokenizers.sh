@@ -75,7 +75,8 @@ if ($tokenizer->{model}{type} eq "BPE") {  # GPT-2's letters of bytes
 exit($said eq $line->{text} && length $said > 3 ? 0 : 1);
 P
 for kind in char byte; do
-  run 1 train "$debug" 'data.train=["text"]' data.tokenizer=$kind run.dir=plain_$kind "${tiny[@]}" train.max_steps=60 optimizer.learning_rate=1e-2
+  run 1 train "$debug" 'data.train=["text"]' data.tokenizer=$kind run.dir=plain_$kind "${tiny[@]/train.max_steps=4/train.max_steps=60}" \
+    optimizer.learning_rate=1e-2
   run 1 export plain_$kind --format hf --out plain_hf_$kind
   expect "a model of ${kind}s is exported" 0 "plain_hf_$kind/model.safetensors"
   check "... without leaving its tokenizer out" lacks out "left out"

@@ -47,6 +47,12 @@ void add_tokens(const nlohmann::json& json, std::map<std::string, std::string>& 
   }
 }
 
+std::ptrdiff_t tags_in(std::string_view text) {
+  std::ptrdiff_t tags = 0;
+  for (auto at = text.find(kAudioTag); at != text.npos; at = text.find(kAudioTag, at + 1)) ++tags;
+  return tags;
+}
+
 std::vector<Turn> with_folded_system(std::vector<Turn> turns) {
   const Turn system = turns.front();
   turns.erase(turns.begin());
@@ -150,8 +156,9 @@ class ProgramEncoder {
     }
     push(rendered);
     const auto clips = std::count(out_.ids.begin(), out_.ids.end(), kAudioPlaceholder);
-    if (clips != std::ssize(out_.clips))
-      refuse(fmt::format("writes {} of {} clips", clips, out_.clips.size()));
+    std::ptrdiff_t tags = 0;
+    for (const Turn& turn : turns_) tags += tags_in(turn.text);
+    if (clips != tags) refuse(fmt::format("writes {} of {} clips", clips, tags));
     return std::move(out_);
   }
   /// The text of the token behind the last answer.

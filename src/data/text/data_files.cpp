@@ -267,14 +267,7 @@ std::string scan_streamed(const DataConfig& config) {
 std::string scan_validation(const DataConfig& config, const Vocabulary* trained) {
   std::vector<NamedPaths> sets = named_sets(config);
   for (NamedPaths& set : sets) {
-    if (!is_text(set.paths)) continue;
-    if (trained == nullptr)
-      throw DataError(fmt::format("validation text '{}' needs a vocabulary, and the checkpoint has "
-                                  "none: it was trained on tokens without one",
-                                  set.paths.front()),
-                      "prepare the text with 'choir prepare text' and the tokenizer of the "
-                      "training data, and name the prepared folder");
-    set.paths = {prepared(set.paths, config, 0.0, trained)};
+    if (is_text(set.paths)) set.paths = {prepared(set.paths, config, 0.0, trained)};
   }
   const auto bytes = nlohmann::json::to_cbor(serialised(sets, config.format));
   return {bytes.begin(), bytes.end()};
@@ -291,6 +284,16 @@ void require_vocabulary_of_checkpoint(const EvalFiles& set, std::uint64_t traine
 
 }  // namespace
 
+bool names_text(Communicator& comm, const DataConfig& config) {
+  std::int32_t found = 0;
+  together(comm, [&] {
+    if (comm.rank() != 0) return;
+    for (const NamedPaths& set : named_sets(config)) found |= is_text(set.paths) ? 1 : 0;
+  });
+  comm.broadcast(&found, sizeof found, 0);
+  return found != 0;
+}
+
 DataFiles find_validation_files(Communicator& comm, const DataConfig& config) {
   DataFiles files;
   if (!config.trained_vocabulary.empty())
@@ -300,7 +303,7 @@ DataFiles find_validation_files(Communicator& comm, const DataConfig& config) {
     if (comm.rank() == 0)
       scanned = scan_validation(config, files.vocabulary ? &*files.vocabulary : nullptr);
   });
-  share(comm, scanned);
+  share_text(comm, scanned);
   for (const auto& set : nlohmann::json::from_cbor(scanned))
     files.val.push_back(
         {set[0].get<std::string>(), TokenStream::deserialise(set[1].get<std::string>())});

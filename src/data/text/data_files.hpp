@@ -45,8 +45,11 @@ DataFiles find_data_files(Communicator& comm, const DataConfig& config);
 /// training data.
 DataFiles find_streamed_files(Communicator& comm, const DataConfig& config);
 
+/// Collective. True if a validation set that is named is text, which has to be encoded.
+bool names_text(Communicator& comm, const DataConfig& config);
+
 /// Collective. The validation sets that are named, and the vocabulary of the checkpoint, for
-/// evaluation: the training data are not looked at.
+/// evaluation: the training data are not looked at. Without a vocabulary no set may be text.
 DataFiles find_validation_files(Communicator& comm, const DataConfig& config);
 
 /// Collective. The texts to train on and their index, which is kept beside prepared text.

@@ -112,7 +112,8 @@ EvalSampler eval_sampler(const EvalFiles& set, const DataConfig& config) {
 }  // namespace
 
 void Dataset::State::open_files() {
-  if (opens_sets_only())
+  // A checkpoint without a vocabulary has that of the training data, which have to be opened.
+  if (opens_sets_only() && (!config.trained_vocabulary.empty() || !names_text(comm, config)))
     open_sets();
   else if (config.on_the_fly)
     open_texts();
