@@ -318,7 +318,7 @@ code=0
 PATH=$work/faulty:$PATH stage_as c "data.train=$work/one/x" >"$out" 2>&1 || code=$?
 words "a copy that differs from its source" 6 "differs from the source" "copying $work/one/x failed"
 look "... is not left behind" test -z "$(ls "$work/disk/choir-me/job-c")"
-LOCAL_SCRATCH=$work/disk STAGE="data.train=nowhere" chain -n 1 jobs/generic.pbs "${short[@]}" run.dir="$work/striped"
+LOCAL_SCRATCH=$work/disk STAGE="data.train=nowhere" chain -n 1 jobs/generic.pbs "${short[@]}" run.dir="$work/no_stage"
 pbs 20
 words "data to copy that are not there" 3 "STAGE: 'nowhere' does not exist"
 
