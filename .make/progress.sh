@@ -6,8 +6,12 @@ steps='  (c[+][+]|nvcc|ar|link) '
 # Make describes a step as the command that prints it. A step that fails later is found by the build.
 total=$("$@" --dry-run 2>/dev/null | grep -cE "^echo \"$steps" || true)
 [ "$total" -gt 1 ] || exec "$@"
-"$@" | awk -v total="$total" -v steps="^$steps" '
-  # Steps that nobody foresaw (make learns dependencies while it builds) raise the total.
-  $0 ~ steps { if (++n > total) total = n; printf "[%*d/%d]%s\n", length(total), n, total, $0 }
-  $0 !~ steps { print }
-  { fflush() }'
+count=0
+"$@" | while IFS= read -r line; do
+  if [[ $line =~ ^$steps ]]; then
+    # Steps that nobody foresaw (make learns dependencies while it builds) raise the total.
+    count=$((count + 1)) total=$((count > total ? count : total))
+    printf '[%*d/%d]' ${#total} "$count" "$total"
+  fi
+  printf '%s\n' "$line"
+done

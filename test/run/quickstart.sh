@@ -53,9 +53,12 @@ all: a b
 a b:
 	@echo "  c++   $@"
 	@echo "a line of its own"
+	@until [ -e go ]; do sleep 0.1; done
 END
+{ wait_for out "a line of its own" && touch seen; touch go; } &
 "$root/.make/progress.sh" make --no-print-directory >out 2>&1
 code=$? command="progress.sh make"
+check "lines of a build are shown while it goes on" test -e seen
 expect "steps of a build are numbered" 0 "[1/3]  c++   a" "[2/3]  c++   b" "[3/3]  link  all"
 check "... and other lines are not" test "$(grep -cx "a line of its own" out)" = 2
 sed -i 's/"  link  all"/"  link  all"; exit 3/' Makefile
