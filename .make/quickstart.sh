@@ -39,7 +39,7 @@ else
   if grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null; then settings+=(train.precision=bf16-mixed); fi
   # For tests: a shorter run.
   [ -z "${QUICKSTART_OVERRIDES:-}" ] || { read -r -a overrides <<<"$QUICKSTART_OVERRIDES"; settings+=("${overrides[@]}"); }
-  # As many steps as fit into the minutes on this machine, with a rest for evaluations and samples.
+  # The minutes of training decide about the number of steps; a rest is left for evaluations and samples.
   measured=$(launch 2 "$build/choir" bench step $deck "${settings[@]}" --warmup 1 --seconds 4 --no-ceilings 2>&1) ||
     { code=$?; printf '%s\n' "$measured" "A step could not be timed (exit code $code); the lines above say why." >&2; exit "$code"; }
   step=$(sed -nE 's/.*: median ([0-9.]+) ms.*/\1/p' <<<"$measured")

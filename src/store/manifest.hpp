@@ -108,7 +108,7 @@ struct Manifest {
 
   /// nullptr if there is no tensor of that name, here or in a base.
   const TensorRecord* find(std::string_view name) const;
-  /// Those in state.h5, then those of the bases.
+  /// The tensors in state.h5, and then the tensors of the bases.
   std::vector<TensorRecord> all_tensors() const;
 };
 

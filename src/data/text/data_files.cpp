@@ -263,7 +263,8 @@ std::string scan_streamed(const DataConfig& config) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// The named validation sets, with their texts prepared with the vocabulary of the checkpoint.
+/// The named validation sets, with their texts prepared with the vocabulary of the checkpoint,
+/// which is nullptr only if no set is text (names_text()).
 std::string scan_validation(const DataConfig& config, const Vocabulary* trained) {
   std::vector<NamedPaths> sets = named_sets(config);
   for (NamedPaths& set : sets) {
