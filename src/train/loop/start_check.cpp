@@ -21,6 +21,7 @@
 #include "src/store/open.hpp"
 #include "src/train/loop/faults.hpp"
 #include "src/train/loop/initial_state.hpp"
+#include "src/train/loop/resume_point.hpp"
 #include "src/train/loop/run_directory.hpp"
 #include "src/train/step/engine.hpp"
 #include "src/train/step/memory_fit.hpp"

@@ -21,6 +21,7 @@
 #include "src/run/run_setup.hpp"
 #include "src/store/open.hpp"
 #include "src/train/loop/initial_state.hpp"
+#include "src/train/loop/resume_point.hpp"
 #include "src/train/loop/run_directory.hpp"
 #include "src/train/loop/save_schedule.hpp"
 #include "src/train/loop/start_record.hpp"

@@ -1,4 +1,4 @@
-#include "src/train/loop/initial_state.hpp"
+#include "src/train/loop/resume_point.hpp"
 
 #include "src/run/run_setup.hpp"
 #include "test/support/has.hpp"
