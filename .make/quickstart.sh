@@ -59,12 +59,16 @@ train=("$build/choir" train $deck run.dir="$run" "${settings[@]}")
 echo
 echo "== 2. Training on 2 ranks: $announced"
 echo "\$ mpiexec -n 2 $(launch_show "${train[@]}" | cut -c3-)"
-code=0
+code=0 stops=$(launch_stops "$run")
 launch_run "$run" 2 "${train[@]}" || code=$?
 case $code in
   0) rm "$run/unfinished" ;;
   75) echo "The run is saved; 'make quickstart' continues it."; exit 0 ;;
-  *) echo "The training ended with exit code $code; the lines above say why." >&2; exit "$code" ;;
+  *) if [ "$(launch_stops "$run")" -ne "$stops" ]; then
+      echo "The run was stopped before it could be saved; 'make quickstart' continues from its last checkpoint."
+      exit 0
+    fi
+    echo "The training ended with exit code $code; the lines above say why." >&2; exit "$code" ;;
 esac
 
 echo

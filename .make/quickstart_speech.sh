@@ -6,7 +6,7 @@
 #   QUICKSTART_OVERRIDES                 for tests: overrides of every deck
 set -eu -o pipefail
 build=${1:?usage: quickstart_speech.sh BUILD}
-here=$(dirname "$0")
+here=$(dirname "$0") again="make quickstart-speech"
 # shellcheck source=speech_steps.sh
 . "$here/speech_steps.sh"
 digits=data/spoken_digits book=data/spoken_book prompts=data/asterisk
@@ -24,7 +24,13 @@ pair() {  # pair RUN/PART.json: prints the first text of three words or more, be
   echo "  hypothesis  $(field pred_text <<<"$line")"
 }
 
-echo "== 1. Ten spoken digits (half an hour of speech): made, and a small recogniser of characters trained"
+# Recorded speech, if it is installed.
+recorded='' parts_in_all=3
+if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then recorded=yes parts_in_all=4; fi
+echo "Recognisers are trained on 2 ranks, in 7 minutes on two fast cores and in more than 20 on two slow ones."
+echo "Ctrl-C stops at any time, and '$again' continues."
+echo
+echo "== 1 of $parts_in_all. Ten spoken digits (half an hour of speech): made, and a small recogniser of characters trained"
 say_and_run "$choir" prepare corpus spoken-digits --out $digits/corpus --hours "${QUICKSTART_DIGITS_HOURS:-0.5}"
 pack $digits 16000
 units $digits char char
@@ -33,24 +39,21 @@ train inputs/asr_digits.json runs/asr_digits
 hear runs/asr_digits $digits val
 
 echo
-echo "== 2. A spoken book (${QUICKSTART_HOURS:-4} hours of speech)"
+echo "== 2 of $parts_in_all. A spoken book (${QUICKSTART_HOURS:-4} hours of speech)"
 say_and_run "$choir" prepare corpus spoken-book --out $book/corpus --hours "${QUICKSTART_HOURS:-4}"
 pack $book 16000
 units $book bpe_256 bpe 256
 labels $book $book/bpe_256.json
 
 echo
-echo "== 3. The tutorial: its log shows how much time is left (Ctrl-C, and 'make quickstart-speech' continues)"
+echo "== 3 of $parts_in_all. The tutorial: its log shows how much time is left"
 train inputs/asr_tutorial.json runs/asr_tutorial
 hear runs/asr_tutorial $book val
 hear runs/asr_tutorial $book val_voices
 
-# Recorded speech, if it is installed.
-recorded=
-if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then
-  recorded=yes
+if [ -n "$recorded" ]; then
   echo
-  echo "== 4. Recorded prompts (24 minutes of one speaker, 8 kHz): from nothing, and from the tutorial's weights"
+  echo "== 4 of 4. Recorded prompts (24 minutes of one speaker, 8 kHz): from nothing, and from the tutorial's weights"
   say_and_run "$choir" prepare corpus asterisk --out $prompts/corpus
   pack $prompts 8000
   labels $prompts $book/bpe_256.json

@@ -1,5 +1,5 @@
-# Sourced by the quickstarts of speech, with $build and $here set: their steps, each of which is
-# printed first.
+# Sourced by the quickstarts of speech, with $build, $here and $again (the command that continues) set:
+# their steps, each of which is printed first.
 # shellcheck shell=bash
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
@@ -8,10 +8,19 @@ ranks=${QUICKSTART_RANKS:-2}
 read -r -a overrides <<<"${QUICKSTART_OVERRIDES:-}"
 
 failed() { echo "That ended with exit code $1; the lines above say why." >&2; exit "$1"; }
+# stopped WORDS: a quickstart that the user stops ends with 0, whatever was saved.
+stopped() {
+  echo "$1; '${again:?}' continues." >&2
+  [ "$BASH_SUBSHELL" -eq 0 ] || exit 130  # of a pipe: the quickstart must end, too
+  exit 0
+}
 say_and_run() {  # on all ranks
   echo "\$ mpiexec -n $ranks $*"
-  local code=0
+  local code=0 interrupted=
+  trap 'interrupted=yes' INT  # the ranks get it, too; this shell waits for them
   launch "$ranks" "$@" || code=$?
+  trap - INT
+  [ -z "$interrupted" ] || stopped "Stopped by Ctrl-C in this step"
   [ "$code" -eq 0 ] || failed "$code"
 }
 parts="train val val_voices val_barge_in"  # the parts that a corpus may have
@@ -69,12 +78,14 @@ train() {  # train DECK RUN OVERRIDE...: continues where it was; a complete run 
   shift 2
   set -- "$choir" train "$deck" run.dir="$run" "$@" ${overrides[@]+"${overrides[@]}"}
   echo "\$ mpiexec -n $ranks $*"
-  local code=0
+  local code=0 stops
+  stops=$(launch_stops "$run")
   launch_run "$run" "$ranks" "$@" || code=$?
   case $code in
     0) ;;
-    75) echo "The run is saved; the same command continues it."; exit 0 ;;
-    *) failed "$code" ;;
+    75) stopped "The run is saved" ;;
+    *) [ "$(launch_stops "$run")" -eq "$stops" ] || stopped "The run was stopped before it could be saved"
+      failed "$code" ;;
   esac
   echo "$run: $((SECONDS - start)) s"
 }

@@ -55,5 +55,9 @@ launch_run() {
   return "$code"
 }
 
+# launch_stops RUN: how often a run was asked to stop, by its log. One more than before, without a save, is
+# no failure: the same command continues from the last checkpoint.
+launch_stops() { grep -c "stopping after step" "$1/log.txt" 2>/dev/null || [ -e "$1/log.txt" ] || echo 0; }
+
 # Use as a program: launch.sh N PROGRAM ARGUMENT...
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then launch_exec "$@"; fi

@@ -47,6 +47,26 @@ echo "exit 1" >bin/bible
 quickstart train.max_steps=20
 expect "neither text" 3 "There is no bible-kjv to replace it either: 'make deps'"
 
+# The quickstarts of speech: a step that Ctrl-C ends, and a training that is stopped before it is saved.
+quickstart_of_speech() {  # with a launcher of two lines; a test in the background ignores SIGINT
+  command=quickstart_speech.sh code=0
+  printf '#!/bin/bash\n%s\n' "$1" >bin/launcher
+  chmod +x bin/launcher
+  # shellcheck disable=SC2016
+  MPIEXEC=$work/bin/launcher perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$root/.make/quickstart_speech.sh" "$build" >out 2>&1 || code=$?
+}
+mkdir -p runs/asr_digits
+# shellcheck disable=SC2016
+quickstart_of_speech 'kill -INT $PPID; exit 1'
+expect "Ctrl-C in a step of preparation" 0 "== 1 of " "Stopped by Ctrl-C in this step; 'make quickstart-speech' continues."
+check "... is no failure" lacks out "the lines above say why"
+# shellcheck disable=SC2016
+quickstart_of_speech 'case "$*" in *" train "*) echo "stopping after step 3" >>runs/asr_digits/log.txt; exit 1 ;; esac'
+expect "a stop without a save" 0 "The run was stopped before it could be saved; 'make quickstart-speech' continues."
+# shellcheck disable=SC2016
+quickstart_of_speech 'case "$*" in *" train "*) exit 1 ;; esac'
+expect "a training that fails" 1 "That ended with exit code 1; the lines above say why."
+
 cat >Makefile <<'END'
 all: a b
 	@echo "  link  all"
