@@ -38,8 +38,7 @@ const std::vector<Command>& commands() {
       {"train", "train a model from a deck, or resume a run", train_command},
       {"eval", "evaluate a checkpoint on its validation data", eval_command},
       {"generate", "generate text with a checkpoint", generate_command},
-      {"import",
-       "create a run from a model of another program: transformers, llama.cpp, nanoGPT, llm.c",
+      {"import", "create a run from a model of transformers, llama.cpp, nanoGPT, llm.c or NeMo",
        import_command},
       {"export", "write a checkpoint as a model for another program", export_command},
       {"average", "average checkpoints of a run into a new run", average_command},
@@ -79,7 +78,9 @@ ExitCode code_of(const std::exception& error) {
 }
 
 void print_error(const std::string& text) {
-  write_printable(stderr, "choir: " + printable_message(text) + "\n");
+  // Messages about a command line begin with the command.
+  const char* const before = text.starts_with("choir ") ? "" : "choir: ";
+  write_printable(stderr, before + printable_message(text) + "\n");
   std::fflush(stderr);
 }
 
@@ -266,6 +267,11 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
     if (word.find('=') != std::string::npos)
       return fmt::format("`{}` takes no keys of the deck; `{} --help` lists the arguments", command,
                          command);
+    const bool sound = word.ends_with(".wav") || word.ends_with(".flac") ||
+                       word.ends_with(".mp3") || word.ends_with(".ogg") || word.ends_with(".opus");
+    if (sound && std::ranges::find(options, "--audio") != options.end())
+      return fmt::format("several clips of a question are joined by commas: --audio a.wav,{}",
+                         word);
     if (std::ranges::find(options, "--prompt") != options.end())
       return fmt::format("a prompt follows --prompt: --prompt {}", quoted_for_shell(word));
   }
@@ -277,6 +283,11 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
 std::string hint_on_arguments(const FamilyTable& families, const CLI::App& app,
                               const std::string& command, const Arguments& arguments) {
   const std::vector<std::string> options = long_options(app);
+  std::vector<std::string> commands;
+  for (const CLI::App* any : app.get_subcommands(nullptr)) commands.push_back(any->get_name());
+  for (const std::string& word : arguments)
+    if (const std::string near = nearest_name(word, commands); !near.empty())
+      return fmt::format("did you mean `{} {}`?", command, near);
   for (const std::string& word : arguments)
     if (const std::string advice = advice_on_option(word, options); !advice.empty()) return advice;
   if (!takes_keys(app)) return hint_on_words(command, options, arguments);

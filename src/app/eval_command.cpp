@@ -192,6 +192,16 @@ int run(const EvalRequest& request, MpiSession& session) {
                                : evaluate_tasks(request, place, log);
 }
 
+/// Refuses words that are no overrides: usually they are manifests.
+void require_overrides(const Arguments& overrides) {
+  for (const std::string& word : overrides)
+    if (word.find('=') == std::string::npos)
+      throw DeckError(fmt::format("choir eval: '{}' is not of the form key.path=value", word),
+                      fmt::format("to evaluate on other data: 'data.val=[\"{}\"]'; on tasks: "
+                                  "--tasks FILE.jsonl",
+                                  word));
+}
+
 /// --tasks takes all words that follow it, so overrides behind it are among them.
 void separate(EvalRequest& request) {
   static const std::regex kOverride("[a-z_]+(\\.[A-Za-z0-9_]+)*=.*");
@@ -263,6 +273,12 @@ int eval_command(const Invocation& call) {
   add_task_options(app, request, front);
   if (const auto code = parse(app, call)) return *code;
   separate(request);
+  if (const int code = without_mpi([&] {
+        require_overrides(request.overrides);
+        return 0;
+      });
+      code != 0)
+    return code;
   request.overrides = with_ema(std::move(request.overrides), ema);
   if (front) request.options.front = *front;
   return with_mpi([&](MpiSession& session) { return run(request, session); });

@@ -293,8 +293,9 @@ int generate_command(const Invocation& call) {
           .excludes(logits);
   const auto audio =
       app.add_option("--audio", request.audio,
-                     "sound files (a.wav,b.flac) for models with audio input; --prompt has "
-                     "<|audio|> once for each file, or the files come first")
+                     "sound files (a.wav,b.flac) of one question, for models with audio input; "
+                     "--prompt has <|audio|> once for each file, or the files come first; the "
+                     "channels of a file are averaged")
           .excludes(ids)
           .excludes(prompts)
           .excludes(samples)

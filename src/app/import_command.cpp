@@ -92,7 +92,9 @@ int import_command(const Invocation& call) {
   CommandLine app(
       "Creates a run from a model of another program: GPT-2, Llama, Mistral and SmolLM of "
       "transformers (a folder with config.json and safetensors), GGUF of llama.cpp, ckpt.pt of "
-      "nanoGPT, .bin of llm.c, FastConformers of NeMo (.nemo). Every rank reads its share.",
+      "nanoGPT, .bin of llm.c, and FastConformers of NeMo with a CTC head (.nemo of "
+      "EncDecCTCModel, EncDecCTCModelBPE and the hybrids of transducer and CTC). Every rank reads "
+      "its share.",
       "choir import");
   ImportArguments request{.import = {.families = &call.families}};
   app.add_option("path", request.import.path, "folder or file of the model").required();

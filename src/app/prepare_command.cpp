@@ -153,6 +153,9 @@ int make_chat(MpiSession& session, ChatRequest request) {
   together(mesh->world(), [&] {
     if (request.run.empty() && !request.encoder.empty())
       throw DeckError("--encoder is only for --for RUN, which writes a deck", "add --for RUN");
+    if (!request.run.empty())
+      require_chat_runs(
+          {.families = request.families, .run = request.run, .encoder = request.encoder});
     if (!request.run.empty() && request.options.tokenizer.empty())
       request.options.tokenizer = tokenizer_of_run(request.run);
     if (request.options.tokenizer.empty()) request.options.tokenizer = "byte";

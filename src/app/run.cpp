@@ -19,7 +19,7 @@ namespace choir {
 namespace {
 
 void print_usage() {
-  print_safely("choir {} ({}): trains and runs transformer language models on MPI ranks\n\n",
+  print_safely("choir {} ({}): trains and runs language and speech models on MPI ranks\n\n",
                kVersion, build_revision());
   print_safely("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
   for (const Command& command : commands())

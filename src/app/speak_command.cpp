@@ -145,7 +145,9 @@ int speak(MpiSession& session, const SpeakRequest& request) {
 
 void add_speak_options(CommandLine& app, SpeakRequest& r) {
   add_codec_run(app, r.run);
-  app.add_option("files", r.files, "sound files (WAV, FLAC, OGG) of any sample rate and length");
+  app.add_option(
+      "files", r.files,
+      "sound files (WAV, FLAC, MP3, Ogg, Opus, AIFF, AU, CAF, W64) of any sample rate and length");
   app.add_option("--out", r.out,
                  "WAV file to write; for several recordings, folder that gets a FILE.wav for each")
       .required();

@@ -202,7 +202,8 @@ int talk_command(const Invocation& call) {
   TalkRequest request{.families = call.families};
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
   app.add_option("file", request.file,
-                 "sound of the user (WAV, FLAC, OGG) of any sample rate; with --live, file to "
+                 "sound of the user (WAV, FLAC, MP3, Ogg, Opus, AIFF, AU, CAF, W64) of any sample "
+                 "rate; with --live, file to "
                  "which the user is recorded")
       .required();
   app.add_option("--out", request.out, "WAV file for the agent's sound, in sync with the user's")

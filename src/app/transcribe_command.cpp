@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "choir/core/log.hpp"
 #include "src/app/command_line.hpp"
@@ -121,6 +122,9 @@ std::vector<TranscriptRequest> read_requests(const TranscribeRequest& request) {
   if (!request.manifest.empty()) return read_transcript_manifest(request.manifest, channel);
   std::vector<TranscriptRequest> list;
   for (const std::string& file : request.files) {
+    if (std::error_code ignored; std::filesystem::is_directory(file, ignored))
+      throw DataError(fmt::format("'{}' is a folder", file),
+                      fmt::format("name its sound files: {}/*.wav", file));
     TranscriptRequest& one = list.emplace_back();
     one.place = one.source.path = file;
     one.source.channel = channel;
@@ -230,8 +234,10 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
     throw DataError(
         fmt::format("{}: {}", requests[static_cast<std::size_t>(bad - surveys.begin())].place,
                     bad->fault),
-        (bad->hint.empty() ? "" : bad->hint + "; ") +
-            (all ? "nothing remains to transcribe"
+        (bad->hint.empty() || (all && requests.size() == 1 && !request.skips())
+             ? bad->hint
+             : bad->hint + "; ") +
+            (all ? requests.size() > 1 || request.skips() ? "nothing remains to transcribe" : ""
                  : "use --on-bad skip to continue with the others"));
   });
   const auto mine =
@@ -259,9 +265,13 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
 
 void add_options(CommandLine& app, TranscribeRequest& r) {
   app.add_option("checkpoint", r.model.checkpoint, "checkpoint or run directory").required();
-  app.add_option("files", r.files, "sound files (WAV, FLAC, OGG) of any sample rate and length");
-  app.add_option("--manifest", r.manifest,
-                 "NeMo JSON lines: audio_filepath, and optionally offset, duration, text");
+  app.add_option(
+      "files", r.files,
+      "sound files (WAV, FLAC, MP3, Ogg, Opus, AIFF, AU, CAF, W64) of any sample rate and length");
+  app.add_option(
+      "--manifest", r.manifest,
+      "NeMo JSON lines (audio_filepath, and optionally offset, duration, text), or cuts of "
+      "Lhotse");
   app.add_option("--out", r.out,
                  "file for the lines of the manifest with pred_text and word times");
   app.add_flag("--json", r.json,
@@ -326,7 +336,8 @@ int transcribe_command(const Invocation& call) {
     refuse(request.files.empty() == request.manifest.empty(),
            "give either sound files or a --manifest", "choir transcribe RUN a.wav b.flac");
     refuse(request.manifest.empty() != request.out.empty(),
-           "--manifest and --out must be given together", "--manifest in.json --out out.json");
+           "--manifest and --out must be given together",
+           "--manifest IN.json --out OUT.json: OUT gets the lines of IN with pred_text");
     return transcribe(session, request);
   });
 }

@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstring>
+#include <string>
+
+#include "src/core/text.hpp"
 
 namespace choir {
 namespace {
@@ -12,14 +15,15 @@ struct Magic {
   std::string_view bytes;
   FileKind kind;
 };
-constexpr std::array<Magic, 7> kMagics{
+constexpr std::array<Magic, 8> kMagics{
     {{"GGUF"sv, FileKind::gguf},
      {"PK\x03\x04"sv, FileKind::zip},
      {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv, FileKind::torch_legacy},
      {"\x1f\x8b"sv, FileKind::gzip},
      {"\x89HDF\r\n\x1a\n"sv, FileKind::hdf5},
      {"\x93NUMPY"sv, FileKind::npy},
-     {"MMIDIDX\0\0"sv, FileKind::megatron_index}}};
+     {"MMIDIDX\0\0"sv, FileKind::megatron_index},
+     {"version https://git-lfs"sv, FileKind::git_lfs}}};
 
 struct Number {
   std::uint32_t magic;
@@ -44,6 +48,14 @@ T number_at(std::string_view bytes, std::size_t at) {
   return value;
 }
 
+/// True for the beginning of a page of HTML, whatever its case.
+bool is_html(std::string_view bytes) {
+  while (!bytes.empty() && (bytes.front() == ' ' || bytes.front() == '\n' || bytes.front() == '\r'))
+    bytes.remove_prefix(1);
+  const std::string start = fold_name(bytes.substr(0, 14));
+  return start.starts_with("<!doctype html") || start.starts_with("<html");
+}
+
 }  // namespace
 
 FileKind file_kind(std::string_view bytes) {
@@ -56,6 +68,7 @@ FileKind file_kind(std::string_view bytes) {
   // A length followed by the opening brace of a JSON text of this length.
   if (bytes.size() >= 9 && bytes[8] == '{' && number_at<std::uint64_t>(bytes, 0) <= 100'000'000)
     return FileKind::safetensors;
+  if (is_html(bytes)) return FileKind::html;
   return FileKind::unknown;
 }
 
@@ -95,6 +108,10 @@ std::string_view describe(FileKind kind) {
       return "a tokenizer of llm.c";
     case FileKind::llmc_debug_state:
       return "a debug state of llm.c";
+    case FileKind::git_lfs:
+      return "a pointer of Git LFS, which stands for a file that was not fetched (git lfs pull)";
+    case FileKind::html:
+      return "a page of HTML, perhaps the answer of a server instead of a download";
     case FileKind::unknown:
       break;
   }

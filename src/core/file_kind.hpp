@@ -25,7 +25,9 @@ enum class FileKind : std::uint8_t {
   llmc_evaluation,
   llmc_state,
   llmc_tokenizer,
-  llmc_debug_state
+  llmc_debug_state,
+  git_lfs,  ///< a text of three lines in place of a large file
+  html
 };
 
 /// The first bytes that decide; a shorter file is passed whole.

@@ -463,6 +463,12 @@ std::string KeySet::unknown(const std::string& path) const {
   const std::string head = fmt::format("unknown key '{}'", path);
   std::vector<std::string> paths, lasts;
   for (const Key& key : keys_) paths.push_back(key.path);
+  // A whole path of another program is unmistakable.
+  const auto same = [&](const ForeignKey& foreign) {
+    return foreign.name.find('.') != std::string::npos &&
+           fold_name(foreign.name) == fold_name(path);
+  };
+  if (std::ranges::any_of(foreign_, same)) return fmt::format("{}; {}", head, advice_for(path));
   // The right name in the wrong section first, then names of other programs, then misspellings.
   const std::string last = path.substr(path.rfind('.') + 1);
   std::vector<std::string> elsewhere;

@@ -219,9 +219,13 @@ std::vector<KeyProblem> deck::check_family(const Deck& deck) {
     std::vector<std::string> others;
     for (const ModelFamily* family : table.all())
       if (concerns(table, *family, key)) others.push_back(fmt::format("\"{}\"", family->name()));
-    problems.push_back({{key, "model.type"},
-                        fmt::format("{} is for model.type = {}, not \"{}\"; leave it out", key,
-                                    join(others, " or "), own.name())});
+    problems.push_back(
+        {{key, "model.type"},
+         fmt::format("{} is for model.type = {}, not \"{}\"; leave it out{}", key,
+                     join(others, " or "), own.name(),
+                     key.find("batch") != std::string::npos && has(own, "data.batch_duration")
+                         ? " (data.batch_duration is its batch, in seconds of audio)"
+                         : "")});
   }
   return problems;
 }

@@ -95,9 +95,9 @@ std::string StopRequest::reason(Stop stop) const {
     case Stop::user:
       return "SIGUSR1";
     case Stop::interrupt:
-      return "SIGINT";
+      return "stopped by Ctrl-C (SIGINT)";
     case Stop::terminate:
-      return "SIGTERM";
+      return "stopped from outside (SIGTERM, which mpiexec sends on Ctrl-C)";
   }
   return "";
 }

@@ -30,6 +30,13 @@ expect "a baseline that is not there" 2 "--baseline: there is no file 'nosuch'"
 run 0 generate model --start=ROMEO: --seed 3 more
 expect "the words are in their order" 2 "not an argument of this command: --start=ROMEO: more"
 
+asked "a misspelt kind of preparation" "did you mean \`choir prepare manifest\`?" prepare manifests clips
+asked "an option for manifests" "--manifest of NeMo: manifests are values of the deck: 'data.val=" eval model --manifest x.json
+asked "a manifest as an argument" "to evaluate on other data: 'data.val=[\"x.json\"]'" eval model x.json
+asked "a second clip" "several clips of a question are joined by commas: --audio a.wav,b.wav" generate model --audio a.wav b.wav
+run 0 train "$debug" model.decoding.strategy=beam model.optim.name=adamw
+expect "keys of NeMo" 2 "use \`choir transcribe --beam N\`" "what NeMo calls 'model.optim.name' is 'optimizer.name' here"
+
 # Files that are not there, and names of the hub.
 missing() {  # missing NAME CODE WORDS ARGUMENT...
   local name=$1 wanted=$2 words=$3

@@ -195,6 +195,8 @@ bad "a line to use up the stack" "{\"audio_filepath\":\"wav/0.wav\",\"duration\"
   "bad line" "nested deeper than 64 levels"
 bad "a line that is no object" '[1, 2]' "bad line" "not a JSON object"
 bad "a line of another kind" '{"prompt": "x"}' "bad line" "neither a line of NeMo"
+bad "another name of the audio" '{"audio_path": "wav/0.wav"}' "bad line" 'rename its "audio_path" to "audio_filepath"'
+bad "a recording of Lhotse" '{"id": "a", "sources": [], "sampling_rate": 16000}' "bad line" "it is a Recording of Lhotse" "lhotse cut simple"
 bad "a text that is not UTF-8" '{"audio_filepath":"wav/0.wav","duration":0.5,"text":"\xff\xfe"}' "not UTF-8"
 bad "a line without duration" '{"audio_filepath":"wav/0.wav","text":"x"}' "bad line" 'no "duration"'
 bad "a duration that is a word" "$(entry wav/0.wav '"long"')" "bad line" '"duration" is not a number'

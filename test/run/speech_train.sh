@@ -38,7 +38,7 @@ train_speech 1 straight
 expect "trains" 0 "train " "rtfx=" "summary:" \
   "validation 'val': loss" "WER" "insertions" "CER" "characters)" "real-time factor" "val_wer=" "val_cer=" \
   "reference   " "hypothesis  "
-started "what there is of data" straight "buckets up to" "padding" "(in order, by count:" "units of kind char"
+started "what there is of data" straight "buckets up to" "padding" "% without buckets)" "units of kind char"
 check "metrics have it" matches straight/metrics.jsonl '"step":6,.*"rtfx":.*"val_loss":.*"val_wer":.*"val_cer":'
 check "samples are pairs" grep -q "^reference   " straight/samples/*6*
 check "three of them" test "$(cat straight/samples/*6* | grep -c '^hypothesis  ')" = 3
@@ -65,12 +65,37 @@ expect "on 2 ranks" 0 "summary:"
 check "the losses agree to 1e-4" close_losses straight two 1e-4
 manifests=('data.train=["digits/train.json"]' 'data.val=["digits/val.json"]')
 train_speech 2 manifests "${manifests[@]}"
-expect "from manifests, with nothing prepared" 0 "packing 'digits/train.json' for its first use" "labels.char.bin" \
+expect "from manifests, with nothing prepared" 0 "packing 'digits/train.json' for its first use" "labels.char-" \
   "validation 'val': loss" "summary:"
 check "... to the same numbers" same "losses two" "losses manifests"
 train_speech 1 again "${manifests[@]}" train.max_steps=1
 expect "... which is done once" 0 "summary:"
 check "... only" lacks stdout "packing"
+sed '1s/"text":"/&b /' digits/train.json >digits/other.json
+train_speech 1 other 'data.train=["digits/other.json"]' 'data.val=["digits/val.json"]' train.max_steps=1
+expect "other training data with the same validation" 0 "labels.char-" "validation 'val'" "summary:"
+train_speech 1 manifests "${manifests[@]}" train.max_steps=13
+expect "... and the first run continues with its own units" 0 "13 (1 now)"
+cp digits/val.json digits/new.json
+run 1 eval manifests 'data.val=["digits/new.json"]'
+expect "a new manifest is evaluated in the units of the run" 0 "packing 'digits/new.json'" "val_wer="
+cp -r val unlabelled
+rm unlabelled/labels.* unlabelled/tokenizer.*
+run 1 eval manifests 'data.val=["unlabelled"]'
+expect "... also packed audio without labels" 0 "unlabelled/labels.char-" "val_wer="
+run 1 eval manifests 'data.val=["digits/other.json"]'
+expect "characters that the run does not have" 3 "of 'data/.prepared/other-speech-" "outside the vocabulary: b"
+train_speech 1 gone 'data.train=["digits/trian.json"]'
+expect "a manifest that is not there" 3 "there is no file or folder 'digits/trian.json'" "did you mean 'digits/train.json'?"
+train_speech 1 sounds 'data.train=["digits/nothing"]' 'data.val=[]'
+expect "a folder that is not there" 3 "there is no file or folder 'digits/nothing'"
+mkdir recorded && touch recorded/a.wav
+train_speech 1 sounds 'data.train=["recorded"]' 'data.val=[]'
+expect "a folder of recordings" 3 "'recorded' holds no packed speech" "\`choir prepare manifest recorded --out train.json\`"
+train_speech 1 unknown "${manifests[@]}" data.labels=bpe16
+expect "a misspelt name of units" 2 "did you mean bpe_16?"
+train_speech 1 unknown "${manifests[@]}" data.labels=tok.model
+expect "a file of units as their name" 2 "--tokenizer tok.model --name NAME"
 train_speech 1 unknown "${manifests[@]}" data.labels=mine
 expect "units that nobody knows" 2 "no folder to train on has tokenizer.mine.json" "bpe_256"
 for axis in tensor pipeline; do
@@ -159,7 +184,7 @@ expect "keys of speech in a deck of text" 2 "data.labels is for model.type"
 train_speech 1 wrong data.train=nowhere
 expect "a missing folder" 3 "nowhere" "prepare audio"
 train_speech 2 wrong data.train=digits
-expect "a folder that is not packed" 3 "prepare audio"
+expect "a folder that is not packed" 3 "'digits' holds no packed speech" "name the manifest in it: digits/"
 train_speech 1 wrong data.labels=bpe
 expect "missing labels" 3 "labels.bpe.bin" "prepare tokens"
 train_speech 2 wrong model.sample_rate=8000
@@ -181,7 +206,7 @@ run 1 prepare tokens more_train more_val --tokenizer more.json --name char
 train_speech 1 bits1 train.reproducible=true train.micro_batches=3 data.train=more_train data.val=more_val train.max_steps=14
 expect "another vocabulary than the checkpoint's" 3 "is not that of the checkpoint"
 run 1 eval bits1 data.val=more_val
-expect "... in eval" 3 "use tokenizer" "prepare tokens"
+expect "... evaluation writes the labels in the units of the checkpoint" 0 "more_val/labels.char-" "val_wer="
 cp -r train unnamed && rm unnamed/tokenizer.char.json
 train_speech 1 wrong data.train=unnamed
 expect "labels without their units" 3 "tokenizer.char.json"

@@ -38,6 +38,14 @@ check "... with what it said, and more" eval '[ "$(grep -c "\"pred_text\"" out.j
 cp out.json out1.json
 run 2 transcribe run --manifest digits/val.json --out out.json
 check "... the same on two ranks" cmp out1.json out.json
+sed -E 's/.*"audio_filepath":"([^"]*)","offset":([0-9.]+),"duration":([0-9.]+),"text":"([^"]*)".*/{"id":"\1","start":\2,"duration":\3,"channel":0,"type":"MonoCut","supervisions":[{"id":"s","start":0,"duration":\3,"text":"\4"}],"recording":{"id":"\1","sources":[{"type":"file","channels":[0],"source":"\1"}],"sampling_rate":16000}}/' digits/val.json >digits/cuts.jsonl
+gzip -k digits/cuts.jsonl
+for cuts in cuts.jsonl cuts.jsonl.gz; do
+  run 0 transcribe run --manifest digits/$cuts --out of_cuts.json
+  expect "cuts of Lhotse, $cuts" 0 "WER" "CER" "transcribed"
+  said() { grep -o '"pred_text":"[^"]*"' "$1"; }
+  check "... to the same texts" same "said out1.json" "said of_cuts.json"
+done
 
 # The same sound in other formats. convert IN OUT FORMAT HERTZ CHANNELS TIMES: the k-th channel is k
 # times softer.
@@ -119,6 +127,10 @@ run 0 transcribe run nan.wav a.wav
 expect "a file with NaN" 3 "nan.wav" "sample " "nan"
 run 0 transcribe run nan.wav a.wav --on-bad skip
 expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recording," "1 skipped"
+run 0 transcribe run digits
+expect "a folder" 3 "'digits' is a folder" "name its sound files: digits/*.wav"
+run 0 transcribe run missing.wav
+check "a single recording leaves no others" lacks out "nothing remains"
 for ranks in 0 2; do
   run $ranks transcribe run nan.wav --on-bad skip
   expect "... but nothing else remains, on $ranks ranks" 3 "nan.wav: " "nothing remains to transcribe"

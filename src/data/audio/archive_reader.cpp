@@ -290,4 +290,11 @@ std::string LineReader::place() const {
   return fmt::format("{}:{}", path_, number_);
 }
 
+std::string read_lines(const std::string& path) {
+  LineReader lines(path);
+  std::string all;
+  for (std::string line; lines.next(line);) all += line + "\n";
+  return all;
+}
+
 }  // namespace choir

@@ -55,4 +55,7 @@ class LineReader {
   std::unique_ptr<JsonArrayReader> array_;
 };
 
+/// Local. All lines of LineReader, each with a line end.
+std::string read_lines(const std::string& path);
+
 }  // namespace choir

@@ -64,6 +64,20 @@ std::string id_of(const ManifestJson& json) {
 
 }  // namespace
 
+std::string advice_on_manifest_line(const ManifestJson& json) {
+  if (json.contains("sources") || json.contains("recording_id"))
+    return fmt::format(
+        "it is a {} of Lhotse: make cuts of recordings and supervisions (lhotse cut simple -r "
+        "recordings.jsonl -s supervisions.jsonl cuts.jsonl), and name the cuts",
+        json.contains("sources") ? "Recording" : "Supervision");
+  if (json.contains("audio_filepath") || json.contains("recording")) return {};
+  for (const char* other : {"audio_path", "audio_file", "audio", "audio_filename", "wav_path",
+                            "wav", "filepath", "file_path", "filename", "file", "path"})
+    if (json.contains(other))
+      return fmt::format("rename its \"{}\" to \"audio_filepath\", as NeMo calls it", other);
+  return {};
+}
+
 void bad_line(const std::string& what) {
   throw AudioError(AudioFault::bad_line, what);
 }
@@ -165,10 +179,13 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
                                  .bad = false});
     return;
   }
-  if (!json.contains("duration")) bad_line("it has no \"duration\"");
-  if (json["duration"].is_null()) bad_line("its \"duration\" is null, and seconds are needed");
+  if (!json.contains("duration") || json["duration"].is_null())
+    throw AudioError(AudioFault::bad_line,
+                     json.contains("duration") ? "its \"duration\" is null, and seconds are needed"
+                                               : "it has no \"duration\"",
+                     "`choir prepare manifest IN --out OUT` measures missing durations");
   check_times(entry.offset, entry.duration);
-  entry.rate = small_of(json, "sampling_rate", 0);
+  entry.rate = small_of(json, "sampling_rate", small_of(json, "sample_rate", 0));
   const std::int64_t shard = integer_of(json, "shard_id", -1);
   const std::string tar = place.tar ? place.tar(shard) : std::string();
   if (tar.empty()) {
@@ -409,14 +426,16 @@ class Reader {
       if (!json.is_object()) throw AudioError(AudioFault::bad_line, "not a JSON object");
       if (json.contains("audio_filepath")) {
         add_nemo_line(json, place, manifest_);
-      } else if (json.contains("recording") || json.contains("supervisions") ||
-                 json.contains("type")) {
+      } else if (advice_on_manifest_line(json).empty() &&
+                 (json.contains("recording") || json.contains("supervisions") ||
+                  json.contains("type"))) {
         if (!place.shar.empty()) place.occurrence = of_id_[string_of(json, "id")]++;
         add_cut(json, place, options_.trim_to_supervisions, manifest_);
       } else {
         throw AudioError(AudioFault::bad_line,
                          "neither a line of NeMo (no \"audio_filepath\") nor a cut of Lhotse (no "
-                         "\"recording\")");
+                         "\"recording\")",
+                         advice_on_manifest_line(json));
       }
     } catch (const AudioError& error) {
       const bool named = json.is_object() && json.contains("id") && json["id"].is_string();

@@ -89,6 +89,10 @@ std::vector<std::string> expand_shard_pattern(const std::string& pattern,
 
 using ManifestJson = nlohmann::ordered_json;
 
+/// A hint for an object that is neither a line of NeMo nor a cut of Lhotse, if its keys tell what
+/// it is; else "".
+std::string advice_on_manifest_line(const ManifestJson& json);
+
 /// Parses one line. Throws AudioError: not_json or not_utf8 for a malformed line, bad_line for one
 /// that repeats a key or is too large.
 ManifestJson manifest_json(const std::string& line);

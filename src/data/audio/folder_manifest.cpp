@@ -14,10 +14,13 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_error.hpp"
+#include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/sound_stream.hpp"
 
 namespace choir {
@@ -31,12 +34,6 @@ std::string extension_of(const fs::path& path) {
   std::string extension = path.extension().string();
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return extension;
-}
-
-bool is_sound(const fs::path& path) {
-  static const std::set<std::string> kSound{".wav",  ".flac", ".ogg", ".oga", ".opus", ".mp3",
-                                            ".aiff", ".aif",  ".au",  ".w64", ".caf"};
-  return kSound.contains(extension_of(path));
 }
 
 /// Bytes of a text file without a byte-order mark; refuses what is not UTF-8.
@@ -97,7 +94,8 @@ Found files_below(const std::vector<std::string>& folders) {
         add_texts_of_list(found, file);
       else if (extension_of(file) == ".txt")
         add_text(found, stem, joined_lines(text_of(file)), file);
-      else if (is_sound(file) && !found.recordings.emplace(stem.string(), file).second)
+      else if (is_sound_file(file.string()) &&
+               !found.recordings.emplace(stem.string(), file).second)
         throw DataError(fmt::format("'{}' and '{}' have one text",
                                     found.recordings[stem.string()].string(), file.string()),
                         "keep one of them, or give them different names");
@@ -118,31 +116,6 @@ std::string named_from(const fs::path& here, const fs::path& path) {
   return below ? relative.string() : absolute.string();
 }
 
-/// The lines of a manifest, as lines of a manifest in the folder `here`.
-std::string copied_lines(const std::string& path, const fs::path& here,
-                         const FolderManifestOptions& options, FolderManifestSummary& summary) {
-  std::istringstream lines(text_of(path));
-  std::string made, line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    if (trim(line).empty()) continue;
-    const std::string place = fmt::format("{}:{}", path, number);
-    auto json = read_ordered_json(line, place);
-    for (const char* key : {"audio_filepath", "text"})
-      if (!json.is_object() || !json.contains(key) || !json[key].is_string())
-        throw DataError(fmt::format("{}: no '{}' that is a text", place, key),
-                        "a manifest has lines {\"audio_filepath\": ..., \"duration\": ..., "
-                        "\"text\": ...}");
-    json["audio_filepath"] = named_from(
-        here, fs::absolute(path).parent_path() / json["audio_filepath"].get<std::string>());
-    if (options.lower_case) json["text"] = lower_case(json["text"].get<std::string>());
-    if (json.contains("duration") && json["duration"].is_number())
-      summary.seconds += json["duration"].get<double>();
-    ++summary.recordings;
-    made += dumped(json) + "\n";
-  }
-  return made;
-}
-
 double seconds_of_recording(const fs::path& path) {
   try {
     const auto stream = open_sound(bytes_of_file(path.string()), path.string());
@@ -152,7 +125,73 @@ double seconds_of_recording(const fs::path& path) {
   }
 }
 
+/// A cut of Lhotse as a line of NeMo.
+nlohmann::ordered_json nemo_line_of_cut(const nlohmann::ordered_json& cut, const std::string& path,
+                                        const std::string& place) {
+  AudioManifest manifest;
+  try {
+    add_cut(cut, {.folder = fs::path(path).parent_path().string(), .place = place}, false,
+            manifest);
+  } catch (const AudioError& error) {
+    throw DataError(fmt::format("{}: {}", place, error.what()), error.hint());
+  }
+  const AudioEntry& entry = manifest.entries.front();
+  if (!entry.member.empty())
+    throw DataError(fmt::format("{}: its recording is in a tar", place),
+                    "`choir prepare audio` reads it");
+  const auto packed = read_ordered_json(entry.line(entry.duration), place);
+  nlohmann::ordered_json line;
+  line["audio_filepath"] = fs::absolute(entry.path).string();
+  if (entry.offset > 0) line["offset"] = entry.offset;
+  line["duration"] = entry.duration;
+  line["text"] = packed["text"];
+  for (const char* key : {"id", "lang", "speaker"})
+    if (packed.contains(key)) line[key] = packed[key];
+  if (entry.channel >= 0) line["channel"] = entry.channel;
+  return line;
+}
+
+/// The lines of a manifest, as lines of a manifest in the folder `here`.
+std::string copied_lines(const std::string& path, const fs::path& here,
+                         const FolderManifestOptions& options, FolderManifestSummary& summary) {
+  std::istringstream lines(extension_of(path) == ".gz" ? read_lines(path) : text_of(path));
+  std::string made, line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    if (trim(line).empty()) continue;
+    const std::string place = fmt::format("{}:{}", path, number);
+    auto json = read_ordered_json(line, place);
+    if (json.is_object() && json.contains("recording")) json = nemo_line_of_cut(json, path, place);
+    for (const char* key : {"audio_filepath", "text"})
+      if (!json.is_object() || !json.contains(key) || !json[key].is_string()) {
+        const std::string other = json.is_object() ? advice_on_manifest_line(json) : "";
+        throw DataError(fmt::format("{}: no '{}' that is a text", place, key),
+                        !other.empty() ? other
+                                       : "a manifest has lines {\"audio_filepath\": ..., "
+                                         "\"duration\": ..., \"text\": ...}, or cuts of Lhotse");
+      }
+    const fs::path sound =
+        fs::absolute(path).parent_path() / json["audio_filepath"].get<std::string>();
+    json["audio_filepath"] = named_from(here, sound);
+    if (options.lower_case) json["text"] = lower_case(json["text"].get<std::string>());
+    if (!json.contains("duration") || json["duration"].is_null()) {
+      const bool from = json.contains("offset") && json["offset"].is_number();
+      json["duration"] = seconds_of_recording(sound) - (from ? json["offset"].get<double>() : 0.0);
+      ++summary.measured;
+    }
+    if (json["duration"].is_number()) summary.seconds += json["duration"].get<double>();
+    ++summary.recordings;
+    made += dumped(json) + "\n";
+  }
+  return made;
+}
+
 }  // namespace
+
+bool is_sound_file(const std::string& path) {
+  static const std::set<std::string> kSound{".wav",  ".flac", ".ogg", ".oga", ".opus", ".mp3",
+                                            ".aiff", ".aif",  ".au",  ".w64", ".caf"};
+  return kSound.contains(extension_of(path));
+}
 
 std::string lower_case(const std::string& text) {
   static const locale_t letters = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
@@ -202,7 +241,11 @@ std::string FolderManifestSummary::to_string() const {
     text += fmt::format("left out    {} without a text\n", format_count(without_text));
   if (unused_texts > 0)
     text += fmt::format("not used    {} without a recording\n", counted(unused_texts, "text"));
-  return text + fmt::format("written     {}\nin a deck   data.train = [\"{}\"]", path, path);
+  if (measured > 0) text += fmt::format("durations   {} measured\n", format_count(measured));
+  const std::string name = fs::path(path).stem().string();
+  const bool held = name.starts_with("val") || name.starts_with("dev") || name.starts_with("test");
+  return text + fmt::format("written     {}\nin a deck   data.{} = [\"{}\"]", path,
+                            held ? "val" : "train", path);
 }
 
 FolderManifestSummary write_folder_manifest(const std::vector<std::string>& paths,
@@ -211,11 +254,14 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
   const fs::path here = fs::absolute(out).lexically_normal().parent_path();
   FolderManifestSummary summary{.path = out};
   std::vector<std::string> silent, folders;
+  std::int64_t empty = 0;
   std::string lines;
   for (const std::string& path : paths) {
     if (!fs::exists(path))
-      throw DataError(fmt::format("no such folder: {}", path),
-                      "name folders with recordings and a text file beside each, or manifests");
+      throw DataError(
+          fmt::format("no such folder: {}", path),
+          advice_on_path(path,
+                         "name folders with recordings and a text file beside each, or manifests"));
     if (fs::is_directory(path))
       folders.push_back(path);
     else
@@ -226,6 +272,7 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
     const auto text = found.texts.find(stem);
     if (text == found.texts.end() || text->second.empty()) {
       ++summary.without_text;
+      empty += text != found.texts.end();
       if (silent.size() < kMostNamed) silent.push_back(path.string());
       continue;
     }
@@ -240,8 +287,12 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
   }
   if (!silent.empty() && (!options.untexted || summary.recordings == 0))
     throw DataError(
-        fmt::format("{} of {} recordings have no text, first {}", summary.without_text,
-                    found.recordings.size(), join(silent, ", ")),
+        fmt::format("{} of {} recordings have no text{}, first {}", summary.without_text,
+                    found.recordings.size(),
+                    empty > 0 ? fmt::format(" ({} without a text file, {} with an empty one)",
+                                            summary.without_text - empty, empty)
+                              : "",
+                    join(silent, ", ")),
         fmt::format(
             "the text of {} is expected in {}.txt; --allow-missing leaves such recordings "
             "out",

@@ -9,8 +9,10 @@
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
 #include "src/core/hash.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/folder_manifest.hpp"
 
 namespace choir {
 namespace {
@@ -194,13 +196,37 @@ std::string manifest_path(const std::string& folder) {
   return folder + "/manifest.jsonl";
 }
 
+/// How the contents of a folder without packed audio become training data.
+std::string advice_on_unpacked(const std::string& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder, ignored)) return advice_on_path(folder, "name a manifest");
+  bool sounds = false;
+  std::string manifest;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    sounds = sounds || is_sound_file(name) || name.ends_with(".trans.txt");
+    const std::string path = folder + "/" + name;
+    if ((name.ends_with(".json") || name.ends_with(".jsonl")) &&
+        (manifest.empty() || path < manifest))
+      manifest = path;
+  }
+  if (!manifest.empty())
+    return fmt::format("name the manifest in it: {}; it is packed on its first use", manifest);
+  if (sounds)
+    return fmt::format(
+        "it has recordings: `choir prepare manifest {} --out train.json` makes a manifest of them, "
+        "which takes the place of the folder in the deck",
+        folder);
+  return "create it with 'choir prepare audio MANIFEST --out DIR'";
+}
+
 }  // namespace
 
 AudioCatalog AudioCatalog::open(const std::string& folder) {
   const std::string path = index_path(folder);
   if (!std::filesystem::exists(path))
     throw DataError(fmt::format("'{}' holds no packed speech ('{}' does not exist)", folder, path),
-                    "create it with 'choir prepare audio MANIFEST --out DIR'");
+                    advice_on_unpacked(folder));
   const std::string bytes = read_whole_file(path, kMostBinaryMiB);
   const CatalogHeader raw = check_index(path, bytes);
   AudioCatalog catalog;

@@ -288,8 +288,13 @@ void check_left_out(const Plan& plan, const PrepareAudioOptions& options) {
   if (!options.stop_on_bad) return check_cap(plan.bad, plan.utterances, options.bad_cap, *first);
   throw DataError(
       fmt::format("{}: {}: {}{}", first->place, first->reason, first->detail,
-                  plan.bad > 1 ? fmt::format(" (and {} more bad lines)", plan.bad - 1) : ""),
-      (first->hint.empty() ? "" : first->hint + "; ") + kSkipHint);
+                  plan.bad <= 1                 ? ""
+                  : plan.bad >= plan.utterances ? fmt::format(" (all {} lines are bad)", plan.bad)
+                                                : fmt::format(" (and {} more bad {})", plan.bad - 1,
+                                                              plan.bad == 2 ? "line" : "lines")),
+      plan.bad < plan.utterances ? (first->hint.empty() ? "" : first->hint + "; ") + kSkipHint
+      : first->hint.empty()      ? "repair the manifest, or name another one"
+                                 : first->hint);
 }
 
 // Requires that the folder is empty or holds an unfinished run of this program. Returns true if it

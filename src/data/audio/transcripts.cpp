@@ -11,6 +11,7 @@
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_manifest.hpp"
 #include "src/data/vocabulary/utf8.hpp"
@@ -50,13 +51,32 @@ std::string dump(const ManifestJson& json) {
   return dumped_safely(json);
 }
 
+/// A cut of Lhotse. Its text is that of its supervisions.
+void read_cut(const ManifestJson& cut, const std::string& folder, TranscriptRequest& request) {
+  AudioManifest manifest;
+  add_cut(cut, {.folder = folder, .place = request.place}, false, manifest);
+  const AudioEntry& entry = manifest.entries.front();
+  if (!entry.member.empty())
+    throw AudioError(AudioFault::refused, "its recording is in a tar",
+                     "save the recordings as files with Lhotse first");
+  request.source.path = entry.path;
+  request.source.offset = entry.offset;
+  request.source.duration = entry.duration;
+  if (entry.channel >= 0) request.source.channel.value = entry.channel;
+  if (const auto text = string_of(manifest_json(entry.line(entry.duration)), "text"); !text.empty())
+    request.text = text;
+}
+
 void read_line(const std::string& folder, TranscriptRequest& request) {
   const ManifestJson json = manifest_json(request.line);
   if (!json.is_object())
     throw AudioError(AudioFault::not_json,
                      fmt::format("'{}' is not a JSON object", request.line.substr(0, 40)));
+  if (json.contains("recording")) return read_cut(json, folder, request);
   const std::string file = string_of(json, "audio_filepath");
-  if (file.empty()) throw AudioError(AudioFault::bad_line, "it has no \"audio_filepath\"");
+  if (file.empty())
+    throw AudioError(AudioFault::bad_line, "it has no \"audio_filepath\"",
+                     advice_on_manifest_line(json));
   request.source.path = resolve_audio_path(folder, file);
   request.source.offset = number_of(json, "offset", 0);
   const bool timed = json.contains("duration") && !json["duration"].is_null();
@@ -73,7 +93,8 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
   const std::string folder = std::filesystem::path(path).parent_path().string();
   std::vector<TranscriptRequest> requests;
   int number = 0;
-  const std::string text = read_whole_file(path, kMostListMiB);
+  const std::string text =
+      path.ends_with(".gz") ? read_lines(path) : read_whole_file(path, kMostListMiB);
   std::string_view rest = text;
   rest.remove_prefix(static_cast<std::size_t>(byte_order_mark(rest)));
   while (!rest.empty()) {

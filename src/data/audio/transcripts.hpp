@@ -41,9 +41,9 @@ struct TranscriptRequest {
 };
 
 /// Local. Returns a request for each line that is not blank: audio_filepath (absolute, or relative
-/// to the manifest), and optionally offset, duration and text. `channel` applies to lines without
-/// "channel". Invalid lines carry their fault. Throws DataError for a missing manifest and for one
-/// without a line.
+/// to the manifest), and optionally offset, duration and text, or a cut of Lhotse. `channel`
+/// applies to lines without "channel". Invalid lines carry their fault. Throws DataError for a
+/// missing manifest and for one without a line.
 std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
                                                         ChannelChoice channel);
 

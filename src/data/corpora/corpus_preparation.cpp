@@ -7,16 +7,20 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 #include "choir/core/error.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/folder_manifest.hpp"
 #include "src/data/audio/packed_audio.hpp"
 #include "src/data/audio/prepare_audio.hpp"
 #include "src/data/speech/label_file.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
@@ -107,16 +111,46 @@ std::string name_bad(std::size_t line, const std::string& text, const std::strin
                      cut ? "..." : "");
 }
 
-void judge(const LabelSummary& summary, OnBad on_bad) {
+/// The characters that the vocabulary lacks, and whether only their case is missing.
+class UnknownCharacters {
+ public:
+  explicit UnknownCharacters(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
+  void add(const std::string& text) {
+    if (!vocabulary_.try_encode(lower_case(text)).unknown.empty()) only_case_ = false;
+    for (std::string_view rest = text; !rest.empty() && names_.size() < kMostCharacters;) {
+      const auto length = static_cast<std::size_t>(std::max(first_code_point(rest).length, 1));
+      const std::string one(rest.substr(0, length));
+      if (!vocabulary_.try_encode(one).unknown.empty()) names_.insert(one);
+      rest.remove_prefix(length);
+    }
+  }
+  bool only_case() const { return only_case_; }
+  std::string to_string() const {
+    const std::string all = join({names_.begin(), names_.end()}, " ");
+    return names_.size() < kMostCharacters ? all : all + " ...";
+  }
+
+ private:
+  static constexpr std::size_t kMostCharacters = 64;
+  const Vocabulary& vocabulary_;
+  std::set<std::string> names_;
+  bool only_case_ = true;
+};
+
+void judge(const LabelSummary& summary, const UnknownCharacters& unknown,
+           const std::string& manifest, OnBad on_bad) {
   if (summary.bad == 0) return;
   const bool few = summary.bad * kMostBadShare <= summary.utterances;
   if (on_bad == OnBad::skip && few) return;
   throw DataError(
-      fmt::format("{} of {} utterances have characters outside the vocabulary{}:\n  {}",
-                  summary.bad, summary.utterances,
+      fmt::format("{} of {} utterances of '{}' have characters outside the vocabulary{}: {}\n  {}",
+                  summary.bad, summary.utterances, manifest,
                   on_bad == OnBad::skip ? ", more than the 1 % that may be skipped" : "",
-                  join(summary.first_bad, "\n  ")),
-      on_bad == OnBad::skip || !few
+                  unknown.to_string(), join(summary.first_bad, "\n  ")),
+      unknown.only_case()
+          ? "only the case of letters differs: `choir prepare manifest MANIFEST --lower-case --out "
+            "LOWER.json` writes a manifest in lower case; pack that"
+      : on_bad == OnBad::skip || !few
           ? "normalise the texts, or train the tokenizer on these texts too"
           : "--on-bad skip (in a deck: data.on_bad=skip) excludes them; or train the tokenizer on "
             "these texts too");
@@ -142,11 +176,13 @@ LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabular
   std::vector<std::vector<std::int32_t>> ids(texts.size());
   std::vector<bool> bad(texts.size());
   summary.utterances = catalog.size();
+  UnknownCharacters unknown(vocabulary);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (texts[i].empty()) ++summary.without_text;
     bad[i] = !encoded[i].unknown.empty();
     if (bad[i]) {
       ++summary.bad;
+      unknown.add(texts[i]);
       if (summary.first_bad.size() < kNamed)
         summary.first_bad.push_back(name_bad(i, texts[i], encoded[i].unknown));
       continue;
@@ -155,7 +191,7 @@ LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabular
     summary.ids += std::ssize(ids[i]);
     summary.letters += catalog[static_cast<std::int64_t>(i)].text_letters;
   }
-  judge(summary, on_bad);
+  judge(summary, unknown, folder + "/manifest.jsonl", on_bad);
   vocabulary.save(summary.units_path);
   LabelFile::write(folder, name, catalog.hash(), vocabulary.hash(), vocabulary.size(), ids, bad);
   return summary;
@@ -188,12 +224,32 @@ std::optional<VocabularyTraining> units_named(const std::string& labels) {
   return units;
 }
 
+/// A hint for a name of labels that specifies no units: a file of units, or a misspelt name.
+std::string advice_on_labels(const std::string& labels) {
+  const fs::path file(labels);
+  if (file.has_extension() || labels.find('/') != std::string::npos)
+    return fmt::format(
+        "data.labels is a name, and not a file: pack the audio (`choir prepare audio`), then "
+        "`choir prepare tokens FOLDER --tokenizer {} --name NAME` and data.labels=NAME",
+        labels);
+  const std::size_t digit = labels.find_first_of("0123456789");
+  std::string type = labels.substr(0, digit), near;
+  while (type.ends_with('-') || type.ends_with('_')) type.pop_back();
+  if (digit != std::string::npos && (type == "bpe" || type == "unigram"))
+    near = fmt::format("did you mean {}_{}? ", type, labels.substr(digit));
+  if (!nearest_name(fold_name(labels), {"char", "chars", "character", "characters"}).empty())
+    near = "did you mean char? ";
+  return near +
+         "\"char\", \"bpe_256\" or \"unigram_128\" are made of the texts; or prepare the data "
+         "(`choir prepare audio`, `tokenizer`, `tokens`)";
+}
+
 std::string packed_folder(const std::string& manifest, const FirstUse& options) {
   const fs::path path = fs::absolute(manifest).lexically_normal();
-  std::error_code beyond;  // ignored, as in cache_folder() of texts
-  const auto time = fs::last_write_time(path, beyond).time_since_epoch().count();
-  const std::uint64_t hash = fnv1a(
-      fmt::format("{}:{}:{}:{}", path.string(), fs::file_size(path), time, options.sample_rate));
+  std::uint64_t hash = fnv1a(fmt::format("{}:{}:", path.string(), options.sample_rate));
+  std::ifstream bytes(path, std::ios::binary);
+  for (std::string part(1 << 16, '\0'); bytes.read(part.data(), 1 << 16), bytes.gcount() > 0;)
+    hash = fnv1a(std::string_view(part).substr(0, static_cast<std::size_t>(bytes.gcount())), hash);
   return fmt::format("{}/{}-speech-{:016x}", options.cache_dir, path.stem().string(), hash);
 }
 
@@ -212,79 +268,142 @@ std::string smaller_units(const std::string& type, std::string_view message) {
                               : "; with fewer pieces, for example data.labels=" + type + "_64");
 }
 
-/// The units of the first folder that has them; else units trained on the training texts.
-Vocabulary units_for(const std::vector<std::string>& folders, std::size_t training,
-                     const FirstUse& options) {
-  for (std::size_t i = 0; i < training; ++i)
-    if (const std::string path = units_path(folders[i], options.labels); fs::exists(path))
-      return Vocabulary::load(path);
-  const auto units = units_named(options.labels);
-  if (!units || training == 0)
-    throw DeckError(fmt::format("data.labels = \"{}\": no folder to train on has tokenizer.{}.json",
-                                options.labels, options.labels),
-                    "\"char\", \"bpe_256\" or \"unigram_128\" are made of the texts; or prepare "
-                    "the data (`choir "
-                    "prepare audio`, `tokenizer`, `tokens`)");
+/// The paths that a run names, in order: folders packed by hand, and those made from manifests.
+struct FirstUsePaths {
+  std::vector<std::string> folders;
+  std::vector<bool> made;
+  std::size_t training = 0;  ///< the first paths are those of the training data
+};
+
+/// Units trained on the training texts. They are kept beside the packed manifests, so that the same
+/// training data always have the same units, whatever else their parts are used for.
+Vocabulary trained_units(const FirstUsePaths& paths, const VocabularyTraining& units,
+                         const FirstUse& options) {
+  const std::vector<std::string> training(
+      paths.folders.begin(), paths.folders.begin() + static_cast<long>(paths.training));
+  const std::string path = fmt::format("{}/tokenizer.{}-{:016x}.json", options.cache_dir,
+                                       options.labels, fnv1a(join(training, "\n")));
+  if (fs::exists(path)) return Vocabulary::load(path);
   try {
-    return train_vocabulary(
-        *units,
-        read_corpus_texts({folders.begin(), folders.begin() + static_cast<long>(training)}));
+    Vocabulary trained = train_vocabulary(units, read_corpus_texts(training));
+    trained.save(path);
+    return trained;
   } catch (const DeckError& error) {
     throw DeckError(fmt::format("data.labels = \"{}\": {}", options.labels, error.what()),
-                    smaller_units(units->type, error.what()));
+                    smaller_units(units.type, error.what()));
   }
 }
 
-/// Local, called on rank 0.
-void write_missing_labels(const std::vector<std::string>& folders, const std::vector<bool>& made,
-                          std::size_t training, const FirstUse& options, Logger& log) {
-  std::optional<Vocabulary> units;
-  for (std::size_t i = 0; i < folders.size(); ++i) {
-    if (!made[i] || fs::exists(fmt::format("{}/labels.{}.bin", folders[i], options.labels)))
-      continue;
-    if (!units) units = units_for(folders, training, options);
-    log.info("data: {}",
-             write_labels(folders[i], *units, options.labels, options.on_bad).to_string());
+/// The units of the checkpoint, else those of the first training folder that was packed by hand and
+/// has them, else units trained on the training texts.
+Vocabulary units_for(const FirstUsePaths& paths, const FirstUse& options) {
+  if (!options.units.empty()) return Vocabulary::from_json(options.units, "the checkpoint");
+  for (std::size_t i = 0; i < paths.training; ++i)
+    if (const std::string path = units_path(paths.folders[i], options.labels);
+        !paths.made[i] && fs::exists(path))
+      return Vocabulary::load(path);
+  const auto units = units_named(options.labels);
+  if (!units || paths.training == 0)
+    throw DeckError(fmt::format("data.labels = \"{}\": no folder to train on has tokenizer.{}.json",
+                                options.labels, options.labels),
+                    advice_on_labels(options.labels));
+  return trained_units(paths, *units, options);
+}
+
+/// True if the folder has labels of this name in these units, for the audio that it has now.
+bool has_labels(const std::string& folder, const std::string& name, const Vocabulary& units) {
+  try {
+    return LabelFile::open(folder, name, AudioCatalog::open(folder).hash()).tokenizer_hash() ==
+           units.hash();
+  } catch (const DataError&) {
+    return false;
   }
+}
+
+/// Packs a manifest into a folder. Data that are refused leave nothing behind.
+void pack(Communicator& world, Logger& log, const std::string& manifest, const std::string& folder,
+          const FirstUse& options) {
+  const bool began_before = fs::exists(folder);
+  try {
+    const PrepareAudioSummary summary = prepare_audio(
+        world, log, {manifest}, folder,
+        {.sample_rate = options.sample_rate, .stop_on_bad = options.on_bad == OnBad::stop});
+    log.info("data: {}", summary.to_string());
+  } catch (const DataError&) {
+    std::error_code ignored;
+    if (world.rank() == 0 && !began_before) fs::remove_all(folder, ignored);
+    throw;
+  }
+}
+
+/// Local, called on rank 0. Returns the units as JSON.
+std::string write_missing_labels(const FirstUsePaths& paths, const FirstUse& options, Logger& log) {
+  const Vocabulary units = units_for(paths, options);
+  const std::string name = own_labels_name(options.labels, units.hash());
+  for (std::size_t i = 0; i < paths.folders.size(); ++i) {
+    const std::string& folder = paths.folders[i];
+    const bool mine = paths.made[i] || !options.units.empty();
+    if (!mine || has_labels(folder, name, units)) continue;
+    if (!paths.made[i] && has_labels(folder, options.labels, units)) continue;
+    log.info("data: {}", write_labels(folder, units, name, options.on_bad).to_string());
+  }
+  return units.to_json();
 }
 
 }  // namespace
 
-void pack_on_first_use(Communicator& world, Logger& log, const std::vector<std::string*>& paths,
-                       std::size_t units_from, const FirstUse& options) {
+namespace {
+
+/// Refuses paths that do not exist, with the name that may be meant.
+void require_there(const std::vector<std::string*>& paths) {
+  for (const std::string* path : paths)
+    if (!fs::exists(*path))
+      throw DataError(fmt::format("there is no file or folder '{}'", *path),
+                      advice_on_path(*path,
+                                     "name manifests (.json, .jsonl) or folders of `choir prepare "
+                                     "audio`; to plan or to measure without data, add "
+                                     "data.format=synthetic"));
+}
+
+}  // namespace
+
+std::string pack_on_first_use(Communicator& world, Logger& log,
+                              const std::vector<std::string*>& paths, std::size_t units_from,
+                              const FirstUse& options) {
   // Rank 0 decides the folder of each file; the line is empty for a path that is a folder already.
   std::string places;
   together(world, [&] {
     if (world.rank() != 0) return;
+    require_there(paths);
     for (const std::string* path : paths)
       places += (fs::is_regular_file(*path) ? packed_folder(*path, options) : "") + "\n";
   });
   broadcast_text(world, places);
   const std::vector<std::string> place = split(places, '\n');
-  std::vector<bool> made(paths.size());
-  std::vector<std::string> folders;
-  bool any = false;
+  FirstUsePaths all{.made = std::vector<bool>(paths.size()),
+                    .training = std::min(units_from, paths.size())};
+  bool any = !options.units.empty();
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const std::string manifest = *paths[i];
-    made[i] = !place[i].empty();
-    any = any || made[i];
-    if (made[i]) *paths[i] = place[i];
-    folders.push_back(*paths[i]);
+    const bool made = !place[i].empty();
+    all.made[i] = made;
+    any = any || made;
+    if (made) *paths[i] = place[i];
+    all.folders.push_back(*paths[i]);
     int there = 0;
-    if (made[i] && world.rank() == 0) there = fs::exists(place[i] + "/index.bin");
+    if (made && world.rank() == 0) there = fs::exists(place[i] + "/index.bin");
     world.broadcast(&there, sizeof there, 0);
-    if (!made[i] || there != 0) continue;
+    if (!made || there != 0) continue;
     log.info("data: packing '{}' for its first use, into {}", manifest, place[i]);
-    const PrepareAudioSummary summary = prepare_audio(
-        world, log, {manifest}, place[i],
-        {.sample_rate = options.sample_rate, .stop_on_bad = options.on_bad == OnBad::stop});
-    log.info("data: {}", summary.to_string());
+    pack(world, log, manifest, place[i], options);
   }
-  if (!any) return;
+  std::string units;
+  if (!any || options.labels.empty()) return units;
   together(world, [&] {
-    if (world.rank() == 0 && !options.labels.empty())
-      write_missing_labels(folders, made, std::min(units_from, folders.size()), options, log);
+    if (world.rank() == 0) units = write_missing_labels(all, options, log);
   });
+  broadcast_text(world, units);
+  return units;
 }
 
 }  // namespace choir

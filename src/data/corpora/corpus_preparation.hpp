@@ -46,20 +46,27 @@ void read_manifest_texts(const std::string& path,
                          const std::function<void(std::int64_t, std::string&&)>& use);
 
 struct FirstUse {
-  /// Name of the labels; "": no labels. If no folder has units of that name, they are trained on
-  /// the training texts as the name specifies: "char", "bpe_256", "unigram_128".
+  /// Name of the labels; "": no labels. If no folder that was packed by hand has units of that
+  /// name, they are trained on the training texts as the name specifies: "char", "bpe_256",
+  /// "unigram_128".
   std::string labels = "char";
+  /// The units of a checkpoint as JSON; "": those of the training data.
+  std::string units;
   int sample_rate = 16000;
   OnBad on_bad = OnBad::stop;
   std::string cache_dir = "data/.prepared";
 };
 
 /// Collective over `world`. Replaces each path of a file by the path of the folder in `cache_dir`
-/// that was packed from it, now or before (identified by its path, size and time, and the sample
+/// that was packed from it, now or before (identified by its path and contents, and the sample
 /// rate); ranks share the decoding. Paths of folders stay. The first `units_from` paths are the
-/// training data. Throws DataError and StorageError like `choir prepare`, and DeckError if there
-/// are no units and the name of the labels specifies none.
-void pack_on_first_use(Communicator& world, Logger& log, const std::vector<std::string*>& paths,
-                       std::size_t units_from, const FirstUse& options);
+/// training data. The labels of a packed manifest are named by their units (see
+/// own_labels_name()), because several runs with different units may share it; with the units of a
+/// checkpoint, folders without labels in these units get them, too. Returns the units as JSON, ""
+/// if neither a path was a file nor units were given. Throws DataError and StorageError like
+/// `choir prepare`, and DeckError if there are no units and the name of the labels specifies none.
+std::string pack_on_first_use(Communicator& world, Logger& log,
+                              const std::vector<std::string*>& paths, std::size_t units_from,
+                              const FirstUse& options);
 
 }  // namespace choir

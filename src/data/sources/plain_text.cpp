@@ -81,7 +81,7 @@ std::int64_t require_plain_text(const std::string& path, std::string_view field)
   for (const Beginning& one : kBeginnings)
     if (std::string_view(head).starts_with(one.bytes)) refuse(path, one.kind, one.cure);
   if (const FileKind kind = file_kind(std::string_view(head).substr(0, kFileKindBytes));
-      kind != FileKind::unknown)
+      kind != FileKind::unknown && kind != FileKind::html)  // a page is a text like another
     refuse(path, describe(kind), cure_of(kind));
   if (const std::size_t zero = head.find('\0'); zero != head.npos)
     refuse(path, fmt::format("binary (byte {} is 0)", zero),

@@ -48,7 +48,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-[[noreturn]] void refuse(const std::string& source, const std::string& what) {
+[[noreturn]] void refuse_labels(const std::string& source, const std::string& what) {
   throw DataError(fmt::format("label file '{}' {}", source, what),
                   "write it again with 'choir prepare tokens'");
 }
@@ -62,30 +62,31 @@ void check_length(const Header& header, std::size_t payload, const std::string& 
   const bool fits = header.utterances <= most && header.ids <= most &&
                     header.vocab_size <= std::numeric_limits<std::int32_t>::max();
   if (!fits || header.utterances * 4 + header.ids * id_bytes != most)
-    refuse(source, fmt::format("is truncated or too long: {} bytes follow the header of {} "
-                               "utterances with {} ids",
-                               payload, header.utterances, header.ids));
+    refuse_labels(source, fmt::format("is truncated or too long: {} bytes follow the header of {} "
+                                      "utterances with {} ids",
+                                      payload, header.utterances, header.ids));
 }
 
 Header read_header(std::string_view image, const std::string& source) {
   Header header;
   if (image.size() < sizeof header)
-    refuse(source, fmt::format("is truncated: {} bytes, its header alone has {}", image.size(),
-                               sizeof header));
+    refuse_labels(source, fmt::format("is truncated: {} bytes, its header alone has {}",
+                                      image.size(), sizeof header));
   std::memcpy(&header, image.data(), sizeof header);
-  if (header.magic != kMagic) refuse(source, "is not one (no CHOIRLBL at its start)");
+  if (header.magic != kMagic) refuse_labels(source, "is not one (no CHOIRLBL at its start)");
   if (header.endianness != kEndiannessMark)
-    refuse(source, "was written on a machine of the other byte order");
+    refuse_labels(source, "was written on a machine of the other byte order");
   if (header.version != kVersion)
-    refuse(source, fmt::format("has version {}, this program reads {}", header.version, kVersion));
+    refuse_labels(source,
+                  fmt::format("has version {}, this program reads {}", header.version, kVersion));
   if (header.checksum() != header.header_crc)
-    refuse(source, fmt::format("has a corrupt header (crc32c {:08x}, stored {:08x})",
-                               header.checksum(), header.header_crc));
+    refuse_labels(source, fmt::format("has a corrupt header (crc32c {:08x}, stored {:08x})",
+                                      header.checksum(), header.header_crc));
   const std::string_view payload = image.substr(sizeof header);
   check_length(header, payload.size(), source);
   if (const std::uint32_t crc = crc32c(payload.data(), payload.size()); crc != header.payload_crc)
-    refuse(source,
-           fmt::format("is damaged (crc32c {:08x}, stored {:08x})", crc, header.payload_crc));
+    refuse_labels(
+        source, fmt::format("is damaged (crc32c {:08x}, stored {:08x})", crc, header.payload_crc));
   return header;
 }
 
@@ -125,6 +126,10 @@ std::uint64_t catalog_hash_of(std::string_view image) {
 
 }  // namespace
 
+std::string own_labels_name(const std::string& name, std::uint64_t tokenizer_hash) {
+  return fmt::format("{}-{:016x}", name, tokenizer_hash);
+}
+
 LabelFile LabelFile::none(std::int64_t utterances) {
   LabelFile labels;
   labels.offsets_.resize(static_cast<std::size_t>(utterances) + 1, 0);
@@ -153,7 +158,7 @@ LabelFile LabelFile::open(const std::string& folder, const std::string& name,
   const std::string image = read_whole_file(source, kMostBinaryMiB);
   LabelFile labels = from_image(image, source);
   if (catalog_hash_of(image) != catalog_hash)
-    refuse(source, "belongs to another state of the packed audio beside it");
+    refuse_labels(source, "belongs to another state of the packed audio beside it");
   return labels;
 }
 
@@ -211,12 +216,12 @@ LabelFile LabelFile::from_image(std::string_view image, const std::string& sourc
   for (std::uint64_t i = 0; i < header.utterances; ++i, at += 4) {
     std::int32_t count = 0;
     std::memcpy(&count, at, sizeof count);
-    if (count < kBad) refuse(source, fmt::format("gives utterance {} {} ids", i, count));
+    if (count < kBad) refuse_labels(source, fmt::format("gives utterance {} {} ids", i, count));
     labels.bad_.push_back(count == kBad);
     labels.offsets_.push_back(labels.offsets_.back() + std::max(count, 0));
   }
   if (labels.offsets_.back() != static_cast<std::int64_t>(header.ids))
-    refuse(source, "has lengths that do not add up");
+    refuse_labels(source, "has lengths that do not add up");
   const auto id_bytes = static_cast<std::size_t>(token_bytes_for(labels.vocab_size_));
   labels.ids_.resize(header.ids, 0);
   for (std::int32_t& id : labels.ids_) {
@@ -224,7 +229,7 @@ LabelFile LabelFile::from_image(std::string_view image, const std::string& sourc
     at += id_bytes;
   }
   for (const std::int32_t id : labels.ids_)
-    if (id < 0 || id >= labels.vocab_size_) refuse(source, "has ids outside its vocabulary");
+    if (id < 0 || id >= labels.vocab_size_) refuse_labels(source, "has ids outside its vocabulary");
   return labels;
 }
 

@@ -9,6 +9,10 @@
 
 namespace choir {
 
+/// The name of labels NAME in given units, for folders that runs with different units may share:
+/// "bpe_256-HASH". Such labels are preferred to those of the plain name.
+std::string own_labels_name(const std::string& name, std::uint64_t tokenizer_hash);
+
 class LabelFile {
  public:
   LabelFile() : offsets_{0} {}

@@ -1,5 +1,6 @@
 #include "src/data/speech/speech_corpus.hpp"
 
+#include <filesystem>
 #include <limits>
 
 #include "choir/core/error.hpp"
@@ -12,6 +13,8 @@
 
 namespace choir {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr LeftOut kReasons[] = {LeftOut::too_short,     LeftOut::too_long, LeftOut::few_labels,
                                 LeftOut::many_labels,   LeftOut::damaged,  LeftOut::bad_text,
@@ -219,9 +222,13 @@ std::string scan(const std::vector<SpeechLeaf>& leaves, const SpeechCorpusOption
   auto all = nlohmann::json::array();
   for (const SpeechLeaf& leaf : leaves) {
     const AudioCatalog catalog = AudioCatalog::open(leaf.folder);
-    const LabelFile labels = options.labels.empty()
-                                 ? LabelFile::none(catalog.size())
-                                 : LabelFile::open(leaf.folder, options.labels, catalog.hash());
+    const bool own =
+        !options.own_labels.empty() && fs::exists(LabelFile::path(leaf.folder, options.own_labels));
+    const LabelFile labels =
+        options.labels.empty()
+            ? LabelFile::none(catalog.size())
+            : LabelFile::open(leaf.folder, own ? options.own_labels : options.labels,
+                              catalog.hash());
     auto texts = nlohmann::json::array();
     for (std::int64_t i = 0; options.validation && i < catalog.size(); ++i)
       texts.push_back(catalog.text(i));

@@ -94,7 +94,9 @@ class SpeechSift {
 };
 
 struct SpeechCorpusOptions {
-  std::string labels;   ///< NAME of labels.NAME.bin; "": no labels are read
+  std::string labels;  ///< NAME of labels.NAME.bin; "": no labels are read
+  /// Name that is taken instead where a folder has labels of it, see own_labels_name(); "": none.
+  std::string own_labels;
   int sample_rate = 0;  ///< sample rate of the model; 0: any rate that all folders share
   std::uint64_t tokenizer_hash = 0;  ///< tokenizer of the model; 0: any that all folders share
   SpeechFrames frames;

@@ -152,6 +152,7 @@ class TrainingSlots : public SlotSource {
 SpeechCorpusOptions training_options(const SpeechDataConfig& config) {
   SpeechCorpusOptions options;
   options.labels = config.labels;
+  options.own_labels = config.own_labels;
   options.sample_rate = config.sample_rate;
   options.tokenizer_hash = config.tokenizer_hash;
   options.frames = config.frames;
@@ -298,9 +299,9 @@ std::string SpeechDataset::to_string() const {
   text += "\n" + choir::to_string(s.sources);
   text += fmt::format("\n{} buckets up to {}", s.sampler->buckets().count(),
                       s.sampler->buckets().to_string());
-  text += fmt::format(
-      "\n{:.1f} utterances a micro-batch, padding {:.1f} % (in order, by count: {:.1f} %)",
-      s.padding.mean_utterances, 100 * s.padding.bucketed, 100 * s.padding.naive);
+  text +=
+      fmt::format("\n{:.1f} utterances a micro-batch, padding {:.1f} % ({:.1f} % without buckets)",
+                  s.padding.mean_utterances, 100 * s.padding.bucketed, 100 * s.padding.naive);
   for (const auto& set : s.evaluations) {
     text += fmt::format("\nvalidation '{}': {}", set->name(), set->corpus().sift().to_string());
     for (const SpeechLeaf& leaf : set->leaves())

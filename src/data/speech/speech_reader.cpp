@@ -153,6 +153,7 @@ SpeechCorpusOptions options_of(const SpeechDataConfig& config, const SpeechEvalS
                                int sample_rate, std::uint64_t tokenizer_hash) {
   SpeechCorpusOptions options;
   options.labels = config.labels;
+  options.own_labels = config.own_labels;
   options.sample_rate = sample_rate;
   options.tokenizer_hash = tokenizer_hash;
   options.frames = config.frames;

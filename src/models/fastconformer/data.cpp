@@ -295,20 +295,8 @@ std::vector<std::string> SpeechTrainingData::take_warnings() {
   return gathered_warnings(*data_.set, mesh_);
 }
 
-namespace {
-
-SpeechData open_with_vocabulary(const Deck& deck, const std::string& json, Mesh& mesh) {
-  if (json.empty()) return open_speech(deck, mesh, false);
-  Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
-  SpeechData data = open_speech(deck, mesh, false, vocabulary.hash());
-  data.vocabulary = std::move(vocabulary);
-  return data;
-}
-
-}  // namespace
-
 SpeechEvaluationData::SpeechEvaluationData(const Deck& deck, const std::string& vocabulary,
                                            Mesh& mesh)
-    : data_(open_with_vocabulary(deck, vocabulary, mesh)) {}
+    : data_(open_speech(deck, mesh, false, vocabulary)) {}
 
 }  // namespace choir

@@ -6,6 +6,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/corpora/corpus_preparation.hpp"
+#include "src/data/speech/label_file.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
 
 namespace choir {
@@ -39,8 +40,10 @@ void add_folders(std::vector<SpeechInput>& inputs, std::vector<std::string*>& al
   }
 }
 
-/// Replaces manifests by the packed data that are made from them on first use.
-void pack_manifests(const SpeechSection& speech, SpeechDataConfig& config, Mesh& mesh) {
+/// Replaces manifests by the packed data that are made from them on first use. `units` are those of
+/// a checkpoint, "" for none; returns the units of all labels if they are known now.
+std::string pack_manifests(const SpeechSection& speech, SpeechDataConfig& config,
+                           const std::string& units, Mesh& mesh) {
   std::vector<std::string*> paths;
   add_folders(config.train.inputs, paths);
   const std::size_t training = paths.size();
@@ -48,19 +51,21 @@ void pack_manifests(const SpeechSection& speech, SpeechDataConfig& config, Mesh&
     for (std::string& folder : set.folders) paths.push_back(&folder);
   Logger log(mesh.rank() == 0);
   log.to_stdout();
-  pack_on_first_use(mesh.world(), log, paths, training,
-                    {.labels = config.labels,
-                     .sample_rate = config.sample_rate,
-                     .on_bad = on_bad_of(speech.on_bad, "data.on_bad")});
+  return pack_on_first_use(mesh.world(), log, paths, training,
+                           {.labels = config.labels,
+                            .units = units,
+                            .sample_rate = config.sample_rate,
+                            .on_bad = on_bad_of(speech.on_bad, "data.on_bad")});
 }
 
 struct OpenedSpeech {
   SpeechDataConfig config;
   std::unique_ptr<SpeechDataset> set;
+  std::string units;  ///< JSON of the units; "" if they are those beside the labels
 };
 
 OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
-                    std::uint64_t tokenizer_hash) {
+                    const std::string& units) {
   const SpeechSection& data = *request.data;
   SpeechDataConfig config;
   SpeechMix mix;
@@ -78,28 +83,32 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
       throw DataError("there is no validation data",
                       "name folders of packed speech in data.val, or sets in data.validation");
   });
-  pack_manifests(*request.data, config, mesh);
-  config.tokenizer_hash = tokenizer_hash;
+  std::string known = pack_manifests(*request.data, config, units, mesh);
+  if (!known.empty()) {
+    config.tokenizer_hash = Vocabulary::from_json(known, "the units of the labels").hash();
+    config.own_labels = own_labels_name(config.labels, config.tokenizer_hash);
+  }
   config.peers = &mesh.host_peers();
   auto set = SpeechDataset::open(mesh.host_along(Axis::data), config);
-  return {std::move(config), std::move(set)};
+  return {std::move(config), std::move(set), std::move(known)};
 }
 
 }  // namespace
 
 SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
-                       std::uint64_t tokenizer_hash) {
+                       const std::string& units) {
   if (request.data->labels.empty())
     throw DeckError("data.labels is empty, but recognisers need transcripts",
                     "name labels, \"char\" or \"bpe_256\"");
-  auto [config, set] = opened(deck, request, mesh, training, tokenizer_hash);
-  Vocabulary vocabulary = vocabulary_of(config, mesh, set->tokenizer_hash());
+  auto [config, set, known] = opened(deck, request, mesh, training, units);
+  Vocabulary vocabulary = known.empty() ? vocabulary_of(config, mesh, set->tokenizer_hash())
+                                        : Vocabulary::from_json(known, "the units of the labels");
   return {std::move(set), std::move(vocabulary)};
 }
 
 std::unique_ptr<SpeechDataset> open_recordings(const Deck& deck, const SpeechRequest& request,
                                                Mesh& mesh, bool training) {
-  return opened(deck, request, mesh, training, 0).set;
+  return opened(deck, request, mesh, training, "").set;
 }
 
 ModelBatch speech_batch(const SpeechBatch& batch) {

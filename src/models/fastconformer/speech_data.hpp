@@ -30,18 +30,18 @@ struct SpeechData {
   Vocabulary vocabulary;
 };
 /// Collective over the mesh; the ranks of the data axis read, and pass their batch to the ranks
-/// that share it. The vocabulary is that of tokenizer.NAME.json beside the labels. `training`:
-/// opens data.train as well. `tokenizer_hash`: that of the checkpoint, 0 for any. Throws on all
+/// that share it. The vocabulary is `units`, the JSON of a checkpoint; if that is "", it is that of
+/// tokenizer.NAME.json beside the labels. `training`: opens data.train as well. Throws on all
 /// ranks: DataError (files, rates, vocabularies, bad utterances), DeckError.
 SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
-                       std::uint64_t tokenizer_hash = 0);
+                       const std::string& units = {});
 /// The same for models that do not read transcripts: labels may be missing (data.labels = "").
 std::unique_ptr<SpeechDataset> open_recordings(const Deck& deck, const SpeechRequest& request,
                                                Mesh& mesh, bool training);
 /// Opens the data with the request of a FastConformer.
 inline SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
-                              std::uint64_t tokenizer_hash = 0) {
-  return open_speech(deck, speech_request(deck), mesh, training, tokenizer_hash);
+                              const std::string& units = {}) {
+  return open_speech(deck, speech_request(deck), mesh, training, units);
 }
 
 /// A batch in the engine's form: the same host memory.

@@ -10,6 +10,7 @@
 #include "choir/deck/deck.hpp"
 #include "choir/models/family.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/models/gpt/family.hpp"
@@ -61,13 +62,17 @@ std::int64_t chat_row_length(const ChatSize& size, const GptConfig& model) {
 
 std::string tokenizer_of_run(const std::string& run) {
   const fs::path folder = fs::path(run) / kTokenizerFolder;
+  if (!fs::exists(run))
+    throw DeckError(fmt::format("--for {}: there is no such run", run),
+                    advice_on_path(run, "`choir runs` lists the runs below runs/"));
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
     if (fs::exists(folder / name)) return (folder / name).string();
   throw DeckError(
       fmt::format("'{}' has no tokenizer: there is neither tokenizer.json nor tokenizer.model in "
                   "{}",
                   run, folder.string()),
-      "name a run of `choir import`, or give the tokenizer with --tokenizer");
+      "name a run of `choir import`, or give the tokenizer with --tokenizer; for a run that was "
+      "trained on characters it is vocab.json beside its data");
 }
 
 namespace {
@@ -76,6 +81,9 @@ namespace {
 Deck deck_of_run(const ChatDeckRequest& request, const std::string& run, const char* option,
                  const char* type) {
   const fs::path path = fs::path(run) / "deck.json";
+  if (!fs::exists(run))
+    throw DeckError(fmt::format("{} {}: there is no such run", option, run),
+                    advice_on_path(run, "`choir runs` lists the runs below runs/"));
   if (!fs::exists(path))
     throw DeckError(fmt::format("{} {}: this is no run, it has no deck.json", option, run),
                     "name a run directory, for example one that `choir import` made");
@@ -155,13 +163,19 @@ ChatDeck speech_chat_deck(const ChatDeckRequest& request, const std::string& hel
       members_of_part(request, request.encoder, "model.encoder."), kStack,
       members_of_part(request, request.run, "model.lm."), kEpochs, json_text(request.folder), held,
       batch, steps, std::max<std::int64_t>(1, steps / 20),
-      held.empty() ? 0 : std::max<std::int64_t>(1, steps / 5),
+      held.empty() ? 0
+                   : std::clamp<std::int64_t>(steps / 5, std::min<std::int64_t>(steps, 10), steps),
       std::clamp<std::int64_t>(steps / 20, 1, 10), json_text(request.encoder),
       json_text(request.run), std::max<std::int64_t>(1, steps / 4));
   return made;
 }
 
 }  // namespace
+
+void require_chat_runs(const ChatDeckRequest& request) {
+  deck_of_run(request, request.run, "--for", "gpt");
+  if (!request.encoder.empty()) deck_of_run(request, request.encoder, "--encoder", "fastconformer");
+}
 
 ChatDeck chat_deck(const ChatDeckRequest& request) {
   const bool sound = request.size.seconds > 0;

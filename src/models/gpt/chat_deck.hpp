@@ -41,6 +41,10 @@ struct ChatDeck {
 /// DeckError if the folder is no run or has none. Local.
 std::string tokenizer_of_run(const std::string& run);
 
+/// Throws DeckError as chat_deck() does if the runs are not of these kinds, before anything is
+/// prepared for them. Local.
+void require_chat_runs(const ChatDeckRequest& request);
+
 /// Reads RUN/deck.json, and that of the encoder. With an encoder the deck is that of a model with
 /// model.type = "salm", in which both are frozen, and an adapter, a projector and LoRA are trained.
 /// Throws DeckError if the runs are not of a language model (model.type = "gpt") and a recogniser

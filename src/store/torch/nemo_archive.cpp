@@ -296,9 +296,7 @@ struct NemoArchive::State {
   FileWindow archive;
   TarDirectory tar;
 
-  explicit State(const std::string& path) : archive(opened(path)), tar(archive) {
-    member_of(tar, kWeights, archive);
-  }
+  explicit State(const std::string& path) : archive(opened(path)), tar(archive) {}
 
   FileWindow part(const std::string& name) const {
     const TarMember& member = member_of(tar, name, archive);

@@ -62,7 +62,9 @@ std::unique_ptr<TensorReader> open_weights(const std::string& path) {
       throw StorageError(
           fmt::format("'{}' is {}, which is not a supported format of weights", name,
                       describe(kind)),
-          "supported: safetensors, GGUF, torch.save, .nemo and GPT-2 models of llm.c");
+          kind == FileKind::git_lfs || kind == FileKind::html
+              ? "fetch the file itself, and compare its size with the one that its page names"
+              : "supported: safetensors, GGUF, torch.save, .nemo and GPT-2 models of llm.c");
   }
 }
 

@@ -87,8 +87,9 @@ RankTimesReport RankTimes::report(Mesh& mesh) {
 
 std::string to_string(const RankTimesReport& r) {
   return fmt::format(
-      "own time per rank and step (without waiting for others, {} steps): p10 {}, p50 {}, p90 {}; "
-      "slowest: rank {} on {}, {}, {:.2f} times the median, {} of it outside forward and backward",
+      "own time of the ranks in a step, without waiting for other ranks (mean of {} steps): lowest "
+      "tenth {}, median {}, highest tenth {}; slowest: rank {} on {} with {}, {:.2f} times the "
+      "median; {} of these are neither forward nor backward",
       r.steps, format_duration(r.p10), format_duration(r.p50), format_duration(r.p90),
       r.slowest_rank, r.slowest_host, format_duration(r.slowest),
       r.p50 > 0 ? r.slowest / r.p50 : 1.0, format_duration(r.outside));

@@ -73,7 +73,8 @@ std::string first_lines(const std::string& text, std::size_t most) {
   if (lines.size() <= most) return text;
   const std::size_t more = lines.size() - most;
   lines.resize(most);
-  return join(lines, "\n") + fmt::format("\n({} more lines)", more);
+  return join(lines, "\n") +
+         fmt::format("\n(start.txt has {} more)", counted(static_cast<std::int64_t>(more), "line"));
 }
 
 std::string model_line(Engine& engine) {

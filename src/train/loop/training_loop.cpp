@@ -11,6 +11,7 @@
 #include "src/core/file.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/store/directory.hpp"
 
 namespace choir {
 namespace {
@@ -275,13 +276,24 @@ std::exception_ptr TrainingLoop::why_lost() const {
   return nullptr;
 }
 
+/// The work that a stop without a save loses, for the user. Local.
+std::string TrainingLoop::unsaved() const {
+  const std::string& path = run_.checkpointer.last_path();
+  const std::int64_t saved = path.empty() ? 0 : step_of(path.substr(path.rfind('/') + 1));
+  const std::int64_t lost = run_.progress.step - saved;
+  if (lost <= 0) return "nothing has changed since the last checkpoint";
+  return fmt::format(
+      "not saved, because a save takes longer than the second that may be left: "
+      "{} since {} will be computed again",
+      counted(lost, "step"),
+      saved > 0 ? fmt::format("the checkpoint of step {}", saved) : "the start");
+}
+
 ExitCode TrainingLoop::finish(Stop stop) {
   const Progress& progress = run_.progress;
   Checkpointer& checkpointer = run_.checkpointer;
   const bool done = progress.step >= run_.deck.train.max_steps;
   const bool trained = progress.step > first_step_;
-  if (!done && run_.mesh.rank() == 0)
-    run_.log.warn("stopping after step {}: {}", progress.step, run_.stop.reason(stop));
   // SIGTERM may leave only a second, so save only if saves take less. Somebody who types Ctrl-C
   // waits for the end; where a launcher kills the ranks meanwhile, the last complete checkpoint
   // stays.
@@ -290,6 +302,9 @@ ExitCode TrainingLoop::finish(Stop stop) {
   // An interval of 0 disables checkpoints during and at the end of the run, but a stopped run must
   // be able to continue.
   const bool wanted = (run_.deck.checkpoint.on_the_way() || !done) && trained && time_left;
+  if (!done && run_.mesh.rank() == 0)
+    run_.log.warn("stopping after step {}: {}; {}", progress.step, run_.stop.reason(stop),
+                  wanted ? "saving" : unsaved());
   if (done && trained) write_sample();
   run_.observers.watch.save("checkpoint");
   checkpointer.drain();

@@ -119,6 +119,7 @@ class TrainingLoop {
   std::string meta_json() const;
   Stop agreed_stop();
   std::exception_ptr why_lost() const;
+  std::string unsaved() const;
   ExitCode finish(Stop stop);
 
   Parts run_;

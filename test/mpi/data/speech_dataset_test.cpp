@@ -362,7 +362,7 @@ TEST_F(SpeechDatasetTest, SaysWhatItIsMadeOf) {
   c.eval = {{"clean", {packed_[1].folder}, {}, 0, 0}};
   const std::string text = SpeechDataset::open(comm(), c)->to_string();
   for (const char* words : {"longer than data.max_duration", "blend 70.00 %", "3 buckets up to",
-                            "padding", "in order, by count", "validation 'clean'", "reader own"})
+                            "padding", "% without buckets", "validation 'clean'", "reader own"})
     EXPECT_ALL_RANKS(text.find(words) != std::string::npos) << words << " in\n" << text;
 }
 

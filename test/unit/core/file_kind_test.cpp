@@ -21,6 +21,9 @@ TEST(FileKind, KnowsFormatsByTheirFirstBytes) {
   EXPECT_EQ(file_kind("GGUF\x03\0\0\0"s), FileKind::gguf);
   EXPECT_EQ(file_kind("PK\x03\x04...."), FileKind::zip);
   EXPECT_EQ(file_kind("\x1f\x8b\x08"), FileKind::gzip);
+  EXPECT_EQ(file_kind("version https://git-lfs.github.com/spec/v1\noid sha256:0"),
+            FileKind::git_lfs);
+  EXPECT_EQ(file_kind("\n<!DOCTYPE html><html>"), FileKind::html);
   EXPECT_EQ(file_kind("\x89HDF\r\n\x1a\n...."), FileKind::hdf5);
   EXPECT_EQ(file_kind("\x93NUMPY\x01\0"s), FileKind::npy);
   EXPECT_EQ(file_kind("MMIDIDX\0\0\x01"s), FileKind::megatron_index);

@@ -66,6 +66,8 @@ TEST(Options, NamesOfOtherPrograms) {
   EXPECT_EQ(advice_on_option("--num-return-sequences", options),
             "--num-return-sequences of Hugging Face is --samples here: --samples");
   EXPECT_NE(advice_on_option("--num_beams=4", options).find("no beam search"), std::string::npos);
+  EXPECT_EQ(advice_on_option("--beam_size=4", {"--beam"}),
+            "--beam_size of NeMo is --beam here: --beam 4");
 }
 
 TEST(Options, OtherSpellingsAndMisspellings) {

@@ -23,7 +23,8 @@ TEST(StopRequest, Signals) {
   EXPECT_EQ(stop.poll(0), Stop::user) << "a request stands until it is followed";
   raise(SIGTERM);
   EXPECT_EQ(stop.poll(0), Stop::terminate) << "the stronger wins";
-  EXPECT_EQ(stop.reason(Stop::terminate), "SIGTERM");
+  EXPECT_EQ(stop.reason(Stop::terminate),
+            "stopped from outside (SIGTERM, which mpiexec sends on Ctrl-C)");
 }
 
 TEST(StopRequest, StartsCleanAndRestoresHandlers) {
@@ -31,7 +32,7 @@ TEST(StopRequest, StartsCleanAndRestoresHandlers) {
     StopRequest stop(0, 0, "");
     raise(SIGINT);
     EXPECT_EQ(stop.poll(0), Stop::interrupt);
-    EXPECT_EQ(stop.reason(Stop::interrupt), "SIGINT");
+    EXPECT_EQ(stop.reason(Stop::interrupt), "stopped by Ctrl-C (SIGINT)");
   }
   struct sigaction action {};
   sigaction(SIGUSR1, nullptr, &action);

@@ -107,10 +107,10 @@ class NemoImport {
     if (!request_.adapter.empty())
       throw DeckError("--adapter is supported only for language models", "leave it out");
     archive_ = std::make_unique<NemoArchive>(request_.path);
-    weights_ = archive_->open_weights();
     const std::string source = request_.path + "/" + kDescription;
     model_ = nemo_model_of(read_yaml(archive_->read_member(kDescription), source), source,
                            request_.allow_unused);
+    weights_ = archive_->open_weights();
     const std::vector<std::string> zeros = nemo_zeros(model_, *described().second);
     deck_ = parse_deck(*request_.families, nemo_deck(model_, zeros, request_.out),
                        request_.out + "/deck.json", request_.overrides);

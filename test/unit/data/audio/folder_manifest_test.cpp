@@ -1,6 +1,7 @@
 // Manifests of folders of recordings, and lower case.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "choir/core/error.hpp"
@@ -119,6 +120,27 @@ TEST_F(FolderManifest, LinesOfManifestsAreCopied) {
   EXPECT_EQ(lines()[0]["x"], 3);
   put("old/m.json", "{\"audio_filepath\": \"a.wav\"}\n");
   EXPECT_THROW(copy({}), DataError);
+  put("old/a.wav", wav(4000));
+  put("old/m.json", "{\"audio_filepath\": \"a.wav\", \"text\": \"one\"}\n");
+  EXPECT_EQ(copy({}).measured, 1);
+  EXPECT_DOUBLE_EQ(lines()[0]["duration"], 0.5);
+}
+
+TEST_F(FolderManifest, CutsBecomeLinesOfNemo) {
+  put("old/cuts.jsonl", R"({"id": "c1", "start": 0.25, "duration": 0.5, "channel": 0,
+"supervisions": [{"id": "s", "start": 0, "duration": 0.5, "text": "ONE"}], "type": "MonoCut",
+"recording": {"id": "r", "sources": [{"type": "file", "channels": [0], "source": "a.wav"}],
+"sampling_rate": 8000, "num_samples": 8000, "duration": 1.0}})");
+  std::string cut = test::read_bytes(folder_ / "old/cuts.jsonl");
+  std::ranges::replace(cut, '\n', ' ');
+  put("old/cuts.jsonl", cut);
+  write_folder_manifest({folder_ / "old/cuts.jsonl"}, folder_ / "made/manifest.json",
+                        {.lower_case = true});
+  ASSERT_EQ(lines().size(), 1u);
+  EXPECT_EQ(lines()[0]["audio_filepath"], folder_ / "old/a.wav");
+  EXPECT_DOUBLE_EQ(lines()[0]["offset"], 0.25);
+  EXPECT_DOUBLE_EQ(lines()[0]["duration"], 0.5);
+  EXPECT_EQ(lines()[0]["text"], "one");
 }
 
 }  // namespace

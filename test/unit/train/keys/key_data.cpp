@@ -9,6 +9,7 @@
 #include "src/data/corpora/corpus_preparation.hpp"
 #include "src/data/dialogues/prepare_codes.hpp"
 #include "src/data/dialogues/prepare_dialogues.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
 #include "test/support/wav_file.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
@@ -111,8 +112,12 @@ void pack(Communicator& alone, Logger& log, const std::string& folder,
           std::vector<std::string> manifests, const std::vector<std::string>& names) {
   std::vector<std::string*> paths;
   for (std::string& manifest : manifests) paths.push_back(&manifest);
-  pack_on_first_use(alone, log, paths, 1,
-                    {.labels = "char", .sample_rate = kRate, .cache_dir = folder + "/packed"});
+  const std::string units =
+      pack_on_first_use(alone, log, paths, 1,
+                        {.labels = "char", .sample_rate = kRate, .cache_dir = folder + "/packed"});
+  const Vocabulary vocabulary = Vocabulary::from_json(units, "the units");
+  for (std::size_t i = 0; i < manifests.size(); ++i)
+    write_labels(manifests[i], vocabulary, "char", OnBad::stop);
   for (std::size_t i = 0; i < names.size(); ++i)
     fs::create_directory_symlink(fs::absolute(manifests[i]), folder + "/" + names[i]);
 }
