@@ -125,7 +125,8 @@ std::string folder_of(const fs::path& path) {
   if (fs::is_directory(path / "checkpoints")) return (path / "checkpoints").string();
   const bool one = fs::exists(path / kManifestName) || fs::exists(path / kStateName) ||
                    step_of(path.lexically_normal().filename().string()) >= 0;
-  return one || !fs::is_directory(path) ? "" : path.string();
+  const bool of_checkpoints = fs::is_directory(path) && !CheckpointDirectory(path).steps().empty();
+  return one || !of_checkpoints ? "" : path.string();
 }
 
 }  // namespace

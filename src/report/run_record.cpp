@@ -319,8 +319,10 @@ void read_metrics(const std::string& path, ReportedRun& run) {
     run.notes.push_back(fmt::format("the last line of metrics.jsonl is cut off; used up to step {}",
                                     clamped_integer(run.last_step())));
   if (lines.broken() > 0)
-    run.notes.push_back(
-        fmt::format("{} lines of metrics.jsonl are damaged and were skipped", lines.broken()));
+    run.notes.push_back(fmt::format("{} of metrics.jsonl {} damaged and {} skipped",
+                                    counted(static_cast<std::int64_t>(lines.broken()), "line"),
+                                    lines.broken() == 1 ? "is" : "are",
+                                    lines.broken() == 1 ? "was" : "were"));
   if (lines.repeated())
     run.notes.emplace_back("some steps occur twice in metrics.jsonl; the later lines were used");
   for (const std::string& line : lines.records()) {
