@@ -279,6 +279,16 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
   const auto has = [](const Arguments& in, const char* word) {
     return std::ranges::find(in, word) != in.end();
   };
+  if (command == "choir prepare" && !words.empty() && !words[0].starts_with("-"))
+    return fmt::format(
+        "the kind of data comes first: `choir prepare text {} --out FOLDER`; `choir "
+        "prepare --help` lists the kinds",
+        as_typed({words[0]}));
+  if (has(options, "--out") && !has(given, "--out") && given.size() == 2 &&
+      !given[0].starts_with("-") && !given[1].starts_with("-") &&
+      given[1].find('=') == std::string::npos)
+    return fmt::format("the result is named by --out: {} {} --out {}", command,
+                       as_typed({given[0]}), as_typed({given[1]}));
   for (const std::string& word : words) {
     if (word.starts_with("-")) break;  // the next word is probably its value
     if (word.find('=') != std::string::npos)
@@ -286,9 +296,6 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
                          command);
     if (has(options, "--prompt") && !has(given, "--prompt"))
       return fmt::format("a prompt follows --prompt: --prompt '{}'", word);
-    if (has(options, "--out") && !has(given, "--out") && words.size() == 1)
-      return fmt::format("the result is named by --out: {} ... --out {}", command,
-                         as_typed({word}));
   }
   return fmt::format("`{} --help` lists the arguments", command);
 }

@@ -70,6 +70,10 @@ CheckpointSummary summary_of(const std::string& path, Communicator& world, bool 
     summary.saved_at = manifest.saved_at;
     summary.val_loss = manifest.metric;
     summary.bytes = manifest.state_bytes;
+    for (const BaseFile& base : manifest.bases)
+      summary.bases.push_back(fmt::format("{} (crc32c {:08x}) has {} more tensors",
+                                          printable_name(base.path), base.state_crc32c,
+                                          base.tensors.size()));
     if (manifest.step != summary.step)
       summary.problem = fmt::format(
           "its manifest belongs to step {}: the checkpoint was copied or renamed", manifest.step);

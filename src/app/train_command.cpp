@@ -15,6 +15,7 @@
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stop_request.hpp"
 #include "src/train/loop/train.hpp"
@@ -66,7 +67,17 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
     if (wanted) found += line + "\n";
   }
   if (!found.empty()) return found.substr(0, found.size() - 1);
-  throw DeckError(refusal_of(table, word, "0"), "`choir train --describe` lists every key");
+  std::vector<std::string> lasts;
+  for (const std::string& line : split(describe_deck(table), '\n'))
+    if (line.starts_with("  ") && line[2] != ' ') {
+      const std::string key = line.substr(2, line.find(' ', 2) - 2);
+      lasts.push_back(key.substr(key.rfind('.') + 1));
+    }
+  const std::string near = nearest_name(word, lasts);
+  throw DeckError(near.empty() || word.find('.') != std::string::npos
+                      ? refusal_of(table, word, "0")
+                      : fmt::format("no key is called '{}'; did you mean '{}'?", word, near),
+                  "`choir train --describe` lists every key");
 }
 
 /// The ranks that were started, if several were: one process says nothing about the run.

@@ -52,6 +52,7 @@ std::string nearest_or_begun(const std::string& word, const std::vector<std::str
 /// The decks that come with the program: in a clone, or where `make install` puts them; "" if they
 /// are in neither.
 fs::path own_decks() {
+  if (is_there("inputs/gpt_quickstart.json")) return "inputs";
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed).parent_path();
   for (const char* beside : {"../inputs", "../../inputs", "../share/choir/inputs"})
