@@ -86,7 +86,7 @@ cat <<END
   samples      $run/samples
   checkpoint   $run/checkpoints/$(readlink "$run/checkpoints/latest")
 Try next:
-  $build/choir generate $run --prompt "To be" --temperature 0.5 --seed 7
+  $build/choir generate $run --prompt "$prompt" --temperature 0.5 --seed 7
   $build/choir eval $run
   jobs/launch -n 4 $build/choir train inputs/debug.json ${settings[0]@Q}     any number of ranks
   $build/choir train --describe                             every key of a deck

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -173,7 +174,27 @@ CommandOption CommandOption::positive() {
 }
 
 CommandOption CommandOption::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
+  // Words of other programs for formats and types.
+  static const std::map<std::string, std::string> kForeign{
+      {"huggingface", "hf"}, {"hugging_face", "hf"}, {"transformers", "hf"}, {"safetensors", "hf"},
+      {"llama.cpp", "gguf"}, {"llama_cpp", "gguf"},  {"ggml", "gguf"},       {"llm.c", "llmc"},
+      {"lora", "peft"},      {"adapter", "peft"},    {"pytorch", "nanogpt"}, {"float32", "f32"},
+      {"fp32", "f32"},       {"float16", "f16"},     {"fp16", "f16"},        {"bfloat16", "bf16"},
+      {"cuda", "gpu"}};
+  const auto legal = [words](std::string_view word) {
+    return std::ranges::find(words, word) != words.end();
+  };
+  const auto problem = [words, legal](const std::string& word) -> std::string {
+    if (legal(word)) return {};
+    const auto foreign = kForeign.find(fold_name(word));
+    const std::string near = foreign != kForeign.end() && legal(foreign->second)
+                                 ? foreign->second
+                                 : nearest_name(word, words);
+    return fmt::format("'{}' is not one of: {}{}", word, join(words, ", "),
+                       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  };
+  option_->check(CLI::Validator([problem](std::string& word) { return problem(word); },
+                                "{" + join(words, ",") + "}"));
   return *this;
 }
 
@@ -253,55 +274,97 @@ bool takes_keys(const CLI::App& app) {
   });
 }
 
-std::string quoted_for_shell(const std::string& word) {
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 /// A hint about words that belong to no option.
 std::string hint_on_words(const std::string& command, const std::vector<std::string>& options,
-                          const Arguments& arguments) {
-  for (const std::string& word : arguments) {
-    if (word.starts_with("-")) continue;
+                          const Arguments& words, const Arguments& given) {
+  const auto has = [](const Arguments& in, const char* word) {
+    return std::ranges::find(in, word) != in.end();
+  };
+  if (command == "choir prepare" && !words.empty() && !words[0].starts_with("-"))
+    return fmt::format(
+        "the kind of data comes first: `choir prepare text {} --out FOLDER`; `choir "
+        "prepare --help` lists the kinds",
+        as_typed({words[0]}));
+  if (has(options, "--out") && !has(given, "--out") && given.size() == 2 &&
+      !given[0].starts_with("-") && !given[1].starts_with("-") &&
+      given[1].find('=') == std::string::npos)
+    return fmt::format("the result is named by --out: {} {} --out {}", command,
+                       as_typed({given[0]}), as_typed({given[1]}));
+  for (const std::string& word : words) {
+    if (word.starts_with("-")) break;  // the next word is probably its value
     if (word.find('=') != std::string::npos)
       return fmt::format("`{}` takes no keys of the deck; `{} --help` lists the arguments", command,
                          command);
     const bool sound = word.ends_with(".wav") || word.ends_with(".flac") ||
                        word.ends_with(".mp3") || word.ends_with(".ogg") || word.ends_with(".opus");
-    if (sound && std::ranges::find(options, "--audio") != options.end())
+    if (sound && has(options, "--audio"))
       return fmt::format("several clips of a question are joined by commas: --audio a.wav,{}",
                          word);
-    if (std::ranges::find(options, "--prompt") != options.end())
+    if (has(options, "--prompt") && !has(given, "--prompt"))
       return fmt::format("a prompt follows --prompt: --prompt {}", quoted_for_shell(word));
   }
   return fmt::format("`{} --help` lists the arguments", command);
 }
 
+/// Advice on a key of the deck that was written as an option. `next` is the word behind it.
+OptionAdvice advice_on_key(const FamilyTable& families, const std::string& word,
+                           const std::string& next) {
+  if (!word.starts_with("--") || word.size() < 4) return {};
+  const std::size_t equals = word.find('=');
+  const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+  const std::string advice = foreign_advice(families.keys(), name);
+  if (advice.empty()) return {};
+  if (advice.find(' ') != std::string::npos) return {.text = fmt::format("{}: {}", name, advice)};
+  std::string value = equals == std::string::npos ? next : word.substr(equals + 1);
+  const bool known = !value.empty() && (equals != std::string::npos || !value.starts_with("-"));
+  const std::string ours = fmt::format("{}={}", advice, known ? value : "VALUE");
+  return {.text = "deck keys follow the deck without dashes: " + as_typed({ours}),
+          .replaces = known,
+          .words = {ours}};
+}
+
 /// A hint about arguments that the command does not have. A user who writes `--batch_size=12` may
-/// mean an option that has another name here, or a key of the deck.
+/// mean an option that has another name here, or a key of the deck. All of them are told at once,
+/// with the whole command if each has a successor.
 std::string hint_on_arguments(const FamilyTable& families, const CLI::App& app,
-                              const std::string& command, const Arguments& arguments) {
+                              const std::string& command, const Arguments& left,
+                              const Arguments& given) {
   const std::vector<std::string> options = long_options(app);
   std::vector<std::string> commands;
   for (const CLI::App* any : app.get_subcommands(nullptr)) commands.push_back(any->get_name());
-  for (const std::string& word : arguments)
+  for (const std::string& word : left)
     if (const std::string near = nearest_name(word, commands); !near.empty())
       return fmt::format("did you mean `{} {}`?", command, near);
-  for (const std::string& word : arguments)
-    if (const std::string advice = advice_on_option(word, options); !advice.empty()) return advice;
-  if (!takes_keys(app)) return hint_on_words(command, options, arguments);
-  for (const std::string& word : arguments) {
-    if (!word.starts_with("--") || word.size() < 4) continue;
-    const std::size_t equals = word.find('=');
-    const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    const std::string advice = foreign_advice(families.keys(), name);
-    if (advice.empty()) continue;
-    if (advice.find(' ') != std::string::npos) return fmt::format("{}: {}", name, advice);
-    return fmt::format("deck keys follow the deck without dashes: {}={}", advice,
-                       equals == std::string::npos ? "VALUE" : word.substr(equals + 1));
+  const bool keys = takes_keys(app);
+  std::vector<std::string> told;
+  Arguments first, corrected;
+  bool whole = true;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string& word = given[i];
+    if (std::ranges::find(left, word) == left.end() || !word.starts_with("-")) {
+      corrected.push_back(word);
+      continue;
+    }
+    const std::string next = i + 1 < given.size() ? given[i + 1] : "";
+    OptionAdvice advice = advice_on_option(word, options);
+    if (advice.text.empty() && keys) {
+      advice = advice_on_key(families, word, next);
+      if (advice.replaces && word.find('=') == std::string::npos) ++i;
+    }
+    if (!advice.text.empty()) told.push_back(advice.text);
+    whole = whole && advice.replaces;
+    Arguments& to = advice.first ? first : corrected;
+    to.insert(to.end(), advice.words.begin(), advice.words.end());
   }
-  return hint_on_words(command, options, arguments);
+  if (told.empty()) return hint_on_words(command, options, left, given);
+  first.insert(first.end(), corrected.begin(), corrected.end());
+  std::string hint = join(told, "\n     ");
+  const std::size_t innermost = command.find(' ', command.find(' ') + 1);
+  const bool nested = innermost != std::string::npos;  // the words contain its name
+  if (whole && !nested)
+    hint += fmt::format("{}the whole command: {} {}", told.size() > 1 ? "\n     " : "; ", command,
+                        as_typed(first));
+  return hint;
 }
 
 /// The words that belong to no option, in the order of the command line: CLI11 reports them from
@@ -351,7 +414,7 @@ std::optional<int> parse(CommandLine& app, const Invocation& call) {
       throw DeckError(
           fmt::format("{}: {}", command,
                       extra ? "not an argument of this command: " + join(left, " ") : error.what()),
-          hint_on_arguments(call.families, *innermost, command, left));
+          hint_on_arguments(call.families, *innermost, command, left, call.arguments));
     });
   }
   return std::nullopt;

@@ -163,7 +163,8 @@ int evaluate_tasks(const EvalRequest& request, Workplace& place, Logger& log) {
     require_ability(loaded, loaded.deck.family().generates(), "has no evaluation tasks", "gpt");
     if (loaded.vocabulary.empty())
       throw DataError(
-          "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
+          "the checkpoint has no vocabulary: its token files had no vocab.json, or the imported "
+          "model had no tokenizer that choir reads",
           "evaluation tasks are texts; a model without a tokenizer cannot read them");
     evaluation.emplace(std::move(tasks),
                        Vocabulary::from_json(loaded.vocabulary, loaded.checkpoint.path),

@@ -70,6 +70,10 @@ CheckpointSummary summary_of(const std::string& path, Communicator& world, bool 
     summary.saved_at = manifest.saved_at;
     summary.val_loss = manifest.metric;
     summary.bytes = manifest.state_bytes;
+    for (const BaseFile& base : manifest.bases)
+      summary.bases.push_back(fmt::format("{} (crc32c {:08x}) has {} more tensors",
+                                          printable_name(base.path), base.state_crc32c,
+                                          base.tensors.size()));
     if (manifest.step != summary.step)
       summary.problem = fmt::format(
           "its manifest belongs to step {}: the checkpoint was copied or renamed", manifest.step);
@@ -125,7 +129,8 @@ std::string folder_of(const fs::path& path) {
   if (fs::is_directory(path / "checkpoints")) return (path / "checkpoints").string();
   const bool one = fs::exists(path / kManifestName) || fs::exists(path / kStateName) ||
                    step_of(path.lexically_normal().filename().string()) >= 0;
-  return one || !fs::is_directory(path) ? "" : path.string();
+  const bool of_checkpoints = fs::is_directory(path) && !CheckpointDirectory(path).steps().empty();
+  return one || !of_checkpoints ? "" : path.string();
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "choir/run/training_data.hpp"
 #include "src/app/bench.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_document.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
@@ -90,31 +91,21 @@ std::string deck_text(const std::string& deck) {
     return read_deck_with_includes(deck);
   } catch (const DeckError& error) {
     if (std::filesystem::exists(deck, ignored)) throw;
+    const std::string near = nearest_name(deck, preset_names());
     throw DeckError(error.what(),
-                    error.hint() + "; models known by name: " + join(preset_names(), ", "));
+                    near.empty()
+                        ? error.hint() + "; models known by name: " + join(preset_names(), ", ")
+                        : fmt::format("did you mean '{}'?", near));
   }
-}
-
-/// The words as one would type them.
-std::string typed(const Arguments& words) {
-  std::string text;
-  for (const std::string& word : words) {
-    const bool plain = std::ranges::all_of(word, [](unsigned char c) {
-      return std::isalnum(c) != 0 ||
-             std::string_view("-_.,:=/+%@").find(c) != std::string_view::npos;
-    });
-    text += (text.empty() ? "" : " ") + (plain ? word : "'" + word + "'");
-  }
-  return text;
 }
 
 /// The words that the answer repeats.
 PlanWords words_of(const PlanRequest& request, const std::string& deck) {
   std::error_code ignored;
   const bool preset = !preset_deck(deck).empty() && !std::filesystem::exists(deck, ignored);
-  return {.command = typed(request.words),
+  return {.command = as_typed(request.words),
           .preset = preset ? deck : "",
-          .repeated = "build/choir plan " + typed(request.typed),
+          .repeated = "build/choir plan " + as_typed(request.typed),
           .out = request.out,
           .asked_node = request.ranks_per_node.has_value()};
 }
@@ -285,7 +276,7 @@ int run_fill(const PlanRequest& request) {
   const std::string file = request.out.empty() ? "filled.json" : request.out;
   const std::string first = request.out.empty()
                                 ? fmt::format("  type     build/choir plan {} --out {}\n  then  ",
-                                              typed(request.typed), file)
+                                              as_typed(request.typed), file)
                                 : "  type  ";
   if (!request.out.empty()) write_deck(request.out, found.deck);
   if (request.files.table())

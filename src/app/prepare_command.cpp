@@ -48,6 +48,11 @@ int prepare_pieces(MpiSession& session, const TextRequest& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   std::optional<Vocabulary> vocabulary;
   if (request.tokenizer == "bpe") {
+    together(mesh->world(), [&] {
+      if (request.vocab_size == 0)
+        throw DeckError("--tokenizer bpe needs the number of tokens",
+                        "add --vocab-size, for example --vocab-size 8192");
+    });
     vocabulary =
         train_text_bpe(mesh->world(), request.paths, request.vocab_size, request.options.field);
   } else {
@@ -76,9 +81,11 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
                  "field of JSON lines, or column of Parquet, that holds the text")
       .shows_default();
   app.add_option("--out", request->out, "folder to write").required();
-  app.add_option(
-      "--tokenizer", request->tokenizer,
-      "char, byte, bpe (trained on the text), a tokenizer.json, or a SentencePiece .model");
+  app.add_option("--tokenizer", request->tokenizer,
+                 "char, byte, bpe (trained on the text, with --vocab-size), a tokenizer.json, a "
+                 "SentencePiece "
+                 ".model, or a folder with one of them")
+      .shows_default();
   app.add_option("--vocab-size", request->vocab_size, "number of tokens of bpe")
       .within(257, 1 << 24);
   app.add_option("--train-fraction", request->options.train_fraction,
@@ -87,7 +94,9 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
   app.add_option("--tokens-per-shard", request->options.tokens_per_shard, "tokens per file");
   choose(app, chosen, [request] {
     const std::string& tokenizer = request->tokenizer;
-    if (tokenizer == "bpe" || tokenizer.find('.') != std::string::npos ||
+    std::error_code ignored;
+    const bool folder = std::filesystem::is_directory(tokenizer, ignored);
+    if (tokenizer == "bpe" || folder || tokenizer.find('.') != std::string::npos ||
         tokenizer.find('/') != std::string::npos)
       return with_mpi([&](MpiSession& session) { return prepare_pieces(session, *request); });
     return without_mpi([&] {
@@ -115,6 +124,11 @@ int write_chat(MpiSession& session, Mesh& mesh, const std::string& folder,
                const ChatRequest& request) {
   Logger log(session.rank() == 0);
   log.to_stdout();
+  std::string edited;  // the deck of an earlier call, which the user may have changed
+  together(mesh.world(), [&] {
+    if (std::ifstream(folder + "/deck.json"))
+      edited = read_capped_file(folder + "/deck.json", 1).text;
+  });
   PrepareChatOptions options = request.options;
   if (request.held_out > 0) options.held_out = std::llround(1 / request.held_out);
   const auto made = prepare_chat(mesh.world(), log, request.files, folder, options);
@@ -138,7 +152,13 @@ int write_chat(MpiSession& session, Mesh& mesh, const std::string& folder,
                                                 .tokens = made.tokens,
                                                 .longest = made.longest,
                                                 .seconds = made.seconds}});
-      write_whole_file(folder + "/deck.json", deck.text);
+      const std::string path = folder + "/deck.json";
+      if (!edited.empty() && edited != deck.text) {
+        const std::string before = folder + "/deck.before.json";
+        write_whole_file(before, edited);
+        text += fmt::format("\nkept          {}: the deck that was there is another one", before);
+      }
+      write_whole_file(path, deck.text);
       text += fmt::format("\nfine-tuning   {}\ntrain with    choir train {}/deck.json",
                           deck.summary, folder);
     });

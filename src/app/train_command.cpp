@@ -15,6 +15,7 @@
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stop_request.hpp"
 #include "src/train/loop/train.hpp"
@@ -48,6 +49,35 @@ int train(MpiSession& session, const FamilyTable& families, const std::string& p
              (all_ranks != nullptr && std::string_view(all_ranks) == "1"));
   log.to_stdout();
   return static_cast<int>(choir::train(std::move(deck), place, log, started));
+}
+
+/// The part of `choir train --describe` about a key, a section, or all keys with this last name.
+/// Throws DeckError if there is none.
+std::string describe_keys(const FamilyTable& table, const std::string& word) {
+  std::string found;
+  bool wanted = false;
+  for (const std::string& line : split(describe_deck(table), '\n')) {
+    if (line.starts_with("      ")) {  // continues a key
+      if (wanted) found += line + "\n";
+      continue;
+    }
+    const std::string key = line.starts_with("  ") ? line.substr(2, line.find(' ', 2) - 2) : "";
+    wanted =
+        !key.empty() && (key == word || key.starts_with(word + ".") || key.ends_with("." + word));
+    if (wanted) found += line + "\n";
+  }
+  if (!found.empty()) return found.substr(0, found.size() - 1);
+  std::vector<std::string> lasts;
+  for (const std::string& line : split(describe_deck(table), '\n'))
+    if (line.starts_with("  ") && line[2] != ' ') {
+      const std::string key = line.substr(2, line.find(' ', 2) - 2);
+      lasts.push_back(key.substr(key.rfind('.') + 1));
+    }
+  const std::string near = nearest_name(word, lasts);
+  throw DeckError(near.empty() || word.find('.') != std::string::npos
+                      ? refusal_of(table, word, "0")
+                      : fmt::format("no key is called '{}'; did you mean '{}'?", word, near),
+                  "`choir train --describe` lists every key");
 }
 
 /// The ranks that were started, if several were: one process says nothing about the run.
@@ -92,7 +122,9 @@ int train_command(const Invocation& call) {
   bool describe = false, schema = false, only_check = false;
   app.add_option("deck", deck, "deck, a JSON file (see inputs/)");
   app.add_option("overrides", overrides, "any number of key.path=value");
-  app.add_flag("--describe", describe, "print every key with type, default, unit and constraints");
+  app.add_flag("--describe", describe,
+               "print every key with type, default, unit and constraints, or only the keys and "
+               "sections that are named");
   app.add_flag("--schema", schema, "print a JSON schema of decks, for editors");
   app.add_flag(
       "--check", only_check,
@@ -100,10 +132,17 @@ int train_command(const Invocation& call) {
       "(data, tokenizer, layout, memory, checkpoint, run.dir); manifests and texts are prepared as "
       "at a start; prints \"deck OK\" at the end, or the problem");
   if (const auto code = parse(app, call)) return *code;
-  if (describe || schema) {
-    print_safely("{}\n", describe ? describe_deck(call.families) : deck_schema(call.families));
-    return 0;
-  }
+  if (describe || schema)
+    return without_mpi([&] {
+      Arguments words = overrides;
+      if (!deck.empty()) words.insert(words.begin(), deck);
+      if (schema || words.empty())
+        print_safely("{}\n", schema ? deck_schema(call.families) : describe_deck(call.families));
+      else
+        for (const std::string& word : words)
+          print_safely("{}\n", describe_keys(call.families, word.substr(0, word.find('='))));
+      return 0;
+    });
   if (deck.empty())
     return without_mpi([]() -> int {
       throw DeckError("no deck given", "choir train inputs/gpt_quickstart.json");

@@ -36,6 +36,52 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+/// The nearest name, or else the only one that begins with `word`; "" if there is none.
+std::string nearest_or_begun(const std::string& word, const std::vector<std::string>& names) {
+  constexpr std::size_t kShortest = 3;
+  std::string near = nearest_name(word, names);
+  if (!near.empty() || word.size() < kShortest) return near;
+  for (const std::string& name : names) {
+    if (!name.starts_with(word)) continue;
+    if (!near.empty()) return {};
+    near = name;
+  }
+  return near;
+}
+
+/// The decks that come with the program: in a clone, or where `make install` puts them; "" if they
+/// are in neither.
+fs::path own_decks() {
+  if (is_there("inputs/gpt_quickstart.json")) return "inputs";
+  std::error_code failed;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failed).parent_path();
+  for (const char* beside : {"../inputs", "../../inputs", "../share/choir/inputs"})
+    if (const fs::path folder = (program / beside).lexically_normal();
+        is_there(folder / "gpt_quickstart.json")) {
+      const fs::path near = fs::proximate(folder, failed);
+      return failed || near.string().starts_with("../..") ? folder : near;
+    }
+  return {};
+}
+
+/// A run or a deck that has this name in the folder where such files usually are; "" for paths of
+/// several components.
+fs::path in_usual_folder(const fs::path& given, bool exactly) {
+  if (given.has_parent_path()) return {};
+  const std::string name = given.string();
+  const std::string deck = name + (given.extension() == ".json" ? "" : ".json");
+  const fs::path decks = own_decks();
+  for (const fs::path& exact : {fs::path("runs") / name, fs::path("inputs") / deck, decks / deck})
+    if (exact.has_parent_path() && is_there(exact)) return exact;
+  if (exactly) return {};
+  for (const auto& [folder, word] : {std::pair{fs::path("runs"), name}, {decks, deck}}) {
+    if (folder.empty() || (given.has_extension() && given.extension() != ".json")) continue;
+    if (const std::string near = nearest_or_begun(word, names_in(folder)); !near.empty())
+      return folder / near;
+  }
+  return {};
+}
+
 /// Replaces the first component of `path` that does not exist by its nearest neighbour; "" if none
 /// is near.
 fs::path corrected(const fs::path& path) {
@@ -46,7 +92,7 @@ fs::path corrected(const fs::path& path) {
       continue;
     }
     const std::string near =
-        nearest_name(part->string(), names_in(so_far.empty() ? fs::path(".") : so_far));
+        nearest_or_begun(part->string(), names_in(so_far.empty() ? fs::path(".") : so_far));
     if (near.empty()) return {};
     so_far /= near;
     for (++part; part != path.end(); ++part) so_far /= *part;
@@ -57,6 +103,7 @@ fs::path corrected(const fs::path& path) {
 
 /// "'data' has a.json, b.json": files with the same ending in the folder of the path.
 std::string neighbours(const fs::path& path) {
+  if (!path.has_extension()) return {};  // the name of a folder or of nothing
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::string list;
   std::size_t count = 0;
@@ -85,8 +132,12 @@ std::string advice_on_missing(const std::string& path) {
   fs::path given = fs::path(path).lexically_normal();
   if (!given.has_filename()) given = given.parent_path();
   if (path.empty() || is_there(given)) return {};
+  if (const fs::path exact = in_usual_folder(given, true); !exact.empty())
+    return fmt::format("did you mean '{}'?", exact.string());
   if (const fs::path near = corrected(given); !near.empty())
     return fmt::format("did you mean '{}'?", near.string());
+  if (const fs::path usual = in_usual_folder(given, false); !usual.empty())
+    return fmt::format("did you mean '{}'?", usual.string());
   if (const std::string folder = missing_folder(given); !folder.empty())
     return fmt::format("there is no folder '{}'{}", folder,
                        given.is_absolute() ? ""
@@ -110,8 +161,10 @@ std::string advice_on_hub_name(std::string_view word) {
                     });
   // The owner is no folder here, and the name has no ending of a file.
   const std::string ending = fs::path(word).extension().string();
-  const bool file = ending == ".json" || ending == ".jsonl" || ending == ".model" ||
-                    ending == ".txt" || ending == ".gguf" || ending == ".tok" || ending == ".bin";
+  constexpr std::array<std::string_view, 14> kFiles{".json", ".jsonl", ".model", ".txt", ".gguf",
+                                                    ".tok",  ".bin",   ".py",    ".sh",  ".yaml",
+                                                    ".yml",  ".toml",  ".pt",    ".nemo"};
+  const bool file = std::ranges::find(kFiles, ending) != kFiles.end();
   // Folders that users make are no owners on the hub, also before they exist.
   constexpr std::array<std::string_view, 12> kFolders{"runs",  "run",     "data", "inputs",
                                                       "build", "models",  "out",  "output",
@@ -137,7 +190,36 @@ std::string advice_on_path(const std::string& path, const std::string& otherwise
   if (std::string hub = advice_on_hub_name(path); !hub.empty()) return hub;
   const std::string near = advice_on_missing(path);
   if (near.empty()) return otherwise;
-  return otherwise.empty() ? near : near + " " + otherwise;
+  if (otherwise.empty()) return near;
+  return near + (near.ends_with('?') ? " " : "; ") + otherwise;
+}
+
+std::string own_decks_folder() {
+  const fs::path folder = own_decks();
+  return folder.empty() ? "inputs" : folder.string();
+}
+
+std::string deck_like(const std::string& foreign) {
+  std::string stem = fs::path(foreign).stem().string();
+  for (const char* verb : {"train_", "finetune_", "eval_", "config_"})
+    if (stem.starts_with(verb)) stem = stem.substr(std::string_view(verb).size());
+  const fs::path deck = own_decks() / (stem + ".json");
+  return deck.has_parent_path() && is_there(deck) ? deck.string() : "";
+}
+
+std::string as_typed(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
+      return std::isalnum(c) != 0 ||
+             std::string_view("-_.,:=/+%@").find(c) != std::string_view::npos;
+    });
+    std::string quoted = plain ? word : "'";
+    for (const char c : plain ? std::string() : word)
+      quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += (text.empty() ? "" : " ") + quoted + (plain ? "" : "'");
+  }
+  return text;
 }
 
 std::string advice_on_run_as_tokenizer(const std::string& word) {
@@ -173,6 +255,7 @@ constexpr std::array kOptionNames = std::to_array<OptionName>({
     {"input_file", "NeMo", "--prompts"},
     {"file", "llama.cpp", "--prompts"},
     {"num_samples", "nanoGPT", "--samples"},
+    {"n", "OpenAI", "--samples"},
     {"num_return_sequences", "Hugging Face", "--samples"},
     {"best_of", "Hugging Face", "--samples"},
     {"max_new_tokens", "nanoGPT", "--tokens"},
@@ -216,6 +299,10 @@ constexpr std::array kOptionNames = std::to_array<OptionName>({
      "manifests are values of the deck: 'data.val=[\"FILE.json\"]', or data.train to train"},
     {"output_filename", "NeMo", "--out"},
     {"out_dir", "nanoGPT", "--out"},
+    {"out_dir", "nanoGPT", "the run or checkpoint is the first argument, without an option"},
+    {"config", "many programs", "the deck is the first argument, without an option"},
+    {"config_file", "many programs", "the deck is the first argument, without an option"},
+    {"deck", "choir", "the deck is the first argument, without an option"},
     {"output_dir", "Hugging Face", "--out"},
     {"output", "Hugging Face", "--out"},
     {"output_file", "llama.cpp", "--out"},
@@ -251,15 +338,20 @@ constexpr std::array kOptionNames = std::to_array<OptionName>({
 
 }  // namespace
 
-std::string advice_on_option(std::string_view given, const std::vector<std::string>& options) {
+OptionAdvice advice_on_option(std::string_view given, const std::vector<std::string>& options) {
   const std::size_t dashes = std::min(given.find_first_not_of('-'), given.size());
   if (dashes == 0) return {};
   const std::size_t equals = given.find('=');
   const std::string name = fold_name(given.substr(dashes, equals - dashes));
-  const std::string value =
-      equals == std::string_view::npos ? "" : " " + std::string(given.substr(equals + 1));
+  std::vector<std::string> value;
+  if (equals != std::string_view::npos) value.emplace_back(given.substr(equals + 1));
   const auto has = [&](std::string_view option) {
     return std::ranges::find(options, option) != options.end();
+  };
+  const auto with_value = [&](std::string_view option) {
+    std::vector<std::string> words{std::string(option)};
+    words.insert(words.end(), value.begin(), value.end());
+    return words;
   };
   const std::string word(given.substr(0, equals));
   for (const OptionName& known : kOptionNames) {
@@ -267,18 +359,25 @@ std::string advice_on_option(std::string_view given, const std::vector<std::stri
     const bool sentence = known.ours.find(' ') != std::string_view::npos;
     const std::string_view option = known.ours.substr(0, known.ours.find(' '));
     if (option.starts_with("--") && !has(option)) continue;
-    if (sentence) return fmt::format("{} of {}: {}", word, known.program, known.ours);
-    return fmt::format("{} of {} is {} here: {}{}", word, known.program, known.ours, known.ours,
-                       value);
+    const bool first = known.ours.find("is the first argument") != std::string_view::npos;
+    if (sentence)
+      return {fmt::format("{} of {}: {}", word, known.program, known.ours), first, first, value};
+    const std::vector<std::string> words = with_value(known.ours);
+    return {
+        fmt::format("{} of {} is {} here: {}", word, known.program, known.ours, as_typed(words)),
+        true, false, words};
   }
   for (const std::string& option : options)
-    if (fold_name(std::string_view(option).substr(2)) == name)
-      return fmt::format("did you mean {}{}?", option, value);
+    if (fold_name(std::string_view(option).substr(2)) == name) {
+      const std::vector<std::string> words = with_value(option);
+      return {fmt::format("did you mean {}?", as_typed(words)), true, false, words};
+    }
   std::vector<std::string> names;
   for (const std::string& option : options) names.push_back(option.substr(2));
-  if (const std::string near = nearest_name(name, names); !near.empty())
-    return fmt::format("did you mean --{}{}?", near, value);
-  return {};
+  const std::string near = nearest_name(name, names);
+  if (near.empty()) return {};
+  const std::vector<std::string> words = with_value("--" + near);
+  return {fmt::format("did you mean {}?", as_typed(words)), true, false, words};
 }
 
 }  // namespace choir

@@ -18,6 +18,16 @@ std::string advice_on_missing(const std::string& path);
 /// advice_on_missing(), or `otherwise` if it has nothing to say; a name of the hub is told first.
 std::string advice_on_path(const std::string& path, const std::string& otherwise);
 
+/// The folder of the decks that come with the program, as one would type it here.
+std::string own_decks_folder();
+
+/// The deck of choir that trains what a configuration file of another program trains, by its name:
+/// "inputs/shakespeare_char.json" for nanoGPT's config/train_shakespeare_char.py; "" if none does.
+std::string deck_like(const std::string& foreign);
+
+/// The words of a command line, quoted for a shell where they must be.
+std::string as_typed(const std::vector<std::string>& words);
+
 /// Advice if `word` looks like the name of a model or tokenizer of the Hugging Face hub ("gpt2",
 /// "meta-llama/Llama-3.2-1B") and no file has this name: choir downloads nothing, so the advice is
 /// how to get it.
@@ -27,10 +37,18 @@ std::string advice_on_hub_name(std::string_view word);
 /// tokenizer file in it, or how to export one.
 std::string advice_on_run_as_tokenizer(const std::string& word);
 
+/// Advice on one word of a command line; `text` is "" if there is none.
+struct OptionAdvice {
+  std::string text;
+  bool replaces = false;  ///< `words` take the place of the word
+  bool first = false;     ///< `words` belong in front of all others
+  std::vector<std::string> words;
+};
+
 /// Advice on an option that a command does not have. `given` is the word of the command line,
 /// "--start=ROMEO"; `options` are the long options of the command, "--prompt". The names of
 /// nanoGPT, Hugging Face, llama.cpp and NeMo come first, then the same name in another spelling
 /// ("--top_k"), then misspellings.
-std::string advice_on_option(std::string_view given, const std::vector<std::string>& options);
+OptionAdvice advice_on_option(std::string_view given, const std::vector<std::string>& options);
 
 }  // namespace choir

@@ -202,12 +202,21 @@ std::string read_deck_text(const std::string& path) {
                     : model ? fmt::format("import it: choir import {} --out runs/imported", path)
                             : "name a file, as inputs/debug.json");
   }
+  for (const char* ending : {".py", ".yaml", ".yml", ".toml"})
+    if (path.ends_with(ending) && !std::filesystem::exists(path, ignored)) {
+      const std::string deck = deck_like(path);
+      throw DeckError(fmt::format("there is no file '{}', and a deck of choir is JSON", path),
+                      deck.empty() ? fmt::format("the decks that come with choir are in {}/",
+                                                 own_decks_folder())
+                                   : fmt::format("the deck of that name is {}", deck));
+    }
   auto [text, fault] = read_capped_file(path, kMostMiB, Pipes::read);
   constexpr std::string_view kUnreadable = "cannot be read: ";
   if (fault.starts_with(kUnreadable))
     throw DeckError(
         fmt::format("cannot read the deck '{}': {}", path, fault.substr(kUnreadable.size())),
-        advice_on_path(path, "the decks that come with choir are in inputs/"));
+        advice_on_path(
+            path, fmt::format("the decks that come with choir are in {}/", own_decks_folder())));
   if (!fault.empty()) {
     std::string start(kFileKindBytes, 0);
     std::ifstream file(path, std::ios::binary);

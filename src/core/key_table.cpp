@@ -160,6 +160,7 @@ constexpr std::pair<std::string_view, std::string_view> kForeignWords[] = {
     {"rotary", "rope"},
     {"absolute", "learned"},
     {"silu", "swiglu"},
+    {"swish", "silu"},
     {"swish", "swiglu"},
     {"tcp", "mpi"},
     {"ethernet", "mpi"},

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/core/file_kind.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 
@@ -300,7 +301,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"warmup_iters", "optimizer.warmup_steps", nano},
       {"decay_lr", "set optimizer.schedule to \"constant\" for false, \"cosine\" for true", nano},
       {"eval_iters", "eval.batches", nano},
-      {"device", "device (auto, cpu, cuda)", nano},
+      {"device", "device", nano},
       {"eval_interval", "eval.interval", nano},
       {"log_interval", "log.interval", nano},
       {"eval_only", "use `choir eval CHECKPOINT`", nano},
@@ -309,6 +310,8 @@ std::vector<ForeignKey> foreign_keys() {
        "the best",
        nano},
       {"init_from", "checkpoint.resume (auto, none or a path)", nano},
+      {"resume", "the same command continues a run; checkpoint.resume names another checkpoint",
+       "many programs"},
       {"out_dir", "run.dir", nano},
       {"dataset", "data.train", nano},
       {"backend", "parallel.transport", nano},
@@ -605,13 +608,19 @@ void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::s
         fmt::format("submit a job that names the deck: {}; decks are in inputs/", system->submit));
   const std::string language = language_of(text, source);
   if (language.empty()) return;
+  const std::string deck = deck_like(source);
+  const std::string start = deck.empty()
+                                ? fmt::format("start from a deck of {}/", own_decks_folder())
+                                : fmt::format("start from the deck of that name, {},", deck);
   const std::string known = translation(keys, text);
-  throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, language),
-                  known.empty()
-                      ? "start from a deck of inputs/; `choir train --describe` lists every key"
-                      : "start from a deck of inputs/ and set these keys in it or on the command "
-                        "line (legal values\n     may differ: `choir train --describe`):" +
-                            known);
+  throw DeckError(
+      fmt::format("'{}' is {}, and a deck is JSON", source, language),
+      known.empty()
+          ? start + (deck.empty() ? ";" : "") + " `choir train --describe` lists every key"
+          : start +
+                " and set these keys in it or on the command "
+                "line (legal values\n     may differ: `choir train --describe`):" +
+                known);
 }
 
 }  // namespace choir

@@ -232,6 +232,7 @@ std::string to_text(const std::string& folder, const std::vector<CheckpointSumma
                         known ? format_bytes(static_cast<double>(s.bytes)) : "-",
                         s.problem.empty() ? "valid" : "NOT VALID: " + printable_name(s.problem),
                         s.latest ? " (latest)" : "");
+    for (const std::string& base : s.bases) text += fmt::format("  {:>10} {}\n", "base", base);
   }
   return text + (verified ? "every byte was compared with its checksum"
                           : "valid: manifest and sizes; --verify reads every byte");
@@ -249,6 +250,7 @@ std::string to_json(const std::string& folder, const std::vector<CheckpointSumma
                                    {"bytes", s.bytes},
                                    {"valid", s.problem.empty()},
                                    {"problem", s.problem},
+                                   {"bases", s.bases},
                                    {"latest", s.latest}});
   return dumped(json);
 }

@@ -30,8 +30,9 @@ struct CheckpointSummary {
   std::string saved_at;  ///< "" if the manifest cannot be read
   std::optional<double> val_loss;
   std::int64_t bytes = 0;
-  std::string problem;  ///< "" if the checkpoint is valid
-  bool latest = false;  ///< `latest` points to it
+  std::string problem;             ///< "" if the checkpoint is valid
+  std::vector<std::string> bases;  ///< files that hold its frozen weights, with their checksums
+  bool latest = false;             ///< `latest` points to it
 };
 /// `verified`: every byte was read, not only the manifests and the sizes.
 std::string to_text(const std::string& folder, const std::vector<CheckpointSummary>& list,

@@ -23,6 +23,16 @@ bool is_step(double step) {
   return step >= 0 && step <= kMostSteps && step == std::floor(step);
 }
 
+/// True for an object of a legal step that holds more than numbers, for example the times of the
+/// ranks, or a record that a newer program writes.
+bool is_other_record(const nlohmann::json& json) {
+  const auto step = json.find("step");
+  return step->is_number() && is_step(step->get<double>()) &&
+         std::ranges::any_of(json, [](const nlohmann::json& value) {
+           return value.is_structured() || value.is_string();
+         });
+}
+
 /// Parses a number, null, true or false at the front of `text`. The library's "inf" and "nan" are
 /// not JSON.
 bool take_value(std::string_view& text, double& value) {
@@ -137,7 +147,7 @@ void MetricLines::add(std::string_view line) {
     cut_ = true;
   else if (json.contains("event"))
     records_.emplace_back(line);
-  else if (json.contains("step"))
+  else if (json.contains("step") && !is_other_record(json))
     ++broken_;
 }
 

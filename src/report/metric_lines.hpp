@@ -26,9 +26,10 @@ struct Curve {
 
 class MetricLines {
  public:
-  /// Adds one line without its end. Objects with "event" are kept as text, and other JSON without
-  /// "step" is ignored. Lines that are not JSON or longer than kLongest, and steps that are not
-  /// integers from 0 to 2^53, are counted as damaged.
+  /// Adds one line without its end. Objects with "event" are kept as text. Other JSON without
+  /// "step" or with more than numbers is a record of another kind and ignored. Lines that are not
+  /// JSON or longer than kLongest, and steps that are not integers from 0 to 2^53, are counted as
+  /// damaged.
   void add(std::string_view line);
   /// Adds a file, of which only a line at a time is in memory. Returns false if it cannot be read.
   bool read(const std::string& path);

@@ -49,7 +49,7 @@ a{color:var(--c0);text-decoration:none}a:hover{text-decoration:underline}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,460px),1fr));gap:14px}
 .runs{grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr))}
 .gallery{grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))}
-.gallery pre{max-height:280px;overflow:auto;margin:0}
+.gallery pre{max-height:560px;overflow:auto;margin:0}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:0 14px}
 .pair .grid{grid-template-columns:minmax(0,1fr)}.pair section{display:flex;flex-direction:column;
 min-width:0}.pair section>.grid{flex:1}
@@ -63,7 +63,7 @@ gap:12px}
 figcaption b,.key b{color:var(--ink);font-weight:600}
 figcaption span+span,.key b{white-space:nowrap;
 font-variant-numeric:tabular-nums}figcaption span+span b{font-size:16px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:10px 14px;
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(100px,1fr));gap:10px 14px;
 margin:0}
 .tiles dt{color:var(--soft);font-size:13px}.tiles dd{margin:0;font-size:20px;font-weight:600;
 line-height:1.3;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
@@ -173,7 +173,7 @@ std::string tiles(const ReportedRun& run) {
     if (std::isfinite(value)) tile(name, fmt::format(fmt::runtime(form), value), unit);
   };
   const std::string of = run.deck_value("train.max_steps");
-  tile("steps", format_count(clamped_integer(run.last_step())),
+  tile("steps", format_count(clamped_integer(run.steps_done())),
        of.empty() ? "" : "of " + format_count(clamped_integer(std::strtod(of.c_str(), nullptr))));
   const auto loss = [&](const char* name, double value) {
     number(name, value, std::abs(value) < 1e4 ? "{:.4f}" : "{:.3g}");
@@ -195,11 +195,13 @@ std::string tiles(const ReportedRun& run) {
     tile("ranks", std::to_string(run.start.ranks.size()),
          fmt::format("on {} node{}", nodes, nodes == 1 ? "" : "s"));
   }
+  if (run.saved >= 0 && run.fate != Fate::imported)
+    tile("newest checkpoint", format_count(run.saved));
   return out + "</dl>";
 }
 
 std::string badge(const ReportedRun& run) {
-  constexpr std::array<int, 6> kColour{7, 2, 4, 1, 0, 1};
+  constexpr std::array<int, 7> kColour{7, 2, 4, 1, 0, 1, 7};
   return fmt::format("<span class=badge><i class=f{}></i>{}</span>",
                      kColour[static_cast<std::size_t>(run.fate)], name_of(run.fate));
 }
@@ -207,7 +209,9 @@ std::string badge(const ReportedRun& run) {
 /// Warnings to read before the numbers.
 std::string warnings(const ReportedRun& run) {
   std::string out;
-  if (!run.state.empty()) out += "<p class=warn>" + escape_html(run.state) + "</p>";
+  if (!run.state.empty())
+    out += fmt::format("<p class={}>{}</p>", run.fate == Fate::imported ? "note" : "warn",
+                       escape_html(run.state));
   for (const std::string& note : run.notes) out += "<p class=warn>" + escape_html(note) + "</p>";
   return out;
 }

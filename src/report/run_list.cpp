@@ -69,21 +69,20 @@ std::vector<std::string> run_folders(const std::string& folder) {
 }
 
 std::vector<std::string> run_states() {
-  std::vector<std::string> states{"imported"};
-  for (const Fate fate :
-       {Fate::unknown, Fate::finished, Fate::stopped, Fate::failed, Fate::running, Fate::silent})
+  std::vector<std::string> states;
+  for (const Fate fate : {Fate::imported, Fate::unknown, Fate::finished, Fate::stopped,
+                          Fate::failed, Fate::running, Fate::silent})
     states.emplace_back(name_of(fate));
   return states;
 }
 
 ListedRun listed(const ReportedRun& run) {
-  const bool imported = run.starts.empty() && run.last_line.empty();
   return {.path = run.path,
-          .state = imported && run.fate == Fate::unknown ? "imported" : name_of(run.fate),
+          .state = name_of(run.fate),
           .began = run.starts.empty() ? "" : run.starts.back().time,
           .model = run.deck_value("model.type"),
           .deck = run.deck_files.empty() ? "" : run.deck_files.back(),
-          .step = run.last_step(),
+          .step = run.steps_done(),
           .max_steps = std::strtod(run.deck_value("train.max_steps").c_str(), nullptr),
           .loss = newest(run, "loss"),
           .val_loss = newest(run, "val_loss")};

@@ -29,6 +29,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
+#include "src/store/directory.hpp"
 
 namespace choir::report {
 namespace {
@@ -101,7 +102,8 @@ void judge_open_end(const std::string& log, const std::string& now, ReportedRun&
 
 namespace {
 
-constexpr std::size_t kStamp = 26;  // "[2026-11-22 04:20:07.850][" and then a letter and "] "
+constexpr std::size_t kSummaryName = 19;  // columns of the names in a summary
+constexpr std::size_t kStamp = 26;        // "[2026-11-22 04:20:07.850][" and then a letter and "] "
 
 /// The number after the last `before` in `text`; -1 if there is none.
 std::int64_t number_behind(std::string_view text, std::string_view before) {
@@ -120,6 +122,7 @@ class LogReader {
     const bool stamped = line.size() > kStamp + 3 && line[0] == '[' && line[kStamp - 1] == '[' &&
                          line[kStamp - 2] == ']';
     if (in_summary_ && !stamped && line.starts_with("  ")) {
+      if (line.starts_with("  steps ")) done(std::atoll(line.data() + kSummaryName));
       run_.summary.emplace_back(line.substr(2));
       return;
     }
@@ -135,7 +138,7 @@ class LogReader {
     run_.last_line = time_;
     if (failed_) {
       run_.fate = Fate::failed;
-      run_.state = failure_ + ". The same command continues it from its last checkpoint.";
+      run_.state = failure_ + ".";
     } else if (!started_) {
       run_.state = "The log ends before the first step.";
     } else if (run_.summary.empty()) {
@@ -147,6 +150,8 @@ class LogReader {
   }
 
  private:
+  void done(std::int64_t step) { run_.done = std::max(run_.done, step); }
+
   void event(std::string time, char level, std::string_view text) {
     time_ = time;
     const auto add = [&](EventKind kind, std::int64_t step) {
@@ -169,11 +174,13 @@ class LogReader {
       add(EventKind::failed_save, number_behind(text, "checkpoint of step "));
     } else if (take_prefix(rest, "checkpoint ") && rest.find("/step_") != std::string_view::npos) {
       add(EventKind::save, number_behind(rest.substr(0, rest.find(" (")), "/step_"));
+      done(step_);
     } else if (take_prefix(rest, "stopping after step ")) {
       stopped_ = true;
       stop_ = text;
       stop_[0] = 'S';
       add(EventKind::stop, number_behind(text, "stopping after step "));
+      done(step_);
     } else if (level == 'E' && between_ && rest.starts_with("ended with exit code ")) {
       add(EventKind::warning, -1);  // a later start that was refused: the run is as it was
     } else if (level == 'E' && take_prefix(rest, "ended with exit code ")) {
@@ -210,8 +217,8 @@ const char* name_of(EventKind kind) {
 }
 
 const char* name_of(Fate fate) {
-  constexpr const char* kNames[] = {"state unknown", "finished", "stopped",
-                                    "failed",        "running",  "no end in its log"};
+  constexpr const char* kNames[] = {"state unknown", "finished",          "stopped", "failed",
+                                    "running",       "no end in its log", "imported"};
   return kNames[static_cast<int>(fate)];
 }
 
@@ -319,8 +326,10 @@ void read_metrics(const std::string& path, ReportedRun& run) {
     run.notes.push_back(fmt::format("the last line of metrics.jsonl is cut off; used up to step {}",
                                     clamped_integer(run.last_step())));
   if (lines.broken() > 0)
-    run.notes.push_back(
-        fmt::format("{} lines of metrics.jsonl are damaged and were skipped", lines.broken()));
+    run.notes.push_back(fmt::format("{} of metrics.jsonl {} damaged and {} skipped",
+                                    counted(static_cast<std::int64_t>(lines.broken()), "line"),
+                                    lines.broken() == 1 ? "is" : "are",
+                                    lines.broken() == 1 ? "was" : "were"));
   if (lines.repeated())
     run.notes.emplace_back("some steps occur twice in metrics.jsonl; the later lines were used");
   for (const std::string& line : lines.records()) {
@@ -363,6 +372,10 @@ std::string ReportedRun::deck_value(const std::string& key) const {
 double ReportedRun::last_step() const {
   const Curve& loss = curve("loss");
   return loss.x.empty() ? 0 : loss.x.back();
+}
+
+double ReportedRun::steps_done() const {
+  return std::max(last_step(), static_cast<double>(done));
 }
 
 // dt is the mean since the previous line.
@@ -463,6 +476,35 @@ void read_samples(const std::string& folder, ReportedRun& run) {
   }
 }
 
+namespace {
+
+/// Says how a run that failed continues: from its newest checkpoint, if it has one.
+std::string continuation_of(const ReportedRun& run) {
+  if (run.saved >= 0)
+    return fmt::format(" The same command continues it from its last checkpoint, step {}.",
+                       run.saved);
+  const bool numbers = run.state.find("exit code 4") != std::string::npos;
+  return fmt::format(" It has no checkpoint: the same command starts it again{}",
+                     numbers ? "; lower optimizer.learning_rate first." : ".");
+}
+
+/// Reads metrics and log, and judges the state of the run by them.
+void read_course(const fs::path& folder, ReportedRun& run) {
+  const auto has = [&](const char* name) { return fs::exists(folder / name); };
+  if (!has("metrics.jsonl") && !has("log.txt") && has("checkpoints")) {
+    run.fate = Fate::imported;
+    run.state = "It was imported or averaged, and has not trained.";
+    return;
+  }
+  read_metrics((folder / "metrics.jsonl").string(), run);
+  const std::string log = (folder / "log.txt").string();
+  if (!read_log(log, run)) run.notes.emplace_back("log.txt is missing");
+  if (run.fate == Fate::silent) judge_open_end(log, timestamp(), run);
+  if (run.fate == Fate::failed) run.state += continuation_of(run);
+}
+
+}  // namespace
+
 ReportedRun read_run(const std::string& path) {
   ReportedRun run;
   run.path = path;
@@ -479,17 +521,20 @@ ReportedRun read_run(const std::string& path) {
         fmt::format("'{}' is not a run directory: it has no metrics.jsonl, deck.json or log.txt",
                     path),
         "give the run.dir of a training run");
-  read_metrics((folder / "metrics.jsonl").string(), run);
+  const std::vector<std::int64_t> saves =
+      CheckpointDirectory((folder / "checkpoints").string()).steps();
+  if (!saves.empty()) run.saved = saves.front();
+  read_course(folder, run);
   read_deck((folder / "deck.json").string(), run);
-  const std::string log = (folder / "log.txt").string();
-  if (!read_log(log, run)) run.notes.emplace_back("log.txt is missing");
-  if (run.fate == Fate::silent) judge_open_end(log, timestamp(), run);
   read_samples((folder / "samples").string(), run);
   KeptRecords evaluations = read_records((folder / "evaluations.jsonl").string());
   run.evaluations = std::move(evaluations.records);
   if (!evaluations.note.empty()) run.notes.push_back(evaluations.note);
-  run.name = run.deck_value("run.name");
-  if (run.name.empty()) run.name = fs::absolute(folder).filename().string();
+  // Several runs of one deck have the same run.name, unless it was given on the command line.
+  const auto name = run.deck.find("run.name");
+  if (name != run.deck.end() && name->second.source.find("override") != std::string::npos)
+    run.name = run.deck_value("run.name");
+  if (run.name.empty()) run.name = fs::absolute(run.path).lexically_normal().filename().string();
   return run;
 }
 

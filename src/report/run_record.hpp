@@ -64,7 +64,8 @@ struct JobStart {
 };
 
 /// The state of a run. `silent`: its log has no end, and nothing shows that it is running.
-enum class Fate { unknown, finished, stopped, failed, running, silent };
+/// `imported`: it came from another program or is an average of checkpoints, and has not trained.
+enum class Fate { unknown, finished, stopped, failed, running, silent, imported };
 const char* name_of(Fate fate);
 
 struct SampleText {
@@ -75,8 +76,10 @@ struct SampleText {
 struct ReportedRun {
   std::string path, name;
   Fate fate = Fate::unknown;
-  std::string state;      ///< the reason in a sentence; empty if the run finished
-  std::string last_line;  ///< time of the last log line that has one
+  std::string state;        ///< the reason in a sentence; empty if the run finished
+  std::int64_t done = -1;   ///< the last step that its log names as done; -1: none
+  std::int64_t saved = -1;  ///< the step of its newest checkpoint; -1: none
+  std::string last_line;    ///< time of the last log line that has one
   std::map<std::string, Curve> curves;
   std::vector<RunEvent> events;
   std::vector<std::string> summary;  ///< lines of the last summary in the log
@@ -93,7 +96,8 @@ struct ReportedRun {
   const Curve& curve(const std::string& key) const;
   std::string deck_value(const std::string& key) const;  ///< "" if there is none
   bool empty() const { return curve("loss").x.empty(); }
-  double last_step() const;
+  double last_step() const;         ///< of the metrics
+  double steps_done() const;        ///< also those after the last line of the metrics
   double stepping_seconds() const;  ///< over all lines, without evaluations and saves
 };
 

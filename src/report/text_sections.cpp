@@ -180,7 +180,11 @@ std::string evaluations_section(const std::vector<ReportedRun>& runs) {
                           record.step, escape_html(conditions_text(record)),
                           escape_html(scores_text(record)));
   if (rows.empty()) return "";
-  return section("Evaluations", "<div class=\"card wide\"><table>" + rows + "</table></div>");
+  const std::string head =
+      fmt::format("<tr>{}<th>data</th><th class=n>step</th><th>conditions</th><th>scores</th></tr>",
+                  runs.size() > 1 ? "<th>run</th>" : "");
+  return section("Evaluations",
+                 "<div class=\"card wide\"><table>" + head + rows + "</table></div>");
 }
 
 std::string provenance_section(const std::vector<ReportedRun>& runs) {

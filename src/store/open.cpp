@@ -144,6 +144,25 @@ std::vector<BranchSurvey::Step> shared_steps(const std::string& folder, Communic
   return steps;
 }
 
+/// Throws StorageError if the folder holds runs or a model of another program.
+void refuse_other_folder(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path / "deck.json", ignored) || fs::exists(path / "checkpoints", ignored)) return;
+  for (const char* file : {"config.json", "model.safetensors", "pytorch_model.bin", "ckpt.pt"})
+    if (fs::exists(path / file, ignored))
+      throw StorageError(
+          fmt::format("'{}' holds a model of another program ({}), not a run", path.string(), file),
+          fmt::format("import it first: `choir import {} --out runs/NAME`, then name runs/NAME",
+                      path.string()));
+  std::vector<std::string> runs;
+  for (const auto& entry : fs::directory_iterator(path, ignored))
+    if (fs::exists(entry.path() / "checkpoints", ignored)) runs.push_back(entry.path().string());
+  std::ranges::sort(runs);
+  if (!runs.empty())
+    throw StorageError(fmt::format("'{}' is a folder of runs, not a run", path.string()),
+                       "name one of its runs: " + listed(runs));
+}
+
 }  // namespace
 
 void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
@@ -282,6 +301,7 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
                         step_of(fs::path(path).lexically_normal().filename().string()) >= 0;
     if (is_one) return;
     const fs::path inside = fs::path(path) / "checkpoints";
+    refuse_other_folder(path);
     folder = fs::is_directory(inside, why) ? inside.string() : path;
   });
   share_text(world, folder);

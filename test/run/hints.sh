@@ -24,6 +24,28 @@ asked "a key for generate" "\`choir generate\` takes no keys of the deck" genera
 asked "nanoGPT's --max_iters" "deck keys follow the deck without dashes: train.max_steps=3" train "$debug" --max_iters=3
 asked "an option of NeMo" "--output_filename of NeMo is --out here: --out x" transcribe model --output_filename=x
 asked "an option before the kind of bench" "the kind comes first" bench --baseline nosuch
+asked "several options at once" "--start of nanoGPT is --prompt here: --prompt" generate model --start "And God" --max_new_tokens=3
+check "... with the whole command" has out "the whole command: choir generate model --prompt 'And God' --tokens 3"
+asked "keys as options" "deck keys follow the deck without dashes: train.max_steps=3" train "$debug" --max_iters=3 --learning_rate 1e-3
+check "... with the whole command" has out "train.max_steps=3 optimizer.learning_rate=1e-3"
+asked "--device of train" "deck keys follow the deck without dashes: device=cpu" train "$debug" --device cpu
+asked "--config of train" "--config of many programs: the deck is the first argument" train --config "$debug"
+asked "--resume of train" "resume: the same command continues a run" train "$debug" --resume
+asked "--out_dir of generate" "--out_dir of nanoGPT: the run or checkpoint is the first argument" generate --out_dir=model
+asked "--n of generate" "--n of OpenAI is --samples here" generate model --prompt And --n 5
+asked "an export without --out" "the result is named by --out: choir import model --out other" import model other
+asked "a subcommand of nanoGPT" "text is sampled by \`choir generate RUN --prompt TEXT\`" sample
+asked "a file without its kind" "the kind of data comes first: \`choir prepare text text.txt --out FOLDER\`" prepare text.txt
+asked "bpe without its size" "add --vocab-size, for example --vocab-size 8192" prepare text text.txt --tokenizer bpe --out bpe
+run 0 export model --format huggingface --out x
+expect "another name of a format" 2 "did you mean 'hf'?"
+run 0 help train
+expect "help train" 0 "key.path=value" "--describe"
+run 0 train --describe n_embd
+expect "--describe of one key" 0 "model.n_embd"
+check "... and of no other" lacks out "train.max_steps"
+run 0 train --describe n_embdd
+expect "--describe of a misspelt key" 2 "did you mean 'n_embd'?"
 asked "a misspelt kind of bench" "did you mean 'step'?" bench stpe
 run 0 bench ops --baseline nosuch
 expect "a baseline that is not there" 2 "--baseline: there is no file 'nosuch'"
@@ -46,6 +68,19 @@ missing() {  # missing NAME CODE WORDS ARGUMENT...
 }
 cp "$debug" debug.json
 missing "a misspelt deck" 2 "did you mean 'debug.json'?" train debgu.json
+ln -s "$root/inputs" inputs
+missing "a deck of the program by its name" 2 "did you mean 'inputs/gpt_quickstart.json'?" train gpt_quickstart
+mkdir -p runs && cp -r model runs/quickstart
+missing "a run in runs/" 6 "did you mean 'runs/quickstart'?" generate quickstart
+missing "the beginning of a run's name" 6 "did you mean 'runs/quickstart'?" generate runs/quick
+missing "a folder of runs" 6 "name one of its runs: runs/quickstart" generate runs
+missing "... for inspect" 6 "name one of its runs: runs/quickstart" inspect runs
+missing "a preset of plan" 2 "did you mean 'llama3-8b'?" plan llama-3-8b
+missing "a configuration of nanoGPT" 2 "the deck of that name is " train config/train_shakespeare_char.py
+mkdir hf_model && echo '{}' >hf_model/config.json
+missing "a model of another program" 6 "import it first: \`choir import hf_model" generate hf_model
+printf '{"id": 1, "content": "ab"}\n' >other.jsonl
+missing "rows without the field" 3 "name the field or the column of the text with --text-field (data.text_field in a deck); the first row has the fields content, id" prepare text other.jsonl --out rows
 missing "a misspelt text" 3 "did you mean 'text.txt'?" train debug.json 'data.train=["txet.txt"]' run.dir=x
 missing "a misspelt run" 6 "did you mean 'model'?" eval modle
 missing "... of a report" 3 "did you mean 'model'?" report modle
@@ -75,7 +110,6 @@ fi
 
 # Examples. A command that README.md names is right if it is not refused as misused (exit code 2): what it names may be missing
 # here, and a second is enough to refuse it.
-ln -s "$root/inputs" inputs
 tasks=$(sed -n '/^## Tasks/,/^## /p' "$root/README.md" | grep -oE '`[^`]*build/choir [^`]*`' | tr -d '`' | sed 's/.*build\/choir //' | grep -vxF ...)
 check "README.md has tasks" test "$(wc -l <<<"$tasks")" -ge 39
 # Refusals of the words themselves; a run that lacks checkpoints, or a machine that lacks a GPU, is another matter.

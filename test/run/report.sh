@@ -49,6 +49,21 @@ check "... and the report says nothing of a failure" lacks a/report.html "nded w
 run 2 train "$debug" run.dir=fresh 'data.train=["gone.txt"]'
 check "a first start that fails leaves its reason in its log" has fresh/log.txt "ended with exit code 3"
 
+# The times of the ranks are records of metrics.jsonl; the last step is the one that was done, and the newest checkpoint is named.
+train 2 times watch.ranks=5 log.interval=7 train.max_steps=20 fault.enable=true fault.stop_step=16
+expect "a run with the times of its ranks" 75 "own time per rank and step"
+check "... has them as records" has times/metrics.jsonl '"compute":'
+run 0 report times
+check "... whose report says nothing of damage" lacks out damaged
+check "... nor its page" lacks times/report.html damaged
+check "... and names the step that was saved" has times/report.html "<dd>16 <small>of 20"
+run 0 runs times
+expect "... as the list does" 0 "16/20"
+cp -r times imported && rm imported/log.txt imported/metrics.jsonl
+run 0 report times imported --out pair.html
+expect "an imported run is no fault" 0 "imported: imported: It was imported or averaged"
+check "... and lacks nothing" lacks out "is missing"
+
 # Several runs.
 train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)'
 run 0 report a b --out both.html
@@ -66,7 +81,8 @@ check "... its end is told" has crashed/report.html "The log has no end and no p
 train 1 diverged optimizer.learning_rate=1e9
 expect "a run that diverged" 4 "the loss is"
 run 0 report diverged
-expect "... its report" 0 "diverged: failed: Ended with exit code 4: step " ": the loss is" "diverged/report.html"
+expect "... its report" 0 "diverged: failed: Ended with exit code 4: step " ": the loss is" "diverged/report.html" \
+  "It has no checkpoint: the same command starts it again; lower optimizer.learning_rate first."
 cp -r a cut
 truncate -s -40 cut/metrics.jsonl
 run 0 report cut

@@ -85,4 +85,7 @@ for kind in char byte; do
   check "... transformers is told its class" has plain_hf_$kind/tokenizer_config.json '"tokenizer_class": "PreTrainedTokenizerFast"'
   run 1 import plain_hf_$kind --out plain_back_$kind
   expect "... and imported again" 0 "plain_back_$kind"
+  run 0 generate plain_$kind --prompt "The cat" --tokens 20 --temperature 0
+  cp stdout said && run 0 generate plain_back_$kind --prompt "The cat" --tokens 20 --temperature 0
+  check "... with its tokenizer: it writes the same text" cmp stdout said
 done

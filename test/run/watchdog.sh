@@ -22,6 +22,9 @@ hangs() {  # hangs NAME RANKS WORDS... -- OVERRIDE...: ends in time
 hangs in_forward 3 "rank 1 is behind, in phase \"step 4: forward\"" "rank 1 (process" "where rank" \
   -- train.micro_batch_size=8 fault.enable=true fault.hang_rank=1 fault.hang_step=4 fault.phase=forward
 check "... each rank has its file" test -s in_forward/flight/rank_0.txt -a -s in_forward/flight/rank_2.txt
+check "... the log has the end of the run" has in_forward/log.txt "ended with exit code 5: watchdog: rank"
+run 0 runs in_forward
+expect "... and the run has failed" 0 "failed"
 check "... with its last calls" matches in_forward/flight/rank_1.txt "done +all_reduce #[0-9]+ of dp"
 check "... and who waits" matches in_forward/flight/rank_0.txt "waiting +[a-z_]+ #[0-9]+ of"
 hangs in_comm 2 "rank 0 (process" "does not continue all_reduce #" "in phase \"step 4: comm\"" \

@@ -93,12 +93,16 @@ void say(const std::string& line) {
   std::fflush(stderr);
 }
 
+}  // namespace
+
 void report_and_abort(const std::string& report) {
   say(report);
   constexpr double kForHooks = 1;
   if (!AbortHook::run_all(kForHooks)) say("choir: watchdog: NCCL could not be aborted in time");
   MpiSession::abort(ExitCode::communication);
 }
+
+namespace {
 
 // Checks several times per timeout and not at the exact moment, so that a beat need not wake the
 // thread, and often enough to notice dead processes.

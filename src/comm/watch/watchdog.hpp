@@ -39,6 +39,10 @@ class AbortHook {
 /// Returns false if this takes longer than `seconds`. Local, may be called from any thread.
 bool abort_communicators(double seconds);
 
+/// The usual end of a job that hangs: prints the report, aborts NCCL and then all ranks with exit
+/// code 5.
+void report_and_abort(const std::string& report);
+
 class FlightExchange;
 
 class Watchdog {

@@ -356,13 +356,29 @@ PrepareSummary summary_of(const TextSource& source, const Vocabulary& vocabulary
   return summary;
 }
 
+/// The names of the fields of the first row, if it is an object of JSON lines: "id, content".
+std::string fields_of_first_row(const std::string& path) {
+  constexpr std::size_t kLongest = 1 << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  for (char c = 0; file.get(c) && c != '\n' && line.size() < kLongest;) line += c;
+  const nlohmann::json row = json_unless_broken(line);
+  if (!row.is_object()) return {};
+  std::string names;
+  for (const auto& [name, value] : row.items()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
 /// The number of tokens must not be 0: a wrong name of the field would otherwise go unnoticed.
 void require_some(const TextSource& source, const TextCounts& counts, std::int64_t tokens) {
   if (tokens > 0) return;
   const std::string damage = counts.damaged.to_string();
-  throw DataError(fmt::format("no row of '{}' has a text{}{}", source.files().front().path,
-                              damage.empty() ? "" : ": ", damage),
-                  "name the field or the column of the text");
+  const std::string& path = source.files().front().path;
+  const std::string fields = fields_of_first_row(path);
+  throw DataError(
+      fmt::format("no row of '{}' has a text{}{}", path, damage.empty() ? "" : ": ", damage),
+      "name the field or the column of the text with --text-field (data.text_field in a deck)" +
+          (fields.empty() ? "" : "; the first row has the fields " + fields));
 }
 
 void divide(PrepareSummary& summary, std::int64_t total, const std::string& path,

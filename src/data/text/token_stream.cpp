@@ -195,8 +195,14 @@ void TokenStream::append(const TokenStream& other) {
 
 void TokenStream::add(const std::string& path, TokenFormat format) {
   if (is_megatron_prefix(path)) return add(path + ".bin", TokenFormat::megatron);
+  if (path == "YOUR-TOKENS")
+    throw DataError(
+        "the deck of an imported model names no data yet",
+        "add 'data.train=[\"FOLDER\"]' with a folder of `choir prepare text` to train, or "
+        "'data.val=[\"FOLDER\"]' to evaluate");
   if (!fs::exists(path))
-    throw DataError(fmt::format("token file '{}' does not exist", path),
+    throw DataError(fmt::format("{} '{}' does not exist",
+                                path.ends_with(".txt") ? "text file" : "token file", path),
                     advice_on_path(path, "'choir prepare text' makes token files"));
   if (fs::path(path).extension() == ".idx")
     throw DataError(fmt::format("'{}' is an index", path), "name the .bin file beside it");

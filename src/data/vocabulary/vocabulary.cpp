@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "choir/core/error.hpp"
 #include "src/core/file.hpp"
@@ -37,6 +38,41 @@ std::vector<char32_t> count_characters(const std::vector<std::string>& sentences
   std::vector<char32_t> kept;
   for (const auto& [c, count] : order) kept.push_back(c);
   return kept;
+}
+
+/// A tokenizer.json whose words are single characters, as exports of such vocabularies have it.
+/// Nothing for other models, and for another order of the ids.
+std::optional<std::vector<char32_t>> characters_of_words(const nlohmann::json& file) {
+  const nlohmann::json model = file.value("model", nlohmann::json());
+  if (!model.is_object() || model.value("type", nlohmann::json()) != "WordLevel") return {};
+  const nlohmann::json vocab = model.value("vocab", nlohmann::json::object());
+  std::vector<std::pair<std::int64_t, char32_t>> order;
+  for (const auto& [word, id] : vocab.items()) {
+    const CodePoint c = word.empty() ? CodePoint{} : first_code_point(word);
+    if (c.length == 0 || static_cast<std::size_t>(c.length) != word.size() ||
+        !id.is_number_integer())
+      return {};
+    order.emplace_back(id.get<std::int64_t>(), c.value);
+  }
+  std::ranges::sort(order);
+  std::vector<char32_t> characters;
+  for (const auto& [id, character] : order) {
+    if (id != std::ssize(characters) || (id > 0 && character <= characters.back())) return {};
+    characters.push_back(character);
+  }
+  if (characters.empty()) return {};
+  return characters;
+}
+
+/// The file of a tokenizer in a folder; "" if it has none.
+std::string tokenizer_in(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer/tokenizer.json"})
+    if (const auto file = std::filesystem::path(folder) / name;
+        std::filesystem::is_regular_file(file, ignored))
+      return file.string();
+  return {};
 }
 
 }  // namespace
@@ -80,9 +116,11 @@ Vocabulary Vocabulary::characters(std::vector<char32_t> code_points) {
 
 Vocabulary Vocabulary::load(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
+  if (std::filesystem::is_directory(path, ignored)) {
+    if (const std::string file = tokenizer_in(path); !file.empty()) return load(file);
     throw DataError(fmt::format("'{}' is a folder, not the file of a tokenizer", path),
                     advice_on_run_as_tokenizer(path));
+  }
   std::string bytes = read_whole_file(path, kMostTokenizerMiB);
   if (bytes.empty())
     throw DataError(fmt::format("tokenizer '{}' is empty", path),
@@ -126,6 +164,10 @@ Vocabulary Vocabulary::from_json(const std::string& json, const std::string& sou
     return from_json(parsed["tokenizer"].get<std::string>(), source);
   if (parsed.contains("kind") && parsed["kind"] == name_of(VocabularyKind::sentencepiece))
     return Vocabulary(sentencepiece_from_json(parsed, source));
+  if (auto words = characters_of_words(parsed)) return characters(*std::move(words));
+  if (!parsed.contains("kind") && parsed.contains("model") && parsed["model"].is_object())
+    refuse(fmt::format("of the type {}, which is not supported",
+                       dumped(parsed["model"].value("type", nlohmann::json("unknown")))));
   return Vocabulary(character_vocabulary_from_json(json, source));
 }
 

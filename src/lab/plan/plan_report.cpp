@@ -96,10 +96,11 @@ std::string describe(const RoleGroup& group, const LayoutPlan& plan) {
       product *= places.size();
       parts.push_back(fmt::format("{} {} of {}", name, list_text(places), size));
     }
-  if (product == group.roles.size()) return fmt::format("{} ({} ranks)", join(parts, ", "), ranks);
+  if (product == group.roles.size())
+    return fmt::format("{} ({})", join(parts, ", "), counted(ranks, "rank"));
   std::set<int> first;  // the roles are not a product of coordinates
   for (const RolePlan* role : group.roles) first.insert(role->rank);
-  return fmt::format("the roles of ranks {} ({} ranks)", list_text(first), ranks);
+  return fmt::format("the roles of ranks {} ({})", list_text(first), counted(ranks, "rank"));
 }
 
 namespace {

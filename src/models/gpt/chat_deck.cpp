@@ -227,7 +227,8 @@ ChatDeck chat_deck(const ChatDeckRequest& request) {
   "include": {},
   "run": {{"name": {}, "dir": {}}},
   "model": {{
-    // Rows hold about eight conversations, and the longest one, instead of {} tokens.
+    // A row is a sequence of the model. It holds about eight conversations, and at least the
+    // longest one; the rows of the imported model have {} tokens.
     "block_size": {},
     "lora": {{"rank": 16, "alpha": 32}}
   }},

@@ -307,11 +307,13 @@ std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t t) 
   const std::string legal = tensor_sizes_around(gpt, t);
   const auto divides = [&](const char* key, std::int64_t value) {
     if (value % t == 0) return true;
+    const bool derived = std::string_view(key) == "ffn_width" && gpt.ffn_width == 0;
     problems.push_back(
         {{std::string("model.") + key, "parallel.tensor"},
-         fmt::format("model.{} = {} cannot be divided among parallel.tensor = {} ranks; nearest "
+         fmt::format("model.{} = {}{} cannot be divided among parallel.tensor = {} ranks; nearest "
                      "legal: {} = {}, or tensor = {}",
-                     key, value, t, key, multiples_around(value, t), legal)});
+                     key, value, derived ? " (derived from model.n_embd)" : "", t, key,
+                     multiples_around(value, t), legal)});
     return false;
   };
   if (divides("n_head", gpt.n_head) && !divides_kv_heads(gpt, t))

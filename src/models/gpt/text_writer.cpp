@@ -19,8 +19,10 @@ namespace {
 Vocabulary vocabulary_of(const LoadedModel& loaded) {
   if (loaded.vocabulary.empty())
     throw DataError(
-        "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
-        "a model without a tokenizer cannot generate text; use --ids with token ids");
+        "the checkpoint has no vocabulary: its token files had no vocab.json, or the imported "
+        "model had no tokenizer that choir reads",
+        "give token ids with --ids, or put tokenizer.json or tokenizer.model beside the weights "
+        "and import the model again");
   return Vocabulary::from_json(loaded.vocabulary, loaded.checkpoint.path);
 }
 

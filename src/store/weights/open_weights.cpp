@@ -19,9 +19,10 @@ namespace choir {
 namespace {
 
 // In order of preference: the safe format first if a folder has both.
-constexpr std::array<const char*, 5> kNames{"model.safetensors", "model.safetensors.index.json",
-                                            "adapter_model.safetensors", "pytorch_model.bin",
-                                            "adapter_model.bin"};
+constexpr std::array<const char*, 6> kNames{
+    "model.safetensors",         "model.safetensors.index.json",
+    "adapter_model.safetensors", "pytorch_model.bin",
+    "adapter_model.bin",         "ckpt.pt"};
 
 std::string file_in(const std::string& path) {
   namespace fs = std::filesystem;

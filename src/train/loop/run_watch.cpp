@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <fstream>
 
 #include "choir/comm/flight_log.hpp"
 #include "src/comm/agreement.hpp"
@@ -117,6 +119,27 @@ std::shared_ptr<const FlightExchange> exchange_with_others(Mesh& mesh, const Hea
                                           flight_directory(run_directory));
 }
 
+/// Writes the first line of the report to the log as the end of the run, unless another rank has
+/// done so, and ends the job.
+void end_hanging_run(const std::string& log, const std::string& report) {
+  std::string line = report.substr(0, report.find('\n'));
+  if (const std::size_t name = line.find("watchdog: "); name != std::string::npos)
+    line = line.substr(name);
+  const std::string end = "ended with exit code 5: " + line;
+  try {
+    std::ifstream written(log, std::ios::binary);
+    std::string last = written ? "" : end;  // there is no log yet
+    for (std::string each; std::getline(written, each);) last = each;
+    if (last.find("ended with exit code 5") == std::string::npos) {
+      Logger file(false);
+      file.to_file(log);
+      file.error("{}", end);
+    }
+  } catch (const std::exception&) {  // the report itself matters more
+  }
+  report_and_abort(report);
+}
+
 WatchSection with_usual(WatchSection deck, double usual) {
   for (double* seconds : {&deck.start, &deck.first_step, &deck.save, &deck.evaluation})
     if (*seconds <= 0) *seconds = usual;
@@ -132,7 +155,8 @@ RunWatch::RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_director
       dog_({.timeout_seconds = usual_,
             .rank = mesh.rank(),
             .host = host_name(),
-            .on_timeout = {},
+            .on_timeout = [log = run_directory + "/log.txt"](
+                              const std::string& report) { end_hanging_run(log, report); },
             .board = &board_,
             .directory = flight_directory(run_directory),
             .still_seconds = mesh.rank() == 0 ? deck.watch.still : 0,

@@ -97,17 +97,16 @@ std::string batch_line(Engine& engine) {
     return fmt::format("{} micro-batches a step = {} x {}", o.micro_batches * ranks,
                        o.micro_batches, counted(ranks, "data-parallel rank"));
   const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
-  return fmt::format("{} sequences ({} tokens) a step = {} x {} micro-batches x {}",
-                     format_count(sequences),
+  return fmt::format("{} ({} tokens) a step = {} x {} x {}", counted(sequences, "sequence"),
                      format_count(sequences * family.shape(o.model, 1).tokens), o.micro_batch_size,
-                     o.micro_batches, counted(ranks, "data-parallel rank"));
+                     counted(o.micro_batches, "micro-batch"), counted(ranks, "data-parallel rank"));
 }
 
 std::string training_line(const Deck& deck, const EngineOptions& options, std::int64_t first_step) {
-  return fmt::format(
-      "steps {} to {} in {}, {}, {} learning rate with peak {:.4g}, {} warm-up steps", first_step,
-      deck.train.max_steps, name_of(deck.train.precision), deck.optimizer.name,
-      deck.optimizer.schedule, options.schedule.peak, options.schedule.warmup_steps);
+  return fmt::format("steps {} to {} in {}, {}, {} learning rate with peak {:.4g}, {}", first_step,
+                     deck.train.max_steps, name_of(deck.train.precision), deck.optimizer.name,
+                     deck.optimizer.schedule, options.schedule.peak,
+                     counted(options.schedule.warmup_steps, "warm-up step"));
 }
 
 std::string decay_line(const Deck& deck, const LrSchedule& schedule) {
@@ -134,15 +133,23 @@ std::string transport_line(const std::vector<AxisSpeed>& speeds) {
   return texts.empty() ? "single rank, no communication" : join(texts, "; ");
 }
 
+/// "every step", "every 500 steps"
+std::string every(std::int64_t steps) {
+  return steps == 1 ? "every step" : fmt::format("every {}", counted(steps, "step"));
+}
+
 std::string saves_line(const Deck& deck) {
   const CheckpointSection& c = deck.checkpoint;
   const std::string saves = c.interval == 0 ? "no checkpoints"
                             : c.interval == CheckpointSection::kAutoInterval
                                 ? "checkpoints at the best interval"
-                                : fmt::format("a checkpoint every {} steps", c.interval);
+                                : fmt::format("a checkpoint {}", every(c.interval));
+  const bool best = c.interval != 0 && c.best && deck.eval.interval > 0;
   return saves + (deck.eval.interval == 0
                       ? ", no evaluation"
-                      : fmt::format(", an evaluation every {} steps", deck.eval.interval));
+                      : fmt::format("{}, an evaluation {}",
+                                    best ? " and after an evaluation that is the best so far" : "",
+                                    every(deck.eval.interval)));
 }
 
 std::string run_line(const RunDirectory& directory) {

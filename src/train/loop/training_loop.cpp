@@ -214,8 +214,8 @@ void TrainingLoop::skip_or_stop(const StepResult& result) {
       skip ? fmt::format("{} steps in a row were skipped (train.nan_skip_limit); lower "
                          "optimizer.learning_rate",
                          progress.skipped_in_a_row - 1)
-           : "lower optimizer.learning_rate or set train.nan_policy to \"skip\"; the last "
-             "checkpoint is good");
+           : "lower optimizer.learning_rate or set train.nan_policy to \"skip\"; a checkpoint that "
+             "was saved before is good");
   error.set_agreed_ranks(run_.mesh.world().size());  // norm and loss are the same everywhere
   throw error;
 }

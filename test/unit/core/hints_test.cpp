@@ -57,26 +57,27 @@ TEST(HubNames, AreToldFromPaths) {
 TEST(Options, NamesOfOtherPrograms) {
   const std::vector<std::string> options{"--prompt", "--prompts", "--samples",     "--tokens",
                                          "--top-k",  "--top-p",   "--temperature", "--seed"};
-  EXPECT_EQ(advice_on_option("--start=ROMEO:", options),
+  EXPECT_EQ(advice_on_option("--start=ROMEO:", options).text,
             "--start of nanoGPT is --prompt here: --prompt ROMEO:");
-  EXPECT_EQ(advice_on_option("--num_samples", options),
+  EXPECT_EQ(advice_on_option("--num_samples", options).text,
             "--num_samples of nanoGPT is --samples here: --samples");
-  EXPECT_EQ(advice_on_option("--max_new_tokens=5", options),
+  EXPECT_EQ(advice_on_option("--max_new_tokens=5", options).text,
             "--max_new_tokens of nanoGPT is --tokens here: --tokens 5");
-  EXPECT_EQ(advice_on_option("--num-return-sequences", options),
+  EXPECT_EQ(advice_on_option("--num-return-sequences", options).text,
             "--num-return-sequences of Hugging Face is --samples here: --samples");
-  EXPECT_NE(advice_on_option("--num_beams=4", options).find("no beam search"), std::string::npos);
-  EXPECT_EQ(advice_on_option("--beam_size=4", {"--beam"}),
+  EXPECT_NE(advice_on_option("--num_beams=4", options).text.find("no beam search"),
+            std::string::npos);
+  EXPECT_EQ(advice_on_option("--beam_size=4", {"--beam"}).text,
             "--beam_size of NeMo is --beam here: --beam 4");
 }
 
 TEST(Options, OtherSpellingsAndMisspellings) {
   const std::vector<std::string> options{"--top-k", "--temperature", "--help"};
-  EXPECT_EQ(advice_on_option("--top_k=3", options), "did you mean --top-k 3?");
-  EXPECT_EQ(advice_on_option("--temprature", options), "did you mean --temperature?");
-  EXPECT_EQ(advice_on_option("--start=x", options), "");  // this command has no --prompt
-  EXPECT_EQ(advice_on_option("word", options), "");
-  EXPECT_EQ(advice_on_option("--", options), "");
+  EXPECT_EQ(advice_on_option("--top_k=3", options).text, "did you mean --top-k 3?");
+  EXPECT_EQ(advice_on_option("--temprature", options).text, "did you mean --temperature?");
+  EXPECT_EQ(advice_on_option("--start=x", options).text, "");  // this command has no --prompt
+  EXPECT_EQ(advice_on_option("word", options).text, "");
+  EXPECT_EQ(advice_on_option("--", options).text, "");
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ TEST_F(DamagedRun, StepsThatNoRunHasAreLeftOut) {
     files.metrics.push_back(step_line(20));
     const ReportedRun run = reported(files);
     EXPECT_EQ(run.last_step(), 20) << step;
-    EXPECT_TRUE(noted(run, "1 lines of metrics.jsonl are damaged")) << step;
+    EXPECT_TRUE(noted(run, "1 line of metrics.jsonl is damaged and was skipped")) << step;
   }
 }
 

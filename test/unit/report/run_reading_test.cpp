@@ -56,6 +56,17 @@ TEST(MetricLines, NumbersNullsAndOtherObjects) {
   EXPECT_EQ(curves.at("skipped").y, (std::vector<double>{0, 1}));
 }
 
+// The program writes the times of the ranks into metrics.jsonl; newer programs may write more.
+TEST(MetricLines, RecordsOfOtherKindsAreNotDamaged) {
+  MetricLines lines;
+  lines.add(R"({"step":100,"compute":{"steps":100,"p50":0.1,"slowest_host":"a"}})");
+  lines.add(R"({"step":100,"phase":"later"})");
+  EXPECT_EQ(lines.broken(), 0u);
+  lines.add(R"({"step":0.5,"compute":{"steps":100}})");
+  EXPECT_EQ(lines.broken(), 1u);
+  EXPECT_EQ(lines.lines(), 0u);
+}
+
 TEST(MetricLines, CutLastLineIsNotADamagedOne) {
   MetricLines lines;
   lines.add(R"({"step":1,"loss":2})");

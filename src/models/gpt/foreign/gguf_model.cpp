@@ -327,8 +327,10 @@ Dialect gguf_dialect_of(const GptConfig& c) {
   const Dialect dialect = hf_dialect_of(c);
   if (dialect == Dialect::hf_gpt2) {
     if (c.activation != ops::Activation::gelu_tanh)
-      throw DeckError("llama.cpp runs GPT-2 with model.activation = \"gelu_tanh\" only",
-                      "export --format hf supports other activations");
+      throw DeckError(
+          "llama.cpp runs GPT-2 with model.activation = \"gelu_tanh\" only",
+          "train with model.activation=gelu_tanh for llama.cpp; export --format hf supports "
+          "other activations");
     return Dialect::gguf_gpt2;
   }
   if (c.bias)

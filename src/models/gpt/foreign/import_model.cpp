@@ -290,8 +290,12 @@ class Import {
         if (fault.empty()) fault = error.what();
       }
     }
-    if (values_.vocabulary.empty() && !fault.empty())
-      kept_.push_back(fmt::format("(text cannot be generated: {})", fault));
+    if (values_.vocabulary.empty())
+      kept_.push_back(fmt::format(
+          "(text cannot be generated, only token ids: {})",
+          fault.empty() ? "there is no tokenizer beside the weights; put tokenizer.json or "
+                          "tokenizer.model there and import again"
+                        : fault));
   }
 
   /// Reads this rank's rows of every parameter.
