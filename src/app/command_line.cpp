@@ -301,7 +301,7 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
       return fmt::format("several clips of a question are joined by commas: --audio a.wav,{}",
                          word);
     if (has(options, "--prompt") && !has(given, "--prompt"))
-      return fmt::format("a prompt follows --prompt: --prompt {}", quoted_for_shell(word));
+      return fmt::format("a prompt follows --prompt: --prompt {}", as_typed({word}));
   }
   return fmt::format("`{} --help` lists the arguments", command);
 }
