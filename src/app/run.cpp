@@ -44,11 +44,11 @@ int unknown(const std::string& name) {
 
 int run_words(const Arguments& all, const FamilyTable& families) {
   if (all.empty() || all[0] == "--help" || all[0] == "-h" || all[0] == "help") {
-    print_usage();
+    if (speaks_before_mpi()) print_usage();
     return all.empty() ? static_cast<int>(ExitCode::deck) : 0;
   }
   if (all[0] == "--version") {
-    print_safely("choir {} ({})\n", kVersion, build_revision());
+    if (speaks_before_mpi()) print_safely("choir {} ({})\n", kVersion, build_revision());
     return 0;
   }
   for (const Command& command : commands())
