@@ -16,12 +16,12 @@ install -m 755 "$build/choir" "$to/bin/choir"
 rm -rf "$share/inputs" "$share/jobs" "$share/bench"  # decks of an older version would remain
 cp -r inputs jobs "$share/"
 mkdir -p "$share/bench/lib"  # the sweep that jobs/scaling.* run
-cp bench/scaling.sh bench/plots.sh bench/gpu_report.sh bench/fault_drill.sh "$share/bench/"
-cp bench/lib/* "$share/bench/lib/"
+cp bench/scaling.sh bench/plots.sh "$share/bench/"
+cp bench/lib/sweep.sh bench/lib/scaling.gp "$share/bench/lib/"
 # Pages that are installed name files of the source tree that are not: those links become plain words.
 for page in "$share"/*/*.md; do
   for link in $(grep -oE '\]\([^)#:]+[)#]' "$page" | sed -E 's/^\]\(//; s/[)#]$//' | sort -u); do
-    [ -e "${page%/*}/$link" ] || sed -i -E "s|\[([^][]*)\]\($link(#[^)]*)?\)|\1|g" "$page"
+    [ -e "${page%/*}/$link" ] || sed -i -z -E "s|\[([^][]*)\]\($link(#[^)]*)?\)|\1|g" "$page"
   done
   sed -i '1a\
 \
