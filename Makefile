@@ -34,12 +34,12 @@ MAKEFLAGS += --no-builtin-rules
 # --- goals that must work before packages are installed
 # --------------------------------------------
 QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex quickstart-smollm2
-SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style house $(QUICKSTARTS) test test-long bundle
+SETUP_GOALS := deps deps-speech help clean data-quickstart data-shakespeare layers style house $(QUICKSTARTS) test test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
   NEEDS_FEATURES := 1
 endif
 
-.PHONY: all deps deps-speech help clean features $(QUICKSTARTS) test test-long bundle install layers style house data-shakespeare
+.PHONY: all deps deps-speech help clean features $(QUICKSTARTS) test test-long bundle install layers style house data-quickstart data-shakespeare
 help:
 	@sed -n '3,18p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
@@ -121,6 +121,9 @@ run-test: layers style test-programs
 run-test-long: layers style test-programs
 	@test/run_all.sh $(BUILD) --long
 
+# The text that the shipped decks name: tiny Shakespeare, or without a network the King James Bible.
+data-quickstart:
+	@.make/quickstart.sh --text
 data-shakespeare:
 	@.make/data_shakespeare.sh
 

@@ -10,6 +10,7 @@ share=$to/share/choir
 for made in choir libchoir.a choir.pc; do
   [ -s "$build/$made" ] || { echo "install: $build/$made is missing; run make install" >&2; exit 1; }
 done
+version=$(sed -nE 's/.*kVersion = "(.*)";/\1/p' src/core/build_info.hpp)
 mkdir -p "$to/bin" "$to/include" "$to/lib/choir" "$to/lib/pkgconfig" "$share" "$to/share/bash-completion/completions"
 install -m 755 "$build/choir" "$to/bin/choir"
 rm -rf "$share/inputs" "$share/jobs" "$share/bench"  # decks of an older version would remain
@@ -17,6 +18,15 @@ cp -r inputs jobs "$share/"
 mkdir -p "$share/bench/lib"  # the sweep that jobs/scaling.* run
 cp bench/scaling.sh bench/plots.sh "$share/bench/"
 cp bench/lib/sweep.sh bench/lib/scaling.gp "$share/bench/lib/"
+# Pages that are installed name files of the source tree that are not: those links become plain words.
+for page in "$share"/*/*.md; do
+  for link in $(grep -oE '\]\([^)#:]+[)#]' "$page" | sed -E 's/^\]\(//; s/[)#]$//' | sort -u); do
+    [ -e "${page%/*}/$link" ] || sed -i -z -E "s|\[([^][]*)\]\($link(#[^)]*)?\)|\1|g" "$page"
+  done
+  sed -i '1a\
+\
+This is the installed copy: `build/choir` is `choir` here, and `make` and files that are not beside it are those of the source tree.' "$page"
+done
 rm -rf "$to/include/choir"  # headers too
 cp -r include/choir "$to/include/"
 chmod -R u=rwX,go=rX "$share" "$to/include/choir"
@@ -26,6 +36,20 @@ for start in $(grep -o '[$]{libdir}/choir/[a-z_]*[.]o' "$build/choir.pc"); do
 done
 { echo "prefix=$prefix"; cat "$build/choir.pc"; } >"$to/lib/pkgconfig/choir.pc"
 chmod 644 "$to/lib/pkgconfig/choir.pc"
+# For Lmod and Environment Modules.
+modules=$share/modulefiles/choir
+rm -rf "$share/modulefiles" && mkdir -p "$modules"
+cat >"$modules/$version" <<END
+#%Module1.0
+proc ModulesHelp { } { puts stderr "choir $version: trains and runs language and speech models (choir --help, man choir)" }
+module-whatis "choir $version"
+conflict choir
+prepend-path PATH $prefix/bin
+prepend-path MANPATH $prefix/share/man
+prepend-path PKG_CONFIG_PATH $prefix/lib/pkgconfig
+setenv CHOIR $prefix/bin/choir
+END
+chmod 644 "$modules/$version"
 install -m 644 .make/choir_completion.bash "$to/share/bash-completion/completions/choir"
 # A program for another type of processor cannot run here to print the contents of its pages.
 if "$build/choir" --version >/dev/null 2>&1; then .make/manual.sh "$build/choir" "$to/share/man"

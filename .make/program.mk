@@ -71,6 +71,13 @@ else
   CUDA_OBJECTS := $(ABSENT:%.cpp=$(BUILD)/obj/%.o)
 endif
 OBJECTS := $(COMMON_OBJECTS) $(CUDA_OBJECTS)
+# A first build with CUDA takes long, also where a quickstart left the device code out before.
+UNBUILT_KERNELS := $(if $(CUDA),$(words $(filter-out $(wildcard $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)),$(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o))),0)
+ifneq ($(filter all install,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(UNBUILT_KERNELS),0)
+  $(info choir: CUDA found in $(CUDA): $(UNBUILT_KERNELS) sources of device code are compiled, about a minute each on one core; CUDA_HOME=none leaves them out)
+endif
+endif
 LDLIBS  += $(CUDA_LIBS)
 
 # link LIBRARIES: links the objects on which a program depends.

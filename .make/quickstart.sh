@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
+# quickstart.sh --text: gets a text, to which data/quickstart/input.txt is then a link (make data-quickstart).
 # quickstart.sh BUILD: gets a text, trains a small GPT on it with 2 ranks for about two minutes, and lets it write.
 #   QUICKSTART_MINUTES                   of training, default 2
 #   QUICKSTART_OVERRIDES                 for tests: overrides of the deck
 set -eu
-build=${1:?usage: quickstart.sh BUILD}
+build=${1:?usage: quickstart.sh BUILD, or --text}
 here=$(dirname "$0")
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
@@ -21,6 +22,10 @@ else
   fi
   echo "Corpus: the King James Bible of Debian's bible-kjv ($text)."
 fi
+# The shipped decks name this link. A file of the user's own in its place stays.
+link=data/quickstart/input.txt
+[ -e "$link" ] && [ ! -L "$link" ] || { mkdir -p "${link%/*}" && ln -sfn "../${text#data/}" "$link"; }
+[ "$build" != --text ] || exit 0
 
 # An interrupted run continues with the settings that it began with, which are the lines of
 # `unfinished`. A complete run stays, and the next gets a number.
@@ -88,7 +93,7 @@ cat <<END
 Try next:
   $build/choir generate $run --prompt "$prompt" --temperature 0.5 --seed 7
   $build/choir eval $run
-  jobs/launch -n 4 $build/choir train inputs/debug.json ${settings[0]@Q}     any number of ranks
+  jobs/launch -n 4 $build/choir train inputs/debug.json     any number of ranks
   $build/choir train --describe                             every key of a deck
   $build/choir report $run                       one page: curves, phases, memory, samples
 END

@@ -29,7 +29,7 @@ trap 'stop_sweep 143' TERM
 
 parse_sweep "$@"
 prepare_sweep
-references | while read -r global ranks micro; do reference "$global" "$ranks" "$micro" || exit; done || exit
+while read -r global ranks micro <&3; do reference "$global" "$ranks" "$micro" || exit; done 3< <(references)
 for repeat in $(seq "$repeats"); do
   while read -r kind layout ranks micro global <&3; do
     measure "$kind" "$layout" "$ranks" "$micro" "$global" "$repeat"

@@ -14,7 +14,9 @@ while [ $# -gt 0 ]; do
     -o) more+=("$2"); shift 2 ;;
     --dry-run) dry=yes; shift ;;
     -h | --help) usage 0 ;;
-    *) usage 2 >&2 ;;
+    -p | --partition) echo "interactive.sh: $1 is -q here, for a partition of SLURM as for a queue of PBS: -q ${2:-NAME}" >&2; exit 2 ;;
+    -n | -r) echo "interactive.sh: $1 is an option of jobs/launch; here -N is the number of nodes" >&2; exit 2 ;;
+    *) echo "interactive.sh: unknown option $1" >&2; usage 2 >&2 ;;
   esac
 done
 cd "$here/.." || exit 1

@@ -38,6 +38,22 @@ launch_exec() {
   launchers_have || exit
   exec ${prefix[@]+"${prefix[@]}"} "${line[@]}" "$@"
 }
+# The settings of launch_environment without which Open MPI would refuse the typed line, as NAME=VALUE.
+launch_typed() {  # launch_typed N
+  local typed=() physical version
+  [ "${site:-local}" = local ] || return 0
+  version=$("${MPIEXEC:-mpiexec}" --version 2>&1)
+  case $version in *OpenRTE* | *"Open MPI"* | *PRRTE* | *prterun*) ;; *) return 0 ;; esac
+  [ "$(id -u)" -ne 0 ] || typed=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+  physical=$(lscpu -p=core 2>/dev/null | grep -v '^#' | sort -u | wc -l)
+  if [ "$1" -gt "${physical:-0}" ]; then
+    case $version in
+      *OpenRTE* | *"MPI) 4"*) typed+=(OMPI_MCA_rmaps_base_oversubscribe=1) ;;
+      *) typed+=(PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe) ;;
+    esac
+  fi
+  echo "${typed[*]-}"
+}
 # The words of a command, as one would type them.
 launch_show() { echo "\$ ${*@Q}" | sed -E "s/'([-A-Za-z0-9_.,:=\/+%@]+)'/\1/g"; }
 launch() { (launch_exec "$@"); }

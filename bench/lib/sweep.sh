@@ -47,7 +47,7 @@ parse_sweep() {
     [ "$seconds" != 2 ] || seconds=1.5
     : "${strong_global:=48}"  # 6 per rank on 8 of them
     [ -e "$here/data/shakespeare/input.txt" ] || make -s -C "$here" data-shakespeare 2>/dev/null ||
-      say "tiny Shakespeare is not at hand: choir takes another text, and the times are the same"
+      say "tiny Shakespeare is not at hand: random tokens take its place"
   fi
   [ -n "$deck" ] || { sweep_usage 2 >&2; }
   [ -r "$deck" ] || refuse "the deck '$deck' cannot be read"
@@ -106,6 +106,10 @@ prepare_sweep() {
   done
   local identity
   identity="$(cksum <"$choir") $(cksum <"$deck") ${overrides[*]-} $seconds $warmup ${OMP_NUM_THREADS:-}"
+  # A sweep of which nothing was measured, as after a wrong command, holds nothing to keep.
+  if [ -e "$work/identity" ] && [ "$(cat "$work/identity")" != "$identity" ] && ! compgen -G "$work/*.json" >/dev/null; then
+    rm -rf "$work" && mkdir -p "$work"
+  fi
   if [ ! -e "$work/identity" ]; then echo "$identity" >"$work/identity"
   elif [ "$(cat "$work/identity")" != "$identity" ]; then
     refuse "$work holds another sweep (program, deck or settings have changed since): --fresh removes it, --name tells them apart"
@@ -118,6 +122,11 @@ prepare_sweep() {
   local layout kind
   for layout in $layouts; do layout_words "${layout%@*}"; done
   for kind in "${kinds[@]}"; do list_points "$kind"; done | sort -u -t' ' -k1,5 >"$work/points" || exit
+  # Runs that are left: three for each reference, and of each point its repeats and one without communication.
+  to_do=$(awk -v repeats="$repeats" -v silent="$silent" '{ n += repeats + (silent == "yes" && $3 > 1); g[$5] }
+    END { print n + 3 * length(g) }' "$work/points")
+  to_do=$((to_do + (noise > 0 ? 1 : 0) - $(find "$work" -name '*.json' | wc -l)))
+  began=$SECONDS
   [ -s "$work/points" ] || refuse "no layout of '$layouts' fits the ranks ($ranks_list): nothing to measure"
 }
 
@@ -127,13 +136,14 @@ layout_words() {
   local part
   words=() parts=1
   for part in ${1//-/ }; do
+    part=${part#parallel.} part=${part/tensor/tp} part=${part/pipeline/pp} part=${part/context/cp} part=${part/=/}
     case $part in
       dp) ;;
       zero[0-3]) words+=("parallel.zero=${part#zero}") ;;
       tp[1-9]*) words+=("parallel.tensor=${part#tp}"); parts=$((parts * ${part#tp})) ;;
       pp[1-9]*) words+=("parallel.pipeline=${part#pp}"); parts=$((parts * ${part#pp})) ;;
       cp[1-9]*) words+=("parallel.context=${part#cp}"); parts=$((parts * ${part#cp})) ;;
-      *) refuse "unknown layout '$1': dp, zero1 to zero3, tpN, ppN, cpN, joined by -" ;;
+      *) refuse "unknown layout '$1': dp, zero1 to zero3, tpN, ppN, cpN (or tensor=N ...), joined by -" ;;
     esac
   done
 }
@@ -204,8 +214,27 @@ stop_sweep() {
   exit "$1"
 }
 progress() {
+  local left="" line
+  if [ "$finished" -ge 2 ] && [ "$to_do" -gt "$finished" ]; then
+    left=$(((SECONDS - began) * (to_do - finished) / finished))
+    if [ "$left" -ge 90 ]; then left=", about $(((left + 30) / 60)) min left"; else left=", about $left s left"; fi
+  fi
   finished=$((finished + 1))
-  if [ -t 1 ]; then printf '\r\033[K%4d  %s ' "$finished" "$*"; else printf '%4d  %s\n' "$finished" "$*"; fi
+  line=$(printf '%4d of %d  %s%s' "$finished" "$((to_do > finished ? to_do : finished))" "$*" "$left")
+  if [ -t 1 ]; then printf '\r\033[K%s ' "$line"; else printf '%s\n' "$line"; fi
+}
+meaning() {  # meaning CODE: of an exit code of choir
+  case $1 in
+    2) echo "the deck or the command line" ;; 3) echo "the data" ;; 4) echo "the numbers" ;;
+    5) echo "the communication" ;; 6) echo "the storage" ;; 124) echo "a time limit" ;; *) echo "exit code $1" ;;
+  esac
+}
+# Every point would fail in the same way without data or with a key that does not exist, so the sweep ends.
+stop_if_all_would_fail() {  # stop_if_all_would_fail FILE CODE
+  [ "$2" = 3 ] || { [ "$2" = 2 ] && grep -q "unknown key" "$1"; } || return 0
+  say ""
+  { grep -A 3 '^choir: ' "$1" || cat "$1"; } >&2
+  refuse "nothing was measured, because of $(meaning "$2") (exit code $2); every point would fail in this way" "$2"
 }
 
 one_run() {  # one_run FILE RANKS ARGUMENT...: FILE.json, or FILE.txt and 1
@@ -232,7 +261,8 @@ reference() {  # reference GLOBAL RANKS MICRO
     one_run "$file" "$2" $(batch_words "$3" "$1" 1) --warmup 0 --steps 3 ${moved[@]+"${moved[@]}"} \
       --note "sweep=$kind" --note layout=one && continue
     [ "$code" -lt 128 ] || exit "$code"
-    say "the reference of global batch $1 failed ($code): $(why "$file.txt")"  # its rows are INVALID, and the reason is printed
+    stop_if_all_would_fail "$file.txt" "$code"
+    say "the reference of global batch $1 failed because of $(meaning "$code") (exit code $code): $(why "$file.txt")"  # its rows are INVALID, and the reason is printed
     return
   done
 }

@@ -77,6 +77,6 @@ place_say() {
 batch=$(place_batch)
 site=$(place_site "$batch")
 [ -f "$here/sites/$site.sh" ] || {
-  echo "SITE is '$site': there is no $here/sites/$site.sh. There are: $(cd "$here/sites" && ls)" >&2
+  echo "SITE is '$site': there is no $here/sites/$site.sh. Legal: $(cd "$here/sites" && echo *.sh | sed 's/\.sh//g; s/ /, /g')" >&2
   exit 2
 }

@@ -45,13 +45,17 @@ BenchWords sort_words(const Arguments& words);
 /// Collective over the world.
 std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh);
 
+/// Prints the sentence of replace_missing_text() to standard error, on rank 0.
+void tell_replacement(const std::string& sentence, int rank);
+
 struct BenchDeck {
   std::string text;  ///< the text that was read
   Deck deck;
   Workplace place;
 };
 
-/// Opens the deck of a bench. `also` is a further check on every rank before anything is opened; it
+/// Opens the deck of a bench, with random tokens in place of a text of the shipped decks that is
+/// missing. `also` is a further check on every rank before anything is opened; it
 /// may throw. Throws DeckError, StorageError, CommError, the same on every rank. Collective over
 /// the world.
 BenchDeck open_bench_deck(MpiSession& session, const FamilyTable& families, const BenchWords& words,

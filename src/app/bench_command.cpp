@@ -12,6 +12,7 @@
 #include "src/comm/mesh/device_choice.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
+#include "src/models/gpt/token_data.hpp"
 #include "src/report/sweep.hpp"
 #include "src/run/run_setup.hpp"
 
@@ -112,6 +113,10 @@ std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh) {
   return device;
 }
 
+void tell_replacement(const std::string& sentence, int rank) {
+  if (rank == 0 && !sentence.empty()) print_safely(stderr, "choir: {}\n", sentence);
+}
+
 BenchDeck open_bench_deck(MpiSession& session, const FamilyTable& families, const BenchWords& words,
                           const std::function<void()>& also) {
   BenchDeck opened;
@@ -122,6 +127,7 @@ BenchDeck open_bench_deck(MpiSession& session, const FamilyTable& families, cons
       Arguments overrides = words.overrides;
       if (!words.device.empty()) overrides.push_back("device=" + words.device);
       opened.deck = parse_deck(families, opened.text, words.deck, overrides);
+      tell_replacement(replace_missing_text(opened.deck), session.rank());
       also();
     });
   }

@@ -6,6 +6,7 @@
 #include "choir/deck/deck.hpp"
 #include "src/app/bench.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/core/quantities.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/lab/bench/bench_collectives.hpp"
 #include "src/run/run_setup.hpp"
@@ -15,8 +16,13 @@ namespace {
 
 /// `words`: device=... and the keys of parallel.* that describe the layout.
 int bench_collectives(MpiSession& session, const FamilyTable& families,
-                      const CollectiveBenchOptions& options, const Arguments& words,
+                      CollectiveBenchOptions options, const Arguments& words,
                       const BenchFiles& files) {
+  const double started = now_seconds();
+  if (session.rank() == 0)
+    options.say = [started](const std::string& part) {
+      print_safely(stderr, "{:6.1f} s  {}\n", now_seconds() - started, part);
+    };
   Deck deck;
   Layout layout;
   {
@@ -41,6 +47,8 @@ int bench_collectives(MpiSession& session, const FamilyTable& families,
   Workplace place;
   place.mesh = Mesh::over_world(layout, mesh_options_of(deck));
   open_device(place, deck);
+  if (options.say)
+    options.say("the largest buffers take longest; --max-bytes 1048576 is a quick look");
   CollectivesReport report{.device = place.device->description(),
                            .note = place.mesh->transport_note(),
                            .provenance = bench_provenance(*place.mesh, *place.device, "", words),

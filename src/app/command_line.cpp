@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
@@ -88,12 +89,20 @@ void print_error(const std::string& text) {
 /// Time that the other processes wait for the one that prints the error.
 constexpr std::chrono::seconds kTimeToSpeak{1};
 
-/// True if this process prints errors. Before MPI is initialised all ranks meet the same error, so
-/// only the launcher's first process prints it.
-bool speaks() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
-  return true;
+/// Tells jobs/launch that the run was saved: after a signal Open MPI's mpiexec ends with 1,
+/// although the ranks ended with 75.
+void leave_mark_of_save() {
+  if (const char* const file = std::getenv("CHOIR_SAVED_FILE"); file != nullptr && *file != 0)
+    std::ofstream(file) << "saved\n";
+}
+
+/// The message of an error in a rehearsal, without the number of simulated ranks that met it.
+std::string without_count_of_ranks(std::string text) {
+  constexpr std::string_view kEnd = " ranks failed)";
+  const std::size_t end = text.find(kEnd);
+  if (end == std::string::npos) return text;
+  const std::size_t begin = text.rfind(" (", end);
+  return begin == std::string::npos ? text : text.erase(begin, end + kEnd.size() - begin);
 }
 
 /// Refuses thread counts that OpenMP would silently reduce or ignore.
@@ -120,7 +129,7 @@ int guarded(const std::function<int()>& body, bool everyone_speaks) {
     begun = true;
     return body();
   } catch (const std::exception& error) {
-    if ((begun && everyone_speaks) || speaks())
+    if ((begun && everyone_speaks) || speaks_before_mpi())
       print_error(describe(error));
     else  // The launcher ends all ranks as soon as one exits with an error.
       std::this_thread::sleep_for(kTimeToSpeak);
@@ -394,13 +403,20 @@ void add_codec_run(CommandLine& app, CodecRunRequest& request) {
   app.add_option("--precision", request.precision, "fp32 or fp64; default: as trained");
 }
 
+bool speaks_before_mpi() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
+  return true;
+}
+
 std::optional<int> parse(CommandLine& app, const Invocation& call) {
   Arguments reversed(call.arguments.rbegin(),
                      call.arguments.rend());  // the order that CLI11 expects
   try {
     app.app_->parse(reversed);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.app_->exit(error);  // --help
+    if (error.get_exit_code() == 0)  // --help
+      return speaks_before_mpi() ? app.app_->exit(error) : 0;
     return without_mpi([&]() -> int {
       const Arguments left = in_order(app.app_->remaining(true), call.arguments);
       const auto extras = static_cast<int>(CLI::ExitCodes::ExtrasError);
@@ -435,6 +451,7 @@ int finished(const std::function<int()>& command) {
     print_error(describe(error));
     code = static_cast<int>(code_of(error));
   }
+  if (code == static_cast<int>(ExitCode::resubmit)) leave_mark_of_save();
   const std::string lost = flush_stdout();
   // An error that is already printed, and exit code 75 for the launcher, take precedence.
   if (!lost.empty() && code == 0) {
@@ -453,7 +470,10 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
       const auto* own = dynamic_cast<const Error*>(&error);
       // In a rehearsal more ranks agree than exist, because the others are simulated.
       const bool everywhere = (own ? own->agreed_ranks() : 1) >= session.size();
-      if (everywhere && session.rank() == 0) print_error(describe(error));
+      const bool rehearsed = own != nullptr && own->agreed_ranks() > session.size();
+      const std::string text = describe(error);
+      if (everywhere && session.rank() == 0)
+        print_error(rehearsed ? without_count_of_ranks(text) : text);
       if (everywhere) return static_cast<int>(code_of(error));
       print_error(fmt::format("[rank {}/{}] {}", session.rank(), session.host(), describe(error)));
       MpiSession::abort(code_of(error));

@@ -140,6 +140,10 @@ int with_mpi(const std::function<int(MpiSession&)>& body);
 /// further output is discarded.
 int finished(const std::function<int()>& command);
 
+/// True if this process prints what all ranks would print alike before MPI is initialised: errors
+/// and --help. Only the launcher's first process does.
+bool speaks_before_mpi();
+
 /// The same as with_mpi() for commands of one process that need no MPI. Under a launcher only the
 /// first process prints an error, because all would print the same.
 int without_mpi(const std::function<int()>& body);

@@ -39,7 +39,8 @@ struct PlanRequest {
 };
 
 PlanTarget target_of(const PlanRequest& request, const Deck& deck) {
-  PlanTarget target = find_target(request.target, deck);
+  PlanTarget target =
+      find_target(request.target, deck, request.gpus == request.target ? "--gpus" : "--target");
   if (!request.memory_gib) return target;
   if (!(*request.memory_gib > 0))
     throw DeckError(fmt::format("--memory {} is not above 0", *request.memory_gib),
@@ -62,6 +63,21 @@ void take_gpus(PlanRequest& request) {
     request.target = request.gpus;
 }
 
+/// --ranks and --nodes together give the number of ranks per node.
+void settle_nodes(PlanRequest& request) {
+  if (!request.ranks || !request.nodes) return;
+  const int nodes = std::max(1, *request.nodes), each = *request.ranks / nodes;
+  if (*request.nodes < 1 || each * nodes != *request.ranks ||
+      request.ranks_per_node.value_or(each) != each)
+    throw DeckError(
+        fmt::format("--ranks {} are not --nodes {} of {} ranks", *request.ranks, *request.nodes,
+                    request.ranks_per_node ? std::to_string(*request.ranks_per_node)
+                                           : std::string("equally many")),
+        "give --nodes with --gpus-per-node, or --ranks alone");
+  request.ranks_per_node = each;
+  request.nodes.reset();
+}
+
 /// --calibration: a file, or "assumed" for the table of assumptions about the target.
 std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
                                                   const PlanCase& wanted) {
@@ -74,11 +90,12 @@ std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
   return calibration;
 }
 
-/// The ranks of --nodes full nodes, or of --ranks.
+/// The ranks of --nodes full nodes, or of --ranks. A number of GPUs per node alone is one node.
 int ranks_of(const PlanRequest& request, const Deck& deck, const PlanTarget& target) {
-  if (!request.nodes) return ranks_asked(request.ranks, deck);
-  const std::int64_t ranks =
-      std::int64_t{*request.nodes} * request.ranks_per_node.value_or(target.ranks_per_node);
+  const bool one_node = !request.ranks && request.ranks_per_node && deck.parallel.data == 0;
+  if (!request.nodes && !one_node) return ranks_asked(request.ranks, deck);
+  const std::int64_t ranks = std::int64_t{request.nodes.value_or(1)} *
+                             request.ranks_per_node.value_or(target.ranks_per_node);
   return ranks_asked(static_cast<int>(std::min<std::int64_t>(ranks, 1 << 30)), deck);
 }
 
@@ -143,6 +160,7 @@ DataFacts facts_of(Deck deck, MpiSession& session) {
     deck.train.global_batch_size = 1;
   else
     batch = resolve_batch(deck, 1);
+  tell_replacement(replace_missing_text(deck), 0);
   const auto data = family.open_data(deck, batch, *mesh, quiet);
   return {data->vocab_size(), data->shapes(), data->validation_shapes()};
 }
@@ -203,6 +221,12 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   wanted.ranks = ranks_of(request, wanted.deck, wanted.target);
   wanted.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, wanted.ranks, wanted.target);
   take_threads_of(wanted);
+  for (const auto& [key, axis] : {std::pair("parallel.tensor=", Axis::tensor),
+                                  std::pair("parallel.pipeline=", Axis::pipeline),
+                                  std::pair("parallel.context=", Axis::context)})
+    if (std::ranges::any_of(words.overrides,
+                            [&, k = key](const std::string& word) { return word.starts_with(k); }))
+      wanted.kept.push_back(axis);
   wanted.calibration = calibration_of(request, wanted);
   const bool searching = wanted.deck.parallel.data == 0;
   const bool speaks = request.files.table();
@@ -227,6 +251,8 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
         chosen = &choice;
         break;
       }
+      // A plan of the layout that is too large would hide the one to use.
+      if (chosen != nullptr) details = obstacle + to_string(*search, wanted);
       if (!search->fitting.empty())
         details += fmt::format("\nthe {} of them: {}", wanted.calibration ? "fastest" : "simplest",
                                to_string(*plan, wanted.target));
@@ -313,10 +339,10 @@ int plan_command(const Invocation& call) {
   app.add_option("words", request.words,
                  "deck, or the name of a model (" + join(preset_names(), ", ") +
                      "), and any number of key.path=value");
-  const CommandOption ranks = app.add_option(
-      "--ranks", request.ranks, "ranks of the job; default: the product of the deck's axis sizes");
-  app.add_option("--nodes", request.nodes, "full nodes of the job, instead of --ranks")
-      .excludes(ranks);
+  app.add_option("--ranks", request.ranks,
+                 "ranks of the job; default: the product of the deck's axis sizes");
+  app.add_option("--nodes", request.nodes,
+                 "full nodes of the job, instead of --ranks, or with them");
   app.add_option("--gpus-per-node", request.ranks_per_node, "ranks per node");
   app.add_option(
       "--gpus", request.gpus,
@@ -348,9 +374,15 @@ int plan_command(const Invocation& call) {
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, call)) return *code;
   take_gpus(request);
+  if (const int code = without_mpi([&] { return settle_nodes(request), 0; })) return code;
   if (fill.given()) return without_mpi([&] { return run_fill(request); });
   bool asks = false;
-  if (const int code = without_mpi([&] { return asks = asks_data(request), 0; })) return code;
+  const auto look = [&] {
+    if (!request.calibration.empty() && request.calibration != "assumed")
+      read_calibration(request.calibration);
+    return asks = asks_data(request), 0;
+  };
+  if (const int code = without_mpi(look)) return code;
   if (!asks) return without_mpi([&] { return run_plan(request, {}); });
   return with_mpi([&](MpiSession& session) {
     const BenchWords words = sort_words(request.words);

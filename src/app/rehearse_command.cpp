@@ -12,6 +12,7 @@
 #include "src/core/output.hpp"
 #include "src/core/signals.hpp"
 #include "src/lab/rehearse/rehearse.hpp"
+#include "src/models/gpt/token_data.hpp"
 #include "src/store/directory.hpp"
 
 namespace choir {
@@ -74,9 +75,10 @@ int rehearse(const RehearseRequest& request) {
                     "leave device out");
   request.files.require_writable();
   const RehearsalFolder folder;
-  const RehearsalCase rehearsed =
+  RehearsalCase rehearsed =
       rehearsal_case(request.families, read_deck_with_includes(words.deck), words.deck,
                      words.overrides, request.ranks, request.ranks_per_node, folder.path());
+  tell_replacement(replace_missing_text(rehearsed.deck), 0);
   std::vector<RehearsedRank> played;
   for (const int rank : ranks_to_play(rehearsed.layout)) {
     if (!played.empty()) reopen_checkpoint(rehearsed);

@@ -80,11 +80,11 @@ int run_words(const Arguments& all, const FamilyTable& families) {
     for (const Command& command : commands())
       if (all[1] == command.name) return command.run({{"--help"}, families});
   if (all.empty() || all[0] == "--help" || all[0] == "-h" || all[0] == "help") {
-    print_usage();
+    if (speaks_before_mpi()) print_usage();
     return all.empty() ? static_cast<int>(ExitCode::deck) : 0;
   }
   if (all[0] == "--version" || all[0] == "version") {
-    print_safely("choir {} ({})\n", kVersion, build_revision());
+    if (speaks_before_mpi()) print_safely("choir {} ({})\n", kVersion, build_revision());
     return 0;
   }
   for (const Command& command : commands())

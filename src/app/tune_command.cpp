@@ -6,6 +6,7 @@
 #include "src/lab/plan/target.hpp"
 #include "src/lab/tune/deck_tuning.hpp"
 #include "src/models/fastconformer/bucket_tuner.hpp"
+#include "src/models/gpt/token_data.hpp"
 
 namespace choir {
 namespace {
@@ -15,6 +16,11 @@ int tune(MpiSession& session, TuneRequest request, const Arguments& given) {
   if (!words.device.empty()) words.overrides.push_back("device=" + words.device);
   request.deck = words.deck, request.overrides = words.overrides;
   DeckTuning tuning(session, std::move(request));
+  Deck here = tuning.plan_case.deck;
+  if (const std::string sentence = replace_missing_text(here); !sentence.empty()) {
+    tell_replacement(sentence, session.rank());
+    tuning.vocabulary = here.family().vocab_size(here);
+  }
   const ModelFamily& family = tuning.plan_case.deck.family();
   if (family.fixed_shape())
     tune_micro_batches(tuning);

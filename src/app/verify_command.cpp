@@ -96,7 +96,7 @@ std::string refusal_of_precision(const std::string& name) {
                "no tolerance is known for fp16-mixed: its gradients depend on a loss scale, which "
                "fp64 does not have") +
            alike;
-  return "'" + name + "' is not one of fp64, fp32, bf16-mixed";
+  return "'" + name + "' is not one of fp64, fp32, bf16-mixed, the precisions of verify";
 }
 
 }  // namespace

@@ -446,17 +446,33 @@ void KeySet::read_overrides(void* object, const std::vector<std::string>& overri
   for (const std::string& text : overrides) reader.override_one(text, seen);
 }
 
+namespace {
+
+std::string advice_of(const ForeignKey& foreign) {
+  if (foreign.advice.find(' ') != std::string::npos)
+    return fmt::format("a name of {}: {}", foreign.program, foreign.advice);
+  return fmt::format("what {} calls '{}' is '{}' here", foreign.program, foreign.name,
+                     foreign.advice);
+}
+
+/// Advice on the end of `path` that is one of these names of several components, "" if none is.
+std::string advice_on_path_end(const std::vector<ForeignKey>& names, const std::string& path) {
+  const std::string folded = "." + fold_name(path);
+  for (const ForeignKey& foreign : names)
+    if (foreign.name.find('.') != std::string::npos &&
+        folded.ends_with("." + fold_name(foreign.name)))
+      return advice_of(foreign);
+  return {};
+}
+
+}  // namespace
+
 std::string KeySet::advice_for(const std::string& path) const {
   const std::string folded = fold_name(path);
   const std::string last = folded.substr(folded.rfind('.') + 1);
   for (const std::string& wanted : {folded, last})
-    for (const ForeignKey& foreign : foreign_) {
-      if (fold_name(foreign.name) != wanted) continue;
-      if (foreign.advice.find(' ') != std::string::npos)
-        return fmt::format("a name of {}: {}", foreign.program, foreign.advice);
-      return fmt::format("what {} calls '{}' is '{}' here", foreign.program, foreign.name,
-                         foreign.advice);
-    }
+    for (const ForeignKey& foreign : foreign_)
+      if (fold_name(foreign.name) == wanted) return advice_of(foreign);
   return {};
 }
 
@@ -464,14 +480,11 @@ std::string KeySet::unknown(const std::string& path) const {
   const std::string head = fmt::format("unknown key '{}'", path);
   std::vector<std::string> paths, lasts;
   for (const Key& key : keys_) paths.push_back(key.path);
-  // A whole path of another program is unmistakable.
-  const auto same = [&](const ForeignKey& foreign) {
-    return foreign.name.find('.') != std::string::npos &&
-           fold_name(foreign.name) == fold_name(path);
-  };
-  if (std::ranges::any_of(foreign_, same)) return fmt::format("{}; {}", head, advice_for(path));
-  // The right name in the wrong section first, then names of other programs, then misspellings.
+  // Whole paths of other programs first, then the right name in the wrong section, then names of
+  // other programs, then misspellings.
   const std::string last = path.substr(path.rfind('.') + 1);
+  if (const std::string whole = advice_on_path_end(foreign_, path); !whole.empty())
+    return fmt::format("{}; {}", head, whole);
   std::vector<std::string> elsewhere;
   for (const std::string& legal : paths)
     if (legal.substr(legal.rfind('.') + 1) == fold_name(last))

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include "src/core/json_value.hpp"
 
@@ -303,19 +304,57 @@ std::string format_hms(double seconds) {
   return fmt::format("{:02}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-std::optional<double> parse_hms(std::string_view text) {
-  const std::vector<std::string> parts = split(text, ':');
-  if (parts.empty() || parts.size() > 3) return std::nullopt;
+namespace {
+
+constexpr std::size_t kLongestNumber = 9;  // digits
+
+/// A number of digits only.
+std::optional<double> whole(std::string_view digits) {
+  if (digits.empty() || digits.size() > kLongestNumber ||
+      digits.find_first_not_of("0123456789") != digits.npos)
+    return std::nullopt;
+  return std::stod(std::string(digits));
+}
+
+/// "2m", "1h30m", "1d": numbers with units, the longest unit first.
+std::optional<double> parse_units(std::string_view text) {
+  constexpr std::string_view kUnits = "dhms";
+  constexpr std::array kSeconds{86400.0, 3600.0, 60.0, 1.0};
   double seconds = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::string& part = parts[i];
-    if (part.empty() || part.size() > 9 || part.find_first_not_of("0123456789") != part.npos)
-      return std::nullopt;
-    const double value = std::stod(part);
-    if (i > 0 && value >= 60) return std::nullopt;
-    seconds = seconds * 60 + value;
+  for (std::size_t next = 0; !text.empty();) {
+    const std::size_t end = text.find_first_of(kUnits.substr(next));
+    if (end == text.npos) return std::nullopt;
+    const std::optional<double> value = whole(text.substr(0, end));
+    if (!value) return std::nullopt;
+    const std::size_t unit = kUnits.find(text[end]);
+    seconds += *value * kSeconds[unit];
+    next = unit + 1;
+    text.remove_prefix(end + 1);
   }
   return seconds;
+}
+
+}  // namespace
+
+std::optional<double> parse_hms(std::string_view text) {
+  if (!text.empty() && std::string_view("dhms").find(text.back()) != text.npos)
+    return parse_units(text);
+  // SLURM: DAYS-HOURS[:MINUTES[:SECONDS]]
+  const std::size_t dash = text.find('-');
+  std::vector<std::string> parts = split(text.substr(dash == text.npos ? 0 : dash + 1), ':');
+  if (parts.empty() || parts.size() > 3) return std::nullopt;
+  std::optional<double> days = 0;
+  if (dash != text.npos) {
+    days = whole(text.substr(0, dash));
+    parts.resize(3, "0");
+  }
+  double seconds = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::optional<double> value = whole(parts[i]);
+    if (!value || !days || (i > 0 && *value >= 60)) return std::nullopt;
+    seconds = seconds * 60 + *value;
+  }
+  return *days * 86400 + seconds;
 }
 
 }  // namespace choir

@@ -62,8 +62,11 @@ class Checks {
     const RunSection& run = deck_.run;
     if (run.walltime > 0 && run.walltime_margin >= run.walltime)
       add({"run.walltime", "run.walltime_margin"},
-          fmt::format("run.walltime = {} leaves no time to train: run.walltime_margin is {}",
-                      format_hms(run.walltime), format_hms(run.walltime_margin)));
+          fmt::format("run.walltime = {0} leaves no time to train, because the last save begins "
+                      "run.walltime_margin = {1} before its end; raise run.walltime, or lower the "
+                      "margin: run.walltime_margin={2:.0f}",
+                      format_hms(run.walltime), format_hms(run.walltime_margin),
+                      std::floor(run.walltime / 4)));
   }
 
   void decay() {

@@ -20,6 +20,9 @@
 namespace choir::deck {
 namespace {
 
+constexpr const char* kPrecisions =
+    "train.precision (fp64, fp32, bf16-mixed, bf16-true or fp16-mixed)";
+
 // Key names in the recipes that these programs ship with. Advice that contains a blank is a
 // sentence.
 
@@ -236,8 +239,9 @@ std::vector<ForeignKey> deepspeed_keys() {
       {"stage3_max_reuse_distance", "not needed, buckets are blocks of the model", us},
       {"stage3_param_persistence_threshold", "not needed, buckets are blocks of the model", us},
       {"overlap_comm", "not needed, reductions start as soon as gradients are ready", us},
-      {"zero_optimization.offload_optimizer.device", "parallel.offload", us},
-      {"zero_optimization.offload_param.device", "set parallel.offload to \"all\"", us},
+      {"offload_optimizer.device",
+       "set parallel.offload to \"optimizer\" for cpu, \"file\" for nvme", us},
+      {"offload_param.device", "set parallel.offload to \"all\"", us},
       {"offload_param", "set parallel.offload to \"all\"", us},
       {"nvme_path", "parallel.offload_dir", us},
       {"stage3_prefetch_bucket_size", "parallel.zero_prefetch, in buckets", us},
@@ -273,11 +277,64 @@ std::vector<ForeignKey> deepspeed_keys() {
   };
 }
 
+// Abbreviations of the axes, and the names of a layout in Megatron, DeepSpeed and PyTorch.
+std::vector<ForeignKey> layout_keys() {
+  const char* const mega = "Megatron";
+  const char* const speed = "DeepSpeed";
+  const char* const torch = "PyTorch";
+  const char* const experts = "not supported: models have no experts";
+  const char* const recompute = "set train.recompute to \"full\" or \"selective\"";
+  return {
+      {"tp", "parallel.tensor", mega},
+      {"pp", "parallel.pipeline", mega},
+      {"dp", "parallel.data", mega},
+      {"cp", "parallel.context", mega},
+      {"sp", "parallel.sequence", mega},
+      {"mp", "parallel.tensor", mega},
+      {"ep", experts, mega},
+      {"expert", experts, mega},
+      {"expert_parallel", experts, mega},
+      {"expert_model_parallel_size", experts, mega},
+      {"model_parallel", "parallel.tensor", mega},
+      {"model_parallel_size", "parallel.tensor", mega},
+      {"tensor_parallel", "parallel.tensor", mega},
+      {"tensor_model_parallel", "parallel.tensor", mega},
+      {"pipeline_parallel", "parallel.pipeline", mega},
+      {"pipeline_parallel_size", "parallel.pipeline", mega},
+      {"pipeline_model_parallel", "parallel.pipeline", mega},
+      {"context_parallel", "parallel.context", mega},
+      {"virtual_pipeline_model_parallel_size", "parallel.virtual_stages", mega},
+      {"num_layers_per_virtual_pipeline_stage",
+       "parallel.virtual_stages is the number of such groups of layers on a rank: model.n_layer / "
+       "(parallel.pipeline x layers per group)",
+       mega},
+      {"recompute_activations", "set train.recompute to \"selective\"", mega},
+      {"recompute_method", "not needed; train.recompute applies to all layers", mega},
+      {"recompute_num_layers", "not needed; train.recompute applies to all layers", mega},
+      {"overlap_grad_reduce", "not needed, reductions start as soon as gradients are ready", mega},
+      {"overlap_param_gather", "not needed, parameters are gathered ahead of their use", mega},
+      {"tensorboard_dir", "set log.tensorboard to true; its files are in run.dir", mega},
+      {"activation_checkpointing", recompute, speed},
+      {"activation_checkpoint", recompute, torch},
+      {"zero_stage", "parallel.zero", speed},
+      {"zero_optimization.stage", "parallel.zero", speed},
+      {"zero1", "set parallel.zero to 1", speed},
+      {"zero2", "set parallel.zero to 2", speed},
+      {"zero3", "set parallel.zero to 3", speed},
+      {"offload_optimizer.pin_memory", "not needed, host memory of offloading is pinned", speed},
+      {"cpu_offload", "set parallel.offload to \"optimizer\"", torch},
+      {"fsdp", "set parallel.zero to 3 (FSDP's FULL_SHARD), 2 (SHARD_GRAD_OP) or 0", torch},
+      {"sharding_strategy", "set parallel.zero to 3 (FULL_SHARD), 2 (SHARD_GRAD_OP) or 0", torch},
+      {"ddp", "set parallel.zero to 0; ranks that no other axis takes are data-parallel", torch},
+  };
+}
+
 }  // namespace
 
 std::vector<ForeignKey> foreign_recipes() {
   std::vector<ForeignKey> all;
-  for (const auto& some : {wordplay_keys(), nemo_keys(), bionemo_keys(), deepspeed_keys()})
+  for (const auto& some :
+       {wordplay_keys(), nemo_keys(), bionemo_keys(), deepspeed_keys(), layout_keys()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }
@@ -296,7 +353,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"gradient_accumulation_steps", "train.grad_accum", nano},
       {"gas", "train.grad_accum", "wordplay"},
       {"batch_size", "train.micro_batch_size", nano},
-      {"dtype", "train.precision (fp64, fp32, bf16-mixed)", nano},
+      {"dtype", kPrecisions, nano},
       {"lr_decay_iters", "optimizer.decay_steps", nano},
       {"warmup_iters", "optimizer.warmup_steps", nano},
       {"decay_lr", "set optimizer.schedule to \"constant\" for false, \"cosine\" for true", nano},
@@ -365,7 +422,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"clip_grad", "optimizer.grad_clip", mega},
       {"data_path", "data.train", mega},
       {"bf16", "set train.precision to \"bf16-mixed\"", mega},
-      {"fp16", "train.precision takes fp64, fp32 or bf16-mixed", mega},
+      {"fp16", "set train.precision to \"fp16-mixed\"", mega},
       {"save_interval", "checkpoint.interval", mega},
       {"save", "run.dir", mega},
       {"load", "checkpoint.resume", mega},
@@ -373,7 +430,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"pipeline_model_parallel_size", "parallel.pipeline", mega},
       {"context_parallel_size", "parallel.context", mega},
       {"sequence_parallel", "parallel.sequence", mega},
-      {"use_distributed_optimizer", "parallel.zero", mega},
+      {"use_distributed_optimizer", "set parallel.zero to 1", mega},
       {"recompute_granularity", "train.recompute", mega},
       {"distributed_timeout_minutes", "parallel.timeout (seconds)", mega},
       {"exit_duration_in_mins", "run.walltime", mega},
@@ -408,7 +465,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"warmup_ratio", "give steps in optimizer.warmup_steps", hf},
       {"dataloader_num_workers", "not needed; data.prefetch is how many batches are read ahead",
        hf},
-      {"torch_dtype", "train.precision (fp64, fp32, bf16-mixed)", hf},
+      {"torch_dtype", kPrecisions, hf},
       {"eval_strategy", "eval.interval in steps", hf},
       {"report_to", "not needed, every number is in metrics.jsonl (log.tensorboard)", hf},
       {"nproc_per_node", "the launcher sets the ranks: jobs/launch -n RANKS -r RANKS_PER_NODE",
@@ -432,7 +489,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"train_batch_size", "train.global_batch_size", speed},
       {"gradient_clipping", "optimizer.grad_clip", speed},
       {"zero_optimization", "parallel.zero", speed},
-      {"offload_optimizer", "parallel.offload", speed},
+      {"offload_optimizer", "set parallel.offload to \"optimizer\"", speed},
       {"stage", "parallel.zero", speed},
   };
   const std::vector<ForeignKey> recipes = foreign_recipes();
@@ -516,6 +573,10 @@ std::string foreign_advice(const KeySet& keys, std::string_view name) {
   const std::string folded = fold_name(name);
   const std::string last = folded.substr(folded.rfind('.') + 1);
   static const std::vector<ForeignKey> kForeign = deck::foreign_keys();
+  for (const ForeignKey& foreign : kForeign)
+    if (foreign.name.find('.') != std::string::npos &&
+        ("." + folded).ends_with("." + fold_name(foreign.name)))
+      return foreign.advice;
   for (const std::string& wanted : {folded, last})
     for (const ForeignKey& foreign : kForeign)
       if (fold_name(foreign.name) == wanted) return foreign.advice;

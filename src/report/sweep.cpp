@@ -380,7 +380,8 @@ Sweep read_sweep(const std::string& folder) {
   }
   if (runs.empty() && refused.empty())
     throw DataError(fmt::format("'{}' contains no run of a sweep", folder),
-                    "create runs with bench/scaling.sh");
+                    "bench/scaling.sh keeps the runs of a sweep in build/scaling/NAME, and its "
+                    "--results folder has only the tables: choir bench scaling build/scaling/NAME");
   try {
     return make_sweep(runs, std::move(refused));
   } catch (const json::exception& problem) {  // a field is missing or has another type

@@ -74,7 +74,24 @@ std::string knee(const Series& series) {
       best.rate(), best.point.global, 100 * (series[k + 1]->rate() / at.rate() - 1));
 }
 
+/// True if the efficiencies of a sweep are relative to rows that other work disturbed.
+bool has_noisy_baseline(const Sweep& sweep, const char* kind) {
+  std::int64_t fewest = 0;
+  bool quiet = false;
+  for (const SweepRow& row : sweep.rows) {
+    if (!row.valid() || row.point.sweep != kind) continue;
+    if (fewest == 0 || row.point.ranks < fewest) fewest = row.point.ranks, quiet = false;
+    if (row.point.ranks == fewest) quiet = quiet || row.quiet();
+  }
+  return fewest > 0 && !quiet;
+}
+
 std::string ranks_that_pay(const Sweep& sweep, const char* kind) {
+  if (has_noisy_baseline(sweep, kind))
+    return fmt::format(
+        "No advice on {} scaling, because the row with the fewest ranks is NOISY, and every "
+        "efficiency is relative to it.\n",
+        kind);
   const SweepRow* most = nullptr;
   bool oversubscribed = false;
   for (const SweepRow* row : valid_rows(sweep, kind)) {

@@ -213,9 +213,15 @@ std::string to_table(const Sweep& sweep) {
         row.valid() ? "" : ": " + join(row.complaints, "; "),
         row.quiet() ? "" : ", NOISY: " + row.noise);
   }
+  if (std::ranges::any_of(sweep.rows,
+                          [](const SweepRow& row) { return bool(row.serial_fraction); }))
+    text +=
+        "\nserial: the part of the work that does not get faster with more ranks, by Karp and "
+        "Flatt: "
+        "(1/speedup - 1/ranks) / (1 - 1/ranks); above 1, the ranks are slower than one\n";
   const std::string on = machines(sweep);
   if (!on.empty())
-    text += "\nmeasured on " + on + "; clocks are in the rows of --csv and --jsonl\n";
+    text += "\nmeasured on " + on + "; clocks are in the CSV and the JSON lines of the sweep\n";
   return text;
 }
 

@@ -160,3 +160,36 @@ run 0 prepare text x.txt --out held --tokenizer char
 cp held/train*.tok x.tok
 run 0 eval model 'data.val=["x.tok"]'
 expect "the example of \`choir eval --help\`" 0 "perplexity="
+
+# Names of layouts in other programs, with the value to set.
+while IFS='|' read -r key words; do
+  run 0 train debug.json "$key" run.dir=x
+  expect "$key" 2 "unknown key '${key%%=*}'" "$words"
+done <<'END'
+parallel.tp=2|'parallel.tensor'
+parallel.pp=2|'parallel.pipeline'
+parallel.dp=2|'parallel.data'
+parallel.cp=2|'parallel.context'
+parallel.mp=2|'parallel.tensor'
+parallel.expert=2|models have no experts
+parallel.fsdp=true|set parallel.zero to 3
+parallel.zero_stage=1|'parallel.zero'
+zero_optimization.stage=2|'parallel.zero'
+zero_optimization.offload_optimizer.device=cpu|set parallel.offload to "optimizer" for cpu
+offload_optimizer.device=cpu|set parallel.offload to "optimizer" for cpu
+use_distributed_optimizer=true|set parallel.zero to 1
+recompute_activations=true|set train.recompute to "selective"
+activation_checkpointing=true|set train.recompute to "full"
+num_layers_per_virtual_pipeline_stage=2|parallel.virtual_stages
+tensorboard_dir=tb|set log.tensorboard to true
+fp16=true|set train.precision to "fp16-mixed"
+torch_dtype=bfloat16|fp64, fp32, bf16-mixed, bf16-true or fp16-mixed
+END
+run 0 train debug.json run.walltime=00:00:20 run.dir=x
+expect "a walltime shorter than its margin" 2 "lower the margin: run.walltime_margin=5"
+run 0 train --check debug.json 'data.train=["text.txt"]' run.walltime=1-00:00:00
+expect "a walltime as SLURM writes it" 0 "run.walltime=86400"
+run 0 train --check debug.json 'data.train=["text.txt"]' run.walltime=90m
+expect "... and with a unit" 0 "run.walltime=5400" "memory: " "disk: a checkpoint takes"
+run 0 train --check debug.json 'data.train=["text.txt"]' parallel.zero=1 model.n_embd=16384 model.n_head=128
+expect "a check of ranks that are not known says so" 0 "not compared with the" "jobs/launch -n N build/choir train --check"

@@ -39,6 +39,20 @@ command="jobs/scaling.slurm --help" code=0
 (cd own && CHOIR=$choir SITE=local bash jobs/scaling.slurm --help) >out 2>&1 </dev/null || code=$?
 expect "a job of a sweep finds its script" 0 "scaling.sh [--weak]"
 
+# Links of installed pages lead to installed files.
+dangling=""
+for page in "$share"/choir/*/*.md; do
+  for link in $(grep -oE '\]\([^)#:]+[)#]' "$page" | sed -E 's/^\]\(//; s/[)#]$//'); do
+    [ -e "${page%/*}/$link" ] || dangling+=" ${page##*/}:$link"
+  done
+done
+check "links of installed pages:${dangling:- all there}" test -z "$dangling"
+check "a modulefile sets what a job needs" has "$share/choir/modulefiles/choir/$version" "setenv CHOIR $prefix/bin/choir"
+if command -v tclsh >/dev/null; then
+  echo 'proc module-whatis args {}; proc conflict args {}; proc prepend-path args {}; proc setenv {n v} { puts $n=$v }; source [lindex $argv 0]' >m.tcl
+  check "... and is Tcl" test "$(tclsh m.tcl "$share/choir/modulefiles/choir/$version")" = "CHOIR=$prefix/bin/choir"
+fi
+
 # Every subcommand has its page, and roff accepts them.
 missing=""
 for name in $("$choir" --help | sed -nE 's/^  ([a-z]+)  *[^ ].*/\1/p'); do

@@ -57,7 +57,8 @@ words "... PMIx sees by itself that a rank has died" 0 " --kill-on-bad-exit=0 --
 site SITE=generic LAUNCHER=srun SRUN_MPI=pmi2 SLURM_JOB_ID=1
 words "... others do not" 0 " --kill-on-bad-exit=1 --mpi=pmi2 "
 site MPIEXEC=mpiexec
-words "a laptop" 0 "\$ mpiexec -n "
+words "a laptop" 0 "mpiexec -n "
+look "... its line can be typed" env -i PATH="$PATH" HOME="$HOME" sh -c "$(sed -n 's/^\$ //p' <<<"$out" | sed "s|$choir doctor|true|")"
 # A terminal of its own: messages of the launcher about an exit code of ours are left out, those
 # that it alone has are not.
 if command -v script >/dev/null && mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
@@ -87,13 +88,31 @@ if mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
   look "... which is all that is told" test "$(grep -c . "$out")" = 1
 fi
 site SITE=moon
-words "a site that is not there" 2 "SITE is 'moon'" "polaris.sh"
+words "a site that is not there" 2 "SITE is 'moon'" "Legal: " " perlmutter, polaris"
 site SITE=generic LAUNCHER=prun
 words "a launcher that is not there" 2 "LAUNCHER is 'prun': srun, openmpi, pals or hydra"
 try jobs/launch -n 0 "$choir"
 words "no ranks" 2 "-n takes a number of 1 or more, not '0'"
 try jobs/launch -n 2 "$choir" train --check "$debug" "data.train=[\"$work/text.txt\"]"
-words "it launches, too" 0 "\$ mpiexec -n 2 $choir train --check" "run.dir=runs/debug" "deck OK"
+words "it launches, too" 0 "mpiexec -n 2 $choir train --check" "run.dir=runs/debug" "deck OK"
+try jobs/launch -np 2 "$choir" doctor
+words "mpiexec's own -np" 2 "-np is -n here: jobs/launch -n 2 PROGRAM"
+try jobs/launch -n 2 "$choir" --version
+look "a version is printed once" test "$(grep -c "^choir " "$out")" = 1
+try jobs/launch -n 2 "$choir" plan --help
+look "... and help" test "$(grep -c "^Usage" "$out")" -le 1
+try jobs/local.sh --help
+words "the help of local.sh" 0 "RANKS=4 sets the number of ranks"
+try jobs/launch --help
+words "the help of launch" 0 "  -r  ranks on each node" "  -t  threads of each rank" "SITE=NAME"
+try jobs/interactive.sh -p debug
+words "a partition" 2 "-p is -q here" "-q debug"
+try jobs/launch -n 2 sh -c 'echo saved >"$CHOIR_SAVED_FILE"; exit 1'
+words "ranks that saved although mpiexec ends with 1" 75
+try env CHOIR_SAVED_FILE="$work/mark" "$choir" train "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/saved" \
+  fault.enable=true fault.stop_step=2
+words "a run that is saved" 75 "run the same command again to continue"
+look "... leaves the mark that jobs/launch asks for" test -s "$work/mark"
 try jobs/launch -r
 words "a word that is missing" 2 "-r takes a number of 1 or more"
 try env MPIEXEC=no/mpiexec jobs/launch -n 2 "$choir" doctor

@@ -65,7 +65,9 @@ expect "... and cards by their number" 0 "on 6 ranks (2 nodes of 3), H100"
 run 0 plan gpt2 --nodes 0
 expect "no nodes" 2 "below 1"
 run 0 plan gpt2 --nodes 2 --ranks 3
-expect "nodes and ranks" 2 "--nodes"
+expect "nodes and ranks that differ" 2 "--ranks 3 are not --nodes 2 of equally many ranks" "--nodes with --gpus-per-node, or --ranks alone"
+run 0 plan gpt2 --nodes 2 --ranks 8 --target h100
+expect "nodes and ranks" 0 "on 8 ranks (2 nodes of 4)"
 run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128
 expect "a fixed layout" 0 "layout: dp=128 tp=8" "FITS: "
 check "... and no others" lacks stdout "layouts of"
@@ -149,6 +151,25 @@ run 0 plan "${large[@]}" --ranks 8 --memory -3
 expect "negative memory" 2 "--memory -3 is not above 0"
 run 0 plan "${large[@]}" --ranks 8 --target h300
 expect "an unknown card" 2 "unknown --target h300" "legal: a100, a100-40, h100, h200, b200" "--memory 62 --gpus-per-node 4"
+for card in A100-80G A100-40G H100_80GiB; do
+  run 0 plan gpt2 --nodes 1 --gpus $card
+  expect "$card is known" 0 "FITS: gpt" "${card%%[-_]*}"
+done
+run 0 plan gpt2 --gpus H10-80GB
+expect "... as --gpus, its names" 2 "unknown --gpus H10-80GB" "did you mean H100-80GB?" "A100-80GB, A100-40GB, H100-80GB, H200-141GB" "--gpus H100-80GB --memory 62"
+run 0 plan gpt2 --gpus 4
+expect "a number of GPUs is one node" 0 "on 4 ranks (1 node of 4)"
+run 0 plan gpt2 --nodes 2 --gpus A100-40GB
+expect "a job of several nodes" 0 "on SLURM    sbatch --nodes=2 --ntasks-per-node=8 --gpus-per-node=8 jobs/generic.slurm gpt2.json" \
+  "on PBS      qsub -l select=2:mpiprocs=8:ngpus=8 -v DECK=gpt2.json jobs/generic.pbs"
+run 0 plan "$debug" 'data.train=["missing.txt"]' --ranks 2 --calibration nosuch.json
+expect "a calibration that is not there is said before the data" 2 "the calibration 'nosuch.json' does not exist" "build/choir calibrate --out nosuch.json"
+run 0 plan gpt2 --nodes 1 --gpus A100-40GB parallel.tensor=4 --calibration assumed
+expect "an axis of the command line is kept" 0 "FITS" "tp=4"
+check "... in every layout" eval '! grep -qE "^ +[0-9]+ +dp=[0-9]+ tp=[^4]" stdout'
+check "... and the answer has its time" eval 'sed -n 2p stdout | grep -qE " a step, [0-9,]+ tokens/s$"'
+run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
+check "... no plan of a layout that is too large" eval '! grep -q "^TOO LARGE: " stdout && grep -q "^FITS: the fullest" stdout'
 run 0 plan "${large[@]}" --ranks eight
 expect "ranks in words" 2 "--ranks"
 run 0 plan

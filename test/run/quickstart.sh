@@ -25,6 +25,38 @@ check "... which has no references" eval '! grep -q Gen data/kjv/input.txt'
 run 0 eval runs/quickstart
 expect "... and eval finds it" 0 "val_loss="
 
+# The lines of the README's table of tasks that need no data but those of the quickstart, as typed. Trainings are shortened.
+ln -s "$root/jobs" "$root/bench" . && mkdir -p build && ln -sf "$choir" build/choir
+export SITE=local
+ran=0
+while read -r line; do
+  case $line in
+    *choir\ train*) line="${line/ train.max_steps=500/} train.max_steps=6 optimizer.warmup_steps=1" ;;
+    *bench/scaling.sh*)
+      line+=" model.n_layer=1 model.n_embd=32 --results results --name tasks --seconds 0.2 --repeats 1 --no-silent --no-plots" ;;
+    *bench\ step*) line+=" --seconds 0.3 --no-ceilings" ;;
+    *verify*) continue ;;  # tested elsewhere
+  esac
+  command=$line
+  SCALING_WORK=$work/scaling timeout "$limit" bash -c "$line" >out 2>&1 </dev/null
+  code=$?
+  expect "README: $line" 0
+  ran=$((ran + 1))
+done < <(sed -nE 's/^\| [^|]*\| `((jobs\/launch -n [0-9] )?(build\/choir (train|plan|tune|rehearse|bench step)|bench\/scaling.sh) [^`]*)`.*/\1/p' \
+  "$root/README.md" | grep -E 'inputs/(debug|gpt_quickstart|bench_.)\.json' | grep -v device=cuda)
+check "... which are enough of them" test "$ran" -ge 8
+matches_link() { has out "'data/quickstart/input.txt' is a link to data/kjv/input.txt"; }
+run 1 train inputs/debug.json run.dir=linked train.max_steps=1
+check "a run says where the link leads" matches_link
+rm -r data/quickstart
+run 0 plan inputs/debug.json --ranks 2
+expect "a plan needs no text" 0 "FITS" "'data/quickstart/input.txt' is missing: random tokens take its place here, with an assumed vocabulary of 65"
+run 0 tune inputs/debug.json --out tuned.json
+expect "... nor does tuning, whose deck still names it" 0 "an assumed vocabulary of 65"
+check "... as it was written" has tuned.json data/quickstart/input.txt
+run 1 train inputs/debug.json run.dir=refused
+expect "... but training does" 3 "'data/quickstart/input.txt' is missing" "data-quickstart" 'data.train=["data/kjv/input.txt"]'
+
 QUICKSTART_MINUTES=0.001 quickstart eval.interval=0
 expect "a slow machine makes fewer steps; a second run is another one" 0 "200 steps of" "minutes" "step=200 " \
   "run          runs/quickstart-2"

@@ -13,6 +13,7 @@ rows() { grep -c "^$1" "$work"/*-scaling-"$2".csv; }
 
 sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"
 expect "weak and strong" 0 "weak sweep" "strong sweep" "VALID" "comm %"
+check "... serial is explained" has out "by Karp and Flatt"
 check "... a row of each point" test "$(rows strong,dp a)$(rows weak,dp a)$(rows strong,tp2 a)" = 221
 check "... with origin and environment" grep -q 'OMP_NUM_THREADS' "$work"/*-scaling-a.csv
 model=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
@@ -26,6 +27,11 @@ expect "another sweep of that name" 2 "holds another sweep" "--fresh"
 
 sweep --strong --ranks 2 --layouts tp2 --global 8 --repeats 1 --no-silent --name none "${deck[@]}" model.n_head=1
 expect "a layout that does not fit" 1 "refused: exit code 2, " "n_head" "INVALID: 0 of 1 rows" "nothing to draw"
+sweep --strong --ranks 2 --global 4 --repeats 1 --no-silent --name later --no-plots "${deck[@]}" 'data.train=["missing.txt"]'
+expect "without data nothing is measured" 3 "'missing.txt'" "nothing was measured, because of the data (exit code 3); every point would fail in this way"
+check "... and only one run was tried" test "$(grep -c "^ *[0-9]* of [0-9]*  " out)" = 1
+sweep --strong --ranks 2 --layouts "tensor=2" --global 4 --repeats 1 --no-silent --name later --no-plots "${deck[@]}"
+expect "... the corrected command takes its place, with a layout as in a deck" 0 "   4 of 4  strong: tensor=2 on 2 ranks" " left" "VALID: 1 of 1 rows"
 sweep --ranks 0 "${deck[@]}"
 expect "no ranks" 2 "--ranks: '0' is no whole number"
 sweep --strong nowhere.json
@@ -33,7 +39,7 @@ expect "no deck" 2 "'nowhere.json' cannot be read"
 sweep --strong --layouts ep2 "${deck[@]}"
 expect "an unknown layout" 2 "unknown layout 'ep2'"
 run 0 bench scaling runs
-expect "a folder without a sweep" 3 "'runs' contains no run of a sweep"
+expect "a folder without a sweep" 3 "'runs' contains no run of a sweep" "choir bench scaling build/scaling/NAME"
 
 sweep --strong --ranks 1 --layouts tp2 --name few "${deck[@]}"
 expect "a layout of more ranks than there are" 2 "no layout of 'tp2' fits the ranks (1)"

@@ -121,7 +121,9 @@ run 0 train --schema
 expect "schema" 0 '"$schema"' "micro_batch_size"
 
 # Every shipped deck starts. The large ones have a narrower body: their keys are tested.
-mkdir -p data/shakespeare && cp text.txt data/shakespeare/input.txt
+mkdir -p data/shakespeare data/quickstart
+cp text.txt data/shakespeare/input.txt
+cp text.txt data/quickstart/input.txt
 for deck in "$root"/inputs/*.json; do
   name=$(basename "$deck" .json)
   shrink=(train.max_steps=2 eval.batches=1 eval.sample_tokens=0)

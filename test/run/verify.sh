@@ -75,7 +75,9 @@ expect "an unknown word" 2 "unknown word 'speed'" "legal words: dp=, tp="
 run 2 verify "$deck" --layouts "tp=3"
 expect "a layout that is not legal" 2 "model.n_head = 8 cannot be divided among parallel.tensor = 3 ranks"
 run 2 verify "$deck" --layouts "dp=4"
-expect "more ranks than there are" 2 "start with mpiexec -n 4"
+expect "more ranks than there are" 2 "jobs/launch -n 4 build/choir verify"
+run 2 verify "$deck" --steps 1 --layouts "tp2,tensor=2,parallel.data=2 zero1"
+expect "layouts as a deck and as scaling.sh write them" 0 "dp=1 tp=2" "zero=1" "VALID: "
 run 2 verify "$deck" --precision fp16
 expect "another precision" 2 "--precision" "not one of fp64, fp32, bf16-mixed"
 run 0 verify "$deck" --precision bf16-true

@@ -48,6 +48,7 @@ export OMPI_MCA_orte_enable_recovery=1
 began=$(now_ms)
 train 3 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5 parallel.timeout=25 eval.interval=0
 took=$(($(now_ms) - began))
+check "the way to go on is named, too" has out "run the same command again to continue from the last checkpoint"
 check "a killed rank is named" matches out "sees that rank 1 \(process [0-9]+\) has died, in phase"
 in_time "a killed rank is named: within 7 s" "$took" 7000
 unset OMPI_MCA_orte_enable_recovery

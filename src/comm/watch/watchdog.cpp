@@ -198,7 +198,8 @@ std::string Watchdog::death_report(const std::string& death) const {
   std::string report = fmt::format("choir: watchdog: rank {} on {} sees that {}", options_.rank,
                                    options_.host, death);
   const std::string who = culprits(options_.board->flights(), now_seconds());
-  return who.empty() ? report : report + "; " + who;
+  if (!who.empty()) report += "; " + who;
+  return report + "; run the same command again to continue from the last checkpoint";
 }
 
 std::string Watchdog::still_text(double silent) const {

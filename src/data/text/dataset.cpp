@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <optional>
 
 #include "choir/core/error.hpp"
@@ -301,6 +302,19 @@ std::string Dataset::evaluated_part() const {
       state_->windows_text());
 }
 
+namespace {
+
+/// Names the file that a link leads to; "" for a path that is no link.
+std::string link_text(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (!fs::is_symlink(path, failed)) return {};
+  const fs::path file = fs::relative(fs::canonical(path, failed), failed);
+  return failed ? std::string() : fmt::format("\n'{}' is a link to {}", path, file.string());
+}
+
+}  // namespace
+
 std::string Dataset::to_string() const {
   const State& s = *state_;
   if (s.config.synthetic)
@@ -319,6 +333,7 @@ std::string Dataset::to_string() const {
       counted(val_files, "file"), counted(val_windows, "window"), format_count(s.vocab_size),
       s.files.vocabulary ? fmt::format(" ({})", name_of(s.files.vocabulary->kind())) : "",
       name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
+  for (const std::string& path : s.config.train) text += link_text(path);
   if (s.streamed)
     text += fmt::format("\nencoded on the fly by {} a rank; {}",
                         counted(s.config.text_threads, "thread"),

@@ -381,8 +381,14 @@ std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
       other = make_staged_communicator(mesh.host_along(axis), device, "bench staged");
     if (other) backends.push_back(other.get());
     for (Communicator* backend : backends)
-      for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4)
+      for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4) {
+        if (options.say)
+          options.say(fmt::format("{} of {} by {}: {} of at most {}", short_name(axis),
+                                  counted(comm.size(), "rank"), backend->transport(),
+                                  format_bytes(static_cast<double>(bytes)),
+                                  format_bytes(static_cast<double>(options.max_bytes))));
         AxisBench(mesh, axis, *backend, device, options).add_rows(rows, bytes);
+      }
   }
   return rows;
 }

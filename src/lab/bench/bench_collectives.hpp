@@ -3,6 +3,7 @@
 // doctor`.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct CollectiveBenchOptions {
   /// and waited for afterwards. MPI uses other algorithms for these, and a message has the link to
   /// itself.
   bool as_engine = false;
+  /// Receives a line on every rank before each part of the measurement; may be empty.
+  std::function<void(const std::string&)> say{};
 };
 
 /// Collective over mesh.node(); every rank gets the same numbers. The data are random. With one

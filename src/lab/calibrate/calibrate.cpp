@@ -563,16 +563,27 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
   return c;
 }
 
+namespace {
+
+/// "12.3 GB/s". A fit that attributes no time to a quantity says nothing about its rate.
+std::string rate_or_none(double seconds_each, const char* unit, const char* quantity) {
+  return seconds_each > 0 ? fmt::format("{:.1f} {}", 1e-9 / seconds_each, unit)
+                          : fmt::format("{} not measured", quantity);
+}
+
+}  // namespace
+
 std::string to_string(const Calibration& c) {
   std::string text = fmt::format("calibration of {}: {}\n", c.name, c.description);
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     text += rate_of(c, dtype);
   for (const StreamTimes& s : c.streams)
     text += fmt::format(
-        "  {}: products among other ops take {:.2f} x as long; other ops {:.1f} GB/s, {:.1f} "
-        "GFLOP/s; error of the fit to whole steps {:.1f} %{}\n",
-        s.precision, s.product_factor, s.per_byte > 0 ? 1e-9 / s.per_byte : 0,
-        s.per_flop > 0 ? 1e-9 / s.per_flop : 0, 100 * s.fit_error, waits_of(c, s.precision));
+        "  {}: products among other ops take {:.2f} x as long; other ops {}, {}; error of the fit "
+        "to whole steps {:.1f} %{}\n",
+        s.precision, s.product_factor, rate_or_none(s.per_byte, "GB/s", "bandwidth"),
+        rate_or_none(s.per_flop, "GFLOP/s", "arithmetic"), 100 * s.fit_error,
+        waits_of(c, s.precision));
   for (const UpdateTime& u : c.updates)
     text += fmt::format("  update {}: {} in {:.2f} ms\n", u.precision, format_bytes(u.bytes),
                         1e3 * u.seconds);

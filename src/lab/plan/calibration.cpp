@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <tuple>
 
 #include "choir/core/error.hpp"
 #include "src/core/hash.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_document.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
@@ -253,6 +255,13 @@ Calibration calibration_of_json(std::string_view text, const std::string& source
 }
 
 Calibration read_calibration(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown))
+    throw DeckError(fmt::format("the calibration '{}' does not exist", path),
+                    advice_on_path(path, fmt::format("jobs/launch -n N build/choir calibrate --out "
+                                                     "{} creates it; --calibration assumed takes "
+                                                     "the figures of vendors",
+                                                     path)));
   return calibration_of_json(read_deck_text(path), path);
 }
 

@@ -51,6 +51,7 @@ struct PlanCase {
   int ranks = 1;
   int ranks_per_node = 1;
   PlanTarget target;
+  std::vector<Axis> kept{};  ///< axes whose sizes in the deck a search must not change
   std::vector<BatchShape> shapes, evaluation_shapes;  ///< with speech, see EngineOptions
   /// The source of time predictions; nullptr: no prediction.
   std::shared_ptr<const Calibration> calibration{};

@@ -146,6 +146,13 @@ std::vector<int> divisors(std::int64_t n) {
 
 std::vector<AxisSizes> shapes_of(const PlanCase& request) {
   std::vector<AxisSizes> shapes = axis_sizes_of(request.ranks);
+  const ParallelSection& deck = request.deck.parallel;
+  for (const Axis axis : request.kept)
+    std::erase_if(shapes, [&](const AxisSizes& s) {
+      return (axis == Axis::tensor && s.tensor != deck.tensor) ||
+             (axis == Axis::pipeline && s.pipeline != deck.pipeline) ||
+             (axis == Axis::context && s.context != deck.context);
+    });
   const auto step = [&](const AxisSizes& s) {
     return std::tuple(s.tensor > request.ranks_per_node, s.pipeline, s.context, s.tensor);
   };

@@ -346,13 +346,15 @@ std::string row_text(std::size_t number, const LayoutChoice& choice) {
 }
 
 std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
+  const char* const kept =
+      request.kept.empty() ? "" : " with the axes as they were given on the command line";
   if (!search.closest)
-    return fmt::format("no layout of {} is legal\n", counted(request.ranks, "rank"));
+    return fmt::format("no layout of {} is legal{}\n", counted(request.ranks, "rank"), kept);
   const LayoutPlan& plan = search.closest->plan;
   return fmt::format(
-      "no layout of {} fits: {} were too large. The closest is {} with zero={}, "
+      "no layout of {} fits{}: {} were too large. The closest is {} with zero={}, "
       "recompute={},\nmicro-batches of {}: {} ({})\n",
-      counted(request.ranks, "rank"), search.too_large, plan.layout.to_string(),
+      counted(request.ranks, "rank"), kept, search.too_large, plan.layout.to_string(),
       plan.deck.parallel.zero, name_of(plan.deck.train.recompute), plan.batch.micro,
       share_text(plan), join(search.closest->changes, " "));
 }
@@ -366,7 +368,10 @@ std::string short_text(const LayoutPlan& plan) {
     text += fmt::format(", recompute {}", name_of(deck.train.recompute));
   if (deck.family().fixed_shape())
     text += fmt::format(", {} x {} sequences a rank", plan.batch.micro, plan.batch.accum);
-  return fmt::format("{}: {}", text, share_text(plan));
+  text = fmt::format("{}: {}", text, share_text(plan));
+  if (plan.time)
+    text += fmt::format("; {} a step, {}", step_text(plan.time->seconds), rate_text(plan));
+  return text;
 }
 
 }  // namespace
@@ -381,6 +386,34 @@ std::int64_t parameters_of(const Deck& deck) {
 
 namespace {
 
+/// The changes of a layout as words behind a deck, each after a blank.
+std::string changes_of(const LayoutChoice* chosen) {
+  std::string changes;
+  if (chosen != nullptr)
+    for (const std::string& change : chosen->changes) changes += " " + change;
+  return changes;
+}
+
+/// The lines that submit the deck as a job of several nodes; "" for one node.
+std::string job_text(const LayoutChoice* chosen, const PlanCase& request, const PlanWords& words) {
+  const int per_node = std::min(request.ranks, request.ranks_per_node);
+  const int nodes = (request.ranks + per_node - 1) / per_node;
+  if (nodes == 1) return "";
+  const std::string typed = !words.out.empty()      ? words.out
+                            : !words.preset.empty() ? words.preset + ".json"
+                                                    : words.command + changes_of(chosen);
+  const std::string deck = typed.substr(0, typed.find(' '));
+  std::string variables = "DECK=" + deck;
+  if (deck.size() < typed.size())
+    variables += fmt::format(",OVERRIDES=\"{}\" \\\n             ", typed.substr(deck.size() + 1));
+  const bool gpus = request.target.kind == DeviceKind::cuda;
+  return fmt::format(
+      "  on SLURM    sbatch --nodes={0} --ntasks-per-node={1}{2} jobs/generic.slurm {3}\n"
+      "  on PBS      qsub -l select={0}:mpiprocs={1}{4} -v {5} jobs/generic.pbs\n",
+      nodes, per_node, gpus ? fmt::format(" --gpus-per-node={}", per_node) : "", typed,
+      gpus ? fmt::format(":ngpus={}", per_node) : "", variables);
+}
+
 /// The lines to type in order to train by this plan.
 std::string command_text(const LayoutChoice* chosen, int ranks, const PlanWords& words) {
   const auto train = [&](const std::string& deck) {
@@ -391,10 +424,7 @@ std::string command_text(const LayoutChoice* chosen, int ranks, const PlanWords&
   if (!words.preset.empty())
     return fmt::format("  type        {} --out {}.json\n  then        {}\n", words.repeated,
                        words.preset, train(words.preset + ".json"));
-  std::string changes;
-  if (chosen != nullptr)
-    for (const std::string& change : chosen->changes) changes += " " + change;
-  return fmt::format("  type        {}\n", train(words.command + changes));
+  return fmt::format("  type        {}\n", train(words.command + changes_of(chosen)));
 }
 
 }  // namespace
@@ -420,7 +450,8 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
                         short_text(*plan));
   if (!own && chosen == nullptr && search != nullptr && search->closest)
     text += fmt::format("  closest     {}\n", short_text(search->closest->plan));
-  if (request.target.assumed_node && !words.asked_node)
+  if (request.target.assumed_node && !words.asked_node &&
+      request.ranks >= request.target.ranks_per_node)
     text += fmt::format(
         "  assumed     {} a node, as is usual for this card; --gpus-per-node N for another "
         "number\n",
@@ -436,7 +467,7 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
   text += command_text(chosen, request.ranks, words);
   if (!words.preset.empty())
     text += "  data        random ids, until data.format and data.train of that deck name others\n";
-  return text + "\n";
+  return text + job_text(chosen, request, words) + "\n";
 }
 
 std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {

@@ -106,7 +106,8 @@ const KnownCard* find_card(const std::string& written) {
   std::replace(key.begin(), key.end(), '_', '-');
   for (const std::string_view maker : {"nvidia-", "amd-", "instinct-"})
     if (key.starts_with(maker)) key.erase(0, maker.size());
-  if (key.ends_with("gb")) key.resize(key.size() - 2);
+  for (const std::string_view unit : {"gb", "gib", "g"})
+    if (key.ends_with(unit)) key.resize(key.size() - unit.size());
   const auto named = [](const std::string& name) {
     const auto* card =
         std::find_if(kCards.begin(), kCards.end(), [&](const auto& c) { return c.key == name; });
@@ -122,21 +123,46 @@ const KnownCard* find_card(const std::string& written) {
   return same ? card : nullptr;
 }
 
+/// "A100-80GB": the name of a card with its memory, as --gpus is documented.
+std::string sized_name(const KnownCard& card) {
+  std::string name = card.name;
+  name.resize(std::min(name.find(" GB"), name.size()));
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name + "GB";
+}
+
+DeckError unknown_card(const std::string& written, const std::string& option) {
+  std::vector<std::string> legal = target_keys();
+  if (option == "--gpus") {
+    legal.clear();
+    for (const KnownCard& card : kCards) legal.push_back(sized_name(card));
+  }
+  std::vector<std::string> folded;
+  for (const std::string& name : legal) folded.push_back(fold_name(name));
+  std::string near = nearest_name(fold_name(written), folded);
+  if (!near.empty())
+    near = fmt::format(
+        "did you mean {}? ",
+        legal[static_cast<std::size_t>(std::ranges::find(folded, near) - folded.begin())]);
+  return DeckError(
+      fmt::format("unknown {} {}", option, written),
+      near + "legal: " + join(legal, ", ") +
+          fmt::format("; for any other card give its memory in GiB and the number of GPUs on a "
+                      "node: {} {} --memory 62 --gpus-per-node 4",
+                      option, legal[2]));
+}
+
 }  // namespace
 
-PlanTarget find_target(const std::string& written, const Deck& deck) {
+PlanTarget find_target(const std::string& written, const Deck& deck, const std::string& option) {
   const std::string key = fold_name(written);
   if (key.empty() || key == "here") return here(deck);
   if (key == "cpu") return processor();
   const KnownCard* card = find_card(written);
-  if (card == nullptr)
-    throw DeckError(fmt::format("unknown --target {}", written),
-                    "legal: " + join(target_keys(), ", ") +
-                        "; for any other card give its memory in GiB and the number of GPUs on a "
-                        "node: --target h100 --memory 62 --gpus-per-node 4");
+  if (card == nullptr) throw unknown_card(written, option);
   if (deck.train.precision == TrainPrecision::fp64)
     throw DeckError(
-        fmt::format("--target {} does not compute in train.precision = \"fp64\"", card->key),
+        fmt::format("{} {} does not compute in train.precision = \"fp64\"", option, card->key),
         "choose another precision or --target cpu");
   return card_target(*card);
 }

@@ -32,6 +32,7 @@ std::vector<std::string> target_keys();
 /// their memory that training uses. Throws DeckError for an unknown key (with the legal ones), for
 /// a GPU that cannot compute in the deck's precision, and for device = "cuda" on a machine without
 /// GPU.
-PlanTarget find_target(const std::string& key, const Deck& deck);
+PlanTarget find_target(const std::string& key, const Deck& deck,
+                       const std::string& option = "--target");
 
 }  // namespace choir

@@ -172,7 +172,8 @@ class WholeBatchSearch {
 
 void tune_micro_batches(DeckTuning& tuning) {
   Logger quiet(false);
-  if (tuning.plan_case.deck.family().vocab_size(tuning.plan_case.deck) == 0) {
+  if (tuning.vocabulary == 0 &&
+      tuning.plan_case.deck.family().vocab_size(tuning.plan_case.deck) == 0) {
     Deck alone = tuning.plan_case.deck;
     alone.train.global_batch_size = 1;
     const BatchSizes one{.micro = 1, .accum = 1, .global = 1};

@@ -40,21 +40,32 @@ constexpr int kSizes = 4;  // the first four axes
       "legal words: " + join(words, "=, ") + "=; for example \"dp=2 tp=2 sequence=true,dp=4\"");
 }
 
+/// Splits "tp=2", "tp2", "tensor=2" or "parallel.tensor=2" into the word of an axis and its value.
+std::pair<std::string, std::string> name_and_value(const std::string& word) {
+  std::size_t end = word.find('=');
+  std::size_t next = end + 1;
+  if (end == std::string::npos)
+    end = next = std::min(word.find_first_of("0123456789"), word.size());
+  const std::string name = word.substr(0, end);
+  for (const LayoutAxisName& axis : kNames)
+    if (const std::string key = axis.key; name == key || name == key.substr(key.find('.') + 1))
+      return {axis.word, word.substr(next)};
+  return {name, word.substr(std::min(next, word.size()))};
+}
+
 VerifyLayout parse_layout(const std::string& text) {
   VerifyLayout layout;
   std::array<bool, kLayoutAxes> given{};
   for (const std::string& word : split(text, ' ')) {
     if (word.empty()) continue;
-    const std::size_t equals = std::min(word.find('='), word.size());
-    const std::string name = word.substr(0, equals);
+    const auto [name, value] = name_and_value(word);
     const auto* const found = std::find_if(kNames.begin(), kNames.end(),
                                            [&](const LayoutAxisName& n) { return name == n.word; });
     if (found == kNames.end()) refuse(fmt::format("unknown word '{}'", name), text);
-    if (equals + 1 >= word.size()) refuse(fmt::format("'{}' has no value", name), text);
+    if (value.empty()) refuse(fmt::format("'{}' has no value", name), text);
     const auto at = static_cast<std::size_t>(found - kNames.begin());
     if (given[at]) refuse(fmt::format("'{}' is given twice", name), text);
     given[at] = true;
-    const std::string value = word.substr(equals + 1);
     const bool number = value.size() < 7 && value.front() != '0' &&
                         value.find_first_not_of("0123456789") == std::string::npos;
     if (at < kSizes && !number)
@@ -378,9 +389,10 @@ void require_legal(const Deck& deck, int ranks, const VerifyLayout& layout) {
     throw DeckError(fmt::format("--layouts: {}: {}", layout.to_string(), problems.front().text),
                     "`--layouts exhaustive` runs every legal layout");
   if (layout.ranks() > ranks)
-    throw DeckError(fmt::format("--layouts: {} has {} ranks, but {} were started",
-                                layout.to_string(), layout.ranks(), ranks),
-                    fmt::format("start with mpiexec -n {}", layout.ranks()));
+    throw DeckError(
+        fmt::format("--layouts: {} has {} ranks, but {} were started", layout.to_string(),
+                    layout.ranks(), ranks),
+        fmt::format("start that many: jobs/launch -n {} build/choir verify ...", layout.ranks()));
 }
 
 /// True for "exhaustive" or "exhaustive:N"; `sample` gets N.

@@ -21,23 +21,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The text of the shipped decks, which no clone has from the start.
+/// The texts of the shipped decks, which no clone has from the start. The first is a link to the
+/// text that `make quickstart` found.
+constexpr const char* kQuickstart = "data/quickstart/input.txt";
 constexpr const char* kShakespeare = "data/shakespeare/input.txt";
 /// The text that `make quickstart` names instead if it cannot download the other one.
 constexpr const char* kBible = "data/kjv/input.txt";
+
+/// The numbers of different characters in tiny Shakespeare and of bytes.
+constexpr int kShakespeareCharacters = 65, kBytes = 256;
+
+bool is_missing_default(const std::string& path) {
+  return (path == kQuickstart || path == kShakespeare) && !fs::exists(path);
+}
 
 /// Throws DataError if the deck names the text of the shipped decks and it is not there.
 void require_default_corpus(const DataConfig& config) {
   const bool only_sets = config.evaluates && (!config.val.empty() || !config.validation.empty());
   for (const auto* paths : {&config.train, &config.val})
-    for (const std::string& path : *paths)
-      if (path == kShakespeare && !fs::exists(path) && !(only_sets && paths == &config.train))
-        throw DataError(fmt::format("'{}' is missing, the text of the shipped decks", kShakespeare),
-                        fmt::format("`make data-shakespeare` downloads it; or name {}: "
-                                    "'data.train=[\"{}\"]'",
-                                    fs::exists(kBible) ? "the text that make quickstart took"
-                                                       : "a text of your own",
-                                    fs::exists(kBible) ? kBible : "my.txt"));
+    for (const std::string& path : *paths) {
+      if (!is_missing_default(path) || (only_sets && paths == &config.train)) continue;
+      const char* const here = fs::exists(kBible)         ? kBible
+                               : fs::exists(kShakespeare) ? kShakespeare
+                                                          : nullptr;
+      throw DataError(
+          fmt::format("'{}' is missing, the text of the shipped decks", path),
+          fmt::format("`make data-{}; or name {}: 'data.train=[\"{}\"]'",
+                      path == kQuickstart ? "quickstart` downloads a text or takes one of Debian"
+                                          : "shakespeare` downloads it",
+                      here != nullptr ? "the text that make quickstart took" : "a text of your own",
+                      here != nullptr ? here : "my.txt"));
+    }
 }
 
 /// A text with a limit is a pool of its own: no window extends from its end into the next text.
@@ -147,6 +161,25 @@ DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows
 }
 
 }  // namespace
+
+std::string replace_missing_text(Deck& deck) {
+  if (deck.model.type != "gpt" || deck.data.train.size() != 1 || !deck.data.val.empty() ||
+      !is_missing_default(deck.data.train.front()))
+    return {};
+  const GptSettings& settings = gpt_settings(deck);
+  const bool bytes = settings.tokenizer == "byte";
+  if ((settings.tokenizer != "char" && !bytes) || !settings.validation.empty() ||
+      !settings.input_cfg.empty())
+    return {};
+  std::int64_t& vocabulary = deck.family().vocab_size(deck);
+  const bool assumed = vocabulary == 0;
+  if (assumed) vocabulary = bytes ? kBytes : kShakespeareCharacters;
+  const std::string text = deck.data.train.front();
+  deck.data.train.clear();
+  deck.data.format = DataFormat::synthetic;
+  return fmt::format("'{}' is missing: random tokens take its place here, with {} vocabulary of {}",
+                     text, assumed ? "an assumed" : "the deck's", vocabulary);
+}
 
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
                                    const std::string* trained) {

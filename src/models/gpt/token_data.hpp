@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -27,6 +28,11 @@ namespace choir {
 /// deck names them.
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
                                    const std::string* trained = nullptr);
+
+/// For commands that train nothing: replaces the text of the shipped decks, if it is missing, by
+/// random tokens, and a vocabulary that the data would give by one of its size. Returns the
+/// sentence that tells so; "" if the text is there or the deck names other data. Local.
+std::string replace_missing_text(Deck& deck);
 
 /// The micro-batches that an engine on this rank asks for, `per_rank` in each step, from the sample
 /// `first_sample` on. Local.

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -81,10 +82,49 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
     const double excess = device == nullptr ? 0 : excess_bytes(plan, ranks.on_node, *device);
     if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
   }
-  log.plain(fmt::format("memory: {} for rank 0 of {}",
-                        format_bytes(static_cast<double>(plan.memory.total())),
-                        layout.to_string()));
-  if (device != nullptr && is_smallest(deck, ranks)) require_memory(plan, ranks.on_node, *device);
+  const bool compared = device != nullptr && is_smallest(deck, ranks);
+  std::string text =
+      fmt::format("memory: {} for rank 0 of {}",
+                  format_bytes(static_cast<double>(plan.memory.total())), layout.to_string());
+  if (device != nullptr && !compared)
+    text += fmt::format(
+        ", not compared with the {} of this machine, because more ranks need less each with "
+        "parallel.zero = {}: `jobs/launch -n N build/choir train --check` compares",
+        format_bytes(node_memory()), deck.parallel.zero);
+  else if (compared && ranks.all == 0 && layout.ranks() > 1)
+    text += fmt::format(
+        "; the deck is for {}, and only one was compared with this machine: `jobs/launch -n {} "
+        "build/choir train --check` compares all",
+        counted(layout.ranks(), "rank"), layout.ranks());
+  log.plain(text);
+  if (compared) require_memory(plan, ranks.on_node, *device);
+}
+
+/// Compares the file system of the run with the size of a checkpoint: a save that finds no room
+/// does not end a run, so this only warns.
+void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck, Logger& log) {
+  const bool saves = deck.checkpoint.interval > 0 || deck.run.walltime > 0;
+  if (!saves || deck.parallel.pipeline > 1)
+    return;  // this rank knows the tensors of its stage only
+  Progress progress;
+  double bytes = 0;
+  for (const StoredTensor& tensor : tensors_to_load(engine, progress))
+    bytes += static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+  std::filesystem::path folder = std::filesystem::absolute(directory.path());
+  std::error_code failed;
+  while (!std::filesystem::exists(folder, failed) && folder.has_relative_path())
+    folder = folder.parent_path();
+  const auto room = std::filesystem::space(folder, failed);
+  if (failed) return;
+  const auto free = static_cast<double>(room.available);
+  if (free < bytes)
+    log.warn(
+        "a checkpoint takes {}, but {} has only {} free: saves would fail; choose another run.dir "
+        "or make room",
+        format_bytes(bytes), folder.string(), format_bytes(free));
+  else
+    log.plain(fmt::format("disk: a checkpoint takes {}; {} are free", format_bytes(bytes),
+                          format_bytes(free)));
 }
 
 std::optional<Checkpoint> checkpoint_to_resume(const Deck& deck, const RunDirectory& directory,
@@ -143,6 +183,7 @@ void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log)
   const auto planned = Mesh::planned(layout, 0, ranks.on_node);
   Engine engine(options, nowhere, *planned, Arena::kUnbounded);
   Faults(deck, 0).require_parameters(engine.instance());
+  check_room(directory, engine, deck, log);
   if (!from) {
     for (const std::string& line :
          check_initial_state(engine.instance(), deck, data->vocabulary_json(), world))

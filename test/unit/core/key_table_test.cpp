@@ -122,8 +122,8 @@ TEST(KeyTable, WrongTypesAreNamed) {
   EXPECT_EQ(complaint_of_table(R"({"part": {"rate": null}})"), "") << "as if it were not given";
   EXPECT_EQ(complaint_of_table(R"({"part": {"list": [1]}})"),
             "t.json:1: part.list = [1]: expected a list of texts, not a list");
-  EXPECT_EQ(complaint_of_table(R"({"part": {"time": "1h"}})"),
-            "t.json:1: part.time = \"1h\": expected seconds or \"HH:MM:SS\", not text");
+  EXPECT_EQ(complaint_of_table(R"({"part": {"time": "1x"}})"),
+            "t.json:1: part.time = \"1x\": expected seconds or \"HH:MM:SS\", not text");
   EXPECT_EQ(complaint_of_table(R"({"part": {"ranks": "all"}})"),
             "t.json:1: part.ranks = \"all\": expected an integer or \"auto\", not text");
   EXPECT_EQ(complaint_of_table(R"({"part": 3})"),
@@ -278,7 +278,15 @@ TEST(KeyTable, Durations) {
   EXPECT_EQ(parse_hms("100:00:01"), 360001);
   EXPECT_EQ(parse_hms("02:05"), 125);
   EXPECT_EQ(parse_hms("90"), 90);
-  for (const char* bad : {"", "1:60:00", "1:2:3:4", "-1", "1h", ":30", "1.5"})
+  EXPECT_EQ(parse_hms("2m"), 120);
+  EXPECT_EQ(parse_hms("1h30m"), 5400);
+  EXPECT_EQ(parse_hms("1d12h"), 129600);
+  EXPECT_EQ(parse_hms("1-00:00:00"), 86400);
+  EXPECT_EQ(parse_hms("2-12"), 216000);
+  EXPECT_EQ(parse_hms("1-02:30"), 95400);
+  for (const char* bad : {"m", "2x", "30m1h", "1-", "-1", "1-2-3", "1h30", "1-00:60"})
+    EXPECT_FALSE(parse_hms(bad)) << bad;
+  for (const char* bad : {"", "1:60:00", "1:2:3:4", "-1", ":30", "1.5"})
     EXPECT_FALSE(parse_hms(bad)) << bad;
   EXPECT_EQ(format_hms(3723), "01:02:03");
 }

@@ -46,7 +46,8 @@ TEST(PlanTarget, RefusesByName) {
     FAIL();
   } catch (const DeckError& error) {
     EXPECT_STREQ(error.what(), "unknown --target h300");
-    EXPECT_EQ(error.hint().find("legal: a100, a100-40, h100, h200, b200, "), 0u) << error.hint();
+    EXPECT_EQ(error.hint().find("did you mean h100? legal: a100, a100-40, h100, h200, b200, "), 0u)
+        << error.hint();
     EXPECT_NE(error.hint().find("--memory 62"), std::string::npos) << error.hint();
   }
   EXPECT_THROW(find_target("h200", decks.with({"train.precision=fp64"})), DeckError);
