@@ -24,9 +24,9 @@ double measure(const Stream& stream, std::int64_t first, std::int64_t calls, con
                const TimedCall& before) {
   Event start(stream.device()), end(stream.device());
   if (before) before(first);
-  start.record(stream);
+  start.record_time(stream);
   for (std::int64_t i = first; i < first + calls; ++i) call(i);
-  end.record(stream);
+  end.record_time(stream);
   end.synchronize();
   return end.seconds_since(start) / static_cast<double>(calls);
 }

@@ -50,6 +50,7 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
     append(findings, judge_binding(ranks));
   }
   append(findings, examine_software(session));
+  append(findings, examine_gpu_links(*mesh));
   append(findings, examine_processor());
   const int ranks_here = session.size();
   tell(session, fmt::format("measuring speed of {} rank{}: matrix products, copies, all-reduce",

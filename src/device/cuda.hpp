@@ -1,6 +1,7 @@
 #pragma once
 // Interface to CUDA that does not need its headers. A build without the toolkit implements it too,
 // and reports that there are no devices and why.
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,8 +39,15 @@ Availability availability();
 std::unique_ptr<Device> make_device(int ordinal);
 /// The card of a cuda device; nullptr for others.
 const Card* card_of(const Device& device);
+/// True if kernels of GPU `from` can access the memory of GPU `to` (P2P); both are visible.
+bool can_access(int from, int to);
 /// Bytes of device memory that are free now; 0 for other devices.
 std::size_t free_memory(const Device& device);
+/// Announces that a library will take (or, if negative, will not take) memory of a cuda device at
+/// its first calls. Plans leave it free.
+void claim_memory(Device& device, std::int64_t bytes);
+/// The sum of the announcements; 0 for other devices.
+std::size_t claimed_memory(const Device& device);
 
 /// Peak FLOP per second of dense bf16 products with f32 sums. For a known name this is the vendor's
 /// figure; otherwise it follows from the architecture, the multiprocessors and the highest clock,

@@ -71,6 +71,7 @@ double free_for_plans(const Device& device) {
   constexpr double kForLibraries = 768.0 * (1 << 20), kOfSmallCard = 0.1;
   const auto card = static_cast<double>(cuda::card_of(device)->memory);
   return std::max(0.0, static_cast<double>(cuda::free_memory(device)) -
+                           static_cast<double>(cuda::claimed_memory(device)) -
                            std::min(kForLibraries, kOfSmallCard * card));
 }
 
@@ -79,11 +80,14 @@ void require_memory(const StepPlan& plan, int ranks_per_node, const Device& devi
   const double has = card ? free_for_plans(device) : node_memory();
   const int ranks = card ? 1 : ranks_per_node;
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
+  const auto of_nccl = static_cast<double>(cuda::claimed_memory(device));
   if (wants > has)
     throw DeckError(
-        fmt::format("out of memory: {} rank(s) on {} need {}, but it has {} for them ({})", ranks,
-                    card ? card->name : "this node", format_bytes(wants), format_bytes(has),
-                    largest_entries(plan.memory)),
+        fmt::format(
+            "out of memory: {} rank(s) on {} need {}, but it has {} for them{} ({})", ranks,
+            card ? card->name : "this node", format_bytes(wants), format_bytes(has),
+            of_nccl > 0 ? fmt::format(" beside about {} of NCCL", format_bytes(of_nccl)) : "",
+            largest_entries(plan.memory)),
         fmt::format("`choir plan` proposes layouts that fit. Try in this order: lower "
                     "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 (with 3 "
                     "also model.tile=4, which divides the largest matrices); {}; lower "

@@ -77,8 +77,8 @@ bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& devic
 /// Fraction of the memory of a card elsewhere that plans may use; the driver reserves the rest.
 inline constexpr double kUsableOfCard = 0.97;
 /// Bytes that plans may use on a card in this machine: the free memory, less an estimate of what
-/// libraries take at their first calls (kernels, handles, NCCL channels): 768 MiB, or a tenth of a
-/// small card.
+/// libraries take at their first calls: 768 MiB, or a tenth of a small card, for kernels and
+/// handles, and for the buffers of NCCL what its communicators have claimed.
 double free_for_plans(const Device& device);
 /// Bytes of memory of this machine.
 double node_memory();

@@ -1,5 +1,8 @@
 // CUDA runtime: the devices. There is one, or HOST_CUDA_CARDS of them, without a maker's name and
-// with compute capability 9.0 or HOST_CUDA_CAPABILITY ("80").
+// with compute capability 9.0 or HOST_CUDA_CAPABILITY ("80"), and with 4 multiprocessors or
+// HOST_CUDA_MULTIPROCESSORS. With HOST_CUDA_MIG they are slices of
+// one card. With HOST_CUDA_ISOLATED a process sees only the one of its local rank, as in a control
+// group.
 #include <cstdio>
 #include <cstdlib>
 
@@ -12,9 +15,28 @@ namespace {
 // A process uses one of them; all are equal for it.
 int current = 0;
 
+bool isolated() {
+  return std::getenv("HOST_CUDA_ISOLATED") != nullptr;
+}
+
 int cards() {
   const char* text = std::getenv("HOST_CUDA_CARDS");
-  return text != nullptr ? std::atoi(text) : 1;
+  return text != nullptr && !isolated() ? std::atoi(text) : 1;
+}
+
+/// The number of a visible device on the node.
+int on_node(int device) {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  return isolated() && rank != nullptr ? std::atoi(rank) : device;
+}
+
+bool slices() {
+  return std::getenv("HOST_CUDA_MIG") != nullptr;
+}
+
+int multiprocessors() {
+  const char* text = std::getenv("HOST_CUDA_MULTIPROCESSORS");
+  return text != nullptr ? std::atoi(text) : 4;
 }
 
 int capability() {
@@ -45,22 +67,28 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   if (device < 0 || device >= cards()) return answer(cudaErrorInvalidDevice);
   *p = {};
-  std::snprintf(p->name, sizeof p->name, "host execution");
-  p->uuid.bytes[15] = static_cast<char>(1 + device);
+  std::snprintf(p->name, sizeof p->name, "host execution%s", slices() ? " MIG 1g" : "");
+  p->uuid.bytes[15] = static_cast<char>(1 + on_node(device));
   p->totalGlobalMem = device_memory();
-  p->major = capability() / 10, p->minor = capability() % 10, p->multiProcessorCount = 4;
+  p->major = capability() / 10, p->minor = capability() % 10,
+  p->multiProcessorCount = multiprocessors();
   p->sharedMemPerBlockOptin = host_cuda::kMaxSharedBytes;
   p->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrClockRate             ? 1000000
-           : attribute == cudaDevAttrMultiProcessorCount ? 4
+           : attribute == cudaDevAttrMultiProcessorCount ? multiprocessors()
                                                          : int{host_cuda::kMaxSharedBytes};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device);
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",
+                slices() ? 0 : on_node(device));
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer && !slices();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

@@ -15,8 +15,11 @@ bool reached(const Clock& done, const Clock& after) {
 /// One run of a graph.
 class Replay {
  public:
-  explicit Replay(std::shared_ptr<const Branches> graph)
-      : graph_(std::move(graph)), done_(graph_->size()), progress_(graph_->size()) {}
+  Replay(std::shared_ptr<const Branches> graph, bool by_priority)
+      : graph_(std::move(graph)),
+        by_priority_(by_priority),
+        done_(graph_->size()),
+        progress_(graph_->size()) {}
 
   /// Runs until every branch is at its end or waits for another process.
   bool operator()() {
@@ -31,8 +34,11 @@ class Replay {
       }
       if (ended) return true;
       if (able.empty()) return false;
+      const auto turn = [&](std::size_t b) {
+        return std::pair(by_priority_ ? next(b).priority : 0, next(b).call);
+      };
       std::sort(able.begin(), able.end(),
-                [&](std::size_t a, std::size_t b) { return next(a).call < next(b).call; });
+                [&](std::size_t a, std::size_t b) { return turn(a) < turn(b); });
       const std::size_t chosen = able[choose(able.size())];
       if (perform(next(chosen).operation, progress_[chosen]))
         ++done_[chosen];
@@ -61,14 +67,15 @@ class Replay {
   }
 
   std::shared_ptr<const Branches> graph_;
+  bool by_priority_;
   Clock done_;
   std::vector<Progress> progress_;  // by branch, of the node that has begun
 };
 
 }  // namespace
 
-std::function<Progress()> replay(std::shared_ptr<const Branches> graph) {
-  return [graph = std::move(graph)] { return Progress(Replay(graph)); };
+std::function<Progress()> replay(std::shared_ptr<const Branches> graph, bool by_priority) {
+  return [=] { return Progress(Replay(graph, by_priority)); };
 }
 
 void join(HostCudaStream& stream, Capture& capture, const Clock& after) {

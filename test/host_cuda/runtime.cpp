@@ -172,7 +172,7 @@ cudaError_t enqueue(cudaStream_t stream, Operation operation) {
   if (Capture* capture = s.capture) {
     Clock& known = capture->known[s.branch];
     std::vector<Node>& branch = capture->branches[s.branch];
-    branch.push_back({std::move(operation), known, capture->calls++});
+    branch.push_back({std::move(operation), known, capture->calls++, s.priority});
     known[s.branch] = branch.size();
     return cudaSuccess;
   }

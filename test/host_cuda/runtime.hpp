@@ -38,6 +38,7 @@ struct Node {
   Operation operation;
   Clock after{};
   std::size_t call = 0;  ///< its index among all nodes
+  int priority = 0;      ///< of the stream that recorded it; lower numbers run first
 };
 /// One branch for each captured stream.
 using Branches = std::vector<std::vector<Node>>;
@@ -66,6 +67,7 @@ struct HostCudaStream {
   std::deque<host_cuda::Operation> queue;
   host_cuda::Capture* capture = nullptr;
   std::size_t branch = 0;  ///< branch of the capture
+  int priority = 0;
 };
 
 namespace host_cuda {
@@ -83,6 +85,7 @@ struct Runtime {
   std::uint64_t seed = 0, state = 0;
   bool open = false;  ///< device memory accessible
   Capture* capturing = nullptr;
+  int timed_records = 0;  ///< records of events that take the time
 };
 /// The runtime of this process.
 Runtime& runtime();
@@ -104,8 +107,9 @@ HostCudaStream& stream_of(cudaStream_t stream);
 cudaError_t enqueue(cudaStream_t stream, Operation operation);
 /// Queues work that waits for other processes.
 void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin);
-/// Work that runs the nodes of a graph, again in every run.
-std::function<Progress()> replay(std::shared_ptr<const Branches> graph);
+/// Work that runs the nodes of a graph, again in every run. Nodes that are ready run in the order
+/// of their priorities if `by_priority` is true, otherwise in the order of their calls.
+std::function<Progress()> replay(std::shared_ptr<const Branches> graph, bool by_priority);
 /// Adds the stream to the capture, or adds nodes that it comes after.
 void join(HostCudaStream& stream, Capture& capture, const Clock& after);
 /// Chooses one of `count`: the first, or one drawn from the seed.

@@ -33,6 +33,8 @@ struct HostCudaGraph {
 };
 struct HostCudaGraphExec {
   std::shared_ptr<const Branches> branches;
+  /// Without the flag every node runs at the priority of the stream on which the graph is launched.
+  bool by_priority = false;
 };
 
 cudaError_t cudaDeviceSynchronize() {
@@ -43,10 +45,11 @@ cudaError_t cudaDeviceSynchronize() {
   drain_all();
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   *stream = new HostCudaStream;
+  (*stream)->priority = priority;
   r.streams.insert(*stream);
   return cudaSuccess;
 }
@@ -96,6 +99,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   const HostCudaStream& s = stream_of(stream);
+  r.timed_records += event->timing;
   event->capture = s.capture ? s.capture->id : 0;
   if (s.capture) {
     event->after = s.capture->known[s.branch];
@@ -108,6 +112,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
   const bool external = flags & cudaEventRecordExternal;
   if (!external) return cudaEventRecord(event, stream);
   if (!stream_of(stream).capture) return answer(cudaErrorInvalidValue);
+  runtime().timed_records += event->timing;
   // A node of the graph: it is reached again in every replay.
   return enqueue(stream, {Operation::Kind::record, {}, event, 0});
 }
@@ -168,14 +173,16 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   delete capture;
   return answer(result);
 }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new HostCudaGraphExec{graph->branches};
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags) {
+  *exec = new HostCudaGraphExec{graph->branches,
+                                (flags & cudaGraphInstantiateFlagUseNodePriority) != 0};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const Lock lock(runtime().mutex);
   Operation operation{.kind = Operation::Kind::peers};
-  operation.begin = replay(exec->branches);
+  operation.begin = replay(exec->branches, exec->by_priority);
   return enqueue(stream, std::move(operation));
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -2,6 +2,8 @@
 // the host.
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
 #include "src/comm/mesh/device_choice.hpp"
@@ -61,6 +63,82 @@ TEST_F(DeviceMesh, KernelsOfSeveralGroupsFitOnTheCardTogether) {
     EXPECT_ALL_RANKS(several ? blocks() >= 2 && blocks() <= card : blocks() == 32) << blocks();
     dlclose(library);
   }
+}
+
+/// A function of the library that plays NCCL, or of the emulated card.
+template <class F>
+F function(const char* name) {
+  return reinterpret_cast<F>(dlsym(dlopen(nccl_library().c_str(), RTLD_NOW), name));
+}
+
+// NCCL rounds the thread blocks of send and receive up to a power of two: 19 would become 32.
+TEST_F(DeviceMesh, MessagesOfSeveralGroupsFitOnTheCardToo) {
+  if (world_size() != 2) GTEST_SKIP() << "needs 2 ranks";
+  const auto blocks = function<int (*)()>("nccl_fake_blocks");
+  setenv("HOST_CUDA_MULTIPROCESSORS", "132", 1);
+  const auto device = make_device(DeviceKind::cuda);
+  unsetenv("HOST_CUDA_MULTIPROCESSORS");
+  // Five communicators: two axes, and three of replicas.
+  const auto mesh = Mesh::over_world(Layout(2, 1, 1, 1), Transport::automatic);
+  mesh->attach(*device, {.way = Way::nccl, .replica_groups = 4, .nccl_library = nccl_library()});
+  Communicator& tensor = mesh->along(Axis::tensor);
+  EXPECT_ALL_RANKS(blocks() == 16) << blocks();
+  OnDevice<float> memory(*device, tensor, 8);
+  memory.write(std::vector<float>(8, 1.0f));
+  const int peer = 1 - tensor.rank();
+  const std::vector<Message> messages{
+      {.send = true, .data = memory.data(), .bytes = 16, .peer = peer},
+      {.send = false, .data = memory.data() + 4, .bytes = 16, .peer = peer}};
+  tensor.start_exchange(messages).wait();
+  EXPECT_ALL_RANKS(memory.read()[4] == 1.0f);
+  EXPECT_ALL_RANKS(blocks() == 16) << "rounded up to " << blocks();
+}
+
+// Kernels of several communicators start in the order of the calls.
+TEST_F(DeviceMesh, SeveralGroupsAskNcclToOrderTheirKernels) {
+  const auto value = [] {
+    const char* text = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    return std::string(text != nullptr ? text : "");
+  };
+  const auto make = [&](int communicators) {
+    make_nccl_communicator(mesh_->host_along(Axis::data), *device_, "group",
+                           {.library = nccl_library(), .communicators = communicators});
+  };
+  unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  make(1);
+  EXPECT_EQ(value(), "");
+  make(2);
+  EXPECT_EQ(value(), "1");
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
+  make(2);
+  EXPECT_EQ(value(), "0") << "the user decides";
+  unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+}
+
+// A large buffer is memory of NCCL and a window; a small one is neither, because NCCL would round
+// it up.
+TEST_F(DeviceMesh, LargeBuffersAreWindows) {
+  if (world_size() == 1) GTEST_SKIP() << "needs peers";
+  const auto windows = function<int (*)()>("nccl_fake_windows");
+  setenv("HOST_CUDA_CAPABILITY", "80", 1);  // pages of 2 MiB
+  const auto device = make_device(DeviceKind::cuda);
+  constexpr std::size_t kLarge = std::size_t{17} << 20, kSmall = 1 << 16;
+  mesh_->attach(*device, {.way = Way::nccl, .nccl_library = nccl_library()});
+  Communicator& data = mesh_->along(Axis::data);
+  {
+    const std::size_t before = cuda::free_memory(*device);
+    const auto small = data.allocate(kSmall);
+    EXPECT_ALL_RANKS(windows() == 0) << windows();
+    EXPECT_LE(before - cuda::free_memory(*device), kSmall);
+    OnDevice<float> large(*device, data, kLarge / sizeof(float));
+    EXPECT_ALL_RANKS(windows() == 1) << windows();
+    data.all_reduce(large.data(), 8, DType::f32, ReduceOp::sum);
+    const auto unequal = data.allocate(kLarge << (data.rank() == 0 ? 1 : 0));
+    EXPECT_ALL_RANKS(windows() == 1) << "ranks with different sizes: " << windows();
+  }
+  EXPECT_ALL_RANKS(windows() == 0) << windows();
+  mesh_.reset();  // before its device
+  unsetenv("HOST_CUDA_CAPABILITY");
 }
 
 TEST_F(DeviceMesh, StagesWhereRanksShareACardAndSaysWhy) {

@@ -26,10 +26,12 @@ struct Fake {
     find(hold_init, "nccl_fake_hold_init");
     find(fail, "nccl_fake_fail");
     find(be_busy, "nccl_fake_be_busy");
+    find(shortest_wait, "nccl_fake_shortest_wait");
   }
   void (*hold_init)(bool) = nullptr;
   void (*fail)(int) = nullptr;
   void (*be_busy)(int) = nullptr;
+  double (*shortest_wait)() = nullptr;
 };
 
 class Nccl : public testing::Test {
@@ -200,6 +202,61 @@ TEST_F(Nccl, CallsThatAreInProgressAreWaitedFor) {
       words([&] { other->all_reduce(memory.data(), 4, DType::f32, ReduceOp::sum); });
   fake.be_busy(0);
   EXPECT_ALL_RANKS(has(text, "ncclAllReduce: not finished after 0.1 s")) << text;
+}
+
+// NCCL begins every call with "in progress", and the shortest sleep takes longer than the call.
+TEST_F(Nccl, ACallIsAwaitedWithoutSleeping) {
+  const auto comm = make();
+  const Fake fake;
+  const auto memory = comm->allocate(64);
+  fake.shortest_wait();
+  constexpr double kShortestSleep = 20e-6;
+  for (int i = 0; i < 20; ++i) comm->all_reduce(memory->data(), 4, DType::f32, ReduceOp::sum);
+  const double wait = fake.shortest_wait();
+  print_measured("shortest time between two questions", 1e6 * wait, "us", "below", 20);
+  EXPECT_ALL_RANKS(wait < kShortestSleep) << wait;
+  device_->synchronize(device_->main_stream());
+  host_->barrier();
+}
+
+// While a graph replays, nobody calls NCCL, and only the watchdog can see that a peer has failed.
+TEST_F(Nccl, AnErrorDuringAReplayIsReportedWithinASecond) {
+  const auto comm = make();
+  const Fake fake;
+  OnDevice<float> memory(*device_, *comm, 100);
+  memory.write(std::vector<float>(100, 1.0f));
+  const Stream stream(*device_);
+  device_->begin_capture(stream.native());
+  comm->all_reduce(memory.data(), 100, DType::f32, ReduceOp::sum);
+  const NativeGraph graph = device_->end_capture(stream.native());
+  std::string report;
+  std::atomic<bool> reported = false;
+  Watchdog dog({.timeout_seconds = 300,
+                .rank = host_->rank(),
+                .checks_health = true,
+                .host = "node17",
+                .on_timeout = [&](const std::string& text) {
+                  if (!reported) report = text;
+                  reported = true;
+                }});
+  dog.beat("step 7");
+  host_->barrier();
+  device_->launch(graph, stream.native());
+  fake.fail(6);
+  const double from = now_seconds();
+  while (!reported && now_seconds() - from < 10)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const double took = now_seconds() - from;
+  fake.fail(0);
+  print_measured("an error of NCCL until its report", took, "s", "below", 1);
+  EXPECT_ALL_RANKS(took < 1) << took;
+  for (const char* part :
+       {"phase \"step 7\"", "NCCL on dp", "remote process exited", "exit code 5"})
+    EXPECT_ALL_RANKS(has(report, part)) << part << " in " << report;
+  host_->barrier();
+  stream.synchronize();
+  device_->destroy(graph);
+  host_->barrier();
 }
 
 // Nothing on the emulated GPU runs before somebody waits, so our wait() must not wait either.

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "choir/core/error.hpp"
+#include "src/train/step/memory_fit.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/support/exhaustive.hpp"
 #include "test/support/offload_case.hpp"
@@ -89,6 +90,70 @@ TEST(DeviceTraining, AStepWithoutPeersDoesNotHoldUpTheEnd) {
   }
   if (mesh->rank() == 0) queue(kReplicaSteps);
   engine.reset();
+  mesh.reset();  // destroyed before its device
+}
+
+// NCCL takes memory for its channels when they are first used, after the plan was accepted.
+TEST(DeviceTraining, APlanThatIsAcceptedLeavesRoomForNccl) {
+  const auto cards = cuda::availability().cards;
+  if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
+  if (world_size() != 2) GTEST_SKIP() << "of 2 ranks";
+  auto device = make_device(DeviceKind::cuda);
+  Device& card = *device;
+  const double before = free_for_plans(card);
+  auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+  mesh->attach(card, {.way = DeviceTransport::Way::automatic, .nccl_library = nccl_library()});
+  // One communicator of two ranks has 32 channels of 12 MiB.
+  EXPECT_ALL_RANKS(before - free_for_plans(card) >= 32.0 * 12 * (1 << 20));
+  EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed", 1);
+  const StepPlan plan = plan_in_memory(options, *mesh, false, card);
+  constexpr std::size_t kMargin = std::size_t{8} << 20;
+  const auto needs = static_cast<double>(plan.memory.total() + kMargin);
+  {
+    const Buffer somebody(card,
+                          static_cast<std::size_t>(free_for_plans(card) - needs) + 2 * kMargin);
+    std::string text;
+    try {
+      require_memory(plan, 1, card);
+    } catch (const DeckError& error) {
+      text = error.what();
+    }
+    EXPECT_ALL_RANKS(text.find("of NCCL") != std::string::npos) << text;
+  }
+  const Buffer somebody(card, static_cast<std::size_t>(free_for_plans(card) - needs));
+  EXPECT_NO_THROW(require_memory(plan, 1, card));
+  EngineRun run(options, *mesh, std::move(device));
+  for (int i = 0; i < kReplicaSteps; ++i) EXPECT_TRUE(run.step().updated);
+  run.end();
+  mesh.reset();  // destroyed before its device
+}
+
+// Memory of the arena that only one rank holds between steps makes this rank record its step again
+// while its peers replay theirs.
+TEST(DeviceTraining, RanksThatRecordAloneAreNamed) {
+  const auto cards = cuda::availability().cards;
+  if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
+  if (world_size() != 2) GTEST_SKIP() << "of 2 ranks";
+  auto device = make_device(DeviceKind::cuda);
+  auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+  mesh->attach(*device, {.way = DeviceTransport::Way::automatic, .nccl_library = nccl_library()});
+  mesh->check_calls();
+  constexpr std::size_t kMore = 1 << 20;
+  EngineRun run(engine_options(tiny_gpt(), "bf16-mixed", 1), *mesh, std::move(device), kMore);
+  for (int i = 0; i < kReplicaSteps; ++i) EXPECT_TRUE(run.step().updated);
+  Tensor held;
+  if (mesh->rank() == 1) held = run.engine().instance().arena().allocate(DType::u8, {4096}, "held");
+  std::string text;
+  try {
+    run.step();
+  } catch (const CommError& error) {
+    text = error.what();
+  }
+  EXPECT_ALL_RANKS(text.find("rank 1 records its step with 4.0 KiB") != std::string::npos &&
+                   text.find("but rank 0 replays its step") != std::string::npos)
+      << text;
+  held.reset();
+  run.end();
   mesh.reset();  // destroyed before its device
 }
 

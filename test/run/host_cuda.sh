@@ -117,6 +117,21 @@ gpu 4 four parallel.pipeline=2 parallel.zero=1 parallel.share_device=true train.
 expect "four ranks share two GPUs" 0 "ranks share a GPU" "step_00000003"
 gpu 4 refused parallel.pipeline=2 train.max_steps=3
 expect "... which is not done unasked" 2 "4 ranks for 2 GPU(s)" "parallel.share_device=true"
+# Nobody calls NCCL while a recorded step replays: the watchdog sees the error.
+from=$(now_ms)
+NCCL_FAKE_FAIL_AFTER=400 gpu 2 fails parallel.transport=nccl train.max_steps=1000 eval.interval=0
+expect "the network fails during a replay" 5 "failed in phase" "NCCL on dp (ranks 0, 1)" "remote process exited or there was a network error" "exit code 5"
+in_time "... which ends the job" $(($(now_ms) - from)) 30000
+# Slices of one card (MIG) have UUIDs of their own, and NCCL refuses two of them.
+HOST_CUDA_MIG=1 gpu 2 slices train.max_steps=3
+expect "two slices of one card" 0 "ranks share a GPU or slices of one" "step_00000003"
+# A control group that hides the other GPUs prevents P2P.
+HOST_CUDA_ISOLATED=1 gpu 2 isolated train.max_steps=3
+expect "each rank sees its own GPU only" 0 "transport nccl" "each of 2 ranks sees only its own GPU" "--gpus-per-node"
+HOST_CUDA_ISOLATED=1 NCCL_P2P_DISABLE=1 run 2 doctor
+expect "... and doctor says so" 0 "GPU links" "sees only its own GPU" "NCCL_P2P_DISABLE=1: GPUs of a node communicate through host memory"
+HOST_CUDA_MIG=1 run 2 doctor
+expect "doctor names slices" 0 "(MIG): slices have no P2P" "no P2P between GPUs 0-1"
 unset HOST_CUDA_CARDS
 
 # Heads of 64: the attention of sm_90a, which sums in another order than that of older GPUs, and

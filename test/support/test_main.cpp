@@ -58,7 +58,7 @@ std::string reason_of(const testing::TestResult& result) {
 class Verdict : public testing::EmptyTestEventListener {
  public:
   Verdict(const choir::MpiSession& mpi, double timeout)
-      : mpi_(mpi), watchdog_({timeout, mpi.rank(), mpi.host(), {}}) {}
+      : mpi_(mpi), watchdog_({timeout, mpi.rank(), false, mpi.host(), {}}) {}
   int passed() const { return passed_; }
   int skipped() const { return skipped_; }
   const std::vector<std::string>& failed() const { return failed_; }

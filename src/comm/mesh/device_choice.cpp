@@ -182,11 +182,12 @@ std::string first_text(Communicator& comm, const std::string& mine) {
   return comm.size() == 1 ? text : fmt::format("rank {}: {}", first, text);
 }
 
-// The text that a rank sends to its node: "rank; numa numa; uuid numa uuid numa".
+// The text that a rank sends to its node: "rank; numa numa; uuid numa pci uuid numa pci".
 std::string to_text(const GpuSeeker& seeker) {
   std::string text = fmt::format("{} {}", seeker.rank, seeker.numa_nodes.size());
   for (const int node : seeker.numa_nodes) text += fmt::format(" {}", node);
-  for (const VisibleGpu& gpu : seeker.gpus) text += fmt::format(" {} {}", gpu.uuid, gpu.numa_node);
+  for (const VisibleGpu& gpu : seeker.gpus)
+    text += fmt::format(" {} {} {}", gpu.uuid, gpu.numa_node, gpu.pci);
   return text;
 }
 
@@ -197,19 +198,52 @@ GpuSeeker from_text(const std::string& text) {
   words >> seeker.rank >> nodes;
   seeker.numa_nodes.resize(nodes);
   for (int& node : seeker.numa_nodes) words >> node;
-  for (VisibleGpu gpu; words >> gpu.uuid >> gpu.numa_node;) seeker.gpus.push_back(gpu);
+  for (VisibleGpu gpu; words >> gpu.uuid >> gpu.numa_node >> gpu.pci;) seeker.gpus.push_back(gpu);
   return seeker;
 }
 
-/// True if two ranks of the node share a GPU.
-bool any_shared(const std::vector<GpuSeeker>& ranks, const std::vector<int>& places) {
+}  // namespace
+
+std::vector<GpuSeeker> gpu_seekers(Mesh& mesh, const cuda::Availability& found) {
+  GpuSeeker mine{.rank = mesh.rank(), .numa_nodes = look_at_numa().mine, .gpus = {}};
+  for (const cuda::Card& card : found.cards)
+    mine.gpus.push_back({card.uuid, card.numa_node, card.pci});
+  std::vector<GpuSeeker> node;
+  for (int local = 0; local < mesh.node().size(); ++local) {
+    std::string text = to_text(mine);
+    broadcast_text(mesh.node(), text, local);
+    node.push_back(from_text(text));
+  }
+  return node;
+}
+
+bool share_a_card(const std::vector<GpuSeeker>& ranks, const std::vector<int>& places) {
   std::set<std::string> taken;
-  for (std::size_t r = 0; r < ranks.size(); ++r)
-    if (!taken.insert(ranks[r].gpus[static_cast<std::size_t>(places[r])].uuid).second) return true;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const VisibleGpu& gpu = ranks[r].gpus[static_cast<std::size_t>(places[r])];
+    if (!taken.insert(gpu.uuid).second) return true;
+    if (!gpu.pci.empty() && !taken.insert(gpu.pci).second) return true;
+  }
   return false;
 }
 
-}  // namespace
+std::string isolation_warning(const std::vector<GpuSeeker>& ranks, const std::string& host) {
+  const bool alone = std::all_of(ranks.begin(), ranks.end(),
+                                 [](const GpuSeeker& rank) { return rank.gpus.size() == 1; });
+  const std::vector<int> first(ranks.size(), 0);
+  if (ranks.size() < 2 || !alone || share_a_card(ranks, first)) return {};
+  return fmt::format(
+      "{}: each of {} ranks sees only its own GPU. If the batch system hides the others by a "
+      "control group (SLURM: --gpus-per-task, --gpu-bind), NCCL cannot use P2P, and data between "
+      "these GPUs go through host memory, which is about ten times slower. Request GPUs per node "
+      "(--gpus-per-node): choir gives each rank its own",
+      host, ranks.size());
+}
+
+std::string isolation_warning(Mesh& mesh) {
+  const std::vector<GpuSeeker> node = gpu_seekers(mesh, cuda::availability());
+  return first_text(mesh.world(), isolation_warning(node, host_name()));
+}
 
 DeviceChoice choose_device(Mesh& mesh, const DeviceRequest& request) {
   DeviceChoice choice;
@@ -231,22 +265,15 @@ DeviceChoice choose_device(Mesh& mesh, const DeviceRequest& request) {
   if (!choice.reason.empty()) return choice;
   choice.kind = DeviceKind::cuda;
   if (!asked) choice.reason = "every rank has a GPU";
-  const Numa numa = look_at_numa();
-  GpuSeeker mine{.rank = mesh.rank(), .numa_nodes = numa.mine, .gpus = {}};
-  for (const cuda::Card& card : found.cards) mine.gpus.push_back({card.uuid, card.numa_node});
-  std::vector<GpuSeeker> node;
-  for (int local = 0; local < mesh.node().size(); ++local) {
-    std::string text = to_text(mine);
-    broadcast_text(mesh.node(), text, local);
-    node.push_back(from_text(text));
-  }
+  const std::vector<GpuSeeker> node = gpu_seekers(mesh, found);
+  const NumaDistances distances = look_at_numa().distances;
   std::int32_t shared = 0;
   together(mesh.world(), [&] {
-    const std::vector<int> places = assign_gpus(node, numa.distances, host_name(), request.share);
+    const std::vector<int> places = assign_gpus(node, distances, host_name(), request.share);
     const auto place =
         static_cast<std::size_t>(places[static_cast<std::size_t>(mesh.node().rank())]);
     choice.ordinal = found.cards[place].ordinal;
-    shared = any_shared(node, places);
+    shared = share_a_card(node, places);
   });
   mesh.world().all_reduce(&shared, 1, DType::i32, ReduceOp::max);
   choice.shared_cards = shared != 0;

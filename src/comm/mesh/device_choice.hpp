@@ -15,6 +15,7 @@ namespace choir {
 struct VisibleGpu {
   std::string uuid;
   int numa_node = -1;  ///< -1: unknown
+  std::string pci{};   ///< address of the card; slices of one card (MIG) have the same
 };
 /// The contribution of one rank of a node.
 struct GpuSeeker {
@@ -34,6 +35,20 @@ using NumaDistances = std::vector<std::vector<int>>;
 std::vector<int> assign_gpus(const std::vector<GpuSeeker>& ranks, const NumaDistances& distances,
                              const std::string& host, bool share);
 
+/// The ranks of this node with the GPUs that they see, which may be none. Collective over the node.
+std::vector<GpuSeeker> gpu_seekers(Mesh& mesh, const cuda::Availability& found);
+
+/// True if two ranks have the same card, be it the same GPU or two slices of one (MIG): NCCL
+/// refuses both. `places` is the result of assign_gpus(). Pure.
+bool share_a_card(const std::vector<GpuSeeker>& ranks, const std::vector<int>& places);
+
+/// A warning if each rank of the node sees a single GPU and no two see the same card, as SLURM
+/// arranges it for --gpus-per-task; "" otherwise. NCCL cannot use P2P between GPUs that a control
+/// group hides from their neighbours. Pure.
+std::string isolation_warning(const std::vector<GpuSeeker>& ranks, const std::string& host);
+/// isolation_warning() of the first node that has one. Collective over the world.
+std::string isolation_warning(Mesh& mesh);
+
 struct DeviceRequest {
   RequestedDevice device = RequestedDevice::automatic;
   bool fp64 = false;   ///< a run in fp64 stays on the CPU
@@ -43,7 +58,7 @@ struct DeviceChoice {
   DeviceKind kind = DeviceKind::cpu;
   int ordinal = 0;            ///< number of this rank's GPU
   std::string reason;         ///< why `auto` chose this kind; empty if the kind was requested
-  bool shared_cards = false;  ///< some ranks of the world share a GPU
+  bool shared_cards = false;  ///< some ranks of the world share a card
 };
 /// Collective over the world. Returns the same kind on every rank. Throws DeckError on every rank
 /// if the requested device is not available.

@@ -1,6 +1,7 @@
 #include "choir/comm/mesh/mesh.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "choir/core/error.hpp"
@@ -8,11 +9,13 @@
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/comm/nccl/nccl_communicator.hpp"
+#include "src/comm/nccl_needs.hpp"
 #include "src/comm/node/node_communicator.hpp"
 #include "src/comm/node/node_windows.hpp"
 #include "src/comm/null_communicator.hpp"
 #include "src/comm/staged/staged_communicator.hpp"
 #include "src/core/quantities.hpp"
+#include "src/device/cuda.hpp"
 
 namespace choir {
 namespace {
@@ -135,7 +138,8 @@ std::vector<int> peers_of(const Layout& layout, int rank) {
 std::string nccl_obstacle(const Device& device, const DeviceTransport& transport) {
   if (device.kind() != DeviceKind::cuda)
     return fmt::format("NCCL does not support the {} device", name_of(device.kind()));
-  if (transport.shared_cards) return "ranks share a GPU, which NCCL does not allow";
+  if (transport.shared_cards)
+    return "ranks share a GPU or slices of one, which NCCL does not allow";
   return nccl_availability(transport.nccl_library).reason;
 }
 
@@ -285,11 +289,34 @@ std::unique_ptr<Communicator> Mesh::replica_group(const std::vector<int>& member
 
 std::unique_ptr<Communicator> Mesh::on_device(Communicator& host, std::vector<int> ranks) {
   if (!nccl_ || host.size() == 1) return make_staged_communicator(host, *device_, host.name());
+  std::set<int> nodes;
+  for (const int rank : ranks) nodes.insert(node_of(rank));
+  // A stage sends to its neighbours; sequences are exchanged with all ranks of the context axis.
+  const int others = host.size() - 1;
+  const int peers = host.name() == short_name(Axis::pipeline)  ? std::min(2, others)
+                    : host.name() == short_name(Axis::context) ? others
+                                                               : 0;
   return make_nccl_communicator(host, *device_, host.name(),
                                 {.timeout_seconds = device_transport_.timeout_seconds,
                                  .library = device_transport_.nccl_library,
                                  .ranks = std::move(ranks),
-                                 .communicators = nccl_groups_});
+                                 .communicators = nccl_groups_,
+                                 .nodes = static_cast<int>(nodes.size()),
+                                 .peers = peers});
+}
+
+// Groups of replicas are made later than plans are checked. They are at most as large as all
+// replicas.
+void Mesh::claim_for_replica_groups() {
+  const cuda::Card* const card = nccl_ ? cuda::card_of(*device_) : nullptr;
+  if (card == nullptr) return;
+  const std::vector<int> ranks = replica_ranks();
+  std::set<int> nodes;
+  for (const int rank : ranks) nodes.insert(node_of(rank));
+  const std::size_t each = nccl_bytes({.ranks = static_cast<int>(ranks.size()),
+                                       .nodes = static_cast<int>(nodes.size()),
+                                       .blocks = nccl_blocks(card->multiprocessors, nccl_groups_)});
+  cuda::claim_memory(*device_, static_cast<std::int64_t>(each) * device_transport_.replica_groups);
 }
 
 void Mesh::attach(Device& device, const DeviceTransport& transport) {
@@ -328,11 +355,13 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
         on_device(host_along(axis), layout_.group(rank_, {axis}));
   }
   if (replicas_) device_replicas_ = on_device(*replicas_, replica_ranks());
+  claim_for_replica_groups();
 }
 
 // Mismatches name world ranks. Calls on device communicators are checked over the host
 // communicator.
 void Mesh::check_calls() {
+  checks_calls_ = true;
   const auto check = [](Communicator* checked, Communicator& host, std::vector<int> ranks) {
     if (checked == nullptr || host.size() == 1) return;
     checked->check_calls(std::make_unique<CallCheck>(host.duplicate(host.name() + " (check)"),

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstdlib>
+#include <functional>
 
 #include "choir/core/error.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/nccl/nccl_group.hpp"
+#include "src/comm/nccl_needs.hpp"
 #include "src/core/text.hpp"
 #include "src/device/cuda.hpp"
 
@@ -15,19 +18,27 @@ namespace {
 
 using nccl::Type;
 
-/// Memory that NCCL registers with the network and the switches if possible.
+/// Registers memory as a window of a communicator; returns nullptr if that is not possible.
+using Registration = std::function<std::shared_ptr<void>(void*, std::size_t)>;
+
+/// Memory of the device. A large block is NCCL's own and a window of the communicator, so that its
+/// kernels use fewer multiprocessors and copy less; NCCL would round up a small one too much.
 class NcclBuffer final : public CommBuffer {
  public:
-  NcclBuffer(Device& device, std::shared_ptr<const nccl::Library> api, std::size_t bytes)
+  NcclBuffer(Device& device, std::shared_ptr<const nccl::Library> api, std::size_t bytes,
+             const Registration& registered)
       : api_(std::move(api)), bytes_(bytes) {
     if (bytes == 0) return;
-    if (api_->mem_alloc(&data_, bytes) != nccl::Result::success) {
+    const bool large = is_block_of_nccl(bytes, nccl_granularity(cuda::card_of(device)->major));
+    if (!large || api_->mem_alloc(&data_, bytes) != nccl::Result::success) {
       data_ = nullptr;
       fallback_ = Buffer(device, bytes);
     }
     device.zero(data(), bytes);
+    window_ = registered(data_, bytes);
   }
   ~NcclBuffer() override {
+    window_.reset();
     if (data_ != nullptr) api_->mem_free(data_);
   }
   NcclBuffer(const NcclBuffer&) = delete;
@@ -41,14 +52,38 @@ class NcclBuffer final : public CommBuffer {
   void* data_ = nullptr;
   Buffer fallback_;
   std::size_t bytes_;
+  std::shared_ptr<void> window_;
 };
 
-/// Maximum number of thread blocks; see "Room" in the header.
+/// Maximum number of thread blocks; 0 leaves the choice to NCCL.
 int most_blocks(const Device& device, const NcclOptions& options) {
   if (options.communicators <= 1) return 0;
-  const cuda::Card* card = cuda::card_of(device);
-  constexpr int kMostOfNccl = 32;
-  return std::clamp(card->multiprocessors * 3 / 4 / options.communicators, 1, kMostOfNccl);
+  return nccl_blocks(cuda::card_of(device)->multiprocessors, options.communicators);
+}
+
+/// Memory that a communicator takes until all kinds of its calls were made.
+std::int64_t bytes_of(const Device& device, const NcclOptions& options, int ranks) {
+  constexpr int kMulticastMajor = 9;
+  const cuda::Card* const card = cuda::card_of(device);
+  if (ranks == 1) return 0;
+  return static_cast<std::int64_t>(
+      nccl_bytes({.ranks = ranks,
+                  .nodes = options.nodes,
+                  .blocks = nccl_blocks(card->multiprocessors, options.communicators),
+                  .peers = options.peers,
+                  .multicast = card->major >= kMulticastMajor}) +
+      kTreeScratchBytes);
+}
+
+/// Lets NCCL start the kernels of all communicators in the order of the calls, also inside graphs.
+/// NCCL reads the variable when it is first used; a user's value is kept. Drivers before 12.9 would
+/// run these kernels of a graph one after the other.
+void order_launches(const NcclOptions& options) {
+  constexpr int kLeastDriver = 12090;
+  int driver = 0;
+  if (options.communicators > 1 && cudaDriverGetVersion(&driver) == cudaSuccess &&
+      driver >= kLeastDriver)
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
 class NcclCommunicator final : public QueuedCommunicator {
@@ -69,16 +104,20 @@ class NcclCommunicator final : public QueuedCommunicator {
       operation.owner = this;
       operation.done = std::make_unique<Event>(device);
     }
+    cuda::claim_memory(device_, bytes_of(device_, options_, size()));
     identify(derived_id(*control_, name));
   }
   ~NcclCommunicator() override {
+    cuda::claim_memory(device_, -bytes_of(device_, options_, size()));
     // Work of a broken group may never end.
     if (std::uncaught_exceptions() == unwinding_ && !group_.broken()) side_.stream().synchronize();
   }
 
   const char* transport() const override { return "nccl"; }
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
-    return std::make_unique<NcclBuffer>(device_, group_.library(), bytes);
+    return std::make_unique<NcclBuffer>(
+        device_, group_.library(), bytes,
+        [this](void* data, std::size_t size) { return registered(data, size); });
   }
 
   void do_broadcast(void* data, std::size_t bytes, int root) override {
@@ -267,6 +306,18 @@ class NcclCommunicator final : public QueuedCommunicator {
                     "set parallel.transport to \"staged\"");
   }
 
+  /// All ranks register the same number of bytes, or none does. Collective.
+  std::shared_ptr<void> registered(void* data, std::size_t bytes) {
+    const bool can = data != nullptr && group_.can_register() && size() > 1;
+    std::int64_t least = can ? static_cast<std::int64_t>(bytes) : 0, most = least;
+    control_->all_reduce(&least, 1, DType::i64, ReduceOp::min);
+    control_->all_reduce(&most, 1, DType::i64, ReduceOp::max);
+    if (least != most || least == 0) return nullptr;
+    void* const window = group_.register_window(data, bytes);
+    if (window == nullptr) return nullptr;
+    return {window, [this](void* registered) { group_.deregister_window(registered); }};
+  }
+
   void send_to(const void* data, std::size_t bytes, int peer) {
     if (bytes > 0) settle(api().send(data, bytes, Type::u8, peer, handle(), native()), "ncclSend");
   }
@@ -278,6 +329,7 @@ class NcclCommunicator final : public QueuedCommunicator {
   /// Runs f(), which queues work on the side stream, between events of the two streams.
   template <class F>
   Operation& queue(std::size_t bytes, bool any, const F& f) {
+    const auto calls = group_.enter();
     group_.require_healthy();
     Operation& operation = ring_[next_ % ring_.size()];
     CHOIR_CHECK(operation.free, "more than {} operations in flight on {}", ring_.size(), label_);
@@ -329,6 +381,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
                                                      const std::string& name,
                                                      const NcclOptions& options) {
   CHOIR_CHECK(device.kind() == DeviceKind::cuda, "NCCL on the {} device", name_of(device.kind()));
+  order_launches(options);
   return std::make_unique<NcclCommunicator>(host.duplicate(name + " (control)"), device, name,
                                             options,
                                             std::make_shared<nccl::Library>(options.library));

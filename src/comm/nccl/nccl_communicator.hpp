@@ -24,11 +24,14 @@ struct NcclOptions {
   std::vector<int> ranks;        ///< world ranks, for messages
   int communicators = 1;         ///< number of communicators that this process uses on the GPU at
                                  ///< the same time
+  int nodes = 1;                 ///< on which the ranks are, for the estimate of NCCL's memory
+  int peers = 0;                 ///< ranks with which each exchanges messages, for the estimate
 };
 
 /// Collective over `host`, which is duplicated as the control communicator and not kept. Throws
 /// CommError on every rank, with the group, its ranks and NCCL's text, if set-up fails or times
-/// out. `device` (cuda) must outlive the result.
+/// out. `device` (cuda) must outlive the result. The memory that NCCL takes at the first calls is
+/// claimed from the device (cuda::claim_memory()).
 ///
 /// Calls take device memory and run on an urgent stream of their own: after the work that was
 /// queued on the device's main stream before them, and the main stream continues after them once
@@ -51,8 +54,11 @@ struct NcclOptions {
 /// - Room. Streams of different communicators do not keep the order of the calls, so the kernels of
 ///   all calls in flight must fit on the GPU at once: the communicators together use at most three
 ///   quarters of the multiprocessors in equal parts (clusters of four kernels do not fill the
-///   rest), with one thread block on each. choir's own kernels never wait for a peer; they only
-///   free their multiprocessors later.
+///   rest), with one thread block on each. A part is rounded down to a power of two, because NCCL
+///   rounds the blocks of send and receive up to one. choir's own kernels never wait for a peer;
+///   they only free their multiprocessors later.
+/// From driver 12.9 on NCCL itself also starts the kernels in the order of the calls
+/// (NCCL_LAUNCH_ORDER_IMPLICIT of NCCL 2.26, which the environment may set to 0).
 /// The process makes all calls from one thread.
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device,
                                                      const std::string& name,

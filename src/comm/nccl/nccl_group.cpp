@@ -1,5 +1,6 @@
 #include "src/comm/nccl/nccl_group.hpp"
 
+#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "kernels/sums/sums.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/comm/communicator_parts.hpp"
+#include "src/comm/nccl_needs.hpp"
 #include "src/comm/watch/watchdog.hpp"
 #include "src/core/quantities.hpp"
 
@@ -49,6 +51,13 @@ SharedLibrary open(const std::string& path) {
   return {"NCCL", {"libnccl.so.2", "libnccl.so"}};
 }
 
+/// Finds a function of a loaded library that older versions do not have.
+template <class F>
+void find_in(const std::string& library, F*& function, const char* symbol) {
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) function = reinterpret_cast<F*>(dlsym(handle, symbol));
+}
+
 }  // namespace
 
 Library::Library(const std::string& path) : library_(open(path)) {
@@ -72,6 +81,9 @@ Library::Library(const std::string& path) : library_(open(path)) {
   library_.find(receive, "ncclRecv");
   library_.find(mem_alloc, "ncclMemAlloc");  // 2.19
   library_.find(mem_free, "ncclMemFree");
+  if (!loaded()) return;
+  find_in(path.empty() ? soname() : path, window_register, "ncclCommWindowRegister");
+  find_in(path.empty() ? soname() : path, window_deregister, "ncclCommWindowDeregister");
 }
 
 std::string Library::version() const {
@@ -82,10 +94,12 @@ std::string Library::version() const {
 
 namespace {
 
-constexpr std::size_t kScratchBytes = std::size_t{32} << 20;
 constexpr std::size_t kGranule = 32;  // 128 bytes
 /// Timeout of ncclCommAbort in seconds; its flag, which ends all kernels, takes effect at once.
 constexpr double kForAbort = 0.1;
+/// Seconds during which a call is awaited without sleeping. NCCL prepares each call in a thread
+/// that it starts, which takes some tens of microseconds.
+constexpr double kSpinSeconds = 100e-6;
 
 cudaStream_t native(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native());
@@ -117,6 +131,7 @@ void Group::start(Communicator& control) {
   control.broadcast(&id, sizeof id, 0);
   // An MPI that completes its broadcast only in a later call would leave its peers waiting in NCCL.
   control.barrier();
+  const auto calls = enter();
   together(control, [&] {
     Config config;
     config.blocking = 0;
@@ -131,6 +146,7 @@ Group::~Group() {
     abort();
     return;
   }
+  const auto calls = enter();
   try {
     settle(api_->comm_finalize(comm_), "ncclCommFinalize");
     const std::lock_guard lock(mutex_);
@@ -160,15 +176,39 @@ Result Group::state() {
   return asked == Result::success ? state : asked;
 }
 
-void Group::settle(Result code, const char* call) {
+Result Group::result_of(Result code, const char* call) {
   const double from = now_seconds();
   while (code == Result::in_progress) {
-    if (now_seconds() - from > timeout_)
-      fail(call, fmt::format("not finished after {:g} s", timeout_));
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    const double waited = now_seconds() - from;
+    if (waited > timeout_) fail(call, fmt::format("not finished after {:g} s", timeout_));
+    // A sleep takes longer than NCCL usually needs.
+    if (waited > kSpinSeconds) std::this_thread::sleep_for(std::chrono::microseconds(20));
     code = state();
   }
+  return code;
+}
+
+void Group::settle(Result code, const char* call) {
+  code = result_of(code, call);
   if (code != Result::success) fail(call, api_->error_string(code));
+}
+
+void* Group::register_window(void* data, std::size_t bytes) {
+  constexpr int kSymmetric = 1;
+  const auto calls = enter();
+  void* window = nullptr;
+  const Result code =
+      result_of(api_->window_register(comm_, data, bytes, &window, kSymmetric), "a window");
+  return code == Result::success ? window : nullptr;
+}
+
+void Group::deregister_window(void* window) noexcept {
+  const auto calls = enter();
+  if (broken_ || aborted_) return;
+  try {
+    settle(api_->window_deregister(comm_, window), "ncclCommWindowDeregister");
+  } catch (const CommError&) {  // the next call throws
+  }
 }
 
 void Group::require_healthy() {
@@ -179,18 +219,34 @@ void Group::require_healthy() {
     fail("an earlier call", api_->error_string(code));
 }
 
-void Group::fail(const char* call, const std::string& words) {
-  broken_ = true;
+std::string Group::message(const char* call, const std::string& words) const {
   const char* last = aborted_ ? nullptr : api_->last_error(comm_);
   const std::string detail = last != nullptr && *last != '\0' ? fmt::format(" ({})", last) : "";
-  throw CommError(fmt::format("{}: {}: {}{}", label_, call, words, detail),
+  return fmt::format("{}: {}: {}{}", label_, call, words, detail);
+}
+
+void Group::fail(const char* call, const std::string& words) {
+  broken_ = true;
+  throw CommError(message(call, words),
                   "set NCCL_DEBUG=INFO for details; parallel.transport=staged does not use NCCL");
+}
+
+std::string Group::unseen_failure() {
+  const std::unique_lock calls(calls_, std::try_to_lock);
+  if (!calls.owns_lock() || broken_) return {};
+  const std::lock_guard lock(mutex_);
+  if (aborted_ || comm_ == nullptr) return {};
+  Result state = Result::success;
+  const Result asked = api_->async_error(comm_, &state);
+  const Result code = asked == Result::success ? state : asked;
+  if (code == Result::success || code == Result::in_progress) return {};
+  return message("a step that is under way", api_->error_string(code));
 }
 
 std::size_t TreeSum::slice_limit() {
   const auto ranks = static_cast<std::size_t>(ranks_);
   const std::size_t limit =
-      std::max(kGranule, kScratchBytes / sizeof(float) / ranks / kGranule * kGranule);
+      std::max(kGranule, kTreeScratchBytes / sizeof(float) / ranks / kGranule * kGranule);
   if (scratch_.data() == nullptr) {
     scratch_ = Buffer(device_, ranks * limit * sizeof(float));
     terms_.resize(ranks);

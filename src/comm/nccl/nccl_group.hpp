@@ -78,6 +78,9 @@ class Library {
   Result (*receive)(void*, std::size_t, Type, int peer, Comm, cudaStream_t) = nullptr;
   Result (*mem_alloc)(void**, std::size_t) = nullptr;
   Result (*mem_free)(void*) = nullptr;
+  // Since 2.27; nullptr in older libraries.
+  Result (*window_register)(Comm, void*, std::size_t, void** window, int flags) = nullptr;
+  Result (*window_deregister)(Comm, void* window) = nullptr;
 
  private:
   SharedLibrary library_;
@@ -106,6 +109,16 @@ class Group {
   void abort();
   /// Throws CommError if the group is broken, or if a peer or the network has failed meanwhile.
   void require_healthy();
+  /// The calls of the main thread, from the first call into NCCL to the last settle(), hold this
+  /// lock: while they do, the watchdog does not ask NCCL for errors, because the answer may finish
+  /// what a call has begun.
+  std::unique_lock<std::mutex> enter() { return std::unique_lock(calls_); }
+  bool can_register() const {
+    return api_->window_register != nullptr && api_->window_deregister != nullptr;
+  }
+  /// Registers memory as a symmetric window; returns nullptr if NCCL refuses, which breaks nothing.
+  void* register_window(void* data, std::size_t bytes);
+  void deregister_window(void* window) noexcept;
   /// Combines all calls made by f() into one NCCL operation.
   template <class F>
   void grouped(const F& f) {
@@ -122,7 +135,13 @@ class Group {
  private:
   void start(Communicator& control);
   Result state();
+  /// Waits while NCCL is busy with `call`, and returns its result. Throws CommError at the
+  /// time-out.
+  Result result_of(Result code, const char* call);
+  std::string message(const char* call, const std::string& words) const;
   [[noreturn]] void fail(const char* call, const std::string& words);
+  /// The message of an error that nobody has reported, for the watchdog; "" if there is none.
+  std::string unseen_failure();
 
   std::shared_ptr<const Library> api_;
   std::string label_;
@@ -131,8 +150,10 @@ class Group {
   Comm comm_ = nullptr;
   std::atomic<bool> broken_ = false, aborted_ = false;  ///< aborted_: comm_ is destroyed
   std::mutex mutex_;  ///< protects comm_ while its state is queried
+  std::mutex calls_;  ///< see enter()
   int unwinding_;
   AbortHook hook_{[this] { abort(); }};
+  HealthCheck health_{[this] { return unseen_failure(); }};
 };
 
 /// Sums in a fixed order: slices are sent to their owner, which adds them in the tree of

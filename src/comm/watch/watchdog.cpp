@@ -25,15 +25,27 @@
 namespace choir {
 namespace {
 
+template <class Result>
 struct Hooks {
   std::mutex mutex;
-  std::map<int, std::function<void()>> actions;
+  std::map<int, std::function<Result()>> actions;
   int next = 0;
+
+  int add(std::function<Result()> action) {
+    const std::lock_guard lock(mutex);
+    actions.emplace(next, std::move(action));
+    return next++;
+  }
+  void remove(int number) {
+    const std::lock_guard lock(mutex);
+    actions.erase(number);
+  }
 };
 
-Hooks& hooks() {
-  static auto* all = new Hooks();  // never destroyed: a thread that was left behind may still use
-                                   // it
+/// Never destroyed, because a thread that was left behind may still use them.
+template <class Result>
+Hooks<Result>& hooks() {
+  static auto* all = new Hooks<Result>();
   return *all;
 }
 
@@ -45,17 +57,11 @@ struct Progress {
 
 }  // namespace
 
-AbortHook::AbortHook(std::function<void()> action) {
-  Hooks& all = hooks();
-  const std::lock_guard lock(all.mutex);
-  number_ = all.next++;
-  all.actions.emplace(number_, std::move(action));
-}
+AbortHook::AbortHook(std::function<void()> action)
+    : number_(hooks<void>().add(std::move(action))) {}
 
 AbortHook::~AbortHook() {
-  Hooks& all = hooks();
-  const std::lock_guard lock(all.mutex);
-  all.actions.erase(number_);
+  hooks<void>().remove(number_);
 }
 
 bool AbortHook::run_all(double seconds) {
@@ -63,10 +69,24 @@ bool AbortHook::run_all(double seconds) {
       [] {
         // The lock is held throughout, so that an action's objects cannot be destroyed while it
         // runs.
-        const std::lock_guard lock(hooks().mutex);
-        for (const auto& [number, action] : hooks().actions) action();
+        const std::lock_guard lock(hooks<void>().mutex);
+        for (const auto& [number, action] : hooks<void>().actions) action();
       },
       seconds);
+}
+
+HealthCheck::HealthCheck(std::function<std::string()> failure)
+    : number_(hooks<std::string>().add(std::move(failure))) {}
+
+HealthCheck::~HealthCheck() {
+  hooks<std::string>().remove(number_);
+}
+
+std::string HealthCheck::first_failure() {
+  const std::lock_guard lock(hooks<std::string>().mutex);
+  for (const auto& [number, failure] : hooks<std::string>().actions)
+    if (std::string text = failure(); !text.empty()) return text;
+  return {};
 }
 
 bool run_bounded(std::function<void()> action, double seconds) {
@@ -105,9 +125,10 @@ void report_and_abort(const std::string& report) {
 namespace {
 
 // Checks several times per timeout and not at the exact moment, so that a beat need not wake the
-// thread, and often enough to notice dead processes.
+// thread, and often enough to notice dead processes and, at the second poll, failures within a
+// second.
 std::chrono::duration<double> interval_for(double timeout_seconds) {
-  constexpr double kLooks = 10, kShortest = 0.005, kLongest = 0.5;
+  constexpr double kLooks = 10, kShortest = 0.005, kLongest = 0.25;
   return std::chrono::duration<double>(std::clamp(timeout_seconds / kLooks, kShortest, kLongest));
 }
 
@@ -202,6 +223,11 @@ std::string Watchdog::death_report(const std::string& death) const {
   return report + "; run the same command again to continue from the last checkpoint";
 }
 
+std::string Watchdog::failure_report(const std::string& failure) const {
+  return fmt::format("choir: watchdog: rank {} on {} failed in phase \"{}\": {}", options_.rank,
+                     options_.host, phase_, failure);
+}
+
 std::string Watchdog::still_text(double silent) const {
   std::string text =
       fmt::format("choir: rank {} on {} is still in phase \"{}\", {} (allowed: {})", options_.rank,
@@ -266,11 +292,29 @@ void Watchdog::give_up(const std::string& report, bool all_know) {
   options_.on_timeout(last + kEnd);
 }
 
+// The first poll that sees a failure leaves it to the main thread, which may be about to report the
+// failure of its own call.
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
+  bool polls = options_.checks_health;
+  std::string failure;
   while (!stop_) {
     wake_.wait_for(lock, interval_for(usual_));
     if (options_.board) options_.board->tick();
+    if (stop_) continue;
+    if (polls) {
+      const bool failed_before = !failure.empty();
+      lock.unlock();
+      failure = HealthCheck::first_failure();
+      lock.lock();
+      if (failed_before && !failure.empty() && !stop_) {
+        const std::string report = failure_report(failure);
+        polls = false, allowed_ = 0;
+        lock.unlock();
+        give_up(report, true);
+        lock.lock();
+      }
+    }
     if (stop_ || allowed_ <= 0) continue;
     const double now = now_seconds(), silent = now - beaten_at_;
     const std::string death = options_.board ? options_.board->dead() : "";

@@ -1,8 +1,9 @@
 #pragma once
 // A thread that ends the job if this rank makes no progress or a rank of its node has died, so that
-// every hang is reported with its culprit; and actions that run when the process gives up while its
-// other threads may be stuck (NCCL's communicators are aborted, so that kernels that wait for a
-// peer end).
+// every hang is reported with its culprit; checks that the thread polls, because nobody else would
+// see their failures (asynchronous errors of NCCL while a graph replays); and actions that run when
+// the process gives up while its other threads may be stuck (NCCL's communicators are aborted, so
+// that kernels that wait for a peer end).
 
 #include <condition_variable>
 #include <functional>
@@ -35,6 +36,23 @@ class AbortHook {
   int number_;
 };
 
+/// A check that watchdogs of this process poll (Watchdog::Options::checks_health).
+class HealthCheck {
+ public:
+  /// `failure` returns the message of a failure that lasts, or "". It must return soon, and may run
+  /// concurrently with everything else in the process.
+  explicit HealthCheck(std::function<std::string()> failure);
+  ~HealthCheck();
+  HealthCheck(const HealthCheck&) = delete;
+  HealthCheck& operator=(const HealthCheck&) = delete;
+
+  /// Returns the message of the first check that fails, or "".
+  static std::string first_failure();
+
+ private:
+  int number_;
+};
+
 /// Ends the NCCL kernels that wait for peers; every later call on their communicators throws.
 /// Returns false if this takes longer than `seconds`. Local, may be called from any thread.
 bool abort_communicators(double seconds);
@@ -50,6 +68,8 @@ class Watchdog {
   struct Options {
     double timeout_seconds = 0;  ///< allowed between two beats; 0 switches the watchdog off
     int rank = 0;
+    /// Poll the health checks, and end the job if one of them fails twice in a row.
+    bool checks_health = false;
     std::string host;
     /// Called on the watchdog's thread after the report, which is its argument; by default it
     /// prints to stderr, runs the abort hooks (see AbortHook) and calls MpiSession::abort(5).
@@ -96,6 +116,7 @@ class Watchdog {
   void begin(std::string_view phase, double timeout_seconds, bool waiting);
   std::string silent_report(double silent) const;
   std::string death_report(const std::string& death) const;
+  std::string failure_report(const std::string& failure) const;
   std::string still_text(double silent) const;
   std::string write_flights() const;
   std::string whole_report() const;

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <fstream>
@@ -92,9 +93,12 @@ class CudaDevice final : public Device {
   void let_profilers_look(bool on) override;
 
   const Card& card() const { return card_; }
+  void claim(std::int64_t bytes) { claimed_ += bytes; }
+  std::int64_t claimed() const { return claimed_; }
 
  private:
   Card card_;
+  std::int64_t claimed_ = 0;
   cudaStream_t main_ = nullptr;
   bool capturing_ = false;
 };
@@ -115,8 +119,14 @@ namespace {
 cudaStream_t stream_of(NativeStream stream) {
   return static_cast<cudaStream_t>(stream);
 }
-cudaEvent_t event_of(NativeEvent event) {
-  return static_cast<cudaEvent_t>(event);
+/// An event that only orders work costs the device less than one that takes the time. The second
+/// one is made when a time is recorded first.
+struct DeviceEvent {
+  cudaEvent_t orders = nullptr, timed = nullptr;
+  cudaEvent_t last = nullptr;  ///< the one that was recorded last
+};
+DeviceEvent& event_of(NativeEvent event) {
+  return *static_cast<DeviceEvent*>(event);
 }
 
 cudaMemcpyKind kind_of(CopyKind kind) {
@@ -218,42 +228,56 @@ void CudaDevice::queue_copy(void* to, const void* from, std::size_t bytes, CopyK
 }
 
 NativeEvent CudaDevice::create_event() {
-  cudaEvent_t event = nullptr;
-  CHOIR_CUDA(cudaEventCreateWithFlags(&event, cudaEventDefault));
-  return event;
+  auto event = std::make_unique<DeviceEvent>();
+  CHOIR_CUDA(cudaEventCreateWithFlags(&event->orders, cudaEventDisableTiming));
+  event->last = event->orders;
+  return event.release();
 }
 
-void CudaDevice::destroy_event(NativeEvent event) noexcept {
-  CHOIR_CUDA_QUIETLY(cudaEventDestroy(event_of(event)));
+void CudaDevice::destroy_event(NativeEvent native) noexcept {
+  const std::unique_ptr<DeviceEvent> event(&event_of(native));
+  CHOIR_CUDA_QUIETLY(cudaEventDestroy(event->orders));
+  if (event->timed != nullptr) CHOIR_CUDA_QUIETLY(cudaEventDestroy(event->timed));
 }
 
-void CudaDevice::record(NativeEvent event, NativeStream stream) {
-  CHOIR_CUDA(cudaEventRecord(event_of(event), stream_of(stream)));
+void CudaDevice::record(NativeEvent native, NativeStream stream) {
+  DeviceEvent& event = event_of(native);
+  event.last = event.orders;
+  CHOIR_CUDA(cudaEventRecord(event.last, stream_of(stream)));
 }
 
-void CudaDevice::record_time(NativeEvent event, NativeStream stream) {
-  if (!capturing_) return record(event, stream);
-  CHOIR_CUDA(cudaEventRecordWithFlags(event_of(event), stream_of(stream), cudaEventRecordExternal));
+void CudaDevice::record_time(NativeEvent native, NativeStream stream) {
+  DeviceEvent& event = event_of(native);
+  if (event.timed == nullptr) CHOIR_CUDA(cudaEventCreateWithFlags(&event.timed, cudaEventDefault));
+  event.last = event.timed;
+  if (capturing_)
+    CHOIR_CUDA(cudaEventRecordWithFlags(event.last, stream_of(stream), cudaEventRecordExternal));
+  else
+    CHOIR_CUDA(cudaEventRecord(event.last, stream_of(stream)));
 }
 
 void CudaDevice::wait(NativeStream stream, NativeEvent event) {
-  CHOIR_CUDA(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0));
+  CHOIR_CUDA(cudaStreamWaitEvent(stream_of(stream), event_of(event).last, 0));
 }
 
 void CudaDevice::synchronize_event(NativeEvent event) {
-  CHOIR_CUDA(cudaEventSynchronize(event_of(event)));
+  CHOIR_CUDA(cudaEventSynchronize(event_of(event).last));
 }
 
 bool CudaDevice::complete(NativeEvent event) {
-  const cudaError_t status = cudaEventQuery(event_of(event));
+  const cudaError_t status = cudaEventQuery(event_of(event).last);
   if (status == cudaErrorNotReady) return false;
   CHOIR_CUDA(status);
   return true;
 }
 
 double CudaDevice::seconds_between(NativeEvent from, NativeEvent to) {
+  const DeviceEvent &first = event_of(from), &second = event_of(to);
+  CHOIR_CHECK(first.timed != nullptr && first.last == first.timed && second.timed != nullptr &&
+                  second.last == second.timed,
+              "the time of an event whose time was not recorded");
   float milliseconds = 0;
-  CHOIR_CUDA(cudaEventElapsedTime(&milliseconds, event_of(from), event_of(to)));
+  CHOIR_CUDA(cudaEventElapsedTime(&milliseconds, first.timed, second.timed));
   return 1e-3 * static_cast<double>(milliseconds);
 }
 
@@ -268,7 +292,10 @@ NativeGraph CudaDevice::end_capture(NativeStream stream) {
   cudaGraph_t graph = nullptr;
   CHOIR_CUDA(cudaStreamEndCapture(stream_of(stream), &graph));
   cudaGraphExec_t exec = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&exec, graph, 0);
+  // Nodes keep the priorities of their streams, so that collectives run before compute that is
+  // ready at the same time. Without the flag all nodes have the priority of the launch stream.
+  const cudaError_t status =
+      cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
   CHOIR_CUDA_QUIETLY(cudaGraphDestroy(graph));
   CHOIR_CUDA(status);
   return exec;
@@ -321,6 +348,21 @@ std::size_t free_memory(const Device& device) {
   std::size_t free = 0, total = 0;
   CHOIR_CUDA(cudaMemGetInfo(&free, &total));
   return free;
+}
+
+void claim_memory(Device& device, std::int64_t bytes) {
+  if (auto* cuda = dynamic_cast<CudaDevice*>(&device)) cuda->claim(bytes);
+}
+
+std::size_t claimed_memory(const Device& device) {
+  const auto* cuda = dynamic_cast<const CudaDevice*>(&device);
+  return cuda == nullptr ? 0 : static_cast<std::size_t>(std::max<std::int64_t>(0, cuda->claimed()));
+}
+
+bool can_access(int from, int to) {
+  int can = 0;
+  CHOIR_CUDA(cudaDeviceCanAccessPeer(&can, from, to));
+  return can != 0;
 }
 
 const Card* card_of(const Device& device) {

@@ -1,6 +1,7 @@
 #pragma once
 // Findings of `choir doctor`: lines with a remedy. The judgements are pure functions of facts, so
 // that tests can cover bad machines on good ones.
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,6 +75,23 @@ struct GpuLibrary {
 /// start.
 std::vector<Finding> judge_gpus(const cuda::Availability& found, int device_files,
                                 const std::vector<GpuLibrary>& libraries);
+/// Facts about the paths between GPUs that may slow communication, as the machine reports them.
+struct GpuLinkFacts {
+  std::string isolation;                ///< isolation_warning() of the node
+  std::vector<std::string> denied;      ///< files of GPUs that this process may not open
+  std::vector<std::string> apart;       ///< visible GPUs without P2P, "0-1"
+  std::vector<std::string> slices;      ///< names of visible GPUs that are slices (MIG)
+  std::vector<std::string> translated;  ///< PCI addresses of GPUs behind a translating IOMMU
+  int cards = 1;                        ///< of the node, as far as its ranks see them
+  bool infiniband = false;              ///< the node has RDMA network adapters
+  bool gpu_direct = false;              ///< the driver lets them access GPU memory
+  std::map<std::string, std::string> environment{};  ///< the variables NCCL_*
+};
+/// The facts of this machine; its files are read below `root`, which is "" except in tests. Local.
+GpuLinkFacts gpu_link_facts(const cuda::Availability& found, const std::string& root);
+std::map<std::string, std::string> nccl_environment();  // local
+/// A warning with a remedy for each fact that slows NCCL, or one finding that all is well. Pure.
+std::vector<Finding> judge_gpu_links(const GpuLinkFacts& facts);
 /// Judges the file system of the checkpoints by its free bytes and the seconds of one fsync.
 Finding judge_file_system(const std::string& folder, const std::string& type, double free_bytes,
                           double fsync_seconds);
@@ -108,6 +126,7 @@ std::vector<Finding> examine_software(const MpiSession& session);
 /// Advice where bf16 products are not those of oneDNN, by whether this program has oneDNN and the
 /// processor AVX-512. Pure.
 std::string bf16_advice(bool has_library, bool has_avx512);
+std::vector<Finding> examine_gpu_links(Mesh& mesh);
 Finding examine_batch_system();  // local
 std::vector<Finding> examine_processor();
 std::vector<Finding> examine_speed(Mesh& mesh);

@@ -154,6 +154,7 @@ RunWatch::RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_director
       board_(mesh.node(), mesh.rank()),
       dog_({.timeout_seconds = usual_,
             .rank = mesh.rank(),
+            .checks_health = true,
             .host = host_name(),
             .on_timeout = [log = run_directory + "/log.txt"](
                               const std::string& report) { end_hanging_run(log, report); },

@@ -12,6 +12,7 @@
 #include "choir/run/training_data.hpp"
 #include "kernels/bench/op_bench.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/comm/mesh/device_choice.hpp"
 #include "src/comm/node/node_communicator.hpp"
 #include "src/core/build_info.hpp"
 #include "src/core/process.hpp"
@@ -65,6 +66,9 @@ void open_run(RunDirectory& directory, StartRecord& record, const Workplace& pla
   for (const std::string& line : gather_texts(mesh.world(), who_am_i(mesh, *place.device)))
     start.add(line);
   start.add(dist_info(mesh, *place.device, place.device_reason));
+  if (place.device->kind() != DeviceKind::cuda) return;
+  const std::string warning = isolation_warning(mesh);
+  if (!warning.empty() && mesh.rank() == 0) log.warn("{}", warning);
 }
 
 /// Opens the data; afterwards the deck has its vocabulary. Collective.

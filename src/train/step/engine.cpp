@@ -16,6 +16,7 @@
 #include "choir/core/error.hpp"
 #include "choir/device/device.hpp"
 #include "kernels/sums/sums.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/comm/null_communicator.hpp"
 #include "src/comm/watch/watchdog.hpp"
 #include "src/core/quantities.hpp"
@@ -93,6 +94,23 @@ class Patience {
   bool over_ = false;
   std::thread thread_{[this] { watch(); }};
 };
+
+/// Ranks record collectives together or not at all: a rank that records while its peers replay
+/// would wait for them forever. `held` is the memory of the arena that is live between steps. Costs
+/// a message per step, so it belongs to watch.calls. Collective.
+void require_same_choice(Communicator& world, const char* choice, std::size_t held) {
+  const std::string mine = fmt::format("{} its step with {} of the arena live", choice,
+                                       format_bytes(static_cast<double>(held)));
+  const std::vector<std::string> all = gather_texts(world, mine);
+  const auto first_word = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+  together(world, [&] {
+    for (std::size_t r = 1; r < all.size(); ++r)
+      if (first_word(all[r]) != first_word(all[0]))
+        throw CommError(fmt::format("rank {} {}, but rank 0 {}: all ranks must record together", r,
+                                    all[r], all[0]),
+                        "set train.cuda_graph to false, and report this as a defect");
+  });
+}
 
 /// Called after a failure; the original error matters more than the half-recorded graph.
 void abandon_capture(Device& device, NativeStream stream) {
@@ -269,7 +287,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, const StepTargets&
   print_into(name_, "step {}", step + 1);
   run(slot, [&] { queue_work(slot, batch_of, clock); });
   stream.copy_to_host(&slot.results(), control(), sizeof(ops::StepControl));
-  done(queued_).record(stream);
+  done(queued_).record_time(stream);
   ++queued_;
   if (!staged_) clock.enter(Phase::other);
 }
@@ -297,16 +315,24 @@ template <class Work>
 void Engine::run(StepSlot& slot, const Work& work) {
   if (!graphs_) return work();
   StepGraphs::Key key{.held = instance_.arena().live(), .shapes = {}};
+  bool queues = false;
   if (!fixed_shape(options_)) {
     key.shapes = slot.shapes();
     if (met_.size() == kShapesMet) met_.clear();
-    if (met_.insert(key.shapes).second) return work();
+    queues = met_.insert(key.shapes).second;
   }
-  if (queued_ < kStepsBeforeGraph) return work();
+  queues = queues || queued_ < kStepsBeforeGraph;
+  NativeGraph graph = queues ? nullptr : slot.graphs.find(key);
+  if (mesh_->checks_calls())
+    require_same_choice(mesh_->world(),
+                        queues  ? "queues"
+                        : graph ? "replays"
+                                : "records",
+                        key.held);
+  if (queues) return work();
   Device& device = instance_.device();
   const NativeStream stream = instance_.stream().native();
   ParameterGatherer& gatherer = instance_.gatherer();
-  NativeGraph graph = slot.graphs.find(key);
   if (graph == nullptr) {
     gatherer.forget();  // the graph gathers everything itself
     device.begin_capture(stream);

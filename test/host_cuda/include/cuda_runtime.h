@@ -221,6 +221,7 @@ enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaEventDefault =
 enum { cudaEventRecordDefault = 0, cudaEventRecordExternal = 1 };
 enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1 };
 enum { cudaHostRegisterDefault = 0 };
+enum { cudaGraphInstantiateFlagUseNodePriority = 8 };
 struct cudaUUID_t { char bytes[16]; };
 struct cudaDeviceProp {
   char name[256];
@@ -238,6 +239,7 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);

@@ -2,18 +2,24 @@
 // of one machine. The id names a segment of shared memory with a channel between every two ranks;
 // collectives are queued on the stream like kernels, and send everything to all ranks. Sums are
 // computed from rank 0 upward, so that their bits differ from those of a tree. As in the real
-// library, destroying and aborting a communicator end only when no graph has work of it.
+// library, destroying and aborting a communicator end only when no graph has work of it; calls are
+// in progress for a while; buffers are allocated by the first call that needs them; and kernels of
+// send and receive have a power of two of thread blocks.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,9 +43,11 @@ struct Channel {
   std::atomic<std::uint64_t> written{0}, read{0};
   char data[kChannelBytes];
 };
+constexpr std::size_t kMostRanks = 64;
 struct Shared {
   std::atomic<int> arrived{0};
-  Channel channels[1];  // [ranks * ranks]
+  char cards[kMostRanks][16];  ///< PCI address of each rank's card, if the node has several
+  Channel channels[1];         // [ranks * ranks]
 };
 
 struct Transfer {
@@ -55,7 +63,11 @@ struct Communicator {
   Shared* shared = nullptr;
   std::size_t size = 0;
   std::string name;
-  int most_blocks = 0;  ///< largest number of a kernel
+  int most_blocks = 0;        ///< largest number of a kernel
+  bool rings = false;         ///< the neighbours of the rings are connected
+  std::vector<bool> peers{};  ///< by rank: connected for send and receive
+  std::size_t memory = 0;     ///< bytes of device memory
+  std::set<char*> windows{};
   bool ready = false, aborted = false;
   std::shared_ptr<int> recorded =
       std::make_shared<int>(0);  ///< every recorded operation has it too
@@ -63,11 +75,17 @@ struct Communicator {
 
 // Faults that tests cause on purpose.
 bool hold_init = false;
-Result failure = Result::success;
+std::atomic<Result> failure = Result::success;
 int calls_in_group = -1;  // -1: no group is open
 std::vector<std::function<void()>> after_group;
-int blocks = 0;        // of all communicators, in case they work at the same time
-int busy_answers = 0;  // number of the next calls that are "in progress"
+std::map<char*, std::size_t> blocks_of_nccl;  // from ncclMemAlloc
+int windows = 0;                              // of all communicators
+int blocks = 0;  // of all communicators, in case they work at the same time
+std::atomic<int> busy_answers =
+    0;  // number of the next queries that are answered with "in progress"
+// The real library prepares a call in a thread, so that the first answers are "in progress".
+constexpr int kUsualBusyAnswers = 3;
+std::atomic<double> last_query = 0, shortest_wait = 1e9;  // seconds between two of these answers
 
 Channel& channel(Communicator& comm, int from, int to) {
   return comm.shared->channels[from * comm.ranks + to];
@@ -204,16 +222,97 @@ std::vector<Transfer> group_transfers;
 Communicator* group_comm = nullptr;
 cudaStream_t group_stream = nullptr;
 
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// The answer to a query while a call may be under way.
 Result answer() {
   if (failure != Result::success) return failure;
   return busy_answers > 0 ? Result::in_progress : Result::success;
 }
 
+/// The answer of a call that queued work.
+Result begun() {
+  busy_answers = std::max<int>(busy_answers, kUsualBusyAnswers);
+  last_query = 0;
+  return answer();
+}
+
+constexpr Result kInvalidUsage = static_cast<Result>(5);
+
+/// The real library refuses two ranks with the same PCI address ("Duplicate GPU detected").
+bool one_card_twice(const Communicator& comm) {
+  for (int a = 0; a < comm.ranks; ++a)
+    for (int b = 0; b < a; ++b)
+      if (comm.shared->cards[a][0] != 0 &&
+          std::strcmp(comm.shared->cards[a], comm.shared->cards[b]) == 0)
+        return true;
+  return false;
+}
+
+constexpr Result kUnhandledCudaError = static_cast<Result>(1);
+
+/// Takes a block of device memory as cuMemCreate() does.
+bool take_memory(Communicator& comm, std::size_t bytes) {
+  constexpr std::size_t kGranularity = std::size_t{2} << 20;
+  bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
+  host_cuda::Runtime& r = host_cuda::runtime();
+  const host_cuda::Lock lock(r.mutex);
+  if (r.used + bytes > host_cuda::device_memory()) return false;
+  r.used += bytes;
+  comm.memory += bytes;
+  return true;
+}
+
+/// Both ends of the channels to one peer: a receiver has buffers of three protocols (4 MiB for
+/// Simple, 0.5 for LL, 4.69 for LL128), a sender its counters.
+bool connect(Communicator& comm, int channels) {
+  constexpr std::size_t kReceives = (std::size_t{4} << 20) + (512u << 10) + 4915200u;
+  constexpr std::size_t kSends = 4096;
+  for (int c = 0; c < channels; ++c)
+    if (!take_memory(comm, kReceives) || !take_memory(comm, kSends)) return false;
+  return true;
+}
+
+/// Rings and trees within a node: the ranks before and after this one.
+bool connect_rings(Communicator& comm) {
+  if (comm.rings || comm.ranks == 1) return true;
+  comm.rings = true;
+  for (int peer = 0; peer < std::min(2, comm.ranks - 1); ++peer)
+    if (!connect(comm, comm.most_blocks)) return false;
+  return true;
+}
+
+/// Send and receive have channels of their own, of which there is a power of two.
+bool connect_peer(Communicator& comm, int peer) {
+  comm.peers.resize(static_cast<std::size_t>(comm.ranks));
+  if (comm.peers[static_cast<std::size_t>(peer)]) return true;
+  comm.peers[static_cast<std::size_t>(peer)] = true;
+  const auto rounded = static_cast<int>(std::bit_ceil(static_cast<unsigned>(comm.most_blocks)));
+  blocks += rounded - comm.most_blocks;
+  comm.most_blocks = rounded;
+  return connect(comm, rounded);
+}
+
+/// True from the operation on that NCCL_FAKE_FAIL_AFTER counts: as after a failure of the network,
+/// it does not end before the communicator is aborted, and only queries show the error.
+bool network_fails() {
+  static const char* const text = std::getenv("NCCL_FAKE_FAIL_AFTER");
+  static std::int64_t left = text != nullptr ? std::atoll(text) : 0;
+  if (text == nullptr || --left >= 0) return false;
+  failure = Result::remote_error;
+  return true;
+}
+
 void put_on(cudaStream_t stream, const Communicator& comm,
             std::function<host_cuda::Progress()> begin) {
   const bool records = host_cuda::runtime().capturing != nullptr;
-  host_cuda::queue_for_peers(stream, [graph = records ? comm.recorded : nullptr,
-                                      begin = std::move(begin)] { return begin(); });
+  host_cuda::queue_for_peers(
+      stream, [graph = records ? comm.recorded : nullptr, &comm, begin = std::move(begin)] {
+        if (network_fails()) return host_cuda::Progress([&comm] { return comm.aborted; });
+        return begin();
+      });
 }
 
 bool in_graphs(const Communicator& comm) {
@@ -221,12 +320,12 @@ bool in_graphs(const Communicator& comm) {
 }
 
 /// Queues a call; calls within a group are queued when the group ends, as in the real library.
-Result queue(cudaStream_t stream, const Communicator& comm,
-             std::function<host_cuda::Progress()> begin) {
+Result queue(cudaStream_t stream, Communicator& comm, std::function<host_cuda::Progress()> begin) {
+  if (!connect_rings(comm)) return kUnhandledCudaError;
   const auto put = [stream, &comm, begin = std::move(begin)] { put_on(stream, comm, begin); };
   if (calls_in_group < 0) {
     put();
-    return answer();
+    return begun();
   }
   ++calls_in_group;
   after_group.push_back(put);
@@ -242,9 +341,10 @@ void queue_exchange(cudaStream_t stream, Communicator& comm, std::vector<Transfe
 Result transfer(void* comm, cudaStream_t stream, const Transfer& t) {
   auto* c = static_cast<Communicator*>(comm);
   if (t.peer < 0 || t.peer >= c->ranks || t.peer == c->rank) return kInvalid;
+  if (!connect_peer(*c, t.peer)) return kUnhandledCudaError;
   if (calls_in_group < 0) {
     queue_exchange(stream, *c, {t});
-    return answer();
+    return begun();
   }
   ++calls_in_group;
   group_comm = c, group_stream = stream;
@@ -269,6 +369,13 @@ void nccl_fake_be_busy(int answers) {
 
 int nccl_fake_blocks() {
   return blocks;
+}
+int nccl_fake_windows() {
+  return windows;
+}
+/// The shortest time between two queries of which the first was answered with "in progress".
+double nccl_fake_shortest_wait() {
+  return shortest_wait.exchange(1e9);
 }
 
 Result ncclGetVersion(int* version) {
@@ -296,6 +403,10 @@ Result ncclCommInitRankConfig(void** handle, int ranks, UniqueId id, int rank, C
   comm->shared = static_cast<Shared*>(memory);  // fresh files are zero, which is a fresh Shared
   constexpr int kUsual = 32;
   blocks += comm->most_blocks = config->max_ctas > 0 ? config->max_ctas : kUsual;
+  // Without the variable all processes of a test have the same card.
+  int device = 0;
+  if (std::getenv("HOST_CUDA_CARDS") != nullptr && cudaGetDevice(&device) == cudaSuccess)
+    cudaDeviceGetPCIBusId(comm->shared->cards[rank], sizeof comm->shared->cards[rank], device);
   comm->shared->arrived.fetch_add(1);
   *handle = comm;
   return Result::in_progress;
@@ -308,17 +419,30 @@ Result ncclCommGetAsyncError(void* handle, Result* state) {
     return Result::success;
   }
   comm->ready |= !hold_init && comm->shared->arrived.load() >= comm->ranks;
+  if (comm->ready && one_card_twice(*comm)) {
+    *state = kInvalidUsage;
+    return Result::success;
+  }
   *state = comm->ready ? answer() : Result::in_progress;
-  if (busy_answers > 0) --busy_answers;
+  if (busy_answers > 0) {
+    --busy_answers;
+    const double now = seconds_now();
+    if (last_query > 0) shortest_wait = std::min<double>(shortest_wait, now - last_query);
+    last_query = now;
+  }
   return Result::success;
 }
 
 Result ncclCommFinalize(void*) {
-  return Result::success;
+  return begun();
 }
 
 Result ncclCommDestroy(void* handle) {
   auto* comm = static_cast<Communicator*>(handle);
+  if (!comm->windows.empty()) {
+    std::fprintf(stderr, "ncclCommDestroy of %s, which has windows\n", comm->name.c_str());
+    std::abort();
+  }
   if (in_graphs(*comm)) {
     std::fprintf(stderr, "ncclCommDestroy while a graph has work of %s: it would wait\n",
                  comm->name.c_str());
@@ -327,6 +451,7 @@ Result ncclCommDestroy(void* handle) {
   shm_unlink(comm->name.c_str());  // the first rank unlinks it; the others still have it mapped
   munmap(comm->shared, comm->size);
   blocks -= comm->most_blocks;
+  host_cuda::runtime().used -= comm->memory;
   delete comm;
   return Result::success;
 }
@@ -337,21 +462,19 @@ Result ncclCommAbort(void* handle) {
   shm_unlink(comm->name.c_str());
   comm->aborted = true;
   blocks -= comm->most_blocks;
+  host_cuda::runtime().used -= comm->memory;
   while (in_graphs(*comm)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return Result::success;
 }
 
 const char* ncclGetErrorString(Result code) {
-  switch (code) {
-    case Result::success:
-      return "no error";
-    case Result::in_progress:
-      return "NCCL operation in progress";
-    case Result::remote_error:
-      return "remote process exited or there was a network error";
-    default:
-      return "invalid argument (run with NCCL_DEBUG=WARN for details)";
-  }
+  if (code == Result::success) return "no error";
+  if (code == Result::in_progress) return "NCCL operation in progress";
+  if (code == Result::remote_error) return "remote process exited or there was a network error";
+  if (code == kUnhandledCudaError)
+    return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+  if (code == kInvalidUsage) return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+  return "invalid argument (run with NCCL_DEBUG=WARN for details)";
 }
 const char* ncclGetLastError(void*) {
   return "fake";
@@ -368,7 +491,7 @@ Result ncclGroupEnd() {
   if (!group_transfers.empty())
     queue_exchange(group_stream, *group_comm, std::move(group_transfers));
   group_transfers = {};
-  return answer();
+  return begun();
 }
 
 Result ncclAllReduce(const void* send, void* receive, std::size_t count, Type type, Op op,
@@ -435,11 +558,47 @@ Result ncclRecv(void* data, std::size_t count, Type type, int peer, void* comm,
       comm, stream,
       {.peer = peer, .target = static_cast<char*>(data), .bytes = count * bytes_of(type)});
 }
+// Sizes are rounded up to the granularity of multicast, 512 MiB on an H100, as the real library
+// does. The pages are not touched, because most of them would only be padding.
 Result ncclMemAlloc(void** address, std::size_t bytes) {
-  return cudaMalloc(address, bytes) == cudaSuccess ? Result::success : kInvalid;
+  cudaDeviceProp card;
+  cudaGetDeviceProperties(&card, 0);
+  const std::size_t granularity = std::size_t{card.major >= 9 ? 512u : 2u} << 20;
+  bytes = (bytes + granularity - 1) / granularity * granularity;
+  host_cuda::Runtime& r = host_cuda::runtime();
+  const host_cuda::Lock lock(r.mutex);
+  if (r.used + bytes > host_cuda::device_memory()) return kUnhandledCudaError;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return kUnhandledCudaError;
+  host_cuda::close_to_the_host(memory, bytes);
+  r.device_blocks[static_cast<char*>(memory)] = bytes;
+  r.used += bytes;
+  blocks_of_nccl[static_cast<char*>(memory)] = bytes;
+  *address = memory;
+  return Result::success;
 }
 Result ncclMemFree(void* address) {
+  blocks_of_nccl.erase(static_cast<char*>(address));
   return cudaFree(address) == cudaSuccess ? Result::success : kInvalid;
+}
+Result ncclCommWindowRegister(void* handle, void* data, std::size_t bytes, void** window,
+                              int flags) {
+  constexpr int kSymmetric = 1;
+  constexpr std::uintptr_t kAlignment = 4096;
+  auto* comm = static_cast<Communicator*>(handle);
+  const bool own = host_cuda::inside(blocks_of_nccl, data, bytes);
+  if (!own || reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0 || flags != kSymmetric)
+    return kInvalid;
+  comm->windows.insert(static_cast<char*>(data));
+  ++windows;
+  *window = data;
+  return begun();
+}
+Result ncclCommWindowDeregister(void* handle, void* window) {
+  auto* comm = static_cast<Communicator*>(handle);
+  if (comm->windows.erase(static_cast<char*>(window)) == 0) return kInvalid;
+  --windows;
+  return begun();
 }
 
 }  // extern "C"

@@ -83,12 +83,30 @@ TEST_F(HostStreams, EventsMeasureAndSayWhenTheyAreReached) {
   const Stream stream(*device_);
   Event begin(*device_), end(*device_);
   const Buffer x(*device_, sizeof(int));
-  begin.record(stream);
+  begin.record_time(stream);
   launch(stream, "fill", fill, {1, 1}, 1, static_cast<int*>(x.data()));
-  end.record(stream);
+  end.record_time(stream);
   EXPECT_FALSE(end.complete());
   end.synchronize();
   EXPECT_TRUE(begin.complete());
+  EXPECT_GE(end.seconds_since(begin), 0.0);
+}
+
+// Taking the time costs the device a write, so events that only order work do not take it.
+TEST_F(HostStreams, EventsTakeTheTimeWhereItIsRecorded) {
+  const int before = host_cuda::runtime().timed_records;
+  const Stream stream(*device_);
+  Event begin(*device_), end(*device_);
+  begin.record(stream);
+  end.record(stream);
+  end.synchronize();
+  EXPECT_EQ(host_cuda::runtime().timed_records, before);
+  EXPECT_THROW(end.seconds_since(begin), Error);
+  begin.record_time(stream);
+  end.record_time(stream);
+  stream.wait(end);
+  end.synchronize();
+  EXPECT_EQ(host_cuda::runtime().timed_records, before + 2);
   EXPECT_GE(end.seconds_since(begin), 0.0);
 }
 
@@ -115,6 +133,40 @@ TEST_F(HostStreams, GraphsReplayWhatWasCapturedOverSeveralStreams) {
   device_->copy_to_host(&sum, y.data(), sizeof sum);
   EXPECT_EQ(sum, 21);
   EXPECT_GE(after.seconds_since(before), 0.0);
+  device_->destroy(graph);
+}
+
+void note(int who, int* list) {
+  int k = 0;
+  while (list[k] != 0) ++k;
+  list[k] = who;
+}
+
+// Work of an urgent stream, such as a collective, runs before compute that is ready with it, also
+// if the compute was recorded first.
+TEST_F(HostStreams, NodesOfAGraphKeepThePrioritiesOfTheirStreams) {
+  const Buffer order(*device_, 4 * sizeof(int));
+  device_->zero(order.data(), order.bytes());
+  auto* list = static_cast<int*>(order.data());
+  const Stream main(*device_);
+  const SideStream usual(*device_), urgent(*device_, true);
+  Event fork(*device_), of_usual(*device_), of_urgent(*device_);
+  device_->begin_capture(main.native());
+  fork.record(main);
+  launch(main, "note", note, {1, 1}, 1, list);
+  usual.stream().wait(fork);
+  launch(usual.stream(), "note", note, {1, 1}, 2, list);
+  of_usual.record(usual.stream());
+  urgent.stream().wait(fork);
+  launch(urgent.stream(), "note", note, {1, 1}, 3, list);
+  of_urgent.record(urgent.stream());
+  main.wait(of_usual);
+  main.wait(of_urgent);
+  const NativeGraph graph = device_->end_capture(main.native());
+  device_->launch(graph, main.native());
+  std::vector<int> seen(3);
+  device_->copy_to_host(seen.data(), list, 3 * sizeof(int));
+  EXPECT_EQ(seen, (std::vector{3, 1, 2}));
   device_->destroy(graph);
 }
 

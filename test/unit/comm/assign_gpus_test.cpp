@@ -136,5 +136,36 @@ TEST(AssignGpus, AgainstEveryPermutation) {
   }
 }
 
+// Slices of a card (MIG) have UUIDs of their own and the address of the card.
+TEST(AssignGpus, SlicesOfOneCardAreSharing) {
+  const auto rank = [](int number, std::vector<VisibleGpu> gpus) {
+    return GpuSeeker{number, {0}, std::move(gpus)};
+  };
+  const VisibleGpu first{"MIG-1", 0, "0000:3b:00.0"}, second{"MIG-2", 0, "0000:3b:00.0"};
+  const VisibleGpu other{"GPU-3", 0, "0000:86:00.0"};
+  EXPECT_TRUE(share_a_card({rank(0, {first}), rank(1, {second})}, {0, 0}));
+  EXPECT_TRUE(share_a_card({rank(0, {other, first}), rank(1, {other, second})}, {1, 1}));
+  EXPECT_FALSE(share_a_card({rank(0, {other, first}), rank(1, {other, second})}, {0, 1}));
+  EXPECT_TRUE(share_a_card({rank(0, {other}), rank(1, {other})}, {0, 0}));
+  EXPECT_FALSE(share_a_card({rank(0, {{"a", 0, ""}}), rank(1, {{"b", 0, ""}})}, {0, 0}))
+      << "unknown addresses";
+}
+
+TEST(AssignGpus, RanksThatSeeOnlyTheirOwnGpuAreWarned) {
+  const auto seeing = [](int number, std::vector<int> gpus) {
+    GpuSeeker seeker{number, {0}, {}};
+    for (const int g : gpus) seeker.gpus.push_back({uuid(g), 0, "0000:0" + std::to_string(g)});
+    return seeker;
+  };
+  const std::string warning = isolation_warning({seeing(0, {0}), seeing(1, {1})}, "node7");
+  for (const char* part : {"node7", "each of 2 ranks", "--gpus-per-task", "--gpus-per-node"})
+    EXPECT_NE(warning.find(part), std::string::npos) << part << " in " << warning;
+  EXPECT_EQ(isolation_warning({seeing(0, {0, 1}), seeing(1, {0, 1})}, "node7"), "");
+  EXPECT_EQ(isolation_warning({seeing(0, {0}), seeing(1, {0, 1})}, "node7"), "");
+  EXPECT_EQ(isolation_warning({seeing(0, {0})}, "node7"), "") << "one rank";
+  EXPECT_EQ(isolation_warning({seeing(0, {0}), seeing(1, {0})}, "node7"), "")
+      << "a node with one GPU, which the ranks share";
+}
+
 }  // namespace
 }  // namespace choir

@@ -20,7 +20,7 @@ struct Caught {
   std::atomic<int> count{0};
   std::string report;  // written before count, read after
   Watchdog::Options options(double timeout) {
-    return {timeout, 3, "node17", [this](const std::string& text) {
+    return {timeout, 3, false, "node17", [this](const std::string& text) {
               report = text;
               ++count;
             }};
@@ -92,6 +92,42 @@ TEST(Watchdog, ZeroIsOff) {
   EXPECT_FALSE(dog.on());
   dog.beat("anything");
   sleep_seconds(0.05);
+  EXPECT_EQ(caught.count, 0);
+}
+
+TEST(Watchdog, ReportsAFailureThatLasts) {
+  Caught caught;
+  std::atomic<bool> fails = false;
+  const HealthCheck healthy([] { return std::string(); });
+  const HealthCheck check(
+      [&] { return fails ? std::string("NCCL on dp: network error") : std::string(); });
+  Watchdog::Options options = caught.options(300);
+  options.checks_health = true;
+  Watchdog dog(options);
+  dog.beat("step 12");
+  sleep_seconds(0.4);
+  EXPECT_EQ(caught.count, 0);
+  fails = true;
+  ASSERT_TRUE(caught.within(10));
+  for (const char* part : {"rank 3", "node17",
+                           "failed in phase \"step 12\": NCCL on dp: network "
+                           "error",
+                           "exit code 5"})
+    EXPECT_NE(caught.report.find(part), std::string::npos) << part << " in " << caught.report;
+  sleep_seconds(0.6);
+  EXPECT_EQ(caught.count, 1) << "one report is enough";
+}
+
+// The main thread reports the failures of its own calls between two polls.
+TEST(Watchdog, AFailureThatIsGoneAtTheNextPollIsNotReported) {
+  Caught caught;
+  std::atomic<int> polls = 0;
+  const HealthCheck check(
+      [&] { return ++polls % 2 == 1 ? std::string("a passing failure") : std::string(); });
+  Watchdog::Options options = caught.options(0.1);
+  options.checks_health = true;
+  Watchdog dog(options);
+  while (polls < 6) sleep_seconds(0.01);
   EXPECT_EQ(caught.count, 0);
 }
 

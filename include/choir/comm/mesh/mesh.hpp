@@ -69,6 +69,7 @@ class Mesh {
   /// Collective over the world, after attach(), for debugging: from now on ranks agree on each
   /// collective along an axis before it begins (see CallCheck).
   void check_calls();
+  bool checks_calls() const { return checks_calls_; }
   /// Why collectives are staged although this was not requested; otherwise empty.
   const std::string& transport_note() const { return transport_note_; }
 
@@ -125,6 +126,7 @@ class Mesh {
   }
   /// A communicator for device memory over `host`, whose world ranks are `ranks`.
   std::unique_ptr<Communicator> on_device(Communicator& host, std::vector<int> ranks);
+  void claim_for_replica_groups();
   Layout layout_;
   Coordinates coordinates_;
   int rank_ = 0, node_index_ = 0, nodes_ = 1;
@@ -143,6 +145,7 @@ class Mesh {
   bool nccl_ = false;  // true if every rank can use NCCL
   int nccl_groups_ = 1;
   std::vector<std::unique_ptr<Communicator>> under_groups_;  // for host memory, of replica_group()
+  bool checks_calls_ = false;
 };
 
 /// Measured speed of all-reduces along an axis.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -273,6 +275,85 @@ TEST(Doctor, GpusAndTheirLibraries) {
   EXPECT_EQ(findings[2].health, Health::ok);
   EXPECT_EQ(findings[3].health, Health::warning) << "a GPU without NCCL";
   EXPECT_EQ(findings[3].text, "libnccl.so.2: no such file: slow");
+}
+
+TEST(Doctor, PathsBetweenGpusThatAreSlowAreNamed) {
+  const auto texts = [](const GpuLinkFacts& facts) {
+    std::string all;
+    for (const Finding& finding : judge_gpu_links(facts)) {
+      EXPECT_EQ(finding.health, Health::warning);
+      EXPECT_FALSE(finding.remedy.empty());
+      all += finding.text + " -> " + finding.remedy + "\n";
+    }
+    return all;
+  };
+  const auto expect = [&](const GpuLinkFacts& facts, const std::string& part) {
+    const std::string text = texts(facts);
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  };
+  const std::vector<Finding> well = judge_gpu_links({.environment = {{"NCCL_DEBUG", "WARN"}}});
+  ASSERT_EQ(well.size(), 1u);
+  EXPECT_EQ(well[0].health, Health::ok);
+
+  expect(
+      {.isolation = "node7: each of 8 ranks sees only its own GPU", .denied = {"/dev/nvidia1"}},
+      "sees only its own GPU; the system denies access to /dev/nvidia1 -> request GPUs per node");
+  expect({.apart = {"0-1", "0-2", "0-3", "1-2", "1-3"}},
+         "no P2P between GPUs 0-1, 0-2, 0-3, 1-2 "
+         "and 1 more");
+  expect({.slices = {"NVIDIA A100 MIG 1g.5gb"}}, "A100 MIG 1g.5gb (MIG): slices have no P2P");
+  expect({.translated = {"0000:3b:00.0"}, .cards = 2},
+         "the IOMMU translates accesses of "
+         "0000:3b:00.0");
+  EXPECT_EQ(judge_gpu_links({.translated = {"0000:3b:00.0"}})[0].health, Health::ok) << "one card";
+  expect({.infiniband = true}, "no GPUDirect RDMA");
+  EXPECT_EQ(judge_gpu_links({.infiniband = true, .gpu_direct = true})[0].health, Health::ok);
+  const std::map<std::string, std::string> harmful{
+      {"NCCL_P2P_DISABLE", "1"},   {"NCCL_P2P_LEVEL", "LOC"},   {"NCCL_NET", "Socket"},
+      {"NCCL_CUMEM_ENABLE", "0"},  {"NCCL_MAX_NCHANNELS", "2"}, {"NCCL_BUFFSIZE", "1048576"},
+      {"NCCL_PROTO", "LL"},        {"NCCL_DEBUG", "TRACE"},     {"NCCL_SHM_DISABLE", "1"},
+      {"NCCL_GRAPH_REGISTER", "0"}};
+  for (const auto& [name, value] : harmful)
+    expect({.environment = {{name, value}}}, name + "=" + value + ": ");
+  EXPECT_EQ(judge_gpu_links({.environment = {{"NCCL_P2P_DISABLE", "0"},
+                                             {"NCCL_P2P_LEVEL", "NVL"},
+                                             {"NCCL_NET", "AWS Libfabric"},
+                                             {"NCCL_BUFFSIZE", "4194304"},
+                                             {"NCCL_MAX_NCHANNELS", "32"}}})[0]
+                .health,
+            Health::ok);
+}
+
+TEST(Doctor, PathsBetweenGpusAreReadFromTheSystem) {
+  const std::string root = testing::TempDir() + "gpu_links";
+  const auto write = [&](const std::string& path, const std::string& text) {
+    const std::filesystem::path file = root + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  };
+  cuda::Availability found{.cards = {{.name = "NVIDIA H100", .pci = "0000:3B:00.0"},
+                                     {.name = "NVIDIA A100 MIG 1g.5gb", .pci = "0000:86:00.0"}},
+                           .reason = {},
+                           .hint = {},
+                           .driver = {},
+                           .toolkit = {}};
+  GpuLinkFacts facts = gpu_link_facts(found, root);
+  EXPECT_TRUE(facts.denied.empty() && facts.translated.empty());
+  EXPECT_FALSE(facts.infiniband || facts.gpu_direct);
+  EXPECT_EQ(facts.slices, (std::vector<std::string>{"NVIDIA A100 MIG 1g.5gb"}));
+  write("/sys/bus/pci/devices/0000:3b:00.0/iommu_group/type", "DMA-FQ\n");
+  write("/sys/bus/pci/devices/0000:86:00.0/iommu_group/type", "identity\n");
+  write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
+  write("/proc/modules", "nvidia 1 0\n");
+  facts = gpu_link_facts(found, root);
+  EXPECT_EQ(facts.translated, (std::vector<std::string>{"0000:3B:00.0"}));
+  EXPECT_TRUE(facts.infiniband);
+  EXPECT_FALSE(facts.gpu_direct);
+  write("/proc/modules", "nvidia 1 0\nnvidia_peermem 16384 0\n");
+  EXPECT_TRUE(gpu_link_facts(found, root).gpu_direct);
+  write("/proc/modules", "");
+  write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64\n");
+  EXPECT_TRUE(gpu_link_facts(found, root).gpu_direct);
 }
 
 TEST(Doctor, NamesTheJobFileThatFits) {
