@@ -7,7 +7,7 @@ FUZZED := $(addprefix src/core/,dtype error file file_kind json_document json_va
   $(addprefix src/data/,speech/label_file sampling/mix tasks/eval_task tasks/task_scores) src/run/evaluation_record \
   $(filter-out %/prepare_audio,$(basename $(wildcard src/data/audio/*.cpp))) \
   $(basename $(wildcard src/data/sources/*.cpp)) $(basename $(wildcard src/data/vocabulary/*.cpp)) $(addprefix src/data/text/,token_file token_stream) \
-  $(addprefix src/store/,directory encoding weight_file manifest open finite slab_io state_file tensor_file) \
+  $(addprefix src/store/,directory encoding quantised_blocks weight_file manifest open finite slab_io state_file tensor_file) \
   $(basename $(wildcard $(addsuffix /*.cpp,$(addprefix src/store/,safetensors gguf torch llmc weights)))) \
   $(addprefix src/models/,families gpt/family fastconformer/family fastconformer/speech_settings) \
   $(basename $(wildcard src/models/fastconformer/foreign/*.cpp)) src/models/gpt/foreign/peft \

@@ -58,9 +58,9 @@ int export_command(const Invocation& call) {
   add_ema_option(app, ema);
   app.add_option("--out", request.out, "folder or file to write").required();
   app.add_option("--type", request.type,
-                 "type of the weights: f32, f16, bf16, f64 (hf), q8_0 (gguf)")
+                 "type of the weights: f32, f16, bf16, f64 (hf), q8_0 and q4_k (gguf)")
       .shows_default()
-      .one_of({"f32", "f16", "bf16", "f64", "q8_0"});
+      .one_of({"f32", "f16", "bf16", "f64", "q8_0", "q4_k"});
   app.add_option("--shard-bytes", request.shard_bytes,
                  "largest size of a safetensors file in bytes")
       .within(std::int64_t{1}, std::int64_t{1} << 50);

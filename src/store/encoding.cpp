@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "choir/core/error.hpp"
+#include "src/store/quantised_blocks.hpp"
 
 namespace choir {
 namespace {
@@ -23,7 +24,7 @@ struct Traits {
   Meaning meaning;
 };
 // In the order of the enumeration.
-constexpr std::array<Traits, 25> kTraits{
+constexpr std::array<Traits, 34> kTraits{
     {{"BOOL", 1, 1, Meaning::whole},         {"F4", 2, 1, Meaning::opaque},
      {"F6_E2M3", 4, 3, Meaning::opaque},     {"F6_E3M2", 4, 3, Meaning::opaque},
      {"U8", 1, 1, Meaning::whole},           {"I8", 1, 1, Meaning::whole},
@@ -36,14 +37,17 @@ constexpr std::array<Traits, 25> kTraits{
      {"C64", 1, 8, Meaning::opaque},         {"F64", 1, 8, Meaning::real},
      {"I64", 1, 8, Meaning::whole},          {"U64", 1, 8, Meaning::whole},
      {"Q8_0", 32, 34, Meaning::real},        {"Q4_0", 32, 18, Meaning::real},
-     {"Q4_1", 32, 20, Meaning::real}}};
+     {"Q4_1", 32, 20, Meaning::real},        {"Q5_0", 32, 22, Meaning::real},
+     {"Q5_1", 32, 24, Meaning::real},        {"Q2_K", 256, 84, Meaning::real},
+     {"Q3_K", 256, 110, Meaning::real},      {"Q4_K", 256, 144, Meaning::real},
+     {"Q5_K", 256, 176, Meaning::real},      {"Q6_K", 256, 210, Meaning::real},
+     {"IQ4_NL", 32, 18, Meaning::real},      {"IQ4_XS", 256, 136, Meaning::real}}};
 
 const Traits& traits(Encoding encoding) {
   return kTraits[static_cast<std::size_t>(encoding)];
 }
 
-constexpr std::int64_t kBlock = 32;  // elements of a quantised block
-constexpr std::int64_t kEncodedPiece = 128 * kBlock;
+constexpr std::int64_t kEncodedPiece = 4096;  // elements: whole blocks of every type
 
 template <class T>
 T load(const std::byte* from) {
@@ -55,10 +59,6 @@ T load(const std::byte* from) {
 template <class T>
 void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
-}
-
-float load_half(const std::byte* from) {
-  return static_cast<float>(load<f16>(from));
 }
 
 // --- conversion of a file's elements to numbers ---
@@ -75,30 +75,6 @@ void widen_plain(const std::byte* from, std::int64_t count, Number* to) {
 }
 
 template <class Number>
-void widen_q8_0(const std::byte* from, std::int64_t count, Number* to) {
-  for (; count > 0; count -= kBlock, from += 34, to += kBlock) {
-    const float scale = load_half(from);
-    for (std::int64_t i = 0; i < kBlock; ++i)
-      to[i] = static_cast<Number>(scale * static_cast<float>(load<std::int8_t>(from + 2 + i)));
-  }
-}
-
-// The low nibbles of the 16 bytes are the first 16 elements.
-template <class Number>
-void widen_q4(const std::byte* from, bool with_minimum, std::int64_t count, Number* to) {
-  const std::int64_t head = with_minimum ? 4 : 2;
-  for (; count > 0; count -= kBlock, from += head + 16, to += kBlock) {
-    const float scale = load_half(from);
-    const float base = with_minimum ? load_half(from + 2) : -8 * scale;
-    for (std::int64_t i = 0; i < kBlock / 2; ++i) {
-      const auto both = std::to_integer<unsigned>(from[head + i]);
-      to[i] = static_cast<Number>(scale * static_cast<float>(both & 15u) + base);
-      to[i + 16] = static_cast<Number>(scale * static_cast<float>(both >> 4) + base);
-    }
-  }
-}
-
-template <class Number>
 void widen_reals(const std::byte* from, Encoding encoding, std::int64_t count, Number* to) {
   switch (encoding) {
     case Encoding::f64:
@@ -109,12 +85,9 @@ void widen_reals(const std::byte* from, Encoding encoding, std::int64_t count, N
       return widen_plain<bf16>(from, count, to);
     case Encoding::f16:
       return widen_plain<f16>(from, count, to);
-    case Encoding::q8_0:
-      return widen_q8_0(from, count, to);
-    case Encoding::q4_0:
-      return widen_q4(from, false, count, to);
     default:
-      return widen_q4(from, true, count, to);
+      if constexpr (std::is_same_v<Number, float>) return decode_blocks(from, encoding, count, to);
+      CHOIR_CHECK(false, "{} in double precision", name_of(encoding));
   }
 }
 
@@ -194,26 +167,6 @@ std::int64_t narrow_plain(const Number* from, std::int64_t count, std::byte* to)
 }
 
 template <class Number>
-std::int64_t narrow_q8_0(const Number* from, std::int64_t count, std::byte* to) {
-  for (std::int64_t at = 0; at < count; at += kBlock, to += 34) {
-    float largest = 0;
-    for (std::int64_t i = at; i < at + kBlock; ++i) {
-      if (!std::isfinite(static_cast<float>(from[i]))) return i;
-      largest = std::max(largest, std::abs(static_cast<float>(from[i])));
-    }
-    const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
-    const f16 stored(scale);
-    if (std::isinf(static_cast<float>(stored))) return at;
-    store(to, stored);
-    for (std::int64_t i = 0; i < kBlock; ++i) {
-      const float steps = std::round(static_cast<float>(from[at + i]) * inverse);
-      store(to + 2 + i, static_cast<std::int8_t>(std::clamp(steps, -127.0f, 127.0f)));
-    }
-  }
-  return -1;
-}
-
-template <class Number>
 std::int64_t narrow_reals(const Number* from, std::int64_t count, std::byte* to,
                           Encoding encoding) {
   switch (encoding) {
@@ -225,8 +178,12 @@ std::int64_t narrow_reals(const Number* from, std::int64_t count, std::byte* to,
       return narrow_plain<bf16>(from, count, to);
     case Encoding::f16:
       return narrow_plain<f16>(from, count, to);
-    default:
-      return narrow_q8_0(from, count, to);
+    default: {
+      std::array<float, kEncodedPiece> numbers;
+      std::transform(from, from + count, numbers.begin(),
+                     [](Number number) { return static_cast<float>(number); });
+      return encode_blocks(numbers.data(), count, to, encoding);
+    }
   }
 }
 
@@ -329,7 +286,7 @@ std::int64_t encoded_bytes(Encoding encoding, std::int64_t elements) {
 
 bool can_convert(Encoding from, Encoding to) {
   if (from == to) return true;
-  const bool written = to != Encoding::q4_0 && to != Encoding::q4_1;
+  const bool written = !is_quantised(to) || can_encode(to);
   return written && traits(from).meaning == traits(to).meaning &&
          traits(from).meaning != Meaning::opaque;
 }

@@ -11,7 +11,7 @@
 
 namespace choir {
 
-/// The types of safetensors in its order, narrowest first, then the blocks of 32 elements of GGUF.
+/// The types of safetensors in its order, narrowest first, then the quantised blocks of GGUF.
 enum class Encoding : std::uint8_t {
   boolean,
   f4,
@@ -37,7 +37,16 @@ enum class Encoding : std::uint8_t {
   u64,
   q8_0,
   q4_0,
-  q4_1
+  q4_1,
+  q5_0,
+  q5_1,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl,
+  iq4_xs
 };
 
 /// "BF16", "Q8_0": the names in safetensors and GGUF.
@@ -52,14 +61,14 @@ std::int64_t block_elements(Encoding encoding);
 std::int64_t encoded_bytes(Encoding encoding, std::int64_t elements);
 
 /// True if elements can be converted: between equal types, among reals, and among integers
-/// (including booleans). Q4_0 and Q4_1 can only be read; 8-bit floats and complex numbers can only
-/// be listed.
+/// (including booleans). Of the quantised types only those of can_encode() can be written; 8-bit
+/// floats and complex numbers can only be listed.
 bool can_convert(Encoding from, Encoding to);
 
 /// Converts `count` elements, which must be whole blocks of both types. Rounds once, to nearest
-/// even, also from doubles; Q8_0 is encoded as in GGML. Returns the index of the first element that
-/// the target cannot hold (a finite number beyond its range; for Q8_0 also one that is not finite),
-/// or -1. Memory need not be aligned.
+/// even, also from doubles, except into quantised types (see encode_blocks()). Returns the index of
+/// the first element that the target cannot hold (a finite number beyond its range; for quantised
+/// types also one that is not finite), or -1. Memory need not be aligned.
 std::int64_t convert(const std::byte* from, Encoding from_encoding, std::byte* to,
                      Encoding to_encoding, std::int64_t count);
 

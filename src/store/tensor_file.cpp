@@ -105,6 +105,15 @@ void TensorReader::read(std::string_view name, std::int64_t first, std::int64_t 
   }
 }
 
+void TensorReader::read_stored(std::string_view name, std::int64_t first, std::int64_t count,
+                               std::byte* to) const {
+  const std::size_t index = index_of(name);
+  const TensorEntry& entry = tensors_[index];
+  CHOIR_CHECK(first >= 0 && count >= 0 && first <= entry.shape.count() - count,
+              "elements {} + {} of {} {}", first, count, name, to_string(entry.shape));
+  read_encoded(index, first, count, to);
+}
+
 namespace {
 
 // Number of elements converted at a time: whole blocks of every encoding.

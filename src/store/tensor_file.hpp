@@ -51,6 +51,9 @@ class TensorReader {
   /// not convert (see can_convert), or for a number that `dtype` cannot hold.
   void read(std::string_view name, std::int64_t first, std::int64_t count, void* to,
             DType dtype) const;
+  /// The same without conversion: whole blocks of the encoding, as they are in the file.
+  void read_stored(std::string_view name, std::int64_t first, std::int64_t count,
+                   std::byte* to) const;
 
  protected:
   explicit TensorReader(std::string path) : path_(std::move(path)) {}

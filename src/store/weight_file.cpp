@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-std::shared_ptr<const File> opened(const std::string& path) {
+std::shared_ptr<const File> shared_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     throw StorageError("'" + path + "' is a folder, not a file");
@@ -21,7 +21,7 @@ std::shared_ptr<const File> opened(const std::string& path) {
 
 }  // namespace
 
-FileWindow::FileWindow(const std::string& path) : FileWindow(opened(path), path) {}
+FileWindow::FileWindow(const std::string& path) : FileWindow(shared_file(path), path) {}
 
 FileWindow::FileWindow(std::shared_ptr<const File> file, std::string name)
     : file_(std::move(file)), name_(std::move(name)), bytes_(file_->bytes()) {}

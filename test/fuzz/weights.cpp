@@ -1,6 +1,6 @@
 // Fuzzes files of weights. The first letter selects how they are opened: 'w': by their first bytes;
-// 'i': an index beside a shard; 'p': a bare pickle; 'P': the pickle of an otherwise valid torch
-// archive.
+// 'i': an index beside a shard; 's': the first of two parts of a GGUF; 'p': a bare pickle; 'P': the
+// pickle of an otherwise valid torch archive.
 #include "src/store/safetensors/safetensors.hpp"
 #include "src/store/tensor_file.hpp"
 #include "src/store/torch/torch_checkpoint.hpp"
@@ -30,13 +30,42 @@ std::string safetensors(const std::string& header, const std::string& data) {
   return bytes_of(static_cast<std::uint64_t>(header.size())) + header + data;
 }
 
-std::string gguf() {
+/// One tensor w of a block.
+std::string gguf(std::uint32_t type, std::uint64_t elements, const std::string& block) {
   std::string bytes = "GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0"s +
                       "\x01\0\0\0\0\0\0\0k\x09\0\0\0\x08\0\0\0\x01\0\0\0\0\0\0\0"s +
-                      "\x02\0\0\0\0\0\0\0ab\x01\0\0\0\0\0\0\0w\x01\0\0\0"s +
-                      "\x20\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0"s;
+                      "\x02\0\0\0\0\0\0\0ab\x01\0\0\0\0\0\0\0w\x01\0\0\0"s + bytes_of(elements) +
+                      bytes_of(type) + "\0\0\0\0\0\0\0\0"s;
   bytes.resize((bytes.size() + 31) / 32 * 32, '\0');
-  return bytes + "\0\x3c"s + std::string(32, '\x07');
+  return bytes + block;
+}
+
+/// Part 1 or 2 of a GGUF, with one tensor of two numbers.
+std::string gguf_part(std::uint16_t number) {
+  const auto text = [](const std::string& s) {
+    return bytes_of(static_cast<std::uint64_t>(s.size())) + s;
+  };
+  const std::string u16 = bytes_of(std::uint32_t{2});
+  std::string bytes = "GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"s + text("split.no") +
+                      u16 + bytes_of(static_cast<std::uint16_t>(number - 1)) + text("split.count") +
+                      u16 + bytes_of(std::uint16_t{2}) + text("split.tensors.count") +
+                      bytes_of(std::uint32_t{5}) + bytes_of(std::int32_t{2}) +
+                      text(number == 1 ? "a" : "b") + "\x01\0\0\0\x02\0\0\0\0\0\0\0"s +
+                      std::string(12, '\0');
+  bytes.resize((bytes.size() + 31) / 32 * 32, '\0');
+  return bytes + std::string(8, '\1');
+}
+
+/// NF4 of bitsandbytes: four elements in two blocks.
+std::string four_bits() {
+  const std::string state = R"({"quant_type":"nf4","blocksize":2,"dtype":"float32","shape":[4]})";
+  const std::string end = std::to_string(74 + state.size());
+  return safetensors(R"({"w.quant_map":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},)"
+                     R"("w.absmax":{"dtype":"F32","shape":[2],"data_offsets":[64,72]},)"
+                     R"("w":{"dtype":"U8","shape":[2,1],"data_offsets":[72,74]},)"
+                     R"("w.quant_state.bitsandbytes__nf4":{"dtype":"U8","shape":[)" +
+                         std::to_string(state.size()) + R"(],"data_offsets":[74,)" + end + "]}}",
+                     std::string(74, '\1') + state);
 }
 
 std::string llmc() {
@@ -71,7 +100,11 @@ std::vector<std::string> seeds() {
                             R"("data_offsets":[0,0]},"b":{"dtype":"BF16","shape":[1,2],)"
                             R"("data_offsets":[0,4]}} )",
                             std::string(4, '\1')),
-          "w" + gguf(),
+          "w" + gguf(8, 32, "\0\x3c"s + std::string(32, '\x07')),
+          "w" + gguf(12, 256, "\0\x3c\0\x38"s + std::string(140, '\x37')),
+          "w" + gguf(14, 256, std::string(208, '\x5a') + "\0\x3c"s),
+          "s" + gguf_part(1),
+          "w" + four_bits(),
           "w" + llmc(),
           "w" + archive,
           "w" + test::tar_member("./model_weights.ckpt", archive) +
@@ -93,6 +126,9 @@ void try_input(std::string_view input) {
       read_pickle_file(put("meta.pkl", bytes));
     } else if (kind == 'P') {
       try_reader(*open_weights(put("model.pt", torch_archive(bytes))));
+    } else if (kind == 's') {
+      put("m-00002-of-00002.gguf", gguf_part(2));
+      try_reader(*open_weights(put("m-00001-of-00002.gguf", bytes)));
     } else if (kind == 'i') {
       put("shard.safetensors", safetensors(kShardHeader, std::string(8, '\0')));
       try_reader(SafetensorsReader(put("model.safetensors.index.json", bytes)));

@@ -108,6 +108,18 @@ run 1 export smollm3.bf16 --format gguf --type bf16 --out again.gguf --name smol
 check "... and exported: the same bytes" cmp smollm3.gguf again.gguf
 run 1 export gpt2.32 --format gguf --type q8_0 --out q.gguf
 expect "rows that are no whole blocks of Q8_0 stay float" 0 "type=q8_0"
+# Rows of 256 and more in four bits, of which another number of ranks writes the same bytes.
+run 1 train scaled.json run.dir=wide model.n_embd=256 model.ffn_width=512
+run 1 export wide --format gguf --type q4_k --out wide.gguf
+expect "four bits for llama.cpp" 0 "type=q4_k"
+run 3 export wide --format gguf --type q4_k --out wide.3.gguf --name wide
+check "... the same bytes on three ranks" cmp wide.gguf wide.3.gguf
+run 2 import wide.gguf --out wide.4
+expect "... and imported" 0 "step_00000000"
+run 1 export wide.4 --format gguf --type q8_0 --out wide.8.gguf
+expect "... and exported in eight" 0 "type=q8_0"
+run 1 export gpt2.32 --format hf --type q4_k --out no
+expect "Q4_K is a type of llama.cpp" 2 "--type q4_k is not supported by --format hf"
 run 1 export llama.run --format nanogpt --out no
 expect "Llama is no nanoGPT" 2 "nanoGPT does not support this model" "model.norm is not layernorm"
 run 1 export gpt2.32 --format hf --type q8_0 --out no

@@ -186,6 +186,8 @@ check "... and the file says so" grep -qx "general.file_type=0" <(gguf keys L8.g
 run 1 export R --format gguf --type q8_0 --out R8.gguf
 expect "some rows are" 0 "type=q8_0" "as f32, not as q8_0"
 check "... and the file says so" grep -qx "general.file_type=7" <(gguf keys R8.gguf)
+run 1 export R --format gguf --type q4_k --out R4.gguf
+expect "rows of 32 fall back to five bits" 0 "1 matrix tensor as q5_0, not as q4_k, because the rows are not whole blocks of 256"
 
 # --- the model's own template, with a default system turn
 rm -rf D && cp -r H D

@@ -10,12 +10,14 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "choir/core/error.hpp"
+#include "src/core/text.hpp"
 #include "src/store/encoding.hpp"
 #include "src/store/weight_file.hpp"
 
@@ -25,6 +27,8 @@ inline constexpr std::uint32_t kMagic = 0x46554747;  // "GGUF"
 inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::int64_t kAlignment = 32;  // unless general.alignment specifies another
 inline constexpr const char* kAlignmentKey = "general.alignment";
+inline constexpr const char *kPartNumberKey = "split.no", *kPartsKey = "split.count",
+                            *kAllTensorsKey = "split.tensors.count";
 inline constexpr std::uint32_t kStringType = 8, kArrayType = 9, kTypes = 13;
 inline constexpr int kMostDims = 4;
 inline constexpr std::int64_t kLongestName = 64;
@@ -33,25 +37,21 @@ constexpr std::int64_t aligned(std::int64_t offset, std::int64_t alignment) {
   return (offset + alignment - 1) / alignment * alignment;
 }
 
-inline constexpr std::array<std::pair<std::uint32_t, Encoding>, 11> kTensorTypes{
-    {{0, Encoding::f32},
-     {1, Encoding::f16},
-     {2, Encoding::q4_0},
-     {3, Encoding::q4_1},
-     {8, Encoding::q8_0},
-     {24, Encoding::i8},
-     {25, Encoding::i16},
-     {26, Encoding::i32},
-     {27, Encoding::i64},
-     {28, Encoding::f64},
-     {30, Encoding::bf16}}};
+inline constexpr std::array<std::pair<std::uint32_t, Encoding>, 20> kTensorTypes{
+    {{0, Encoding::f32},     {1, Encoding::f16},     {2, Encoding::q4_0},  {3, Encoding::q4_1},
+     {6, Encoding::q5_0},    {7, Encoding::q5_1},    {8, Encoding::q8_0},  {10, Encoding::q2_k},
+     {11, Encoding::q3_k},   {12, Encoding::q4_k},   {13, Encoding::q5_k}, {14, Encoding::q6_k},
+     {20, Encoding::iq4_nl}, {23, Encoding::iq4_xs}, {24, Encoding::i8},   {25, Encoding::i16},
+     {26, Encoding::i32},    {27, Encoding::i64},    {28, Encoding::f64},  {30, Encoding::bf16}}};
 
 /// std::nullopt for encodings that GGUF lacks.
 std::optional<std::uint32_t> tensor_type(Encoding encoding);
 /// std::nullopt for types that are not supported.
 std::optional<Encoding> tensor_encoding(std::uint32_t type);
-/// "Q4_K", or "type 99", for messages.
+/// "IQ2_XXS", or "type 99", for messages.
 std::string tensor_type_name(std::uint32_t type);
+/// "F32, F16, ...": the types that are read.
+std::string read_tensor_types();
 
 }  // namespace choir::gguf
 
@@ -71,19 +71,21 @@ std::optional<Encoding> tensor_encoding(std::uint32_t type) {
 }
 
 std::string tensor_type_name(std::uint32_t type) {
-  constexpr std::array<std::pair<std::uint32_t, const char*>, 10> kOthers{{{6, "Q5_0"},
-                                                                           {7, "Q5_1"},
-                                                                           {9, "Q8_1"},
-                                                                           {10, "Q2_K"},
-                                                                           {11, "Q3_K"},
-                                                                           {12, "Q4_K"},
-                                                                           {13, "Q5_K"},
-                                                                           {14, "Q6_K"},
-                                                                           {15, "Q8_K"},
-                                                                           {20, "IQ4_NL"}}};
+  constexpr std::array<std::pair<std::uint32_t, const char*>, 22> kOthers{
+      {{4, "Q4_2"},    {5, "Q4_3"},        {9, "Q8_1"},        {15, "Q8_K"},       {16, "IQ2_XXS"},
+       {17, "IQ2_XS"}, {18, "IQ3_XXS"},    {19, "IQ1_S"},      {21, "IQ3_S"},      {22, "IQ2_S"},
+       {29, "IQ1_M"},  {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"},   {34, "TQ1_0"},
+       {35, "TQ2_0"},  {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"},
+       {40, "NVFP4"},  {41, "Q1_0"}}};
   for (const auto& [known, name] : kOthers)
     if (known == type) return name;
   return fmt::format("type {}", type);
+}
+
+std::string read_tensor_types() {
+  std::vector<std::string> names;
+  for (const auto& [type, encoding] : kTensorTypes) names.emplace_back(name_of(encoding));
+  return join(names, ", ");
 }
 
 }  // namespace gguf
@@ -273,6 +275,14 @@ struct Record {
   std::uint64_t offset = 0;  // offset in the data
 };
 
+/// One file: all of a model, or a part of it.
+struct GgufFile {
+  FileWindow file;
+  GgufMetadata metadata;
+  std::vector<Record> records;
+  std::int64_t data_at = 0;
+};
+
 Record take_record(Cursor& from, const std::string& path) {
   Record record;
   record.entry.name = from.text(kLongestName, "bytes in the name of a tensor");
@@ -286,7 +296,7 @@ Record take_record(Cursor& from, const std::string& path) {
   if (!encoding)
     throw StorageError(
         fmt::format("{} is stored as {}, which is not supported", what, tensor_type_name(type)),
-        "use a file of F32, F16, BF16, Q8_0, Q4_0 or Q4_1");
+        "these types are read: " + read_tensor_types());
   const std::int64_t row = extents.empty() ? 1 : extents.front();
   if (row % block_elements(*encoding) != 0)
     throw StorageError(fmt::format("{} has rows of {} elements, not whole blocks of {}", what, row,
@@ -328,17 +338,9 @@ void require_packed(const std::vector<Record>& records, std::int64_t data_at,
                                    file.bytes() - data_at - next));
 }
 
-}  // namespace
-
-struct GgufReader::State {
-  FileWindow file;
-  GgufMetadata metadata;
-  std::vector<std::int64_t> offsets;  // positions of the tensors in the file
-};
-
-GgufReader::GgufReader(const std::string& path)
-    : TensorReader(path), state_(new State{FileWindow(path), {}, {}}) {
-  Cursor from(state_->file);
+GgufFile open_file(const std::string& path) {
+  GgufFile one{FileWindow(path), {}, {}};
+  Cursor from(one.file);
   if (from.number<std::uint32_t>() != kMagic) from.refuse("is not a GGUF file");
   const auto version = from.number<std::uint32_t>();
   if (version != 2 && version != kVersion)
@@ -349,21 +351,103 @@ GgufReader::GgufReader(const std::string& path)
         "convert the model again with llama.cpp's tools");
   const std::int64_t tensors = from.count(24, kMostTensors, "tensors");
   const std::int64_t pairs = from.count(13, kMostPairs, "pairs of keys and values");
-  state_->metadata = take_metadata(from, pairs);
-  if (const auto* parts = state_->metadata.get<std::uint16_t>("split.count");
-      parts != nullptr && *parts > 1)
-    throw StorageError(fmt::format("'{}' is one of {} parts", path, *parts),
-                       "join them with llama-gguf-split --merge");
-  const std::int64_t alignment = checked_alignment(state_->metadata, path);
-  std::vector<Record> records;
-  for (std::int64_t i = 0; i < tensors; ++i) records.push_back(take_record(from, path));
-  const std::int64_t data_at = aligned(from.at(), alignment);
-  require_packed(records, data_at, alignment, state_->file);
-  std::vector<TensorEntry> entries;
-  for (Record& record : records) {
-    state_->offsets.push_back(data_at + static_cast<std::int64_t>(record.offset));
-    entries.push_back(std::move(record.entry));
+  one.metadata = take_metadata(from, pairs);
+  const std::int64_t alignment = checked_alignment(one.metadata, path);
+  for (std::int64_t i = 0; i < tensors; ++i) one.records.push_back(take_record(from, path));
+  one.data_at = aligned(from.at(), alignment);
+  require_packed(one.records, one.data_at, alignment, one.file);
+  return one;
+}
+
+/// A whole number of a model in several files; 0 if the file does not have the key.
+template <class T>
+T part_key(const GgufFile& one, const char* key) {
+  if (one.metadata.find(key) == nullptr) return 0;
+  const T* value = one.metadata.get<T>(key);
+  if (value == nullptr || *value < 0)
+    throw StorageError(fmt::format("'{}' has a value of another type for {}", one.file.name(), key),
+                       "split the model again with llama-gguf-split");
+  return *value;
+}
+
+std::string part_ending(int number, int parts) {
+  return fmt::format("-{:05}-of-{:05}.gguf", number, parts);
+}
+
+/// The paths of the parts behind the first.
+std::vector<std::string> further_parts(const GgufFile& first, const std::string& path) {
+  const int parts = part_key<std::uint16_t>(first, kPartsKey);
+  const int number = part_key<std::uint16_t>(first, kPartNumberKey) + 1;
+  if (parts <= 1) return {};
+  if (number != 1)
+    throw StorageError(fmt::format("'{}' is part {} of {}", path, number, parts),
+                       "give the first part, whose name ends in " + part_ending(1, parts));
+  const std::string ending = part_ending(1, parts);
+  if (!path.ends_with(ending))
+    throw StorageError(
+        fmt::format("'{}' is the first of {} parts, but its name does not end in {}, so that the "
+                    "others cannot be found",
+                    path, parts, ending),
+        "give the parts the names that llama-gguf-split gave them, or join them with "
+        "llama-gguf-split --merge");
+  std::vector<std::string> paths;
+  for (int part = 2; part <= parts; ++part) {
+    paths.push_back(path.substr(0, path.size() - ending.size()) + part_ending(part, parts));
+    std::error_code ignored;
+    if (!std::filesystem::exists(paths.back(), ignored))
+      throw StorageError(
+          fmt::format("'{}' is missing, part {} of {} of a model", paths.back(), part, parts),
+          "copy or download it beside the first part");
   }
+  return paths;
+}
+
+void require_part(const GgufFile& one, int number, int parts) {
+  const int own = part_key<std::uint16_t>(one, kPartNumberKey) + 1,
+            all = part_key<std::uint16_t>(one, kPartsKey);
+  if (own != number || all != parts)
+    throw StorageError(fmt::format("'{}' is part {} of {}, but its name is that of part {} of {}",
+                                   one.file.name(), own, all, number, parts),
+                       "the parts may be of different models: download them again");
+}
+
+}  // namespace
+
+struct GgufReader::State {
+  std::vector<FileWindow> files;
+  GgufMetadata metadata;
+  struct Place {
+    std::size_t file;
+    std::int64_t offset;  // in the file
+  };
+  std::vector<Place> places;  // of the tensors
+};
+
+GgufReader::GgufReader(const std::string& path) : TensorReader(path), state_(new State) {
+  std::vector<TensorEntry> entries;
+  const auto add = [&](GgufFile one) {
+    for (Record& record : one.records) {
+      state_->places.push_back(
+          {state_->files.size(), one.data_at + static_cast<std::int64_t>(record.offset)});
+      entries.push_back(std::move(record.entry));
+    }
+    state_->files.push_back(std::move(one.file));
+  };
+  GgufFile first = open_file(path);
+  const std::vector<std::string> others = further_parts(first, path);
+  const int parts = static_cast<int>(others.size()) + 1;
+  const std::int64_t announced = part_key<std::int32_t>(first, kAllTensorsKey);
+  state_->metadata = std::move(first.metadata);
+  add(std::move(first));
+  for (int part = 2; part <= parts; ++part) {
+    GgufFile one = open_file(others[static_cast<std::size_t>(part - 2)]);
+    require_part(one, part, parts);
+    add(std::move(one));
+  }
+  if (announced > 0 && announced != std::ssize(entries))
+    throw StorageError(fmt::format("'{}' announces {} tensors, but its {} parts have {}", path,
+                                   announced, parts, entries.size()),
+                       "the parts may be of different models: download them again");
   set_tensors(std::move(entries));
 }
 
@@ -376,8 +460,9 @@ const GgufMetadata& GgufReader::metadata() const {
 void GgufReader::read_encoded(std::size_t index, std::int64_t first, std::int64_t count,
                               std::byte* to) const {
   const Encoding encoding = tensors()[index].encoding;
-  state_->file.read_at(to, encoded_bytes(encoding, count),
-                       state_->offsets[index] + encoded_bytes(encoding, first));
+  const State::Place& place = state_->places[index];
+  state_->files[place.file].read_at(to, encoded_bytes(encoding, count),
+                                    place.offset + encoded_bytes(encoding, first));
 }
 
 namespace {

@@ -51,9 +51,11 @@ class GgufMetadata {
 
 class GgufReader final : public TensorReader {
  public:
-  /// Local. Reads versions 2 and 3, little-endian, in one file. Throws StorageError if the header
-  /// is inconsistent, or if a tensor has a type other than F32, F16, BF16, F64, I8 to I64, Q8_0,
-  /// Q4_0 and Q4_1.
+  /// Local. Reads versions 2 and 3, little-endian. The path of a model in several files is that of
+  /// the first, NAME-00001-of-00003.gguf, which has the metadata; the others are beside it. Throws
+  /// StorageError if a file is missing, if a header is inconsistent, or if a tensor has a type that
+  /// is not supported: one of the quantised types of two bits and fewer, or of three bits with a
+  /// table, for example.
   explicit GgufReader(const std::string& path);
   ~GgufReader() override;
 

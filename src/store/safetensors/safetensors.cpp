@@ -15,6 +15,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/core/json_value.hpp"
+#include "src/store/quantised_blocks.hpp"
 #include "src/store/tensor_file.hpp"
 #include "src/store/weight_file.hpp"
 
@@ -71,7 +72,7 @@ SafetensorsRecord record_from(const std::string& name, const json& body, std::in
   if (!body.is_object()) throw StorageError(what + " is not described by an object");
   const json& dtype = member(body, "dtype", what);
   const auto encoding = dtype.is_string() ? encoding_of(dtype.get<std::string>()) : std::nullopt;
-  if (!encoding || *encoding >= Encoding::q8_0)
+  if (!encoding || is_quantised(*encoding))
     throw StorageError(
         fmt::format("{} has the unknown dtype {}", what, dumped_safely(dtype).substr(0, 40)));
   SafetensorsRecord record;
@@ -362,7 +363,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& folder, std::vector<Tens
   namespace fs = std::filesystem;
   const std::vector<TensorEntry>& all = this->tensors();
   for (const TensorEntry& entry : all) {
-    CHOIR_CHECK(entry.encoding < Encoding::q8_0, "{} in safetensors", name_of(entry.encoding));
+    CHOIR_CHECK(!is_quantised(entry.encoding), "{} in safetensors", name_of(entry.encoding));
     CHOIR_CHECK(entry.name != "__metadata__", "that is no name of a tensor");
   }
   const std::vector<std::size_t> shards = shards_of(all, options.shard_bytes);

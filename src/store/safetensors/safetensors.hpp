@@ -30,6 +30,12 @@ class SafetensorsReader final : public TensorReader {
   std::unique_ptr<State> state_;
 };
 
+/// Local. The same tensors, but matrices that bitsandbytes quantised (NF4, also with quantised
+/// scales, and int8 by rows) appear as the reals that they mean, in the type that the package gives
+/// them, and their scales and descriptions do not appear. Throws StorageError for those of another
+/// kind, and for descriptions that contradict the tensors.
+std::unique_ptr<TensorReader> dequantised(std::unique_ptr<TensorReader> file);
+
 struct SafetensorsOptions {
   /// A shard has at most this many bytes of data, unless one tensor has more.
   std::int64_t shard_bytes = 5'000'000'000;

@@ -43,12 +43,12 @@ std::string file_in(const std::string& path) {
 
 std::unique_ptr<TensorReader> open_weights(const std::string& path) {
   const std::string name = file_in(path);
-  if (name.ends_with(".json")) return std::make_unique<SafetensorsReader>(name);
+  if (name.ends_with(".json")) return dequantised(std::make_unique<SafetensorsReader>(name));
   const FileWindow file(name);
   const auto there = std::min<std::int64_t>(file.bytes(), kFileKindBytes);
   switch (const FileKind kind = file_kind(file.text_at(0, there)); kind) {
     case FileKind::safetensors:
-      return std::make_unique<SafetensorsReader>(name);
+      return dequantised(std::make_unique<SafetensorsReader>(name));
     case FileKind::gguf:
       return std::make_unique<GgufReader>(name);
     case FileKind::zip:

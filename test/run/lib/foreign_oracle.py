@@ -3,9 +3,11 @@
 
     foreign_oracle.py transformers FOLDER LOGITS.npy IDS MOST     AutoModel and AutoTokenizer of an exported folder
     foreign_oracle.py llama FILE.gguf LOGITS.npy IDS MOST [ADAPTER.gguf]   llama.cpp, of every beginning of the ids
+    foreign_oracle.py likely FILE.gguf LOGITS.npy IDS MOST     the same, of tokens with probabilities of 1 % and more
     foreign_oracle.py peft BASE ADAPTER MERGED LOGITS.npy IDS MOST    an adapter on its base, and merged by choir and by peft
+    foreign_oracle.py gguf QUANTISED.gguf DECODED.gguf    the same tensors, of which the second file has choir's f32
 
-Prints the largest difference and ends with 1 where it is above MOST.
+Prints the largest difference and ends with 1 where it is above MOST, or where a bit of a decoded tensor differs.
 """
 import json
 import sys
@@ -43,7 +45,11 @@ def transformers(folder: str, ours: numpy.ndarray, ids: list[int]) -> float:
     return float(numpy.abs(logits_of(load(folder), ids) - ours).max())
 
 
-def llama(path: str, ours: numpy.ndarray, ids: list[int], adapter: str = "") -> float:
+def likely(path: str, ours: numpy.ndarray, ids: list[int]) -> float:
+    return llama(path, ours, ids, least=numpy.log(0.01))
+
+
+def llama(path: str, ours: numpy.ndarray, ids: list[int], adapter: str = "", least: float = -numpy.inf) -> float:
     import xllamacpp
 
     options = xllamacpp.CommonParams()
@@ -64,7 +70,8 @@ def llama(path: str, ours: numpy.ndarray, ids: list[int], adapter: str = "") -> 
         answer = json.loads(answer) if isinstance(answer, str) else answer
         found = probabilities(answer)
         assert len(found) == vocabulary, f"{len(found)} of {vocabulary} probabilities"
-        far = max(far, max(abs(expected[count - 1][token] - value) for token, value in found.items()))
+        near = {token: value for token, value in found.items() if expected[count - 1][token] >= least}
+        far = max(far, max(abs(expected[count - 1][token] - value) for token, value in near.items()))
     return far
 
 
@@ -85,9 +92,24 @@ def peft(base: str, adapter: str, merged: str, ours: numpy.ndarray, ids: list[in
     return float(max(numpy.abs(x - ours).max() for x in (apart, theirs, logits_of(load(merged), ids))))
 
 
+def gguf(quantised: str, decoded: str) -> None:
+    from gguf import GGUFReader, dequantize
+
+    ours = {tensor.name: tensor.data for tensor in GGUFReader(decoded).tensors}
+    kinds, differ = {}, 0
+    for tensor in GGUFReader(quantised).tensors:
+        theirs = dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
+        kinds[tensor.tensor_type.name] = kinds.get(tensor.tensor_type.name, 0) + 1
+        differ += int((theirs.view(numpy.uint32) != ours.pop(tensor.name).view(numpy.uint32)).sum())
+    print(f"gguf: {differ} numbers differ in {kinds}, {len(ours)} tensors are missing")
+    sys.exit(differ > 0 or len(ours) > 0 or len(kinds) < 2)
+
+
 def main() -> None:
     what, *arguments = sys.argv[1:]
-    take = {"transformers": 1, "llama": 1, "peft": 3}[what]
+    if what == "gguf":
+        return gguf(*arguments)
+    take = {"transformers": 1, "llama": 1, "likely": 1, "peft": 3}[what]
     paths, (logits, ids, most, *rest) = arguments[:take], arguments[take:]
     far = globals()[what](*paths, numpy.load(logits), [int(i) for i in ids.split(",")], *rest)
     print(f"{what}: largest difference {far:.3e}, at most {most}")

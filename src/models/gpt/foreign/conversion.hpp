@@ -23,7 +23,7 @@ struct ExportRequest {
   std::string format;        ///< hf | gguf | nanogpt | llmc | peft
   std::string out;           ///< a folder for hf, nanogpt and peft, else a file; must not exist
   bool merge = false;        ///< add adapters to the weights that they belong to
-  std::string type = "f32";  ///< f64 | f32 | f16 | bf16 | q8_0
+  std::string type = "f32";  ///< f64 | f32 | f16 | bf16 | q8_0 | q4_k
   std::int64_t shard_bytes = 5'000'000'000;
   std::string name;              ///< of the model, in GGUF
   std::string tokenizer_folder;  ///< tokenizer folder of the run, which may be missing
@@ -35,7 +35,7 @@ struct ExportReport {
   std::int64_t bytes = 0;  ///< of all tensors
   /// Biases that the model does not have but the other program requires; they are zeros.
   std::int64_t zero_tensors = 0;
-  std::string type;  ///< under which the matrices are stored: ExportRequest::type, or f32
+  std::string type;  ///< under which the matrices are stored: ExportRequest::type, q5_0 or f32
   /// Lines for people: what the export has instead of what was asked for, and what it leaves out.
   std::vector<std::string> notes;
 };

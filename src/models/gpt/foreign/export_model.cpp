@@ -34,11 +34,10 @@ struct TypeName {
   Encoding encoding;
   std::string_view hf;  ///< "": safetensors of transformers have no such type
 };
-constexpr TypeName kTypes[] = {{"f64", Encoding::f64, "float64"},
-                               {"f32", Encoding::f32, "float32"},
-                               {"f16", Encoding::f16, "float16"},
-                               {"bf16", Encoding::bf16, "bfloat16"},
-                               {"q8_0", Encoding::q8_0, ""}};
+constexpr TypeName kTypes[] = {
+    {"f64", Encoding::f64, "float64"}, {"f32", Encoding::f32, "float32"},
+    {"f16", Encoding::f16, "float16"}, {"bf16", Encoding::bf16, "bfloat16"},
+    {"q8_0", Encoding::q8_0, ""},      {"q4_k", Encoding::q4_k, ""}};
 
 class Export {
  public:
@@ -166,7 +165,7 @@ class Export {
     if (!fits)
       throw DeckError(
           fmt::format("--type {} is not supported by --format {}", request_.type, format),
-          "all formats support f32 and bf16; only gguf supports q8_0");
+          "all formats support f32 and bf16; only gguf supports q8_0 and q4_k");
     if (format == "hf" || format == "peft") {
       dialect_ = hf_dialect_of(config_);
     } else if (format == "gguf") {
@@ -198,10 +197,11 @@ class Export {
     }
     std::vector<TensorEntry> entries;
     for (const TensorPart& part : parts_)
-      entries.push_back(
-          {part.name,
-           request_.format == "gguf" ? gguf_encoding(part, type_->encoding) : type_->encoding,
-           part.shape});
+      entries.push_back({part.name,
+                         request_.format == "gguf"
+                             ? gguf_encoding(part, type_->encoding, there_.tied)
+                             : type_->encoding,
+                         part.shape});
     if (request_.format == "gguf") name_stored_type();
     if (!divisors_.empty())
       entries.push_back({std::string(kGgufDivisors), Encoding::f32, {std::ssize(divisors_)}});
@@ -216,15 +216,24 @@ class Export {
           });
   }
 
-  /// Reports matrices that the type cannot store.
+  /// Reports matrices that have another type.
   void name_stored_type() {
-    std::int64_t narrow = 0;
-    stored_ = gguf_stored_type(parts_, type_->encoding, narrow);
-    if (narrow == 0) return;
-    if (stored_ != type_->encoding) report_.type = "f32";
-    report_.notes.push_back(fmt::format(
-        "{} as f32, not as {}, because the rows are not whole blocks of {}",
-        counted(narrow, "matrix tensor"), request_.type, block_elements(type_->encoding)));
+    const Encoding type = type_->encoding;
+    const auto matrices = gguf_matrices(parts_, type, there_.tied);
+    stored_ = gguf_stored_type(matrices, type);
+    report_.type = fold_name(name_of(stored_));
+    for (const auto& [encoding, count] : matrices) {
+      if (encoding == type) continue;
+      const std::string word = fold_name(name_of(encoding));
+      const bool head =
+          type == Encoding::q4_k && (encoding == Encoding::q6_k || encoding == Encoding::q8_0);
+      report_.notes.push_back(
+          head ? fmt::format("the head as {}, with more bits than {}, as llama.cpp does", word,
+                             request_.type)
+               : fmt::format("{} as {}, not as {}, because the rows are not whole blocks of {}",
+                             counted(count, "matrix tensor"), word, request_.type,
+                             block_elements(type)));
+    }
   }
 
   GgufMetadata metadata() const {

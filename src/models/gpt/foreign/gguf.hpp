@@ -4,6 +4,7 @@
 // frequency of each pair; only files of this program have keys that describe its origin.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,18 +36,21 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown);
 /// The dialect that can express the model. The DeckError for other models names the keys that
 /// prevent it.
 Dialect gguf_dialect_of(const GptConfig& config);
-/// All metadata except the tokenizer. `type` of the matrices (gguf_stored_type()): f32, f16, bf16
-/// or q8_0.
+/// All metadata except the tokenizer. `type` of the matrices (gguf_stored_type()): f32, f16, bf16,
+/// q8_0, q5_0 or q4_k.
 GgufMetadata gguf_metadata(const GptConfig& config, Encoding type, const std::string& name);
 /// llama.cpp's encoding of this tensor in a file of that type: norms and biases are always float,
-/// and so are rows that are not whole blocks.
-Encoding gguf_encoding(const TensorPart& part, Encoding type);
+/// and so are rows that are not whole blocks. In a file of q4_k the head, which is the embedding of
+/// a tied model, is q6_k, or q8_0 where its rows are not whole blocks of q6_k; other rows that are
+/// not whole blocks of q4_k are q5_0 if they can be.
+Encoding gguf_encoding(const TensorPart& part, Encoding type, bool tied);
 
-/// The type under which the file stores its matrices: that of the first one that is stored in
-/// `type`, or f32 if none can be. `narrow`: how many matrices stay f32, because their rows are not
-/// whole blocks. Pure.
-Encoding gguf_stored_type(const std::vector<TensorPart>& parts, Encoding type,
-                          std::int64_t& narrow);
+/// The number of matrices in each encoding of a file of that type. Pure.
+std::map<Encoding, std::int64_t> gguf_matrices(const std::vector<TensorPart>& parts, Encoding type,
+                                               bool tied);
+/// The type under which the file stores its matrices: `type` if it has one such matrix, otherwise
+/// the one that most of them have. Pure.
+Encoding gguf_stored_type(const std::map<Encoding, std::int64_t>& matrices, Encoding type);
 
 /// True if a GGUF file has a tokenizer, and its metadata without those of the model.
 bool has_tokenizer(const GgufMetadata& metadata);

@@ -321,6 +321,25 @@ std::string gguf_architecture(const GptConfig& c) {
   return "smollm3";
 }
 
+/// llama.cpp's number for a file whose matrices have this type.
+std::uint32_t file_type(Encoding type) {
+  switch (type) {
+    case Encoding::f32:
+      return 0;
+    case Encoding::f16:
+      return 1;
+    case Encoding::q8_0:
+      return 7;
+    case Encoding::q5_0:
+      return 8;
+    case Encoding::q4_k:
+      return 14;
+    default:
+      CHOIR_CHECK(type == Encoding::bf16, "a file of {}", name_of(type));
+      return 32;
+  }
+}
+
 }  // namespace
 
 Dialect gguf_dialect_of(const GptConfig& c) {
@@ -348,12 +367,8 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
   m.add("general.architecture", architecture);
   m.add("general.type", std::string("model"));
   m.add("general.name", name);
-  const std::uint32_t file_type = type == Encoding::f32    ? 0
-                                  : type == Encoding::f16  ? 1
-                                  : type == Encoding::q8_0 ? 7
-                                                           : 32;
-  m.add("general.file_type", file_type);
-  if (type == Encoding::q8_0) m.add("general.quantization_version", std::uint32_t{2});
+  m.add("general.file_type", file_type(type));
+  if (block_elements(type) > 1) m.add("general.quantization_version", std::uint32_t{2});
   m.add(a + "context_length", u32(c.block_size));
   m.add(a + "embedding_length", u32(c.n_embd));
   m.add(a + "block_count", u32(c.n_layer));
@@ -396,22 +411,30 @@ bool is_always_float(const TensorPart& part) {
 
 }  // namespace
 
-Encoding gguf_encoding(const TensorPart& part, Encoding type) {
-  return is_always_float(part) || part.shape.back() % block_elements(type) != 0 ? Encoding::f32
-                                                                                : type;
+Encoding gguf_encoding(const TensorPart& part, Encoding type, bool tied) {
+  if (is_always_float(part)) return Encoding::f32;
+  const bool head = part.name == (tied ? "token_embd.weight" : "output.weight");
+  std::vector<Encoding> wanted{type};
+  if (type == Encoding::q4_k)
+    wanted = head ? std::vector{Encoding::q6_k, Encoding::q8_0} : std::vector{type, Encoding::q5_0};
+  const auto fits = [&](Encoding one) { return part.shape.back() % block_elements(one) == 0; };
+  const auto found = std::find_if(wanted.begin(), wanted.end(), fits);
+  return found == wanted.end() ? Encoding::f32 : *found;
 }
 
-Encoding gguf_stored_type(const std::vector<TensorPart>& parts, Encoding type,
-                          std::int64_t& narrow) {
-  bool any = false;
-  narrow = 0;
-  for (const TensorPart& part : parts) {
-    if (is_always_float(part)) continue;
-    const bool stored = gguf_encoding(part, type) == type;
-    any = any || stored;
-    narrow += stored ? 0 : 1;
-  }
-  return any ? type : Encoding::f32;
+std::map<Encoding, std::int64_t> gguf_matrices(const std::vector<TensorPart>& parts, Encoding type,
+                                               bool tied) {
+  std::map<Encoding, std::int64_t> matrices;
+  for (const TensorPart& part : parts)
+    if (!is_always_float(part)) ++matrices[gguf_encoding(part, type, tied)];
+  return matrices;
+}
+
+Encoding gguf_stored_type(const std::map<Encoding, std::int64_t>& matrices, Encoding type) {
+  if (matrices.contains(type) || matrices.empty()) return type;
+  return std::max_element(matrices.begin(), matrices.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 bool has_tokenizer(const GgufMetadata& metadata) {

@@ -327,8 +327,13 @@ void pass_over(KeyReader& keys) {
   keys.only("use_mrope", false, "rotary angles in three dimensions are not supported");
   keys.only("n_special", 0, "further rows of the embedding are not supported");
   keys.only("auto_map", nullptr, "code of the model's own may compute something else");
-  keys.only("quantization_config", nullptr,
-            "weights that were quantised with this package are not read; save the model in bf16");
+  // The tensors of bitsandbytes carry their own descriptions, which dequantised() reads.
+  if (const nlohmann::json* config = keys.value("quantization_config");
+      config != nullptr &&
+      !(config->contains("quant_method") && config->at("quant_method") == "bitsandbytes"))
+    keys.problem("quantization_config",
+                 "of quantised weights only those of bitsandbytes (nf4, int8) are read; save the "
+                 "model in bf16");
 }
 
 void read_gpt2(KeyReader& keys, GptConfig& c) {

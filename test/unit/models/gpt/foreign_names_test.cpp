@@ -48,7 +48,8 @@ TEST(ForeignKeys, ValuesThatChangeNothingAreAccepted) {
        {R"(,"use_mrope":false,"max_window_layers":24,"use_sliding_window":false)",
         R"(,"top_p":0.9,"do_sample":true,"num_beams":1,"bad_words_ids":null,"prefix":null)",
         R"(,"pruned_heads":{},"tie_encoder_decoder":false,"is_decoder":true,"torchscript":false)",
-        R"(,"quantization_config":null,"auto_map":null,"chunk_size_feed_forward":0)"})
+        R"(,"quantization_config":null,"auto_map":null,"chunk_size_feed_forward":0)",
+        R"(,"quantization_config":{"quant_method":"bitsandbytes","load_in_4bit":true})"})
     EXPECT_EQ(model_from_hf(qwen2_with(members), "config.json", false).config.n_embd, 16)
         << members;
 }
@@ -56,7 +57,8 @@ TEST(ForeignKeys, ValuesThatChangeNothingAreAccepted) {
 TEST(ForeignKeys, ValuesThatChangeTheModelAreRefusedByName) {
   for (const char* member :
        {R"("use_mrope":true)", R"("pruned_heads":{"0":[1]})", R"("auto_map":{"AutoModel":"m.M"})",
-        R"("quantization_config":{"bits":4})", R"("nobody_knows":false)"}) {
+        R"("quantization_config":{"bits":4})", R"("nobody_knows":false)",
+        R"("quantization_config":{"quant_method":"gptq"})", R"("quantization_config":[4])"}) {
     const std::string key = std::string(member).substr(1, std::string(member).find(':') - 2);
     try {
       model_from_hf(qwen2_with(std::string(",") + member), "config.json", false);

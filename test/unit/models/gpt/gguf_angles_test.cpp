@@ -91,23 +91,40 @@ TEST(GgufAngles, OtherFormsAreNone) {
   }
 }
 
-TEST(GgufTypes, RowsThatAreNoWholeBlocksStayFloat) {
+TEST(GgufTypes, RowsThatAreNoWholeBlocksHaveAWiderType) {
   const auto part = [](const char* name, Shape shape) {
     TensorPart made;
     made.name = name;
     made.shape = shape;
     return made;
   };
-  std::int64_t narrow = -1;
+  using Matrices = std::map<Encoding, std::int64_t>;
   const std::vector<TensorPart> small{part("a.weight", {8, 16}), part("norm.weight", {16})};
-  EXPECT_EQ(gguf_stored_type(small, Encoding::q8_0, narrow), Encoding::f32);
-  EXPECT_EQ(narrow, 1);
+  EXPECT_EQ(gguf_matrices(small, Encoding::q8_0, true), (Matrices{{Encoding::f32, 1}}));
+  EXPECT_EQ(gguf_stored_type({{Encoding::f32, 1}}, Encoding::q8_0), Encoding::f32);
   const std::vector<TensorPart> mixed{part("a.weight", {8, 16}), part("b.weight", {8, 64}),
+                                      part("c.weight", {8, 96}),
                                       part("position_embd.weight", {8, 64})};
-  EXPECT_EQ(gguf_stored_type(mixed, Encoding::q8_0, narrow), Encoding::q8_0);
-  EXPECT_EQ(narrow, 1);
-  EXPECT_EQ(gguf_stored_type(mixed, Encoding::bf16, narrow), Encoding::bf16);
-  EXPECT_EQ(narrow, 0);
+  EXPECT_EQ(gguf_matrices(mixed, Encoding::q8_0, true),
+            (Matrices{{Encoding::f32, 1}, {Encoding::q8_0, 2}}));
+  EXPECT_EQ(gguf_stored_type({{Encoding::f32, 3}, {Encoding::q8_0, 1}}, Encoding::q8_0),
+            Encoding::q8_0);
+  EXPECT_EQ(gguf_matrices(mixed, Encoding::bf16, true), (Matrices{{Encoding::bf16, 3}}));
+  EXPECT_EQ(gguf_matrices(mixed, Encoding::q4_k, true),
+            (Matrices{{Encoding::f32, 1}, {Encoding::q5_0, 2}}));
+  EXPECT_EQ(gguf_stored_type({{Encoding::f32, 1}, {Encoding::q5_0, 2}}, Encoding::q4_k),
+            Encoding::q5_0);
+  const std::vector<TensorPart> wide{part("a.weight", {8, 512}), part("b.weight", {8, 64})};
+  EXPECT_EQ(gguf_matrices(wide, Encoding::q4_k, true),
+            (Matrices{{Encoding::q5_0, 1}, {Encoding::q4_k, 1}}));
+  const std::vector<TensorPart> ends{part("token_embd.weight", {8, 512}),
+                                     part("output.weight", {8, 512})};
+  EXPECT_EQ(gguf_encoding(ends[0], Encoding::q4_k, true), Encoding::q6_k);
+  EXPECT_EQ(gguf_encoding(ends[0], Encoding::q4_k, false), Encoding::q4_k);
+  EXPECT_EQ(gguf_encoding(ends[1], Encoding::q4_k, false), Encoding::q6_k);
+  EXPECT_EQ(gguf_encoding(ends[1], Encoding::q8_0, false), Encoding::q8_0);
+  EXPECT_EQ(gguf_encoding(part("output.weight", {8, 96}), Encoding::q4_k, false), Encoding::q8_0);
+  EXPECT_EQ(gguf_encoding(part("output.weight", {8, 90}), Encoding::q4_k, false), Encoding::f32);
 }
 
 }  // namespace

@@ -218,8 +218,70 @@ TEST_F(Gguf, RefusesPairsThatLie) {
               "not a power of two");
   EXPECT_SAYS(refused_pair(text("general.alignment") + le(u32) + le(std::uint32_t{0})),
               "not a power of two");
-  EXPECT_SAYS(refused_pair(text("split.count") + le(std::uint32_t{2}) + le(std::uint16_t{3})),
-              "is one of 3 parts");
+  EXPECT_SAYS(refused_pair(text("split.count") + le(u32) + le(std::uint32_t{3})),
+              "has a value of another type for split.count");
+}
+
+/// A part of a model with one tensor of two numbers.
+std::string part_of_model(std::uint16_t number, std::uint16_t parts, const std::string& tensor,
+                          const Floats& numbers, std::int32_t all = 3) {
+  Parts part;
+  part.pairs = 4;
+  part.pair = text("split.no") + le(std::uint32_t{2}) + le(number) + text("split.count") +
+              le(std::uint32_t{2}) + le(parts) + text("split.tensors.count") +
+              le(std::uint32_t{5}) + le(all) + text("general.alignment") + le(std::uint32_t{4}) +
+              le(std::uint32_t{32});
+  part.name = text(tensor);
+  part.dims = {2};
+  part.data = bytes_of(numbers);
+  return part.bytes();
+}
+
+TEST_F(Gguf, PartsOfAModelAreReadAsOne) {
+  const std::string first = folder.put("m-00001-of-00003.gguf", part_of_model(0, 3, "a", {1, 2}));
+  folder.put("m-00002-of-00003.gguf", part_of_model(1, 3, "b", {3, 4}));
+  const auto opened = [&] { GgufReader reader(first); };
+  EXPECT_SAYS(refusal(opened), "m-00003-of-00003.gguf' is missing, part 3 of 3");
+  folder.put("m-00003-of-00003.gguf", part_of_model(2, 3, "c", {5, 6}));
+  const GgufReader reader(first);
+  EXPECT_EQ(reader.tensors().size(), 3u);
+  EXPECT_EQ(values(reader, "a"), (Floats{1, 2}));
+  EXPECT_EQ(values(reader, "b"), (Floats{3, 4}));
+  EXPECT_EQ(values(reader, "c"), (Floats{5, 6}));
+  EXPECT_EQ(*reader.metadata().get<std::uint16_t>("split.no"), 0);
+
+  const std::string second = folder.file("m-00002-of-00003.gguf");
+  EXPECT_SAYS(refusal([&] { GgufReader part(second); }), "is part 2 of 3");
+  folder.put("m-00002-of-00003.gguf", part_of_model(2, 3, "b", {3, 4}));
+  EXPECT_SAYS(refusal(opened), "is part 3 of 3, but its name is that of part 2 of 3");
+  folder.put("m-00002-of-00003.gguf", part_of_model(1, 4, "b", {3, 4}));
+  EXPECT_SAYS(refusal(opened), "is part 2 of 4, but its name is that of part 2 of 3");
+  folder.put("m-00002-of-00003.gguf", part_of_model(1, 3, "c", {3, 4}));
+  EXPECT_SAYS(refusal(opened), "has two tensors 'c'");
+  folder.put("m-00001-of-00003.gguf", part_of_model(0, 3, "a", {1, 2}, 7));
+  folder.put("m-00002-of-00003.gguf", part_of_model(1, 3, "b", {3, 4}));
+  EXPECT_SAYS(refusal(opened), "announces 7 tensors, but its 3 parts have 3");
+  const std::string renamed = folder.put("model.gguf", part_of_model(0, 3, "a", {1, 2}));
+  EXPECT_SAYS(refusal([&] { GgufReader part(renamed); }),
+              "is the first of 3 parts, but its name does not end in -00001-of-00003.gguf");
+}
+
+TEST_F(Gguf, TensorsBeginAtMultiplesOfTheAlignment) {
+  for (const std::uint32_t alignment : {8u, 32u, 128u, 4096u}) {
+    GgufMetadata metadata;
+    metadata.add("general.alignment", alignment);
+    GgufWriter writer(folder.file("a.gguf"), metadata,
+                      {{"b", Encoding::f32, {3}}, {"q", Encoding::q4_k, {2, 256}}});
+    writer.lay_out();
+    const Floats b{1, 2, 3}, q(512, 0.5f);
+    writer.write("b", 0, 3, b.data(), DType::f32);
+    writer.write("q", 0, 512, q.data(), DType::f32);
+    writer.commit(writer.written());
+    EXPECT_EQ(folder.bytes("a.gguf").size() % alignment, 0u);
+    const GgufReader reader(folder.file("a.gguf"));
+    EXPECT_EQ(values(reader, "b"), b);
+    EXPECT_NEAR(values(reader, "q")[511], 0.5f, 1e-3);
+  }
 }
 
 TEST_F(Gguf, RefusesTensorsThatLie) {
@@ -228,8 +290,10 @@ TEST_F(Gguf, RefusesTensorsThatLie) {
   EXPECT_SAYS(refused({.dims = {~std::uint64_t{0}, 2}}), "has the extent -1");
   EXPECT_SAYS(refused({.dims = {std::uint64_t{1} << 40, std::uint64_t{1} << 40}}),
               "an impossible number of elements");
-  EXPECT_SAYS(refused({.type = 12}), "tensor 'w' in");
-  EXPECT_SAYS(refused({.type = 12}), "is stored as Q4_K");
+  EXPECT_SAYS(refused({.type = 16}), "tensor 'w' in");
+  EXPECT_SAYS(refused({.type = 16}), "is stored as IQ2_XXS");
+  EXPECT_SAYS(refused({.dims = {288, 2}, .type = 12}),
+              "has rows of 288 elements, not whole blocks of Q4_K");
   EXPECT_SAYS(refused({.type = 77}), "is stored as type 77");
   EXPECT_SAYS(refused({.dims = {16, 2}, .type = 8}), "rows of 16 elements");
   EXPECT_SAYS(refused({.offset = 32}), "begins at byte 32 of the data, not at 0");
