@@ -218,6 +218,7 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   EngineOptions options = engine_options(plan.deck, plan.batch);
   options.shapes = request.shapes;
   options.evaluation_shapes = request.evaluation_shapes;
+  options.scorers = request.scorers;
   if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
   const NullDevice device(request.target.kind);
   const bool samples = options.model.family().writes_samples(plan.deck);

@@ -52,6 +52,7 @@ struct PlanCase {
   int ranks_per_node = 1;
   PlanTarget target;
   std::vector<BatchShape> shapes, evaluation_shapes;  ///< with speech, see EngineOptions
+  MemoryPlan scorers;                                 ///< see EngineOptions
   /// The source of time predictions; nullptr: no prediction.
   std::shared_ptr<const Calibration> calibration{};
 };

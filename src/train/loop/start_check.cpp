@@ -14,6 +14,7 @@
 #include "choir/models/family.hpp"
 #include "choir/run/training_data.hpp"
 #include "src/core/quantities.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/device/cuda.hpp"
 #include "src/run/null_instance.hpp"
 #include "src/run/run_setup.hpp"
@@ -137,7 +138,10 @@ void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log)
   EngineOptions options = engine_options(deck, batch);
   options.shapes = data->shapes();
   options.evaluation_shapes = data->validation_shapes();
+  data->add_scorers(options.scorers, device.get());
   check_memory(options, deck, layout, ranks, device.get(), log);
+  CpuDevice cpu;
+  data->load_scorers(device ? *device : cpu);
   NullDevice nowhere = null_device_for(device.get());
   const auto planned = Mesh::planned(layout, 0, ranks.on_node);
   Engine engine(options, nowhere, *planned, Arena::kUnbounded);
