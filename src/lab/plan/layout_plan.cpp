@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "choir/deck/deck.hpp"
+#include "kernels/gemm/packing_memory.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
@@ -231,6 +232,7 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
     RolePlan role{.rank = plan.layout.rank(at), .at = at};
     role.plan = plan_step(options, plan.layout, role.rank, plan.ranks_per_node, samples, &device,
                           saves, request.calibration ? &role.work : nullptr);
+    ops::add_packing(role.plan.memory, role.plan.products, device.plans_for());
     return role;
   };
   do {

@@ -13,6 +13,7 @@
 #include "choir/core/error.hpp"
 #include "choir/models/family.hpp"
 #include "choir/run/training_data.hpp"
+#include "kernels/gemm/packing_memory.hpp"
 #include "src/core/quantities.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/device/cuda.hpp"
@@ -78,6 +79,8 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
   for (;;) {
     plan = plan_step(options, layout, 0, ranks.on_node, deck.family().writes_samples(deck), device,
                      false);
+    ops::add_packing(plan.memory, plan.products,
+                     device == nullptr ? DeviceKind::cpu : device->plans_for());
     const double excess = device == nullptr ? 0 : excess_bytes(plan, ranks.on_node, *device);
     if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
   }
