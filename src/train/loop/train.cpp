@@ -335,7 +335,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                        {.step = progress.step,
                         .consumed_samples = progress.consumed_samples,
                         .more = progress.data});
-  run_log.start_training(progress.step);
+  run_log.start_training(progress.step, device);
   Evaluation evaluation(deck, *data, engine.instance(), directory, log);
   observers.follow(engine, progress);
   return TrainingLoop({.deck = deck,
