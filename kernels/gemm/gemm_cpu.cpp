@@ -5,15 +5,19 @@
 #include <omp.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <memory>
 #include <new>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "choir/core/error.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/gemm/packing_memory.hpp"
 #include "src/device/cpu_device.hpp"
 
 namespace choir {
@@ -55,11 +59,10 @@ void multiply(const GemmArgs& args, const T* a, const T* b, const T* bias, T* c)
 }  // namespace
 
 void require_blas_buffers(int buffers) {
-  constexpr std::size_t kBuffer = std::size_t{128} << 20;
   static std::atomic<int> mapped{1};  // one buffer is mapped when the library is loaded
   const int present = mapped.load(std::memory_order_relaxed);
   if (buffers <= present) return;
-  const std::size_t bytes = static_cast<std::size_t>(buffers - present) * kBuffer;
+  const std::size_t bytes = static_cast<std::size_t>(buffers - present) * ops::kBlasBuffer;
   void* const addresses = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (addresses == MAP_FAILED) throw std::bad_alloc();
@@ -114,15 +117,15 @@ bool is_small(const GemmArgs& args) {
 /// weights), and for rows of B that are a multiple of 2 KiB apart, which on huge pages share the
 /// same sets of the cache: one thread of a Zen 3, extents of 128 to 2048, 80 GFLOP/s instead of 62
 /// and 76 instead of 55. Other products are not faster, or by 6 %.
-bool packs_first(const GemmArgs& args) {
+bool packs_first(DType in, bool transpose_a, bool transpose_b, std::int64_t n) {
   static const bool narrow = !cpu_features().avx512;
   constexpr std::int64_t kAliases = 2048 / sizeof(float);
-  return narrow && args.in == DType::f32 &&
-         (args.transpose_a || (!args.transpose_b && args.n % kAliases == 0));
+  return narrow && in == DType::f32 && (transpose_a || (!transpose_b && n % kAliases == 0));
 }
 
 void multiply(PlanCache& plans, const GemmArgs& args) {
-  if (packs_first(args)) return gemm_blas(plans, args);
+  if (packs_first(args.in, args.transpose_a, args.transpose_b, args.n))
+    return gemm_blas(plans, args);
   if (gemm_onednn(plans, args)) return;
   // oneDNN has no f16 product on most processors, but the fastest f32 one.
   if (args.in == DType::f16) return gemm_widened(plans, args, gemm_cpu);
@@ -161,6 +164,30 @@ void gemm_batched_cpu(PlanCache& plans, const GemmArgs& args) {
     const ThreadLimit one(1);
     multiply(*own.all[static_cast<std::size_t>(omp_get_thread_num())], args.matrix(h));
   });
+}
+
+bool ops::goes_to_blas(const Product& product) {
+  const auto [in, a, b] = std::tuple(product.in, product.transpose_a, product.transpose_b);
+  return packs_first(in, a, b, product.n) || !onednn_offers(in == DType::f16 ? DType::f32 : in);
+}
+
+std::size_t ops::packing_bytes(const std::set<Product>& products, int threads) {
+  constexpr std::int64_t kMostOfColumn = 2048;
+  std::int64_t most = 0;
+  for (const Product& product : products) {
+    if (!goes_to_blas(product)) continue;
+    const std::int64_t element = product.in == DType::f64 ? 8 : 4;
+    // The matrices of a batch are distributed over the threads, each of which packs its own.
+    const std::int64_t at_once = std::min<std::int64_t>(product.batch, threads);
+    most = std::max(most, at_once * product.m * std::min(kMostOfColumn, product.k * element));
+  }
+  return std::min(static_cast<std::size_t>(most), static_cast<std::size_t>(threads) * kBlasBuffer);
+}
+
+void ops::add_packing(MemoryPlan& plan, const std::set<Product>& products, DeviceKind kind) {
+  if (kind != DeviceKind::cpu) return;
+  const std::size_t bytes = packing_bytes(products, omp_get_max_threads());
+  if (bytes > 0) plan.add("matrix products (packing)", bytes);
 }
 
 }  // namespace choir

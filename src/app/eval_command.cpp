@@ -62,6 +62,7 @@ int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   const auto data =
       loaded.deck.family().open_evaluation(loaded.deck, loaded.vocabulary, *place.mesh, log);
   load_instance(loaded, data->shapes(), place);
+  data->load_scorers(*place.device);
   const double start = now_seconds();
   ProgressLine progress(log, "evaluation");
   const EvaluationResult result = data->evaluate(*loaded.instance, &progress);

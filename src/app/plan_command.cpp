@@ -20,6 +20,7 @@
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/device/null_device.hpp"
 #include "src/lab/plan/model_sizes.hpp"
 #include "src/lab/plan/plan_report.hpp"
 #include "src/models/gpt/token_data.hpp"
@@ -142,9 +143,10 @@ Deck parse_words(const FamilyTable& families, const BenchWords& words) {
 struct DataFacts {
   std::int64_t vocabulary = 0;
   std::vector<BatchShape> shapes, evaluation_shapes;  // of evaluation, if they differ
+  MemoryPlan scorers;
 };
 
-DataFacts facts_of(Deck deck, MpiSession& session) {
+DataFacts facts_of(const PlanRequest& request, Deck deck, MpiSession& session) {
   if (session.size() > 1) {
     DeckError error("choir plan runs on a single process",
                     "start it without mpiexec, and give --ranks N");
@@ -162,7 +164,10 @@ DataFacts facts_of(Deck deck, MpiSession& session) {
     batch = resolve_batch(deck, 1);
   tell_replacement(replace_missing_text(deck), 0);
   const auto data = family.open_data(deck, batch, *mesh, quiet);
-  return {data->vocab_size(), data->shapes(), data->validation_shapes()};
+  DataFacts facts{data->vocab_size(), data->shapes(), data->validation_shapes(), {}};
+  const NullDevice device(target_of(request, deck).kind);
+  data->add_scorers(facts.scorers, &device);
+  return facts;
 }
 
 LayoutPlan planned(PlanCase request, const LayoutChoice& choice, const DeckVariants& variants) {
@@ -217,6 +222,7 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   PlanCase wanted{.deck = variants.with({})};
   wanted.shapes = data.shapes;
   wanted.evaluation_shapes = data.evaluation_shapes;
+  wanted.scorers = data.scorers;
   wanted.target = target_of(request, wanted.deck);
   wanted.ranks = ranks_of(request, wanted.deck, wanted.target);
   wanted.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, wanted.ranks, wanted.target);
@@ -386,7 +392,7 @@ int plan_command(const Invocation& call) {
   if (!asks) return without_mpi([&] { return run_plan(request, {}); });
   return with_mpi([&](MpiSession& session) {
     const BenchWords words = sort_words(request.words);
-    return run_plan(request, facts_of(parse_words(request.families, words), session));
+    return run_plan(request, facts_of(request, parse_words(request.families, words), session));
   });
 }
 

@@ -11,6 +11,7 @@
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 #include "src/deck/foreign_names.hpp"
+#include "src/optim/update_rule.hpp"
 
 namespace choir {
 namespace {
@@ -184,15 +185,13 @@ const ModelFamily& FamilyTable::named(std::string_view name) const {
 }
 
 AllSettings::AllSettings(const FamilyTable& table) : table_(&table) {
-  for (const ModelFamily* family : table.all()) held_.push_back(family->settings());
+  for (const ModelFamily* family : table.all()) held_.add(family->settings());
 }
 
-AllSettings::AllSettings(const AllSettings& other) : table_(other.table_) {
-  for (const auto& settings : other.held_) held_.push_back(settings->clone());
-}
-
-AllSettings& AllSettings::operator=(const AllSettings& other) {
-  return *this = AllSettings(other);
+SettingsList settings_of_rules() {
+  SettingsList list;
+  for (const UpdateRule* rule : update_rules()) list.add(rule->settings());
+  return list;
 }
 
 bool Deck::given(const std::string& key) const {

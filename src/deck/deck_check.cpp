@@ -150,21 +150,20 @@ class Checks {
   /// Keys of other rules, and what the rule needs.
   void optimizer() {
     const UpdateRule& rule = update_rule(deck_.optimizer.name);
-    const auto reads = [](const UpdateRule& reader, std::string_view key) {
-      return std::ranges::find(reader.keys(), key) != reader.keys().end();
-    };
-    std::map<std::string, std::string> readers;
-    for (const UpdateRule* other : update_rules())
-      for (const std::string_view key : other->keys()) {
-        std::string& names = readers[std::string(key)];
-        names += fmt::format("{}\"{}\"", names.empty() ? "" : " or ", other->name());
-      }
-    for (const auto& [name, of] : readers) {
-      const std::string key = "optimizer." + name;
-      if (!reads(rule, name) && deck_.given(key))
-        add({key, "optimizer.name"},
-            fmt::format("{} is for optimizer.name = {}, not \"{}\"; leave it out", key, of,
-                        rule.name()));
+    std::map<std::string, std::vector<const UpdateRule*>> readers;
+    for (const UpdateRule* other : update_rules()) {
+      for (const std::string_view name : other->keys())
+        readers[fmt::format("optimizer.{}", name)].push_back(other);
+      for (const Key& own : other->own_keys().keys()) readers[own.path].push_back(other);
+    }
+    for (const auto& [key, rules] : readers) {
+      if (std::ranges::find(rules, &rule) != rules.end() || !deck_.given(key)) continue;
+      std::string names;
+      for (const UpdateRule* reader : rules)
+        names += fmt::format("{}\"{}\"", names.empty() ? "" : " or ", reader->name());
+      add({key, "optimizer.name"},
+          fmt::format("{} is for optimizer.name = {}, not \"{}\"; leave it out", key, names,
+                      rule.name()));
     }
     const TrainPrecision precision = deck_.train.precision;
     if (!rule.needs_wide_masters().empty() && precision == TrainPrecision::bf16_true)

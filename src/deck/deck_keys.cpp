@@ -80,46 +80,21 @@ void add_data_keys(Table& table) {
 
 namespace {
 
-void add_muon_keys(Table& table) {
-  using Muon = MuonSection;
-  auto muon = table.section<Muon>("optimizer.muon",
-                                  [](Deck& deck) -> Muon& { return deck.optimizer.muon; });
-  muon.add("momentum", &Muon::momentum, "",
-           "Part of the earlier gradients that the momentum of a matrix keeps: m = momentum * m + "
-           "(1 - momentum) * gradient.")
-      .at_least(0)
-      .below(1);
-  muon.add("nesterov", &Muon::nesterov, "",
-           "The orthogonalised matrix is (1 - momentum) * gradient + momentum * m instead of m.");
-  muon.add("coefficients", &Muon::coefficients, "",
-           "Coefficients of the Newton-Schulz iteration x = a x + (b s + c s s) x with s = x x^T, "
-           "a triple for each of its steps. simple: Jordan 2024, the same triple five times.")
-      .one_of({"simple", "quintic", "polar_express", "polar_express_nanochat", "deepseekv4"});
-  muon.add("ns_steps", &Muon::steps, "steps",
-           "Steps of the Newton-Schulz iteration. Beyond the triples of optimizer.muon."
-           "coefficients, the last one is repeated. 0: as many as there are triples.")
-      .at_least(0)
-      .at_most(20);
-  muon.add("scale", &Muon::scale, "",
-           "Factor on the learning rate of a matrix [A, B]. original: sqrt(max(1, A / B)). "
-           "match_rms_adamw: 0.2 sqrt(max(A, B)), with which the learning rate and weight decay of "
-           "AdamW may stay. spectral_unclamped: sqrt(A / B).")
-      .one_of({"original", "match_rms_adamw", "spectral_unclamped"});
-  muon.add("adapters", &Muon::adapters, "",
-           "The factors of low-rank adapters are updated as matrices, not by AdamW.")
-      .when_resumed(OnResume::fixed);
-  muon.add("adamw_learning_rate", &Muon::adamw_learning_rate, "",
-           "Peak learning rate of the parameters that are no hidden matrices: embeddings, heads, "
-           "norms and biases, which AdamW updates. It follows the same schedule. 0: "
-           "optimizer.learning_rate.")
-      .at_least(0);
-  muon.add("adamw_weight_decay", &Muon::adamw_weight_decay, "",
-           "Weight decay of the embeddings and heads that AdamW updates. -1: "
-           "optimizer.weight_decay.")
-      .checked("-1, or at least 0", [](const KeyValue& value) -> std::string {
-        const double decay = std::get<double>(value);
-        return decay == -1 || decay >= 0 ? "" : "-1, or at least 0";
-      });
+/// The keys that belong to a single rule.
+void add_keys_of_rules(Table& table) {
+  const auto current = [](void* deck) {
+    const auto rules = update_rules();
+    const auto found =
+        std::ranges::find(rules, static_cast<Deck*>(deck)->optimizer.name, &UpdateRule::name);
+    return static_cast<std::size_t>(found - rules.begin());
+  };
+  SettingsList defaults = settings_of_rules();
+  for (std::size_t at = 0; at < update_rules().size(); ++at)
+    for (const Key& key : update_rules()[at]->own_keys().keys())
+      table.adopt(
+          key, at, key.get(key, defaults[at].object()),
+          [at](void* deck) { return static_cast<Deck*>(deck)->optimizer.rules[at].object(); },
+          current);
 }
 
 }  // namespace
@@ -224,7 +199,7 @@ void add_optimizer_keys(Table& table) {
         }
         return {};
       });
-  add_muon_keys(table);
+  add_keys_of_rules(table);
 }
 
 void add_train_keys(Table& table) {

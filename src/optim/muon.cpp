@@ -28,9 +28,12 @@ double muon_factor(std::string_view scale, std::int64_t rows, std::int64_t colum
 namespace {
 
 UpdateSettings settings_of_others(const UpdateSettings& settings) {
+  const auto muon = settings.own_as<MuonSettings>();
+  const double rate =
+      muon.adamw_learning_rate > 0 ? muon.adamw_learning_rate / settings.learning_rate : 1;
   UpdateSettings others = settings;
-  others.weight_decay = settings.muon.adamw_weight_decay;
-  others.scale = [scale = settings.scale, rate = settings.muon.adamw_rate](const Parameter& p) {
+  if (muon.adamw_weight_decay >= 0) others.weight_decay = muon.adamw_weight_decay;
+  others.scale = [scale = settings.scale, rate](const Parameter& p) {
     return rate * (scale ? scale(p) : 1);
   };
   return others;
@@ -39,7 +42,8 @@ UpdateSettings settings_of_others(const UpdateSettings& settings) {
 OwnerOptions owner_options(const UpdateContext& context) {
   return {.data_ranks = context.storage.sharding().data().size(),
           .tensor = context.storage.parameters().tensor(),
-          .chosen = [&](const Parameter& p) { return is_matrix(context.settings.muon, p); },
+          .chosen = [muon = context.settings.own_as<MuonSettings>()](
+                        const Parameter& p) { return is_matrix(muon, p); },
           .work = newton_schulz_flops};
 }
 
@@ -48,10 +52,10 @@ class MuonUpdater final : public Updater {
   explicit MuonUpdater(const UpdateContext& context)
       : storage_(&context.storage),
         settings_(&context.settings),
+        muon_(context.settings.own_as<MuonSettings>()),
         of_others_(settings_of_others(context.settings)),
         adamw_({context.storage, context.device, of_others_, context.seed, context.exact}),
-        newton_schulz_(newton_schulz_set(context.settings.muon.coefficients),
-                       context.settings.muon.steps),
+        newton_schulz_(newton_schulz_set(muon_.coefficients), muon_.steps),
         rounding_(moment_rounding_key(context.seed)),
         exchange_(context.storage, context.device,
                   matrix_rounds(context.storage.parameters(), owner_options(context))) {
@@ -88,8 +92,8 @@ class MuonUpdater final : public Updater {
             {.gradient = part.gradient.slice(first, count),
              .m = part.state(0, first, count),
              .direction = slice.sent ? direction.slice(first - at.first, count) : TensorView{},
-             .momentum = settings_->muon.momentum,
-             .nesterov = settings_->muon.nesterov,
+             .momentum = muon_.momentum,
+             .nesterov = muon_.nesterov,
              .control = control,
              .rounding = rounding_,
              .elements = span.elements.behind(from - span.local.first)});
@@ -116,7 +120,7 @@ class MuonUpdater final : public Updater {
                               .direction = direction,
                               .copy = part.copy_of(at.first, at.count),
                               .scale = settings_->scale_of(p),
-                              .factor = muon_factor(settings_->muon.scale, m.rows, m.columns),
+                              .factor = muon_factor(muon_.scale, m.rows, m.columns),
                               .decay = p.decay ? settings_->weight_decay : 0,
                               .control = control});
     });
@@ -150,7 +154,7 @@ class MuonUpdater final : public Updater {
     std::vector<Range> ranges;
     bool joins = false;
     for (const Parameter* p : bucket.parameters) {
-      const bool other = bucket.trainable && !is_matrix(settings_->muon, *p);
+      const bool other = bucket.trainable && !is_matrix(muon_, *p);
       if (other && !joins) ranges.push_back({p->offset, 0});
       if (other) ranges.back().count = p->offset + p->local_count() - ranges.back().first;
       joins = other;
@@ -160,6 +164,7 @@ class MuonUpdater final : public Updater {
 
   ParameterStorage* storage_;
   const UpdateSettings* settings_;
+  MuonSettings muon_;
   UpdateSettings of_others_;
   AdamWUpdater adamw_;
   NewtonSchulz newton_schulz_;
@@ -170,6 +175,49 @@ class MuonUpdater final : public Updater {
   std::vector<std::vector<ElementSpan>> spans_;  // by bucket
   Communicator* tensor_ = nullptr;
 };
+
+KeyTable<MuonSettings> make_keys() {
+  using Part = MuonSettings;
+  KeyTable<Part> table;
+  auto muon = table.section<Part>("optimizer.muon", [](Part& all) -> Part& { return all; });
+  muon.add("momentum", &Part::momentum, "",
+           "Part of the earlier gradients that the momentum of a matrix keeps: m = momentum * m + "
+           "(1 - momentum) * gradient.")
+      .at_least(0)
+      .below(1);
+  muon.add("nesterov", &Part::nesterov, "",
+           "The orthogonalised matrix is (1 - momentum) * gradient + momentum * m instead of m.");
+  muon.add("coefficients", &Part::coefficients, "",
+           "Coefficients of the Newton-Schulz iteration x = a x + (b s + c s s) x with s = x x^T, "
+           "a triple for each of its steps. simple: Jordan 2024, the same triple five times.")
+      .one_of({"simple", "quintic", "polar_express", "polar_express_nanochat", "deepseekv4"});
+  muon.add("ns_steps", &Part::steps, "steps",
+           "Steps of the Newton-Schulz iteration. Beyond the triples of optimizer.muon."
+           "coefficients, the last one is repeated. 0: as many as there are triples.")
+      .at_least(0)
+      .at_most(20);
+  muon.add("scale", &Part::scale, "",
+           "Factor on the learning rate of a matrix [A, B]. original: sqrt(max(1, A / B)). "
+           "match_rms_adamw: 0.2 sqrt(max(A, B)), with which the learning rate and weight decay of "
+           "AdamW may stay. spectral_unclamped: sqrt(A / B).")
+      .one_of({"original", "match_rms_adamw", "spectral_unclamped"});
+  muon.add("adapters", &Part::adapters, "",
+           "The factors of low-rank adapters are updated as matrices, not by AdamW.")
+      .when_resumed(OnResume::fixed);
+  muon.add("adamw_learning_rate", &Part::adamw_learning_rate, "",
+           "Peak learning rate of the parameters that are no hidden matrices: embeddings, heads, "
+           "norms and biases, which AdamW updates. It follows the same schedule. 0: "
+           "optimizer.learning_rate.")
+      .at_least(0);
+  muon.add("adamw_weight_decay", &Part::adamw_weight_decay, "",
+           "Weight decay of the embeddings and heads that AdamW updates. -1: "
+           "optimizer.weight_decay.")
+      .checked("-1, or at least 0", [](const KeyValue& value) -> std::string {
+        const double decay = std::get<double>(value);
+        return decay == -1 || decay >= 0 ? "" : "-1, or at least 0";
+      });
+  return table;
+}
 
 class MuonRule final : public UpdateRule {
  public:
@@ -184,21 +232,18 @@ class MuonRule final : public UpdateRule {
     return kNames;
   }
   bool keeps(const UpdateSettings& settings, std::size_t which, const Parameter& p) const override {
-    return which == 0 || !is_matrix(settings.muon, p);
+    return which == 0 || !is_matrix(settings.own_as<MuonSettings>(), p);
   }
   std::span<const std::string_view> keys() const override {
-    static constexpr std::array<std::string_view, 11> kKeys{"beta1",
-                                                            "beta2",
-                                                            "moment_precision",
-                                                            "muon.momentum",
-                                                            "muon.nesterov",
-                                                            "muon.ns_steps",
-                                                            "muon.coefficients",
-                                                            "muon.scale",
-                                                            "muon.adapters",
-                                                            "muon.adamw_learning_rate",
-                                                            "muon.adamw_weight_decay"};
+    static constexpr std::array<std::string_view, 3> kKeys{"beta1", "beta2", "moment_precision"};
     return kKeys;
+  }
+  const KeySet& own_keys() const override {
+    static const KeyTable<MuonSettings> kTable = make_keys();
+    return kTable;
+  }
+  std::unique_ptr<HeldSettings> settings() const override {
+    return std::make_unique<SettingsOf<MuonSettings>>();
   }
   std::string_view needs_wide_masters() const override { return "weights of more than 16 bits"; }
   /// That of matrices: one state, and a direction that is written, and read again.

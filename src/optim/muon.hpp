@@ -27,9 +27,25 @@
 // and gets their results (MatrixExchange). Skipped steps cause no work where the host can see the
 // decision; on a GPU the products run, and nothing is written.
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include "src/optim/update_rule.hpp"
 
 namespace choir {
+
+/// The values of optimizer.muon.*.
+struct MuonSettings {
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::string coefficients = "simple";  ///< a set of src/optim/newton_schulz.hpp
+  std::int64_t steps = 0;               ///< of Newton-Schulz; 0: as many as the set has
+  std::string scale = "original";       ///< original | match_rms_adamw | spectral_unclamped
+  bool adapters = false;                ///< factors of adapters are matrices, too
+  double adamw_learning_rate = 0;       ///< of all other parameters; 0: optimizer.learning_rate
+  double adamw_weight_decay = -1;       ///< of the others that decay; -1: optimizer.weight_decay
+};
 
 const UpdateRule& muon_rule();
 

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "choir/core/error.hpp"
+#include "choir/core/key_table.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
 #include "choir/nn/parameter.hpp"
@@ -36,29 +38,27 @@ const UpdateRule& update_rule(std::string_view name);
 /// All rules, in the order in which messages list them.
 std::span<const UpdateRule* const> update_rules();
 
-/// The values of optimizer.muon.*; see src/optim/muon.hpp.
-struct MuonSettings {
-  double momentum = 0.95;
-  bool nesterov = true;
-  std::string coefficients = "simple";  ///< the name of a set
-  std::int64_t steps = 0;               ///< of Newton-Schulz; 0: as many as the set has
-  std::string scale = "original";       ///< original | match_rms_adamw | spectral_unclamped
-  bool adapters = false;                ///< factors of adapters are matrices, too
-  double adamw_rate = 1;                ///< multiplies the learning rate of all other parameters
-  double adamw_weight_decay = 0.1;      ///< of all other parameters that decay
-};
-
 /// The values of optimizer.* that rules read.
 struct UpdateSettings {
+  double learning_rate = 1e-3;  ///< the peak
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   const UpdateRule* rule = &update_rule("adamw");
   double momentum = 0.9, trust_coefficient = 1e-3;
-  MuonSettings muon{};
+  /// The values of the rule's own keys (UpdateRule::settings); nullptr: their defaults.
+  std::shared_ptr<const HeldSettings> own{};
   /// A factor on the learning rate of a parameter, the same for all tiles and copies of it. An
   /// empty function means 1 for all.
   std::function<double(const Parameter&)> scale{};
 
   double scale_of(const Parameter& p) const { return scale ? scale(p) : 1; }
+  /// `own` as the type that the rule gave it.
+  template <class Settings>
+  Settings own_as() const {
+    if (own == nullptr) return {};
+    const auto* const held = dynamic_cast<const SettingsOf<Settings>*>(own.get());
+    CHOIR_CHECK(held != nullptr, "settings of another update rule");
+    return held->value;
+  }
 };
 
 /// Consecutive elements of this rank's slice of a bucket, in device memory.
@@ -148,8 +148,13 @@ class UpdateRule {
                      const Parameter& /*p*/) const {
     return true;
   }
-  /// The keys below "optimizer." that this rule reads and not every rule does.
+  /// The keys below "optimizer." that several rules read but not every one, without the name of the
+  /// section. Decks have a member for each.
   virtual std::span<const std::string_view> keys() const = 0;
+  /// The keys that belong to this rule alone, bound to the object of settings(), which also has
+  /// their defaults. Decks get these keys from here.
+  virtual const KeySet& own_keys() const;
+  virtual std::unique_ptr<HeldSettings> settings() const;
   /// "" or what the rule needs masters of more than 16 bits for, as the end of a sentence.
   virtual std::string_view needs_wide_masters() const { return ""; }
   /// "" or what the rule needs all masters on the device for.

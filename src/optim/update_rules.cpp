@@ -27,6 +27,21 @@ const UpdateRule& update_rule(std::string_view name) {
   return **found;
 }
 
+namespace {
+
+struct NoSettings {};
+
+}  // namespace
+
+const KeySet& UpdateRule::own_keys() const {
+  static const KeyTable<NoSettings> none;
+  return none;
+}
+
+std::unique_ptr<HeldSettings> UpdateRule::settings() const {
+  return std::make_unique<SettingsOf<NoSettings>>();
+}
+
 UpdateRule::Traffic UpdateRule::plain_traffic(const Precision& precision) const {
   const auto master = static_cast<double>(size_of(precision.master));
   const auto word = static_cast<double>(size_of(precision.gradient));

@@ -15,6 +15,7 @@
 
 #include "src/core/quantities.hpp"
 #include "src/report/svg_chart.hpp"
+#include "src/run/energy_meter.hpp"
 
 namespace choir::report {
 
@@ -163,6 +164,17 @@ double median_rate(const Curve& curve) {
   return *middle;
 }
 
+/// The energy of all jobs of a run, each of which counts from 0.
+double joules_of(const Curve& total) {
+  double before = 0, job = 0;
+  for (const double y : total.y) {
+    if (!std::isfinite(y)) continue;
+    if (y < job) before += job;
+    job = y;
+  }
+  return before + job;
+}
+
 std::string tiles(const ReportedRun& run) {
   std::string out = "<dl class=tiles>";
   const auto tile = [&](const char* name, const std::string& value, const std::string& more = "") {
@@ -187,6 +199,9 @@ std::string tiles(const ReportedRun& run) {
     tile(speech ? "median x real time" : "median tokens/s",
          format_count(clamped_integer(std::round(rate))));
   tile("time in steps", format_duration(run.stepping_seconds()));
+  if (const double joules = joules_of(run.curve("energy_total_j")); joules > 0)
+    tile("energy", format_energy(joules),
+         format_energy(median_rate(run.curve("j_per_token"))) + " a token");
   if (run.start.parameters > 0)
     tile("parameters", format_count(clamped_integer(run.start.parameters)));
   if (run.start.known) {

@@ -174,6 +174,11 @@ std::string curves_section(const std::vector<ReportedRun>& runs) {
                 Chart::Shown::median},
         Subject{"mfu", "Model FLOPs utilisation", "% of the peak in the log", true, false, true,
                 Chart::Shown::median},
+        Subject{"energy_j", "Energy", "joules per step, all devices", true, false, true,
+                Chart::Shown::median},
+        Subject{"j_per_token", "Energy",
+                speech ? "joules per label, all devices" : "joules per token, all devices", true,
+                false, true, Chart::Shown::median},
         Subject{"loss_scale", "Loss scale", "", false, true}}) {
     if (speech && std::string(subject.key) == "tps") continue;
     body += to_html(chart_of(subject, runs));

@@ -154,9 +154,16 @@ ModelInstance::Options ReplicatedModel::options() const {
           .seed = static_cast<std::uint64_t>(deck_.run.seed)};
 }
 
-ModelInstance& ReplicatedModel::load(std::size_t arena_bytes, Communicator& world) {
+std::size_t ReplicatedModel::memory(std::size_t arena_bytes, const Device* target) const {
+  NullInstance instance(options(), Layout(), 0, target);
+  MemoryPlan plan;
+  instance->add_to(plan);
+  return plan.total() - plan.bytes_of("matrix products") + arena_bytes;
+}
+
+ModelInstance& ReplicatedModel::load(std::size_t arena_bytes, Device& device, Communicator& world) {
   together(world, [&] {
-    instance_ = std::make_unique<ModelInstance>(options(), device_, *alone_, arena_bytes);
+    instance_ = std::make_unique<ModelInstance>(options(), device, *alone_, arena_bytes);
   });
   const std::vector<StoredTensor> tensors = parameters_to_load(*instance_);
   load_checkpoint(checkpoint_, tensors, world, "parameters/");

@@ -12,7 +12,6 @@
 #include "choir/deck/deck.hpp"
 #include "choir/run/model_instance.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
-#include "src/device/cpu_device.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/store/store.hpp"
 
@@ -51,8 +50,8 @@ void load_instance(LoadedModel& loaded, const std::function<void(ModelInstance&)
 void require_ability(const LoadedModel& loaded, bool able, std::string_view not_done,
                      std::string_view able_ones);
 
-/// A model of another run that is used as a tool: whole on every rank and in host memory,
-/// independent of the layout and the device of the run that uses it.
+/// A model of another run that is used as a tool: whole on every rank, independent of the layout of
+/// the run that uses it.
 class ReplicatedModel {
  public:
   /// Opens the newest checkpoint of the run `path`, or the checkpoint `path`, and reads everything
@@ -65,15 +64,17 @@ class ReplicatedModel {
   const std::string& vocabulary() const { return vocabulary_; }
   /// Options for fp32, or for the type of its masters if they are not fp32.
   ModelInstance::Options options() const;
-  /// Creates the model with its parameters, once. All further use is local. Collective over
-  /// `world`.
-  ModelInstance& load(std::size_t arena_bytes, Communicator& world);
+  /// The memory of the model with this arena on a device like `target` (nullptr: a CPU), without
+  /// the workspace of matrix products, which all models on a device share. Local.
+  std::size_t memory(std::size_t arena_bytes, const Device* target) const;
+  /// Creates the model with its parameters, once. All further use is local. `device` must outlive
+  /// this. Collective over `world`.
+  ModelInstance& load(std::size_t arena_bytes, Device& device, Communicator& world);
 
  private:
   Checkpoint checkpoint_;
   Deck deck_;
   std::string vocabulary_;
-  CpuDevice device_;
   std::unique_ptr<Mesh> alone_;
   std::unique_ptr<ModelInstance> instance_;
 };

@@ -86,24 +86,17 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel) {
 
 UpdateSettings update_settings_of(const Deck& deck) {
   const OptimizerSection& o = deck.optimizer;
-  const MuonSection& m = o.muon;
-  return {
-      .beta1 = o.beta1,
-      .beta2 = o.beta2,
-      .epsilon = o.epsilon,
-      .weight_decay = o.weight_decay,
-      .rule = &update_rule(o.name),
-      .momentum = o.momentum,
-      .trust_coefficient = o.trust_coefficient,
-      .muon = {
-          .momentum = m.momentum,
-          .nesterov = m.nesterov,
-          .coefficients = m.coefficients,
-          .steps = m.steps,
-          .scale = m.scale,
-          .adapters = m.adapters,
-          .adamw_rate = m.adamw_learning_rate > 0 ? m.adamw_learning_rate / o.learning_rate : 1,
-          .adamw_weight_decay = m.adamw_weight_decay < 0 ? o.weight_decay : m.adamw_weight_decay}};
+  const UpdateRule& rule = update_rule(o.name);
+  const auto place = std::ranges::find(update_rules(), &rule) - update_rules().begin();
+  return {.learning_rate = o.learning_rate,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .epsilon = o.epsilon,
+          .weight_decay = o.weight_decay,
+          .rule = &rule,
+          .momentum = o.momentum,
+          .trust_coefficient = o.trust_coefficient,
+          .own = o.rules[static_cast<std::size_t>(place)].clone()};
 }
 
 ops::LossScaling loss_scaling_of(const Deck& deck) {

@@ -183,6 +183,32 @@ check "... alike on two ranks" cmp of_one_rank <(metrics)
 run 4 eval one_rank eval.codec=codec eval.recogniser=asr train.reproducible=false parallel.tensor=2 parallel.sequence=true \
   parallel.context=2
 check "... and on four that share layers and frames" cmp of_one_rank <(metrics)
+# The models that score are in the memory plan, on the device that the deck says.
+scored=(eval.codec=codec eval.recogniser=asr)
+run 1 train deck.json run.dir=scored train.max_steps=2 "${scored[@]}"
+expect "the agent is heard in training" 0 "eval.codec and eval.recogniser compute on " "; heard: WER"
+started "... by models that have their place in the memory plan" scored "codec (eval.codec)" "recogniser (eval.recogniser)"
+bytes_of() { sed -nE 's/^memory: ([0-9.]+) MiB for rank 0.*/\1/p' stdout; }
+run 1 train deck.json run.dir=new --check
+without=$(bytes_of)
+run 1 train deck.json run.dir=new --check "${scored[@]}"
+check "... and of --check" awk -v with="$(bytes_of)" -v without="$without" 'BEGIN { exit !(without > 0 && with > without + 0.1) }'
+run 0 plan deck.json train.precision=fp32 --target h100 --ranks 1 "${scored[@]}" eval.scorer_device=shared
+expect "a plan for a card that they share" 0 "codec (eval.codec) " "recogniser (eval.recogniser) "
+check "... in its memory" matches stdout 'recogniser \(eval\.recogniser\) +[0-9.]+ MiB$'
+run 0 plan deck.json train.precision=fp32 --target h100 --ranks 1 "${scored[@]}"
+check "... or beside it" matches stdout 'recogniser \(eval\.recogniser\) .* MiB  host memory'
+run 1 eval one_rank eval.scorer_device=shared
+expect "a device of no scorer" 2 'eval.scorer_device = "shared" has no effect'
+if [ -x "$build/choir_host_cuda" ]; then
+  on_card() { choir=$build/choir_host_cuda run 1 eval one_rank train.precision=fp32 device=cuda 'data.validation={"val":"packed/val"}' "${scored[@]}" "$@"; }
+  on_card
+  expect "a model on a card is heard by the CPU" 0 "eval.codec and eval.recogniser compute on cpu (" "; heard: WER"
+  metrics >heard_by_cpu
+  on_card eval.scorer_device=shared
+  expect "... by the card" 0 "eval.codec and eval.recogniser compute on cuda 0 (host execution" "; heard: WER"
+  check "... with the same scores" cmp heard_by_cpu <(metrics)
+fi
 run 1 train deck.json run.dir=new --check eval.codec=stranger eval.recogniser=asr
 expect "... not by another codec" 3 "eval.codec: the dialogues have codes of codec"
 run 2 eval one_rank eval.codec=codec eval.recogniser=codec

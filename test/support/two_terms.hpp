@@ -188,7 +188,7 @@ class TwoTermsBatches final : public SyntheticBatches {
 class TwoTermsFamily final : public ModelFamily {
  public:
   std::string_view name() const override { return "two terms"; }
-  std::unique_ptr<FamilySettings> settings() const override { refuse(); }
+  std::unique_ptr<HeldSettings> settings() const override { refuse(); }
   const KeySet& keys() const override { refuse(); }
   std::vector<KeyProblem> check(const Deck&) const override { refuse(); }
   ModelConfig model(const Deck&) const override { refuse(); }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -364,6 +365,53 @@ class KeyTable : public KeySet {
       member = std::get<Member>(value);
     }
   }
+};
+
+/// The object to which the keys of one owner (a model family, an update rule) are bound. Only the
+/// owner knows its type.
+class HeldSettings {
+ public:
+  virtual ~HeldSettings() = default;
+  virtual std::unique_ptr<HeldSettings> clone() const = 0;
+  virtual void* object() = 0;
+};
+
+template <class Settings>
+class SettingsOf final : public HeldSettings {
+ public:
+  std::unique_ptr<HeldSettings> clone() const override {
+    return std::make_unique<SettingsOf>(*this);
+  }
+  void* object() override { return &value; }
+  Settings value;
+};
+
+/// The settings of several owners in a fixed order. Copies are deep.
+class SettingsList {
+ public:
+  SettingsList() = default;
+  SettingsList(const SettingsList& other) {
+    for (const auto& one : other.held_) add(one->clone());
+  }
+  SettingsList& operator=(const SettingsList& other) { return *this = SettingsList(other); }
+  SettingsList(SettingsList&&) = default;
+  SettingsList& operator=(SettingsList&&) = default;
+  ~SettingsList() = default;
+
+  void add(std::unique_ptr<HeldSettings> settings) { held_.push_back(std::move(settings)); }
+  HeldSettings& operator[](std::size_t owner) { return *held_[owner]; }
+  const HeldSettings& operator[](std::size_t owner) const { return *held_[owner]; }
+  /// The settings of this type; nullptr if no owner has them.
+  template <class Settings>
+  const Settings* find() const {
+    for (const auto& one : held_)
+      if (const auto* found = dynamic_cast<const SettingsOf<Settings>*>(one.get()))
+        return &found->value;
+    return nullptr;
+  }
+
+ private:
+  std::vector<std::unique_ptr<HeldSettings>> held_;
 };
 
 /// Throws one DeckError that lists all problems, if there are any.

@@ -103,16 +103,9 @@ constexpr auto words_of(RateScaling) {
   return words<RateScaling>({{none, "none"}, {sqrt, "sqrt"}, {linear, "linear"}});
 }
 
-struct MuonSection {
-  double momentum = 0.95;
-  bool nesterov = true;
-  std::string coefficients = "simple";  ///< a set of src/optim/newton_schulz.hpp
-  std::int64_t steps = 0;               ///< 0: as many as the set has
-  std::string scale = "original";       ///< original | match_rms_adamw | spectral_unclamped
-  bool adapters = false;                ///< factors of adapters are matrices
-  double adamw_learning_rate = 0;       ///< of all other parameters; 0: optimizer.learning_rate
-  double adamw_weight_decay = -1;       ///< of the others that decay; -1: optimizer.weight_decay
-};
+/// The settings of all update rules, with their defaults, in the order of their table
+/// (src/optim/update_rule.hpp). Only a rule knows the type of its own.
+SettingsList settings_of_rules();
 
 /// The precision of the optimizer's moments.
 enum class MomentPrecision : std::uint8_t { fp32, bf16 };
@@ -136,7 +129,7 @@ struct OptimizerSection {
   double grad_clip = 1.0;                                    ///< 0: no clipping
   RateScaling scale_lr = RateScaling::none;
   TextMap scale;  ///< factors on the learning rate, by patterns of parameter names
-  MuonSection muon;
+  SettingsList rules = settings_of_rules();
 };
 
 inline constexpr int kMostTensorRanks = 8;
@@ -275,11 +268,6 @@ class AllSettings {
  public:
   AllSettings() = default;  ///< no settings, for a deck that is assigned later
   explicit AllSettings(const FamilyTable& table);  ///< all settings have their defaults
-  AllSettings(const AllSettings& other);
-  AllSettings& operator=(const AllSettings& other);
-  AllSettings(AllSettings&&) = default;
-  AllSettings& operator=(AllSettings&&) = default;
-  ~AllSettings() = default;
 
   /// The table whose families these are. Throws Error if there is none.
   const FamilyTable& table() const {
@@ -287,13 +275,11 @@ class AllSettings {
     return *table_;
   }
   /// Indexed in the order of the table of families.
-  FamilySettings& operator[](std::size_t family) { return *held_[family]; }
+  HeldSettings& operator[](std::size_t family) { return held_[family]; }
   /// The settings of the family whose settings have this type.
   template <class Settings>
   const Settings& of() const {
-    for (const auto& held : held_)
-      if (const auto* found = dynamic_cast<const SettingsOf<Settings>*>(held.get()))
-        return found->value;
+    if (const Settings* found = held_.template find<Settings>()) return *found;
     throw Error(ExitCode::other, "settings of a family that is not in the table");
   }
   template <class Settings>
@@ -303,7 +289,7 @@ class AllSettings {
 
  private:
   const FamilyTable* table_ = nullptr;
-  std::vector<std::unique_ptr<FamilySettings>> held_;
+  SettingsList held_;
 };
 
 struct Deck {

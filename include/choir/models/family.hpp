@@ -59,26 +59,6 @@ class ModelInstance;
 class SyntheticBatches;
 class TrainingData;
 
-/// The part of a deck that belongs to one family: the members that its keys are bound to. Only the
-/// family reads it.
-class FamilySettings {
- public:
-  virtual ~FamilySettings() = default;
-  virtual std::unique_ptr<FamilySettings> clone() const = 0;
-  /// The object that the family's keys are bound to.
-  virtual void* object() = 0;
-};
-
-template <class Settings>
-class SettingsOf final : public FamilySettings {
- public:
-  std::unique_ptr<FamilySettings> clone() const override {
-    return std::make_unique<SettingsOf>(*this);
-  }
-  void* object() override { return &value; }
-  Settings value;
-};
-
 /// Two names of one parameter if it is tied: `alias` may or may not exist besides `name`.
 struct TiedNames {
   std::string name, alias;
@@ -115,7 +95,7 @@ class ModelFamily {
   /// Default settings (a SettingsOf), and the keys bound to them, of any section ("model.n_layer",
   /// "eval.batches"). Two families may have a key of the same path and type; each has its own value
   /// and default of it.
-  virtual std::unique_ptr<FamilySettings> settings() const = 0;
+  virtual std::unique_ptr<HeldSettings> settings() const = 0;
   virtual const KeySet& keys() const = 0;
   /// Fills in members that follow from others and marks them as derived.
   virtual void derive(Deck&) const {}
@@ -228,7 +208,7 @@ class ModelFamily {
 template <class Settings, class Config, class Made>
 class FamilyOf : public ModelFamily {
  public:
-  std::unique_ptr<FamilySettings> settings() const final {
+  std::unique_ptr<HeldSettings> settings() const final {
     return std::make_unique<SettingsOf<Settings>>();
   }
   std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,

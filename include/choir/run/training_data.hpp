@@ -65,6 +65,8 @@ class EvaluationData {
   virtual ~EvaluationData() = default;
   /// The shapes that its micro-batches may have.
   virtual std::vector<BatchShape> shapes() const = 0;
+  /// Loads the models of other runs that score the evaluation; see TrainingData::load_scorers.
+  virtual void load_scorers(Device& /*device*/) {}
   /// Collective over the mesh of the instance.
   virtual EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) = 0;
 };
@@ -117,6 +119,12 @@ class TrainingData {
   virtual std::vector<std::string> take_warnings() { return {}; }
 
   virtual bool has_validation() const = 0;
+  /// Adds the memory of the models of other runs that score validations to the plan of a rank that
+  /// computes on a device like `device`; nullptr: on a CPU. Local.
+  virtual void add_scorers(MemoryPlan& /*plan*/, const Device* /*device*/) const {}
+  /// Loads these models, before the first validation. `device`: that of the rank, which must
+  /// outlive this. Collective over the mesh.
+  virtual void load_scorers(Device& /*device*/) {}
   /// Evaluates the validation data. Collective over the mesh.
   virtual EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) = 0;
   /// Returns a sample of the model's output for people on rank 0; "" on other ranks, or if there is

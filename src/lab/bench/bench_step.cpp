@@ -26,6 +26,7 @@
 #include "src/device/cuda.hpp"
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_step.hpp"
+#include "src/run/energy_meter.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/train/step/memory_fit.hpp"
 #include "src/train/step/product_timing.hpp"
@@ -279,6 +280,7 @@ class Bench {
   std::array<std::vector<double>, kPhases> seconds_;
   std::array<std::vector<double>, kAxes> exposed_;  // [axis][steps]
   std::unique_ptr<PipelineRecorder> recorder_;
+  std::optional<EnergyMeter> energy_;
   double last_loss_ = 0;
   std::int64_t step_ = 0, base_ = 0, heap_ = 0;
 };
@@ -316,6 +318,8 @@ void Bench::prepare() {
       result_.cores > 0 && mesh_.node().size() * result_.threads > result_.cores;
   result_.first_losses.reserve(kFirstSteps);
   result_.first_norms.reserve(kFirstSteps);
+  energy_.emplace(mesh_, device_);
+  result_.energy_text = energy_->text();
   if (options_.noise_probes > 0) require_probes(deck_, batch_, options_.communicate);
   if (options_.last_place_seed > 0 && result_.ranks > 1)
     throw DeckError("--last-place moves the weights of one rank, but there are several",
@@ -412,6 +416,7 @@ void Bench::measure() {
     if (spent >= options_.max_seconds || done == kMost) return true;
     return done >= kTimedSteps && spent >= options_.min_seconds;
   };
+  energy_->begin_steps();
   for (; !enough(); ++done) {
     targets += data_->targets(step_).first();
     result_.audio_seconds += data_->audio_seconds(step_);
@@ -427,7 +432,9 @@ void Bench::measure() {
       exposed_[a].push_back(now[a].seconds - before[a].seconds);
     before = now;
     if (recorder_) recorder_->record();
+    energy_->keep_up();
   }
+  energy_->end_steps();
   while (engine_->in_flight() > 0) finish_step();
   heap_ = heap_bytes() - heap_;
   const auto steps = static_cast<double>(done);
@@ -439,6 +446,11 @@ void Bench::measure() {
 void Bench::gather() {
   const std::int64_t grown = own_bytes() - base_;
   world().barrier();
+  if (energy_->readable()) {
+    const double joules = energy_->use().steps;
+    if (energy_->readable())
+      result_.energy = joules / static_cast<double>(result_.step_seconds.size());
+  }
   gather_traffic();
   if (options_.ceilings) measure_products(mesh_, device_, result_);
   result_.median_seconds = median_of(result_.step_seconds);

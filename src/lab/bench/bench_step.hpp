@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -128,6 +129,10 @@ struct StepBench {
   /// Growth of the memory allocated by malloc during the timed steps; of the worst rank.
   std::int64_t heap_growth = 0;
 
+  /// Joules of a timed step, all devices; unknown where their counters cannot be read.
+  std::optional<double> energy;
+  std::string energy_text;  ///< EnergyMeter::text(); rank 0
+
   GradientNoise noise;  ///< empty without probes
 
   std::string provenance;                    ///< a JSON object; "": the provenance of the build
@@ -139,6 +144,7 @@ struct StepBench {
   double tokens_per_second() const { return static_cast<double>(tokens) / median_seconds; }
   /// Seconds of audio per second.
   double real_time() const { return audio_seconds / median_seconds; }
+  double energy_of_token() const { return *energy / static_cast<double>(tokens); }
   /// 6 N + 12 L H Q T, by nanoGPT's convention.
   double flops_per_token() const { return step_flops / static_cast<double>(tokens); }
   /// 0 if no ceilings were measured.

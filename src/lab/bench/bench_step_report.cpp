@@ -11,6 +11,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/lab/bench/bench_step.hpp"
+#include "src/run/energy_meter.hpp"
 
 namespace choir {
 namespace {
@@ -207,6 +208,11 @@ std::string to_string(const StepBench& b) {
       static_cast<double>(b.planned_memory) / kBytesPerMiB, b.device, b.peak_arena, b.planned_arena,
       static_cast<double>(b.grown_memory) / kBytesPerMiB, b.heap_growth, b.losses.front(),
       b.losses.back());
+  if (b.energy)
+    text += fmt::format("energy of {}: {} a step, {} a token\n", b.energy_text,
+                        format_energy(*b.energy), format_energy(b.energy_of_token()));
+  else
+    text += fmt::format("energy is not readable here: {}\n", b.energy_text);
   if (b.peak_flops > 0) text += mfu_line(b);
   text += noise_text(b.noise);
   text += b.measures_audio() ? fmt::format("{:.0f} x real time   {:.0f} per rank", b.real_time(),
@@ -274,6 +280,7 @@ std::string to_json(const StepBench& b) {
                               {"complaints", b.complaints},
                               {"notes", b.notes}};
   json["provenance"] = step_provenance(b);
+  if (b.energy) json["energy_j"] = *b.energy, json["j_per_token"] = b.energy_of_token();
   if (b.noise.probes > 0) json["gradient_noise"] = noise_json(b.noise);
   for (int p = 0; p < kPhases; ++p) {
     const Spread& s = b.phases[static_cast<std::size_t>(p)];

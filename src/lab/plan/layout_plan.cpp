@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "choir/deck/deck.hpp"
+#include "kernels/gemm/packing_memory.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
@@ -218,6 +219,7 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   EngineOptions options = engine_options(plan.deck, plan.batch);
   options.shapes = request.shapes;
   options.evaluation_shapes = request.evaluation_shapes;
+  options.scorers = request.scorers;
   if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
   const NullDevice device(request.target.kind);
   const bool samples = options.model.family().writes_samples(plan.deck);
@@ -230,6 +232,7 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
     RolePlan role{.rank = plan.layout.rank(at), .at = at};
     role.plan = plan_step(options, plan.layout, role.rank, plan.ranks_per_node, samples, &device,
                           saves, request.calibration ? &role.work : nullptr);
+    ops::add_packing(role.plan.memory, role.plan.products, device.plans_for());
     return role;
   };
   do {

@@ -53,6 +53,7 @@ struct PlanCase {
   PlanTarget target;
   std::vector<Axis> kept{};  ///< axes whose sizes in the deck a search must not change
   std::vector<BatchShape> shapes, evaluation_shapes;  ///< with speech, see EngineOptions
+  MemoryPlan scorers;                                 ///< see EngineOptions
   /// The source of time predictions; nullptr: no prediction.
   std::shared_ptr<const Calibration> calibration{};
 };

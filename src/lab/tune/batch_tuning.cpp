@@ -138,6 +138,9 @@ class WholeBatchSearch {
     verdict[1] = same_sizes(tuning_.plan_case.shapes, data->shapes()) ? 1 : 0;
     tuning_.plan_case.shapes = data->shapes();
     tuning_.plan_case.evaluation_shapes = data->validation_shapes();
+    tuning_.plan_case.scorers = {};
+    const NullDevice device(tuning_.plan_case.target.kind);
+    together(tuning_.world(), [&] { data->add_scorers(tuning_.plan_case.scorers, &device); });
     tuning_.plan_written();
     if (tuning_.speaks()) verdict[0] = tuning_.plan->fits() ? 1 : 0;
     tuning_.world().broadcast(verdict, sizeof verdict, 0);

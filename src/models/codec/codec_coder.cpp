@@ -222,8 +222,8 @@ void CodecCoder::Stream::code(std::int64_t frames, std::vector<std::int32_t>& to
   held_.erase(held_.begin(), held_.begin() + gone);
 }
 
-std::size_t plan_codec(const ModelInstance::Options& options) {
-  NullInstance instance(options, Layout(1, 1, 1, 1), 0, nullptr);
+std::size_t plan_codec(const ModelInstance::Options& options, const Device* target) {
+  NullInstance instance(options, Layout(1, 1, 1, 1), 0, target);
   CodecCoder coder(*instance);
   const std::vector<std::int16_t> silence(static_cast<std::size_t>(coder.frame_samples()));
   coder.decode(coder.encode(silence), 1);

@@ -83,7 +83,7 @@ class CodecCoder {
 
 /// Local. Bytes of the arena of an instance for a CodecCoder, found by coding silence on the null
 /// device.
-std::size_t plan_codec(const ModelInstance::Options& options);
+std::size_t plan_codec(const ModelInstance::Options& options, const Device* target = nullptr);
 
 /// The description of the codec for files of codes. Its codes of silence are those of a frame of
 /// zeros between frames of zeros.

@@ -240,10 +240,16 @@ std::unique_ptr<AgentEar> open_ear(const Deck& deck, const DialogueBatches& data
   for (const SpeechShape& shape : data.user().eval_shapes())
     frames = std::max(frames, shape.labels);
   if (settings.codec.empty() || frames == 0) return nullptr;
-  return std::make_unique<AgentEar>(
-      deck.families.table(),
-      AgentEar::Runs{.codec = settings.codec, .recogniser = settings.recogniser}, data.codec(),
-      frames, mesh.world());
+  return std::make_unique<AgentEar>(deck.families.table(),
+                                    AgentEar::Runs{.codec = settings.codec,
+                                                   .recogniser = settings.recogniser,
+                                                   .device = settings.scorer_device},
+                                    data.codec(), frames, mesh.world());
+}
+
+/// Collective over the mesh.
+void load_ear(AgentEar* ear, Device& device, Mesh& mesh, Logger& log) {
+  if (ear != nullptr) log.info("{}", ear->load(device, mesh.world()));
 }
 
 }  // namespace
@@ -339,16 +345,26 @@ StepContent DuplexTrainingData::content(std::int64_t step, const Model& model) {
   });
 }
 
+void DuplexTrainingData::load_scorers(Device& device) {
+  load_ear(ear_.get(), device, mesh_, log_);
+}
+
 std::vector<std::string> DuplexTrainingData::take_warnings() {
   return gathered_warnings(data_->user(), mesh_);
 }
 
 DuplexEvaluationData::DuplexEvaluationData(const Deck& deck, const std::string& vocabulary,
-                                           Mesh& mesh)
-    : data_(open_dialogues(deck, mesh, false, vocabulary)),
+                                           Mesh& mesh, Logger& log)
+    : mesh_(mesh),
+      log_(log),
+      data_(open_dialogues(deck, mesh, false, vocabulary)),
       batches_(duplex_settings(deck).model, data_->form().controls),
       ear_(open_ear(deck, *data_, mesh)),
       options_{.dialogues = dialogues_of_sets(deck), .ear = ear_.get()} {}
+
+void DuplexEvaluationData::load_scorers(Device& device) {
+  load_ear(ear_.get(), device, mesh_, log_);
+}
 
 std::vector<BatchShape> DuplexEvaluationData::shapes() const {
   return shapes_of(data_->user().eval_shapes());

@@ -79,6 +79,10 @@ class DuplexTrainingData final : public TrainingData {
   std::string drawn() const override { return drawn_text(data_->user().sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
   bool has_validation() const override { return data_->user().eval_sets() > 0; }
+  void add_scorers(MemoryPlan& plan, const Device* device) const override {
+    if (ear_) ear_->add_to(plan, device);
+  }
+  void load_scorers(Device& device) override;
   EvaluationResult validate(ModelInstance& instance, ProgressLine* progress) override {
     DuplexScorer scorer(instance, *data_, batches_, options_);
     return evaluate_sets(instance, scorer, progress);
@@ -101,14 +105,17 @@ class DuplexTrainingData final : public TrainingData {
 class DuplexEvaluationData final : public EvaluationData {
  public:
   /// Collective over the mesh. `vocabulary`: see open_dialogues().
-  DuplexEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
+  DuplexEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh, Logger& log);
   std::vector<BatchShape> shapes() const override;
+  void load_scorers(Device& device) override;
   EvaluationResult evaluate(ModelInstance& instance, ProgressLine* progress) override {
     DuplexScorer scorer(instance, *data_, batches_, options_);
     return evaluate_sets(instance, scorer, progress);
   }
 
  private:
+  Mesh& mesh_;
+  Logger& log_;
   std::unique_ptr<DialogueBatches> data_;
   DuplexBatches batches_;
   std::unique_ptr<AgentEar> ear_;

@@ -54,13 +54,13 @@ void require_codec(const CodecCoder& coder, const CodecDescription& codes,
                   "name the run whose codes `choir prepare codes` made for them");
 }
 
-/// The arena for recordings of this number of samples in one pass.
-std::size_t plan_hearing(const ReplicatedModel& run, std::int64_t samples) {
+/// The arena for recordings of this number of samples in one pass on a device like `target`.
+std::size_t plan_hearing(const ReplicatedModel& run, std::int64_t samples, const Device* target) {
   const auto& config = run.options().model.as<FastConformerConfig>();
   const double seconds = static_cast<double>(samples) / config.mel.sample_rate;
   const TranscriptionPlan plan = plan_transcription(
       run.options(), Layout(), 0,
-      {.window_seconds = seconds + config.seconds_per_frame(), .batch = 1}, HUGE_VAL, nullptr);
+      {.window_seconds = seconds + config.seconds_per_frame(), .batch = 1}, HUGE_VAL, target);
   if (config.frames(samples) > plan.windows.frames)
     throw DeckError(
         fmt::format("eval.recogniser: a dialogue has {:.0f} s, but {} transcribes at most {:.0f} s "
@@ -75,23 +75,56 @@ std::size_t plan_hearing(const ReplicatedModel& run, std::int64_t samples) {
 
 AgentEar::AgentEar(const FamilyTable& table, const Runs& runs, const CodecDescription& codes,
                    std::int64_t frames, Communicator& world)
-    : codes_(codes), codec_(table, runs.codec, world), recogniser_(table, runs.recogniser, world) {
-  std::size_t of_codec = 0, of_recogniser = 0;
+    : codes_(codes),
+      samples_(frames * codes.frame_samples),
+      where_(runs.device),
+      codec_(table, runs.codec, world),
+      recogniser_(table, runs.recogniser, world) {
   together(world, [&] {
     require_family(codec_, codec_.deck().family().name() == "codec", "eval.codec", "codec");
     const Vocabulary units =
         units_of_recogniser(recogniser_, "eval.recogniser", static_cast<int>(codes_.sample_rate));
     const auto& config = recogniser_.options().model.as<FastConformerConfig>();
     maker_.emplace(units, config.seconds_per_frame(), 0);
-    of_codec = plan_codec(codec_.options());
-    of_recogniser = plan_hearing(recogniser_, frames * codes_.frame_samples);
+    plan_arenas(nullptr);
   });
-  ModelInstance& speaking = codec_.load(of_codec, world);
-  hearing_ = &recogniser_.load(of_recogniser, world);
+}
+
+AgentEar::Arenas AgentEar::plan_arenas(const Device* target) const {
+  return {.codec = plan_codec(codec_.options(), target),
+          .recogniser = plan_hearing(recogniser_, samples_, target)};
+}
+
+void AgentEar::add_to(MemoryPlan& plan, const Device* device) const {
+  const bool on_cpu = device == nullptr || device->plans_for() == DeviceKind::cpu;
+  const Device* const target = where_ == ScorerDevice::shared ? device : nullptr;
+  // Memory of a CPU is the memory of the device only where the rank computes on the CPU, too.
+  const MemoryPlace place = on_cpu || target != nullptr ? MemoryPlace::device : MemoryPlace::host;
+  const Arenas arenas = plan_arenas(target);
+  plan.add("codec (eval.codec)", codec_.memory(arenas.codec, target), false, place);
+  plan.add("recogniser (eval.recogniser)", recogniser_.memory(arenas.recogniser, target), false,
+           place);
+}
+
+std::string AgentEar::load(Device& device, Communicator& world) {
+  Device& own = where_ == ScorerDevice::shared ? device : cpu_;
+  Arenas arenas;
+  together(world, [&] {
+    for (const auto& [key, run] :
+         {std::pair("eval.codec", &codec_), std::pair("eval.recogniser", &recogniser_)})
+      if (own.kind() == DeviceKind::cuda && run->options().precision.compute == DType::f64)
+        throw DeckError(
+            fmt::format("{}: {} was trained in fp64, which GPUs do not compute", key, run->path()),
+            "set eval.scorer_device to \"cpu\"");
+    arenas = plan_arenas(&own);
+  });
+  ModelInstance& speaking = codec_.load(arenas.codec, own, world);
+  hearing_ = &recogniser_.load(arenas.recogniser, own, world);
   together(world, [&] {
     coder_ = std::make_unique<CodecCoder>(speaking);
     require_codec(*coder_, codes_, codec_);
   });
+  return fmt::format("eval.codec and eval.recogniser compute on {}", own.description());
 }
 
 std::string AgentEar::words(std::span<const std::int32_t> codes) {
@@ -119,7 +152,8 @@ std::string AgentEar::transcribed(std::span<const std::int16_t> audio) {
   const Tensor logits = hearing_->forward(Mode::generate, batch);
   const std::int64_t symbols = logits.shape.back();
   std::vector<float> scores(static_cast<std::size_t>(frames * symbols));
-  to_floats(logits.slice(0, frames), scores);
+  look_at_scores(hearing_->device(), logits.slice(0, frames), scores_,
+                 [&](const TensorView& rows) { to_floats(rows, scores); });
   TranscriptMaker::Frames best;
   maker_->add(best, scores, symbols);
   Transcript transcript;
@@ -143,7 +177,7 @@ UserEar::UserEar(const FamilyTable& table, const std::string& recogniser, const 
     labels_.emplace(maker_->blank());
     plan = plan_stream(run_.options(), Layout(), 0, HUGE_VAL, nullptr);
   });
-  ModelInstance& instance = run_.load(plan.arena_bytes, world);
+  ModelInstance& instance = run_.load(plan.arena_bytes, cpu_, world);
   instance.arena().set_requests(plan.requests);
   together(world, [&] {
     stream_.emplace(instance);

@@ -1,7 +1,7 @@
 #pragma once
-// Transcription of both sides of a dialogue by runs of other families, in host memory: the agent's
-// codes become sound by a codec, and the sound words by a recogniser; a recogniser follows the user
-// chunk by chunk.
+// Transcription of both sides of a dialogue by runs of other families: the agent's codes become
+// sound by a codec, and the sound words by a recogniser; a recogniser follows the user chunk by
+// chunk.
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,9 @@
 #include "src/data/speech/ctc_decoder.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/models/codec/codec_coder.hpp"
+#include "src/models/duplex/duplex_config.hpp"
 #include "src/models/fastconformer/speech_stream.hpp"
 #include "src/models/fastconformer/transcriber.hpp"
 #include "src/run/loaded_model.hpp"
@@ -32,24 +34,42 @@ class AgentEar {
  public:
   struct Runs {
     std::string codec, recogniser;  ///< eval.codec and eval.recogniser
+    ScorerDevice device = ScorerDevice::cpu;
   };
-  /// Collective over `world`. `codes`: the codec of the dialogues, which have at most `frames`
-  /// frames. Throws on all ranks: DeckError (runs of other families or sample rates, dialogues
-  /// longer than the recogniser can transcribe), DataError (another codec than that of the
-  /// dialogues, a recogniser without text units), StorageError.
+  /// Opens the runs and reads everything but their parameters. Collective over `world`. `codes`:
+  /// the codec of the dialogues, which have at most `frames` frames. Throws on all ranks: DeckError
+  /// (runs of other families or sample rates, dialogues longer than the recogniser can transcribe),
+  /// DataError (a recogniser without text units), StorageError.
   AgentEar(const FamilyTable& table, const Runs& runs, const CodecDescription& codes,
            std::int64_t frames, Communicator& world);
 
-  /// Local. Transcribes `codes` [T, K], where control codes are silence.
+  /// Adds the memory of both models to the plan of a rank that computes on a device like `device`;
+  /// nullptr: on a CPU. Local.
+  void add_to(MemoryPlan& plan, const Device* device) const;
+  /// Loads both models, once. `device`: that of the rank, which must outlive this. Returns a
+  /// sentence about the device that they compute on. Collective over `world`. Throws on all ranks:
+  /// DeckError (models in fp64, which GPUs do not compute), DataError (another codec than that of
+  /// the dialogues), StorageError.
+  std::string load(Device& device, Communicator& world);
+
+  /// Local, after load(). Transcribes `codes` [T, K], where control codes are silence.
   std::string words(std::span<const std::int32_t> codes);
 
  private:
+  struct Arenas {
+    std::size_t codec = 0, recogniser = 0;
+  };
+  Arenas plan_arenas(const Device* target) const;
   std::string transcribed(std::span<const std::int16_t> audio);
 
   CodecDescription codes_;
+  std::int64_t samples_;  ///< of the longest dialogue
+  ScorerDevice where_;
+  CpuDevice cpu_;
   ReplicatedModel codec_, recogniser_;
   std::unique_ptr<CodecCoder> coder_;
   ModelInstance* hearing_ = nullptr;  ///< of recogniser_
+  HostBuffer scores_;
   std::optional<TranscriptMaker> maker_;
 };
 
@@ -70,6 +90,7 @@ class UserEar {
  private:
   std::string hear_chunks();
 
+  CpuDevice cpu_;
   ReplicatedModel run_;
   std::optional<Vocabulary> units_;
   std::optional<TranscriptMaker> maker_;

@@ -7,12 +7,20 @@
 #include <span>
 #include <string>
 
+#include "choir/core/enum_words.hpp"
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
 #include "src/models/gpt/gpt_config.hpp"
 
 namespace choir {
+
+/// The device of the models that score an evaluation: the CPU of the rank, or the device that also
+/// trains or evaluates.
+enum class ScorerDevice { cpu, shared };
+constexpr auto words_of(ScorerDevice) {
+  return words<ScorerDevice>({{ScorerDevice::cpu, "cpu"}, {ScorerDevice::shared, "shared"}});
+}
 
 /// Weights of the parts of the loss: of its two terms, and within the text of the classes of
 /// targets that are not words.

@@ -132,7 +132,12 @@ void add_dialogue_keys(DuplexTable& table) {
       "Run of a recogniser (model.type = \"fastconformer\") that transcribes the agent in "
       "validation (speech to speech). Word error rate and BLEU compare this with the text of its "
       "turns or, if the user interrupts a turn, with the words that fit before the interruption "
-      "(from manifests with word alignments). It runs on the CPU, in host memory.");
+      "(from manifests with word alignments).");
+  eval.add(
+      "scorer_device", &Part::scorer_device, "",
+      "Device on which eval.codec and eval.recogniser compute (speech to speech). cpu: the CPU "
+      "of each rank, in host memory; shared: the device of the model that is evaluated, which "
+      "holds them beside training. The memory plan has both.");
 }
 
 /// Transcription of the agent needs both runs.
@@ -146,6 +151,12 @@ void check_hearing(const DuplexSection& data, std::vector<KeyProblem>& problems)
                      speaks ? "codec" : "recogniser", speaks ? data.codec : data.recogniser,
                      speaks ? "recogniser" : "codec")});
   }
+  if (data.scorer_device != ScorerDevice::cpu && data.recogniser.empty())
+    problems.push_back(
+        {{"eval.scorer_device", "eval.recogniser"},
+         fmt::format("eval.scorer_device = \"{}\" has no effect without eval.recogniser; leave it "
+                     "out, or set eval.codec and eval.recogniser",
+                     name_of(data.scorer_device))});
   if (data.dialogues == 0 && !data.codec.empty() && !data.recogniser.empty())
     problems.push_back(
         {{"eval.dialogues", "eval.recogniser"},
@@ -351,7 +362,7 @@ std::unique_ptr<EvaluationData> DuplexFamily::open_evaluation(const Deck& deck,
                                                               const std::string& vocabulary,
                                                               Mesh& mesh, Logger& log) const {
   if (deck.data.format != DataFormat::synthetic)
-    return std::make_unique<DuplexEvaluationData>(deck, vocabulary, mesh);
+    return std::make_unique<DuplexEvaluationData>(deck, vocabulary, mesh, log);
   return ModelFamily::open_evaluation(deck, vocabulary, mesh, log);
 }
 

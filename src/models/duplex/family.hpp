@@ -32,6 +32,7 @@ struct DuplexSection : BlendSection {
   std::int64_t dialogues = 8;  ///< dialogues of each set that are held and scored; 0: none, -1: all
   std::string codec,
       recogniser;  ///< runs that convert the agent's codes to sound and text; "": none
+  ScorerDevice scorer_device = ScorerDevice::cpu;
 };
 
 struct DuplexSettings {

@@ -58,6 +58,8 @@ std::string format_line(const StepMetrics& m, int ranks) {
       100 * m.mfu, m.result.learning_rate);
   for (const auto& [name, value] : m.terms) line += fmt::format(" {}={:.4f}", name, value);
   if (m.audio_seconds > 0) line += fmt::format(" rtfx={:.0f}", per_second(m.audio_seconds, m.dt));
+  if (m.energy)
+    line += fmt::format(" energy_j={:.4g} j_per_token={:.3g}", *m.energy, m.energy_of_token());
   if (m.scaled) line += fmt::format(" loss_scale={:.0f}", m.result.loss_scale);
   if (m.train_loss) line += fmt::format(" train_loss={:.4f}", *m.train_loss);
   if (m.val_loss) line += fmt::format(" val_loss={:.4f}", *m.val_loss);
@@ -68,9 +70,10 @@ std::string format_line(const StepMetrics& m, int ranks) {
 
 std::string fitting_line(const std::string& line, std::size_t columns) {
   // The first that are left out; fields that are not listed are left out before all of them.
-  constexpr std::array<std::string_view, 14> kLeastFirst{
-      "tps_per_gpu", "sps_per_gpu", "dtb",        "dtf", "sps",     "lr",      "dt",
-      "rtfx",        "mfu",         "train_loss", "tps", "val_cer", "val_wer", "val_loss"};
+  constexpr std::array<std::string_view, 16> kLeastFirst{
+      "energy_j", "tps_per_gpu", "j_per_token", "sps_per_gpu", "dtb", "dtf",
+      "sps",      "lr",          "dt",          "rtfx",        "mfu", "train_loss",
+      "tps",      "val_cer",     "val_wer",     "val_loss"};
   std::vector<std::string> fields = split(line, ' ');
   const auto importance = [&](const std::string& field) -> std::ptrdiff_t {
     const std::string_view name = std::string_view(field).substr(0, field.find('='));
@@ -118,6 +121,9 @@ std::string metrics_legend(const std::string& peak_text) {
          "\n"
          "  lr            learning rate of this step\n"
          "  rtfx          seconds of audio a second, all ranks (speech)\n"
+         "  energy_j      joules a step of all devices, from their counters (NVML of cards, RAPL "
+         "of\n"
+         "                processors), with all that runs on them; j_per_token: a token (label)\n"
          "  loss_scale    factor on the loss of this step (fp16-mixed)\n"
          "  train_loss    mean training loss since the evaluation before\n"
          "  val_loss      mean over the validation data (lines with an evaluation)\n"
@@ -126,7 +132,8 @@ std::string metrics_legend(const std::string& peak_text) {
          "                several sets val_loss/NAME, val_wer/NAME, val_cer/NAME\n"
          "  A line on a terminal has the fields that fit; log.txt has all of them.\n"
          "  metrics.jsonl has the same, and grad_norm, data, comm, optimizer, other, mem, "
-         "allocated";
+         "allocated,\n"
+         "                energy_total_j (since training began, between the steps included)";
 }
 
 std::string to_json(const StepMetrics& m, int ranks) {
@@ -142,6 +149,9 @@ std::string to_json(const StepMetrics& m, int ranks) {
       number(tps / ranks), number(100 * m.mfu), m.memory, m.allocated, !m.result.updated);
   for (const auto& [name, value] : m.terms) text += fmt::format(",\"{}\":{}", name, number(value));
   if (m.audio_seconds > 0) text += ",\"rtfx\":" + number(per_second(m.audio_seconds, m.dt));
+  if (m.energy)
+    text += fmt::format(",\"energy_j\":{},\"j_per_token\":{},\"energy_total_j\":{}",
+                        number(*m.energy), number(m.energy_of_token()), number(*m.total_energy));
   if (m.scaled) text += ",\"loss_scale\":" + number(m.result.loss_scale);
   if (m.train_loss) text += ",\"train_loss\":" + number(*m.train_loss);
   if (m.val_loss) text += ",\"val_loss\":" + number(*m.val_loss);
@@ -255,6 +265,11 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& m) {
       {"memory/allocated_bytes", static_cast<double>(m.allocated)}};
   for (const auto& [name, value] : m.terms) list.emplace_back("train/" + name, value);
   if (m.audio_seconds > 0) list.emplace_back("speed/audio_per_second", m.audio_seconds * rate);
+  if (m.energy) {
+    list.emplace_back("energy/joules_per_step", *m.energy);
+    list.emplace_back("energy/joules_per_token", m.energy_of_token());
+    list.emplace_back("energy/total_joules", *m.total_energy);
+  }
   if (m.scaled) list.emplace_back("train/loss_scale", m.result.loss_scale);
   if (m.val_loss) list.emplace_back("val/loss", *m.val_loss);
   for (auto& value : values_of(m.validations, "val/"))

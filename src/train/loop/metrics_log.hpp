@@ -27,15 +27,21 @@ struct StepMetrics {
   std::vector<std::pair<std::string, double>> terms;
   double dt = 0;  ///< seconds per step, all phases
   double forward = 0, backward = 0, data = 0, comm = 0, optimizer = 0, other = 0;
-  double sequences = 0;        ///< of the global batch
-  double tokens = 0;           ///< number of unmasked targets
-  double audio_seconds = 0;    ///< of speech data
-  double mfu = 0;              ///< fraction of `peak_flops` of all ranks; 0: peak unknown
+  double sequences = 0;      ///< of the global batch
+  double tokens = 0;         ///< number of unmasked targets
+  double audio_seconds = 0;  ///< of speech data
+  double mfu = 0;            ///< fraction of `peak_flops` of all ranks; 0: peak unknown
+  /// Joules of all devices per step and, since training began, of everything; unknown where their
+  /// counters cannot be read.
+  std::optional<double> energy, total_energy;
   std::int64_t memory = 0;     ///< resident bytes of this rank, the whole process
   std::int64_t allocated = 0;  ///< the part that the memory plan counts on the device, at its peak
   std::optional<double> train_loss, val_loss;  ///< of the evaluation at this step
   std::vector<Validation> validations;         ///< all validation results
   bool scaled = false;                         ///< the line shows result.loss_scale
+
+  /// Joules per target.
+  double energy_of_token() const { return tokens > 0 ? *energy / tokens : 0; }
 };
 
 /// "step=10 loss=3.154 dt=..." with the keys in the order of the legend.

@@ -131,7 +131,7 @@ void RunLog::record(const std::string& json) {
   log_.error("cannot write {}: is the disk full? training goes on", directory_.metrics());
 }
 
-void RunLog::start_training(std::int64_t step) {
+void RunLog::start_training(std::int64_t step, const Device& device) {
   first_step_ = step;
   ready_ = now_seconds();
   log_.info("ready after {}", format_duration(ready_ - started_));
@@ -140,6 +140,9 @@ void RunLog::start_training(std::int64_t step) {
   hosts_.resize(static_cast<std::size_t>(mesh_.world().size()));
   cores_.emplace(computing_threads());
   cores_since_line_ = cores_;
+  energy_.emplace(mesh_, device);
+  log_.info("energy {}: {}", energy_->readable() ? "is measured" : "is not readable here",
+            energy_->text());
 }
 
 void RunLog::add(const StepResult& result, const StepContent& content, const PhaseClock& step) {
@@ -148,6 +151,7 @@ void RunLog::add(const StepResult& result, const StepContent& content, const Pha
   all_content_.add(content);
   since_line_.add(step);
   all_steps_.add(step);
+  energy_->keep_up();
 }
 
 bool RunLog::due(std::int64_t step) const {
@@ -197,6 +201,7 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
                 .val_loss = evaluation.val_loss(),
                 .validations = evaluation.validations(),
                 .scaled = deck_.train.precision == TrainPrecision::fp16_mixed};
+  measure_energy(m, steps);
   since_line_ = {};
   content_since_line_ = {};
   report_cores(m.dt);
@@ -207,6 +212,33 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
   record(to_json(m, mesh_.world().size()));
   if (!tensorboard_.write(m))
     log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());
+}
+
+void RunLog::measure_energy(StepMetrics& metrics, double steps) {
+  if (!energy_->readable()) return;
+  const EnergyUse use = energy_->use();
+  if (!energy_->readable()) {
+    log_.warn(
+        "energy: a counter of a device can no longer be read, so energy is not known from here");
+    return;
+  }
+  metrics.energy = (use.steps - std::exchange(energy_before_line_, use.steps)) / steps;
+  metrics.total_energy = use.all;
+}
+
+std::string RunLog::energy_text() {
+  if (!energy_->readable()) return {};
+  const EnergyUse use = energy_->use();
+  if (!energy_->readable()) return {};
+  const double targets = all_content_.targets.first(),
+               steps = static_cast<double>(all_steps_.steps);
+  std::string text =
+      fmt::format("\n  energy           {} of {}", format_energy(use.all), energy_->text());
+  if (steps > 0)
+    text += fmt::format(": {} a step, {} a token; steps {:.1f} %", format_energy(use.steps / steps),
+                        format_energy(use.steps / std::max(targets, 1.0)),
+                        100 * use.steps / std::max(use.all, 1e-30));
+  return text;
 }
 
 void RunLog::print_line(const StepMetrics& metrics) {
@@ -304,6 +336,7 @@ std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_
     text += fmt::format("\n  metrics          {} of {} could not be written and {} missing",
                         counted(lost_lines_, "line"), directory_.metrics(),
                         lost_lines_ == 1 ? "is" : "are");
+  text += energy_text();
   if (const std::string drawn = data.drawn(); !drawn.empty())
     text += "\n  drawn            " + drawn;
   const RunTimes times = times_of_ranks(own, between / wall);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "choir/run/training_data.hpp"
+#include "src/run/energy_meter.hpp"
 #include "src/run/stored_model.hpp"
 #include "src/train/loop/checkpointer.hpp"
 #include "src/train/loop/diagnosis.hpp"
@@ -83,8 +84,13 @@ class RunLog {
     peak_flops_ = flops;
     measure_again_ = std::move(again);
   }
-  /// Starts the clock of the progress line; steps begin after `step`. Collective over the world.
-  void start_training(std::int64_t step);
+  /// Starts the clock of the progress line and the meter of energy; steps begin after `step`.
+  /// Collective over the world.
+  void start_training(std::int64_t step, const Device& device);
+  /// Energy from end_steps() until begin_steps() is not that of steps. Call them with no step in
+  /// flight. Local.
+  void end_steps() { energy_->end_steps(); }
+  void begin_steps() { energy_->begin_steps(); }
 
   /// Adds a finished step. Local.
   void add(const StepResult& result, const StepContent& content, const PhaseClock& step);
@@ -111,6 +117,10 @@ class RunLog {
   /// Prints the line in the style of the deck, and writes the whole line to log.txt.
   void print_line(const StepMetrics& metrics);
   void report_cores(double dt);
+  /// Sets the energy of a line of this many steps. Collective over the world.
+  void measure_energy(StepMetrics& metrics, double steps);
+  /// The line of the summary; "" if energy is not known. Collective over the world.
+  std::string energy_text();
   RunTimes times_of_ranks(RankTimes::Own own, double between_steps);
 
   const Deck& deck_;
@@ -132,8 +142,10 @@ class RunLog {
   bool first_line_ = true;
   std::vector<std::string> hosts_;  // host of each rank; names only on rank 0
   std::optional<CoreWatch> cores_, cores_since_line_;
-  double fastest_ = 0;        // mean step of the fastest line so far
-  double cores_said_ = -1e9;  // now_seconds() of the last warning about cores
+  std::optional<EnergyMeter> energy_;
+  double energy_before_line_ = 0;  // joules of steps
+  double fastest_ = 0;             // mean step of the fastest line so far
+  double cores_said_ = -1e9;       // now_seconds() of the last warning about cores
 };
 
 }  // namespace choir

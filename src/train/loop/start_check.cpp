@@ -14,7 +14,9 @@
 #include "choir/core/error.hpp"
 #include "choir/models/family.hpp"
 #include "choir/run/training_data.hpp"
+#include "kernels/gemm/packing_memory.hpp"
 #include "src/core/quantities.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/device/cuda.hpp"
 #include "src/run/null_instance.hpp"
 #include "src/run/run_setup.hpp"
@@ -79,6 +81,8 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
   for (;;) {
     plan = plan_step(options, layout, 0, ranks.on_node, deck.family().writes_samples(deck), device,
                      false);
+    ops::add_packing(plan.memory, plan.products,
+                     device == nullptr ? DeviceKind::cpu : device->plans_for());
     const double excess = device == nullptr ? 0 : excess_bytes(plan, ranks.on_node, *device);
     if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
   }
@@ -178,7 +182,10 @@ void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log)
   EngineOptions options = engine_options(deck, batch);
   options.shapes = data->shapes();
   options.evaluation_shapes = data->validation_shapes();
+  data->add_scorers(options.scorers, device.get());
   check_memory(options, deck, layout, ranks, device.get(), log);
+  CpuDevice cpu;
+  data->load_scorers(device ? *device : cpu);
   NullDevice nowhere = null_device_for(device.get());
   const auto planned = Mesh::planned(layout, 0, ranks.on_node);
   Engine engine(options, nowhere, *planned, Arena::kUnbounded);

@@ -274,6 +274,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   EngineOptions options = engine_options(deck, batch);
   options.shapes = data->shapes();
   options.evaluation_shapes = data->validation_shapes();
+  together(mesh.world(), [&] { data->add_scorers(options.scorers, &device); });
   options.watchdog = &observers.watch.dog();
   StepPlan plan = planned(options, deck, place);
   start.add(choose_products(deck, plan, place, directory, log));
@@ -290,6 +291,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   }
   Engine engine(options, device, mesh, plan.arena_bytes);
   stepping = &engine;
+  data->load_scorers(device);
   together(mesh.world(), [&] { observers.faults.require_parameters(engine.instance()); });
   describe_run(deck, *data, engine, plan, directory, start);
   if (deck.parallel.transport == RequestedTransport::automatic)
@@ -338,7 +340,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                        {.step = progress.step,
                         .consumed_samples = progress.consumed_samples,
                         .more = progress.data});
-  run_log.start_training(progress.step);
+  run_log.start_training(progress.step, device);
   Evaluation evaluation(deck, *data, engine.instance(), directory, log);
   observers.follow(engine, progress);
   return TrainingLoop({.deck = deck,

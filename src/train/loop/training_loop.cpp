@@ -99,6 +99,7 @@ TrainingLoop::TrainingLoop(const Parts& parts) : run_(parts), first_step_(run_.p
 
 ExitCode TrainingLoop::run() {
   if (first_step_ == 0) write_sample();
+  run_.run_log.begin_steps();
   Stop stop = Stop::none;
   while (queued() < run_.deck.train.max_steps && stop == Stop::none) {
     run_.evaluation.begin_step();
@@ -112,6 +113,8 @@ ExitCode TrainingLoop::run() {
 
     const std::int64_t step = run_.progress.step;
     const bool last = step == run_.deck.train.max_steps;
+    const bool settled = settles(step);
+    if (settled) run_.run_log.end_steps();
     run_.observers.after_step(run_.engine, step);
     // SIGTERM leaves no time for an evaluation.
     if (leaves_time(stop) && run_.evaluation.due(step)) evaluate();
@@ -127,6 +130,7 @@ ExitCode TrainingLoop::run() {
       }
     }
     run_.observers.write_trace(run_.directory, run_.mesh.world());
+    if (settled) run_.run_log.begin_steps();
   }
   return finish(stop);
 }
@@ -290,6 +294,7 @@ std::string TrainingLoop::unsaved() const {
 }
 
 ExitCode TrainingLoop::finish(Stop stop) {
+  run_.run_log.end_steps();
   const Progress& progress = run_.progress;
   Checkpointer& checkpointer = run_.checkpointer;
   const bool done = progress.step >= run_.deck.train.max_steps;

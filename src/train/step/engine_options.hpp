@@ -40,9 +40,10 @@ struct EngineOptions : ModelInstance::Options {
   /// The shapes that micro-batches of speech may have; memory is planned for each.
   std::vector<BatchShape> shapes;
   std::vector<BatchShape> evaluation_shapes;  ///< further shapes, without gradients
-  std::vector<std::size_t> arena_requests;    ///< from the plan: see StepPlan and Arena::requests
-  std::int64_t micro_batches = 1;             ///< per rank and step
-  Optimizer::Options optimizer;               ///< its `scale` is set by the engine
+  MemoryPlan scorers;  ///< models beside the engine: see TrainingData::add_scorers
+  std::vector<std::size_t> arena_requests;  ///< from the plan: see StepPlan and Arena::requests
+  std::int64_t micro_batches = 1;           ///< per rank and step
+  Optimizer::Options optimizer;             ///< its `scale` is set by the engine
   std::vector<RateScale> rate_scales;
   LrSchedule schedule;
   double grad_clip = 1.0;

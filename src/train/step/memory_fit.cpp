@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "choir/models/family.hpp"
+#include "kernels/gemm/packing_memory.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
 #include "src/device/cuda.hpp"
@@ -62,6 +63,7 @@ StepPlan plan_in_memory(EngineOptions& options, Mesh& mesh, bool generate, const
     double excess = 0;
     together(world, [&] {
       plan = plan_step(options, mesh.layout(), mesh.rank(), on_node, generate, &device, snapshot);
+      ops::add_packing(plan.memory, plan.products, device.plans_for());
       excess = excess_bytes(plan, on_node, device);
     });
     world.all_reduce(&excess, 1, DType::f64, ReduceOp::max);

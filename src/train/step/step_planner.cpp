@@ -134,6 +134,8 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   if (generate) options.model.family().sample_once(engine.instance());
   plan.products = device.plans().get<ops::ProductsAsked>().all;
   plan.memory = engine.memory();
+  for (const MemoryPlan::Entry& scorer : options.scorers.entries)
+    plan.memory.add(scorer.name, scorer.bytes, scorer.shared, scorer.place);
   Progress progress;
   if (snapshot) plan.snapshot_bytes = Snapshot::bytes_of(tensors_to_save(engine, progress));
   plan.arena_bytes = engine.instance().arena().peak();

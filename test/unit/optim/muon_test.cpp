@@ -214,9 +214,11 @@ TEST(Muon, ChoosesHiddenMatrices) {
   p.use = Use::adapter;
   EXPECT_FALSE(is_matrix({}, p));
   EXPECT_TRUE(is_matrix({.adapters = true}, p));
-  EXPECT_FALSE(muon_rule().keeps({.muon = {.adapters = true}}, 1, p));
+  auto own = std::make_shared<SettingsOf<MuonSettings>>();
+  own->value.adapters = true;
+  EXPECT_FALSE(muon_rule().keeps({.own = own}, 1, p));
   EXPECT_TRUE(muon_rule().keeps({}, 1, p));
-  EXPECT_TRUE(muon_rule().keeps({.muon = {.adapters = true}}, 0, p));
+  EXPECT_TRUE(muon_rule().keeps({.own = own}, 0, p));
 }
 
 }  // namespace

@@ -89,6 +89,20 @@ TEST(MetricLines, StepsThatCameTwiceCountOnce) {
   EXPECT_EQ(loss.y, (std::vector<double>{7, 8, 6}));
 }
 
+TEST_F(RunReading, EnergyOfAllJobs) {
+  // The second job counts from 0 again.
+  put("metrics.jsonl",
+      "{\"step\":1,\"loss\":2,\"energy_j\":3,\"j_per_token\":0.5,\"energy_total_j\":1000}\n"
+      "{\"step\":2,\"loss\":1,\"energy_j\":3,\"j_per_token\":0.5,\"energy_total_j\":2500}\n"
+      "{\"step\":3,\"loss\":1,\"energy_j\":3,\"j_per_token\":0.5,\"energy_total_j\":500}\n");
+  const std::string page = report_page({read_run(folder_.string())}, {});
+  EXPECT_NE(page.find("<dt>energy</dt><dd>3 kJ <small>500 mJ a token</small>"), std::string::npos);
+  EXPECT_NE(page.find("joules per token, all devices"), std::string::npos);
+  put("metrics.jsonl", "{\"step\":1,\"loss\":2}\n");
+  EXPECT_EQ(report_page({read_run(folder_.string())}, {}).find("<dt>energy</dt>"),
+            std::string::npos);
+}
+
 TEST_F(RunReading, EventsOfALogWithAStopARestartAndAFailedSave) {
   put("metrics.jsonl", "{\"step\":10,\"loss\":1}\n");
   put("log.txt",

@@ -125,6 +125,20 @@ StepBench good_bench() {
   return b;
 }
 
+TEST(StepBench, EnergyIsANumberOrAReason) {
+  StepBench b = good_bench();
+  b.energy_text = "'/sys/class/powercap': No such file or directory (host a)";
+  EXPECT_NE(to_string(b).find("energy is not readable here: '/sys/class/powercap': No such file"),
+            std::string::npos);
+  EXPECT_EQ(to_json(b).find("energy_j"), std::string::npos);
+  b.energy = 20;
+  b.energy_text = "package-0 of 2 hosts (RAPL)";
+  EXPECT_NE(to_string(b).find("energy of package-0 of 2 hosts (RAPL): 20 J a step, 20 mJ a token"),
+            std::string::npos)
+      << to_string(b);
+  EXPECT_NE(to_json(b).find("\"energy_j\":20.0,\"j_per_token\":0.02"), std::string::npos);
+}
+
 TEST(StepBench, FallingLossAndThePlannedMemoryAreValid) {
   EXPECT_TRUE(complaints_of(good_bench()).empty());
 }

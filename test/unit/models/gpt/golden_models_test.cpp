@@ -139,9 +139,12 @@ class GoldenModel {
     if (!muon_) {
       UpdateSettings settings{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
       settings.rule = &muon_rule();
-      settings.muon.scale = golden.scale;
-      settings.muon.adamw_rate = 3e-3 / golden.rate;
-      settings.muon.adamw_weight_decay = 0;
+      settings.learning_rate = golden.rate;
+      auto own = std::make_shared<SettingsOf<MuonSettings>>();
+      own->value.scale = golden.scale;
+      own->value.adamw_learning_rate = 3e-3;
+      own->value.adamw_weight_decay = 0;
+      settings.own = std::move(own);
       muon_ = std::make_unique<Optimizer>(instance_.storage(), device_, settings, 7);
     }
     const ops::StepControl control{.learning_rate = golden.rate,

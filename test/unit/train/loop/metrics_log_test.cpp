@@ -57,6 +57,19 @@ TEST(MetricsLine, TermsOfTheLoss) {
   EXPECT_EQ(nlohmann::json::parse(to_json(m, 2)).at("ctc_loss").get<double>(), 1.0 / 3);
 }
 
+TEST(MetricsLine, EnergyIsThereOnlyIfItIsKnown) {
+  StepMetrics m = sample();
+  EXPECT_EQ(format_line(m, 2).find("energy"), std::string::npos);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(m, 2)).contains("energy_j"));
+  m.energy = 38.4;
+  m.total_energy = 1000.5;
+  EXPECT_TRUE(format_line(m, 2).ends_with("mfu=43.21 lr=0.0006 energy_j=38.4 j_per_token=0.05"));
+  const auto json = nlohmann::json::parse(to_json(m, 2));
+  EXPECT_EQ(json.at("energy_j").get<double>(), 38.4);
+  EXPECT_EQ(json.at("j_per_token").get<double>(), 38.4 / 768);
+  EXPECT_EQ(json.at("energy_total_j").get<double>(), 1000.5);
+}
+
 TEST(MetricsLine, FitsATerminalWithoutItsLeastImportantFields) {
   StepMetrics m = sample();
   m.terms = {{"text_loss", 2.5}};

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "choir/models/family.hpp"
+#include "src/device/cpu_device.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
 #include "test/unit/train/engine_case.hpp"
 
@@ -72,6 +75,20 @@ TEST(MemoryFit, HalfAChunkSavesHalfOfItsLogits) {
   const double before = arena();
   ASSERT_TRUE(halve_head_chunk(options, 1, Layout()));
   EXPECT_NEAR(before - arena(), 512.0 * kVocabulary * 4, 0.01 * before);
+}
+
+TEST(MemoryFit, APlanHasTheMemoryOfCblas) {
+  GptConfig c = test::tiny_gpt();
+  c.n_layer = 1, c.tied = false, c.vocab_size = 5056;
+  EngineOptions options = test::engine_options(c, "fp64", 1);
+  CpuDevice device;
+  const auto mesh = Mesh::planned(Layout(), 0, 1);
+  const StepPlan plan = plan_in_memory(options, *mesh, false, device);
+  // The gradient of the head has a row per entry, and one column per token of the micro-batch.
+  const BatchShape shape = shapes_of(options).front();
+  const auto column =
+      static_cast<std::size_t>(std::min<std::int64_t>(2048, 8 * shape.samples * shape.tokens));
+  EXPECT_EQ(plan.memory.bytes_of("matrix products (packing)"), 5056 * column);
 }
 
 }  // namespace
