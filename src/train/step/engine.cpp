@@ -173,7 +173,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
           .micro_batches = options.micro_batches,
           .passes = promised_live(schedule_->kind, schedule_->shape, stages.rank())});
   executor_ = std::make_unique<PipelineExecutor>(
-      *schedule_, stages,
+      *schedule_, mesh.stage_channels(std::max(1, schedule_->channels)),
       PipelineExecutor::Options{.watchdog = options.watchdog,
                                 .clock = options.time_actions ? &device : nullptr,
                                 .validated = true});
