@@ -200,7 +200,8 @@ StepSlot::Options Engine::slot_options() const {
       .graphs = fixed_shape(options_) ? 1 : kGraphs,
       .ranks = ranks,
       .terms = instance_.loss_terms().size(),
-      .places = options_.micro_batches * instance_.storage().sharding().data_ranks()};
+      .places = options_.micro_batches * instance_.storage().sharding().data_ranks(),
+      .sums = options_.reproducible ? 0 : norm_->count()};
   if (!keeps_) return slot;
   for (const BatchShape& shape : shapes_of(options_)) {
     const ModelBatch whole = options_.model.family().fields(options_.model, shape);
@@ -340,13 +341,18 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   enter(slot, clock, Phase::comm);
   enter_place(stream, {.part = WorkPart::gradients});
   gradients_->finish(stream);
-  Communicator& tensor = mesh_->along(Axis::tensor);
-  slot.losses.reduce(stream, {&shares, &instance_.stages()}, tensor);
   enter(slot, clock, Phase::optimizer);
   enter_place(stream, {.part = WorkPart::update});
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
-  Communicator* const holders[] = {&mesh_->along(Axis::tensor), &instance_.stages()};
-  norm_->compute(stream, holders, place);
+  Communicator& tensor = mesh_->along(Axis::tensor);
+  Communicator* const holders[] = {&tensor, &instance_.stages()};
+  norm_->collect(stream, place);
+  // Where the sums of the norm are few they travel with the losses.
+  const bool together = !options_.reproducible;
+  slot.losses.reduce(stream, {shares, tensor, instance_.stages()},
+                     together ? norm_->sums(place) : TensorView());
+  if (!together) norm_->reduce(holders, place);
+  norm_->total(stream, place);
   ops::end_step(stream, {.control = control(),
                          .square_sum = norm_->square_sum(),
                          .loss_sums = slot.losses.sums(),

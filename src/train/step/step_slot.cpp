@@ -54,7 +54,7 @@ void StepGraphs::drop_last() {
 StepSlot::StepSlot(Device& device, const Options& options)
     : marks(device, options.marks),
       graphs(device, options.graphs),
-      losses(device, options.terms, options.places),
+      losses(device, options.terms, options.places, options.sums),
       options_(options),
       stride_(kHeader + options.batch_bytes),
       inputs_(device, sizeof(ops::StepControl)),

@@ -76,6 +76,7 @@ class StepSlot {
     BatchRanks ranks{};
     std::size_t terms = 1;    ///< terms of the loss
     std::int64_t places = 1;  ///< micro-batches of a step on all ranks
+    std::int64_t sums = 0;    ///< further sums that are reduced with the losses
   };
   StepSlot(Device& device, const Options& options);
   StepSlot(const StepSlot&) = delete;
