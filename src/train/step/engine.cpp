@@ -50,12 +50,6 @@ bool fixed_shape(const EngineOptions& options) {
   return options.model.family().fixed_shape();
 }
 
-/// True if all ranks that communicate in a step see the same tensor shapes. Graph capture is
-/// collective, so it is allowed only then.
-bool same_shapes(const EngineOptions& options, Mesh& mesh) {
-  return fixed_shape(options) || mesh.along(Axis::data).size() == 1;
-}
-
 std::shared_ptr<const Schedule> schedule_for(const EngineOptions& options, Mesh& mesh,
                                              const Device& device) {
   return training_schedule(options.pipeline, mesh.layout().size(Axis::pipeline),
@@ -106,6 +100,13 @@ void abandon_capture(Device& device, NativeStream stream) {
 
 namespace {
 
+/// An integer below 2^62, so that its negative is one, too.
+std::int64_t hash_of(const std::vector<std::int64_t>& shapes, bool recorded, bool records) {
+  const std::string_view bytes(reinterpret_cast<const char*>(shapes.data()),
+                               shapes.size() * sizeof(std::int64_t));
+  return static_cast<std::int64_t>(fnv1a(bytes) >> 4 << 2) + (recorded ? 2 : 0) + (records ? 1 : 0);
+}
+
 /// An integer below 2^32.
 double hash_of(const double (&targets)[ops::kMostLossTerms]) {
   return static_cast<double>(
@@ -141,8 +142,9 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
              shares_batches(options, instance_.batch_ranks(Mode::train))),
       mixes_(!fixed_shape(options) && options.shapes.size() > 1 &&
              schedule_->shape.virtual_stages() > 1),
-      graphs_(options.cuda_graph && same_shapes(options, mesh) && device.records_graphs() &&
-              recordable(mesh) && options.offload.place != MemoryPlace::file),
+      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh) &&
+              options.offload.place != MemoryPlace::file),
+      agrees_(graphs_ && !fixed_shape(options) && mesh.along(Axis::data).size() > 1),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
                             : 0),
@@ -297,17 +299,21 @@ void Engine::stage(StepSlot& slot, const BatchOf& batch_of) {
 template <class Work>
 void Engine::run(StepSlot& slot, const Work& work) {
   if (!graphs_) return work();
+  const bool fixed = fixed_shape(options_);
   StepGraphs::Key key{.held = instance_.arena().live(), .shapes = {}};
-  if (!fixed_shape(options_)) {
-    key.shapes = slot.shapes();
+  if (!fixed) key.shapes = slot.shapes();
+  NativeGraph graph = slot.graphs.find(key);
+  const bool known = fixed || met_.contains(key.shapes);
+  const bool records = known && queued_ >= kStepsBeforeGraph;
+  if (!agreed(hash_of(key.shapes, graph != nullptr, records))) return work();
+  if (!known) {
     if (met_.size() == kShapesMet) met_.clear();
-    if (met_.insert(key.shapes).second) return work();
+    met_.insert(key.shapes);
   }
-  if (queued_ < kStepsBeforeGraph) return work();
+  if (!records) return work();
   Device& device = instance_.device();
   const NativeStream stream = instance_.stream().native();
   ParameterGatherer& gatherer = instance_.gatherer();
-  NativeGraph graph = slot.graphs.find(key);
   if (graph == nullptr) {
     gatherer.forget();  // the graph gathers everything itself
     device.begin_capture(stream);
@@ -322,6 +328,17 @@ void Engine::run(StepSlot& slot, const Work& work) {
   }
   device.launch(graph, stream);
   gatherer.forget();  // parameters gathered for others between steps are gone
+}
+
+// Recording and replaying are collective: NCCL allows no rank to queue what the others replay. Data
+// ranks can have micro-batches of other shapes, and then all of them queue the step and remember
+// nothing of it, so that what they have recorded stays the same. The host is a step ahead of the
+// device, which is busy while the ranks agree.
+bool Engine::agreed(std::int64_t use) {
+  if (!agrees_) return true;
+  std::int64_t extremes[] = {use, -use};
+  mesh_->world().all_reduce(extremes, std::size(extremes), DType::i64, ReduceOp::max);
+  return extremes[0] == -extremes[1];
 }
 
 void Engine::enter(StepSlot& slot, PhaseClock& clock, Phase phase) {
@@ -487,12 +504,10 @@ std::string Engine::graph_use() const {
                        kStepsBeforeGraph);
   if (graphs_)
     return fmt::format(
-        "a step is recorded when its shapes come again, and then replayed as a whole; at most {} "
+        "a step is recorded when its shapes come again{}, and then replayed as a whole; at most {} "
         "steps are kept",
-        kGraphs);
+        agrees_ ? " and are those of all data-parallel ranks" : "", kGraphs);
   if (!options_.cuda_graph) return "off";
-  if (!same_shapes(options_, *mesh_))
-    return "not used: data-parallel ranks have micro-batches of different shapes";
   if (!instance_.device().records_graphs())
     return fmt::format("ignored on {}", name_of(instance_.device().kind()));
   if (options_.offload.place == MemoryPlace::file)
