@@ -44,9 +44,10 @@ std::shared_ptr<const Schedule> training_schedule(const PipelineOptions& options
   const Exchange exchange = exchange_for(device);
   const std::lock_guard lock(mutex);
   if (!last || last->kind != kind || last->exchange != exchange || last->shape != shape) {
-    const auto made = std::make_shared<const Schedule>(make_schedule(kind, shape, exchange));
-    validate(*made);
-    last = made;
+    Schedule made = make_schedule(kind, shape, exchange);
+    if (stages > 1 && exchange == Exchange::overlapped) made.channels = kMessageChannels;
+    validate(made);
+    last = std::make_shared<const Schedule>(std::move(made));
   }
   return last;
 }

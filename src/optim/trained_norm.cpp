@@ -91,8 +91,13 @@ void TrainedNorm::find_cuts() {
 }
 
 void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> holders, int place) {
+  collect(stream, place);
+  reduce(holders, place);
+  total(stream, place);
+}
+
+void TrainedNorm::collect(const Stream& stream, int place) {
   const TensorView of_model = sums(place), chunks = exact_ ? of_model : chunk_sums_;
-  Communicator& data = storage_->sharding().data();
   // Chunks that a rank does not sum stay zero, so that the sum over ranks is exact (except where
   // data ranks sum their slices, and all of them get the same result) and the tree below adds the
   // same numbers.
@@ -108,14 +113,21 @@ void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> h
   for (const Total& total : totals_)
     summed_.push_back({chunks.slice(total.turn, total.chunks), of_model.slice(total.sum, 1)});
   ops::tree_sums(stream, summed_);
+}
+
+void TrainedNorm::reduce(std::span<Communicator* const> holders, int place) const {
+  const TensorView of_model = sums(place);
   const auto sum_over = [&](Communicator& ranks) {
     if (ranks.size() > 1)
       ranks.all_reduce(of_model.data, static_cast<std::size_t>(of_model.count()), DType::f64,
                        ReduceOp::sum);
   };
-  sum_over(data);
+  sum_over(storage_->sharding().data());
   for (Communicator* ranks : holders) sum_over(*ranks);
-  ops::tree_sum(stream, of_model, square_sum_);
+}
+
+void TrainedNorm::total(const Stream& stream, int place) const {
+  ops::tree_sum(stream, sums(place), square_sum_);
 }
 
 // Every data rank has the whole gradient; each of them reads a run of its chunks.

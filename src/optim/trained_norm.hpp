@@ -43,6 +43,19 @@ class TrainedNorm {
   /// of squares, and sums(place) the sums it was computed from.
   void compute(const Stream& stream, std::span<Communicator* const> holders, int place = 0);
 
+  // The three parts of compute(), for a caller that sums further numbers over the same ranks and
+  // does so in one message.
+
+  /// Adds up what this rank holds, in sums(place). Collective over the data ranks that own slices,
+  /// with `exact` only.
+  void collect(const Stream& stream, int place = 0);
+  /// Reduces sums(place), in the order of the data ranks and `holders`. Collective over them.
+  void reduce(std::span<Communicator* const> holders, int place = 0) const;
+  /// square_sum() from the reduced sums(place). Local.
+  void total(const Stream& stream, int place = 0) const;
+
+  /// Number of sums(), the same on every rank.
+  std::int64_t count() const { return count_; }
   /// Logical tensors, tiles together, in the order of their sums; the same for gradients and
   /// masters, and on every rank.
   struct Tensor {

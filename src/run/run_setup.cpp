@@ -9,6 +9,7 @@
 #include <string>
 
 #include "choir/models/family.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/json_document.hpp"
 #include "src/core/process.hpp"
@@ -180,6 +181,7 @@ void open_device(Workplace& place, const Deck& deck) {
   mesh.attach(*place.device, {.way = way_of(deck),
                               .shared_cards = choice.shared_cards,
                               .replica_groups = replica_groups_of(deck.parallel),
+                              .stage_channels = kMessageChannels,
                               .timeout_seconds = deck.parallel.timeout,
                               .nccl_library = {}});
   if (deck.watch.calls) mesh.check_calls();

@@ -19,6 +19,8 @@ std::vector<StepCommunicator> step_communicators(Mesh& mesh, const Sharding& sha
   std::vector<StepCommunicator> list;
   for (int a = 0; a < kAxes; ++a)
     list.push_back({static_cast<Axis>(a), &mesh.along(static_cast<Axis>(a))});
+  for (const auto& channel : mesh.more_stage_channels())
+    list.push_back({Axis::pipeline, channel.get()});
   for (Communicator* more :
        {&sharding.data(), &sharding.group(), &sharding.gathers(), sharding.replicas()}) {
     const bool known = std::any_of(list.begin(), list.end(), [&](const StepCommunicator& other) {

@@ -44,8 +44,9 @@ struct StepCommunicator {
   Axis axis;  ///< the axis whose traffic it carries
   Communicator* communicator;
 };
-/// All communicators that a step may use, each once: those of the axes, and on the data axis also
-/// that of all replicas and the groups of hybrid sharding. Local.
+/// All communicators that a step may use, each once: those of the axes, on the data axis also that
+/// of all replicas and the groups of hybrid sharding, and on the pipeline axis those of its kinds
+/// of messages. Local.
 std::vector<StepCommunicator> step_communicators(Mesh& mesh, const Sharding& sharding);
 
 /// Resets the counts of these communicators. Local.

@@ -8,6 +8,7 @@
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/support/exhaustive.hpp"
 #include "test/support/offload_case.hpp"
+#include "test/unit/train/speech_case.hpp"
 
 namespace choir::test {
 namespace {
@@ -155,6 +156,55 @@ TEST(DeviceTraining, RanksThatRecordAloneAreNamed) {
   held.reset();
   run.end();
   mesh.reset();  // destroyed before its device
+}
+
+/// Losses and counted FLOPs of a few steps of speech on two data ranks.
+struct SpeechSteps {
+  std::vector<double> losses;
+  std::vector<double> flops;  ///< of each step; none if it was only replayed
+  std::string use;
+};
+SpeechSteps speech_steps(bool graphs) {
+  auto device = make_device(DeviceKind::cuda);
+  auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+  mesh->attach(*device, {.way = DeviceTransport::Way::nccl, .nccl_library = nccl_library()});
+  EngineOptions options = speech_options(batch_normed(), "fp32", 1);
+  options.cuda_graph = graphs;
+  SpeechRun run(options, *mesh, 0, std::move(device));
+  const auto samples = [&](std::int64_t micro_batch) {
+    return run.speech().shape(micro_batch).audio_samples;
+  };
+  std::int64_t unequal = 0;  // a step with different shapes on the ranks
+  while (samples(2 * unequal) == samples(2 * unequal + 1)) ++unequal;
+  SpeechSteps result;
+  double before = 0;
+  const auto note = [&](const StepResult& step) {
+    result.losses.push_back(step.loss);
+    const double now = run.engine().instance().work().flops;
+    result.flops.push_back(now - before);
+    before = now;
+  };
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    note(run.step_of_one(0));  // the same micro-batch on both ranks
+    note(run.step_of(unequal));
+  }
+  result.use = run.engine().graph_use();
+  run.end();
+  mesh.reset();  // destroyed before its device
+  return result;
+}
+
+TEST(DeviceTraining, SpeechIsRecordedWhereTheRanksHaveEqualShapes) {
+  const auto cards = cuda::availability().cards;
+  if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
+  if (world_size() != 2) GTEST_SKIP() << "of 2 ranks";
+  const SpeechSteps queued = speech_steps(false), recorded = speech_steps(true);
+  EXPECT_ALL_RANKS(same_bits(queued.losses, recorded.losses));
+  std::vector<double> expected = queued.flops;
+  expected[4] = expected[6] = 0;  // the shapes come for the third time, and for the fourth
+  EXPECT_ALL_RANKS(expected == recorded.flops);
+  EXPECT_NE(recorded.use.find("are those of all data-parallel ranks"), std::string::npos)
+      << recorded.use;
 }
 
 // State, and for stage 3 parameters, are in host memory beside every rank's device.

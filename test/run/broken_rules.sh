@@ -43,6 +43,8 @@ breaks sometimes slice-by-one "$gpt" "dp=2 zero=2" "dp=2"
 breaks always stale-gather "$gpt" "dp=2 zero=1" "dp=2"
 breaks sometimes stale-gather "$gpt" "dp=2 zero=3" "tp=2"
 breaks sometimes groups-unsummed "$gpt" "dp=4 zero=2 zero_group=2" "dp=4 zero=2"
+breaks always replicas-twice "$gpt" "dp=4 zero=1 zero_group=2" "dp=4 zero=1"
+breaks sometimes last-bucket-kept "$gpt" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
 breaks sometimes micro-batch-lost "$gpt" "pp=2" "dp=4 micro=6"
 breaks sometimes micro-batch-lost "$gpt" "dp=2 zero=2" "dp=4 micro=6 zero=2"
 breaks always micro-batch-twice "$gpt" "pp=2" "tp=2"
@@ -55,6 +57,7 @@ breaks always positions-in-one-run "$gpt" "cp=3" "cp=2"
 breaks always mask-off-by-one "$gpt" "cp=2 context_mode=gather" "cp=2"
 breaks sometimes runs-unsummed "$gpt" "cp=3" "cp=2"
 breaks always parts-unmerged "$gpt" "cp=2 context_mode=ring" "cp=2 context_mode=gather"
+breaks sometimes hop-overtaken "$gpt" "cp=2 context_mode=ring" "cp=2 context_mode=gather"
 breaks always heads-mixed "$gpt" "cp=4 context_mode=ring-ulysses" "cp=4 context_mode=ring" model.n_head=2
 breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
 
@@ -111,6 +114,7 @@ breaks sometimes ids-by-position "$speech" "dp=2" "tp=2"
 breaks always empty-counted "$speech" "dp=3" "dp=2"
 breaks sometimes micro-batch-lost "$speech" "dp=2 zero=2" "dp=4 zero=2" train.micro_batches=4
 breaks always statistics-unreduced "$speech" "dp=2" "tp=2" model.conv_norm=batchnorm
+breaks sometimes statistics-cut "$speech" "dp=2" "tp=2" model.conv_norm=batchnorm
 run_broken mask-left-out 2 verify "$speech" --steps 2 --layouts "dp=1,tp=2"
 expect "mask-left-out is seen in every layout" 4 "INVALID: 2 of 2 layouts"
 

@@ -287,6 +287,18 @@ std::unique_ptr<Communicator> Mesh::replica_group(const std::vector<int>& member
   return on_device(*under_groups_.back(), std::move(ranks));
 }
 
+std::vector<Communicator*> Mesh::stage_channels(int count) {
+  Communicator& stages = along(Axis::pipeline);
+  std::vector<Communicator*> channels{&stages};
+  for (int c = 1; c < count; ++c) {
+    const auto duplicate = static_cast<std::size_t>(c - 1);
+    if (duplicate == stage_channels_.size())
+      stage_channels_.push_back(stages.duplicate(fmt::format("{} {}", stages.name(), c + 1)));
+    channels.push_back(stage_channels_[duplicate].get());
+  }
+  return channels;
+}
+
 std::unique_ptr<Communicator> Mesh::on_device(Communicator& host, std::vector<int> ranks) {
   if (!nccl_ || host.size() == 1) return make_staged_communicator(host, *device_, host.name());
   std::set<int> nodes;
@@ -348,6 +360,7 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
     transport_note_ = obstacle.empty() ? "NCCL cannot be used on another rank" : obstacle;
   nccl_ = able != 0;
   nccl_groups_ = transport.replica_groups + (replicas_ ? 1 : 0);
+  if (layout_.size(Axis::pipeline) > 1) nccl_groups_ += transport.stage_channels - 1;
   for (int a = 0; a < kAxes; ++a) nccl_groups_ += layout_.size(static_cast<Axis>(a)) > 1;
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);

@@ -140,6 +140,7 @@ Json time_json(const LayoutPlan& plan) {
           {"idle_seconds", time.idle},
           {"hidden_seconds", time.hidden},
           {"exposed_seconds", std::move(exposed)},
+          {"one_channel_seconds", time.one_channel},
           {"longest_calls", time.calls_most}};
 }
 

@@ -273,31 +273,44 @@ class Predictor {
     PipelineCosts costs = uniform_costs(shape, {});
     for (int v = 0; v < shape.virtual_stages(); ++v)
       costs.chunks[static_cast<std::size_t>(v)] = chunk_cost(v % shape.stages, v / shape.stages);
-    const Simulation free = simulate(*schedule_, costs);
+    const Simulation free = with_channels(0, costs);
     add_links(costs);
     const Simulation sent = simulate(*schedule_, costs);
-    std::size_t last = 0, busiest = 0;
-    std::vector<double> ends;
-    for (std::size_t s = 0; s < sent.intervals.size(); ++s) {
-      double end = 0;
-      for (const Interval& interval : sent.intervals[s]) end = std::max(end, interval.end);
-      ends.push_back(end + remainder(static_cast<int>(s)) +
-                     worst(static_cast<int>(s), {.part = WorkPart::gradients}).total());
-      if (ends[s] > ends[last]) last = s;
-      if (free.busy[s] > free.busy[busiest]) busiest = s;
-    }
+    const std::size_t busiest = static_cast<std::size_t>(
+        std::max_element(free.busy.begin(), free.busy.end()) - free.busy.begin());
     fill_stage(static_cast<int>(busiest));
     time_.idle = free.idle(busiest);
     time_.bubble = free.bubble_fraction();
     expose(Axis::pipeline, sent.makespan - free.makespan);
-    const double after = ends[last] + finish();
     time_.rest = streams_.step;
-    time_.seconds = after + streams_.step;
+    const double after = finish() + streams_.step;
+    time_.seconds = end_of(sent) + after;
+    if (schedule_->channels > 1) time_.one_channel = end_of(with_channels(1, costs)) + after;
     time_.calls_most = most_calls();
     return time_;
   }
 
  private:
+  /// The schedule with another number of channels for its messages.
+  Simulation with_channels(int channels, const PipelineCosts& costs) const {
+    Schedule schedule = *schedule_;
+    schedule.channels = channels;
+    return simulate(schedule, costs);
+  }
+
+  /// The time at which the last stage has its gradients.
+  double end_of(const Simulation& simulation) const {
+    double last = 0;
+    for (std::size_t s = 0; s < simulation.intervals.size(); ++s) {
+      double end = 0;
+      for (const Interval& interval : simulation.intervals[s]) end = std::max(end, interval.end);
+      const auto stage = static_cast<int>(s);
+      last = std::max(last,
+                      end + remainder(stage) + worst(stage, {.part = WorkPart::gradients}).total());
+    }
+    return last;
+  }
+
   void expose(Axis axis, double seconds) {
     time_.exposed[static_cast<std::size_t>(axis)] += seconds;
   }
@@ -505,6 +518,9 @@ std::string to_string(const StepTime& time) {
                                   format_duration(time.exposed[a])));
   if (time.hidden > 0) parts.push_back("calls hidden " + format_duration(time.hidden));
   if (time.idle > 0) parts.push_back("idle " + format_duration(time.idle));
+  if (time.one_channel > 0)
+    parts.push_back(fmt::format("{} if all messages of the pipeline shared one communicator",
+                                format_duration(time.one_channel)));
   return fmt::format("{}: {}", format_duration(time.seconds), join(parts, ", "));
 }
 

@@ -95,7 +95,8 @@ class MachineRates {
 //               axis are hidden by the backward (all-gathers of ZeRO-3 also by the forward) of
 //               their micro-batch, the others by the weight gradient in between, a third of a
 //               backward, and by nothing in a forward.
-//   pipeline    the schedule, simulated with the times of the pieces and of messages
+//   pipeline    the schedule, simulated with the times of the pieces and of messages; on device
+//               memory also as if all messages shared one communicator
 //   step        pipeline + rest of the last micro-batch + gradients + update + gather + constant;
 //               the slowest of the roles that wait for each other
 
@@ -115,6 +116,9 @@ struct StepTime {
   std::array<double, kAxes> exposed{};  ///< calls along each axis that nothing hides
   double hidden = 0;                    ///< calls that something hides
   double rest = 0;                      ///< constant
+  /// `seconds` if all messages of a pipeline shared one communicator of device memory; 0 if they
+  /// have no choice.
+  double one_channel = 0;
   std::string calls_most;  ///< the calls with the longest total time: "8 x all-reduce of ..."
   double exposed_seconds() const;
 };

@@ -383,6 +383,15 @@ Tensor RingAttention::backward(const Tensor& qkv, const Tensor& out, const Tenso
   Tensor d_next = pass_->allocate_statistic(keys.shape, "gradient of keys");
   ops::zero(pass_->stream(), d_q);
   ops::zero(pass_->stream(), d_keys);
+  // The gradients follow their keys and return to their rank after the last step. They arrive while
+  // the next products are computed, which are only added to them.
+  std::optional<Hop> gradients;
+  const auto arrive = [&] {
+    if (!gradients) return;
+    gradients->wait();
+    gradients.reset();
+    std::swap(d_keys, d_next);
+  };
   for (int step = 0; step < ranks_; ++step) {
     const int owner = (rank_ - step + ranks_) % ranks_;
     std::optional<Hop> hop;
@@ -407,16 +416,16 @@ Tensor RingAttention::backward(const Tensor& qkv, const Tensor& out, const Tenso
                                                   .workspace = workspace});
       }
       add(d_q.slice(queries.first_row, queries.rows), d_q_part);
+      arrive();
       add(d_keys.slice(there.first_row, there.rows), d_kv_part);
     });
     if (hop) {
       hop->wait();
       std::swap(keys, next);
     }
-    // The gradients follow their keys and return to their rank after the last step.
-    Hop(*this, d_keys, d_next, kGradientsTag).wait();
-    std::swap(d_keys, d_next);
+    gradients.emplace(*this, d_keys, d_next, kGradientsTag);
   }
+  arrive();
   keys.reset(), next.reset(), d_next.reset();
   Tensor d_qkv = pass_->allocate(qkv.shape, "qkv gradient");
   const std::int64_t row = d_qkv.shape.back();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "choir/nn/parameter.hpp"
 #include "kernels/sums/sums.hpp"
@@ -11,8 +12,8 @@
 namespace choir {
 
 PartialGradients::PartialGradients(ParameterSet& parameters, Device& device, DType gradient,
-                                   Communicator& tensor, Summation order, BucketHooks& then)
-    : tensor_(&tensor), order_(order), then_(&then), stream_(device) {
+                                   Communicator& tensor, const Options& options, BucketHooks& then)
+    : tensor_(&tensor), options_(options), then_(&then), stream_(device) {
   std::int64_t largest = 0;
   for (const Bucket& bucket : parameters.buckets()) {
     Message message;
@@ -27,8 +28,11 @@ PartialGradients::PartialGradients(ParameterSet& parameters, Device& device, DTy
     messages_.push_back(std::move(message));
   }
   if (largest == 0) return;
-  memory_ = tensor.allocate(static_cast<std::size_t>(largest) * size_of(gradient));
-  message_ = {memory_->data(), gradient, {largest}};
+  constexpr std::int64_t kAlignment = 64;  // elements
+  largest = (largest + kAlignment - 1) / kAlignment * kAlignment;
+  const std::int64_t places = options.overlapped ? 2 : 1;
+  memory_ = tensor.allocate(static_cast<std::size_t>(places * largest) * size_of(gradient));
+  places_ = {memory_->data(), gradient, {places, largest}};
 }
 
 void PartialGradients::begin_micro_batch(const Stream& stream, bool complete) {
@@ -36,39 +40,47 @@ void PartialGradients::begin_micro_batch(const Stream& stream, bool complete) {
   complete_ = complete;
 }
 
-void PartialGradients::gradients_ready(int bucket) {
-  const Message& message = messages_[static_cast<std::size_t>(bucket)];
-  if (complete_ && message.size > 0) {
-    const auto both = [&](const Run& run, auto&& copy) {
-      const TensorView gradient = run.parameter->gradient;
-      copy(gradient.reshaped({gradient.count()}).slice(run.local, run.count),
-           message_.slice(run.place, run.count));
-    };
-    ops::zero(stream_, message_.slice(0, message.size));  // parts that only other ranks hold
-    for (const Run& run : message.runs)
-      both(run, [&](const TensorView& gradient, const TensorView& place) {
-        ops::copy(stream_, gradient, place);
-      });
-    tensor_->all_reduce(message_.data, static_cast<std::size_t>(message.size), message_.dtype,
-                        ReduceOp::sum, order_);
-    for (const Run& run : message.runs)
-      both(run, [&](const TensorView& gradient, const TensorView& place) {
-        ops::copy(stream_, place, gradient);
-      });
+template <class Copy>
+void PartialGradients::each_run(int bucket, const TensorView& memory, const Copy& copy) const {
+  for (const Run& run : messages_[static_cast<std::size_t>(bucket)].runs) {
+    const TensorView gradient = run.parameter->gradient;
+    copy(gradient.reshaped({gradient.count()}).slice(run.local, run.count),
+         memory.slice(run.place, run.count));
   }
-  then_->gradients_ready(bucket);
+}
+
+void PartialGradients::gradients_ready(int bucket) {
+  const std::int64_t size = messages_[static_cast<std::size_t>(bucket)].size;
+  if (!complete_ || size == 0) {
+    complete_sums();
+    return then_->gradients_ready(bucket);
+  }
+  const TensorView memory =
+      places_.slice(turn_++ % places_.shape[0], 1).reshaped({places_.shape[1]}).slice(0, size);
+  ops::zero(stream_, memory);  // parts that only other ranks hold
+  each_run(bucket, memory, [&](const TensorView& gradient, const TensorView& place) {
+    ops::copy(stream_, gradient, place);
+  });
+  CommRequest& request = tensor_->start_all_reduce(memory.data, static_cast<std::size_t>(size),
+                                                   memory.dtype, ReduceOp::sum, options_.order);
+  complete_sums();  // those of the bucket before, which this one's backward pass has hidden
+  started_ = {bucket, &request, memory};
+  if (!options_.overlapped) complete_sums();
+}
+
+void PartialGradients::complete_sums() {
+  if (started_.request == nullptr) return;
+  const Started sums = std::exchange(started_, {});
+  sums.request->wait();
+  each_run(sums.bucket, sums.memory, [&](const TensorView& gradient, const TensorView& place) {
+    ops::copy(stream_, place, gradient);
+  });
+  then_->gradients_ready(sums.bucket);
 }
 
 void PartialGradients::add_to(MemoryPlan& plan) const {
-  if (!message_.empty()) plan.add("gradients, sums over tensor ranks", message_.bytes());
+  if (!places_.empty()) plan.add("gradients, sums over tensor ranks", places_.bytes());
 }
-
-namespace {
-
-/// One whole gradient is written while the previous one is reduced.
-constexpr int kGradientSlots = 2;
-
-}  // namespace
 
 GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer,
                                  Device& device, std::int64_t micro_batches, bool reproducible)
@@ -80,7 +92,7 @@ GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& g
   const Sharding& sharding = storage.sharding();
   const DType type = storage.precision().gradient;
   if (sharding.gradients_sharded()) {
-    ring_.emplace(storage.parameters(), BucketRing::Of::trained, type, kGradientSlots, device,
+    ring_.emplace(storage.parameters(), BucketRing::Of::trained, type, kInFlight, device,
                   sharding.group());
     summed_.assign(storage.parameters().buckets().size(), 0);
   }
@@ -131,16 +143,29 @@ void GradientReducer::gradients_ready(int index) {
                                             ReduceOp::sum, order());
         },
         then);
-    return;
+    return complete_earlier(slot.ticket);
   }
   const TensorView sum = storage_->whole_gradients(b);
   if (reproducible_) combine(current_, sum, b);
-  if (current_ + 1 < micro_batches_ || group.size() == 1) return;
-  gatherer_->queue().start([&]() -> CommRequest& {
-    if (sharding.stage() == 0)
-      return group.start_all_reduce(sum.data, mine, sum.dtype, ReduceOp::sum, order());
-    return group.start_reduce_scatter(sum.data, mine, sum.dtype, ReduceOp::sum, order());
-  });
+  if (current_ + 1 < micro_batches_) return;
+  if (group.size() == 1) return reduce_over_replicas(index);
+  const std::uint64_t ticket = gatherer_->queue().start(
+      [&]() -> CommRequest& {
+        if (sharding.stage() == 0)
+          return group.start_all_reduce(sum.data, mine, sum.dtype, ReduceOp::sum, order());
+        return group.start_reduce_scatter(sum.data, mine, sum.dtype, ReduceOp::sum, order());
+      },
+      {.run = [](void* self,
+                 int i) { static_cast<GradientReducer*>(self)->reduce_over_replicas(i); },
+       .self = this,
+       .bucket = index});
+  complete_earlier(ticket);
+}
+
+// With replicas, the sum of an earlier bucket must be complete now, because it goes on to them.
+void GradientReducer::complete_earlier(std::uint64_t started) {
+  if (storage_->sharding().replicas() == nullptr || current_ + 1 < micro_batches_) return;
+  gatherer_->queue().finish(std::exchange(in_flight_[turn_++ % kInFlight], started));
 }
 
 // Called when this rank's slice of the slot holds the sum of one micro-batch per rank of the group.
@@ -157,6 +182,18 @@ void GradientReducer::accumulate(int index) {
   } else {
     ops::add(stream_, sum, fresh, sum);
   }
+  if (j + 1 == micro_batches_) reduce_over_replicas(index);
+}
+
+// Called when this rank's slice of a bucket holds the sum of the step over its group.
+void GradientReducer::reduce_over_replicas(int index) {
+  Communicator* replicas = storage_->sharding().replicas();
+  if (replicas == nullptr) return;
+  const TensorView sum = storage_->gradients(bucket(index));
+  replica_queue_.start([&]() -> CommRequest& {
+    return replicas->start_all_reduce(sum.data, static_cast<std::size_t>(sum.count()), sum.dtype,
+                                      ReduceOp::sum, order());
+  });
 }
 
 std::int64_t GradientReducer::level_size() const {
@@ -188,22 +225,8 @@ double GradientReducer::finish() {
                 summed_[b], micro_batches_);
     summed_[b] = 0;
   }
-  reduce_replicas();
-  return now_seconds() - start;
-}
-
-void GradientReducer::reduce_replicas() {
-  Communicator* replicas = storage_->sharding().replicas();
-  if (replicas == nullptr) return;
-  for (const Bucket& b : storage_->parameters().buckets()) {
-    if (!b.trainable) continue;
-    const TensorView sum = storage_->gradients(b);
-    replica_queue_.start([&]() -> CommRequest& {
-      return replicas->start_all_reduce(sum.data, static_cast<std::size_t>(sum.count()), sum.dtype,
-                                        ReduceOp::sum, order());
-    });
-  }
   replica_queue_.finish_all();
+  return now_seconds() - start;
 }
 
 void GradientReducer::add_to(MemoryPlan& plan) const {
@@ -265,17 +288,21 @@ GradientPath::GradientPath(ParameterStorage& storage, ParameterGatherer& gathere
       complete_(options.reproducible || storage.sharding().gradients_sharded()),
       reducer_(storage, gatherer, device, options.micro_batches, options.reproducible),
       partial_(storage.parameters(), device, storage.precision().gradient, tensor,
-               options.reproducible ? Summation::tree : Summation::fast, reducer_),
+               {.order = options.reproducible ? Summation::tree : Summation::fast,
+                .overlapped = !storage.sharding().gradients_sharded()},
+               reducer_),
       tied_(storage, device, stages, options.embedding_stage) {
   if (options.before_sums) reducer_.before_sums(options.before_sums);
 }
 
 void GradientPath::begin_micro_batch(const Stream& stream, std::int64_t j) {
+  partial_.complete_sums();
   reducer_.begin_micro_batch(stream, j);
   partial_.begin_micro_batch(stream, complete_ || j + 1 == micro_batches_);
 }
 
 void GradientPath::finish(const Stream& stream) {
+  partial_.complete_sums();
   reducer_.finish();
   tied_.join(stream);
 }

@@ -3,6 +3,7 @@
 // up, bucket by bucket, the partial gradients that several ranks of the tensor axis hold.
 // GradientReducer sums over micro-batches and data-parallel ranks. TiedGradients finally adds the
 // gradients of the uses of a tied weight.
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,13 +22,20 @@ namespace choir {
 
 /// Sums the gradients that ranks of the tensor axis hold in part (norms under sequence parallelism,
 /// key and value heads held by several ranks) before they are reduced over the data axis. The shard
-/// specs determine which gradients are partial. Those of a bucket travel in one message. They are a
-/// few vectors per block (2 C floats per norm), so the call is blocking.
+/// specs determine which gradients are partial. Those of a bucket travel in one message: a few
+/// vectors per block (2 C floats per norm), whose time is the latency of a call.
 class PartialGradients final : public BucketHooks {
  public:
+  struct Options {
+    Summation order = Summation::fast;
+    /// The sums of a bucket are complete when the next bucket is ready, so that its backward pass
+    /// hides them; otherwise at once, as slots for whole gradients require (stages 2 and 3), which
+    /// would be held for longer.
+    bool overlapped = false;
+  };
   /// Collective over `tensor`. `then` is called for every bucket once its gradients are whole.
   PartialGradients(ParameterSet& parameters, Device& device, DType gradient, Communicator& tensor,
-                   Summation order, BucketHooks& then);
+                   const Options& options, BucketHooks& then);
 
   /// Local: called before the backward pass of a micro-batch through a piece of the model. If
   /// `complete`, the gradients leave the rank as soon as they are ready, so they must be whole by
@@ -39,6 +47,9 @@ class PartialGradients final : public BucketHooks {
   void begin_gradients(int bucket) override { then_->begin_gradients(bucket); }
   /// Collective over the tensor axis if the bucket has partial gradients.
   void gradients_ready(int bucket) override;
+  /// Completes the sums in flight. Must be called before the next micro-batch of any piece begins
+  /// and after the last bucket.
+  void complete_sums();
 
   void add_to(MemoryPlan& plan) const;
 
@@ -52,15 +63,25 @@ class PartialGradients final : public BucketHooks {
     std::vector<Run> runs;
     std::int64_t size = 0;
   };
+  struct Started {
+    int bucket = -1;
+    CommRequest* request = nullptr;
+    TensorView memory{};
+  };
+  /// copy(part of a gradient, its place in the message) for all runs of the bucket.
+  template <class Copy>
+  void each_run(int bucket, const TensorView& memory, const Copy& copy) const;
 
   Communicator* tensor_;
-  Summation order_;
+  Options options_;
   BucketHooks* then_;
   Stream stream_;
   bool complete_ = true;
   std::vector<Message> messages_;  // by bucket
   std::unique_ptr<CommBuffer> memory_;
-  TensorView message_;
+  TensorView places_;  // [messages in flight, largest message]
+  std::int64_t turn_ = 0;
+  Started started_;
 };
 
 /// Sums gradients over micro-batches and data-parallel ranks.
@@ -68,8 +89,9 @@ class PartialGradients final : public BucketHooks {
 /// all-reduce (stage 1: reduce-scatter) of each bucket as soon as its backward pass is done. Stages
 /// 2 and 3: whole gradients exist bucket by bucket, in a few slots. Every micro-batch reduces and
 /// scatters each bucket and adds the result to the slice, so accumulation over A micro-batches
-/// moves A times the bytes. With several groups, the slices are all-reduced over the replicas at
-/// the end of the step. Bytes per step and rank, where G is the size of the gradients:
+/// moves A times the bytes. With several groups, the slice of a bucket is all-reduced over the
+/// replicas as soon as its last reduce-scatter is complete, while the buckets before it are in
+/// their backward pass. Bytes per step and rank, where G is the size of the gradients:
 ///
 ///   stage 0   all-reduce G          stage 2, 3   reduce-scatter A G
 ///   stage 1   reduce-scatter G      groups       and all-reduce G / slices
@@ -84,6 +106,9 @@ class PartialGradients final : public BucketHooks {
 /// those of a single rank.
 class GradientReducer final : public BucketHooks {
  public:
+  /// Buckets that are reduced over the group while the gradients of the next one are written.
+  static constexpr int kInFlight = 2;
+
   /// `micro_batches` is per rank and step. Collective from stage 2 on.
   GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer, Device& device,
                   std::int64_t micro_batches, bool reproducible);
@@ -116,7 +141,8 @@ class GradientReducer final : public BucketHooks {
   TensorView level(std::size_t l, const Bucket& bucket) const;
   bool combine(std::int64_t j, const TensorView& fresh, const Bucket& bucket);
   void accumulate(int index);
-  void reduce_replicas();
+  void reduce_over_replicas(int index);
+  void complete_earlier(std::uint64_t started);
 
   ParameterStorage* storage_;
   ParameterGatherer* gatherer_;
@@ -130,6 +156,8 @@ class GradientReducer final : public BucketHooks {
   std::optional<BucketRing> ring_;    // stages 2 and 3: whole gradients
   std::vector<std::int64_t> summed_;  // stages 2 and 3: micro-batches summed in the slice of each
                                       // bucket
+  std::array<std::uint64_t, kInFlight> in_flight_{};  // tickets of the last buckets, with replicas
+  std::uint64_t turn_ = 0;
 };
 
 /// Joins the gradients of tied weights that are used in several places: the embedding on the first

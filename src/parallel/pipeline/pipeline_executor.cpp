@@ -14,8 +14,6 @@ namespace {
 
 using Kind = ActionKind;
 
-/// Exchanges in flight; the tensors they send are held until they complete.
-constexpr std::size_t kOpen = 2;
 /// Fewer tags than any communicator has. Messages are matched by their order; the tag is a second
 /// proof.
 constexpr std::size_t kTags = 16384;
@@ -26,20 +24,23 @@ Exchange exchange_for(DeviceKind device) {
   return device == DeviceKind::cuda ? Exchange::overlapped : Exchange::blocking;
 }
 
-PipelineExecutor::PipelineExecutor(const Schedule& schedule, Communicator& comm,
-                                   const Options& options)
+PipelineExecutor::PipelineExecutor(const Schedule& schedule,
+                                   std::span<Communicator* const> channels, const Options& options)
     : shape_(schedule.shape),
       exchange_(schedule.exchange),
-      stage_(comm.rank()),
-      comm_(comm),
+      stage_(channels.front()->rank()),
       options_(options) {
+  const Communicator& comm = *channels.front();
+  for (Communicator* channel : channels) channels_.push_back({channel});
+  CHOIR_CHECK(shape_.stages == 1 || std::ssize(channels) == std::max(1, schedule.channels),
+              "{} communicators for {} channels", channels.size(), schedule.channels);
   CHOIR_CHECK(comm.size() == shape_.stages, "{} stages on the {} ranks of {}", shape_.stages,
               comm.size(), comm.name());
   if (!options_.validated) validate(schedule);
   actions_ = schedule.actions[static_cast<std::size_t>(stage_)];
   held_.resize(static_cast<std::size_t>(shape_.chunks) *
                static_cast<std::size_t>(shape_.micro_batches));
-  plan_messages();
+  plan_messages(schedule);
   if (options_.clock == nullptr) return;
   stream_ = std::make_unique<Stream>(*options_.clock);
   start_ = std::make_unique<Event>(*options_.clock);
@@ -49,13 +50,15 @@ PipelineExecutor::PipelineExecutor(const Schedule& schedule, Communicator& comm,
   }
 }
 
-void PipelineExecutor::plan_messages() {
+void PipelineExecutor::plan_messages(const Schedule& schedule) {
   for (std::size_t k = 0; k < actions_.size(); ++k) {
     const Action& a = actions_[k];
     if (!is_communication(a.kind)) continue;
-    if (k == 0 || !actions_[k - 1].joined) groups_.push_back({k, k, messages_.size()});
+    if (groups_.empty() || groups_.back().end <= k)
+      groups_.push_back(
+          {k, end_of_exchange(schedule, stage_, k), messages_.size(),
+           static_cast<std::size_t>(channel_of(shape_, stage_, a, schedule.channels))});
     const std::size_t group = groups_.size() - 1;
-    groups_[group].end = k + 1;
     if (a.kind == Kind::receive_activation) held(a).input_group = group;
     if (a.kind == Kind::receive_gradient) held(a).gradient_group = group;
     messages_.push_back({is_send(a.kind), nullptr, 0, peer_of(shape_, stage_, a),
@@ -84,7 +87,8 @@ Tensor& PipelineExecutor::carried(const Action& a) {
 void PipelineExecutor::run(StageWork& work, std::string_view phase, double timeout_seconds) {
   phase_ = phase;
   timeout_ = timeout_seconds;
-  oldest_ = posted_ = 0;
+  posted_ = 0;
+  for (Channel& channel : channels_) channel.posted = channel.completed = 0;
   running_ = true;
   if (start_) start_->record_time(*stream_);
   try {
@@ -97,7 +101,8 @@ void PipelineExecutor::run(StageWork& work, std::string_view phase, double timeo
         compute(k++, work);
       }
     }
-    while (oldest_ < posted_) retire();
+    for (Channel& channel : channels_)
+      while (channel.busy()) retire(channel);
     running_ = false;
   } catch (const CommError& error) {
     CommError named(fmt::format("{}: {}", text_, error.what()), error.hint());
@@ -107,8 +112,9 @@ void PipelineExecutor::run(StageWork& work, std::string_view phase, double timeo
 }
 
 void PipelineExecutor::post(std::size_t index, StageWork& work) {
-  while (posted_ - oldest_ >= kOpen) retire();
   Group& group = groups_[index];
+  Channel& channel = channels_[group.channel];
+  while (channel.posted - channel.completed >= kOpenExchanges) retire(channel);
   for (std::size_t k = group.begin; k < group.end; ++k) {
     const Action& a = actions_[k];
     Tensor& tensor = carried(a);
@@ -121,8 +127,9 @@ void PipelineExecutor::post(std::size_t index, StageWork& work) {
   }
   tell(actions_[group.begin], true);
   group.received = false;
-  group.request =
-      &comm_.start_exchange({messages_.data() + group.first_message, group.end - group.begin});
+  group.request = &channel.communicator->start_exchange(
+      {messages_.data() + group.first_message, group.end - group.begin});
+  channel.group(channel.posted++) = index;
   ++posted_;
   for (std::size_t k = group.begin; k < group.end; ++k)
     if (is_send(actions_[k].kind)) stamp_end(k);
@@ -130,7 +137,7 @@ void PipelineExecutor::post(std::size_t index, StageWork& work) {
   for (std::size_t k = group.begin; k < group.end; ++k)
     if (!is_send(actions_[k].kind)) receive(group, k);
   if (exchange_ != Exchange::blocking) return;
-  retire();
+  retire(channel);
   for (std::size_t k = group.begin; k < group.end; ++k) stamp_end(k);
 }
 
@@ -143,8 +150,8 @@ void PipelineExecutor::receive(Group& group, std::size_t action) {
     if (!is_send(actions_[k].kind)) stamp_end(k);
 }
 
-void PipelineExecutor::retire() {
-  Group& group = groups_[oldest_++];
+void PipelineExecutor::retire(Channel& channel) {
+  Group& group = groups_[channel.group(channel.completed++)];
   for (std::size_t k = group.begin; k < group.end; ++k)
     if (!is_send(actions_[k].kind)) receive(group, k);
   const auto end = actions_.begin() + static_cast<std::ptrdiff_t>(group.end);
@@ -171,7 +178,9 @@ void PipelineExecutor::wait_for_input(const Action& a) {
 }
 
 void PipelineExecutor::progress() {
-  for (std::size_t g = oldest_; g < posted_; ++g) groups_[g].request->test();
+  for (Channel& channel : channels_)
+    for (std::size_t n = channel.completed; n < channel.posted; ++n)
+      groups_[channel.group(n)].request->test();
 }
 
 void PipelineExecutor::compute(std::size_t index, StageWork& work) {
@@ -270,7 +279,9 @@ std::vector<StageLoss> stage_losses(const Schedule& schedule, const std::vector<
                                     double makespan) {
   PipelineCosts costs = uniform_costs(schedule.shape, {});
   costs.chunks = chunks;
-  const Simulation free = simulate(schedule, costs);
+  Schedule without_waits = schedule;  // of messages for each other
+  without_waits.channels = 0;
+  const Simulation free = simulate(without_waits, costs);
   std::vector<StageLoss> losses;
   for (std::size_t s = 0; s < free.busy.size(); ++s)
     losses.push_back(

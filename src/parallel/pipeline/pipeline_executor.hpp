@@ -2,6 +2,7 @@
 // Executes the pipeline schedule of one stage: calls the computations, exchanges activations and
 // gradients with the neighbouring stages, and holds tensors between the actions. The computations
 // themselves are implemented by a StageWork.
+#include <array>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -54,7 +55,8 @@ struct ActionTime {
 /// Exchanges are posted in the order of the schedule, joined messages as one exchange.
 /// Schedule::exchange determines the waits: immediately (blocking), immediately for receives only
 /// (buffered), or when a computation needs the received tensor (overlapped). Sent tensors are held
-/// until the next exchange but one is posted, and only then is their completion awaited. The order
+/// until the next exchange but one of their channel is posted, and only then is their completion
+/// awaited. The order
 /// of allocations and releases is therefore the same on every device, and a deadlock is possible
 /// only where blocking exchange would have one, which validate() excludes.
 class PipelineExecutor {
@@ -67,9 +69,13 @@ class PipelineExecutor {
   /// The executor of stage comm.rank(); the communicator has one rank per stage. All arguments are
   /// borrowed; with one stage the communicator is not used. Throws Error for a schedule that
   /// validate() refuses. Local.
-  PipelineExecutor(const Schedule& schedule, Communicator& comm, const Options& options);
+  PipelineExecutor(const Schedule& schedule, Communicator& comm, const Options& options)
+      : PipelineExecutor(schedule, std::array{&comm}, options) {}
   PipelineExecutor(const Schedule& schedule, Communicator& comm)
       : PipelineExecutor(schedule, comm, Options{}) {}
+  /// The same with a communicator for each of several channels of the schedule.
+  PipelineExecutor(const Schedule& schedule, std::span<Communicator* const> channels,
+                   const Options& options);
 
   /// Collective over the stages. Only `work` allocates, from its arena. `phase` ("step 12") is
   /// passed to the watchdog, with the time-out of each action if above 0. A CommError names phase,
@@ -94,8 +100,18 @@ class PipelineExecutor {
   struct Group {
     std::size_t begin = 0, end = 0;  ///< actions
     std::size_t first_message = 0;
+    std::size_t channel = 0;
     ExchangeRequest* request = nullptr;
     bool received = false;
+  };
+  /// A communicator with the exchanges in flight on it: of `posted` groups all but the first
+  /// `completed`, in turns in `open`.
+  struct Channel {
+    Communicator* communicator;
+    std::array<std::size_t, kOpenExchanges> open{};
+    std::size_t posted = 0, completed = 0;
+    bool busy() const { return completed < posted; }
+    std::size_t& group(std::size_t number) { return open[number % open.size()]; }
   };
   /// Tensors of one micro-batch and chunk.
   struct Held {
@@ -107,14 +123,14 @@ class PipelineExecutor {
     Event begin, end;
   };
 
-  void plan_messages();
+  void plan_messages(const Schedule& schedule);
   Held& held(const Action& action, int chunks_on = 0);
   /// The tensor that a message sends or receives.
   Tensor& carried(const Action& action);
   void post(std::size_t group, StageWork& work);
   void receive(Group& group, std::size_t action);
-  /// Completes the oldest exchange in flight and releases the tensors that it sent.
-  void retire();
+  /// Completes the oldest exchange in flight on a channel and releases the tensors that it sent.
+  void retire(Channel& channel);
   void compute(std::size_t index, StageWork& work);
   Tensor perform(const Action& action, StageWork& work);
   void wait_for_input(const Action& action);
@@ -127,12 +143,11 @@ class PipelineExecutor {
   Exchange exchange_;
   int stage_;
   ActionList actions_;
-  Communicator& comm_;
+  std::vector<Channel> channels_;
   Options options_;
   std::vector<Group> groups_;
   std::vector<Message> messages_;
   std::vector<Held> held_;  // [chunks, micro-batches]
-  std::size_t oldest_ = 0;  ///< first group in flight
   std::size_t posted_ = 0;  ///< groups
   std::string_view phase_;
   double timeout_ = 0;

@@ -126,7 +126,7 @@ std::string_view name_of(Exchange exchange) {
 Schedule compute_order(ScheduleKind kind, const PipelineShape& shape, Exchange exchange) {
   check_shape(kind, shape);
   constexpr std::array kGenerators{gpipe, one_f_one_b, interleaved, zb_h1, forward_only};
-  Schedule schedule{kind, shape, exchange, {}};
+  Schedule schedule{.kind = kind, .shape = shape, .exchange = exchange, .actions = {}};
   for (int stage = 0; stage < shape.stages; ++stage)
     schedule.actions.push_back(kGenerators[static_cast<std::size_t>(kind)](shape, stage));
   return schedule;
@@ -316,11 +316,33 @@ std::size_t message_count(const PipelineShape& shape) {
   return at(shape, 2 * shape.virtual_stages(), 0);
 }
 
+int channel_of(const PipelineShape& shape, int stage, const Action& action, int channels) {
+  if (channels <= 1) return 0;
+  const bool gradient = action.kind == Kind::send_gradient || action.kind == Kind::receive_gradient;
+  if (channels == 2) return gradient ? 1 : 0;
+  CHOIR_CHECK(channels == 4, "{} channels", channels);
+  // A link is named after the stage that sends activations over it.
+  const bool own = action.kind == Kind::send_activation || action.kind == Kind::receive_gradient;
+  const int link = own ? stage : peer_of(shape, stage, action);
+  return (gradient ? 2 : 0) + link % 2;
+}
+
+std::size_t end_of_exchange(const Schedule& schedule, int stage, std::size_t first) {
+  const ActionList& list = schedule.actions[static_cast<std::size_t>(stage)];
+  const auto channel = [&](std::size_t k) {
+    return channel_of(schedule.shape, stage, list[k], schedule.channels);
+  };
+  std::size_t last = first;
+  while (list[last].joined && channel(last + 1) == channel(first)) ++last;
+  return last + 1;
+}
+
 Schedule with_communication(const Schedule& order) {
   const PipelineShape& shape = order.shape;
   if (shape.stages == 1) return order;  // chunks of one stage hand over in memory
   const Timeline line = nominal_timeline(order);
-  Schedule whole{order.kind, shape, order.exchange, std::vector<ActionList>(order.actions.size())};
+  Schedule whole{order.kind, shape, order.exchange, std::vector<ActionList>(order.actions.size()),
+                 order.channels};
   std::vector<std::size_t> copied(order.actions.size(), 0);  // computations already in `whole`
   const auto compute_until = [&](std::size_t s, int instant) {
     for (; copied[s] < order.actions[s].size() && line.begin[s][copied[s]] < instant; ++copied[s])

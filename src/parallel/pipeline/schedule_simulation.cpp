@@ -17,6 +17,21 @@ using Kind = ActionKind;
 struct InFlight {
   double sent = -1, wanted = -1;  ///< posted by the sender, by a blocking receiver; -1: not yet
   double begin = -1, end = -1;    ///< on the link
+  double taken = -1;              ///< end of the receiver's exchange on a channel
+};
+
+/// An exchange of a stage on one of its channels.
+struct Transfer {
+  std::size_t first = 0, last = 0;  ///< actions [first, last)
+  double posted = 0;
+  double begin = -1, end = -1;  ///< -1: not yet
+};
+
+/// The exchanges of a stage on a channel; `ended` of them have ended, and the next one may have
+/// begun.
+struct Channel {
+  std::vector<Transfer> transfers;
+  std::size_t ended = 0;
 };
 
 struct Stage {
@@ -33,7 +48,9 @@ class Simulator {
         costs_(costs),
         stages_(schedule.actions.size()),
         messages_(message_count(schedule.shape)),
-        wire_free_(stages_.size() * stages_.size(), 0) {
+        lanes_(serial() ? static_cast<std::size_t>(schedule.channels) : 1),
+        channels_(stages_.size() * lanes_),
+        wire_free_(stages_.size() * stages_.size() * lanes_, 0) {
     for (const ActionList& list : schedule.actions) result_.intervals.emplace_back(list.size());
     result_.busy.assign(stages_.size(), 0);
   }
@@ -90,8 +107,9 @@ class Simulator {
           a.kind == Kind::forward ? Kind::receive_activation : Kind::receive_gradient;
       if (has_message(input, s, a.chunk)) {
         const InFlight& m = message(s, {input, a.micro_batch, a.chunk});
-        if (m.end < 0) return false;
-        stage.now = std::max(stage.now, m.end);
+        const double arrival = serial() ? m.taken : m.end;
+        if (arrival < 0) return false;
+        stage.now = std::max(stage.now, arrival);
       }
     }
     Interval& interval = result_.intervals[s][stage.next++];
@@ -101,15 +119,78 @@ class Simulator {
     return true;
   }
 
-  std::size_t end_of_exchange(std::size_t s) const {
-    std::size_t last = stages_[s].next;
-    while (action(s, last).joined) ++last;
-    return last + 1;
+  /// True if each channel performs one exchange after the other.
+  bool serial() const {
+    return schedule_.exchange == Exchange::overlapped && schedule_.channels > 0;
+  }
+  std::size_t channel(std::size_t s, const Action& a) const {
+    return serial() ? static_cast<std::size_t>(
+                          channel_of(shape_, static_cast<int>(s), a, schedule_.channels))
+                    : 0;
+  }
+
+  /// Posts an exchange on its channel, as the executor does.
+  bool post_transfer(std::size_t s, std::size_t end) {
+    Stage& stage = stages_[s];
+    std::vector<Transfer>& queue =
+        channels_[s * lanes_ + channel(s, action(s, stage.next))].transfers;
+    if (queue.size() >= kOpenExchanges) {
+      const double ended = queue[queue.size() - kOpenExchanges].end;
+      if (ended < 0) return false;
+      stage.now = std::max(stage.now, ended);
+    }
+    queue.push_back({.first = stage.next, .last = end, .posted = stage.now});
+    stage.next = end;
+    settle(s);
+    return true;
+  }
+
+  /// Begins and ends the exchanges of a stage that can, and those of others that follow from them.
+  void settle(std::size_t changed) {
+    unsettled_.push_back(changed);
+    while (!unsettled_.empty()) {
+      const std::size_t s = unsettled_.back();
+      unsettled_.pop_back();
+      for (std::size_t c = 0; c < lanes_; ++c) {
+        Channel& channel = channels_[s * lanes_ + c];
+        while (channel.ended < channel.transfers.size() && ended(s, channel)) ++channel.ended;
+      }
+    }
+  }
+
+  /// Returns true if the first exchange of the channel that had not ended has done so. A message
+  /// begins when the exchanges of both its ends have begun.
+  bool ended(std::size_t s, Channel& channel) {
+    Transfer& transfer = channel.transfers[channel.ended];
+    if (transfer.begin < 0) {
+      transfer.begin = transfer.posted;
+      if (channel.ended > 0)
+        transfer.begin = std::max(transfer.begin, channel.transfers[channel.ended - 1].end);
+      for (std::size_t k = transfer.first; k < transfer.last; ++k) {
+        const Action& a = action(s, k);
+        InFlight& m = message(s, a);
+        (is_send(a.kind) ? m.sent : m.wanted) = transfer.begin;
+        if (m.sent < 0 || m.wanted < 0) continue;
+        travel(m, s, a);
+        unsettled_.push_back(static_cast<std::size_t>(peer_of(shape_, static_cast<int>(s), a)));
+      }
+    }
+    double end = transfer.begin;
+    for (std::size_t k = transfer.first; k < transfer.last; ++k) {
+      const InFlight& m = message(s, action(s, k));
+      if (m.end < 0) return false;
+      end = std::max(end, m.end);
+    }
+    transfer.end = end;
+    for (std::size_t k = transfer.first; k < transfer.last; ++k)
+      if (!is_send(action(s, k).kind)) message(s, action(s, k)).taken = end;
+    return true;
   }
 
   bool communicate(std::size_t s) {
     Stage& stage = stages_[s];
-    const std::size_t end = end_of_exchange(s);
+    const std::size_t end = end_of_exchange(schedule_, static_cast<int>(s), stage.next);
+    if (serial()) return post_transfer(s, end);
     const bool fresh = !stage.posted;
     if (fresh)
       for (std::size_t k = stage.next; k < end; ++k) post(s, k);
@@ -139,12 +220,17 @@ class Simulator {
     if (!is_send(a.kind) && blocking) m.wanted = stages_[s].now;
     result_.intervals[s][k].begin = stages_[s].now;
     if (blocking ? m.sent < 0 || m.wanted < 0 : !is_send(a.kind)) return;
+    travel(m, s, a);
+  }
+
+  /// Sends a message whose ends are ready over the link.
+  void travel(InFlight& m, std::size_t s, const Action& a) {
     const int stage = static_cast<int>(s), peer = peer_of(shape_, stage, a);
     const auto from = static_cast<std::size_t>(is_send(a.kind) ? stage : peer);
     const auto to = static_cast<std::size_t>(is_send(a.kind) ? peer : stage);
     const std::size_t lower = std::min(from, to), upper = std::max(from, to);
     const Link& link = costs_.links[upper - lower == 1 ? lower : upper];
-    double& wire = wire_free_[from * stages_.size() + to];
+    double& wire = wire_free_[(from * stages_.size() + to) * lanes_ + channel(s, a)];
     m.begin = std::max({m.sent, m.wanted, wire});
     wire = m.begin + costs_.message_bytes / link.bytes_per_second;
     m.end = wire + link.latency;
@@ -190,7 +276,10 @@ class Simulator {
   const PipelineCosts& costs_;
   std::vector<Stage> stages_;
   std::vector<InFlight> messages_;
-  std::vector<double> wire_free_;  // [from, to]
+  std::size_t lanes_;                   // channels of a stage, or 1
+  std::vector<Channel> channels_;       // [stages, lanes]
+  std::vector<std::size_t> unsettled_;  // stages
+  std::vector<double> wire_free_;       // [from, to, lanes]
   Simulation result_;
 };
 

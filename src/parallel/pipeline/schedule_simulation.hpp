@@ -3,7 +3,10 @@
 // the proof that a schedule cannot deadlock, and the reference for measured timelines. A stage
 // performs its actions one after the other. A message starts when its end or ends are ready (see
 // Exchange) and the link between the two stages is free in its direction, occupies the link for
-// bytes / bandwidth, and arrives a latency later. Pure and local; time in any unit, here seconds.
+// bytes / bandwidth, and arrives a latency later. If the schedule has channels and its exchange is
+// overlapped, exchanges of a channel are performed in the order in which they were posted: one ends
+// with its last message, a message needs the exchanges of both its ends, and messages of different
+// channels do not share the link. Pure and local; time in any unit, here seconds.
 #include <limits>
 #include <string>
 #include <vector>

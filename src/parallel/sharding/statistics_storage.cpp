@@ -17,10 +17,16 @@ std::int64_t aligned(std::int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+/// Most elements of a message with the records of several norms: 4 MiB in fp32, where the bytes and
+/// no longer the latency decide about the time of a call.
+constexpr std::int64_t kMessage = std::int64_t{1} << 20;
+
 /// Hands out tensors of one type from a block of memory.
 class Allotment {
  public:
   Allotment(void* memory, DType type) : memory_(static_cast<std::byte*>(memory)), type_(type) {}
+  /// Elements handed out, with the gaps between them.
+  std::int64_t used() const { return used_; }
   TensorView take(const Shape& shape) {
     const TensorView view{memory_ + static_cast<std::size_t>(used_) * size_of(type_), type_, shape};
     used_ += aligned(shape.count());
@@ -85,49 +91,71 @@ void StatisticsStorage::record(const Sharding& sharding, std::int64_t micro_batc
     norm.frames = frames;
     norm.records = memory.take({micro_batches, 2, norm.weight->local_count()});
   }
+  if (sharding.data_ranks() == 1) return;
   const std::int64_t all = micro_batches * sharding.data_ranks();
-  if (sharding.data_ranks() > 1)
-    shared_ = Buffer(*device_, bytes(aligned(all) + aligned(2 * all * widest_)));
+  std::int64_t size = 0, largest = 0;  // of the records of a message
+  for (RunningStatistics& norm : parameters_->running_statistics()) {
+    if (!norm.weight->resident()) continue;
+    const std::int64_t more = aligned(2 * all * norm.weight->local_count());
+    if (messages_.empty() || size + more > kMessage) messages_.emplace_back(), size = 0;
+    messages_.back().push_back(&norm);
+    largest = std::max(largest, size += more);
+  }
+  shared_ = Buffer(*device_, bytes(aligned(all) + largest));
 }
 
-// Every micro-batch has its own entry, which is zero on the other ranks, so the sum over ranks is
-// exact.
-TensorView StatisticsStorage::gathered(const Stream& stream, const TensorView& own,
-                                       const TensorView& all) const {
-  ops::zero(stream, all);
+void StatisticsStorage::insert(const Stream& stream, const TensorView& own,
+                               const TensorView& all) const {
   const std::int64_t first = sharding_->first_micro_batch(micro_batches_);
   const std::int64_t stride = sharding_->micro_batch_stride();
   const std::int64_t run = stride == 1 ? micro_batches_ : 1;
   for (std::int64_t j = 0; j < micro_batches_; j += run)
     stream.copy(all.slice(first + j * stride, run).data, own.slice(j, run).data,
                 own.slice(j, run).bytes());
-  sharding_->data().all_reduce(all.data, static_cast<std::size_t>(all.count()), type_,
-                               ReduceOp::sum);
-  return all;
 }
 
 void StatisticsStorage::update(const Stream& stream, const ops::StepControl* step) {
   if (resident_ == 0) return;
   CHOIR_CHECK(sharding_ != nullptr, "running statistics without records of the micro-batches");
-  const bool alone = sharding_->data_ranks() == 1;
-  const std::int64_t all = micro_batches_ * sharding_->data_ranks();
-  TensorView frames;
-  for (RunningStatistics& norm : parameters_->running_statistics()) {
-    if (!norm.weight->resident()) continue;
-    TensorView records = norm.records;
-    if (alone) {
-      frames = norm.frames;
-    } else {
-      Allotment memory(shared_.data(), type_);
-      const TensorView all_frames = memory.take({all});
-      if (frames.empty()) frames = gathered(stream, norm.frames, all_frames);
-      records = gathered(stream, norm.records, memory.take({all, 2, norm.mean.count()}));
-    }
+  const auto update_one = [&](const RunningStatistics& norm, const TensorView& records,
+                              const TensorView& frames) {
     ops::update_running_statistics(stream, {.records = records,
                                             .frames = frames,
                                             .mean = norm.mean,
                                             .variance = norm.variance,
                                             .control = step});
+  };
+  const bool alone = sharding_->data_ranks() == 1;
+  for (const RunningStatistics& norm : parameters_->running_statistics())
+    if (alone && norm.weight->resident()) update_one(norm, norm.records, norm.frames);
+  if (alone) return;
+  const std::int64_t all = micro_batches_ * sharding_->data_ranks();
+  for (const std::vector<const RunningStatistics*>& message : messages_) {
+    Allotment memory(shared_.data(), type_);
+    const TensorView frames = memory.take({all});
+    const bool first = &message == &messages_.front();  // the frames are in the first one
+    const std::int64_t begin = first ? 0 : memory.used();
+    std::int64_t end = memory.used();
+    for (const RunningStatistics* norm : message) end += aligned(2 * all * norm->mean.count());
+    const TensorView sums = TensorView{shared_.data(), type_, {end}}.slice(begin, end - begin);
+    // Every micro-batch has its own entry, which is zero on the other ranks, so the sum over ranks
+    // is exact.
+    ops::zero(stream, sums);
+    if (first) insert(stream, message.front()->frames, frames);
+    const auto each = [&](const auto& body) {
+      Allotment places(shared_.data(), type_);
+      places.take({all});
+      for (const RunningStatistics* norm : message)
+        body(*norm, places.take({all, 2, norm->mean.count()}));
+    };
+    each([&](const RunningStatistics& norm, const TensorView& place) {
+      insert(stream, norm.records, place);
+    });
+    sharding_->data().all_reduce(sums.data, static_cast<std::size_t>(sums.count()), type_,
+                                 ReduceOp::sum);
+    each([&](const RunningStatistics& norm, const TensorView& records) {
+      update_one(norm, records, frames);
+    });
   }
 }
 

@@ -51,12 +51,6 @@ bool fixed_shape(const EngineOptions& options) {
   return options.model.family().fixed_shape();
 }
 
-/// True if all ranks that communicate in a step see the same tensor shapes. Graph capture is
-/// collective, so it is allowed only then.
-bool same_shapes(const EngineOptions& options, Mesh& mesh) {
-  return fixed_shape(options) || mesh.along(Axis::data).size() == 1;
-}
-
 std::shared_ptr<const Schedule> schedule_for(const EngineOptions& options, Mesh& mesh,
                                              const Device& device) {
   return training_schedule(options.pipeline, mesh.layout().size(Axis::pipeline),
@@ -124,6 +118,13 @@ void abandon_capture(Device& device, NativeStream stream) {
 
 namespace {
 
+/// An integer below 2^62, so that its negative is one, too.
+std::int64_t hash_of(const std::vector<std::int64_t>& shapes, bool recorded, bool records) {
+  const std::string_view bytes(reinterpret_cast<const char*>(shapes.data()),
+                               shapes.size() * sizeof(std::int64_t));
+  return static_cast<std::int64_t>(fnv1a(bytes) >> 4 << 2) + (recorded ? 2 : 0) + (records ? 1 : 0);
+}
+
 /// An integer below 2^32.
 double hash_of(const double (&targets)[ops::kMostLossTerms]) {
   return static_cast<double>(
@@ -159,8 +160,9 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
              shares_batches(options, instance_.batch_ranks(Mode::train))),
       mixes_(!fixed_shape(options) && options.shapes.size() > 1 &&
              schedule_->shape.virtual_stages() > 1),
-      graphs_(options.cuda_graph && same_shapes(options, mesh) && device.records_graphs() &&
-              recordable(mesh) && options.offload.place != MemoryPlace::file),
+      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh) &&
+              options.offload.place != MemoryPlace::file),
+      agrees_(graphs_ && !fixed_shape(options) && mesh.along(Axis::data).size() > 1),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
                             : 0),
@@ -191,7 +193,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
           .micro_batches = options.micro_batches,
           .passes = promised_live(schedule_->kind, schedule_->shape, stages.rank())});
   executor_ = std::make_unique<PipelineExecutor>(
-      *schedule_, stages,
+      *schedule_, mesh.stage_channels(std::max(1, schedule_->channels)),
       PipelineExecutor::Options{.watchdog = options.watchdog,
                                 .clock = options.time_actions ? &device : nullptr,
                                 .validated = true});
@@ -218,7 +220,8 @@ StepSlot::Options Engine::slot_options() const {
       .graphs = fixed_shape(options_) ? 1 : kGraphs,
       .ranks = ranks,
       .terms = instance_.loss_terms().size(),
-      .places = options_.micro_batches * instance_.storage().sharding().data_ranks()};
+      .places = options_.micro_batches * instance_.storage().sharding().data_ranks(),
+      .sums = options_.reproducible ? 0 : norm_->count()};
   if (!keeps_) return slot;
   for (const BatchShape& shape : shapes_of(options_)) {
     const ModelBatch whole = options_.model.family().fields(options_.model, shape);
@@ -314,22 +317,24 @@ void Engine::stage(StepSlot& slot, const BatchOf& batch_of) {
 template <class Work>
 void Engine::run(StepSlot& slot, const Work& work) {
   if (!graphs_) return work();
+  const bool fixed = fixed_shape(options_);
   StepGraphs::Key key{.held = instance_.arena().live(), .shapes = {}};
-  bool queues = false;
-  if (!fixed_shape(options_)) {
-    key.shapes = slot.shapes();
+  if (!fixed) key.shapes = slot.shapes();
+  NativeGraph graph = slot.graphs.find(key);
+  const bool known = fixed || met_.contains(key.shapes);
+  const bool records = known && queued_ >= kStepsBeforeGraph;
+  if (!agreed(hash_of(key.shapes, graph != nullptr, records))) return work();
+  if (!known) {
     if (met_.size() == kShapesMet) met_.clear();
-    queues = met_.insert(key.shapes).second;
+    met_.insert(key.shapes);
   }
-  queues = queues || queued_ < kStepsBeforeGraph;
-  NativeGraph graph = queues ? nullptr : slot.graphs.find(key);
   if (mesh_->checks_calls())
     require_same_choice(mesh_->world(),
-                        queues  ? "queues"
-                        : graph ? "replays"
-                                : "records",
+                        !records ? "queues"
+                        : graph  ? "replays"
+                                 : "records",
                         key.held);
-  if (queues) return work();
+  if (!records) return work();
   Device& device = instance_.device();
   const NativeStream stream = instance_.stream().native();
   ParameterGatherer& gatherer = instance_.gatherer();
@@ -349,6 +354,17 @@ void Engine::run(StepSlot& slot, const Work& work) {
   gatherer.forget();  // parameters gathered for others between steps are gone
 }
 
+// Recording and replaying are collective: NCCL allows no rank to queue what the others replay. Data
+// ranks can have micro-batches of other shapes, and then all of them queue the step and remember
+// nothing of it, so that what they have recorded stays the same. The host is a step ahead of the
+// device, which is busy while the ranks agree.
+bool Engine::agreed(std::int64_t use) {
+  if (!agrees_) return true;
+  std::int64_t extremes[] = {use, -use};
+  mesh_->world().all_reduce(extremes, std::size(extremes), DType::i64, ReduceOp::max);
+  return extremes[0] == -extremes[1];
+}
+
 void Engine::enter(StepSlot& slot, PhaseClock& clock, Phase phase) {
   staged_ ? slot.marks.enter(instance_.stream(), phase) : clock.enter(phase);
 }
@@ -366,13 +382,18 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   enter(slot, clock, Phase::comm);
   enter_place(stream, {.part = WorkPart::gradients});
   gradients_->finish(stream);
-  Communicator& tensor = mesh_->along(Axis::tensor);
-  slot.losses.reduce(stream, {&shares, &instance_.stages()}, tensor);
   enter(slot, clock, Phase::optimizer);
   enter_place(stream, {.part = WorkPart::update});
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
-  Communicator* const holders[] = {&mesh_->along(Axis::tensor), &instance_.stages()};
-  norm_->compute(stream, holders, place);
+  Communicator& tensor = mesh_->along(Axis::tensor);
+  Communicator* const holders[] = {&tensor, &instance_.stages()};
+  norm_->collect(stream, place);
+  // Where the sums of the norm are few they travel with the losses.
+  const bool together = !options_.reproducible;
+  slot.losses.reduce(stream, {shares, tensor, instance_.stages()},
+                     together ? norm_->sums(place) : TensorView());
+  if (!together) norm_->reduce(holders, place);
+  norm_->total(stream, place);
   ops::end_step(stream, {.control = control(),
                          .square_sum = norm_->square_sum(),
                          .loss_sums = slot.losses.sums(),
@@ -507,12 +528,10 @@ std::string Engine::graph_use() const {
                        kStepsBeforeGraph);
   if (graphs_)
     return fmt::format(
-        "a step is recorded when its shapes come again, and then replayed as a whole; at most {} "
+        "a step is recorded when its shapes come again{}, and then replayed as a whole; at most {} "
         "steps are kept",
-        kGraphs);
+        agrees_ ? " and are those of all data-parallel ranks" : "", kGraphs);
   if (!options_.cuda_graph) return "off";
-  if (!same_shapes(options_, *mesh_))
-    return "not used: data-parallel ranks have micro-batches of different shapes";
   if (!instance_.device().records_graphs())
     return fmt::format("ignored on {}", name_of(instance_.device().kind()));
   if (options_.offload.place == MemoryPlace::file)

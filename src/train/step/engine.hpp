@@ -104,6 +104,9 @@ class Engine {
   void stage(StepSlot& slot, const BatchOf& batch_of);
   template <class Work>
   void run(StepSlot& slot, const Work& work);
+  /// True if all ranks do the same with the step: `use` identifies what this one would do.
+  /// Collective.
+  bool agreed(std::int64_t use);
   void queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
   void forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
   void enter(StepSlot& slot, PhaseClock& clock, Phase phase);
@@ -126,6 +129,7 @@ class Engine {
   bool keeps_;   // batches are kept for the whole step
   bool mixes_;   // micro-batches of different shapes are in flight together
   bool graphs_;  // the work of a step is recorded and replayed
+  bool agrees_;  // ... if all ranks agree, because their shapes can differ
   int lag_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<AveragedWeights> averages_;

@@ -9,23 +9,24 @@
 
 namespace choir {
 
-LossTable::LossTable(Device& device, std::size_t terms, std::int64_t places)
+LossTable::LossTable(Device& device, std::size_t terms, std::int64_t places, std::int64_t others)
     : device_(&device),
       terms_(static_cast<std::int64_t>(terms)),
       places_(places),
-      memory_(device, (2 * terms * static_cast<std::size_t>(places + 1) + 1) * sizeof(double)) {}
+      others_(others),
+      memory_(device, static_cast<std::size_t>(reduced() + 2 * terms_) * sizeof(double)) {}
 
 TensorView LossTable::part(std::int64_t first, std::int64_t count) const {
-  const TensorView all{memory_.data(), DType::f64, {elements() + 1 + 2 * terms_}};
+  const TensorView all{memory_.data(), DType::f64, {reduced() + 2 * terms_}};
   return all.slice(first, count);
 }
 
 TensorView LossTable::sums() const {
-  return part(elements() + 1, terms_);
+  return part(reduced(), terms_);
 }
 
 TensorView LossTable::counts() const {
-  return part(elements() + 1 + terms_, terms_);
+  return part(reduced() + terms_, terms_);
 }
 
 TensorView LossTable::hashes() const {
@@ -44,13 +45,22 @@ LossSums LossTable::of(std::int64_t place) const {
           .terms = static_cast<std::size_t>(terms_)};
 }
 
-void LossTable::reduce(const Stream& stream, std::initializer_list<Communicator*> ranks,
-                       Communicator& alike) const {
-  for (Communicator* along : ranks)
-    if (along->size() > 1)
-      along->all_reduce(memory_.data(), static_cast<std::size_t>(elements() + 1), DType::f64,
-                        ReduceOp::sum);
-  if (alike.size() > 1) alike.all_reduce(hashes().data, 1, DType::f64, ReduceOp::sum);
+void LossTable::reduce(const Stream& stream, const Ranks& ranks, const TensorView& others) const {
+  const bool alone = ranks.data.size() * ranks.tensor.size() * ranks.stages.size() == 1;
+  const std::int64_t count = others.empty() || alone ? 0 : others.count();
+  const std::int64_t all = elements() + 1 + count;
+  CHOIR_CHECK(count <= others_, "{} sums beside losses with room for {}", count, others_);
+  const auto sum = [&](Communicator& over, std::int64_t first, std::int64_t end) {
+    const TensorView message = part(first, end - first);
+    if (over.size() > 1)
+      over.all_reduce(message.data, static_cast<std::size_t>(end - first), DType::f64,
+                      ReduceOp::sum);
+  };
+  if (count > 0) ops::copy(stream, others, part(elements() + 1, count));
+  sum(ranks.data, 0, all);
+  sum(ranks.tensor, elements(), all);
+  sum(ranks.stages, 0, all);
+  if (count > 0) ops::copy(stream, part(elements() + 1, count), others);
   for (std::int64_t t = 0; t < terms_; ++t) {
     ops::tree_sum(stream, row(t), sums().slice(t, 1));
     ops::tree_sum(stream, row(terms_ + t), counts().slice(t, 1));

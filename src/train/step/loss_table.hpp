@@ -6,7 +6,6 @@
 // as do ranks of the context axis; the last bits of these sums can depend on the number of ranks.
 
 #include <cstdint>
-#include <initializer_list>
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
@@ -19,18 +18,25 @@ namespace choir {
 
 class LossTable {
  public:
-  /// `places`: micro-batches of a step on all ranks.
-  LossTable(Device& device, std::size_t terms, std::int64_t places);
+  /// `places`: micro-batches of a step on all ranks. `others`: the most further sums of reduce().
+  LossTable(Device& device, std::size_t terms, std::int64_t places, std::int64_t others = 0);
   LossTable(const LossTable&) = delete;
 
   /// Begins a step. `hash` (device memory) is added over the ranks of reduce() too, see hashes().
   void begin(const Stream& stream, const double* hash) const;
   /// The memory that collects the losses of one micro-batch.
   LossSums of(std::int64_t place) const;
-  /// Sums over these ranks and then over the micro-batches. Ranks of `alike` have the same losses
-  /// and targets as this one; only the hashes are added over them. Collective.
-  void reduce(const Stream& stream, std::initializer_list<Communicator*> ranks,
-              Communicator& alike) const;
+  /// The ranks of a step: those with other micro-batches or positions, those of the tensor axis,
+  /// which have the same losses and targets as this one, and those of the pipeline axis.
+  struct Ranks {
+    Communicator& data;
+    Communicator& tensor;
+    Communicator& stages;
+  };
+  /// Sums over all ranks (of the tensor axis only the hashes) and then over the micro-batches.
+  /// `others`, f64 on the device, are sums over all ranks too: they travel in the same messages.
+  /// Collective.
+  void reduce(const Stream& stream, const Ranks& ranks, const TensorView& others = {}) const;
   TensorView sums() const;    ///< [terms] f64 after reduce()
   TensorView counts() const;  ///< [terms] f64 after reduce()
   TensorView hashes() const;  ///< [1] f64 after reduce()
@@ -40,14 +46,16 @@ class LossTable {
 
  private:
   std::int64_t elements() const { return 2 * terms_ * places_; }
+  /// The first element after those that are reduced.
+  std::int64_t reduced() const { return elements() + 1 + others_; }
   /// Elements [first, first + count) of the memory.
   TensorView part(std::int64_t first, std::int64_t count) const;
   /// [places]: the sums of term `row`, or the counts of term `row - terms`.
   TensorView row(std::int64_t row) const { return part(row * places_, places_); }
 
   Device* device_;
-  std::int64_t terms_, places_;
-  Buffer memory_;  // [2 * terms, places], the hashes, and the sum of each row
+  std::int64_t terms_, places_, others_;
+  Buffer memory_;  // [2 * terms, places], the hashes, the others, and the sum of each row
 };
 
 /// A step in which the model has used another number of targets than the data announced: the losses

@@ -54,7 +54,7 @@ void StepGraphs::drop_last() {
 StepSlot::StepSlot(Device& device, const Options& options)
     : marks(device, options.marks),
       graphs(device, options.graphs),
-      losses(device, options.terms, options.places),
+      losses(device, options.terms, options.places, options.sums),
       options_(options),
       stride_(kHeader + options.batch_bytes),
       inputs_(device, sizeof(ops::StepControl)),
@@ -67,17 +67,6 @@ StepSlot::StepSlot(Device& device, const Options& options)
   staged_.resize(static_cast<std::size_t>(options.micro_batches));
 }
 
-std::vector<std::int64_t> StepSlot::shapes() const {
-  std::vector<std::int64_t> shapes;
-  for (const ModelBatch& batch : staged_) {
-    shapes.insert(shapes.end(), {batch.samples, batch.tokens});
-    for (const BatchField& field : batch.fields())
-      for (int dim = 0; dim < field.view.shape.rank(); ++dim)
-        shapes.push_back(field.view.shape[dim]);
-  }
-  return shapes;
-}
-
 std::byte* StepSlot::at(const void* base, std::int64_t j) const {
   return static_cast<std::byte*>(const_cast<void*>(base)) + static_cast<std::size_t>(j) * stride_;
 }
@@ -85,6 +74,11 @@ std::byte* StepSlot::at(const void* base, std::int64_t j) const {
 void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& batch) {
   std::byte* const host = at(host_batches_.data(), j);
   std::byte* const device = at(batches_.data(), j);
+  if (j == 0) shapes_.clear();
+  shapes_.insert(shapes_.end(), {batch.samples, batch.tokens});
+  for (const BatchField& field : batch.fields())
+    for (int dim = 0; dim < field.view.shape.rank(); ++dim)
+      shapes_.push_back(field.view.shape[dim]);
   ModelBatch& there = staged_[static_cast<std::size_t>(j)];
   there = batch;
   there.first_sample = 0;

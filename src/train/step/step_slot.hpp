@@ -76,6 +76,7 @@ class StepSlot {
     BatchRanks ranks{};
     std::size_t terms = 1;    ///< terms of the loss
     std::int64_t places = 1;  ///< micro-batches of a step on all ranks
+    std::int64_t sums = 0;    ///< further sums that are reduced with the losses
   };
   StepSlot(Device& device, const Options& options);
   StepSlot(const StepSlot&) = delete;
@@ -93,8 +94,9 @@ class StepSlot {
   ops::StepControl& inputs() const { return *static_cast<ops::StepControl*>(inputs_.data()); }
   ops::StepControl& results() const { return *static_cast<ops::StepControl*>(results_.data()); }
   std::size_t device_bytes() const { return batches_.bytes(); }
-  /// The shapes of all staged micro-batches.
-  std::vector<std::int64_t> shapes() const;
+  /// The shapes of all staged micro-batches, as whole sequences: ranks that divide the same
+  /// micro-batches have the same list.
+  const std::vector<std::int64_t>& shapes() const { return shapes_; }
 
   StepMarks marks;
   /// Host seconds from the request of the step to its first queued work, and the part of them spent
@@ -115,6 +117,7 @@ class StepSlot {
   Buffer batches_;
   Event published_;
   std::vector<ModelBatch> staged_;
+  std::vector<std::int64_t> shapes_;
 };
 
 }  // namespace choir

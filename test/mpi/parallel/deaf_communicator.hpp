@@ -7,15 +7,14 @@
 #include <thread>
 #include <vector>
 
-#include "choir/comm/communicator.hpp"
-#include "choir/core/error.hpp"
+#include "test/support/exchange_only.hpp"
 
 namespace choir::test {
 
-class DeafCommunicator final : public Communicator {
+class DeafCommunicator final : public ExchangeOnly {
  public:
   explicit DeafCommunicator(Communicator& inner)
-      : Communicator(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
+      : ExchangeOnly(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
 
   /// Send number `count` (from 0) is not sent before heal().
   void lose_send(int count) { sends_left_ = count; }
@@ -34,32 +33,6 @@ class DeafCommunicator final : public Communicator {
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     return inner_.allocate(bytes);
   }
-  // The other calls are not used on this communicator.
-  void do_all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
-  void do_reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
-  void do_all_gather(void*, std::size_t, DType) override { refuse(); }
-  void do_broadcast(void*, std::size_t, int) override { refuse(); }
-  void do_reduce(void*, std::size_t, DType, ReduceOp, int) override { refuse(); }
-  void do_scatter(const void*, const std::int64_t*, const std::int64_t*, void*, std::size_t,
-                  int) override {
-    refuse();
-  }
-  void do_gather(const void*, std::size_t, void*, const std::int64_t*, const std::int64_t*,
-                 int) override {
-    refuse();
-  }
-  void do_all_to_all(const void*, void*, std::size_t) override { refuse(); }
-  void do_send(const void*, std::size_t, int, int) override { refuse(); }
-  void do_receive(void*, std::size_t, int, int) override { refuse(); }
-  void do_barrier() override { refuse(); }
-  CommRequest& do_start_all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override {
-    refuse();
-  }
-  CommRequest& do_start_reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override {
-    refuse();
-  }
-  CommRequest& do_start_all_gather(void*, std::size_t, DType) override { refuse(); }
-  std::unique_ptr<Communicator> duplicate(const std::string&) override { refuse(); }
 
  private:
   struct Request final : ExchangeRequest {
@@ -87,7 +60,6 @@ class DeafCommunicator final : public Communicator {
         request.found = &inner_.start_exchange(request.late);
   }
   bool lost(const Message& m) { return m.send && sends_left_ >= 0 && sends_left_-- == 0; }
-  [[noreturn]] static void refuse() { throw CommError("not for this communicator"); }
 
   Communicator& inner_;
   std::list<Request> requests_;

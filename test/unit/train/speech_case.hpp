@@ -36,20 +36,31 @@ class SpeechRun {
         speech_(options.seed, options.model.as<FastConformerConfig>()),
         plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false,
                         device_.get())),
-        engine_(options, *device_, mesh, plan_.arena_bytes),
+        engine_(std::make_unique<Engine>(options, *device_, mesh, plan_.arena_bytes)),
         work_(work > 0 ? work : options.micro_batches * mesh.along(Axis::data).size()) {
-    engine_.instance().initialise(options.seed);
+    engine_->instance().initialise(options.seed);
   }
 
-  Engine& engine() { return engine_; }
+  Engine& engine() { return *engine_; }
+  /// See EngineRun::end().
+  void end() { engine_.reset(); }
   const StepPlan& plan() const { return plan_; }
   SyntheticUtterances& speech() { return speech_; }
-  ParameterSet& parameters() { return engine_.instance().parameters(); }
+  ParameterSet& parameters() { return engine_->instance().parameters(); }
 
   StepResult step() { return step(speech_.targets(step_ * work_, work_)); }
   StepResult step(const ByTerm& targets) { return step_on(step_, targets); }
   /// Runs the next step, on the utterances of step `of`.
   StepResult step_of(std::int64_t of) { return step_on(of, speech_.targets(of * work_, work_)); }
+  /// Runs the next step with the utterances of one micro-batch in all micro-batches of all ranks.
+  StepResult step_of_one(std::int64_t micro_batch) {
+    ByTerm targets = speech_.targets(micro_batch, 1);
+    for (std::size_t t = 0; t < targets.size(); ++t) targets[t] *= static_cast<double>(work_);
+    engine_->step(
+        step_, [&](std::int64_t) { return speech_.micro_batch(micro_batch); }, targets, clock_);
+    ++step_;
+    return engine_->finish(clock_);
+  }
 
   /// Running means and variances of this rank's channels of the norms.
   std::vector<double> running() {
@@ -63,21 +74,21 @@ class SpeechRun {
 
  private:
   StepResult step_on(std::int64_t of, const ByTerm& targets) {
-    engine_.step(
+    engine_->step(
         step_,
         [&](std::int64_t j) {
-          const std::int64_t place = engine_.micro_batch_index(0, j);
+          const std::int64_t place = engine_->micro_batch_index(0, j);
           return place < work_ ? speech_.micro_batch(of * work_ + place) : speech_.padding();
         },
         targets, clock_);
     ++step_;
-    return engine_.finish(clock_);
+    return engine_->finish(clock_);
   }
 
   std::unique_ptr<Device> device_;
   SyntheticUtterances speech_;
   StepPlan plan_;
-  Engine engine_;
+  std::unique_ptr<Engine> engine_;
   std::int64_t work_, step_ = 0;
   PhaseClock clock_;
 };

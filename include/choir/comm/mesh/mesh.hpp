@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct DeviceTransport {
   /// Number of Mesh::replica_group() communicators in use at once, for which NCCL leaves room on
   /// the GPU.
   int replica_groups = 0;
+  /// Number of Mesh::stage_channels() of a pipeline, for the same reason.
+  int stage_channels = 1;
   double timeout_seconds = 300;  ///< for NCCL's set-up
   std::string nccl_library;      ///< a path; if empty, the system's loader searches
 };
@@ -106,6 +109,13 @@ class Mesh {
                                               const std::string& name);
   /// The same ranks as replicas(), for host memory.
   Communicator& host_replicas() { return replicas_ ? *replicas_ : host_along(Axis::data); }
+  /// Communicators for `count` kinds of messages of a pipeline: along(Axis::pipeline) and
+  /// duplicates of it, which the first call that needs them creates. Collective over the stages.
+  std::vector<Communicator*> stage_channels(int count);
+  /// The duplicates that exist. Local.
+  std::span<const std::unique_ptr<Communicator>> more_stage_channels() const {
+    return stage_channels_;
+  }
   /// Ranks that share one part of the batch: those that differ from this one along any axis but
   /// data, in the order of the world. For host memory.
   Communicator& host_peers() { return peers_ ? *peers_ : host_along(peer_axis()); }
@@ -146,6 +156,7 @@ class Mesh {
   int nccl_groups_ = 1;
   std::vector<std::unique_ptr<Communicator>> under_groups_;  // for host memory, of replica_group()
   bool checks_calls_ = false;
+  std::vector<std::unique_ptr<Communicator>> stage_channels_;
 };
 
 /// Measured speed of all-reduces along an axis.

@@ -78,7 +78,17 @@ struct Schedule {
   PipelineShape shape;
   Exchange exchange = Exchange::buffered;
   std::vector<ActionList> actions;  // [stages]
+  /// Queues of the messages of a stage, as channel_of() divides them: communicators of device
+  /// memory perform one exchange after the other. 0: all exchanges in flight make progress, as they
+  /// do on host memory.
+  int channels = 0;
 };
+
+/// Channels of the schedules of training on device memory.
+inline constexpr int kMessageChannels = 4;
+/// Exchanges of a channel that a stage has in flight; before it posts another one it waits for the
+/// oldest, because the tensors that are sent are held until then.
+inline constexpr std::size_t kOpenExchanges = 2;
 
 /// The whole schedule, with its communication. Any number of micro-batches works, even fewer than
 /// stages or a number that the stages do not divide. Throws DeckError for sizes below 1 and for
@@ -107,6 +117,16 @@ int peer_of(const PipelineShape& shape, int stage, const Action& action);
 /// ends.
 std::size_t message_of(const PipelineShape& shape, int stage, const Action& action);
 std::size_t message_count(const PipelineShape& shape);
+
+/// The channel of a message of `stage` in [0, channels), the same at both ends. With 2 channels,
+/// activations and gradients have one each. With 4, the links between the stages also take turns,
+/// so that what a stage receives does not hold up what it sends (except at the end of a ring with
+/// an odd number of stages). 0 or 1: 0.
+int channel_of(const PipelineShape& shape, int stage, const Action& action, int channels);
+
+/// One past the last action that is posted together with the communication at `first`: joined
+/// actions, as far as they are on the same channel.
+std::size_t end_of_exchange(const Schedule& schedule, int stage, std::size_t first);
 
 /// Adds sends and receives to a schedule. Every message is assigned an instant of the nominal
 /// timeline (forward 1, backward 2 or 1 + 1, messages free). Under overlapped exchange this is the

@@ -34,7 +34,7 @@ class CommMemory {
 /// their starts, which is the order in which they must be waited for. Allocates nothing.
 class CommQueue {
  public:
-  /// Called once, after the operation has completed; must not start another.
+  /// Called once, after the operation has completed; must not start another one in this queue.
   struct Then {
     void (*run)(void* self, int bucket) = nullptr;
     void* self = nullptr;

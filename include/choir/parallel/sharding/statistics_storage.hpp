@@ -30,9 +30,9 @@ class StatisticsStorage {
   void add_to(MemoryPlan& plan) const;
 
  private:
-  /// Gathers the records of one kind from all ranks into `shared_`: each rank's own [micro-batches,
-  /// ...] at their positions.
-  TensorView gathered(const Stream& stream, const TensorView& own, const TensorView& all) const;
+  /// Copies this rank's own entries [micro-batches, ...] to their positions among those of all
+  /// ranks.
+  void insert(const Stream& stream, const TensorView& own, const TensorView& all) const;
 
   ParameterSet* parameters_;
   Device* device_;
@@ -41,7 +41,10 @@ class StatisticsStorage {
   std::int64_t resident_ = 0, widest_ = 0;  // resident norms, channels of the widest
   std::int64_t micro_batches_ = 0;          // per rank
   Buffer values_, records_;
-  Buffer shared_;  // [M, 2, c], [M]: of the micro-batches of all ranks
+  // Norms whose records are summed over the data ranks in one message; the frames of the
+  // micro-batches are in the first one.
+  std::vector<std::vector<const RunningStatistics*>> messages_;
+  Buffer shared_;  // [M], and [M, 2, c] for each norm of a message: micro-batches of all ranks
 };
 
 }  // namespace choir
