@@ -101,6 +101,28 @@ TEST_F(CudaAttention, QueriesAgainstACache) {
               .causal = false});
 }
 
+TEST_F(CudaAttention, SoftCap) {
+  for (const double cap : {0.5, 3.0, 50.0})
+    for (const std::int64_t width : {24, 64, 96, 128, 33}) {
+      over_types({.batch = 1,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .width = width,
+                  .queries = 140,
+                  .keys = 140,
+                  .softcap = cap});
+      over_types({.batch = 3,
+                  .heads = 1,
+                  .kv_heads = 1,
+                  .width = width,
+                  .queries = 19,
+                  .keys = 150,
+                  .lengths = {150, 20, 0},
+                  .window = 9,
+                  .softcap = cap});
+    }
+}
+
 // Windows from one key to one that hides nothing; with and without a cache, grouped, ragged, and
 // longer than the blocks of keys and queries.
 TEST_F(CudaAttention, SlidingWindow) {
