@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib/golden_models.sh"
 
 weights=$root/test/unit/models/gpt/golden/dense_models.safetensors
-common='"vocab_size": 64, "max_position_embeddings": 64, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0'
+common='"vocab_size": 64, "max_position_embeddings": 64'
 wide='"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4'
 gemma='"head_dim": 16, "rms_norm_eps": 1e-06, "attention_bias": false, "hidden_activation": "gelu_pytorch_tanh"'
 declare -A configs=(
@@ -95,7 +95,7 @@ refuse "a cap below 0" gemma2 's/"final_logit_softcapping": 6.0/"final_logit_sof
 run 1 train "$root/inputs/verify_gemma.json" run.dir=no model.residual_scale=0.5
 expect "a factor that norms undo" 2 "model.residual_scale = 0.5 is undone"
 run 1 train "$root/inputs/verify_gemma.json" run.dir=no model.attention=cudnn
-expect "cuDNN has no soft cap" 2 "model.attention_softcap = 1.5"
+expect "cuDNN has no soft cap" 2 "model.attention_softcap = 4"
 run 1 train "$root/inputs/verify_gemma.json" run.dir=no model.attention_window=0 model.window_skip_interval=0
 expect "angles of layers that do not exist" 2 "model.rope_local_theta is for layers with a window"
 run 1 train "$root/inputs/verify_gemma.json" run.dir=no model.rope_scaling=none model.rope_factor=1

@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
         }
       // Unroll as many steps as ptxas compiles without a spill, on Blackwell and on sm_80.
       constexpr int kOnBlackwell = kWidth == 128 ? 1 : kWidth == 64 && !kGeneral ? 4 : 2;
-      constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth == 64 && kGeneral ? 1 : 2;
+      constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth <= 64 && kGeneral ? 1 : 2;
       add_rows_product<T, kUnrolled>(scores, k, row, q);
       add_rows_product<T, kUnrolled>(d_p, v, row, d_out);
       if constexpr (kPath != AttentionPath::plain)
