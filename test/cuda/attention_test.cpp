@@ -102,25 +102,23 @@ TEST_F(CudaAttention, QueriesAgainstACache) {
 }
 
 TEST_F(CudaAttention, SoftCap) {
-  for (const double cap : {0.5, 3.0, 50.0})
-    for (const std::int64_t width : {24, 64, 96, 128, 33}) {
-      over_types({.batch = 1,
-                  .heads = 2,
-                  .kv_heads = 1,
-                  .width = width,
-                  .queries = 140,
-                  .keys = 140,
-                  .softcap = cap});
-      over_types({.batch = 3,
-                  .heads = 1,
-                  .kv_heads = 1,
-                  .width = width,
-                  .queries = 19,
-                  .keys = 150,
-                  .lengths = {150, 20, 0},
-                  .window = 9,
-                  .softcap = cap});
-    }
+  for (const std::int64_t width : {24, 64, 96, 128, 33})
+    over_types({.batch = 3,
+                .heads = 1,
+                .kv_heads = 1,
+                .width = width,
+                .queries = 19,
+                .keys = 70,
+                .lengths = {70, 20, 0},
+                .window = 9,
+                .softcap = 0.5});
+  over_types({.batch = 1,
+              .heads = 2,
+              .kv_heads = 1,
+              .width = 64,
+              .queries = 140,
+              .keys = 140,
+              .softcap = 3});
 }
 
 // Windows from one key to one that hides nothing; with and without a cache, grouped, ragged, and
