@@ -30,7 +30,7 @@ void activation_forward(const Stream& stream, Activation kind, const TensorView&
               "input of width {} for output of width {}", x.shape.back(), y.shape.back());
   check_tensor(x, y.dtype, y.count() * activation_inputs(kind), "x");
   check_tensor(y, y.dtype, y.count(), "y");
-  CHOIR_CHECK(kind != Activation::swiglu || x.data != y.data, "swiglu does not run in place");
+  CHOIR_CHECK(!is_gated(kind) || x.data != y.data, "a gated kind does not run in place");
   stream.count(flops(kind, y.count()), as_bytes(x) + as_bytes(y));
   if (on_cuda(stream)) return cuda::activation_forward(stream, kind, x, y);
   if (!computes(stream)) return;
@@ -206,8 +206,45 @@ void map_slope(const TensorView& x_view, const TensorView& d_y_view, const Tenso
       kCost);
 }
 
-template <class T>
-void swiglu(const TensorView& x_view, const TensorView& y_view) {
+/// The gates of gated kinds: a function g below(g), and its slope.
+struct Swish {
+  template <class V>
+  static V below(V g) {
+    return sigmoid(g);
+  }
+  template <class V>
+  static Logistic<V> parts(V g) {
+    return logistic(g);
+  }
+  template <class V>
+  static V slope(V g, const Logistic<V>& p) {
+    return p.below + g * p.density;
+  }
+};
+struct TanhGate {
+  template <class V>
+  static V twice_u(V c) {
+    using A = decltype(c[0] + c[0]);
+    return A(kTwoRootTwoOverPi) * (c + A(kCubic) * c * c * c);
+  }
+  template <class V>
+  static V below(V g) {
+    return sigmoid(twice_u(GeluTanh::clamped(g)));
+  }
+  template <class V>
+  static Logistic<V> parts(V g) {
+    return logistic(twice_u(GeluTanh::clamped(g)));
+  }
+  template <class V>
+  static V slope(V g, const Logistic<V>& p) {
+    using A = decltype(g[0] + g[0]);
+    const V c = GeluTanh::clamped(g);
+    return p.below + c * p.density * A(kTwoRootTwoOverPi) * (1 + A(3 * kCubic) * c * c);
+  }
+};
+
+template <class T, class Gate>
+void gated(const TensorView& x_view, const TensorView& y_view) {
   const std::int64_t width = y_view.shape.back(), rows = y_view.shape.rows();
   parallel_ranges(rows, width * kCost, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -215,15 +252,14 @@ void swiglu(const TensorView& x_view, const TensorView& y_view) {
       T* y = static_cast<T*>(y_view.data) + r * width;
       for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
         const Vec<T> g = access.load(gate + c);
-        access.store(y + c, g * sigmoid(g) * access.load(gate + width + c));
+        access.store(y + c, g * Gate::below(g) * access.load(gate + width + c));
       });
     }
   });
 }
 
-template <class T>
-void swiglu_slope(const TensorView& x_view, const TensorView& d_y_view,
-                  const TensorView& d_x_view) {
+template <class T, class Gate>
+void gated_slope(const TensorView& x_view, const TensorView& d_y_view, const TensorView& d_x_view) {
   const std::int64_t width = d_y_view.shape.back(), rows = d_y_view.shape.rows();
   parallel_ranges(rows, width * kCost, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -233,8 +269,8 @@ void swiglu_slope(const TensorView& x_view, const TensorView& d_y_view,
       for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
         const Vec<T> g = access.load(gate + c), up = access.load(gate + width + c);
         const Vec<T> dy = access.load(d_y + c);
-        const auto p = logistic(g);
-        access.store(d_gate + c, dy * up * (p.below + g * p.density));
+        const auto p = Gate::parts(g);
+        access.store(d_gate + c, dy * up * Gate::slope(g, p));
         access.store(d_gate + width + c, dy * g * p.below);
       });
     }
@@ -253,9 +289,11 @@ void activation_forward(ops::Activation kind, const TensorView& x, const TensorV
     case ops::Activation::relu:
       return map<T, Relu>(x, y);
     case ops::Activation::swiglu:
-      return swiglu<T>(x, y);
+      return gated<T, Swish>(x, y);
     case ops::Activation::silu:
       return map<T, Silu<T>>(x, y);
+    case ops::Activation::geglu:
+      return gated<T, TanhGate>(x, y);
   }
 }
 
@@ -270,9 +308,11 @@ void activation_backward(ops::Activation kind, const TensorView& x, const Tensor
     case ops::Activation::relu:
       return map_slope<T, Relu>(x, d_y, d_x);
     case ops::Activation::swiglu:
-      return swiglu_slope<T>(x, d_y, d_x);
+      return gated_slope<T, Swish>(x, d_y, d_x);
     case ops::Activation::silu:
       return map_slope<T, Silu<T>>(x, d_y, d_x);
+    case ops::Activation::geglu:
+      return gated_slope<T, TanhGate>(x, d_y, d_x);
   }
 }
 
@@ -300,6 +340,7 @@ double value(ops::Activation kind, double x) {
     case ops::Activation::gelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case ops::Activation::gelu_tanh:
+    case ops::Activation::geglu:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ops::Activation::relu:
       return x < 0 ? 0 : x;
@@ -315,7 +356,8 @@ double slope(ops::Activation kind, double x) {
     case ops::Activation::gelu:
       return 0.5 * std::erfc(-x / std::sqrt(2.0)) +
              x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
-    case ops::Activation::gelu_tanh: {
+    case ops::Activation::gelu_tanh:
+    case ops::Activation::geglu: {
       const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
       return 0.5 * (1 + std::tanh(u)) + 0.5 * x / (std::cosh(u) * std::cosh(u)) *
                                             std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
@@ -336,7 +378,7 @@ void activation_forward(ops::Activation kind, const TensorView& x, const TensorV
   const double* in = x.as<double>();
   for (std::int64_t i = 0; i < y.count(); ++i) {
     const std::int64_t r = i / width, c = i % width;
-    y.as<double>()[i] = kind == ops::Activation::swiglu
+    y.as<double>()[i] = ops::is_gated(kind)
                             ? value(kind, in[2 * r * width + c]) * in[(2 * r + 1) * width + c]
                             : value(kind, in[i]);
   }
@@ -348,7 +390,7 @@ void activation_backward(ops::Activation kind, const TensorView& x, const Tensor
   const double *in = x.as<double>(), *dy = d_y.as<double>();
   double* dx = d_x.as<double>();
   for (std::int64_t i = 0; i < d_y.count(); ++i) {
-    if (kind != ops::Activation::swiglu) {
+    if (!ops::is_gated(kind)) {
       dx[i] = dy[i] * slope(kind, in[i]);
       continue;
     }

@@ -1,5 +1,5 @@
 // The nonlinearities and gated linear units on the GPU; formulas in
-// kernels/activation/activation.hpp. Floor per output element: forward 2 element transfers (swiglu
+// kernels/activation/activation.hpp. Floor per output element: forward 2 element transfers (gated
 // 3), backward 3 (5). At 4.3 TB/s an H200 has about 28 (forward) to 43 (backward) instructions per
 // 16-bit element before arithmetic becomes the limit: the 16-bit forms use the approximate
 // exponential and reciprocal and the short polynomial (about 20), f32 the exact ones.
@@ -72,20 +72,25 @@ template <class Math>
 struct GeluTanh {
   static constexpr float kTwoRootTwoOverPi = 1.59576912f, kCubic = 0.044715f;
   __device__ static float argument(float x) { return kTwoRootTwoOverPi * (x + kCubic * x * x * x); }
-  __device__ static float value(float x) { return x * sigmoid<Math>(argument(x)); }
-  __device__ static float slope(float x) {
+  __device__ static float value(float x) { return x * below(x); }
+  __device__ static float below(float x) { return sigmoid<Math>(argument(x)); }
+  __device__ static float slope(float x) { return parts(x).density; }
+  /// s and the slope.
+  __device__ static BelowAndDensity parts(float x) {
     const float low = x < -30.0f ? -30.0f : x, c = low > 30.0f ? 30.0f : low;
     const BelowAndDensity p = logistic<Math>(argument(c));
-    return p.below + c * p.density * kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * c * c);
+    return {p.below, p.below + c * p.density * kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * c * c)};
   }
 };
 
 template <class Math>
 struct Silu {
-  __device__ static float value(float x) { return x * sigmoid<Math>(x); }
-  __device__ static float slope(float x) {
+  __device__ static float value(float x) { return x * below(x); }
+  __device__ static float below(float x) { return sigmoid<Math>(x); }
+  __device__ static float slope(float x) { return parts(x).density; }
+  __device__ static BelowAndDensity parts(float x) {
     const BelowAndDensity p = logistic<Math>(x);
-    return p.below + x * p.density;
+    return {p.below, p.below + x * p.density};
   }
 };
 
@@ -109,15 +114,14 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   map_flat<T, kPacked, 2>(n, {x, d_y}, d_x, [](float v, float d) { return d * F::slope(v); });
 }
 
-/// y [rows, F] = silu(gate) up, x [rows, gate F | up F]; fewer than 2^31 elements of y. `per_row`
-/// divides by the number of packs in a row.
-template <class T, bool kPacked>
+/// y [rows, F] = f(gate) up, x [rows, gate F | up F], f the function Gate; fewer than 2^31 elements
+/// of y. `per_row` divides by the number of packs in a row.
+template <class T, bool kPacked, class Gate>
 __global__ void __launch_bounds__(kElementwiseThreads)
-    swiglu_forward_kernel(std::uint32_t packs, Divisor per_row, const T* x, T* y) {
+    gated_forward_kernel(std::uint32_t packs, Divisor per_row, const T* x, T* y) {
   using Wide = Access<T, kPacked>;
   let_next_begin();
   wait_for_earlier();
-  using Math = MathFor<T>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t width = std::int64_t{per_row.divisor} * kWide;
   for (std::int64_t p = global_thread(); p < packs; p += global_threads()) {
@@ -128,16 +132,15 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     float g[kWide], up[kWide], out[kWide];
     Wide::unpack(raw_gate, g), Wide::unpack(raw_up, up);
 #pragma unroll
-    for (int i = 0; i < kWide; ++i) out[i] = g[i] * sigmoid<Math>(g[i]) * up[i];
+    for (int i = 0; i < kWide; ++i) out[i] = g[i] * Gate::below(g[i]) * up[i];
     Wide::store(y + p * kWide, out);
   }
 }
 
-template <class T, bool kPacked>
+template <class T, bool kPacked, class Gate>
 __global__ void __launch_bounds__(kElementwiseThreads)
-    swiglu_backward_kernel(std::uint32_t packs, Divisor per_row, const T* x, const T* d_y, T* d_x) {
+    gated_backward_kernel(std::uint32_t packs, Divisor per_row, const T* x, const T* d_y, T* d_x) {
   using Wide = Access<T, kPacked>;
-  using Math = MathFor<T>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t width = std::int64_t{per_row.divisor} * kWide;
   for (std::int64_t p = global_thread(); p < packs; p += global_threads()) {
@@ -150,9 +153,9 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     Wide::unpack(raw_gate, g), Wide::unpack(raw_up, up), Wide::unpack(raw_d, d);
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
-      const BelowAndDensity s = logistic<Math>(g[i]);
+      const BelowAndDensity s = Gate::parts(g[i]);  // the slope in the place of the density
       const float d_up = d[i] * g[i] * s.below;
-      g[i] = d[i] * up[i] * (s.below + g[i] * s.density);
+      g[i] = d[i] * up[i] * s.density;
       up[i] = d_up;
     }
     Wide::store(d_x + gate, g), Wide::store(d_x + gate + width, up);
@@ -174,29 +177,44 @@ void with_function(ops::Activation kind, const F& f) {
     case ops::Activation::silu:
       return f(Silu<MathFor<T>>{});
     case ops::Activation::swiglu:
+    case ops::Activation::geglu:
       break;
   }
 }
 
+/// Calls f(F{}), where F is the gate of this gated kind.
+template <class T, class F>
+void with_gate(ops::Activation kind, const F& f) {
+  kind == ops::Activation::geglu ? f(GeluTanh<MathFor<T>>{}) : f(Silu<MathFor<T>>{});
+}
+
 template <class T, bool kPacked>
-void swiglu_forward(const Stream& stream, const TensorView& x, const TensorView& y) {
+void gated_forward(const Stream& stream, ops::Activation kind, const TensorView& x,
+                   const TensorView& y) {
   const std::int64_t width = y.shape.back(), per_row = width / Access<T, kPacked>::kWide;
-  for_row_parts(y.shape.rows(), per_row, 1, [&](std::int64_t first, std::int64_t rows) {
-    launch_small_early(stream, "swiglu_forward", swiglu_forward_kernel<T, kPacked>,
-                       {elementwise_blocks(rows * per_row), kElementwiseThreads}, rows * per_row,
-                       Divisor(per_row), x.as<T>() + first * 2 * width, y.as<T>() + first * width);
+  with_gate<T>(kind, [&](auto gate) {
+    for_row_parts(y.shape.rows(), per_row, 1, [&](std::int64_t first, std::int64_t rows) {
+      launch_small_early(
+          stream, kind == ops::Activation::geglu ? "geglu_forward" : "swiglu_forward",
+          gated_forward_kernel<T, kPacked, decltype(gate)>,
+          {elementwise_blocks(rows * per_row), kElementwiseThreads}, rows * per_row,
+          Divisor(per_row), x.as<T>() + first * 2 * width, y.as<T>() + first * width);
+    });
   });
 }
 
 template <class T, bool kPacked>
-void swiglu_backward(const Stream& stream, const TensorView& x, const TensorView& d_y,
-                     const TensorView& d_x) {
+void gated_backward(const Stream& stream, ops::Activation kind, const TensorView& x,
+                    const TensorView& d_y, const TensorView& d_x) {
   const std::int64_t width = d_y.shape.back(), per_row = width / Access<T, kPacked>::kWide;
-  for_row_parts(d_y.shape.rows(), per_row, 1, [&](std::int64_t first, std::int64_t rows) {
-    launch(stream, "swiglu_backward", swiglu_backward_kernel<T, kPacked>,
-           {elementwise_blocks(rows * per_row), kElementwiseThreads}, rows * per_row,
-           Divisor(per_row), x.as<T>() + first * 2 * width, d_y.as<T>() + first * width,
-           d_x.as<T>() + first * 2 * width);
+  with_gate<T>(kind, [&](auto gate) {
+    for_row_parts(d_y.shape.rows(), per_row, 1, [&](std::int64_t first, std::int64_t rows) {
+      launch(stream, kind == ops::Activation::geglu ? "geglu_backward" : "swiglu_backward",
+             gated_backward_kernel<T, kPacked, decltype(gate)>,
+             {elementwise_blocks(rows * per_row), kElementwiseThreads}, rows * per_row,
+             Divisor(per_row), x.as<T>() + first * 2 * width, d_y.as<T>() + first * width,
+             d_x.as<T>() + first * 2 * width);
+    });
   });
 }
 
@@ -208,11 +226,11 @@ void activation_forward(const Stream& stream, ops::Activation kind, const Tensor
   if (n == 0) return;
   with_element(y.dtype, [&](auto t) {
     using T = decltype(t);
-    const bool gated = kind == ops::Activation::swiglu;
+    const bool gated = ops::is_gated(kind);
     // Flat maps handle the ragged tail of the whole tensor themselves.
     with_bool(can_pack<T>(gated ? y.shape.back() : 0, x.as<T>(), y.as<T>()), [&](auto packed) {
       constexpr bool kPacked = decltype(packed)::value;
-      if (gated) return swiglu_forward<T, kPacked>(stream, x, y);
+      if (gated) return gated_forward<T, kPacked>(stream, kind, x, y);
       with_function<T>(kind, [&](auto f) {
         launch_small_early(
             stream, "activation_forward", activation_forward_kernel<T, kPacked, decltype(f)>,
@@ -228,11 +246,11 @@ void activation_backward(const Stream& stream, ops::Activation kind, const Tenso
   if (n == 0) return;
   with_element(d_y.dtype, [&](auto t) {
     using T = decltype(t);
-    const bool gated = kind == ops::Activation::swiglu;
+    const bool gated = ops::is_gated(kind);
     const bool can = can_pack<T>(gated ? d_y.shape.back() : 0, x.as<T>(), d_y.as<T>(), d_x.as<T>());
     with_bool(can, [&](auto packed) {
       constexpr bool kPacked = decltype(packed)::value;
-      if (gated) return swiglu_backward<T, kPacked>(stream, x, d_y, d_x);
+      if (gated) return gated_backward<T, kPacked>(stream, kind, x, d_y, d_x);
       with_function<T>(kind, [&](auto f) {
         launch(stream, "activation_backward", activation_backward_kernel<T, kPacked, decltype(f)>,
                {map_blocks<T, kPacked, 2>(n), kElementwiseThreads}, n, x.as<T>(), d_y.as<T>(),

@@ -4,7 +4,7 @@
 // phi(x); gelu_tanh = x s(2u), u = sqrt(2/pi) (x + 0.044715 x^3), s the logistic function (1 + tanh
 // u = 2 s(2u)); silu(g) = g s(g), derivative s + g s (1 - s); alone it is Swish. Gated linear unit
 // (Dauphin et al. 2017): y = a s(g), d_a = d_y s, d_g = d_y a s (1 - s). Floor per output element:
-// forward 2 element transfers (swiglu and glu 3), backward 3 (5). About 30 FLOP, most of them in
+// forward 2 element transfers (gated kinds 3), backward 3 (5). About 30 FLOP, most of them in
 // one exp and one division: close to bandwidth bound with wide vectors. Masking writes the masked
 // rows once.
 

@@ -41,6 +41,8 @@ void check(const Stream& stream, const AttentionProblem& p) {
   CHOIR_CHECK(p.queries > 0 && p.keys > 0 && (!p.causal || p.keys >= p.queries),
               "{} queries over {} keys", p.queries, p.keys);
   CHOIR_CHECK(p.scale > 0, "attention scale {}", p.scale);
+  CHOIR_CHECK(p.softcap >= 0 && (p.softcap == 0 || !p.biased), "a soft cap of {}, {} a bias",
+              p.softcap, p.biased ? "with" : "without");
   CHOIR_CHECK(p.window >= 0 && (p.window == 0 || (p.causal && !p.biased)),
               "a window of {} keys, {}causal, {} a bias", p.window, p.causal ? "" : "not ",
               p.biased ? "with" : "without");
@@ -279,6 +281,7 @@ void check_tiles(const ops::AttentionProblem& problem) {
   CHOIR_CHECK(!problem.biased, "attention with AMX tiles does not support a bias");
   CHOIR_CHECK(!problem.windowed(), "attention with AMX tiles does not support a window");
   CHOIR_CHECK(!problem.divided(), "attention with AMX tiles does not support documents");
+  CHOIR_CHECK(problem.softcap == 0, "attention with AMX tiles does not support a soft cap");
 }
 
 }  // namespace
@@ -294,7 +297,7 @@ AttentionKernel attention_kernel(const ops::AttentionProblem& problem) {
   constexpr std::int64_t kFewQueries = 8;
   const bool tiles = problem.dtype == DType::bf16 && problem.queries >= kFewQueries &&
                      !problem.biased && !problem.windowed() && !problem.divided() &&
-                     amx_available();
+                     problem.softcap == 0 && amx_available();
   return tiles ? AttentionKernel::amx : AttentionKernel::simd;
 }
 
@@ -387,6 +390,7 @@ double softmax_row(const ops::AttentionProblem& p, const std::vector<double>& q,
     const auto key = static_cast<std::int64_t>(j);
     out[j] = p.scale * dot(q, row(k, b, key, h / (p.heads / p.kv_heads))) +
              bias_at(p, bias, b, h, t, key);
+    if (p.softcap > 0) out[j] = p.softcap * std::tanh(out[j] / p.softcap);
     if (key < first_key(p, b, t)) out[j] = -std::numeric_limits<double>::infinity();
     most = std::max(most, out[j]);
   }
@@ -445,7 +449,12 @@ void attention_backward(const ops::AttentionBackward& args) {
               store(args.d_bias.data, p.dtype, ((b * p.heads + h) * p.queries + t) * p.keys + j, 0);
           for (std::size_t j = 0; j < weights.size(); ++j) {
             const double d_biased = weights[j] * (d_weights[j] - delta);
-            const double d_score = d_biased * p.scale;
+            double d_score = d_biased * p.scale;
+            if (p.softcap > 0) {
+              const auto k = row(args.k, b, static_cast<std::int64_t>(j), g);
+              const double share = std::tanh(p.scale * dot(q, k) / p.softcap);
+              d_score *= 1 - share * share;
+            }
             if (!args.d_bias.empty())
               store(args.d_bias.data, p.dtype,
                     ((b * p.heads + h) * p.queries + t) * p.keys + static_cast<std::int64_t>(j),

@@ -1,7 +1,7 @@
 #pragma once
-// softmax(scale * Q K^T) V for many heads, without ever writing the T x T matrix to main memory. Q,
-// K, V and O are accessed through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) *
-// D] tensor or in a cache.
+// softmax(cap(scale * Q K^T)) V for many heads, without ever writing the T x T matrix to main
+// memory. Q, K, V and O are accessed through strides, so they may lie inside one packed [B, T, (H +
+// 2 Hkv) * D] tensor or in a cache.
 
 #include <cstdint>
 
@@ -36,7 +36,10 @@ struct AttentionProblem {
   /// Sliding window: if not 0, a query sees only the last `window` of those keys. Requires a causal
   /// mask and no bias.
   std::int64_t window = 0;
-  double scale = 1.0;        ///< positive; usually 1/sqrt(D)
+  double scale = 1.0;  ///< positive; usually 1/sqrt(D)
+  /// c: scaled scores s become c tanh(s / c) before the mask (Gemma 2), and their gradients are
+  /// multiplied by 1 - (c tanh(s / c) / c)^2. Requires no bias. 0: none.
+  double softcap = 0;
   DType dtype = DType::f32;  ///< f64, f32, bf16 or f16; sums in f32 (f64 for f64)
   /// Keys at or beyond lengths[b] are masked; nullptr: none are. Rows without visible keys give 0.
   const std::int32_t* lengths = nullptr;

@@ -55,6 +55,7 @@ std::string attention_outside_rules(const ops::AttentionProblem& p, const Attent
     return "cuDNN attention does not support lengths: a sample of length 0 would not give 0";
   if (p.divided()) return "cuDNN attention does not support several documents in a sequence";
   if (p.windowed()) return "cuDNN attention does not support a sliding window";
+  if (p.softcap > 0) return "cuDNN attention does not support a soft cap";
   if (p.queries == 1)
     return "cuDNN attention is not used for one query: every length of the cache would be a new "
            "plan";

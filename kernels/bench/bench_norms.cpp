@@ -168,6 +168,7 @@ void bench_activations(OpBench& bench) {
   activation(bench, Activation::relu, "relu");
   activation(bench, Activation::swiglu, "swiglu");
   activation(bench, Activation::silu, "silu");
+  activation(bench, Activation::geglu, "geglu");
 }
 
 }  // namespace choir::ops

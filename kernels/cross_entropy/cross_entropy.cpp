@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/softmax_row.hpp"
@@ -10,6 +13,11 @@
 
 namespace choir::ops {
 namespace {
+
+void check_map(const LogitMap& map) {
+  CHOIR_CHECK(map.scale > 0 && map.softcap >= 0, "logits times {} with a soft cap of {}", map.scale,
+              map.softcap);
+}
 
 template <class Args>
 void check_rows(const Args& args) {
@@ -23,6 +31,7 @@ void check_rows(const Args& args) {
               args.label_smoothing);
   CHOIR_CHECK(args.z_loss >= 0, "a z-loss of {}", args.z_loss);
   if (!args.z_losses.empty()) check_tensor(args.z_losses, sum_dtype_of(dtype), rows, "z_losses");
+  check_map(args.map);
 }
 
 void check_targets(const TensorView& targets, std::int64_t vocabulary) {
@@ -49,6 +58,16 @@ double pass_flops(const TensorView& logits) {
 }
 
 }  // namespace
+
+void map_logits(const Stream& stream, const LogitMap& map, const TensorView& logits) {
+  check_map(map);
+  check_tensor(logits, logits.dtype, logits.count(), "logits");
+  if (map.none()) return;
+  stream.count(pass_flops(logits), 2 * as_bytes(logits));
+  if (on_cuda(stream)) return cuda::map_logits(stream, map, logits);
+  if (!computes(stream)) return;
+  with_element(logits.dtype, [&](auto t) { cpu::map_logits<decltype(t)>(map, logits); });
+}
 
 void cross_entropy(const Stream& stream, const CrossEntropy& args) {
   check_rows(args);
@@ -97,6 +116,37 @@ void cross_entropy_finish(const Stream& stream, const ParallelCrossEntropy& args
 
 namespace choir::cpu {
 namespace {
+
+/// ops::LogitMap for vectors and numbers of sums S.
+template <class S>
+struct SoftCap {
+  S scale, cap;  ///< cap: 0 for none
+  explicit SoftCap(const ops::LogitMap& map)
+      : scale(static_cast<S>(map.scale)), cap(static_cast<S>(map.softcap)) {}
+  template <class V>
+  V operator()(V z) const {
+    const V scaled = scale * z;
+    if (cap == 0) return scaled;
+    constexpr S kLow = -std::numeric_limits<S>::infinity();
+    if constexpr (std::is_same_v<V, S>)
+      return z == kLow ? z : cap * std::tanh(scaled / cap);
+    else
+      return z == kLow ? z : cap * tanh(scaled * (1 / cap));
+  }
+  /// `value` is that of the map.
+  template <class V>
+  V with_slope(V gradient, V value) const {
+    if (cap == 0) return gradient * scale;
+    const V share = value * (1 / cap), slope = scale * (1 - share * share);
+    return slope < 0 ? V{} : gradient * slope;  // of -inf; NaN is preserved
+  }
+};
+
+/// f(map), with the map of the arguments.
+template <class S, class F>
+void with_map(const ops::LogitMap& map, const F& f) {
+  map.none() ? f(NoMap()) : f(SoftCap<S>(map));
+}
 
 /// Constants that the gradients and losses of all rows share.
 struct Terms {
@@ -150,43 +200,42 @@ void write_z_loss(const Args& args, std::int64_t r, double weighted_square) {
 }
 
 /// Writes the gradient over `counted` of `columns` logits; `target` is one of them or negative.
-template <class T>
+template <class T, class Map>
 void write_row(const Terms& terms, T* z, std::int64_t columns, std::int64_t counted,
-               std::int64_t target, Sum<T> max, double exps) {
+               std::int64_t target, Sum<T> max, double exps, const Map& map) {
   const double smooth = terms.scale * terms.smoothing / terms.vocabulary;
-  const double shifted =
-      target < 0 ? 0
-                 : static_cast<double>(static_cast<Sum<T>>(z[target])) - static_cast<double>(max);
+  const Sum<T> of_target = target < 0 ? max : map(static_cast<Sum<T>>(z[target]));
+  const double shifted = static_cast<double>(of_target) - static_cast<double>(max);
   const double more = terms.of_softmax(log_sum(max, exps));
   const auto factor = static_cast<Sum<T>>(terms.scale * more / exps);
   if (smooth != 0)
-    write_softmax<T, true>(z, counted, max, factor, static_cast<Sum<T>>(smooth));
+    write_softmax<T, true>(z, counted, max, factor, static_cast<Sum<T>>(smooth), map);
   else
-    write_softmax<T, false>(z, counted, max, factor, 0);
+    write_softmax<T, false>(z, counted, max, factor, 0, map);
   if (target >= 0) {
     const double p = std::exp(shifted) / exps;
-    z[target] = static_cast<T>(
-        static_cast<Sum<T>>((p * more - 1 + terms.smoothing) * terms.scale - smooth));
+    z[target] = static_cast<T>(map.with_slope(
+        static_cast<Sum<T>>((p * more - 1 + terms.smoothing) * terms.scale - smooth), of_target));
   }
   clear(z, counted, columns);
 }
 
-template <class T>
+template <class T, class Map>
 Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, std::int64_t r, double weight,
-                  std::int64_t columns, std::int32_t target) {
+                  std::int64_t columns, std::int32_t target, const Map& map) {
   T* const z = static_cast<T*>(args.logits.data) + r * columns;
   if (target < 0) {
     if (args.write_gradient) clear(z, 0, columns);
     write_z_loss<T>(args, r, 0);
     return 0;
   }
-  const RowSum<T> row = sum_row(z, args.vocabulary, terms.smoothing > 0);
+  const RowSum<T> row = sum_row(z, args.vocabulary, terms.smoothing > 0, map);
   const auto max = static_cast<double>(row.max);
-  const double shifted = static_cast<double>(static_cast<Sum<T>>(z[target])) - max;
+  const double shifted = static_cast<double>(map(static_cast<Sum<T>>(z[target]))) - max;
   const double lse = log_sum(row.max, row.exps);
   write_z_loss<T>(args, r, weight * lse * lse);
   if (args.write_gradient)
-    write_row(terms.times(weight), z, columns, args.vocabulary, target, row.max, row.exps);
+    write_row(terms.times(weight), z, columns, args.vocabulary, target, row.max, row.exps, map);
   return static_cast<Sum<T>>(weight *
                              terms.loss(row.exps, shifted, row.logits / terms.vocabulary - max));
 }
@@ -223,9 +272,12 @@ void cross_entropy(const ops::CrossEntropy& args) {
   const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   const RowTargets of_rows(args);
   auto* losses = static_cast<Sum<T>*>(args.losses.data);
-  parallel_ranges(rows, columns * 4, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r)
-      losses[r] = finish_row<T>(args, terms, r, of_rows.weight(r), columns, of_rows.target(r));
+  with_map<Sum<T>>(args.map, [&](const auto& map) {
+    parallel_ranges(rows, columns * 4, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t r = first; r < last; ++r)
+        losses[r] =
+            finish_row<T>(args, terms, r, of_rows.weight(r), columns, of_rows.target(r), map);
+    });
   });
 }
 
@@ -235,19 +287,21 @@ void cross_entropy_maxima(const ops::ParallelCrossEntropy& args) {
   const std::int64_t per_row = args.sums_per_row();
   auto* local_maxima = static_cast<Sum<T>*>(args.local_maxima.data);
   auto* maxima = static_cast<Sum<T>*>(args.maxima.data);
-  for_rows(args, columns.all * 2, [&](std::int64_t r, std::int32_t target) {
-    const T* z = static_cast<const T*>(args.logits.data) + r * columns.all;
-    Sum<T>* sums = static_cast<Sum<T>*>(args.sums.data) + r * per_row;
-    RowSum<T> row;
-    if (target >= 0)
-      row = sum_row(z, columns.counted, per_row > 2);
-    else
-      row.max = 0;
-    const std::int64_t local = target < 0 ? -1 : columns.local(target);
-    local_maxima[r] = maxima[r] = row.max;
-    sums[0] = static_cast<Sum<T>>(row.exps);
-    sums[1] = local < 0 ? Sum<T>(0) : static_cast<Sum<T>>(z[local]);
-    if (per_row > 2) sums[2] = static_cast<Sum<T>>(row.logits);
+  with_map<Sum<T>>(args.map, [&](const auto& map) {
+    for_rows(args, columns.all * 2, [&](std::int64_t r, std::int32_t target) {
+      const T* z = static_cast<const T*>(args.logits.data) + r * columns.all;
+      Sum<T>* sums = static_cast<Sum<T>*>(args.sums.data) + r * per_row;
+      RowSum<T> row;
+      if (target >= 0)
+        row = sum_row(z, columns.counted, per_row > 2, map);
+      else
+        row.max = 0;
+      const std::int64_t local = target < 0 ? -1 : columns.local(target);
+      local_maxima[r] = maxima[r] = row.max;
+      sums[0] = static_cast<Sum<T>>(row.exps);
+      sums[1] = local < 0 ? Sum<T>(0) : map(static_cast<Sum<T>>(z[local]));
+      if (per_row > 2) sums[2] = static_cast<Sum<T>>(row.logits);
+    });
   });
 }
 
@@ -291,13 +345,27 @@ void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
     losses[r] = static_cast<Sum<T>>(weight * terms.loss(exps, static_cast<double>(sums[1]), mean));
     const double lse = log_sum(maxima[r], exps);
     write_z_loss<T>(args, r, weight * lse * lse);
-    if (args.write_gradient)
+    if (!args.write_gradient) return;
+    with_map<Sum<T>>(args.map, [&](const auto& map) {
       write_row(terms.times(weight), z, columns.all, columns.counted, columns.local(target),
-                maxima[r], exps);
+                maxima[r], exps, map);
+    });
+  });
+}
+
+template <class T>
+void map_logits(const ops::LogitMap& map, const TensorView& logits) {
+  T* const z = static_cast<T*>(logits.data);
+  const SoftCap<Sum<T>> value(map);
+  parallel_flat(logits.count(), [&](std::int64_t first, std::int64_t last) {
+    for_vectors<T>(first, last, [&](std::int64_t i, auto access) {
+      access.store(z + i, value(access.load(z + i)));
+    });
   });
 }
 
 #define CHOIR_INSTANTIATE(T)                                               \
+  template void map_logits<T>(const ops::LogitMap&, const TensorView&);    \
   template void cross_entropy<T>(const ops::CrossEntropy&);                \
   template void cross_entropy_maxima<T>(const ops::ParallelCrossEntropy&); \
   template void cross_entropy_sums<T>(const ops::ParallelCrossEntropy&);   \
@@ -312,11 +380,20 @@ CHOIR_INSTANTIATE(f16)
 
 namespace choir::ref {
 
+void map_logits(const ops::LogitMap& map, const TensorView& logits) {
+  for (std::int64_t i = 0; i < logits.count(); ++i) {
+    double& z = logits.as<double>()[i];
+    z = map.softcap > 0 ? map.softcap * std::tanh(map.scale * z / map.softcap) : map.scale * z;
+  }
+}
+
 void cross_entropy(const ops::CrossEntropy& args) {
   const double scale = args.scale * (args.device_scale ? *args.device_scale : 1.0);
   const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   for (std::int64_t r = 0; r < rows; ++r) {
     double* z = args.logits.as<double>() + r * columns;
+    std::vector<double> value(z, z + args.vocabulary);
+    map_logits(args.map, {value.data(), DType::f64, {args.vocabulary}});
     const double weight = args.weights.empty() ? 1.0 : args.weights.as<float>()[r];
     const std::int32_t target = weight == 0 ? -1 : args.targets.as<std::int32_t>()[r];
     args.losses.as<double>()[r] = 0;
@@ -325,19 +402,22 @@ void cross_entropy(const ops::CrossEntropy& args) {
       if (args.write_gradient) std::fill(z, z + columns, 0.0);
       continue;
     }
-    const double max = *std::max_element(z, z + args.vocabulary);
+    const double max = *std::max_element(value.begin(), value.end());
     double sum = 0;
-    for (std::int64_t c = 0; c < args.vocabulary; ++c) sum += std::exp(z[c] - max);
+    for (const double x : value) sum += std::exp(x - max);
     const double lse = max + std::log(sum);
     if (!args.z_losses.empty()) args.z_losses.as<double>()[r] = weight * lse * lse;
     double loss = 0;
     const auto v = static_cast<double>(args.vocabulary), e = args.label_smoothing;
     for (std::int64_t c = 0; c < args.vocabulary; ++c) {
       const double q = (c == target ? 1 - e : 0) + e / v;
-      if (q > 0) loss += q * (std::log(sum) + max - z[c]);
-      const double softmax = std::exp(z[c] - max) / sum;
+      const double x = value[static_cast<std::size_t>(c)];
+      if (q > 0) loss += q * (std::log(sum) + max - x);
+      const double softmax = std::exp(x - max) / sum;
+      const double share = args.map.softcap > 0 ? x / args.map.softcap : 0;
       if (args.write_gradient)
-        z[c] = (softmax + 2 * args.z_loss * lse * softmax - q) * scale * weight;
+        z[c] = (softmax + 2 * args.z_loss * lse * softmax - q) * scale * weight * args.map.scale *
+               (1 - share * share);
     }
     args.losses.as<double>()[r] = weight * loss;
     if (args.write_gradient) std::fill(z + args.vocabulary, z + columns, 0.0);

@@ -55,6 +55,15 @@ LogitRows<T> rows_of(const Args& args, std::int64_t first_column) {
           args.vocabulary};
 }
 
+/// Calls f(map), with the map of the arguments.
+template <class F>
+void with_map(const ops::LogitMap& map, const F& f) {
+  if (map.none()) return f(NoMap());
+  const auto cap = static_cast<float>(map.softcap);
+  f(SoftCap{static_cast<float>(map.scale), cap,
+            cap == 0 ? 0.0f : static_cast<float>(1 / map.softcap)});
+}
+
 template <class Args>
 LossTerms terms_of(const Args& args) {
   return {args.scale,
@@ -76,9 +85,11 @@ void cross_entropy(const Stream& stream, const ops::CrossEntropy& args) {
       constexpr int kThreads = decltype(team)::value;
       const std::int64_t kept =
           args.write_gradient ? kept_bytes(std::int64_t{rows.counted} * sizeof(T)) / 16 : 0;
-      launch(stream, "cross_entropy", cross_entropy_kernel<T, kThreads>,
-             team_shape<kThreads>(rows.rows, 16 * kept), rows, terms_of(args),
-             args.losses.as<float>(), static_cast<int>(kept));
+      with_map(args.map, [&](auto map) {
+        launch(stream, "cross_entropy", cross_entropy_kernel<T, kThreads, decltype(map)>,
+               team_shape<kThreads>(rows.rows, 16 * kept), rows, terms_of(args), map,
+               args.losses.as<float>(), static_cast<int>(kept));
+      });
     });
   });
 }
@@ -90,9 +101,12 @@ void cross_entropy_maxima(const Stream& stream, const ops::ParallelCrossEntropy&
     if (rows.rows == 0) return;
     with_team(rows.counted, [&](auto team) {
       constexpr int kThreads = decltype(team)::value;
-      launch(stream, "cross_entropy_maxima", cross_entropy_maxima_kernel<T, kThreads>,
-             team_shape<kThreads>(rows.rows), rows, static_cast<int>(args.sums_per_row()),
-             args.local_maxima.as<float>(), args.maxima.as<float>(), args.sums.as<float>());
+      with_map(args.map, [&](auto map) {
+        launch(stream, "cross_entropy_maxima",
+               cross_entropy_maxima_kernel<T, kThreads, decltype(map)>,
+               team_shape<kThreads>(rows.rows), rows, map, static_cast<int>(args.sums_per_row()),
+               args.local_maxima.as<float>(), args.maxima.as<float>(), args.sums.as<float>());
+      });
     });
   });
 }
@@ -121,9 +135,29 @@ void cross_entropy_finish(const Stream& stream, const ops::ParallelCrossEntropy&
     if (rows.rows == 0) return;
     with_team(rows.columns, [&](auto team) {
       constexpr int kThreads = decltype(team)::value;
-      launch(stream, "cross_entropy_finish", cross_entropy_finish_kernel<T, kThreads>,
-             team_shape<kThreads>(rows.rows), rows, terms_of(args), args.losses.as<float>(),
-             static_cast<int>(args.sums_per_row()), args.maxima.as<float>(), args.sums.as<float>());
+      with_map(args.map, [&](auto map) {
+        launch(
+            stream, "cross_entropy_finish", cross_entropy_finish_kernel<T, kThreads, decltype(map)>,
+            team_shape<kThreads>(rows.rows), rows, terms_of(args), map, args.losses.as<float>(),
+            static_cast<int>(args.sums_per_row()), args.maxima.as<float>(), args.sums.as<float>());
+      });
+    });
+  });
+}
+
+void map_logits(const Stream& stream, const ops::LogitMap& map, const TensorView& logits) {
+  const std::int64_t n = logits.count();
+  if (n == 0) return;
+  with_element(logits.dtype, [&](auto t) {
+    using T = decltype(t);
+    with_bool(can_pack<T>(0, logits.as<T>()), [&](auto packed) {
+      constexpr bool kPacked = decltype(packed)::value;
+      const float cap = static_cast<float>(map.softcap);
+      launch(stream, "map_logits", map_logits_kernel<T, kPacked>,
+             {map_blocks<T, kPacked, 1>(n), kElementwiseThreads}, n,
+             SoftCap{static_cast<float>(map.scale), cap,
+                     cap == 0 ? 0.0f : static_cast<float>(1 / map.softcap)},
+             logits.as<T>());
     });
   });
 }

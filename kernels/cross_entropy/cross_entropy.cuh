@@ -40,6 +40,26 @@ struct LogitRow {
 
 constexpr float kLog2E = 1.44269504f;
 
+/// The function of every logit before the softmax (ops::LogitMap); this one leaves it as it is.
+struct NoMap {
+  __device__ float operator()(float z) const { return z; }
+  __device__ float with_slope(float gradient, float) const { return gradient; }
+};
+struct SoftCap {
+  float scale, cap, inverse;  ///< cap: 0 for none; inverse: 1 / cap
+
+  __device__ float operator()(float z) const {
+    const float scaled = scale * z;
+    if (cap == 0.0f || z == -INFINITY) return scaled;
+    return cap * tanhf(scaled * inverse);
+  }
+  __device__ float with_slope(float gradient, float value) const {
+    if (cap == 0.0f) return gradient * scale;
+    const float share = value * inverse, slope = scale * (1.0f - share * share);
+    return slope < 0.0f ? 0.0f : gradient * slope;  // of -inf; NaN is preserved
+  }
+};
+
 __device__ inline float exp_approx(float x) {
   return ptx::exp2_approx(x * kLog2E);
 }
@@ -66,9 +86,12 @@ struct OnlineSum {
     exps += more;
     logits += sum;
   }
-  template <class T>
-  __device__ void add(const Pack<T>& pack) {
-    add(pack.x);
+  template <class T, class Map>
+  __device__ void add(const Pack<T>& pack, const Map& map) {
+    float z[kPack<T>];
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) z[i] = map(pack.x[i]);
+    add(z);
   }
 };
 
@@ -112,19 +135,20 @@ __device__ inline void for_packs(const LogitRow<T>& row, int thread, int from, c
 }
 
 /// First pass of one thread over the packs from `kept` on and the columns outside of packs.
-template <int kThreads, class T>
-__device__ inline void sum_rest(const LogitRow<T>& row, int thread, int kept, OnlineSum& sum) {
-  for (int i = thread; i < row.head; i += kThreads) sum.add<1>({to_float(row.z[i])});
+template <int kThreads, class T, class Map>
+__device__ inline void sum_rest(const LogitRow<T>& row, int thread, int kept, const Map& map,
+                                OnlineSum& sum) {
+  for (int i = thread; i < row.head; i += kThreads) sum.add<1>({map(to_float(row.z[i]))});
   for (int i = row.tail() + thread; i < row.counted; i += kThreads)
-    sum.add<1>({to_float(row.z[i])});
-  for_packs<kThreads>(row, thread, kept, [&](int, const Pack<T>& pack) { sum.add(pack); });
+    sum.add<1>({map(to_float(row.z[i]))});
+  for_packs<kThreads>(row, thread, kept, [&](int, const Pack<T>& pack) { sum.add(pack, map); });
 }
 
 /// First pass of one thread over the first `kept` packs, which are copied to `shared` and stay
 /// there.
-template <int kThreads, class T>
+template <int kThreads, class T, class Map>
 __device__ inline void sum_kept(const LogitRow<T>& row, int thread, int kept, uint4* shared,
-                                OnlineSum& sum) {
+                                const Map& map, OnlineSum& sum) {
   constexpr int kAhead = 8;  // copies in flight
   const auto copy = [&](int p) {
     if (p < kept) ptx::cp_async_16(shared + p, row.pack(p));
@@ -133,7 +157,7 @@ __device__ inline void sum_kept(const LogitRow<T>& row, int thread, int kept, ui
   for (int k = 0; k < kAhead; ++k) copy(thread + k * kThreads);
   for (int p = thread; p < kept; p += kThreads) {
     ptx::cp_async_wait<kAhead - 1>();
-    sum.add(unpacked<T>(shared[p]));
+    sum.add(unpacked<T>(shared[p]), map);
     copy(p + kAhead * kThreads);
   }
 }
@@ -146,25 +170,29 @@ struct RowGradient {
 };
 
 /// Second pass of one thread. Every element is read and written by the thread that read it first.
-template <class T, int kThreads>
+template <class T, int kThreads, class Map>
 __device__ inline void write_gradient(const LogitRow<T>& row, int thread, int kept,
-                                      const uint4* shared, const RowGradient& g) {
-  const auto gradient = [&](float z) { return exp_approx(z - g.max) * g.factor - g.smooth; };
+                                      const uint4* shared, const Map& map, const RowGradient& g) {
+  const auto gradient = [&](float value) {
+    return exp_approx(value - g.max) * g.factor - g.smooth;
+  };
   // Writes a single column; where p - 1 cancels, there is only one rounding to the element's type.
   const auto single = [&](int c) {
-    const float d = gradient(to_float(row.z[c]));
-    row.z[c] = from_float<T>(c == g.target ? d + g.at_target : d);
+    const float value = map(to_float(row.z[c])), d = gradient(value);
+    row.z[c] = from_float<T>(map.with_slope(c == g.target ? d + g.at_target : d, value));
   };
-  const auto whole = [&](int p, const Pack<T>& z) {
+  const auto whole = [&](int p, Pack<T> z) {
     Pack<T> d;
     const int first = row.head + p * kPack<T>;
 #pragma unroll
-    for (int i = 0; i < kPack<T>; ++i) d.x[i] = gradient(z.x[i]);
+    for (int i = 0; i < kPack<T>; ++i) z.x[i] = map(z.x[i]), d.x[i] = gradient(z.x[i]);
     if (g.target >= first && g.target < first + kPack<T>) {
 #pragma unroll
       for (int i = 0; i < kPack<T>; ++i)
         if (g.target == first + i) d.x[i] += g.at_target;
     }
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) d.x[i] = map.with_slope(d.x[i], z.x[i]);
     store_pack_streaming(row.pack(p), d);
   };
   for (int p = thread; p < kept; p += kThreads) whole(p, unpacked<T>(shared[p]));
@@ -240,9 +268,10 @@ struct Team {
 };
 
 /// The whole vocabulary. Dynamic shared memory: `kept` packs for every team of the block.
-template <class T, int kThreads>
+template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
-    cross_entropy_kernel(LogitRows<T> all, LossTerms terms, float* losses, int kept_per_row) {
+    cross_entropy_kernel(LogitRows<T> all, LossTerms terms, Map map, float* losses,
+                         int kept_per_row) {
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
@@ -257,10 +286,10 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   const int kept = kept_per_row < row.packs ? kept_per_row : row.packs;
   const int local = all.local(target);
   const bool owner = local >= 0 && row.template owner<kThreads>(local) == team.thread;
-  const float at_target = owner ? to_float(row.z[local]) : 0.0f;
+  const float at_target = owner ? map(to_float(row.z[local])) : 0.0f;
   OnlineSum own;
-  sum_kept<kThreads>(row, team.thread, kept, shared, own);
-  sum_rest<kThreads>(row, team.thread, kept, own);
+  sum_kept<kThreads>(row, team.thread, kept, shared, map, own);
+  sum_rest<kThreads>(row, team.thread, kept, map, own);
   const OnlineSum sum = join<kThreads>(own, terms.smoothing > 0, scratch);
   const auto vocabulary = static_cast<float>(all.vocabulary);
   const float weight = all.weight(team.row);
@@ -272,7 +301,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   if (local < 0 && team.thread == 0) losses[team.row] = NAN;  // the target does not exist
   if (!terms.write_gradient) return;
   const float scale = terms.factor() * weight;
-  write_gradient<T, kThreads>(row, team.thread, kept, shared,
+  write_gradient<T, kThreads>(row, team.thread, kept, shared, map,
                               {.max = sum.max,
                                .factor = scale * terms.of_softmax(lse) / sum.exps,
                                .smooth = scale * (terms.smoothing / vocabulary),
@@ -282,9 +311,9 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
 
 /// A divided vocabulary, first call: this rank's maximum, sum of exponentials, target, sum of
 /// logits.
-template <class T, int kThreads>
+template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
-    cross_entropy_maxima_kernel(LogitRows<T> all, int sums_per_row, float* local_maxima,
+    cross_entropy_maxima_kernel(LogitRows<T> all, Map map, int sums_per_row, float* local_maxima,
                                 float* maxima, float* sums) {
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
@@ -292,7 +321,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   const std::int32_t target = all.target(team.row);
   OnlineSum sum;
   if (target >= 0) {
-    sum_rest<kThreads>(all.row(team.row), team.thread, 0, sum);
+    sum_rest<kThreads>(all.row(team.row), team.thread, 0, map, sum);
     sum = join<kThreads>(sum, sums_per_row > 2, scratch);
   } else {
     sum.max = 0;
@@ -302,7 +331,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   float* out = sums + team.row * sums_per_row;
   out[0] = sum.exps;
   const int local = target < 0 ? -1 : all.local(target);
-  out[1] = local < 0 ? 0.0f : to_float(all.row(team.row).z[local]);
+  out[1] = local < 0 ? 0.0f : map(to_float(all.row(team.row).z[local]));
   if (sums_per_row > 2) out[2] = sum.logits;
 }
 
@@ -320,10 +349,10 @@ __global__ void __launch_bounds__(kElementwiseThreads)
 }
 
 /// Third call, with the sums over all ranks: loss and gradient.
-template <class T, int kThreads>
+template <class T, int kThreads, class Map>
 __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
-    cross_entropy_finish_kernel(LogitRows<T> all, LossTerms terms, float* losses, int sums_per_row,
-                                const float* maxima, const float* sums) {
+    cross_entropy_finish_kernel(LogitRows<T> all, LossTerms terms, Map map, float* losses,
+                                int sums_per_row, const float* maxima, const float* sums) {
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
   const std::int32_t target = all.target(team.row);
@@ -345,12 +374,19 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   }
   if (!terms.write_gradient) return;
   const float scale = terms.factor() * weight;
-  write_gradient<T, kThreads>(row, team.thread, 0, nullptr,
+  write_gradient<T, kThreads>(row, team.thread, 0, nullptr, map,
                               {.max = maxima[team.row],
                                .factor = scale * terms.of_softmax(lse) / sum[0],
                                .smooth = scale * (terms.smoothing / vocabulary),
                                .at_target = -scale * (1 - terms.smoothing),
                                .target = all.local(target)});
+}
+
+/// Replaces logits by the values of the map.
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kElementwiseThreads)
+    map_logits_kernel(std::int64_t n, SoftCap map, T* logits) {
+  map_flat<T, kPacked, 1>(n, {logits}, logits, [map](float z) { return map(z); });
 }
 
 }  // namespace choir::cuda

@@ -13,6 +13,16 @@
 
 namespace choir::ops {
 
+/// A function of every logit z before the softmax: scale z or, with a soft cap c, c tanh(scale z /
+/// c), whose slope is scale (1 - (value / c)^2). -inf stays -inf.
+struct LogitMap {
+  double scale = 1;    ///< positive
+  double softcap = 0;  ///< 0: none
+  bool none() const { return scale == 1 && softcap == 0; }
+};
+/// Replaces logits by their values. Nothing is queued if the map is none.
+void map_logits(const Stream& stream, const LogitMap& map, const TensorView& logits);
+
 /// losses[r] = -sum over c of q[c] log softmax(logits[r])[c], 0 if the target is negative
 /// (ignored). q is 1 at the target; with label smoothing e it is (1 - e) [c is the target] + e / V,
 /// where V is the vocabulary (Szegedy et al. 2016, "Rethinking the Inception architecture";
@@ -42,6 +52,7 @@ struct CrossEntropy {
   TensorView weights{};        ///< [N] f32; empty: 1 for each row
   double z_loss = 0;           ///< z, at least 0
   TensorView z_losses{};       ///< [N] as losses; empty: not written
+  LogitMap map{};              ///< losses are those of its values, and the gradient is that of z
 };
 
 void cross_entropy(const Stream& stream, const CrossEntropy& args);
@@ -70,6 +81,7 @@ struct ParallelCrossEntropy {
   TensorView weights{};     ///< [N] f32, equal on every rank; empty: 1 for each row
   double z_loss = 0;        ///< as in CrossEntropy
   TensorView z_losses{};    ///< [N], written by the last call; equal on every rank
+  LogitMap map{};           ///< as in CrossEntropy
   /// Numbers per row that are reduced over the ranks: 2, or 3 with label smoothing.
   std::int64_t sums_per_row() const { return label_smoothing > 0 ? 3 : 2; }
 };
@@ -91,6 +103,8 @@ template <class T>
 void cross_entropy_sums(const ops::ParallelCrossEntropy& args);
 template <class T>
 void cross_entropy_finish(const ops::ParallelCrossEntropy& args);
+template <class T>
+void map_logits(const ops::LogitMap& map, const TensorView& logits);
 }  // namespace cpu
 
 namespace cuda {
@@ -101,12 +115,15 @@ CHOIR_CUDA_KERNEL void cross_entropy_sums(const Stream& stream,
                                           const ops::ParallelCrossEntropy& args);
 CHOIR_CUDA_KERNEL void cross_entropy_finish(const Stream& stream,
                                             const ops::ParallelCrossEntropy& args);
+CHOIR_CUDA_KERNEL void map_logits(const Stream& stream, const ops::LogitMap& map,
+                                  const TensorView& logits);
 }  // namespace cuda
 
 namespace ref {
 /// f64. A divided vocabulary has no separate reference; it must agree with this one over the joined
 /// columns.
 void cross_entropy(const ops::CrossEntropy& args);
+void map_logits(const ops::LogitMap& map, const TensorView& logits);
 }  // namespace ref
 
 }  // namespace choir

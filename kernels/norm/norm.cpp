@@ -70,6 +70,7 @@ struct ForwardRow {
   const T *residual, *delta, *weight, *bias;
   T *sum, *out;
   std::int64_t width;
+  Sum<T> offset;
 };
 
 template <class T>
@@ -103,7 +104,7 @@ Sum<T> mean_square(const T* x, Sum<T> mean, std::int64_t width) {
 template <class T, bool kBias>
 void normalise(const ForwardRow<T>& row, const T* x, Sum<T> mean, Sum<T> rstd) {
   for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
-    Vec<T> y = (access.load(x + c) - mean) * rstd * access.load(row.weight + c);
+    Vec<T> y = (access.load(x + c) - mean) * rstd * (access.load(row.weight + c) + row.offset);
     if constexpr (kBias) y += access.load(row.bias + c);
     access.store(row.out + c, y);
   });
@@ -116,6 +117,7 @@ struct BackwardRow {
   Sum<T> mean, rstd;
   std::int64_t width;
   Sum<T>*d_weight, *d_bias;
+  Sum<T> offset;
 };
 
 template <class T, bool kLayer, bool kAccumulate, bool kBias>
@@ -124,7 +126,7 @@ void backward_row(const BackwardRow<T>& row) {
   const Sum<T> mean = row.mean, rstd = row.rstd;
   V sum_g{}, sum_gh{};
   for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
-    const V g = access.load(row.d_out + c) * access.load(row.weight + c);
+    const V g = access.load(row.d_out + c) * (access.load(row.weight + c) + row.offset);
     const V h = (access.load(row.x + c) - mean) * rstd;
     if constexpr (kLayer) sum_g += g;
     sum_gh += g * h;  // g is 0 in missing lanes
@@ -135,7 +137,7 @@ void backward_row(const BackwardRow<T>& row) {
   for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
     const V dy = access.load(row.d_out + c);
     const V h = (access.load(row.x + c) - mean) * rstd;
-    V dx = rstd * (dy * access.load(row.weight + c) - mean_g - h * mean_gh);
+    V dx = rstd * (dy * (access.load(row.weight + c) + row.offset) - mean_g - h * mean_gh);
     if constexpr (kAccumulate) dx += access.load(row.d_x + c);
     access.store(row.d_x + c, dx);
     access.store(row.d_weight + c, access.load(row.d_weight + c) + dy * h);
@@ -178,7 +180,8 @@ void norm_forward(const ops::NormForward& args) {
                         static_cast<const T*>(args.bias.data),
                         nullptr,
                         static_cast<T*>(args.out.data) + at,
-                        width};
+                        width,
+                        static_cast<Sum<T>>(args.offset)};
       const T* x = row.residual;
       Sum<T> mean = 0;
       if (adds) {
@@ -222,7 +225,7 @@ void norm_backward(const ops::NormBackward& args) {
                              static_cast<T*>(args.d_sum.data) + r * width,
                              layer ? static_cast<const Sum<T>*>(args.mean.data)[r] : Sum<T>(0),
                              static_cast<const Sum<T>*>(args.rstd.data)[r], width, d_weight,
-                             d_weight + stride});
+                             d_weight + stride, static_cast<Sum<T>>(args.offset)});
                     }
                   });
   if (blocks.count == 0) return;
@@ -264,15 +267,16 @@ void norm_forward(const ops::NormForward& args) {
     if (layer) args.mean.as<double>()[r] = mean;
     args.rstd.as<double>()[r] = rstd;
     for (std::int64_t c = 0; c < width; ++c)
-      args.out.as<double>()[r * width + c] = (x[c] - mean) * rstd * args.weight.as<double>()[c] +
-                                             (args.bias.empty() ? 0 : args.bias.as<double>()[c]);
+      args.out.as<double>()[r * width + c] =
+          (x[c] - mean) * rstd * (args.offset + args.weight.as<double>()[c]) +
+          (args.bias.empty() ? 0 : args.bias.as<double>()[c]);
   }
 }
 
 void norm_backward(const ops::NormBackward& args) {
   const std::int64_t width = args.d_out.shape.back(), rows = args.d_out.shape.rows();
   const bool layer = args.kind == ops::Norm::layernorm;
-  const double* weight = args.weight.as<double>();
+  const auto weight = [&](std::int64_t c) { return args.offset + args.weight.as<double>()[c]; };
   for (std::int64_t r = 0; r < rows; ++r) {
     const double* dy = args.d_out.as<double>() + r * width;
     const double* x = args.sum.as<double>() + r * width;
@@ -281,12 +285,12 @@ void norm_backward(const ops::NormBackward& args) {
     double mean_g = 0, mean_gh = 0;
     for (std::int64_t c = 0; c < width; ++c) {
       const double h = (x[c] - mean) * rstd;
-      if (layer) mean_g += dy[c] * weight[c] / static_cast<double>(width);
-      mean_gh += dy[c] * weight[c] * h / static_cast<double>(width);
+      if (layer) mean_g += dy[c] * weight(c) / static_cast<double>(width);
+      mean_gh += dy[c] * weight(c) * h / static_cast<double>(width);
     }
     for (std::int64_t c = 0; c < width; ++c) {
       const double h = (x[c] - mean) * rstd;
-      dx[c] = (args.accumulate ? dx[c] : 0) + rstd * (dy[c] * weight[c] - mean_g - h * mean_gh);
+      dx[c] = (args.accumulate ? dx[c] : 0) + rstd * (dy[c] * weight(c) - mean_g - h * mean_gh);
       args.d_weight.as<double>()[c] += dy[c] * h;
       if (!args.d_bias.empty()) args.d_bias.as<double>()[c] += dy[c];
     }

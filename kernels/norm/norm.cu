@@ -82,7 +82,7 @@ struct NormForwardArguments {
   float *mean, *rstd;         ///< [rows]; mean is nullptr for rmsnorm
   std::int64_t rows;
   int width;
-  float eps;
+  float eps, offset;  ///< offset: added to the weight
 };
 
 template <class Row>
@@ -157,7 +157,7 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
     Wide::unpack(Row::kAlone ? weight[s] : Wide::read(a.weight + c), w);
     if (a.bias != nullptr) Wide::load(a.bias + c, b);
 #pragma unroll
-    for (int i = 0; i < kWide; ++i) x[s][i] = (x[s][i] - mean) * rstd * w[i] + b[i];
+    for (int i = 0; i < kWide; ++i) x[s][i] = (x[s][i] - mean) * rstd * (w[i] + a.offset) + b[i];
     Wide::store(a.out + at + c, x[s]);
   }
 }
@@ -195,8 +195,9 @@ __global__ void __launch_bounds__(kLongRowThreads)
     a.rstd[row] = rstd;
   }
   for (int c = thread; c < a.width; c += kLongRowThreads)
-    a.out[at + c] = from_float<T>((to_float(x[c]) - mean) * rstd * to_float(a.weight[c]) +
-                                  (a.bias != nullptr ? to_float(a.bias[c]) : 0.0f));
+    a.out[at + c] =
+        from_float<T>((to_float(x[c]) - mean) * rstd * (to_float(a.weight[c]) + a.offset) +
+                      (a.bias != nullptr ? to_float(a.bias[c]) : 0.0f));
 }
 
 // LayerNorm and RMSNorm backward on the GPU; formulas in kernels/norm/norm.hpp. Floor per element:
@@ -230,6 +231,7 @@ struct NormBackwardArguments {
   std::int64_t stride;
   std::int64_t rows, rows_per_block;
   int width;
+  float offset;  ///< added to the weight
 };
 
 /// Shared memory: a ring of two slots, each with kValues columns of d_out and of x per thread. At
@@ -372,7 +374,7 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
       Wide::load(a.weight + c, w);
 #pragma unroll
       for (int i = 0; i < kWide; ++i) {
-        const float g = d[i] * w[i];
+        const float g = d[i] * (w[i] + a.offset);
         total[0] += g;
         total[1] += g * (x[i] - mean);
       }
@@ -394,7 +396,7 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
         const float centred = x[i] - mean, scaled = d[i] * rstd;
         sums[0][s][i] += scaled * centred;
         sums[1][s][i] += d[i];
-        d_x[i] += scaled * w[i] + (centred * slope + shift);
+        d_x[i] += scaled * (w[i] + a.offset) + (centred * slope + shift);
       }
       Wide::store(a.d_sum + at + c, d_x);
     }
@@ -422,7 +424,7 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(kLongRowThreads)
     const float mean = a.mean != nullptr ? a.mean[row] : 0.0f, rstd = a.rstd[row];
     float total[2] = {0, 0};
     for (int c = thread; c < a.width; c += kThreads) {
-      const float g = to_float(d_out[c]) * to_float(a.weight[c]);
+      const float g = to_float(d_out[c]) * (to_float(a.weight[c]) + a.offset);
       total[0] += g;
       total[1] += g * (to_float(x[c]) - mean);
     }
@@ -434,7 +436,8 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(kLongRowThreads)
       d_weight[c] += scaled * centred;
       d_bias[c] += d;
       const float before = a.accumulate ? to_float(d_sum[c]) : 0.0f;
-      d_sum[c] = from_float<T>(before + scaled * to_float(a.weight[c]) + (centred * slope + shift));
+      d_sum[c] = from_float<T>(before + scaled * (to_float(a.weight[c]) + a.offset) +
+                               (centred * slope + shift));
     }
   }
 }
@@ -485,7 +488,8 @@ void launch_forward(const Stream& stream, const ops::NormForward& args) {
       args.rstd.as<float>(),
       rows,
       static_cast<int>(width),
-      static_cast<float>(args.eps)};
+      static_cast<float>(args.eps),
+      static_cast<float>(args.offset)};
   const bool packed = can_pack<T>(width, a.residual, a.delta, a.weight, a.bias, a.sum, a.out);
   const auto run = [&](auto share) {
     using Row = decltype(share);
@@ -506,12 +510,19 @@ void launch_backward(const Stream& stream, const ops::NormBackward& args,
                      const NormBackwardPlan& plan) {
   const std::int64_t rows = args.d_out.shape.rows(), width = args.d_out.shape.back();
   const NormBackwardArguments<T> a{
-      args.d_out.as<T>(),    args.sum.as<T>(),
-      args.weight.as<T>(),   args.kind == ops::Norm::layernorm ? args.mean.as<float>() : nullptr,
-      args.rstd.as<float>(), args.d_sum.as<T>(),
-      args.accumulate,       static_cast<float*>(args.workspace.data),
-      plan.stride,           rows,
-      plan.rows_per_block,   static_cast<int>(width)};
+      args.d_out.as<T>(),
+      args.sum.as<T>(),
+      args.weight.as<T>(),
+      args.kind == ops::Norm::layernorm ? args.mean.as<float>() : nullptr,
+      args.rstd.as<float>(),
+      args.d_sum.as<T>(),
+      args.accumulate,
+      static_cast<float*>(args.workspace.data),
+      plan.stride,
+      rows,
+      plan.rows_per_block,
+      static_cast<int>(width),
+      static_cast<float>(args.offset)};
   const auto blocks = static_cast<unsigned>(plan.blocks);
   const bool packed = can_pack<T>(width, a.d_out, a.x, a.weight, a.d_sum, a.partials);
   bool done = false;

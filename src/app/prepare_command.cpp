@@ -218,10 +218,11 @@ void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen, const FamilyT
   app.add_option("--held-out", request->held_out,
                  "fraction of the conversations that is prepared for validation, in OUT_held")
       .within(0.0, 0.5);
-  app.add_option("--template", request->options.chat_template,
-                 "own (chat_template.jinja or tokenizer_config.json beside the tokenizer), plain, "
-                 "llama2, llama3, chatml (qwen) or mistral; default: own if there is one, else "
-                 "detected from the tokenizer's control tokens, else plain");
+  app.add_option(
+      "--template", request->options.chat_template,
+      "own (chat_template.jinja or tokenizer_config.json beside the tokenizer), plain, "
+      "llama2, llama3, chatml (qwen), mistral or gemma; default: own if there is one, else "
+      "detected from the tokenizer's control tokens, else plain");
   app.add_option("--system", request->options.system,
                  "system prompt for conversations without one; default: that of the template");
   app.add_option("--context", request->options.context,

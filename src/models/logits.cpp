@@ -34,7 +34,8 @@ void TokenLosses::compute(const TensorView& logits, std::int64_t first, bool wri
       .label_smoothing = of.label_smoothing,
       .weights = of.weights.empty() ? TensorView{} : of.weights.reshaped({rows}).slice(first, n),
       .z_loss = of.z_loss,
-      .z_losses = of.z_loss > 0 ? losses.slice(rows + first, n) : TensorView{}};
+      .z_losses = of.z_loss > 0 ? losses.slice(rows + first, n) : TensorView{},
+      .map = {of.logit_scale, of.logit_softcap}};
   if (axis.size() == 1)
     ops::cross_entropy(pass_.stream(), call);
   else
@@ -49,7 +50,8 @@ void TokenLosses::compute(const TensorView& logits, std::int64_t first, bool wri
                       .label_smoothing = call.label_smoothing,
                       .weights = call.weights,
                       .z_loss = call.z_loss,
-                      .z_losses = call.z_losses});
+                      .z_losses = call.z_losses,
+                      .map = call.map});
 }
 
 /// Runs the three kernels of the operation and the reductions between them.

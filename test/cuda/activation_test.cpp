@@ -16,8 +16,8 @@ class CudaActivation : public CudaTest {
   }
 };
 
-constexpr Activation kAll[] = {Activation::gelu, Activation::gelu_tanh, Activation::relu,
-                               Activation::swiglu, Activation::silu};
+constexpr Activation kAll[] = {Activation::gelu,   Activation::gelu_tanh, Activation::relu,
+                               Activation::swiglu, Activation::silu,      Activation::geglu};
 
 TEST_F(CudaActivation, MatchesTheReferenceForRaggedShapes) {
   for (const DType dtype : kGpuTypes)

@@ -84,6 +84,17 @@ TEST_F(CudaOneQuery, LengthsWindowsAndDocuments) {
            .begins = documents(3, 900, {0, 30, 899})});
 }
 
+TEST_F(CudaOneQuery, SoftCap) {
+  for (const double cap : {0.5, 50.0})
+    compare({.batch = 1,
+             .heads = 2,
+             .kv_heads = 1,
+             .width = 64,
+             .keys = 1100,
+             .window = 700,
+             .softcap = cap});
+}
+
 TEST_F(CudaOneQuery, ScoresFarApart) {
   AttentionCase c{.batch = 1, .heads = 1, .kv_heads = 1, .width = 32, .queries = 1, .keys = 1100};
   AttentionTensors t(c, 1);

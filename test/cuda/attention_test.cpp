@@ -101,6 +101,26 @@ TEST_F(CudaAttention, QueriesAgainstACache) {
               .causal = false});
 }
 
+TEST_F(CudaAttention, SoftCap) {
+  for (const std::int64_t width : {24, 64, 96, 128, 33})
+    over_types({.batch = 3,
+                .heads = 1,
+                .kv_heads = 1,
+                .width = width,
+                .queries = 19,
+                .keys = 70,
+                .lengths = {70, 20, 0},
+                .window = 9,
+                .softcap = 0.5});
+  over_types({.batch = 1,
+              .heads = 2,
+              .kv_heads = 1,
+              .width = 64,
+              .queries = 140,
+              .keys = 140,
+              .softcap = 3});
+}
+
 // Windows from one key to one that hides nothing; with and without a cache, grouped, ragged, and
 // longer than the blocks of keys and queries.
 TEST_F(CudaAttention, SlidingWindow) {

@@ -75,6 +75,29 @@ TEST_F(CudaCrossEntropy, AddsTheSquareOfTheLogSum) {
       }
 }
 
+TEST_F(CudaCrossEntropy, MapsLogits) {
+  for (const DType dtype : kGpuTypes)
+    for (const std::int64_t vocabulary : {2, 65, 3001})
+      for (const ops::LogitMap map :
+           {ops::LogitMap{.softcap = 3}, {.scale = 0.25}, {.scale = 1.5, .softcap = 4}}) {
+        const CrossEntropyCase c(dtype, 6, vocabulary, 3, 2, 0.1, true, 0.01, map);
+        c.check(device(), CrossEntropyErrors::cuda(vocabulary));
+        c.check_parallel(device(), 2, CrossEntropyErrors::cuda(vocabulary));
+      }
+}
+
+TEST_F(CudaCrossEntropy, MapsLogitsInPlace) {
+  for (const DType dtype : kGpuTypes) {
+    HostTensor logits = HostTensor::normal(dtype, {3, 37}, 1, 3), exact = logits.to(DType::f64);
+    const ops::LogitMap map{.scale = 0.7, .softcap = 2};
+    Mirror mirror(device());
+    ops::map_logits(stream(), map, mirror.io(logits));
+    mirror.fetch();
+    ref::map_logits(map, exact);
+    expect_close(logits, exact, unit_roundoff(dtype), 8 * 0x1p-24, "values");
+  }
+}
+
 TEST_F(CudaCrossEntropy, BlockTsan) {
   check(DType::bf16, 2, 2100, 3, 2, 0.1);
 }

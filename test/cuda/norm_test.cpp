@@ -36,6 +36,12 @@ TEST_F(CudaNorm, RaggedWidths) {
         check_norm(device(), {kind, dtype, 5, width, width % 2 == 1, kind == Norm::layernorm});
 }
 
+TEST_F(CudaNorm, AddsAnOffsetToTheWeight) {
+  for (const DType dtype : kGpuTypes)
+    for (const std::int64_t width : {65, 136, 1040, 4104})
+      check_norm(device(), {Norm::rmsnorm, dtype, 66, width, width == 136, false, 0, 1});
+}
+
 TEST_F(CudaNorm, AnyAlignment) {
   for (const DType dtype : kGpuTypes)
     for (const int skew : {1, 2, 4})

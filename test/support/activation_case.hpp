@@ -40,7 +40,7 @@ struct ActivationCase {
     // The slope is a sum of terms up to 1 that may cancel; it multiplies d_y (and, gated, x).
     double factor = 1;
     for (std::int64_t i = 0; i < d_y.count(); ++i) factor = std::max(factor, std::fabs(d_y[i]));
-    if (kind == ops::Activation::swiglu) factor *= 15;
+    if (ops::is_gated(kind)) factor *= 15;
     expect_close(d_x, exact_d_x, relative, 64 * u + approximation * factor, "d_x");
   }
 };

@@ -30,10 +30,11 @@ class CrossEntropyCase {
   std::int64_t vocabulary;
   double spread, smoothing, z;
   bool weighted;
+  ops::LogitMap map;
 
   CrossEntropyCase(DType dtype, std::int64_t rows, std::int64_t counted, std::int64_t padding,
                    double deviation, double label_smoothing = 0, bool with_weights = false,
-                   double z_loss = 0)
+                   double z_loss = 0, ops::LogitMap of_logits = {})
       : logits(HostTensor::normal(dtype, {rows, counted + padding}, 1, deviation)),
         targets(HostTensor::integers({rows}, 2, counted)),
         weights(DType::f32, {rows}),
@@ -42,6 +43,7 @@ class CrossEntropyCase {
         smoothing(label_smoothing),
         z(z_loss),
         weighted(with_weights),
+        map(of_logits),
         exact_(DType::f64, {rows, counted + padding}),
         exact_losses_(DType::f64, {rows}),
         exact_z_losses_(DType::f64, {rows}) {
@@ -65,7 +67,7 @@ class CrossEntropyCase {
   template <class Args>
   void fill(Args& args) const {
     args.vocabulary = vocabulary, args.scale = kScale, args.label_smoothing = smoothing;
-    args.z_loss = z;
+    args.z_loss = z, args.map = map;
   }
 
   /// Checks gradient and losses against the reference. z - max lies within 10 deviations and is
@@ -75,19 +77,28 @@ class CrossEntropyCase {
   /// smooth from every probability. With a z-loss, lse = max + log of the sum lies within L = 5
   /// deviations + log V, with the error of the sum and a rounding of each part, and multiplies the
   /// probability by f = 1 + 2 z lse; cases keep f above a quarter, so that its relative error is at
-  /// most 8 z that of lse.
+  /// most 8 z that of lse. The values of a map are at most the larger of its scale times those
+  /// numbers; each has five roundings of numbers up to its soft cap or its argument, and its slope
+  /// eight of numbers up to 1, beside which the share of the cap is rounded.
   void expect(const HostTensor& gradient, const HostTensor& losses, const HostTensor& z_losses,
               const CrossEntropyErrors& e) const {
-    const double u = unit_roundoff(sums()), range = 10 * spread;
+    const double u = unit_roundoff(sums()), range = 10 * spread * std::max(1.0, map.scale);
     const double most = weighted ? 1.5 : 1;
+    const double of_map = map.none() ? 0 : 10 * (map.softcap + range);
     const double of_sum =
-        most * (range + range * e.exp_per_unit + 2 * e.exp + e.additions + (weighted ? 6 : 4)) * u;
+        most *
+        (range + range * e.exp_per_unit + 2 * e.exp + e.additions + (weighted ? 6 : 4) + of_map) *
+        u;
     expect_close(losses, exact_losses_, 4 * u,
                  of_sum + most * smoothing * range * (e.additions + 4) * u, "losses");
     const double lse = 5 * spread + std::log(static_cast<double>(vocabulary));
     const double of_lse = of_sum + (4 + 2 * lse) * u;
     expect_close(z_losses, exact_z_losses_, 6 * u, most * 2 * lse * of_lse, "z losses");
-    const double relative = z == 0 ? of_sum : (1 + 2 * z * lse) * (of_sum + 8 * z * of_lse + 4 * u);
+    const double slope = map.none() ? 0 : 16 * map.scale * u;
+    const double relative =
+        (z == 0 ? of_sum : (1 + 2 * z * lse) * (of_sum + 8 * z * of_lse + 4 * u)) *
+            std::max(1.0, map.scale) +
+        slope;
     const double store = unit_roundoff(logits.dtype());
     const double tiny = std::max(0x1p-126, underflow_roundoff(logits.dtype()));
     HostTensor actual = gradient, wanted = exact_;
@@ -98,7 +109,10 @@ class CrossEntropyCase {
       actual.set(at, 0), wanted.set(at, 0);
     }
     const double smooth = kScale * smoothing / static_cast<double>(vocabulary);
-    expect_close(actual, wanted, store + relative, tiny + smooth * relative, "gradient");
+    // The slope of a soft cap cancels where logits are near it.
+    const double cancelled = map.softcap > 0 ? kScale * most * relative : 0;
+    expect_close(actual, wanted, store + relative, tiny + smooth * relative + cancelled,
+                 "gradient");
   }
 
   /// Runs the op on `device`.

@@ -12,10 +12,11 @@ struct NormCase {
   std::int64_t rows, width;
   bool delta, bias;
   int skew = 0;
+  double offset = 0;
   std::string name() const {
-    return fmt::format("{} {} [{}, {}]{}{} skew {}",
+    return fmt::format("{} {} [{}, {}]{}{} skew {} offset {}",
                        kind == ops::Norm::layernorm ? "layernorm" : "rmsnorm", name_of(dtype), rows,
-                       width, delta ? " +delta" : "", bias ? " +bias" : "", skew);
+                       width, delta ? " +delta" : "", bias ? " +bias" : "", skew, offset);
   }
 };
 
@@ -23,6 +24,7 @@ struct NormCase {
 struct NormTensors {
   HostTensor residual, delta, weight, bias, sum, out, mean, rstd, d_out, d_sum, d_weight, d_bias,
       workspace;
+  double offset;
 
   explicit NormTensors(const NormCase& c)
       : residual(HostTensor::normal(c.dtype, {c.rows, c.width}, 1, 2, 0.5)),
@@ -34,7 +36,8 @@ struct NormTensors {
         d_out(HostTensor::normal(c.dtype, {c.rows, c.width}, 5)),
         d_sum(HostTensor::normal(c.dtype, {c.rows, c.width}, 6)),
         d_weight(HostTensor::normal(sum_dtype(c.dtype), {c.width}, 7)),
-        workspace(DType::u8, {cpu::norm_workspace(c.rows, c.width)}) {
+        workspace(DType::u8, {cpu::norm_workspace(c.rows, c.width)}),
+        offset(c.offset) {
     if (c.delta) delta = HostTensor::normal(c.dtype, {c.rows, c.width}, 2);
     if (c.bias) bias = HostTensor::normal(c.dtype, {c.width}, 4);
     if (c.bias) d_bias = HostTensor::normal(sum_dtype(c.dtype), {c.width}, 8);
@@ -47,7 +50,7 @@ struct NormTensors {
     f.out = out;
     if (delta.count() > 0) f.sum = sum;
     if (kind == ops::Norm::layernorm) f.mean = mean;
-    f.rstd = rstd;
+    f.rstd = rstd, f.offset = offset;
     return f;
   }
   ops::NormBackward backward(ops::Norm kind, bool accumulate) const {
@@ -55,7 +58,7 @@ struct NormTensors {
     b.kind = kind, b.d_out = d_out, b.sum = input(), b.weight = weight, b.rstd = rstd;
     if (kind == ops::Norm::layernorm) b.mean = mean;
     b.d_sum = d_sum, b.accumulate = accumulate, b.d_weight = d_weight, b.d_bias = d_bias;
-    b.workspace = workspace;
+    b.workspace = workspace, b.offset = offset;
     return b;
   }
   /// Exact copies in f64, whose input is that of the fast norm.
@@ -77,6 +80,7 @@ struct NormTensors {
     f.out = mirror.io(out, c.skew), f.rstd = mirror.io(rstd);
     if (c.delta) f.sum = mirror.io(sum, c.skew);
     if (c.kind == ops::Norm::layernorm) f.mean = mirror.io(mean);
+    f.offset = c.offset;
     ops::norm_forward(Stream(device), f);
     mirror.fetch();
   }
@@ -90,6 +94,7 @@ struct NormTensors {
     b.d_sum = mirror.io(d_sum, c.skew), b.accumulate = accumulate;
     b.d_weight = mirror.io(d_weight), b.d_bias = mirror.io(d_bias);
     b.workspace = mirror.workspace(ops::norm_workspace(stream, c.rows, c.width));
+    b.offset = c.offset;
     ops::norm_backward(stream, b);
     mirror.fetch();
   }
@@ -129,7 +134,8 @@ inline void check_norm(Device& device, const NormCase& c) {
   expect_close(t.rstd, exact.rstd, 2 * growth * k, 0, "rstd");
   if (c.kind == ops::Norm::layernorm)
     expect_close(t.mean, exact.mean, 0, growth * largest_magnitude(exact.residual), "mean");
-  const double amplitude = k * largest_magnitude(exact.weight) + largest_magnitude(exact.bias);
+  const double most_weight = largest_magnitude(exact.weight) + c.offset;
+  const double amplitude = k * most_weight + largest_magnitude(exact.bias);
   expect_close(t.out, exact.out, store, 4 * growth * k * amplitude + store * u, "out");
   NormTensors again(c);
   again.forward_on(device, c);
@@ -147,7 +153,7 @@ inline void check_norm(Device& device, const NormCase& c) {
           std::pair{&b.d_bias, &second.d_bias}})
       EXPECT_TRUE(one->count() == 0 || one->same_bits(*two)) << "not deterministic";
     ref::norm_backward(e.backward(c.kind, accumulate));
-    const double g = largest_magnitude(e.d_out) * largest_magnitude(e.weight);
+    const double g = largest_magnitude(e.d_out) * most_weight;
     expect_close(b.d_sum, e.d_sum, store, growth * largest_magnitude(e.rstd) * g * 4 * (1 + k * k),
                  "d_sum");
     const double terms = static_cast<double>(c.rows);

@@ -14,6 +14,7 @@ struct TokenTargets {
   TensorView weights{};    ///< [B*T] f32, factors of the losses; empty: 1
   double z_loss = 0;       ///< z of ops::CrossEntropy
   std::size_t z_term = 1;  ///< the term of the loss that collects lse^2, if z_loss is above 0
+  double logit_scale = 1, logit_softcap = 0;  ///< see ops::LogitMap
 };
 
 /// Collective over the tensor axis: logits [B*T, V' / ranks] -> losses [B*T]; with a z-loss [2,

@@ -6,13 +6,17 @@
 namespace choir::ops {
 
 /// gelu is the exact (erf) form and gelu_tanh its approximation (Hendrycks & Gimpel 2016); silu is
-/// x sigmoid(x), also called Swish (Ramachandran et al. 2017); swiglu is silu(gate) * up (Shazeer
-/// 2020).
-enum class Activation { gelu, gelu_tanh, relu, swiglu, silu };
+/// x sigmoid(x), also called Swish (Ramachandran et al. 2017); swiglu is silu(gate) * up and geglu
+/// gelu_tanh(gate) * up (Shazeer 2020).
+enum class Activation { gelu, gelu_tanh, relu, swiglu, silu, geglu };
 
-/// Input columns per output column: 2 for swiglu, where row = [gate F | up F], else 1.
+/// True for the gated kinds, whose rows are [gate F | up F].
+constexpr bool is_gated(Activation kind) {
+  return kind == Activation::swiglu || kind == Activation::geglu;
+}
+/// Input columns per output column.
 constexpr int activation_inputs(Activation kind) {
-  return kind == Activation::swiglu ? 2 : 1;
+  return is_gated(kind) ? 2 : 1;
 }
 
 /// y [N, F] = f(x [N, F * activation_inputs]).

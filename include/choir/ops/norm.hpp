@@ -7,7 +7,7 @@ namespace choir::ops {
 
 enum class Norm { layernorm, rmsnorm };
 
-/// sum = residual + delta; out = norm(sum) * weight + bias. N rows of width C.
+/// sum = residual + delta; out = norm(sum) * (offset + weight) + bias. N rows of width C.
 struct NormForward {
   Norm kind = Norm::layernorm;
   TensorView residual;  ///< [N, C]
@@ -19,6 +19,7 @@ struct NormForward {
   TensorView mean;      ///< [N] f32 (f64 for f64), layernorm only
   TensorView rstd;      ///< [N] f32 (f64 for f64)
   double eps = 1e-5;
+  double offset = 0;  ///< added to the weight in the type of sums, before it multiplies
 };
 
 /// d_sum (+)= gradient through the norm; d_weight and d_bias are accumulated.
@@ -32,6 +33,7 @@ struct NormBackward {
   TensorView d_weight;     ///< [C] gradient dtype (f32, or f64), +=
   TensorView d_bias;       ///< [C] or empty, +=
   TensorView workspace;    ///< u8, norm_workspace bytes: partial sums of d_weight and d_bias
+  double offset = 0;       ///< as in forward
 };
 
 std::int64_t norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);

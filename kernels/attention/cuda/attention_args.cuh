@@ -77,7 +77,10 @@ struct AttentionArgs {
   int positions;
   bool aligned;  ///< every row of every operand is whole, aligned chunks of 16 bytes
   float scale, scale_log2, unscale;  ///< scale, scale * log2 e, 1 / scale
-  const std::int32_t* lengths;       ///< [B] or nullptr
+  /// The soft cap c, and c / scale and its inverse, which are those of raw scores; 0: none.
+  /// Otherwise the path is not plain.
+  float cap, raw_cap, raw_uncap;
+  const std::int32_t* lengths;  ///< [B] or nullptr
   AttentionRows<const T> q, k, v;
   const T* bias;  ///< or nullptr
   std::int64_t bias_batch, bias_head, bias_query;
@@ -153,7 +156,7 @@ void with_attention_path(const ops::AttentionProblem& p, const AttentionArgs<T>&
   using Path = AttentionPath;
   if (!a.aligned)
     with_head_width<32, 64, 128>(p.head_width, on(std::integral_constant<Path, Path::general>{}));
-  else if (a.bias || a.begins || a.window != kNoWindow)
+  else if (a.bias || a.begins || a.window != kNoWindow || a.cap > 0)
     with_head_width<32, 64, 96, 128>(p.head_width,
                                      on(std::integral_constant<Path, Path::biased>{}));
   else
@@ -204,6 +207,8 @@ AttentionArgs<T> attention_args(const ops::AttentionProblem& p, const ops::Atten
   a.scale = static_cast<float>(p.scale);
   a.scale_log2 = static_cast<float>(p.scale * 1.44269504088896340736);
   a.unscale = static_cast<float>(1 / p.scale);
+  a.cap = static_cast<float>(p.softcap), a.raw_cap = static_cast<float>(p.softcap / p.scale);
+  a.raw_uncap = p.softcap > 0 ? static_cast<float>(p.scale / p.softcap) : 0.0f;
   a.lengths = p.lengths;
   a.q = inputs(q), a.k = inputs(k), a.v = inputs(v);
   a.bias = static_cast<const T*>(bias.data);

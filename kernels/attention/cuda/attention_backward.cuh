@@ -160,9 +160,12 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
         }
       // Unroll as many steps as ptxas compiles without a spill, on Blackwell and on sm_80.
       constexpr int kOnBlackwell = kWidth == 128 ? 1 : kWidth == 64 && !kGeneral ? 4 : 2;
-      constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth == 64 && kGeneral ? 1 : 2;
+      constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth <= 64 && kGeneral ? 1 : 2;
       add_rows_product<T, kUnrolled>(scores, k, row, q);
       add_rows_product<T, kUnrolled>(d_p, v, row, d_out);
+      if constexpr (kPath != AttentionPath::plain)
+        if (a.cap > 0)
+          cap_gradients(scores, d_p, a, [&](int, int n, int i) { return sums[8 * n + i % 2]; });
       if (key + row + Tiles::kWarpKeys > seen_by_all)
         mask_scores_transposed(scores, limit, key + row, query);
       if constexpr (kPath != AttentionPath::plain)
@@ -343,6 +346,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
         }
       add_rows_product<T>(scores, q, row, k);
       add_rows_product<T>(d_p, d_out, row, v);
+      if constexpr (kPath != AttentionPath::plain)
+        if (a.cap > 0)
+          cap_gradients(scores, d_p, a, [&](int m, int, int i) {
+            return sums[row + 16 * m + i / 2 * 8 + lane_index() / 4];
+          });
       if (key + kPart > all_see) mask_scores(scores, limit, query + row, key);
       if constexpr (kPath != AttentionPath::plain)
         if (key < limit.first(query + row + Tiles::kWarpQueries - 1))

@@ -131,11 +131,19 @@ __device__ inline void store_exact(const float (&sums)[kShare][kColumns],
     }
 }
 
-/// scale * score + bias, or -inf where query t does not see key j.
+/// scale * score, capped or with a bias, or -inf where query t does not see key j.
 __device__ inline float exact_score(const AttentionArgs<float>& a, const KeyLimit& limit,
                                     const float* bias, float sum, int t, int j) {
   if (t >= a.queries || j >= limit(t) || j < limit.first(t)) return -INFINITY;
+  if (a.cap > 0) return a.cap * tanhf(sum * a.raw_uncap);
   return sum * a.scale + (bias ? bias[t * a.bias_query + j] : 0.0f);
+}
+
+/// The slope of the soft cap where it gave this score, which is not masked.
+__device__ inline float exact_cap_slope(const AttentionArgs<float>& a, float score) {
+  if (a.cap == 0 || score == -INFINITY) return 1.0f;
+  const float share = score / a.cap;
+  return 1.0f - share * share;
 }
 
 /// exp(score - log_sum_exp); 0 for masked scores, also in rows without visible keys.
@@ -255,7 +263,7 @@ __global__ void __launch_bounds__(kExactThreads, 1)
         for (int i = 0; i < kShare; ++i) {
           const float score = exact_score(a, limit, bias, p[i][j], t, key + ExactOwner::row(i));
           p[i][j] = exact_probability(score, log_sum_exp);
-          d_s[i][j] = p[i][j] * (d_s[i][j] - delta);
+          d_s[i][j] = p[i][j] * (d_s[i][j] - delta) * exact_cap_slope(a, score);
         }
       }
       put_scores(left, p);
@@ -315,7 +323,8 @@ __global__ void __launch_bounds__(kExactThreads, 1)
       for (int j = 0; j < kShare; ++j) {
         const int at = first + ExactOwner::column(j);
         const float score = exact_score(a, limit, bias, p[i][j], t, at);
-        d_s[i][j] = exact_probability(score, log_sum_exp) * (d_s[i][j] - delta);
+        d_s[i][j] =
+            exact_probability(score, log_sum_exp) * (d_s[i][j] - delta) * exact_cap_slope(a, score);
         if (d_bias && t < a.queries && at < a.keys)
           d_bias[static_cast<std::int64_t>(t) * a.keys + at] = d_s[i][j];
       }

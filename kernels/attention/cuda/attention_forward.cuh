@@ -98,6 +98,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
       constexpr int kBias = kPath == AttentionPath::general ? 2 : 1;
       constexpr int kOnBlackwell = kPath == AttentionPath::plain ? kWidth / 16 : kBias;
       add_rows_product<T, kBlackwell ? kOnBlackwell : 2>(scores, q, row, k);
+      if constexpr (kPath != AttentionPath::plain)
+        if (a.cap > 0) cap_scores(scores, a);
       if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
       if constexpr (kPath != AttentionPath::plain)
         if (first < limit.first(query + row + Tiles::kWarpQueries - 1))

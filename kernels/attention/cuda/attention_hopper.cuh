@@ -35,7 +35,7 @@ bool hopper_takes(const Stream& stream, const ops::AttentionProblem& p, const At
     };
     const Card* card = card_of(stream.device());
     return card && card->major == 9 && (p.head_width == 64 || p.head_width == 128) && a.aligned &&
-           !a.bias && !a.lengths && nested(a.q) && nested(a.k) && nested(a.v) &&
+           !a.bias && !a.lengths && a.cap == 0 && nested(a.q) && nested(a.k) && nested(a.v) &&
            (!a.d_out.data || nested(a.d_out)) && hopper_has_attention<T>(p);
   }
 }

@@ -19,6 +19,7 @@ namespace choir::cuda {
 
 constexpr int kOneQueryThreads = 512, kOneQueryWarps = kOneQueryThreads / kWarp;
 constexpr int kOneQueryKeys = static_cast<int>(kOneQueryPart);
+constexpr float kLog2E = 1.44269504088896340736f;
 
 /// 2^x with the precision of the elements.
 template <class T>
@@ -103,6 +104,7 @@ __global__ void __launch_bounds__(kOneQueryThreads)
   if (inside) Wide::load(a.row(a.q, sample, 0, head) + feature, q);
 #pragma unroll
   for (int i = 0; i < kWide; ++i) q[i] *= a.scale_log2;
+  const float inverse_cap = a.raw_uncap / a.scale_log2;  // of scores times log2 e
 
   SoftmaxPart<kWide> mine;
   for (int first = begin; first < end; first += kAhead * kGroups) {
@@ -122,6 +124,7 @@ __global__ void __launch_bounds__(kOneQueryThreads)
 #pragma unroll
       for (int i = 0; i < kWide; ++i) dot += q[i] * x[i];
       dot = warp_reduce<Sum, kLanes>(dot);
+      if (a.cap > 0) dot = a.cap * kLog2E * tanhf(dot * inverse_cap);
       scores[u] = first + u * kGroups + group < end ? dot : -INFINITY;
       top = fmaxf(top, scores[u]);
     }

@@ -374,6 +374,44 @@ __device__ inline void as_gradients(float (&scores)[kM][kN][4], float (&d_p)[kM]
       }
 }
 
+/// tanh x, with an error below 2^-21.
+__device__ inline float short_tanh(float x) {
+  const float e = ptx::exp2_approx(2.88539008f * x);  // e^2x, up to infinity
+  return 1.0f - __fdividef(2.0f, 1.0f + e);
+}
+
+/// Caps raw scores, before they are masked.
+template <class T, int kM, int kN>
+__device__ inline void cap_scores(float (&scores)[kM][kN][4], const AttentionArgs<T>& a) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[m][n][i] = a.raw_cap * short_tanh(scores[m][n][i] * a.raw_uncap);
+}
+
+/// Backward with a soft cap: scores, which begin below their row's sum, are raised by it, capped
+/// and lowered again, and dP is multiplied by the slope. sum(m, n, i) is the row's.
+template <class T, int kM, int kN, class Sum>
+__device__ inline void cap_gradients(float (&scores)[kM][kN][4], float (&d_p)[kM][kN][4],
+                                     const AttentionArgs<T>& a, const Sum& sum) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float below = sum(m, n, i);
+        // A row without visible keys has an infinite sum; its pairs stay hidden.
+        if (below == INFINITY) continue;
+        const float share = short_tanh((scores[m][n][i] + below) * a.raw_uncap);
+        scores[m][n][i] = a.raw_cap * share - below;
+        d_p[m][n][i] *= 1.0f - share * share;
+      }
+}
+
 // The running softmax of the forward kernels for 16-bit elements, on scores in registers (Milakov &
 // Gimelshein 2018), with a maximum that is raised only if it must be (FlashAttention-4, 2025).
 

@@ -10,7 +10,7 @@
 
 #include "choir/core/error.hpp"
 #include "kernels/attention/attention.hpp"
-#include "kernels/cpu/simd.hpp"
+#include "kernels/cpu/vector_math.hpp"
 
 namespace choir {
 
@@ -95,6 +95,26 @@ inline Vec<T> exp2(Vec<T> x) {
   const Vec<T> value = p * std::bit_cast<Vec<T>>(power);
   return x < kLowest ? Vec<T>{} : value;
 }
+
+/// c tanh(x / c) for scores in units of log 2, with c in the same units.
+template <class T>
+struct SoftCap {
+  T cap, inverse;
+  explicit SoftCap(const ops::AttentionProblem& p)
+      : cap(static_cast<T>(p.softcap * 1.44269504088896340736)),
+        inverse(p.softcap > 0 ? 1 / cap : T(0)) {}
+  /// tanh(x / c).
+  Vec<T> share(Vec<T> x) const { return cpu::tanh(x * inverse); }
+  /// Caps `rows` rows of `vectors` vectors of scores.
+  void apply(T* scores, std::int64_t row, std::int64_t rows, std::int64_t vectors) const {
+    if (cap == 0) return;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t v = 0; v < vectors; ++v) {
+        T* const at = scores + r * row + v * kLanes<T>;
+        store(at, cap * share(load(at)));
+      }
+  }
+};
 
 /// One register tile of C (+)= A B; see product().
 template <class T, int kRows, int kVectors>

@@ -211,15 +211,23 @@ class Backward {
     if (p_.biased)
       add_bias<T>(s_.p, s_.bias, kQ, bias_of<S>(a_.bias, b_, h, q0 + skip, k0),
                   a_.bias.query_stride, queries - skip, count, static_cast<T>(kLog2E));
+    const SoftCap<T> cap(p_);
     for (std::int64_t c = 0; c < vectors; ++c) {
       const Vec<T> shift = load(s_.shift + q0 + skip + c * kL);
       const Vec<T> delta = load(s_.delta + q0 + skip + c * kL);
       for (std::int64_t r = 0; r < count; ++r) {
         T* p = s_.p + r * kQ + c * kL;
         T* d_s = s_.d_s + r * kQ + c * kL;
-        const Vec<T> probability = simd::exp2<T>(load(p) - shift);
+        if (cap.cap == 0) {
+          const Vec<T> probability = simd::exp2<T>(load(p) - shift);
+          store(p, probability);
+          store(d_s, probability * (load(d_s) - delta));
+          continue;
+        }
+        const Vec<T> share = cap.share(load(p));
+        const Vec<T> probability = simd::exp2<T>(cap.cap * share - shift);
         store(p, probability);
-        store(d_s, probability * (load(d_s) - delta));
+        store(d_s, probability * (load(d_s) - delta) * (1 - share * share));
       }
     }
     if (p_.causal && lead + count > 1) {

@@ -127,6 +127,7 @@ class Forward {
       add_bias<T>(s_.scores + skip, s_.bias, kQueryBlock<T>,
                   bias_of<S>(a_.bias, b_, h_, q0_ + skip, k0), a_.bias.query_stride, rows_ - skip,
                   count, static_cast<T>(kLog2E));
+    SoftCap<T>(p_).apply(s_.scores + skip, kQueryBlock<T>, count, vectors_ - first);
     if (p_.causal && lead + count > 1)
       mask_causal<T>(s_.scores + skip, kQueryBlock<T>, count, vectors_ - first, lead - skip,
                      -std::numeric_limits<T>::infinity());

@@ -60,6 +60,7 @@ class Heads {
         kv_heads_(kv_heads),
         group_(args.problem.heads / args.problem.kv_heads),
         width_(args.problem.head_width),
+        cap_(args.problem),
         s_(scratch) {
     const std::int64_t heads = kv_heads * group_;
     widen(s_.q, row_of<S>(args.q, args.problem, b, 0, first_kv_head * group_), width_, heads);
@@ -78,6 +79,7 @@ class Heads {
         for (std::int64_t g = 0; g < group_; ++g) {
           T* const scores = s_.scores + g * kKeyBlock;
           score(s_.q + (h * group_ + g) * s_.row, keys, scores);
+          cap_.apply(scores, kKeyBlock, 1, kKeyBlock / kLanes<T>);
           std::fill(scores + count, scores + kKeyBlock, T(kNothing));
         }
         const Rows values = rows_of(v_ + first * v_stride_ + h * width_, v_stride_, count);
@@ -174,6 +176,7 @@ class Heads {
 
   const S *k_, *v_;
   std::int64_t k_stride_, v_stride_, kv_heads_, group_, width_;
+  SoftCap<T> cap_;
   const Scratch<T>& s_;
 };
 

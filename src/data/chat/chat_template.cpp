@@ -117,6 +117,8 @@ std::vector<std::string> controls_of(ChatTemplate chat) {
       return {"<s>", "</s>"};
     case ChatTemplate::chatml:
       return {"<|im_start|>", "<|im_end|>"};
+    case ChatTemplate::gemma:
+      return {"<bos>", "<start_of_turn>", "<end_of_turn>"};
     case ChatTemplate::llama3:
       return {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
   }
@@ -169,7 +171,8 @@ OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat
   OpenedTokenizer opened;
   choose_template(opened, chat, std::move(program), source, [&] {
     const bool instructed = vocabulary.control("[INST]") && vocabulary.control("[/INST]");
-    return instructed ? ChatTemplate::mistral : ChatTemplate::plain;
+    const bool turns = vocabulary.control("<start_of_turn>") && vocabulary.control("<end_of_turn>");
+    return instructed ? ChatTemplate::mistral : turns ? ChatTemplate::gemma : ChatTemplate::plain;
   });
   opened.json = vocabulary.to_json();
   opened.file_name =
@@ -255,7 +258,7 @@ OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& ch
             "'{}' has {}",
             source, model_ids, name_of(opened.chat), opened.tokenizer->vocab_size()),
         "if it was trained on conversations, specify the template of their preparation: plain, "
-        "llama2, llama3, chatml or mistral");
+        "llama2, llama3, chatml, mistral or gemma");
   return opened;
 }
 
@@ -268,7 +271,8 @@ struct Named {
 constexpr std::array kNames{
     Named{ChatTemplate::plain, "plain"},     Named{ChatTemplate::llama2, "llama2"},
     Named{ChatTemplate::llama3, "llama3"},   Named{ChatTemplate::chatml, "chatml"},
-    Named{ChatTemplate::mistral, "mistral"}, Named{ChatTemplate::own, "own"}};
+    Named{ChatTemplate::mistral, "mistral"}, Named{ChatTemplate::gemma, "gemma"},
+    Named{ChatTemplate::own, "own"}};
 
 std::int32_t need(const ChatTokenizer& tokenizer, ChatTemplate chat, const char* token) {
   const auto id = tokenizer.control(token);
@@ -291,6 +295,7 @@ class Renderer {
       turns.insert(turns.begin(), {.role = "system", .text = options_.system});
     if (options_.chat == ChatTemplate::llama3) control("<|begin_of_text|>");
     if (options_.chat == ChatTemplate::mistral) control("<s>");
+    if (options_.chat == ChatTemplate::gemma) control("<bos>");
     const bool own_turn =
         options_.chat == ChatTemplate::llama3 || options_.chat == ChatTemplate::chatml;
     if (!own_turn) fold_system(turns);
@@ -340,6 +345,9 @@ class Renderer {
     if (options_.chat == ChatTemplate::chatml) {
       control("<|im_start|>");
       text(role + "\n" + std::string(behind));
+    } else if (options_.chat == ChatTemplate::gemma) {
+      control("<start_of_turn>");
+      text((role == "assistant" ? "model" : role) + "\n" + std::string(behind));
     } else if (options_.chat == ChatTemplate::llama3) {
       control("<|start_header_id|>");
       text(role);
@@ -351,15 +359,17 @@ class Renderer {
   void add(const Turn& turn) {
     out_.clips.insert(out_.clips.end(), turn.clips.begin(), turn.clips.end());
     const bool answer = turn.role == "assistant", counted = answer && turn.counts;
-    const std::string said =
-        options_.chat == ChatTemplate::llama3 ? std::string(trim(turn.text)) : turn.text;
+    const bool trims =
+        options_.chat == ChatTemplate::llama3 || options_.chat == ChatTemplate::gemma;
+    const std::string said = trims ? std::string(trim(turn.text)) : turn.text;
     switch (options_.chat) {
       case ChatTemplate::chatml:
       case ChatTemplate::llama3:
+      case ChatTemplate::gemma:
         header(turn.role, answer ? std::string_view() : std::string_view(said));
         if (answer) text(said, counted);
         push(end_of_turn(options_.chat, tokenizer_), counted);
-        if (options_.chat == ChatTemplate::chatml) text("\n");
+        if (options_.chat != ChatTemplate::llama3) text("\n");
         return;
       case ChatTemplate::llama2:
         if (!answer) control("<s>");
@@ -398,7 +408,7 @@ ChatTemplate chat_template_of(std::string_view name) {
   for (const Named& named : kNames)
     if (name == named.name) return named.chat;
   throw DeckError(fmt::format("unknown template '{}'", name),
-                  "use plain, llama2, llama3, chatml (qwen), mistral or own");
+                  "use plain, llama2, llama3, chatml (qwen), mistral, gemma or own");
 }
 
 std::string_view name_of(ChatTemplate chat) {
@@ -410,6 +420,7 @@ std::string_view name_of(ChatTemplate chat) {
 std::optional<ChatTemplate> template_written_by(std::string_view jinja) {
   for (const auto& [mark, chat] : {std::pair("<|im_start|>", ChatTemplate::chatml),
                                    {"<|start_header_id|>", ChatTemplate::llama3},
+                                   {"<start_of_turn>", ChatTemplate::gemma},
                                    {"<<SYS>>", ChatTemplate::llama2},
                                    {"[INST]", ChatTemplate::mistral}})
     if (jinja.find(mark) != std::string_view::npos) return chat;
@@ -421,13 +432,15 @@ ChatTemplate guess_template(const ChatTokenizer& tokenizer) {
   if (has("<|im_start|>") && has("<|im_end|>")) return ChatTemplate::chatml;
   if (has("<|start_header_id|>") && has("<|eot_id|>")) return ChatTemplate::llama3;
   if (has("[INST]") && has("[/INST]")) return ChatTemplate::mistral;
+  if (has("<start_of_turn>") && has("<end_of_turn>")) return ChatTemplate::gemma;
   throw DataError("the control tokens of this tokenizer match no known template",
-                  "specify one with --template: plain, llama2, llama3, chatml or mistral");
+                  "specify one with --template: plain, llama2, llama3, chatml, mistral or gemma");
 }
 
 std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer) {
   if (chat == ChatTemplate::chatml) return need(tokenizer, chat, "<|im_end|>");
   if (chat == ChatTemplate::llama3) return need(tokenizer, chat, "<|eot_id|>");
+  if (chat == ChatTemplate::gemma) return need(tokenizer, chat, "<end_of_turn>");
   if (chat == ChatTemplate::plain)
     for (const char* token : {"<|endoftext|>", "<|end_of_text|>", "<eos>"})
       if (const auto id = tokenizer.control(token)) return *id;

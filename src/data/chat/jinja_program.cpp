@@ -58,6 +58,7 @@ struct Marks {
   std::string before, behind;                ///< a turn that is no answer
   std::string before_answer, behind_answer;  ///< before its end
   std::string before_system, behind_system;
+  bool trims = false;  ///< texts of turns
 };
 
 /// Writes the system turn into the first turn of the user.
@@ -68,17 +69,19 @@ std::string with_folded_system(const Marks& marks, const std::string& end,
   const auto user = [&](const std::string& content) {
     return print(jinja_text(marks.before) + " + " + content + " + " + jinja_text(marks.behind));
   };
+  const std::string filter = marks.trims ? " | trim" : "", said = "turn['content']" + filter;
   std::string program = split_system(standing);
   if (!marks.begin.empty()) program += print(jinja_text(marks.begin));
   // A conversation that does not begin with the user gets a turn with the system's text alone.
-  program += "{% if system and (not turns or turns[0]['role'] != 'user') %}" + user(system) +
-             "{% endif %}";
+  program += "{% if system and (not turns or turns[0]['role'] != 'user') %}" +
+             user(marks.trims ? "(" + system + ")" + filter : system) + "{% endif %}";
   program += "{% for turn in turns %}{% if turn['role'] == 'assistant' %}" +
-             print(jinja_text(marks.before_answer) + " + turn['content'] + " +
+             print(jinja_text(marks.before_answer) + " + " + said + " + " +
                    jinja_text(marks.behind_answer + end)) +
              "{% elif loop.first and system and turn['role'] == 'user' %}" +
-             user(system + " + turn['content']") + "{% else %}" + user("turn['content']") +
-             "{% endif %}{% endfor %}";
+             user(marks.trims ? "(" + system + " + turn['content'])" + filter
+                              : system + " + turn['content']") +
+             "{% else %}" + user(said) + "{% endif %}{% endfor %}";
   return program;
 }
 
@@ -86,8 +89,8 @@ std::string with_folded_system(const Marks& marks, const std::string& end,
 
 std::string end_of_turn_text(ChatTemplate chat, const ChatTokenizer& tokenizer) {
   const std::int32_t id = end_of_turn(chat, tokenizer);
-  for (const char* token :
-       {"<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>"})
+  for (const char* token : {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>",
+                            "<|end_of_text|>", "<eos>", "</s>"})
     if (tokenizer.control(token) == id) return token;
   CHOIR_CHECK(false, "the token {}, which ends a turn, has no known text", id);
   return "";
@@ -125,6 +128,16 @@ std::string jinja_program(ChatTemplate chat, const ChatTokenizer& tokenizer,
                                  .before_system = "<<SYS>>\n",
                                  .behind_system = "\n<</SYS>>\n\n"},
                                 end, options.system);
+    case ChatTemplate::gemma:
+      return with_folded_system({.begin = "<bos>",
+                                 .before = "<start_of_turn>user\n",
+                                 .behind = end + "\n<start_of_turn>model\n",
+                                 .before_answer = "",
+                                 .behind_answer = "",
+                                 .before_system = "",
+                                 .behind_system = "\n\n",
+                                 .trims = true},
+                                end + "\n", options.system);
     case ChatTemplate::mistral: {
       const bool tokens = tokenizer.control("[INST]").has_value();
       return with_folded_system({.begin = "<s>",

@@ -7,24 +7,12 @@
 
 #include "choir/device/device.hpp"
 #include "choir/models/logits.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/sums/sums.hpp"
 #include "src/models/token_losses.hpp"
 
 namespace choir {
-namespace {
-
-/// The sum of the stream's two parts, as the next norm would compute it.
-Tensor joined(Pass& pass, ResidualStream stream) {
-  if (stream.delta.empty()) return std::move(stream.residual);
-  const Tensor sum = stream.delta.sole_owner()
-                         ? stream.delta
-                         : pass.allocate(stream.delta.shape, "residual between pieces");
-  ops::add(pass.stream(), stream.residual, stream.delta, sum);
-  return sum;
-}
-
-}  // namespace
 
 ops::BenchShape DecoderTower::op_shape(const GptConfig& config, const BatchShape& shape) {
   return {.rows = shape.samples * shape.tokens,
@@ -37,7 +25,7 @@ ops::BenchShape DecoderTower::op_shape(const GptConfig& config, const BatchShape
 
 Shape DecoderTower::rope_table_shape() const {
   if (config_.position != Position::rope || blocks_.all().empty()) return {0};
-  return {config_.block_size, config_.head_width()};
+  return {config_.has_local_angles() ? 2 : 1, config_.block_size, config_.head_width()};
 }
 
 std::size_t DecoderTower::table_bytes(const Precision& precision) const {
@@ -46,17 +34,28 @@ std::size_t DecoderTower::table_bytes(const Precision& precision) const {
 
 void DecoderTower::prepare(Pass& pass, void* memory) {
   rope_table_ = {memory, pass.precision().statistic, rope_table_shape()};
-  if (rope_table_.count() > 0)
-    ops::rope_table(pass.stream(), config_.rope_theta, rope_table_, config_.rope_scaling);
+  if (rope_table_.count() > 0) compute_angles(pass, rope_table_, 0);
+}
+
+void DecoderTower::compute_angles(Pass& pass, const TensorView& tables, std::int64_t first) const {
+  const GptConfig& c = config_;
+  const Shape one{tables.shape[1], tables.shape[2]};
+  ops::rope_table(pass.stream(), c.rope_theta, tables.slice(0, 1).reshaped(one), c.rope_scaling,
+                  first);
+  if (tables.shape[0] == 1) return;
+  const bool scaled = c.rope_scaling_layers == ScaledLayers::all;
+  ops::rope_table(pass.stream(), c.rope_local_theta > 0 ? c.rope_local_theta : c.rope_theta,
+                  tables.slice(1, 1).reshaped(one), scaled ? c.rope_scaling : ops::RopeScaling{},
+                  first);
 }
 
 Tensor DecoderTower::angles_of(Pass& pass) const {
   const Sequence& sequence = pass.sequence();
   const bool endless = sequence.state != nullptr && sequence.state->endless();
   if (!endless || rope_table_.count() == 0) return Tensor().view(rope_table_);
-  Tensor angles = pass.allocate_statistic({sequence.tokens, config_.head_width()}, "rotary angles");
-  ops::rope_table(pass.stream(), config_.rope_theta, angles, config_.rope_scaling,
-                  sequence.first_position);
+  Tensor angles = pass.allocate_statistic(
+      {rope_table_.shape[0], sequence.tokens, config_.head_width()}, "rotary angles");
+  compute_angles(pass, angles, sequence.first_position);
   return angles;
 }
 
@@ -85,6 +84,7 @@ Tensor DecoderTower::head(Pass& pass, ResidualStream stream, const ModelBatch& b
   if (!generates) return finish(token_losses_of(pass, rows, batch));
   const Tensor logits = head_->forward(pass, rows);
   release_head(pass);
+  ops::map_logits(pass.stream(), {config_.logit_scale, config_.logit_softcap}, logits);
   return finish(without_padding(pass, gather_columns(pass, logits), config_.vocab_size));
 }
 
@@ -95,7 +95,9 @@ Tensor DecoderTower::token_losses_of(Pass& pass, const Tensor& rows, const Model
       .label_smoothing = pass.training() ? config_.label_smoothing : 0,
       .weights = options_.weights.empty() ? TensorView{} : batch[options_.weights],
       .z_loss = config_.z_loss,
-      .z_term = options_.z_term};
+      .z_term = options_.z_term,
+      .logit_scale = config_.logit_scale,
+      .logit_softcap = config_.logit_softcap};
   const std::int64_t chunk = head_chunk(pass);
   if (chunk == 0) {
     const Tensor logits = head_->forward(pass, rows);
@@ -181,7 +183,10 @@ namespace {
 constexpr double kInitStd = 0.02;
 
 ResidualNorm::Options norm_options(const GptConfig& c) {
-  return {.kind = c.norm, .bias = c.has_norm_bias(), .eps = c.norm_eps};
+  return {.kind = c.norm,
+          .bias = c.has_norm_bias(),
+          .eps = c.norm_eps,
+          .one_plus_weight = c.norm_offset};
 }
 
 }  // namespace
@@ -199,6 +204,7 @@ void DecoderTower::add_embedding(bool resident) {
                               .positions = learns ? config_.block_size : 0,
                               .init_std = kInitStd,
                               .dropout = config_.dropout,
+                              .scale = config_.embedding_scale,
                               .spliced = options_.spliced,
                               .shares_weight = options_.shares_weight,
                               .keeps_weight = keeps_shared_weight()});
@@ -216,7 +222,7 @@ std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& na
   const LayerKind kind = c.kind_of(layer);
   const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
   return std::make_unique<TransformerBlock>(
-      *parameters_, name, norm_options(c),
+      *parameters_, name, norm_options(c), c.norm_place,
       SelfAttention::Options{.width = c.n_embd,
                              .heads = c.n_head,
                              .kv_heads = c.n_kv_head,
@@ -225,9 +231,14 @@ std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& na
                              .qkv_bias = c.has(c.qkv_bias),
                              .head_norm = c.qk_norm,
                              .norm_eps = c.norm_eps,
+                             .one_plus_weight = c.norm_offset,
                              .window = kind.window,
                              .rope = kind.rotates,
+                             .rope_table = kind.local ? 1 : 0,
+                             .scale = c.attention_scale,
+                             .softcap = c.attention_softcap,
                              .dropout = c.dropout,
+                             .factor = c.residual_scale,
                              .output_init_std = output_std,
                              .implementation = c.attention,
                              .deterministic = c.attention_deterministic,
@@ -238,6 +249,7 @@ std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& na
                            .bias = c.bias,
                            .dropout = c.dropout,
                            .output_init_std = output_std,
+                           .factor = c.residual_scale,
                            .tiles = c.tile,
                            .recompute = c.recompute,
                            .lora = c.lora});

@@ -65,6 +65,8 @@ void add_rope_keys(DecoderTable& table) {
 
 void add_model_keys(DecoderTable& table) {
   auto gpt = table.top();
+  gpt.add("rope_scaling_layers", &GptConfig::rope_scaling_layers, "",
+          "Layers to which rope_scaling applies: all, or full, those without a window (Gemma 3).");
   gpt.add("n_layer", &GptConfig::n_layer, "", "Number of blocks.").at_least(1).at_most(kMostLayers);
   gpt.add("n_head", &GptConfig::n_head, "", "Number of attention heads. Must divide n_embd.")
       .at_least(1)
@@ -85,8 +87,10 @@ void add_model_keys(DecoderTable& table) {
           "Size of the vocabulary. 0: that of the data. Required with data.format = synthetic.")
       .at_least(0)
       .at_most(kMostTokens);
-  gpt.add("ffn_width", &GptConfig::ffn_width, "",
-          "Width of the feed-forward layer. 0: 4 n_embd; for swiglu 8/3 n_embd rounded up to 64.")
+  gpt.add(
+         "ffn_width", &GptConfig::ffn_width, "",
+         "Width of the feed-forward layer. 0: 4 n_embd; for swiglu and geglu 8/3 n_embd rounded up "
+         "to 64.")
       .at_least(0)
       .at_most(16 * kMostWidth);
   gpt.add("tile", &GptConfig::tile, "",
@@ -117,16 +121,42 @@ void add_model_keys(DecoderTable& table) {
       .at_least(0);
   gpt.add("norm", &GptConfig::norm, "", "Normalisation.");
   gpt.add("norm_eps", &GptConfig::norm_eps, "", "Constant added to the variance.").above(0);
+  gpt.add("norm_offset", &GptConfig::norm_offset, "",
+          "Norms multiply by 1 + weight, and weights start at 0 (Gemma).");
+  gpt.add("norm_place", &GptConfig::norm_place, "",
+          "Norms of a block: in front of both branches (pre), behind them (post: OLMo 2), or both "
+          "(Gemma 2).");
   gpt.add("activation", &GptConfig::activation, "",
-          "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form.");
+          "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form, and geglu has the "
+          "tanh form in its gate.");
+  gpt.add("embedding_scale", &GptConfig::embedding_scale, "",
+          "Factor of the embedding, rounded to the element type (Gemma: sqrt(n_embd)).")
+      .above(0);
+  gpt.add("residual_scale", &GptConfig::residual_scale, "",
+          "Factor of the outputs of both branches of a block (Granite).")
+      .above(0);
+  gpt.add("logit_scale", &GptConfig::logit_scale, "", "Factor of the logits (Granite).").above(0);
+  gpt.add("logit_softcap", &GptConfig::logit_softcap, "",
+          "Soft cap c of the logits z, after their factor: c tanh(z / c) (Gemma 2: 30). 0: none.")
+      .at_least(0);
   gpt.add("position", &GptConfig::position, "", "Positions: a learned table, or rotary embedding.");
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
+  gpt.add("rope_local_theta", &GptConfig::rope_local_theta, "",
+          "Base of the rotary wavelengths in layers with a window (Gemma 3: 10000). 0: rope_theta.")
+      .at_least(0);
   gpt.add("rope_skip_interval", &GptConfig::rope_skip_interval, "layers",
           "One layer in this many does not rotate (SmolLM3: 4). 0: all layers do.")
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("qk_norm", &GptConfig::qk_norm, "",
           "Apply RMSNorm to every head of queries and keys before rotary positions (Qwen3).");
+  gpt.add("attention_scale", &GptConfig::attention_scale, "",
+          "Factor of attention scores. 0: 1 / sqrt(head width).")
+      .at_least(0);
+  gpt.add("attention_softcap", &GptConfig::attention_softcap, "",
+          "Soft cap c of scaled attention scores s, before the mask: c tanh(s / c) (Gemma 2: 50). "
+          "cuDNN's attention and the AMX tiles have none. 0: none.")
+      .at_least(0);
   gpt.add("attention_window", &GptConfig::window, "tokens",
           "Sliding window: positions that a query sees, including its own. 0: all.")
       .at_least(0)
@@ -182,9 +212,10 @@ void add_lora_keys(DecoderTable& table) {
       .below(1);
   lora.add("lora.rank_stabilised", &Lora::rank_stabilised, "",
            "Multiply B A by alpha / sqrt(rank) instead (rsLoRA, Kalajdzievski 2023).");
-  lora.add("lora.targets", &Lora::targets, "",
-           "Linear layers of the blocks that have adapters: q, k, v, o, gate (of swiglu), up, "
-           "down, or all.")
+  lora.add(
+          "lora.targets", &Lora::targets, "",
+          "Linear layers of the blocks that have adapters: q, k, v, o, gate (of swiglu and geglu), "
+          "up, down, or all.")
       .checked("q | k | v | o | gate | up | down | all", [](const KeyValue& value) {
         return wrong_target(std::get<std::vector<std::string>>(value));
       });

@@ -94,8 +94,20 @@ void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
     of_rope("model.rope_factor", scaling.factor != ops::RopeScaling().factor);
     of_rope("model.rope_skip_interval", gpt.rope_skip_interval > 0);
     of_rope("model.rope_theta", gpt.rope_theta != GptConfig().rope_theta);
+    of_rope("model.rope_local_theta", gpt.rope_local_theta != 0);
+    of_rope("model.rope_scaling_layers", gpt.rope_scaling_layers != ScaledLayers::all);
     return;
   }
+  if (gpt.window == 0 && gpt.rope_local_theta != 0)
+    problems.push_back({{"model.rope_local_theta", "model.attention_window"},
+                        "model.rope_local_theta is for layers with a window, but "
+                        "model.attention_window is 0; leave it out, or set the window"});
+  if (gpt.rope_scaling_layers == ScaledLayers::full &&
+      (gpt.window == 0 || scaling.kind == Kind::none))
+    problems.push_back(
+        {{"model.rope_scaling_layers", "model.attention_window", "model.rope_scaling"},
+         "model.rope_scaling_layers = \"full\" tells layers without a window from those with one, "
+         "but there is no model.attention_window or no model.rope_scaling; legal: \"all\""});
   if (scaling.kind == Kind::none) {
     if (scaling.factor != 1)
       add("model.rope_factor",
@@ -128,6 +140,12 @@ void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
         {{"model.attention", "data.pack"},
          "model.attention = \"cudnn\" has no documents within a row, which data.pack "
          "= true makes; legal: \"auto\" or \"own\""});
+  if (gpt.attention_softcap > 0 && gpt.attention == ops::AttentionImplementation::cudnn)
+    problems.push_back(
+        {{"model.attention", "model.attention_softcap"},
+         fmt::format("model.attention = \"cudnn\" has no model.attention_softcap = {}; legal: "
+                     "\"auto\" or \"own\"",
+                     gpt.attention_softcap)});
   if (gpt.window > 0) {
     if (gpt.attention == ops::AttentionImplementation::cudnn && gpt.window < gpt.block_size)
       problems.push_back(
@@ -142,6 +160,17 @@ void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
         {{"model.window_first_layer", "model.window_skip_interval", "model.attention_window"},
          "model.window_first_layer and model.window_skip_interval select the layers "
          "that have a window, but model.attention_window is 0"});
+}
+
+/// A norm behind a branch undoes a factor of its output.
+void check_residual_scale(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  if (gpt.residual_scale != 1 && gpt.norm_place != NormPlace::pre)
+    problems.push_back(
+        {{"model.residual_scale", "model.norm_place"},
+         fmt::format("model.residual_scale = {} is undone by the norms behind the branches of "
+                     "model.norm_place = \"{}\"; legal: norm_place = \"pre\", or "
+                     "residual_scale = 1",
+                     gpt.residual_scale, name_of(gpt.norm_place))});
 }
 
 /// Problems of model.lora with the rest of the model.
@@ -166,7 +195,7 @@ void check_lora(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
     if (target == "gate" && !gated)
       problems.push_back({{"model.lora.targets", "model.activation"},
                           "model.lora.targets: \"gate\" is a part of model.activation = "
-                          "\"swiglu\" alone; nearest legal: \"up\""});
+                          "\"swiglu\" or \"geglu\"; nearest legal: \"up\""});
   if (gpt.tile > 1 && (lora.adapts("gate") || lora.adapts("up") || lora.adapts("down")))
     problems.push_back({{"model.lora.targets", "model.tile"},
                         fmt::format("model.lora.targets of the feed-forward layer are not "
@@ -260,7 +289,7 @@ class Checks {
 }  // namespace
 
 std::int64_t default_ffn_width(const GptConfig& gpt) {
-  if (gpt.activation != ops::Activation::swiglu) return 4 * gpt.n_embd;
+  if (!ops::is_gated(gpt.activation)) return 4 * gpt.n_embd;
   return (8 * gpt.n_embd + 3 * 64 - 1) / (3 * 64) * 64;
 }
 
@@ -298,6 +327,7 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   check_norm_bias(gpt, problems);
   check_rope(gpt, problems);
   check_window(gpt, problems);
+  check_residual_scale(gpt, problems);
   check_lora(gpt, problems);
   return problems;
 }

@@ -8,6 +8,7 @@
 #include "choir/models/model.hpp"
 #include "choir/models/model_config.hpp"
 #include "choir/nn/layers/linear.hpp"
+#include "choir/nn/layers/norms.hpp"
 #include "choir/nn/pass.hpp"
 #include "choir/ops/activation.hpp"
 #include "choir/ops/norm.hpp"
@@ -25,7 +26,8 @@ constexpr auto words_of(Activation) {
                             {gelu_tanh, "gelu_tanh"},
                             {relu, "relu"},
                             {swiglu, "swiglu"},
-                            {silu, "silu"}});
+                            {silu, "silu"},
+                            {geglu, "geglu"}});
 }
 constexpr auto words_of(AttentionImplementation) {
   using enum AttentionImplementation;
@@ -45,6 +47,15 @@ enum class Position { learned, rope };
 constexpr auto words_of(Position) {
   return words<Position>({{Position::learned, "learned"}, {Position::rope, "rope"}});
 }
+constexpr auto words_of(NormPlace) {
+  return words<NormPlace>(
+      {{NormPlace::pre, "pre"}, {NormPlace::post, "post"}, {NormPlace::both, "both"}});
+}
+/// The layers whose rotary angles are scaled: all, or those without a window.
+enum class ScaledLayers { all, full };
+constexpr auto words_of(ScaledLayers) {
+  return words<ScaledLayers>({{ScaledLayers::all, "all"}, {ScaledLayers::full, "full"}});
+}
 /// Biases of a group of layers: like GptConfig::bias, or set separately.
 enum class Biases { as_bias, yes, no };
 constexpr auto words_of(Biases) {
@@ -57,6 +68,7 @@ constexpr auto words_of(Biases) {
 struct LayerKind {
   std::int64_t window = 0;     ///< keys that a query sees, itself among them; 0: all before it
   bool rotates = false;        ///< queries and keys carry rotary positions
+  bool local = false;          ///< by the angles of layers with a window
   std::int64_t ffn_width = 0;  ///< of its feed-forward layer
   friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
@@ -78,16 +90,26 @@ struct GptConfig {
   bool tied = true;                    ///< head and token embedding share one matrix
   ops::Norm norm = ops::Norm::layernorm;
   double norm_eps = 1e-5;
+  bool norm_offset = false;               ///< norms multiply by 1 + weight
+  NormPlace norm_place = NormPlace::pre;  ///< of both branches of every block
   ops::Activation activation = ops::Activation::gelu;
   Position position = Position::learned;
   double rope_theta = 10000;
+  double rope_local_theta = 0;  ///< of layers with a window; 0: rope_theta
   ops::RopeScaling rope_scaling{};
+  ScaledLayers rope_scaling_layers = ScaledLayers::all;
   /// Layers n - 1, 2 n - 1, ... do not rotate; 0: all layers rotate.
   std::int64_t rope_skip_interval = 0;
   bool qk_norm = false;     ///< RMSNorm of every head of queries and keys, before they are rotated
   std::int64_t window = 0;  ///< keys that a query sees, itself among them; 0: all before it
   /// Layers before this one, and layers n - 1, 2 n - 1, ... (0: none), have no window.
   std::int64_t window_first_layer = 0, window_skip_interval = 0;
+  double attention_scale = 0;    ///< factor of scores; 0: 1 / sqrt(head width)
+  double attention_softcap = 0;  ///< c: scores become c tanh(scores / c); 0: they stay
+  double embedding_scale = 1;    ///< factor of the embedding
+  double residual_scale = 1;     ///< factor of the outputs of both branches
+  double logit_scale = 1;        ///< factor of logits
+  double logit_softcap = 0;      ///< of scaled logits, like attention_softcap
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
   bool attention_deterministic = false;  ///< deterministic backward, also outside reproducible mode
   Recompute recompute = Recompute::none;  ///< in every block, while training
@@ -110,9 +132,18 @@ struct GptConfig {
       return interval > 0 && (layer + 1) % interval == 0;
     };
     const bool all = layer < window_first_layer || is_last_of(window_skip_interval);
+    const bool rotates = position == Position::rope && !is_last_of(rope_skip_interval);
     return {.window = all ? 0 : window,
-            .rotates = position == Position::rope && !is_last_of(rope_skip_interval),
+            .rotates = rotates,
+            .local = rotates && !all && window > 0 && has_local_angles(),
             .ffn_width = ffn_width};
+  }
+  /// True if layers with a window rotate by angles of their own.
+  bool has_local_angles() const {
+    return position == Position::rope && window > 0 &&
+           ((rope_local_theta > 0 && rope_local_theta != rope_theta) ||
+            (rope_scaling_layers == ScaledLayers::full &&
+             rope_scaling.kind != ops::RopeScaling::Kind::none));
   }
   /// The sum over all layers of number(kind).
   template <class Number>

@@ -8,50 +8,97 @@
 
 namespace choir {
 
+namespace {
+
+std::unique_ptr<ResidualNorm> norm_if(bool exists, ParameterSet& parameters,
+                                      const std::string& name, std::int64_t width,
+                                      const ResidualNorm::Options& norm) {
+  return exists ? std::make_unique<ResidualNorm>(parameters, name, width, norm) : nullptr;
+}
+
+}  // namespace
+
 TransformerBlock::TransformerBlock(ParameterSet& parameters, const std::string& name,
-                                   const ResidualNorm::Options& norm,
+                                   const ResidualNorm::Options& norm, NormPlace place,
                                    const SelfAttention::Options& attention,
                                    const FeedForward::Options& feed_forward)
-    : attention_norm_(parameters, name + ".attention_norm", attention.width, norm),
+    : attention_norm_(norm_if(place != NormPlace::post, parameters, name + ".attention_norm",
+                              attention.width, norm)),
       attention_(parameters, name + ".attention", attention),
-      feed_forward_norm_(parameters, name + ".feed_forward_norm", attention.width, norm),
+      attention_post_norm_(norm_if(place != NormPlace::pre, parameters,
+                                   name + ".attention_post_norm", attention.width, norm)),
+      feed_forward_norm_(norm_if(place != NormPlace::post, parameters, name + ".feed_forward_norm",
+                                 attention.width, norm)),
       feed_forward_(FeedForward::create(parameters, name + ".feed_forward", feed_forward)),
+      feed_forward_post_norm_(norm_if(place != NormPlace::pre, parameters,
+                                      name + ".feed_forward_post_norm", attention.width, norm)),
       recompute_(feed_forward.recompute) {}
+
+ResidualNorm::Output TransformerBlock::enter(Pass& pass, const Norm& norm,
+                                             const ResidualStream& stream, bool keep_statistics) {
+  if (norm) return norm->forward(pass, stream, keep_statistics);
+  const Tensor sum = joined(pass, stream);
+  return {sum, sum};
+}
+
+Tensor TransformerBlock::leave(Pass& pass, const Norm& norm, Tensor branch) {
+  return norm ? norm->forward(pass, {std::move(branch), Tensor()}).normed : branch;
+}
+
+Tensor TransformerBlock::leave_backward(Pass& pass, const Norm& norm, const Tensor& d_stream) {
+  return norm ? norm->backward(pass, d_stream, Tensor()) : d_stream;
+}
+
+Tensor TransformerBlock::enter_backward(Pass& pass, const Norm& norm, Tensor d_input,
+                                        Tensor d_stream) {
+  if (norm) return norm->backward(pass, d_input, std::move(d_stream));
+  return joined(pass, {std::move(d_stream), std::move(d_input)});
+}
 
 ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
                                          const TensorView& rope_table) {
   const ProfileRange range(pass.stream(), "block forward");
-  const bool keeps_all = recompute_ == Recompute::none;
+  const bool keeps_all = recompute_ == Recompute::none, again = recompute_ == Recompute::full;
   ResidualStream middle;
-  ResidualNorm::Output norm = attention_norm_.forward(pass, in, keeps_all);
-  const Pass::Unsaved entrance_alone(pass, recompute_ == Recompute::full);
-  middle = {norm.sum, attention_.forward(pass, norm.normed, rope_table, source(attention_norm_))};
-  norm = {};
-  norm = feed_forward_norm_.forward(pass, middle, keeps_all);
+  ResidualNorm::Output entered = enter(pass, attention_norm_, in, keeps_all);
+  if (again && !attention_norm_) pass.save(entered.sum);
+  const Pass::Unsaved entrance_alone(pass, again);
+  middle = {entered.sum,
+            leave(pass, attention_post_norm_,
+                  attention_.forward(pass, entered.normed, rope_table, source(attention_norm_)))};
+  entered = {};
+  entered = enter(pass, feed_forward_norm_, middle, keeps_all);
   middle = {};
-  return {norm.sum, feed_forward_->forward(pass, norm.normed, source(feed_forward_norm_))};
+  Tensor branch = feed_forward_->forward(pass, entered.normed, source(feed_forward_norm_));
+  return {entered.sum, leave(pass, feed_forward_post_norm_, std::move(branch))};
 }
 
-// Runs everything but the last product, whose result is not needed.
+// Runs everything but the last product, if its result is not needed.
 void TransformerBlock::forward_again(Pass& pass, const TensorView& rope_table) {
   const ProfileRange range(pass.stream(), "block forward again");
   ResidualStream middle;
   {
-    const ResidualNorm::Output norm = attention_norm_.forward(pass, {pass.pop(), Tensor()});
-    middle = {norm.sum, attention_.forward(pass, norm.normed, rope_table)};
+    const ResidualNorm::Output entered = enter(pass, attention_norm_, {pass.pop(), Tensor()}, true);
+    middle = {entered.sum, leave(pass, attention_post_norm_,
+                                 attention_.forward(pass, entered.normed, rope_table))};
   }
-  feed_forward_->forward_again(pass, feed_forward_norm_.forward(pass, middle).normed);
+  const Tensor input = enter(pass, feed_forward_norm_, middle, true).normed;
+  middle = {};
+  if (!feed_forward_post_norm_) return feed_forward_->forward_again(pass, input);
+  leave(pass, feed_forward_post_norm_, feed_forward_->output_again(pass, input));
 }
 
 Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView& rope_table) {
   if (recompute_ == Recompute::full) forward_again(pass, rope_table);
   const ProfileRange range(pass.stream(), "block backward");
   {
-    const Tensor d_normed = feed_forward_->backward(pass, d_stream, source(feed_forward_norm_));
-    d_stream = feed_forward_norm_.backward(pass, d_normed, std::move(d_stream));
+    const Tensor d_branch = leave_backward(pass, feed_forward_post_norm_, d_stream);
+    Tensor d_input = feed_forward_->backward(pass, d_branch, source(feed_forward_norm_));
+    d_stream = enter_backward(pass, feed_forward_norm_, std::move(d_input), std::move(d_stream));
   }
-  const Tensor d_normed = attention_.backward(pass, d_stream, rope_table, source(attention_norm_));
-  return attention_norm_.backward(pass, d_normed, std::move(d_stream));
+  const Tensor d_branch = leave_backward(pass, attention_post_norm_, d_stream);
+  Tensor d_input = attention_.backward(pass, d_branch, rope_table, source(attention_norm_));
+  return enter_backward(pass, attention_norm_, std::move(d_input), std::move(d_stream));
 }
 
 namespace {

@@ -13,12 +13,13 @@
 
 namespace choir {
 
-/// Pre-norm transformer block on a residual stream: x += attention(norm(x)); x +=
-/// feed_forward(norm(x)).
+/// Transformer block on a residual stream: x += attention(norm(x)); x += feed_forward(norm(x)),
+/// with norms in front of the branches, behind them, or both.
 class TransformerBlock {
  public:
   TransformerBlock(ParameterSet& parameters, const std::string& name,
-                   const ResidualNorm::Options& norm, const SelfAttention::Options& attention,
+                   const ResidualNorm::Options& norm, NormPlace place,
+                   const SelfAttention::Options& attention,
                    const FeedForward::Options& feed_forward);
 
   /// The pass acquires the buckets of tiles. The caller acquires the bucket of the block and
@@ -34,15 +35,28 @@ class TransformerBlock {
   }
 
  private:
+  using Norm = std::unique_ptr<ResidualNorm>;  ///< nullptr where the block has none
+
   void forward_again(Pass& pass, const TensorView& rope_table);
-  ResidualNorm* source(ResidualNorm& norm) const {
-    return recompute_ == Recompute::selective ? &norm : nullptr;
+  /// The stream before a branch and the input of the branch: its sum and norm or, without a norm,
+  /// its sum twice.
+  static ResidualNorm::Output enter(Pass& pass, const Norm& norm, const ResidualStream& stream,
+                                    bool keep_statistics);
+  /// The output of a branch as it is added to the stream.
+  static Tensor leave(Pass& pass, const Norm& norm, Tensor branch);
+  /// Gradients from the end of a branch to that of its output, and from that of its input to that
+  /// of the stream.
+  static Tensor leave_backward(Pass& pass, const Norm& norm, const Tensor& d_stream);
+  static Tensor enter_backward(Pass& pass, const Norm& norm, Tensor d_input, Tensor d_stream);
+  ResidualNorm* source(const Norm& norm) const {
+    return recompute_ == Recompute::selective ? norm.get() : nullptr;
   }
 
-  ResidualNorm attention_norm_;
+  Norm attention_norm_;
   SelfAttention attention_;
-  ResidualNorm feed_forward_norm_;
+  Norm attention_post_norm_, feed_forward_norm_;
   std::unique_ptr<FeedForward> feed_forward_;
+  Norm feed_forward_post_norm_;
   Recompute recompute_;
 };
 

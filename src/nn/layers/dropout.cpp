@@ -8,6 +8,12 @@
 namespace choir {
 namespace {
 
+/// The number nearest to `x` in a type of elements.
+double rounded(double x, DType type) {
+  if (type == DType::bf16) return static_cast<float>(bf16(static_cast<float>(x)));
+  return type == DType::f16 ? static_cast<float>(f16(static_cast<float>(x))) : x;
+}
+
 /// Zeroes the rows past the end of the last sequence.
 void zero_padding(Pass& pass, const Tensor& x) {
   const std::int64_t real = std::clamp<std::int64_t>(
@@ -35,7 +41,7 @@ void Dropout::run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tens
                  {.in = in.slice(row - first, count),
                   .out = out.slice(row - first, count),
                   .probability = probability(pass),
-                  .factor = factor_,
+                  .factor = type_ == FactorType::of_elements ? rounded(factor_, in.dtype) : factor_,
                   .key = key,
                   .first_sample = pass.first_sample() + sample,
                   .first_sample_on_device = pass.first_sample_on_device(),

@@ -37,6 +37,7 @@ class WholeFeedForward final : public FeedForward {
   Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source) override;
   Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) override;
   void forward_again(Pass& pass, const Tensor& x) override;
+  Tensor output_again(Pass& pass, const Tensor& x) override { return forward(pass, x, nullptr); }
 
  private:
   bool gelu_tanh() const { return options_.activation == ops::Activation::gelu_tanh; }
@@ -122,6 +123,7 @@ class TiledFeedForward final : public FeedForward {
   Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source) override;
   Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) override;
   void forward_again(Pass& pass, const Tensor& x) override { pass.save(x); }
+  Tensor output_again(Pass& pass, const Tensor& x) override;
 
  private:
   /// A tile's columns of the hidden layer: rows (of each section) of the first weight, columns of
@@ -197,6 +199,12 @@ Tensor TiledFeedForward::forward(Pass& pass, const Tensor& x, ResidualNorm* sour
   Tensor y = RowSum(pass, std::move(terms)).wait();
   dropout_.forward(pass, y);
   return y;
+}
+
+Tensor TiledFeedForward::output_again(Pass& pass, const Tensor& x) {
+  forward_again(pass, x);
+  const Pass::Unsaved input_alone(pass);
+  return forward(pass, x, nullptr);
 }
 
 Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {

@@ -22,13 +22,21 @@ ShardSpec shard_of(const ParameterSet& parameters, bool of_heads) {
 
 }  // namespace
 
+Tensor joined(Pass& pass, ResidualStream stream) {
+  if (stream.delta.empty()) return std::move(stream.residual);
+  const Tensor sum =
+      stream.delta.sole_owner() ? stream.delta : pass.allocate(stream.delta.shape, "residual sum");
+  ops::add(pass.stream(), stream.residual, stream.delta, sum);
+  return sum;
+}
+
 ResidualNorm::ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
                            const Options& options)
     : options_(options),
       width_(width),
       weight_(&parameters.add({.name = name + ".weight",
                                .shape = {width},
-                               .init = Init::ones(),
+                               .init = options.one_plus_weight ? Init::zeros() : Init::ones(),
                                .shard = shard_of(parameters, options.of_heads)})) {
   if (options.bias && options.kind == ops::Norm::layernorm)
     bias_ = &parameters.add({.name = name + ".bias",
@@ -55,7 +63,8 @@ ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& str
                                     .out = out.normed,
                                     .mean = mean,
                                     .rstd = rstd,
-                                    .eps = options_.eps});
+                                    .eps = options_.eps,
+                                    .offset = offset()});
   if (stream.delta.empty()) out.sum = stream.residual;
   pass.save(out.sum);
   const Pass::Unsaved sum_alone(pass, !keep_statistics);
@@ -94,7 +103,8 @@ Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) 
                                      .accumulate = accumulate,
                                      .d_weight = d_weight.view(),
                                      .d_bias = d_bias.view(),
-                                     .workspace = workspace});
+                                     .workspace = workspace,
+                                     .offset = offset()});
   d_weight.finish(pass);
   d_bias.finish(pass);
   return d_sum;

@@ -40,10 +40,13 @@ SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
                .init_std = options.output_init_std,
                .weight_shard = {.split_dim = 1},
                .adapter = options.lora.of({"o"})}),
-      dropout_(name + ".dropout", options.dropout) {
+      dropout_(name + ".dropout", options.dropout, options.factor) {
   if (options.head_norm) {
-    const ResidualNorm::Options norm{
-        .kind = ops::Norm::rmsnorm, .bias = false, .eps = options.norm_eps, .of_heads = true};
+    const ResidualNorm::Options norm{.kind = ops::Norm::rmsnorm,
+                                     .bias = false,
+                                     .eps = options.norm_eps,
+                                     .of_heads = true,
+                                     .one_plus_weight = options.one_plus_weight};
     query_norm_ =
         std::make_unique<ResidualNorm>(parameters, name + ".query_norm", head_width_, norm);
     key_norm_ = std::make_unique<ResidualNorm>(parameters, name + ".key_norm", head_width_, norm);
@@ -66,7 +69,9 @@ ops::AttentionProblem SelfAttention::problem(const Pass& pass, const ContextHead
           .keys = keys,
           .causal = true,
           .window = options_.window,
-          .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
+          .scale = options_.scale > 0 ? options_.scale
+                                      : 1.0 / std::sqrt(static_cast<double>(head_width_)),
+          .softcap = options_.softcap,
           .dtype = pass.precision().compute,
           .positions = pass.sequence().document_positions,
           .begins = pass.sequence().document_begins,
@@ -136,6 +141,9 @@ void SelfAttention::normalise_back(Pass& pass, ResidualNorm& norm, const Tensor&
 void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
                            bool inverse) const {
   if (!options_.rope) return;
+  const Shape one{table.shape[table.shape.rank() - 2], table.shape.back()};
+  const TensorView angles =
+      table.shape.rank() == 2 ? table : table.slice(options_.rope_table, 1).reshaped(one);
   const StreamState* state = pass.sequence().state;
   const bool of_pass = state != nullptr && state->endless();
   for (int i = 0; i < pass.sequence().runs(); ++i) {
@@ -147,7 +155,7 @@ void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& tabl
                               .first_position = of_pass ? 0 : run.first_position,
                               .first_position_on_device = pass.sequence().first_position_on_device,
                               .position_end = pass.sequence().position_end(),
-                              .table = table,
+                              .table = angles,
                               .inverse = inverse});
   }
 }

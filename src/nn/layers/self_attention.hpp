@@ -24,9 +24,14 @@ class SelfAttention {
     bool qkv_bias = true;
     bool head_norm = false;  ///< RMSNorm of each head of queries and keys, before positions
     double norm_eps = 1e-5;
-    std::int64_t window = 0;  ///< keys that a query sees, itself included; 0: all before it
+    bool one_plus_weight = false;  ///< of those norms, see ResidualNorm
+    std::int64_t window = 0;       ///< keys that a query sees, itself included; 0: all before it
     bool rope = false;
-    double dropout = 0;  ///< on the output; attention weights are never dropped
+    std::int64_t rope_table = 0;  ///< the table of its angles, if forward() gets several
+    double scale = 0;             ///< of scores; 0: 1 / sqrt(D)
+    double softcap = 0;           ///< of scaled scores, see ops::AttentionProblem; 0: none
+    double dropout = 0;           ///< on the output; attention weights are never dropped
+    double factor = 1;            ///< of the output after dropout
     double output_init_std = 0.02;
     ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
     /// Deterministic backward also outside reproducible mode; see ops::AttentionProblem.
@@ -37,9 +42,9 @@ class SelfAttention {
   /// and `name`.key_norm [D] in the current bucket.
   SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] is needed with rope; it begins at position
-  /// 0 or, for endless streams, at the position of this pass. `source`, the same in both calls, is
-  /// the norm that produced x and recomputes it for backward; then x is not kept.
+  /// x [B*T, C] -> [B*T, C]. `rope_table` [tables, positions, D] is needed with rope; it begins at
+  /// position 0 or, for endless streams, at the position of this pass. `source`, the same in both
+  /// calls, is the norm that produced x and recomputes it for backward; then x is not kept.
   Tensor forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
                  ResidualNorm* source = nullptr);
   Tensor backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,

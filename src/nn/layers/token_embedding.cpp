@@ -18,7 +18,9 @@ TensorView positions_in_document(const Sequence& sequence) {
 
 TokenEmbedding::TokenEmbedding(ParameterSet& parameters, const std::string& name, bool resident,
                                const Options& options)
-    : options_(options), dropout_(name + ".dropout", options.dropout) {
+    : options_(options),
+      dropout_(name + ".dropout", options.dropout, options.scale,
+               Dropout::FactorType::of_elements) {
   parameters.begin_bucket(name + ".tokens", resident);
   tokens_ = &parameters.add({.name = name + ".tokens.weight",
                              .shape = {options.vocabulary, options.width},

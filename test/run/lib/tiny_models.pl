@@ -5,6 +5,7 @@
 #
 #   tiny_models.pl make gpt2|smollm3|llama|mistral|qwen2|qwen3 FOLDER    config.json and model.safetensors; POSITIONS=N
 #                                                cuts the table of gpt2; results for fewer positions are the same
+#   tiny_models.pl take PREFIX FILE FOLDER           model.safetensors of the tensors of FILE that begin with PREFIX/
 #   tiny_models.pl nll FILE.npy 3 17 5               the mean of -log p of each id after those before it
 #   tiny_models.pl logits FILE.npy                   "SUM A B C D ...": sum of the absolute values, and the values
 #   tiny_models.pl difference A.npy B.npy            the largest difference
@@ -93,6 +94,23 @@ sub put {
   open my $out, ">:raw", $file or die "$file: $!";
   print $out $bytes; close $out or die "$file: $!";
 }
+sub take {
+  my ($prefix, $file, $folder) = @_;
+  open my $in, "<:raw", $file or die "$file: $!";
+  local $/; my $bytes = <$in>;
+  my $length = unpack "Q<", $bytes;
+  my ($header, $data) = ("", "");
+  my $list = substr $bytes, 8, $length;
+  while ($list =~ /"\Q$prefix\E\/([^"]+)":(\{"dtype":"F32","shape":\[[0-9,]+\],)"data_offsets":\[(\d+),(\d+)\]/g) {
+    my $begin = length $data;
+    $data .= substr $bytes, 8 + $length + $3, $4 - $3;
+    $header .= ($header eq "" ? "{" : ",") . sprintf(qq("%s":%s"data_offsets":[%d,%d]}), $1, $2, $begin, length $data);
+  }
+  $header .= "}";
+  $header .= " " x (-length($header) % 8);
+  mkdir $folder;
+  put("$folder/model.safetensors", pack("Q<", length $header) . $header . $data);
+}
 sub npy {
   my ($file) = @_;
   open my $in, "<:raw", $file or die "$file: $!";
@@ -103,6 +121,7 @@ sub npy {
 }
 my $what = shift;
 if ($what eq "make") { make(@ARGV) }
+elsif ($what eq "take") { take(@ARGV) }
 elsif ($what eq "logits") {
   my @values = npy($ARGV[0]); my $sum = 0;
   $sum += abs $_ for @values;

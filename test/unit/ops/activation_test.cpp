@@ -5,8 +5,8 @@ namespace choir::test {
 namespace {
 
 using ops::Activation;
-constexpr Activation kAll[] = {Activation::gelu, Activation::gelu_tanh, Activation::relu,
-                               Activation::swiglu, Activation::silu};
+constexpr Activation kAll[] = {Activation::gelu,   Activation::gelu_tanh, Activation::relu,
+                               Activation::swiglu, Activation::silu,      Activation::geglu};
 
 TEST(Activation, MatchesTheReferenceForRaggedShapesAndAllTypes) {
   CpuDevice device;
@@ -27,6 +27,18 @@ TEST(Activation, GoldenValues) {
   EXPECT_NEAR(y[1], -0.158655253931457, 1e-15);
   EXPECT_EQ(y[2], 0);
   EXPECT_NEAR(y[3], 2 * 0.977249868051821, 2e-15);
+}
+
+// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 at 1 and -1, times up; the erf form is 1.5e-4
+// away.
+TEST(Activation, GegluHasTheTanhForm) {
+  CpuBench cpu;
+  HostTensor x(DType::f64, {1, 4}), y(DType::f64, {1, 2});
+  x.set(0, 1), x.set(1, -1), x.set(2, 3), x.set(3, 2);
+  ops::activation_forward(cpu.stream, Activation::geglu, x, y);
+  const double t = std::tanh(std::sqrt(2 / M_PI) * 1.044715);
+  EXPECT_NEAR(y[0], 3 * 0.5 * (1 + t), 1e-14);
+  EXPECT_NEAR(y[1], 2 * -0.5 * (1 - t), 1e-14);
 }
 
 TEST(Activation, FarTailsAreFiniteAndRight) {
@@ -82,6 +94,7 @@ TEST(Activation, RefusesWrongWidths) {
   CpuBench cpu;
   const HostTensor x(DType::f32, {2, 6}), y(DType::f32, {2, 6});
   EXPECT_THROW(ops::activation_forward(cpu.stream, Activation::swiglu, x, y), Error);
+  EXPECT_THROW(ops::activation_forward(cpu.stream, Activation::geglu, x, y), Error);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct AttentionCase {
   BiasKind bias = BiasKind::none;
   std::int64_t window = 0;
   std::vector<std::int32_t> begins{};  ///< start of the document of each position, for every sample
+  double softcap = 0;
 };
 
 /// Documents that begin at `starts` in every sample except the last, which is one document.
@@ -40,11 +41,12 @@ inline std::vector<std::int32_t> documents(std::int64_t batch, std::int64_t keys
 
 inline std::string name_of(const AttentionCase& c) {
   return fmt::format(
-      "{} B{} H{}/{} D{} Tq{} Tk{}{}{}{}{}{}", name_of(c.dtype), c.batch, c.heads, c.kv_heads,
+      "{} B{} H{}/{} D{} Tq{} Tk{}{}{}{}{}{}{}", name_of(c.dtype), c.batch, c.heads, c.kv_heads,
       c.width, c.queries, c.keys, c.causal ? " causal" : "", c.lengths.empty() ? "" : " lengths",
       std::array{"", " bias", " shared bias", " shifted bias"}[static_cast<std::size_t>(c.bias)],
       c.window > 0 ? fmt::format(" window {}", c.window) : "",
-      c.begins.empty() ? "" : fmt::format(" documents to {}", c.begins.back()));
+      c.begins.empty() ? "" : fmt::format(" documents to {}", c.begins.back()),
+      c.softcap > 0 ? fmt::format(" soft cap {}", c.softcap) : "");
 }
 
 /// Memory of the tensors of a case: host memory, or copies on a device.
@@ -104,6 +106,7 @@ class AttentionTensors {
             .causal = c_.causal,
             .window = c_.window,
             .scale = 1.0 / std::sqrt(static_cast<double>(c_.width)),
+            .softcap = c_.softcap,
             .dtype = c_.dtype,
             .lengths = lengths,
             .positions = std::ssize(c_.begins) / c_.batch,

@@ -34,7 +34,7 @@ void over_kernels(AttentionCase c) {
     c.dtype = type;
     compare_attention(AttentionKernel::simd, c);
     if (type == DType::bf16 && c.bias == BiasKind::none && c.window == 0 && c.begins.empty() &&
-        amx_available())
+        c.softcap == 0 && amx_available())
       compare_attention(AttentionKernel::amx, c);
   }
 }
@@ -105,6 +105,45 @@ TEST(Attention, QueriesAgainstACache) {
                 .queries = 40,
                 .keys = 9,
                 .causal = false});
+}
+
+// With windows, documents, ragged lengths, a cache, and one query; scores of 2 and more are far
+// beyond the smaller cap.
+TEST(Attention, SoftCap) {
+  for (const double cap : {0.5, 3.0, 50.0}) {
+    over_kernels({.batch = 2,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .width = 24,
+                  .queries = 97,
+                  .keys = 97,
+                  .softcap = cap});
+    over_kernels({.batch = 3,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .width = 33,
+                  .queries = 19,
+                  .keys = 75,
+                  .lengths = {75, 20, 0},
+                  .window = 9,
+                  .softcap = cap});
+    over_kernels({.batch = 2,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .width = 16,
+                  .queries = 70,
+                  .keys = 70,
+                  .begins = documents(2, 70, {0, 13, 64}),
+                  .softcap = cap});
+    for (const std::int64_t keys : {5, 33, 300})
+      over_kernels({.batch = 2,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .width = 20,
+                    .queries = 1,
+                    .keys = keys,
+                    .softcap = cap});
+  }
 }
 
 // Keys are divided into parts that threads share: some parts are visible to a sample only a little

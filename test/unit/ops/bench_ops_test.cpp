@@ -32,6 +32,7 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "gelu_tanh_backward",
                            "relu_forward",
                            "swiglu_backward",
+                           "geglu_forward",
                            "rope",
                            "dropout",
                            "embedding_forward",

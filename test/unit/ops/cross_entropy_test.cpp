@@ -69,6 +69,39 @@ TEST(CrossEntropy, AddsTheSquareOfTheLogSum) {
         }
 }
 
+TEST(CrossEntropy, MapsLogits) {
+  CpuDevice cpu;
+  for (const DType dtype : kElementTypes)
+    for (const std::int64_t vocabulary : {2, 65, 4097})
+      for (const ops::LogitMap map :
+           {ops::LogitMap{.softcap = 3}, {.scale = 0.25}, {.scale = 1.5, .softcap = 4}}) {
+        const test::CrossEntropyCase c(dtype, 5, vocabulary, 3, 2, 0.1, true, 0.01, map);
+        c.check(cpu, test::CrossEntropyErrors::cpu(vocabulary));
+        for (const int ranks : {2, 3})
+          c.check_parallel(cpu, ranks, test::CrossEntropyErrors::cpu(vocabulary));
+      }
+}
+
+// 30 tanh(60 / 30) = 30 tanh 2.
+TEST(CrossEntropy, ASoftCapInClosedForm) {
+  CpuBench cpu;
+  const double capped = 30 * 0.964027580075817;
+  HostTensor logits = HostTensor::filled(DType::f64, {1, 2}, 0), losses(DType::f64, {1});
+  HostTensor targets(DType::i32, {1});
+  logits.set(0, 60), targets.set(0, 1);
+  auto args = make(logits, targets, losses, 2, 1);
+  args.map = {.softcap = 30};
+  ops::cross_entropy(cpu.stream, args);
+  EXPECT_NEAR(losses[0], capped + std::log1p(std::exp(-capped)), 1e-12);
+  EXPECT_NEAR(logits[0], 1 - 0.964027580075817 * 0.964027580075817, 1e-12);
+  EXPECT_NEAR(logits[1], -1, 1e-12);
+  HostTensor alone = HostTensor::filled(DType::f64, {1, 2}, 60);
+  alone.set(1, -INFINITY);
+  ops::map_logits(cpu.stream, args.map, alone);
+  EXPECT_NEAR(alone[0], capped, 1e-12);
+  EXPECT_EQ(alone[1], -INFINITY);
+}
+
 TEST(CrossEntropy, GradientWithZLossAgreesWithFiniteDifferences) {
   CpuBench cpu;
   constexpr double kZ = 0.07;
@@ -79,7 +112,7 @@ TEST(CrossEntropy, GradientWithZLossAgreesWithFiniteDifferences) {
   const auto run = [&](const HostTensor& z, bool gradient) {
     auto args = make(z, targets, losses, 7, 0.3);
     args.label_smoothing = 0.1, args.weights = weights, args.write_gradient = gradient;
-    args.z_loss = kZ, args.z_losses = z_losses;
+    args.z_loss = kZ, args.z_losses = z_losses, args.map = {.scale = 1.3, .softcap = 1.5};
     ops::cross_entropy(cpu.stream, args);
     double sum = 0;
     for (int r = 0; r < 3; ++r) sum += losses[r] + kZ * z_losses[r];

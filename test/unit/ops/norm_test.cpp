@@ -22,6 +22,29 @@ TEST(Norm, MatchesTheReferenceForRaggedShapesAndAllTypes) {
                        {kind, dtype, rows, width, delta, kind == Norm::layernorm && rows != 5});
 }
 
+TEST(Norm, AddsAnOffsetToTheWeight) {
+  CpuDevice device;
+  for (const DType dtype : kElementTypes)
+    for (const std::int64_t width : {7, 65, 768})
+      for (const bool layer : {false, true})
+        check_norm(device,
+                   {layer ? Norm::layernorm : Norm::rmsnorm, dtype, 5, width, layer, layer, 0, 1});
+}
+
+// In bf16 1 + 2^-9 is 1, but the sum is exact in the type of sums: a row of ones and -ones, whose
+// norm is itself, keeps the difference where rows of another magnitude can hold it.
+TEST(Norm, TheOffsetIsNotRoundedToTheElementType) {
+  CpuBench cpu;
+  NormTensors t({Norm::rmsnorm, DType::bf16, 1, 2, false, false, 0, 1});
+  t.residual.set(0, 1), t.residual.set(1, -1);
+  t.weight.set(0, 0x1p-9), t.weight.set(1, -1 + 0x1p-9);
+  ops::NormForward args = t.forward(Norm::rmsnorm);
+  args.eps = 0;
+  ops::norm_forward(cpu.stream, args);
+  EXPECT_EQ(t.out[0], 1);
+  EXPECT_EQ(t.out[1], -0x1p-9);
+}
+
 TEST(Norm, WidthOneGivesTheBias) {
   CpuBench cpu;
   NormTensors t({Norm::layernorm, DType::f32, 4, 1, false, true});
@@ -48,7 +71,8 @@ TEST(Norm, GradientsAgreeWithFiniteDifferences) {
   for (const Norm kind : {Norm::layernorm, Norm::rmsnorm})
     for (const std::int64_t width : {7, 65}) {
       CpuBench cpu;
-      NormTensors t({kind, DType::f64, 4, width, false, kind == Norm::layernorm});
+      NormTensors t(
+          {kind, DType::f64, 4, width, false, kind == Norm::layernorm, 0, width == 7 ? 1.0 : 0.0});
       const auto loss = [&] {
         ops::norm_forward(cpu.stream, t.forward(kind));
         return dot(t.out, t.d_out);

@@ -9,10 +9,13 @@ namespace choir {
 
 class Dropout {
  public:
-  /// `name` selects the random stream; probability 0 makes both calls free. `factor` multiplies the
-  /// kept elements, in every mode.
-  Dropout(std::string name, double probability, double factor = 1)
-      : name_(std::move(name)), probability_(probability), factor_(factor) {}
+  /// The type in which the factor is exact.
+  enum class FactorType { real, of_elements };
+  /// `name` selects the random stream; probability 0 makes both calls free. `factor`, rounded to
+  /// the type, multiplies the kept elements, in every mode.
+  Dropout(std::string name, double probability, double factor = 1,
+          FactorType type = FactorType::real)
+      : name_(std::move(name)), probability_(probability), factor_(factor), type_(type) {}
 
   /// x [B*T, C] is changed in place. Elements are dropped only in training.
   void forward(Pass& pass, Tensor& x) const;
@@ -26,6 +29,7 @@ class Dropout {
 
   std::string name_;
   double probability_, factor_;
+  FactorType type_;
 };
 
 }  // namespace choir

@@ -35,8 +35,8 @@ class FeedForward {
     Recompute recompute = Recompute::none;
     Lora lora{};  ///< adapters of gate (if there is one), up and down; only with one tile
   };
-  /// Registers `name`.input [F or 2F, C] (rows gate | up for swiglu) and `name`.output [C, F]. With
-  /// tiles, both weights and the bias of the input are in buckets after the current one.
+  /// Registers `name`.input [F or 2F, C] (rows gate | up for gated kinds) and `name`.output [C, F].
+  /// With tiles, both weights and the bias of the input are in buckets after the current one.
   static std::unique_ptr<FeedForward> create(ParameterSet& parameters, const std::string& name,
                                              const Options& options);
   virtual ~FeedForward() = default;
@@ -50,6 +50,8 @@ class FeedForward {
   /// A forward whose result is already known: saves the same tensors for backward. With tiles it
   /// saves only x, because backward runs the tiles again one by one.
   virtual void forward_again(Pass& pass, const Tensor& x) = 0;
+  /// The same for a caller that needs the result.
+  virtual Tensor output_again(Pass& pass, const Tensor& x) = 0;
 };
 
 }  // namespace choir

@@ -1,6 +1,7 @@
 #pragma once
 // The norms of a block: that of the residual stream, and those of the channels inside the
 // convolution module.
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,12 @@ struct ResidualStream {
   Tensor delta;
 };
 
+/// The sum of the two parts, as a norm would compute it.
+Tensor joined(Pass& pass, ResidualStream stream);
+
+/// The norms of a branch f of a block: x + f(norm(x)), x + norm(f(x)), or x + norm'(f(norm(x))).
+enum class NormPlace : std::uint8_t { pre, post, both };
+
 class ResidualNorm {
  public:
   struct Options {
@@ -27,8 +34,10 @@ class ResidualNorm {
     /// True if the rows are heads, which differ between ranks of the tensor axis: gradients are
     /// summed.
     bool of_heads = false;
+    /// Rows are multiplied by 1 + weight instead of weight (Gemma), so that weights start at 0.
+    bool one_plus_weight = false;
   };
-  /// Registers `name`.weight [width] (ones) and `name`.bias [width].
+  /// Registers `name`.weight [width] (factors of 1) and `name`.bias [width].
   ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
                const Options& options);
 
@@ -47,6 +56,8 @@ class ResidualNorm {
   Tensor backward(Pass& pass, const Tensor& d_normed, Tensor d_sum);
 
  private:
+  double offset() const { return options_.one_plus_weight ? 1 : 0; }
+
   Options options_;
   std::int64_t width_;
   Parameter* weight_;

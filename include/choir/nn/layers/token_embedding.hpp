@@ -1,5 +1,6 @@
 #pragma once
-// Embedding rows of tokens: E[id], plus P[position] in models with learned positions. The table of
+// Embedding rows of tokens: E[id], plus P[position] in models with learned positions, times a
+// factor. The table of
 // tokens is divided along the vocabulary; the table of positions is whole on every rank, and the
 // first rank adds it. Collective over the tensor axis.
 #include <cstdint>
@@ -23,6 +24,9 @@ class TokenEmbedding {
     std::int64_t vocabulary = 0, width = 0;
     std::int64_t positions = 0;  ///< rows of learned positions; 0: none
     double init_std = 0.02, dropout = 0;
+    /// Factor of the result, rows that come from elsewhere included; rounded to the element type,
+    /// as Gemma was trained (transformers).
+    double scale = 1;
     bool spliced = false;        ///< ids below 0 mark rows that come from elsewhere
     bool shares_weight = false;  ///< with a head whose GEMM overwrites the gradient first
     bool keeps_weight = false;   ///< the head also releases the bucket instead of forward()

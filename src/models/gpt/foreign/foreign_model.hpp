@@ -25,6 +25,10 @@ ForeignModel model_from_hf(const std::string& text, const std::string& source, b
 /// The dialect that can express the model. The DeckError for other models names the keys that
 /// prevent it.
 Dialect hf_dialect_of(const GptConfig& config);
+/// The model_type of such a model in transformers.
+std::string_view hf_type_of(const GptConfig& config);
+/// True if a model has none of the factors, soft caps and further norms of Gemma and Granite.
+bool has_plain_blocks(const GptConfig& config);
 /// Writes config.json of transformers 4, which later versions read as well. `dtype`: "float32".
 /// `tokens`: ids of special tokens (bos_token_id ...) of an earlier config.json, as JSON, or "".
 std::string hf_config(const GptConfig& config, const std::string& dtype, const std::string& tokens);

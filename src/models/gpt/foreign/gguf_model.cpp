@@ -217,13 +217,68 @@ void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
   keys.only("expert_count", 0, "mixtures of experts are not supported");
   keys.only("expert_used_count", 0, "mixtures of experts are not supported");
   read_gguf_scaling(keys, c);
-  const std::int64_t window = keys.whole("attention.sliding_window", 0);
-  if (window > 0 && window < c.block_size)
+  c.window = keys.whole("attention.sliding_window", 0);
+}
+
+/// Llama.cpp's code has no windows in the other architectures.
+void refuse_window(KeyReader& keys, GptConfig& c) {
+  if (c.window > 0 && c.window < c.block_size)
     keys.problem("attention.sliding_window",
                  "a window shorter than context_length is not supported");
+  c.window = 0;
+}
+
+/// The architectures of Gemma, what is fixed in llama.cpp's code for them, and the number of layers
+/// from which it recognises a model whose scores are divided by sqrt(n_embd / n_head).
+struct GgufGemma {
+  std::string_view architecture;
+  std::string_view hf_type;
+  std::int64_t full_interval;  ///< one layer in this many has no window; 0: no windows
+  std::int64_t layers_of_largest;
+};
+constexpr std::array<GgufGemma, 3> kGemmas{
+    {{"gemma", "gemma", 0, 0}, {"gemma2", "gemma2", 2, 46}, {"gemma3", "gemma3_text", 6, 62}}};
+constexpr double kLocalTheta = 10000;
+
+double gemma_score_scale(const GgufGemma& gemma, const GptConfig& c) {
+  const bool largest = gemma.layers_of_largest > 0 && c.n_layer == gemma.layers_of_largest;
+  return 1 / std::sqrt(static_cast<double>(largest ? c.n_embd / c.n_head : c.head_width()));
+}
+
+/// c has the keys of all architectures.
+void read_gguf_gemma(KeyReader& keys, const GgufGemma& gemma, GptConfig& c) {
+  c.activation = ops::Activation::geglu;
+  c.norm_offset = true;
+  c.embedding_scale = std::sqrt(static_cast<double>(c.n_embd));
+  if (gemma.full_interval == 0) return refuse_window(keys, c);
+  c.norm_place = NormPlace::both;
+  c.attention_scale = gemma_score_scale(gemma, c);
+  c.window = keys.needed("attention.sliding_window");
+  c.window_skip_interval = gemma.full_interval;
+  const bool second = gemma.architecture == "gemma2";
+  c.attention_softcap = second ? keys.real("attn_logit_softcapping", 50) : 0;
+  c.logit_softcap = keys.real("final_logit_softcapping", second ? 30 : 0);
+  if (second) return;
+  c.qk_norm = true;
+  c.rope_local_theta = keys.real("rope.freq_base_swa", kLocalTheta);
+  c.rope_scaling_layers = ScaledLayers::full;
+}
+
+/// Llama.cpp divides logits by its logit_scale.
+void read_gguf_granite(KeyReader& keys, GptConfig& c) {
+  const auto positive = [&](const char* key, double otherwise) {
+    const double value = keys.real(key, otherwise);
+    if (!(value > 0)) keys.problem(key, "a number above 0 is expected");
+    return value > 0 ? value : 1;
+  };
+  c.embedding_scale = positive("embedding_scale", 1);
+  c.residual_scale = positive("residual_scale", 1);
+  c.logit_scale = 1 / positive("logit_scale", 1);
+  if (keys.has("attention.scale")) c.attention_scale = positive("attention.scale", 1);
 }
 
 void read_gguf_gpt2(KeyReader& keys, GptConfig& c) {
+  refuse_window(keys, c);
   c.norm_eps = keys.real("attention.layer_norm_epsilon", 1e-5);
   c.norm = ops::Norm::layernorm;
   c.activation = ops::Activation::gelu_tanh;
@@ -241,7 +296,16 @@ void read_gguf_llama(KeyReader& keys, const std::string& architecture, GptConfig
   if (architecture == "smollm3" && c.n_layer >= kSmolLm3Bare) c.rope_skip_interval = kSmolLm3Bare;
   if (architecture == "qwen2") c.qkv_bias = Biases::yes;
   c.qk_norm = architecture == "qwen3";
+  const auto* const gemma = std::find_if(kGemmas.begin(), kGemmas.end(), [&](const GgufGemma& one) {
+    return one.architecture == architecture;
+  });
+  if (gemma != kGemmas.end()) return read_gguf_gemma(keys, *gemma, c);
+  refuse_window(keys, c);
+  if (architecture == "granite") read_gguf_granite(keys, c);
 }
+
+constexpr const char* kReadArchitectures =
+    "gpt2, llama, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 and granite are read";
 
 std::string character_token(const std::string& piece) {
   return piece == " " ? "\u2581" : piece;
@@ -254,21 +318,21 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   const auto* architecture = metadata.get<std::string>("general.architecture");
   if (architecture == nullptr)
     throw DeckError(fmt::format("'{}' has no general.architecture", reader.path()),
-                    "is it a model? gpt2, llama, qwen2, qwen3 and smollm3 are read");
+                    std::string("is it a model? ") + kReadArchitectures);
   const nlohmann::json held = keys_of(metadata, *architecture + ".");
   KeyReader keys(held, reader.path(), *architecture + ".");
   ForeignModel model;
   GptConfig& c = model.config;
   if (*architecture == "gpt2") {
     model.dialect = Dialect::gguf_gpt2;
-  } else if (*architecture == "llama" || *architecture == "smollm3") {
+  } else if (*architecture == "llama" || *architecture == "smollm3" || *architecture == "granite") {
     model.dialect = Dialect::gguf_llama;
-  } else if (*architecture == "qwen2" || *architecture == "qwen3") {
+  } else if (*architecture == "qwen2" || *architecture == "qwen3" || *architecture == "gemma" ||
+             *architecture == "gemma2" || *architecture == "gemma3") {
     model.dialect = Dialect::gguf_qwen;
   } else {
-    refuse_problems(reader.path(), {fmt::format("general.architecture = {}: gpt2, llama, qwen2, "
-                                                "qwen3 and smollm3 are read",
-                                                *architecture)});
+    refuse_problems(reader.path(), {fmt::format("general.architecture = {}: {}", *architecture,
+                                                kReadArchitectures)});
   }
   read_common(keys, reader, c);
   if (model.dialect == Dialect::gguf_gpt2)
@@ -299,10 +363,31 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
 
 namespace {
 
+/// Refuses a Gemma that llama.cpp's code would compute otherwise.
+void require_gguf_gemma(const GgufGemma& gemma, const GptConfig& c) {
+  const auto refuse = [&](const std::string& key, const std::string& why) {
+    throw DeckError(
+        fmt::format("llama.cpp's {} {}, not this model.{}", gemma.architecture, why, key),
+        "export --format hf supports it");
+  };
+  if (!c.tied && gemma.architecture != "gemma3") refuse("tied", "has no head of its own");
+  const double scale = gemma_score_scale(gemma, c);
+  if (c.attention_scale > 0 && std::fabs(c.attention_scale - scale) > 1e-6 * scale)
+    refuse("attention_scale", fmt::format("multiplies scores by {:.6g}", scale));
+  if (gemma.full_interval > 0 &&
+      (c.window == 0 || c.window_skip_interval != gemma.full_interval || c.window_first_layer > 0))
+    refuse("window_skip_interval",
+           fmt::format("has a window except in every layer number {}", gemma.full_interval));
+}
+
 /// llama.cpp's name for the architecture of a model with rotary positions.
 std::string gguf_architecture(const GptConfig& c) {
   using Kind = ops::RopeScaling::Kind;
-  if (c.window > 0)
+  const std::string_view type = hf_type_of(c);
+  const auto* const gemma = std::find_if(kGemmas.begin(), kGemmas.end(),
+                                         [&](const GgufGemma& one) { return one.hf_type == type; });
+  if (gemma != kGemmas.end()) require_gguf_gemma(*gemma, c);
+  if (c.window > 0 && gemma == kGemmas.end())
     throw DeckError(
         "llama.cpp has no window in these models, and would see more than "
         "model.attention_window",
@@ -312,6 +397,8 @@ std::string gguf_architecture(const GptConfig& c) {
         "llama.cpp has no model.rope_beta_fast, rope_beta_slow, rope_truncate or "
         "rope_attention_factor for these models, and only a whole rope_original",
         "export --format hf supports it");
+  if (gemma != kGemmas.end()) return std::string(gemma->architecture);
+  if (type == "granite") return "granite";
   if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
   if (c.rope_skip_interval != kSmolLm3Bare)
     throw DeckError(fmt::format("llama.cpp leaves rotary positions out of every {}th layer, not "
@@ -356,8 +443,32 @@ Dialect gguf_dialect_of(const GptConfig& c) {
     throw DeckError("llama.cpp has no Llama with model.bias = true",
                     "export --format hf supports it");
   gguf_architecture(c);  // refuses unsupported models
-  return c.qk_norm || c.has(c.qkv_bias) ? Dialect::gguf_qwen : Dialect::gguf_llama;
+  return c.qk_norm || c.has(c.qkv_bias) || c.norm_offset ? Dialect::gguf_qwen : Dialect::gguf_llama;
 }
+
+namespace {
+
+/// The keys of factors, soft caps and windows; `a` is the prefix of the architecture.
+void add_gemma_or_granite(GgufMetadata& m, const GptConfig& c, const std::string& a) {
+  const auto real = [&](const char* key, double value) {
+    m.add(a + key, static_cast<float>(value));
+  };
+  if (a == "granite.") {
+    real("embedding_scale", c.embedding_scale);
+    real("residual_scale", c.residual_scale);
+    real("logit_scale", 1 / c.logit_scale);
+    if (c.attention_scale > 0) real("attention.scale", c.attention_scale);
+  }
+  if (a != "gemma2." && a != "gemma3.") return;
+  m.add(a + "attention.sliding_window", static_cast<std::uint32_t>(c.window));
+  // A cap that is absent has llama.cpp's default, and one of 0 is none.
+  if (a == "gemma2.") real("attn_logit_softcapping", c.attention_softcap);
+  if (a == "gemma2." || c.logit_softcap > 0) real("final_logit_softcapping", c.logit_softcap);
+  if (a == "gemma3.")
+    real("rope.freq_base_swa", c.rope_local_theta > 0 ? c.rope_local_theta : c.rope_theta);
+}
+
+}  // namespace
 
 GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string& name) {
   const bool gpt2 = gguf_dialect_of(c) == Dialect::gguf_gpt2;
@@ -387,6 +498,7 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
       m.add(a + "attention.key_length", u32(c.head_width()));
       m.add(a + "attention.value_length", u32(c.head_width()));
     }
+    add_gemma_or_granite(m, c, a);
     using Kind = ops::RopeScaling::Kind;
     const ops::RopeScaling& scaling = c.rope_scaling;
     const bool yarn = scaling.kind == Kind::yarn;

@@ -1,5 +1,4 @@
-// Conversion between config.json of transformers and the configuration of a GPT, in both
-// directions.
+// Reads config.json of transformers as the configuration of a GPT.
 
 #include <fmt/core.h>
 
@@ -34,6 +33,13 @@ struct LlamaLike {
   bool windows_where_bare = false;  ///< then only layers without rotary positions have one
   std::int64_t bare_layer = 0;      ///< interval of layers without rotary positions; 0: none
   double rope_theta = 10000;
+  bool gemma = false;  ///< GeGLU, norms of 1 + weight, embeddings times sqrt(hidden_size)
+  NormPlace norm_place = NormPlace::pre;
+  bool score_scalar = false;  ///< scores are divided by sqrt(query_pre_attn_scalar)
+  double score_cap = 0, logit_cap = 0;
+  std::int64_t full_interval = 0;  ///< one layer in this many has no window; 0: see above
+  double local_theta = 0;          ///< of layers with a window; 0: rope_theta
+  bool multipliers = false;        ///< of embedding, branches, scores and logits
 };
 /// Reads the rotary angles: version 5 has an object for them, version 4 two keys. Appends problems
 /// of keys inside the object.
@@ -91,6 +97,10 @@ ops::RopeScaling read_scaling(KeyReader& keys, const std::string& type, std::int
 void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
                std::vector<std::string>& problems) {
   c.rope_theta = keys.real("rope_theta", like.rope_theta);
+  if (like.local_theta > 0) {
+    c.rope_local_theta = keys.real("rope_local_base_freq", like.local_theta);
+    c.rope_scaling_layers = ScaledLayers::full;
+  }
   keys.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
   keys.only("rope_interleaved", false, "pairs of neighbours are not supported");
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -100,7 +110,23 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
       keys.problem(key, "an object is expected");
       continue;
     }
-    KeyReader rope(*held, source, std::string(key) + ".");
+    std::string prefix = std::string(key) + ".";
+    if (like.local_theta > 0 && held->contains("sliding_attention")) {
+      KeyReader kinds(*held, source, prefix);
+      const nlohmann::json *full = kinds.value("full_attention"),
+                           *local = kinds.value("sliding_attention");
+      if (full == nullptr || !full->is_object() || local == nullptr || !local->is_object()) {
+        keys.problem(key, "objects full_attention and sliding_attention are expected");
+        continue;
+      }
+      KeyReader of_local(*local, source, prefix + "sliding_attention.");
+      of_local.only("rope_type", "default", "scaling of the angles of local layers");
+      c.rope_local_theta = of_local.real("rope_theta", c.rope_local_theta);
+      for (const auto& more : {kinds.problems(false), of_local.problems(false)})
+        problems.insert(problems.end(), more.begin(), more.end());
+      held = full, prefix += "full_attention.";
+    }
+    KeyReader rope(*held, source, prefix);
     const std::string type = rope.text("rope_type", rope.text("type", "default"));
     rope.harmless({"type"});
     const bool known = type == "linear" || type == "llama3" || type == "yarn";
@@ -191,23 +217,31 @@ void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
   keys.harmless({"sliding_window"});
   const bool used = keys.flag("use_sliding_window", always || like.type == "llama");
   const std::int64_t first = keys.whole("max_window_layers", like.unwindowed);
+  const bool alternates = like.full_interval > 0;
+  const std::int64_t interval =
+      alternates ? keys.whole("sliding_window_pattern", like.full_interval) : 0;
+  if (alternates)
+    keys.only("_sliding_window_pattern", interval, "another number than sliding_window_pattern");
   const nlohmann::json* types = keys.value("layer_types");
   c.window = used ? size : 0;
   if (types != nullptr) {
     read_layer_types(keys, *types, c);
   } else if (c.window > 0 && like.windows_where_bare) {
     keys.problem("use_sliding_window", "a window in layers without rotary positions alone");
+  } else if (interval > 0) {
+    c.window_skip_interval = interval;
   } else if (c.window > 0 && !always) {
     c.window_first_layer = first;
   }
-  // A window that hides nothing is equivalent to none.
+  // A window that hides nothing is equivalent to none, unless its layers differ in their angles.
+  if (alternates) return;
   if (c.window >= c.block_size || c.window_first_layer >= c.n_layer) c.window = 0;
   if (c.window == 0) c.window_first_layer = c.window_skip_interval = 0;
 }
 
 namespace {
 
-constexpr std::array<LlamaLike, 5> kLlamaLike{{
+constexpr std::array<LlamaLike, 9> kLlamaLike{{
     {.type = "llama", .has_biases = true},
     {.type = "mistral", .needs_kv_heads = true, .window = 4096},
     {.type = "qwen2", .needs_kv_heads = true, .qkv_bias = true, .unwindowed = 28},
@@ -224,6 +258,31 @@ constexpr std::array<LlamaLike, 5> kLlamaLike{{
      .windows_where_bare = true,
      .bare_layer = 4,
      .rope_theta = 2e6},
+    {.type = "gemma", .tied = true, .needs_kv_heads = true, .head_width = 256, .gemma = true},
+    {.type = "gemma2",
+     .tied = true,
+     .needs_kv_heads = true,
+     .head_width = 256,
+     .window = 4096,
+     .gemma = true,
+     .norm_place = NormPlace::both,
+     .score_scalar = true,
+     .score_cap = 50,
+     .logit_cap = 30,
+     .full_interval = 2},
+    {.type = "gemma3_text",
+     .tied = true,
+     .needs_kv_heads = true,
+     .qk_norm = true,
+     .head_width = 256,
+     .window = 4096,
+     .rope_theta = 1e6,
+     .gemma = true,
+     .norm_place = NormPlace::both,
+     .score_scalar = true,
+     .full_interval = 6,
+     .local_theta = 1e4},
+    {.type = "granite", .has_biases = true, .multipliers = true},
 }};
 
 struct ActivationName {
@@ -237,8 +296,6 @@ constexpr std::array<ActivationName, 5> kActivationNames{{
     {"relu", ops::Activation::relu},
     {"silu", ops::Activation::silu},
 }};
-
-constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id", "pad_token_id"};
 
 /// Accepts keys that do not affect a forward pass. Dropout is not used in inference, and
 /// fine-tuning has its own key for it.
@@ -365,6 +422,48 @@ void read_gpt2(KeyReader& keys, GptConfig& c) {
   c.position = Position::learned;
 }
 
+/// Reads the keys that only the Gemmas have; n_embd is known.
+void read_gemma(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
+  c.norm_offset = true;
+  c.embedding_scale = std::sqrt(static_cast<double>(c.n_embd));
+  // Gemma was trained with the tanh form, whichever of its names the file has.
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    const std::string name = keys.text(key, "gelu_pytorch_tanh");
+    if (name != "gelu" && name != "gelu_pytorch_tanh")
+      keys.problem(key, "only gelu_pytorch_tanh, of GeGLU, is supported");
+  }
+  keys.only("attention_bias", false, "biases of attention alone are not supported");
+  keys.only("use_bidirectional_attention", false, "attention to later tokens is not supported");
+  keys.harmless({"cache_implementation"});
+  if (!like.score_scalar) return;
+  const double scalar = keys.real("query_pre_attn_scalar", 256);
+  if (!(scalar > 0)) keys.problem("query_pre_attn_scalar", "a number above 0 is expected");
+  c.attention_scale = 1 / std::sqrt(scalar > 0 ? scalar : 1);
+  const auto cap = [&](const char* key, double otherwise) {
+    const double given = keys.knows(key) && !keys.has(key) ? 0 : keys.real(key, otherwise);
+    if (given < 0) keys.problem(key, "a number of at least 0 is expected");
+    keys.harmless({key});
+    return given < 0 ? 0 : given;
+  };
+  // The class of Gemma 3 has the key of scores and does not use it.
+  const double scores = cap("attn_logit_softcapping", like.score_cap);
+  c.attention_softcap = like.qk_norm ? 0 : scores;
+  c.logit_softcap = cap("final_logit_softcapping", like.logit_cap);
+}
+
+/// Reads the multipliers of Granite.
+void read_multipliers(KeyReader& keys, GptConfig& c) {
+  const auto positive = [&](const char* key) {
+    const double value = keys.real(key, 1);
+    if (!(value > 0)) keys.problem(key, "a number above 0 is expected");
+    return value > 0 ? value : 1;
+  };
+  c.embedding_scale = positive("embedding_multiplier");
+  c.residual_scale = positive("residual_multiplier");
+  c.attention_scale = positive("attention_multiplier");
+  c.logit_scale = 1 / positive("logits_scaling");
+}
+
 void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
                 std::vector<std::string>& problems) {
   c.n_layer = keys.needed("num_hidden_layers");
@@ -376,6 +475,7 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
   c.ffn_width = keys.needed("intermediate_size");
   c.block_size = keys.needed("max_position_embeddings");
   c.norm_eps = keys.real("rms_norm_eps", 1e-6);
+  c.norm_place = like.norm_place;
   c.tied = keys.flag("tie_word_embeddings", like.tied);
   c.bias = false;
   if (like.has_biases) {
@@ -390,13 +490,15 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
   const std::int64_t width = keys.has("head_dim") ? keys.needed("head_dim") : like.head_width;
   keys.harmless({"head_dim"});
   if (width * c.n_head != c.n_embd) c.own_head_width = width;
-  keys.only("hidden_act", "silu", "only silu, of SwiGLU, is supported");
+  c.activation = like.gemma ? ops::Activation::geglu : ops::Activation::swiglu;
+  if (like.gemma) read_gemma(keys, like, c);
+  if (!like.gemma) keys.only("hidden_act", "silu", "only silu, of SwiGLU, is supported");
+  if (like.multipliers) read_multipliers(keys, c);
   keys.only("pretraining_tp", 1, "not supported");
   read_window(keys, like, c);
   read_bare_layers(keys, like, c);
   read_rope(keys, like, c, source, problems);
   c.norm = ops::Norm::rmsnorm;
-  c.activation = ops::Activation::swiglu;
   c.position = Position::rope;
 }
 
@@ -404,135 +506,6 @@ std::string known_types() {
   std::string text = "gpt2";
   for (const LlamaLike& like : kLlamaLike) text += fmt::format(", {}", like.type);
   return text;
-}
-
-std::string_view activation_there(ops::Activation activation) {
-  const auto known =
-      std::find_if(kActivationNames.begin(), kActivationNames.end(),
-                   [&](const ActivationName& one) { return one.activation == activation; });
-  return known->there;
-}
-
-void add_tokens(nlohmann::ordered_json& json, const std::string& tokens) {
-  if (tokens.empty()) return;
-  const auto held = read_ordered_json(tokens, "tokenizer/config.json");
-  for (const char* key : kTokenIds)
-    if (held.contains(key)) json[key] = held.at(key);
-}
-
-void add_gpt2(nlohmann::ordered_json& json, const GptConfig& c) {
-  json["architectures"] = {"GPT2LMHeadModel"};
-  json["model_type"] = "gpt2";
-  json["vocab_size"] = c.vocab_size;
-  json["n_positions"] = json["n_ctx"] = c.block_size;
-  json["n_layer"] = c.n_layer;
-  json["n_head"] = c.n_head;
-  json["n_embd"] = c.n_embd;
-  json["n_inner"] = c.ffn_width;
-  json["activation_function"] = activation_there(c.activation);
-  json["layer_norm_epsilon"] = c.norm_eps;
-  for (const char* dropout : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[dropout] = 0.0;
-}
-
-nlohmann::ordered_json scaling_json(const ops::RopeScaling& s) {
-  using Kind = ops::RopeScaling::Kind;
-  if (s.kind == Kind::none) return nullptr;
-  nlohmann::ordered_json json;
-  json["rope_type"] = s.kind == Kind::linear   ? "linear"
-                      : s.kind == Kind::llama3 ? "llama3"
-                                               : "yarn";
-  json["factor"] = s.factor;
-  if (s.kind == Kind::linear) return json;
-  json["original_max_position_embeddings"] = s.original;
-  if (const auto whole = static_cast<std::int64_t>(s.original); whole == s.original)
-    json["original_max_position_embeddings"] = whole;
-  if (s.kind == Kind::llama3) {
-    json["low_freq_factor"] = s.low;
-    json["high_freq_factor"] = s.high;
-    return json;
-  }
-  json["beta_fast"] = s.beta_fast;
-  json["beta_slow"] = s.beta_slow;
-  if (!s.truncate) json["truncate"] = false;
-  if (s.attention_factor > 0) json["attention_factor"] = s.attention_factor;
-  return json;
-}
-
-/// The model_type of transformers whose class computes the same as this model.
-std::string_view llama_type(const GptConfig& c) {
-  const bool qkv_alone = !c.bias && c.has(c.qkv_bias), bare = c.rope_skip_interval > 0;
-  const auto refuse = [](const char* what) -> std::string_view {
-    throw DeckError(fmt::format("no model of transformers has {} together", what),
-                    "llama, mistral, qwen2, qwen3 and smollm3 are written");
-  };
-  if (c.qk_norm) {
-    if (c.bias || qkv_alone) return refuse("model.qk_norm and biases");
-    return bare ? refuse("model.qk_norm and model.rope_skip_interval") : "qwen3";
-  }
-  if (bare) {
-    if (qkv_alone) return refuse("model.rope_skip_interval and biases of q, k and v alone");
-    return c.window > 0 ? refuse("model.rope_skip_interval and model.attention_window") : "smollm3";
-  }
-  if (qkv_alone) return "qwen2";
-  if (c.window == 0) return "llama";
-  if (c.bias) return refuse("model.attention_window and model.bias");
-  if (c.window_first_layer > 0 || c.window_skip_interval > 0)
-    return refuse(
-        "model.attention_window in some layers, and neither model.qk_norm nor biases of q, k and "
-        "v");
-  return "mistral";
-}
-
-std::string class_name_of(std::string_view type) {
-  return type == "llama"     ? "LlamaForCausalLM"
-         : type == "mistral" ? "MistralForCausalLM"
-         : type == "qwen2"   ? "Qwen2ForCausalLM"
-         : type == "qwen3"   ? "Qwen3ForCausalLM"
-                             : "SmolLM3ForCausalLM";
-}
-
-void add_window(nlohmann::ordered_json& json, const GptConfig& c, std::string_view type) {
-  if (type == "llama") return;
-  if (c.window == 0)
-    json["sliding_window"] = nullptr;
-  else
-    json["sliding_window"] = c.window;
-  if (type == "mistral") return;
-  json["use_sliding_window"] = c.window > 0;
-  auto types = nlohmann::ordered_json::array();
-  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
-    types.push_back(c.kind_of(layer).window > 0 ? "sliding_attention" : "full_attention");
-  json["layer_types"] = std::move(types);
-  if (type == "smollm3") return;
-  json["max_window_layers"] = c.window > 0 ? c.window_first_layer : c.n_layer;
-}
-
-void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
-  const std::string_view type = llama_type(c);
-  json["architectures"] = {class_name_of(type)};
-  json["model_type"] = type;
-  json["vocab_size"] = c.vocab_size;
-  json["max_position_embeddings"] = c.block_size;
-  json["num_hidden_layers"] = c.n_layer;
-  json["num_attention_heads"] = c.n_head;
-  json["num_key_value_heads"] = c.n_kv_head;
-  json["head_dim"] = c.head_width();
-  json["hidden_size"] = c.n_embd;
-  json["intermediate_size"] = c.ffn_width;
-  json["hidden_act"] = "silu";
-  if (type == "llama" || type == "smollm3") json["attention_bias"] = json["mlp_bias"] = c.bias;
-  if (type == "qwen3") json["attention_bias"] = false;
-  json["attention_dropout"] = 0.0;
-  json["rms_norm_eps"] = c.norm_eps;
-  json["rope_theta"] = c.rope_theta;
-  json["rope_scaling"] = scaling_json(c.rope_scaling);
-  add_window(json, c, type);
-  if (type != "smollm3") return;
-  auto with = nlohmann::ordered_json::array();
-  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
-    with.push_back(c.kind_of(layer).rotates ? 1 : 0);
-  json["no_rope_layers"] = std::move(with);
-  json["no_rope_layer_interval"] = c.rope_skip_interval;
 }
 
 }  // namespace
@@ -552,55 +525,19 @@ ForeignModel model_from_hf(const std::string& text, const std::string& source, b
     model.dialect = Dialect::hf_gpt2;
     read_gpt2(keys, c);
   } else if (like != kLlamaLike.end()) {
-    model.dialect = Dialect::hf_llama;
+    model.dialect = like->norm_place == NormPlace::pre ? Dialect::hf_llama : Dialect::hf_post;
     read_llama(keys, *like, c, source, problems);
   } else {
-    keys.problem("model_type", "these are read: " + known_types());
+    const bool sees = type == "gemma3" || type == "paligemma";
+    keys.problem("model_type",
+                 (sees ? "parts for images are not supported, only gemma3_text; " : "") +
+                     std::string("these are read: ") + known_types());
     refuse_problems(source, keys.problems(true));
   }
   const auto more = keys.problems(allow_unknown);
   problems.insert(problems.end(), more.begin(), more.end());
   refuse_problems(source, problems);
   return model;
-}
-
-Dialect hf_dialect_of(const GptConfig& c) {
-  const bool gated = c.activation == ops::Activation::swiglu;
-  if (c.position == Position::learned && c.norm == ops::Norm::layernorm && !gated &&
-      c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0)
-    return Dialect::hf_gpt2;
-  if (c.position == Position::rope && c.norm == ops::Norm::rmsnorm && gated) {
-    llama_type(c);  // refuses unsupported models
-    return Dialect::hf_llama;
-  }
-  throw DeckError(
-      "no model of other programs has this model.norm, model.position, model.activation and "
-      "model.n_kv_head together",
-      "GPT-2 has layernorm, learned positions, n_kv_head = n_head and no swiglu, window, qk_norm "
-      "or "
-      "head_width; Llama has rmsnorm, rope and swiglu");
-}
-
-std::string hf_config(const GptConfig& config, const std::string& dtype,
-                      const std::string& tokens) {
-  nlohmann::ordered_json json;
-  if (hf_dialect_of(config) == Dialect::hf_gpt2)
-    add_gpt2(json, config);
-  else
-    add_llama(json, config);
-  json["tie_word_embeddings"] = config.tied;
-  for (const char* key : kTokenIds) json[key] = nullptr;
-  add_tokens(json, tokens);
-  json["torch_dtype"] = json["dtype"] = dtype;
-  json["use_cache"] = true;
-  return dumped(json, 2) + "\n";
-}
-
-std::string hf_generation_config(const std::string& tokens) {
-  nlohmann::ordered_json json;
-  json["_from_model_config"] = true;
-  add_tokens(json, tokens);
-  return dumped(json, 2) + "\n";
 }
 
 }  // namespace choir

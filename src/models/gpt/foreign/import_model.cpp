@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -37,7 +38,6 @@ std::string foreign_deck(const GptConfig& config, const std::string& run_directo
 namespace {
 
 constexpr std::array<const char*, 2> kNorms{"layernorm", "rmsnorm"};
-constexpr std::array<const char*, 5> kActivations{"gelu", "gelu_tanh", "relu", "swiglu", "silu"};
 constexpr std::array<const char*, 2> kPositions{"learned", "rope"};
 
 constexpr std::array<const char*, 4> kScalings{"none", "linear", "llama3", "yarn"};
@@ -47,8 +47,11 @@ void add_rope(nlohmann::ordered_json& model, const GptConfig& c) {
   const ops::RopeScaling standard, &s = c.rope_scaling;
   model["rope_theta"] = c.rope_theta;
   if (c.rope_skip_interval > 0) model["rope_skip_interval"] = c.rope_skip_interval;
+  if (c.window > 0 && c.rope_local_theta > 0) model["rope_local_theta"] = c.rope_local_theta;
   if (s.kind == ops::RopeScaling::Kind::none) return;
   model["rope_scaling"] = kScalings[static_cast<std::size_t>(s.kind)];
+  if (c.window > 0 && c.rope_scaling_layers != ScaledLayers::all)
+    model["rope_scaling_layers"] = name_of(c.rope_scaling_layers);
   const auto add = [&](const char* key, double value, double otherwise) {
     if (value != otherwise) model[key] = value;
   };
@@ -68,6 +71,17 @@ void add_attention(nlohmann::ordered_json& model, const GptConfig& c) {
        {std::pair{"qkv_bias", c.qkv_bias}, std::pair{"norm_bias", c.norm_bias}})
     if (value != Biases::as_bias) model[key] = kBiases[static_cast<std::size_t>(value)];
   if (c.qk_norm) model["qk_norm"] = true;
+  const GptConfig standard;
+  if (c.norm_offset) model["norm_offset"] = true;
+  if (c.norm_place != standard.norm_place) model["norm_place"] = name_of(c.norm_place);
+  for (const auto& [key, value, otherwise] :
+       {std::tuple{"attention_scale", c.attention_scale, standard.attention_scale},
+        {"attention_softcap", c.attention_softcap, standard.attention_softcap},
+        {"embedding_scale", c.embedding_scale, standard.embedding_scale},
+        {"residual_scale", c.residual_scale, standard.residual_scale},
+        {"logit_scale", c.logit_scale, standard.logit_scale},
+        {"logit_softcap", c.logit_softcap, standard.logit_softcap}})
+    if (value != otherwise) model[key] = value;
   if (c.window == 0) return;
   model["attention_window"] = c.window;
   if (c.window_first_layer > 0) model["window_first_layer"] = c.window_first_layer;
@@ -94,7 +108,7 @@ std::string foreign_deck(const GptConfig& c, const std::string& run_directory) {
   model["tied"] = c.tied;
   model["norm"] = kNorms[static_cast<std::size_t>(c.norm)];
   model["norm_eps"] = c.norm_eps;
-  model["activation"] = kActivations[static_cast<std::size_t>(c.activation)];
+  model["activation"] = name_of(c.activation);
   model["position"] = kPositions[static_cast<std::size_t>(c.position)];
   if (c.position == Position::rope) add_rope(model, c);
   add_attention(model, c);

@@ -9,6 +9,7 @@
 
 #include "src/models/gpt/foreign/gguf.hpp"
 #include "src/models/gpt/gpt.hpp"
+#include "src/store/encoding.hpp"
 
 namespace choir {
 namespace {
@@ -68,6 +69,26 @@ const Table kHfLlama{{
     {"blocks.N.feed_forward.input",
      {{"model.layers.N.mlp.gate_proj"}, {"model.layers.N.mlp.up_proj"}}},
     {"blocks.N.feed_forward.output", {{"model.layers.N.mlp.down_proj"}}},
+    {"final_norm", {{"model.norm"}}},
+    {"head", {{"lm_head"}}},
+}};
+
+const Table kHfPost{{
+    {"embedding.tokens", {{"model.embed_tokens"}}},
+    {"blocks.N.attention_norm", {{"model.layers.N.input_layernorm"}}},
+    {"blocks.N.attention.qkv",
+     {{"model.layers.N.self_attn.q_proj"},
+      {"model.layers.N.self_attn.k_proj"},
+      {"model.layers.N.self_attn.v_proj"}}},
+    {"blocks.N.attention.output", {{"model.layers.N.self_attn.o_proj"}}},
+    {"blocks.N.attention.query_norm", {{"model.layers.N.self_attn.q_norm"}}},
+    {"blocks.N.attention.key_norm", {{"model.layers.N.self_attn.k_norm"}}},
+    {"blocks.N.attention_post_norm", {{"model.layers.N.post_attention_layernorm"}}},
+    {"blocks.N.feed_forward_norm", {{"model.layers.N.pre_feedforward_layernorm"}}},
+    {"blocks.N.feed_forward.input",
+     {{"model.layers.N.mlp.gate_proj"}, {"model.layers.N.mlp.up_proj"}}},
+    {"blocks.N.feed_forward.output", {{"model.layers.N.mlp.down_proj"}}},
+    {"blocks.N.feed_forward_post_norm", {{"model.layers.N.post_feedforward_layernorm"}}},
     {"final_norm", {{"model.norm"}}},
     {"head", {{"lm_head"}}},
 }};
@@ -134,7 +155,9 @@ const Table kGgufQwen{{
     {"blocks.N.attention.output", {{"blk.N.attn_output"}}},
     {"blocks.N.attention.query_norm", {{"blk.N.attn_q_norm"}}},
     {"blocks.N.attention.key_norm", {{"blk.N.attn_k_norm"}}},
+    {"blocks.N.attention_post_norm", {{"blk.N.post_attention_norm"}}},
     {"blocks.N.feed_forward_norm", {{"blk.N.ffn_norm"}}},
+    {"blocks.N.feed_forward_post_norm", {{"blk.N.post_ffw_norm"}}},
     {"blocks.N.feed_forward.input", {{"blk.N.ffn_gate"}, {"blk.N.ffn_up"}}},
     {"blocks.N.feed_forward.output", {{"blk.N.ffn_down"}}},
     {"final_norm", {{"output_norm"}}},
@@ -147,6 +170,8 @@ const Table& table_of(Dialect dialect) {
       return kHfGpt2;
     case Dialect::hf_llama:
       return kHfLlama;
+    case Dialect::hf_post:
+      return kHfPost;
     case Dialect::nanogpt:
       return kNanoGpt;
     case Dialect::llmc:
@@ -193,6 +218,10 @@ std::vector<std::int64_t> rows_for(const GptConfig& c, std::size_t names, std::i
   return {all};
 }
 
+bool is_hf_llama(Dialect dialect) {
+  return dialect == Dialect::hf_llama || dialect == Dialect::hf_post;
+}
+
 TensorPart part_of(const GptConfig& config, const Parameter& parameter, const OwnName& name,
                    const Table& table, const There& there) {
   TensorPart part;
@@ -200,6 +229,8 @@ TensorPart part_of(const GptConfig& config, const Parameter& parameter, const Ow
   part.columns = columns_of(parameter.shape);
   part.transposed = there.form == Form::transposed && !name.bias;
   part.interleaved = there.form == Form::interleaved ? config.head_width() : 0;
+  const bool factors = &table == &kGgufQwen || &table == &kGgufLlama;
+  if (factors && config.norm_offset && name.stem.ends_with("_norm") && !name.bias) part.added = 1;
   // The embedding tables of llm.c have names without a suffix.
   const bool bare = table.weight == "w" && name.stem.starts_with("embedding.");
   part.name = with_layer(there.name, name.layer) +
@@ -296,7 +327,7 @@ bool begins_with_any(std::string_view name, std::initializer_list<std::string_vi
 }  // namespace
 
 std::string name_in_table(std::string_view name, Dialect dialect) {
-  const bool llama = dialect == Dialect::hf_llama;
+  const bool llama = is_hf_llama(dialect);
   if (!llama && dialect != Dialect::hf_gpt2 && dialect != Dialect::nanogpt)
     return std::string(name);
   name = unwrapped(name);
@@ -313,8 +344,7 @@ std::string name_in_table(std::string_view name, Dialect dialect) {
 bool is_no_weight(std::string_view name, Dialect dialect) {
   if (begins_with_any(name, {"optimizer/", "optimizer_state/", "optimizer_states/", "scheduler/",
                              "lr_scheduler/", "lr_schedulers/", "callbacks/", "loops/"}))
-    return dialect == Dialect::nanogpt || dialect == Dialect::hf_gpt2 ||
-           dialect == Dialect::hf_llama;
+    return dialect == Dialect::nanogpt || dialect == Dialect::hf_gpt2 || is_hf_llama(dialect);
   switch (dialect) {
     case Dialect::nanogpt:  // beside the model: config/..., iter_num, best_val_loss
       return name.ends_with(".attn.bias") || name.find('/') != name.npos ||
@@ -322,6 +352,7 @@ bool is_no_weight(std::string_view name, Dialect dialect) {
     case Dialect::hf_gpt2:
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     case Dialect::hf_llama:
+    case Dialect::hf_post:
       return name.ends_with(".rotary_emb.inv_freq");
     case Dialect::gguf_llama:
     case Dialect::gguf_qwen:
@@ -365,6 +396,21 @@ void over_strided(const PartRun& run, std::byte* slab, std::byte* packed, std::s
          packed + static_cast<std::size_t>(i) * width, width);
 }
 
+/// Adds a number to elements that the file has as f32 or f64.
+void add_to(std::byte* data, DType dtype, std::int64_t count, double number) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (dtype == DType::f64)
+      reinterpret_cast<double*>(data)[i] += number;
+    else
+      reinterpret_cast<float*>(data)[i] += static_cast<float>(number);
+  }
+}
+
+/// The type in which numbers of `dtype` are added.
+DType addition_type(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
 }  // namespace
 
 std::int64_t read_part(const TensorReader& from, const std::string& name, const TensorPart& part,
@@ -376,7 +422,16 @@ std::int64_t read_part(const TensorReader& from, const std::string& name, const 
     elements += run.count;
     if (run.stride == 1) {
       std::byte* const own = to.data + static_cast<std::size_t>(run.slab) * width;
-      from.read(name, run.there, run.count, own, to.dtype);
+      const DType type = part.added == 0 ? to.dtype : addition_type(to.dtype);
+      if (type != to.dtype) {
+        packed.resize(static_cast<std::size_t>(run.count) * size_of(type));
+        from.read(name, run.there, run.count, packed.data(), type);
+        add_to(packed.data(), type, run.count, -part.added);
+        convert(packed.data(), encoding_of(type), own, encoding_of(to.dtype), run.count);
+      } else {
+        from.read(name, run.there, run.count, own, to.dtype);
+        if (part.added != 0) add_to(own, type, run.count, -part.added);
+      }
       check.look(name, own, to.dtype, run.count, run.there);
       continue;
     }
@@ -404,7 +459,16 @@ void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from) {
                    });
       data = packed.data();
     }
-    to.write(part.name, run.there, run.count, data, from.dtype);
+    DType type = from.dtype;
+    if (part.added != 0) {
+      type = addition_type(from.dtype);
+      std::vector<std::byte> sums(static_cast<std::size_t>(run.count) * size_of(type));
+      convert(data, encoding_of(from.dtype), sums.data(), encoding_of(type), run.count);
+      add_to(sums.data(), type, run.count, part.added);
+      packed = std::move(sums);
+      data = packed.data();
+    }
+    to.write(part.name, run.there, run.count, data, type);
   }
 }
 

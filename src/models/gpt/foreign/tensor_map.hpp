@@ -20,12 +20,13 @@ namespace choir {
 /// Names and layout of the weights in another program.
 enum class Dialect : std::uint8_t {
   hf_gpt2,     ///< transformers' GPT-2, whose linear weights are [in, out]
-  hf_llama,    ///< transformers' Llama, Mistral, Qwen and SmolLM3
+  hf_llama,    ///< transformers' Llama, Mistral, Qwen, SmolLM3, Gemma 1 and Granite
+  hf_post,     ///< transformers' Gemma 2 and 3, with norms behind the branches
   nanogpt,     ///< GPT-2's names, but weights are [out, in]
   llmc,        ///< llm.c's GPT-2: one tensor has all layers
   gguf_gpt2,   ///< llama.cpp's GPT-2
-  gguf_llama,  ///< llama.cpp's Llama: rows of q and k are ordered in rotated pairs
-  gguf_qwen,   ///< llama.cpp's Qwen2 and Qwen3: the same names, rows in our order
+  gguf_llama,  ///< llama.cpp's Llama and Granite: rows of q and k are ordered in rotated pairs
+  gguf_qwen,   ///< llama.cpp's Qwen2, Qwen3 and Gemma: the same names, rows in our order
 };
 
 /// Rows of our tensor that are a tensor of the other program, or a part of one. A vector is a
@@ -39,6 +40,9 @@ struct TensorPart {
   bool transposed = false;  ///< [columns, rows] in the other program
   /// Not 0: rows of a head, whose two halves alternate in the other program's tensor.
   std::int64_t interleaved = 0;
+  /// Added to our values in the other program's tensor, in f32 or f64: 1 for norms of Gemma, of
+  /// which GGUF has the factors 1 + w.
+  double added = 0;
   /// True for the head of a tied model that is stored nevertheless; it has the values of another
   /// part.
   bool repeated = false;

@@ -116,6 +116,25 @@ TEST(ChatTemplate, MistralHasControlTokensOrText) {
                               28750, 28806, 28750, 28804, 733,   28748, 16289, 28793}));
 }
 
+// The assistant is called model, the text of the system is in front of the user's, texts are
+// trimmed, and of the end of an answer only the token is a target.
+TEST(ChatTemplate, Gemma) {
+  auto tokenizer = chat_tokenizer(Vocabulary::bytes(), ChatTemplate::gemma);
+  Conversation conversation = talk();
+  conversation.turns[1].text = " Hi\n";
+  const auto encoded = encode_conversation(conversation, {.chat = ChatTemplate::gemma}, *tokenizer);
+  EXPECT_EQ(show_encoded(encoded, *tokenizer, "{", "}"),
+            "<bos><start_of_turn>user\nBe brief.\n\n Hi<end_of_turn>\n<start_of_turn>model\n"
+            "{Hello!<end_of_turn>}\n<start_of_turn>user\n2+2?<end_of_turn>\n"
+            "<start_of_turn>model\n{4<end_of_turn>}\n");
+  conversation.turns.pop_back();
+  EXPECT_EQ(tokenizer->decode(
+                encode_conversation(conversation, {.chat = ChatTemplate::gemma}, *tokenizer).ids),
+            "<bos><start_of_turn>user\nBe brief.\n\n Hi<end_of_turn>\n<start_of_turn>model\n"
+            "Hello!<end_of_turn>\n<start_of_turn>user\n2+2?<end_of_turn>\n"
+            "<start_of_turn>model\n");
+}
+
 TEST(ChatTemplate, WithoutAnAnswerTheHeaderOfOneFollows) {
   auto tokenizer = chat_tokenizer(Vocabulary::bytes(), ChatTemplate::chatml);
   const Conversation asked{"here:1", "", {{.role = "user", .text = "Hi"}}};
@@ -164,6 +183,8 @@ TEST(ChatTemplate, IsKnownByWhatItWrites) {
             ChatTemplate::llama3);
   EXPECT_EQ(of("'<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}[INST] "), ChatTemplate::llama2);
   EXPECT_EQ(of("{{ '[INST] ' + message['content'] + ' [/INST]' }}"), ChatTemplate::mistral);
+  EXPECT_EQ(of("{{ '<start_of_turn>' + role + '\n' + message['content'] | trim }}"),
+            ChatTemplate::gemma);
   EXPECT_EQ(of("{{ message['content'] }}"), std::nullopt);
   EXPECT_EQ(of(""), std::nullopt);
 }

@@ -32,9 +32,25 @@ TEST(JinjaProgram, Llama3) {
             "'<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}");
 }
 
+TEST(JinjaProgram, Gemma) {
+  EXPECT_EQ(
+      program(ChatTemplate::gemma),
+      "{% if messages and messages[0]['role'] == 'system' %}{% set system = "
+      "messages[0]['content'] %}{% set turns = messages[1:] %}{% else %}{% set system = '' "
+      "%}{% set turns = messages %}{% endif %}{{ '<bos>' }}{% if system and (not turns or "
+      "turns[0]['role'] != 'user') %}{{ '<start_of_turn>user\\n' + ('' + system + '\\n\\n') | "
+      "trim + '<end_of_turn>\\n<start_of_turn>model\\n' }}{% endif %}{% for turn in turns "
+      "%}{% if turn['role'] == 'assistant' %}{{ '' + turn['content'] | trim + "
+      "'<end_of_turn>\\n' }}{% elif loop.first and system and turn['role'] == 'user' %}{{ "
+      "'<start_of_turn>user\\n' + ('' + system + '\\n\\n' + turn['content']) | trim + "
+      "'<end_of_turn>\\n<start_of_turn>model\\n' }}{% else %}{{ '<start_of_turn>user\\n' + "
+      "turn['content'] | trim + '<end_of_turn>\\n<start_of_turn>model\\n' }}{% endif %}{% "
+      "endfor %}");
+}
+
 TEST(JinjaProgram, EveryTemplateIsRecognised) {
-  for (const ChatTemplate chat :
-       {ChatTemplate::chatml, ChatTemplate::llama3, ChatTemplate::llama2, ChatTemplate::mistral})
+  for (const ChatTemplate chat : {ChatTemplate::chatml, ChatTemplate::llama3, ChatTemplate::llama2,
+                                  ChatTemplate::mistral, ChatTemplate::gemma})
     EXPECT_EQ(template_written_by(program(chat)), chat) << name_of(chat);
   EXPECT_EQ(template_written_by(program(ChatTemplate::plain)), std::nullopt);
 }
@@ -44,6 +60,7 @@ TEST(JinjaProgram, EndsOfTurns) {
                                    {ChatTemplate::llama3, "<|eot_id|>"},
                                    {ChatTemplate::llama2, "</s>"},
                                    {ChatTemplate::mistral, "</s>"},
+                                   {ChatTemplate::gemma, "<end_of_turn>"},
                                    {ChatTemplate::plain, "</s>"}}) {
     const auto tokenizer = chat_tokenizer(Vocabulary::bytes(), chat);
     EXPECT_EQ(end_of_turn_text(chat, *tokenizer), text);

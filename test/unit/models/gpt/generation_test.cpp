@@ -71,7 +71,15 @@ std::vector<GptConfig> shapes() {
   modern.rope_scaling = {.kind = ops::RopeScaling::Kind::yarn, .factor = 4, .original = 64};
   modern.rope_skip_interval = 2;
   modern.window = 3;
-  return {test::tiny_gpt(), test::tiny_llama(), grouped, rotary, modern};
+  GptConfig gemma = modern;
+  gemma.activation = ops::Activation::geglu;
+  gemma.norm_offset = true;
+  gemma.norm_place = NormPlace::both;
+  gemma.embedding_scale = 4, gemma.logit_scale = 0.5;
+  gemma.attention_softcap = 1, gemma.logit_softcap = 3;
+  gemma.rope_local_theta = 50, gemma.rope_scaling_layers = ScaledLayers::full;
+  gemma.window_skip_interval = 2, gemma.rope_skip_interval = 0;
+  return {test::tiny_gpt(), test::tiny_llama(), grouped, rotary, modern, gemma};
 }
 
 TEST(Generation, CacheEqualsTheFullContext) {

@@ -169,6 +169,50 @@ TEST(GptGradient, NormsOfHeadsWindowsAndScaledPositions) {
   check_gradients(c);
 }
 
+/// Gemma 3 with the soft caps of Gemma 2.
+GptConfig gemma_gpt() {
+  GptConfig c = modern_gpt();
+  c.activation = ops::Activation::geglu;
+  c.norm_offset = true;
+  c.norm_place = NormPlace::both;
+  c.embedding_scale = 4;
+  c.attention_scale = 0.5;
+  c.attention_softcap = 2;
+  c.logit_softcap = 3;
+  c.rope_local_theta = 50;
+  c.rope_scaling = {.kind = ops::RopeScaling::Kind::linear, .factor = 8};
+  c.rope_scaling_layers = ScaledLayers::full;
+  c.qkv_bias = Biases::as_bias;
+  return c;
+}
+
+TEST(GptGradient, NormsBehindBranchesAndSoftCaps) {
+  GptConfig c = gemma_gpt();
+  for (const int tiles : {1, 2})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      c.recompute = recompute, c.tile = tiles;
+      check_gradients(c);
+    }
+  c.head_chunk = 3, c.tied = false;
+  check_gradients(c);
+}
+
+TEST(GptGradient, NormsBehindBranchesAlone) {
+  GptConfig c = modern_gpt();
+  c.norm_place = NormPlace::post;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    c.recompute = recompute;
+    check_gradients(c);
+  }
+}
+
+TEST(GptGradient, Multipliers) {
+  GptConfig c = small_gpt();
+  c.embedding_scale = 3, c.residual_scale = 0.4, c.logit_scale = 0.25, c.attention_scale = 0.7;
+  c.dropout = 0.25;
+  check_gradients(c);
+}
+
 TEST(GptGradient, BiasesOfAPart) {
   GptConfig c = small_gpt();
   c.qkv_bias = Biases::no;

@@ -33,6 +33,22 @@ TEST(LayerKind, IsDecidedByTheLayer) {
   EXPECT_FALSE(learned.kind_of(0).rotates);
 }
 
+TEST(LayerKind, WindowsMayHaveAnglesOfTheirOwn) {
+  GptConfig c = mixed();
+  c.rope_local_theta = c.rope_theta;
+  EXPECT_FALSE(c.kind_of(2).local) << "the same base";
+  c.rope_local_theta = 50;
+  for (const std::int64_t layer : {0, 1, 2, 3})  // a window, and rotation
+    EXPECT_EQ(c.kind_of(layer).local, layer == 2) << layer;
+  c.rope_local_theta = 0;
+  c.rope_scaling_layers = ScaledLayers::full;
+  EXPECT_FALSE(c.kind_of(2).local) << "nothing is scaled";
+  c.rope_scaling = {.kind = ops::RopeScaling::Kind::linear, .factor = 8};
+  EXPECT_TRUE(c.kind_of(2).local);
+  c.window = 0;
+  EXPECT_FALSE(c.kind_of(2).local);
+}
+
 TEST(LayerKind, DecidesPairsAndFlops) {
   const GptConfig c = mixed();
   EXPECT_EQ(c.visible_pairs(c.kind_of(0)), 8 * 9 / 2);

@@ -108,8 +108,8 @@ TEST(KeyPromises, DecayIsForTheMatricesOfEveryFamily) {
   constexpr double kDecay = 0.5;
   for (const char* deck :
        {"inputs/verify_gpt.json", "inputs/verify_lora.json", "inputs/verify_modern.json",
-        "inputs/verify_asr.json", "inputs/verify_salm.json", "inputs/verify_duplex.json",
-        "inputs/verify_codec.json"}) {
+        "inputs/verify_gemma.json", "inputs/verify_asr.json", "inputs/verify_salm.json",
+        "inputs/verify_duplex.json", "inputs/verify_codec.json"}) {
     SCOPED_TRACE(deck);
     OneRank decayed(deck, {"optimizer.weight_decay=0.5"});
     OneRank plain(deck, {"optimizer.weight_decay=0"});
