@@ -99,6 +99,7 @@ TEST(DeviceTraining, APlanThatIsAcceptedLeavesRoomForNccl) {
   const auto cards = cuda::availability().cards;
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
   if (world_size() != 2) GTEST_SKIP() << "of 2 ranks";
+  setenv("HOST_CUDA_MEMORY", "720", 1);
   auto device = make_device(DeviceKind::cuda);
   Device& card = *device;
   const double before = free_for_plans(card);
@@ -121,12 +122,15 @@ TEST(DeviceTraining, APlanThatIsAcceptedLeavesRoomForNccl) {
     }
     EXPECT_ALL_RANKS(text.find("of NCCL") != std::string::npos) << text;
   }
-  const Buffer somebody(card, static_cast<std::size_t>(free_for_plans(card) - needs));
+  auto somebody =
+      std::make_unique<Buffer>(card, static_cast<std::size_t>(free_for_plans(card) - needs));
   EXPECT_NO_THROW(require_memory(plan, 1, card));
   EngineRun run(options, *mesh, std::move(device));
   for (int i = 0; i < kReplicaSteps; ++i) EXPECT_TRUE(run.step().updated);
   run.end();
   mesh.reset();  // destroyed before its device
+  somebody.reset();
+  unsetenv("HOST_CUDA_MEMORY");
 }
 
 // Memory of the arena that only one rank holds between steps makes this rank record its step again
