@@ -317,18 +317,24 @@ std::unique_ptr<Communicator> Mesh::on_device(Communicator& host, std::vector<in
                                  .peers = peers});
 }
 
-// Groups of replicas are made later than plans are checked. They are at most as large as all
-// replicas.
-void Mesh::claim_for_replica_groups() {
+// Groups of replicas and the further channels of a pipeline are made later than plans are checked.
+// Groups of replicas are at most as large as all replicas.
+void Mesh::claim_for_later_groups() {
   const cuda::Card* const card = nccl_ ? cuda::card_of(*device_) : nullptr;
   if (card == nullptr) return;
-  const std::vector<int> ranks = replica_ranks();
-  std::set<int> nodes;
-  for (const int rank : ranks) nodes.insert(node_of(rank));
-  const std::size_t each = nccl_bytes({.ranks = static_cast<int>(ranks.size()),
-                                       .nodes = static_cast<int>(nodes.size()),
-                                       .blocks = nccl_blocks(card->multiprocessors, nccl_groups_)});
-  cuda::claim_memory(*device_, static_cast<std::int64_t>(each) * device_transport_.replica_groups);
+  const auto claim = [&](const std::vector<int>& ranks, int peers, int groups) {
+    std::set<int> nodes;
+    for (const int rank : ranks) nodes.insert(node_of(rank));
+    const std::size_t each = nccl_bytes({.ranks = static_cast<int>(ranks.size()),
+                                         .nodes = static_cast<int>(nodes.size()),
+                                         .blocks = nccl_blocks(card->multiprocessors, nccl_groups_),
+                                         .peers = peers});
+    cuda::claim_memory(*device_, static_cast<std::int64_t>(each) * groups);
+  };
+  claim(replica_ranks(), 0, device_transport_.replica_groups);
+  const std::vector<int> stages = layout_.group(rank_, {Axis::pipeline});
+  claim(stages, std::min(2, static_cast<int>(stages.size()) - 1),
+        device_transport_.stage_channels - 1);
 }
 
 void Mesh::attach(Device& device, const DeviceTransport& transport) {
@@ -368,7 +374,7 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
         on_device(host_along(axis), layout_.group(rank_, {axis}));
   }
   if (replicas_) device_replicas_ = on_device(*replicas_, replica_ranks());
-  claim_for_replica_groups();
+  claim_for_later_groups();
 }
 
 // Mismatches name world ranks. Calls on device communicators are checked over the host

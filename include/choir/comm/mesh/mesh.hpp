@@ -136,7 +136,7 @@ class Mesh {
   }
   /// A communicator for device memory over `host`, whose world ranks are `ranks`.
   std::unique_ptr<Communicator> on_device(Communicator& host, std::vector<int> ranks);
-  void claim_for_replica_groups();
+  void claim_for_later_groups();
   Layout layout_;
   Coordinates coordinates_;
   int rank_ = 0, node_index_ = 0, nodes_ = 1;
