@@ -83,10 +83,10 @@ launch_show "${generate[@]}"
 "${generate[@]}"
 
 # "first loss" and "last loss" from the record of the run.
-loss() { sed -nE 's/^\{"step":[0-9]+,"loss":([0-9]+\.[0-9]{1,3}).*/\1/p' "$run/metrics.jsonl"; }
+loss() { sed -nE 's/^\{"step":[0-9]+,"loss":([0-9.]+).*/\1/p' "$run/metrics.jsonl"; }
 cat <<END
 
-== Done: the loss fell from $(loss | head -n 1) to $(loss | tail -n 1)
+== Done: the loss fell from $(printf %.4f "$(loss | head -n 1)") to $(printf %.4f "$(loss | tail -n 1)")
   run          $run (log.txt, metrics.jsonl, deck.json)
   samples      $run/samples
   checkpoint   $run/checkpoints/$(readlink "$run/checkpoints/latest")

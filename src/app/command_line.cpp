@@ -294,7 +294,8 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
         "the kind of data comes first: `choir prepare text {} --out FOLDER`; `choir "
         "prepare --help` lists the kinds",
         as_typed({words[0]}));
-  if (has(options, "--out") && !has(given, "--out") && given.size() == 2 &&
+  const bool nested = command.find(' ') != command.rfind(' ');  // `given` begins with its name
+  if (!nested && has(options, "--out") && !has(given, "--out") && given.size() == 2 &&
       !given[0].starts_with("-") && !given[1].starts_with("-") &&
       given[1].find('=') == std::string::npos)
     return fmt::format("the result is named by --out: {} {} --out {}", command,

@@ -43,10 +43,10 @@ const Card* card_of(const Device& device);
 bool can_access(int from, int to);
 /// Bytes of device memory that are free now; 0 for other devices.
 std::size_t free_memory(const Device& device);
-/// Announces that a library will take (or, if negative, will not take) memory of a cuda device at
-/// its first calls. Plans leave it free.
-void claim_memory(Device& device, std::int64_t bytes);
-/// The sum of the announcements; 0 for other devices.
+/// The bytes of a cuda device that libraries will take at their first calls; plans leave them free.
+/// Whoever uses such a library adds to the number. It may outlive the device, as communicators do.
+std::shared_ptr<std::int64_t> memory_claims(Device& device);
+/// The same number; 0 for other devices.
 std::size_t claimed_memory(const Device& device);
 
 /// Peak FLOP per second of dense bf16 products with f32 sums. For a known name this is the vendor's

@@ -1,10 +1,12 @@
 #include "src/run/stop_request.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <string_view>
 
 #include "src/core/quantities.hpp"
@@ -19,6 +21,8 @@ std::atomic<int> pending_save{0};
 std::atomic<int> pending_terminate{0};
 std::atomic<int> held{0};
 std::atomic<int> at_once{0};
+std::atomic<int> announces{0};
+char announcement[512];  // not of the object, because a handler may outlast it
 
 extern "C" void on_save(int) {
   pending_save = 1;
@@ -29,6 +33,10 @@ extern "C" void on_terminate(int number) {
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
   }
   if (pending_terminate.exchange(number) != 0 || at_once != 0) _exit(128 + number);
+  if (announces != 0) {
+    [[maybe_unused]] const auto written =
+        write(STDERR_FILENO, announcement, std::strlen(announcement));
+  }
 }
 
 constexpr std::array<int, 3> kSignals{SIGUSR1, SIGTERM, SIGINT};
@@ -60,12 +68,23 @@ StopRequest::StopRequest(double walltime, double margin, std::string stop_file)
 }
 
 StopRequest::~StopRequest() {
+  announces = 0;
   for (const int number : kSignals)
     if (number != SIGUSR1 || held == 0) std::signal(number, SIG_DFL);
 }
 
 void StopRequest::obey_at_once() {
   at_once = 1;
+}
+
+void StopRequest::announce() {
+  const std::string words = fmt::format(
+      "choir: asked to stop: the run stops after this step, and saves if there is time; mpiexec "
+      "may "
+      "end it after a second{}\n",
+      stop_file_.empty() ? "." : ". `touch " + stop_file_ + "` always waits for the save.");
+  announcement[words.copy(announcement, sizeof announcement - 1)] = 0;
+  announces = 1;
 }
 
 Stop StopRequest::poll(double expected_seconds) {

@@ -42,6 +42,10 @@ class StopRequest {
   /// the process immediately, because there is nothing to save yet.
   void obey_at_once();
 
+  /// From now on this rank answers SIGTERM and SIGINT at once with a line on stderr: the step that
+  /// runs may take longer than a launcher waits.
+  void announce();
+
   /// Returns the greatest reason. `expected_seconds` is the time until the next call, including
   /// saves; the walltime check looks ahead by it. Local.
   Stop poll(double expected_seconds);

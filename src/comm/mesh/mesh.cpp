@@ -329,7 +329,7 @@ void Mesh::claim_for_later_groups() {
                                          .nodes = static_cast<int>(nodes.size()),
                                          .blocks = nccl_blocks(card->multiprocessors, nccl_groups_),
                                          .peers = peers});
-    cuda::claim_memory(*device_, static_cast<std::int64_t>(each) * groups);
+    *cuda::memory_claims(*device_) += static_cast<std::int64_t>(each) * groups;
   };
   claim(replica_ranks(), 0, device_transport_.replica_groups);
   const std::vector<int> stages = layout_.group(rank_, {Axis::pipeline});

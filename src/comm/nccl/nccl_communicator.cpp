@@ -94,6 +94,8 @@ class NcclCommunicator final : public QueuedCommunicator {
         control_(std::move(control)),
         device_(device),
         options_(options),
+        claimed_(bytes_of(device, options, size())),
+        claims_(cuda::memory_claims(device)),
         label_(label_of(options)),
         compute_(device),
         side_(device, true),
@@ -104,11 +106,11 @@ class NcclCommunicator final : public QueuedCommunicator {
       operation.owner = this;
       operation.done = std::make_unique<Event>(device);
     }
-    cuda::claim_memory(device_, bytes_of(device_, options_, size()));
+    *claims_ += claimed_;
     identify(derived_id(*control_, name));
   }
   ~NcclCommunicator() override {
-    cuda::claim_memory(device_, -bytes_of(device_, options_, size()));
+    *claims_ -= claimed_;
     // Work of a broken group may never end.
     if (std::uncaught_exceptions() == unwinding_ && !group_.broken()) side_.stream().synchronize();
   }
@@ -358,6 +360,8 @@ class NcclCommunicator final : public QueuedCommunicator {
   std::unique_ptr<Communicator> control_;
   Device& device_;
   NcclOptions options_;
+  std::int64_t claimed_;
+  std::shared_ptr<std::int64_t> claims_;
   std::string label_;
   Stream compute_;
   SideStream side_;

@@ -31,7 +31,7 @@ struct NcclOptions {
 /// Collective over `host`, which is duplicated as the control communicator and not kept. Throws
 /// CommError on every rank, with the group, its ranks and NCCL's text, if set-up fails or times
 /// out. `device` (cuda) must outlive the result. The memory that NCCL takes at the first calls is
-/// claimed from the device (cuda::claim_memory()).
+/// claimed from the device (cuda::memory_claims()).
 ///
 /// Calls take device memory and run on an urgent stream of their own: after the work that was
 /// queued on the device's main stream before them, and the main stream continues after them once

@@ -358,7 +358,10 @@ namespace {
 void require_there(const std::vector<std::string*>& paths) {
   for (const std::string* path : paths)
     if (!fs::exists(*path))
-      throw DataError(fmt::format("there is no file or folder '{}'", *path),
+      throw DataError(fmt::format("there is no file or folder '{}', which data.train, data.val or "
+                                  "data.validation of the deck names (to train without its sets: "
+                                  "'data.validation={{}}')",
+                                  *path),
                       advice_on_path(*path,
                                      "name manifests (.json, .jsonl) or folders of `choir prepare "
                                      "audio`; to plan or to measure without data, add "

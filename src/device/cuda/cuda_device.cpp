@@ -93,12 +93,11 @@ class CudaDevice final : public Device {
   void let_profilers_look(bool on) override;
 
   const Card& card() const { return card_; }
-  void claim(std::int64_t bytes) { claimed_ += bytes; }
-  std::int64_t claimed() const { return claimed_; }
+  const std::shared_ptr<std::int64_t>& claims() const { return claims_; }
 
  private:
   Card card_;
-  std::int64_t claimed_ = 0;
+  std::shared_ptr<std::int64_t> claims_ = std::make_shared<std::int64_t>(0);
   cudaStream_t main_ = nullptr;
   bool capturing_ = false;
 };
@@ -350,13 +349,14 @@ std::size_t free_memory(const Device& device) {
   return free;
 }
 
-void claim_memory(Device& device, std::int64_t bytes) {
-  if (auto* cuda = dynamic_cast<CudaDevice*>(&device)) cuda->claim(bytes);
+std::shared_ptr<std::int64_t> memory_claims(Device& device) {
+  const auto* cuda = dynamic_cast<CudaDevice*>(&device);
+  return cuda == nullptr ? std::make_shared<std::int64_t>(0) : cuda->claims();
 }
 
 std::size_t claimed_memory(const Device& device) {
   const auto* cuda = dynamic_cast<const CudaDevice*>(&device);
-  return cuda == nullptr ? 0 : static_cast<std::size_t>(std::max<std::int64_t>(0, cuda->claimed()));
+  return cuda == nullptr ? 0 : static_cast<std::size_t>(std::max<std::int64_t>(0, *cuda->claims()));
 }
 
 bool can_access(int from, int to) {

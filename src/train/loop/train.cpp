@@ -259,6 +259,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   StopRequest stop(deck.run.walltime, deck.run.walltime_margin,
                    mesh.rank() == 0 ? directory.stop_file() : "");
   stop.obey_at_once();
+  if (mesh.rank() == 0) stop.announce();
   const BatchSizes batch = checked_batch(deck, mesh, observers.faults);
   observers.watch.start("start");
   StartScreen start;

@@ -35,13 +35,14 @@ TEST(Norm, AddsAnOffsetToTheWeight) {
 // norm is itself, keeps the difference where rows of another magnitude can hold it.
 TEST(Norm, TheOffsetIsNotRoundedToTheElementType) {
   CpuBench cpu;
-  NormTensors t({Norm::rmsnorm, DType::bf16, 1, 2, false, false, 0, 1});
+  NormTensors t({Norm::rmsnorm, DType::bf16, 1, 2, false, true, 0, 1});
   t.residual.set(0, 1), t.residual.set(1, -1);
-  t.weight.set(0, 0x1p-9), t.weight.set(1, -1 + 0x1p-9);
+  t.weight.set(0, 0x1p-9), t.weight.set(1, 0x1p-9);  // 1 + weight is 1 in bf16
+  t.bias.set(0, -1), t.bias.set(1, 1);
   ops::NormForward args = t.forward(Norm::rmsnorm);
   args.eps = 0;
   ops::norm_forward(cpu.stream, args);
-  EXPECT_EQ(t.out[0], 1);
+  EXPECT_EQ(t.out[0], 0x1p-9);
   EXPECT_EQ(t.out[1], -0x1p-9);
 }
 

@@ -40,7 +40,7 @@ const std::vector<RateScale> kScales{
 void check(const char* precision, double tolerance, bool scaled = false) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1);
   if (scaled) options.rate_scales = kScales;
-  options.optimizer = {kBeta1, kBeta2, kEps, kDecay};
+  options.optimizer = {.beta1 = kBeta1, .beta2 = kBeta2, .epsilon = kEps, .weight_decay = kDecay};
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
   ModelInstance& instance = run.engine().instance();

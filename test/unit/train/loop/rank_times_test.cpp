@@ -74,7 +74,7 @@ TEST(RankTimes, IsWritten) {
                                .slowest_host = "n12"};
   const std::string text = to_string(report), json = to_json(report, 40);
   for (const char* words : {"100 steps", "rank 3 on n12", "1.30 times the median",
-                            "2 ms of it outside forward and backward"})
+                            "2 ms of these are neither forward nor backward"})
     EXPECT_NE(text.find(words), std::string::npos) << text;
   EXPECT_EQ(json,
             "{\"step\":40,\"compute\":{\"steps\":100,\"p10\":0.0801,\"p50\":0.082,\"p90\":0.0833,"
