@@ -46,12 +46,16 @@ EnergyMeter::EnergyMeter(Mesh& mesh, const Device& device, const Places& places)
   world_.all_reduce(counts.data(), counts.size(), DType::i64, ReduceOp::sum);
   const auto [devices, read] = counts;
   readable_ = read == devices;
+  const std::string why =
+      own_.reason.empty() ? "" : fmt::format("{} (host {})", own_.reason, host_name());
   const std::vector<std::string> parts = gather_texts(world_, own_.parts);
-  const std::vector<std::string> reasons = gather_texts(
-      world_, own_.reason.empty() ? "" : fmt::format("{} (host {})", own_.reason, host_name()));
+  const std::vector<std::string> reasons = gather_texts(world_, why);
   if (world_.rank() != 0) return;
   if (!readable_) {
-    text_ = *std::ranges::find_if(reasons, [](const std::string& text) { return !text.empty(); });
+    // Planned meshes gather nothing.
+    const auto found =
+        std::ranges::find_if(reasons, [](const auto& text) { return !text.empty(); });
+    text_ = found != reasons.end() ? *found : why;
     if (devices > 1)
       text_ += fmt::format("; {} of {} can be read", read,
                            counted(devices, card != nullptr ? "card" : "host"));

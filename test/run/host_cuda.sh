@@ -119,7 +119,7 @@ gpu 4 refused parallel.pipeline=2 train.max_steps=3
 expect "... which is not done unasked" 2 "4 ranks for 2 GPU(s)" "parallel.share_device=true"
 # Nobody calls NCCL while a recorded step replays: the watchdog sees the error.
 from=$(now_ms)
-NCCL_FAKE_FAIL_AFTER=400 gpu 2 fails parallel.transport=nccl train.max_steps=1000 eval.interval=0
+NCCL_FAKE_FAIL_AFTER=400 gpu 2 fails parallel.transport=nccl train.max_steps=1000
 expect "the network fails during a replay" 5 "failed in phase" "NCCL on dp (ranks 0, 1)" "remote process exited or there was a network error" "exit code 5"
 in_time "... which ends the job" $(($(now_ms) - from)) 30000
 # Slices of one card (MIG) have UUIDs of their own, and NCCL refuses two of them.
@@ -148,7 +148,7 @@ check "... by other kernels" apart "weights hopper" "weights ampere"
 # if the card has little memory.
 tuned=("$debug" "${small[@]}" device=cuda "$half" train.micro_batch_size=1 train.global_batch_size=16 eval.interval=0)
 HOST_CUDA_MEMORY=72 run 1 tune "${tuned[@]}" --probe --out tuned.json
-expect "tune --probe" 0 "trying it on cuda 0 (host execution" "micro-batch     1 ran, " "micro-batch     8 did not run: out of memory: " "the fastest that ran"
+expect "tune --probe" 0 "trying it on cuda 0 (host execution" "micro-batch     1 ran, " "micro-batch     4 did not run: out of memory: " "the fastest that ran"
 check "... writes the fastest that ran" test \
   "$(sed -nE 's/.*micro_batch_size": ([0-9]+).*/\1/p' tuned.json)" = "$(sed -nE 's/^the fastest that ran: train.micro_batch_size ([0-9]+) .*/\1/p' stdout)"
 

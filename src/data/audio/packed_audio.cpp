@@ -211,7 +211,10 @@ std::string advice_on_unpacked(const std::string& folder) {
       manifest = path;
   }
   if (!manifest.empty())
-    return fmt::format("name the manifest in it: {}; it is packed on its first use", manifest);
+    return fmt::format(
+        "{} looks like a manifest: a deck may name it, and `choir prepare audio {} --out DIR` makes "
+        "a packed folder of it",
+        manifest, manifest);
   if (sounds)
     return fmt::format(
         "it has recordings: `choir prepare manifest {} --out train.json` makes a manifest of them, "

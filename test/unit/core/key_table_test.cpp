@@ -203,7 +203,7 @@ TEST(KeyTable, BadOverrides) {
   EXPECT_EQ(complaint_of_table("{}", {"part.count"}),
             "command line: 'part.count' is not of the form key.path=value");
   EXPECT_EQ(complaint_of_table("{}", {"part.count=4", "part.count=5"}),
-            "command line: part.count is given twice");
+            "command line: part.count is given twice; remove one of them");
   EXPECT_EQ(complaint_of_table("{}", {"part=4"}), "command line: 'part' is a section, not a key");
   EXPECT_EQ(complaint_of_table("{}", {"part.count="}),
             "command line: part.count = \"\": expected an integer, not text");

@@ -31,15 +31,15 @@ TEST(Norm, AddsAnOffsetToTheWeight) {
                    {layer ? Norm::layernorm : Norm::rmsnorm, dtype, 5, width, layer, layer, 0, 1});
 }
 
-// In bf16 1 + 2^-9 is 1, but the sum is exact in the type of sums: a row of ones and -ones, whose
-// norm is itself, keeps the difference where rows of another magnitude can hold it.
+// In bf16 1 + 2^-9 is 1, but the sum of offset and weight is exact in the type of sums. The row is
+// its own norm, and the bias cancels the 1, so that only the 2^-9 remains.
 TEST(Norm, TheOffsetIsNotRoundedToTheElementType) {
   CpuBench cpu;
-  NormTensors t({Norm::rmsnorm, DType::bf16, 1, 2, false, true, 0, 1});
+  NormTensors t({Norm::layernorm, DType::bf16, 1, 2, false, true, 0, 1});
   t.residual.set(0, 1), t.residual.set(1, -1);
   t.weight.set(0, 0x1p-9), t.weight.set(1, 0x1p-9);  // 1 + weight is 1 in bf16
   t.bias.set(0, -1), t.bias.set(1, 1);
-  ops::NormForward args = t.forward(Norm::rmsnorm);
+  ops::NormForward args = t.forward(Norm::layernorm);
   args.eps = 0;
   ops::norm_forward(cpu.stream, args);
   EXPECT_EQ(t.out[0], 0x1p-9);
