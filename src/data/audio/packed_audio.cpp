@@ -212,7 +212,8 @@ std::string advice_on_unpacked(const std::string& folder) {
   }
   if (!manifest.empty())
     return fmt::format(
-        "{} looks like a manifest: a deck may name it, and `choir prepare audio {} --out DIR` makes "
+        "{} looks like a manifest: a deck may name it, and `choir prepare audio {} --out DIR` "
+        "makes "
         "a packed folder of it",
         manifest, manifest);
   if (sounds)
