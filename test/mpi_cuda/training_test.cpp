@@ -99,6 +99,8 @@ TEST(DeviceTraining, APlanThatIsAcceptedLeavesRoomForNccl) {
   const auto cards = cuda::availability().cards;
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
   if (world_size() != 2) GTEST_SKIP() << "of 2 ranks";
+  const char* const usual = std::getenv("HOST_CUDA_MEMORY");
+  const std::string memory = usual != nullptr ? usual : "2048";
   setenv("HOST_CUDA_MEMORY", "720", 1);
   auto device = make_device(DeviceKind::cuda);
   Device& card = *device;
@@ -130,7 +132,7 @@ TEST(DeviceTraining, APlanThatIsAcceptedLeavesRoomForNccl) {
   run.end();
   mesh.reset();  // destroyed before its device
   somebody.reset();
-  unsetenv("HOST_CUDA_MEMORY");
+  setenv("HOST_CUDA_MEMORY", memory.c_str(), 1);
 }
 
 // Memory of the arena that only one rank holds between steps makes this rank record its step again
