@@ -17,7 +17,7 @@ emulated=yes rank_counts=(3 4)
 if [ "$long" = --program ]; then emulated="" rank_counts=(2); fi
 # Most scripts use two ranks; three and four ranks show all that two could show of a collective.
 # With two ranks only those tests run that the others leave out, as the list of skipped tests shows.
-of_two="LossTerms.*:ZeroMemory.StageTwo*:DeviceTraining.*:DeviceLayouts.*:RequireEqual.TwoRanks*:DeviceMesh.KernelsOf*"
+of_two="LossTerms.*:ZeroMemory.StageTwo*:DeviceTraining.*:DeviceLayouts.*:RequireEqual.TwoRanks*:DeviceMesh.KernelsOf*:DeviceMesh.MessagesOf*"
 # Tests that need no more than three ranks.
 of_three="ReadersTest.*:DatasetTest.*:SpeechDatasetTest.*:BenchCheckpointTest.*:BackgroundSaverTest.*"
 # Tests that compare a time with a bound, or in which an event must, or must not, happen within a
