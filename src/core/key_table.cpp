@@ -331,7 +331,8 @@ class KeySet::Reader {
     const std::string path(trim(std::string_view(text).substr(0, equals)));
     const std::string raw(trim(std::string_view(text).substr(equals + 1)));
     if (std::find(seen.begin(), seen.end(), path) != seen.end())
-      return complain(path, kCommandLine, fmt::format("{} is given twice; remove one of them", path));
+      return complain(path, kCommandLine,
+                      fmt::format("{} is given twice; remove one of them", path));
     seen.push_back(path);
     if (!is_utf8(raw))
       return complain(path, kCommandLine,

@@ -48,7 +48,7 @@ nodes_up 2 200mbit 25kb
 for way in "4194304" "262144 --as-engine"; do  # including data in one piece
   bytes=${way% *}
   # shellcheck disable=SC2086  # words
-  on_nodes node0:1,node1:1 bench collectives --repeats 1 --csv rows.csv --min-bytes "$bytes" --max-bytes $way
+  on_nodes node0:1,node1:1 bench collectives --repeats 3 --csv rows.csv --min-bytes "$bytes" --max-bytes $way
   expect "collectives over a slow link: $way" 0
   check "... of MPI use it in both directions" awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     $at["transport"] == "mpi" && $at["name"] ~ /^(all_reduce|reduce_scatter|all_gather|all_to_all|sendrecv)$/ {

@@ -191,9 +191,9 @@ void RunWatch::report_ranks(Mesh& mesh, std::int64_t step, Logger& log, MetricsF
              to_string(report));
   else
     log.two_forms(to_string(report),
-                  fmt::format("own time of the ranks in a step: median {}; slowest: rank {} with "
-                              "{}, {:.2f} times the median",
-                              format_duration(report.p50), report.slowest_rank,
+                  fmt::format("own time of the ranks in a step: median {}; slowest: rank {} on {} "
+                              "with {}, {:.2f} times the median",
+                              format_duration(report.p50), report.slowest_rank, report.slowest_host,
                               format_duration(report.slowest),
                               report.p50 > 0 ? report.slowest / report.p50 : 1.0));
   metrics.write(to_json(report, step));  // the log line of the step reports a full disk
