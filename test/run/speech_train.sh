@@ -184,7 +184,7 @@ expect "keys of speech in a deck of text" 2 "data.labels is for model.type"
 train_speech 1 wrong data.train=nowhere
 expect "a missing folder" 3 "nowhere" "prepare audio"
 train_speech 2 wrong data.train=digits
-expect "a folder that is not packed" 3 "'digits' holds no packed speech" "name the manifest in it: digits/"
+expect "a folder that is not packed" 3 "'digits' holds no packed speech" "looks like a manifest: a deck may name it" "prepare audio digits/"
 train_speech 1 wrong data.labels=bpe
 expect "missing labels" 3 "labels.bpe.bin" "prepare tokens"
 train_speech 2 wrong model.sample_rate=8000
