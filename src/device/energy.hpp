@@ -23,7 +23,7 @@ struct EnergySource {
   std::string reason;  ///< empty if there is a counter
 };
 
-/// Where Linux and the loader have the counters; tests pass others.
+/// The places of the counters in Linux and for the loader. Tests pass other places.
 inline constexpr const char* kPowercapFolder = "/sys/class/powercap";
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 

@@ -81,7 +81,7 @@ adapt 2 adapted.2 parallel.context=2 parallel.zero=1
 expect "... on two ranks of a context" 0 "warm start from gemma3.run"
 check "... with the same losses" close_losses adapted.1 adapted.2 1e-5
 
-# What is wrong is refused with its name.
+# A configuration that is not supported is refused, and the message names its key.
 refuse() {  # refuse NAME MODEL SED WORD: a description that is changed
   cp -r "$2" wrong && sed -i "$3" wrong/config.json
   run 1 import wrong --out no

@@ -350,10 +350,6 @@ std::string write_missing_labels(const FirstUsePaths& paths, const FirstUse& opt
   return units.to_json();
 }
 
-}  // namespace
-
-namespace {
-
 /// Refuses paths that do not exist, with the name that may be meant.
 void require_there(const std::vector<std::string*>& paths) {
   for (const std::string* path : paths)

@@ -388,7 +388,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   Communicator& tensor = mesh_->along(Axis::tensor);
   Communicator* const holders[] = {&tensor, &instance_.stages()};
   norm_->collect(stream, place);
-  // Where the sums of the norm are few they travel with the losses.
+  // The sums of the norm travel with the losses, unless the reproducible mode makes them many.
   const bool together = !options_.reproducible;
   slot.losses.reduce(stream, {shares, tensor, instance_.stages()},
                      together ? norm_->sums(place) : TensorView());

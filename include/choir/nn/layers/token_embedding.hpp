@@ -1,8 +1,7 @@
 #pragma once
 // Embedding rows of tokens: E[id], plus P[position] in models with learned positions, times a
-// factor. The table of
-// tokens is divided along the vocabulary; the table of positions is whole on every rank, and the
-// first rank adds it. Collective over the tensor axis.
+// factor. The table of tokens is divided along the vocabulary; the table of positions is whole on
+// every rank, and the first rank adds it. Collective over the tensor axis.
 #include <cstdint>
 #include <functional>
 #include <string>
