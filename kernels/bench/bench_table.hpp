@@ -22,6 +22,7 @@ struct BenchRow {
   BenchUnit unit = BenchUnit::bytes;
   double seconds = 0;  ///< median of one call
   double work = 0;     ///< unavoidable bytes, or FLOPs, of one call
+  double other = 0;    ///< the FLOPs of a row of bytes, the bytes of a row of FLOPs; 0: unknown
   double ceiling =
       0;  ///< best rate of this device, in the same unit a second, measured in the same run
   double error = 0;    ///< worst of its results: root mean square relative to the fp64 reference
@@ -31,6 +32,8 @@ struct BenchRow {
   /// The op and its implementation.
   std::string title() const { return variant.empty() ? name : name + " " + variant; }
   bool valid() const { return error <= allowed; }  // false for NaN
+  double flops() const { return unit == BenchUnit::flops ? work : other; }
+  double bytes() const { return unit == BenchUnit::bytes ? work : other; }
   double rate() const { return work / seconds; }
   double fraction() const { return rate() / ceiling; }
 };

@@ -78,7 +78,11 @@ class OpBench {
            const TimedCall& before = {}) {
     WorkCounter work;
     call(Stream(*device_, stream.native(), &work), 0);
-    BenchRow row{.name = name, .shape = to_string(of), .dtype = dtype, .work = work.bytes};
+    BenchRow row{.name = name,
+                 .shape = to_string(of),
+                 .dtype = dtype,
+                 .work = work.bytes,
+                 .other = work.flops};
     row.ceiling = ceiling_;
     row.seconds = median_seconds(
         stream, seconds_, [&](std::int64_t i) { call(stream, i); }, before);

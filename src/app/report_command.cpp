@@ -1,20 +1,25 @@
-// choir report RUN_DIR|FOLDER|FILE.csv|FILE.jsonl ... [--out FILE.html] [--wandb]
+// choir report RUN_DIR|FOLDER|FILE.csv|FILE.jsonl ... [--format FORMAT] [--out FILE]
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "choir/core/error.hpp"
 #include "src/app/command_line.hpp"
 #include "src/core/output.hpp"
+#include "src/core/process.hpp"
 #include "src/core/text.hpp"
 #include "src/report/report_page.hpp"
+#include "src/report/run_formats.hpp"
 #include "src/report/run_list.hpp"
-#include "src/report/wandb_run.hpp"
 
 namespace choir {
 namespace {
@@ -49,6 +54,7 @@ struct Subjects {
   std::vector<report::ReportedRun> runs;
   std::vector<report::ScalingTable> tables;
   std::vector<report::RecordedDialogue> dialogues;
+  std::vector<report::KernelTable> kernels;
 };
 
 /// The paths, with every folder of runs replaced by the runs below it.
@@ -74,13 +80,15 @@ Subjects read_subjects(const std::vector<std::string>& paths, const FamilyTable&
   for (const std::string& path : with_runs_below(paths)) {
     if (fs::path(path).extension() == ".jsonl")
       subjects.dialogues.push_back(report::read_dialogue(path));
+    else if (fs::is_regular_file(path) && report::is_kernel_table(path))
+      report::add_kernels(subjects.kernels, report::read_kernels(path));
     else if (fs::is_regular_file(path))
       subjects.tables.push_back(report::read_scaling(path));
     else
       subjects.runs.push_back(report::read_run(path));
   }
   for (report::ReportedRun& run : subjects.runs) report::mark_own_keys(families, run);
-  bool any = !subjects.tables.empty() || !subjects.dialogues.empty();
+  bool any = !subjects.tables.empty() || !subjects.dialogues.empty() || !subjects.kernels.empty();
   for (const report::ReportedRun& run : subjects.runs) {
     any = any || !run.empty();
     if (!run.state.empty())
@@ -95,16 +103,23 @@ Subjects read_subjects(const std::vector<std::string>& paths, const FamilyTable&
   return subjects;
 }
 
+/// Runs of `paths` that have steps. `format`: the option that needs run directories.
+std::vector<report::ReportedRun> runs_of(const std::vector<std::string>& paths,
+                                         const std::string& format, const FamilyTable& families) {
+  for (const std::string& path : paths)
+    if (fs::is_regular_file(path))
+      throw DeckError(
+          fmt::format("--format {} needs run directories, but '{}' is a file", format, path),
+          "give only run directories (run.dir of a deck)");
+  Subjects subjects = read_subjects(paths, families);
+  std::erase_if(subjects.runs, [](const report::ReportedRun& run) { return run.empty(); });
+  return std::move(subjects.runs);
+}
+
 /// Writes offline runs of Weights & Biases, each to its run directory or to `out`.
 int export_to_wandb(const std::vector<std::string>& paths, const std::string& out,
                     const FamilyTable& families) {
-  for (const std::string& path : paths)
-    if (fs::is_regular_file(path))
-      throw DeckError(fmt::format("--wandb needs run directories, but '{}' is a file", path),
-                      "give only run directories (run.dir of a deck)");
-  const Subjects subjects = read_subjects(paths, families);
-  for (const report::ReportedRun& run : subjects.runs) {
-    if (run.empty()) continue;  // already reported as a run without metrics
+  for (const report::ReportedRun& run : runs_of(paths, "wandb", families)) {
     const report::WandbRun made = report::wandb_run(run);
     const fs::path folder = fs::path(out.empty() ? run.path + "/wandb" : out) / made.folder;
     std::error_code failed;
@@ -118,17 +133,88 @@ int export_to_wandb(const std::vector<std::string>& paths, const std::string& ou
   return 0;
 }
 
-int report_on(const std::vector<std::string>& paths, std::string out, const FamilyTable& families) {
+/// Splits "submission_org=NAME".
+std::map<std::string, std::string> values_of(const std::vector<std::string>& settings) {
+  std::map<std::string, std::string> values;
+  for (const std::string& setting : settings) {
+    const std::size_t equals = setting.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw DeckError(fmt::format("--set {}: it must be KEY=VALUE", setting),
+                      "choir report RUN --format mllog --set submission_org=NAME");
+    values[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+  return values;
+}
+
+/// Writes the lines of one run for MLPerf, or a row for each run, to `out` or to the standard
+/// output.
+int write_lines(const std::string& format, const std::vector<std::string>& paths,
+                const std::string& out, const std::vector<std::string>& settings,
+                const FamilyTable& families) {
+  const auto values = values_of(settings);
+  const std::vector<report::ReportedRun> runs = runs_of(paths, format, families);
+  if (format == "mllog" && runs.size() != 1)
+    throw DeckError(fmt::format("--format mllog describes one run, not {}", runs.size()),
+                    "give one run directory, and another --out for each further run");
+  std::string text;
+  for (const report::ReportedRun& run : runs)
+    text += format == "mllog" ? report::mllog_lines(run, values) : report::scale_row(run) + "\n";
+  if (out.empty()) {
+    print_safely("{}", text);
+    return 0;
+  }
+  write_whole(out, text, "give another file with --out FILE");
+  print_safely("{} ({:.0f} kB)\n", printable_name(out), static_cast<double>(text.size()) / 1e3);
+  return 0;
+}
+
+/// True if a folder of PATH has a program of this name.
+bool is_installed(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  return std::ranges::any_of(split(path == nullptr ? "" : path, ':'), [&](const std::string& in) {
+    return access((fs::path(in) / program).c_str(), X_OK) == 0;
+  });
+}
+
+/// Prints a page to `pdf` with the first browser that is installed, or with WeasyPrint.
+void print_page(const std::string& page, const std::string& pdf) {
+  const std::string from = fs::absolute(page).string(), to = fs::absolute(pdf).string();
+  for (const char* browser : {"chromium", "chromium-browser", "google-chrome", "chrome"}) {
+    if (!is_installed(browser)) continue;
+    const bool root = geteuid() == 0;  // browsers refuse a sandbox then
+    run_program({browser, "--headless", root ? "--no-sandbox" : "--incognito", "--disable-gpu",
+                 "--no-pdf-header-footer", "--print-to-pdf=" + to, "file://" + from},
+                "chromium");
+    return;
+  }
+  if (!is_installed("weasyprint"))
+    throw DataError(
+        fmt::format("'{}' is written, but no program here prints it as PDF", page),
+        "install chromium or weasyprint (apt install weasyprint), or print the page in a browser");
+  run_program({"weasyprint", from, to}, "weasyprint");
+}
+
+struct PageRequest {
+  std::vector<std::string> paths;
+  std::string out;
+  report::TrainingGoal goal;
+  bool pdf = false;
+};
+
+int report_on(const PageRequest& request, const FamilyTable& families) {
+  const std::vector<std::string>& paths = request.paths;
+  std::string out = request.out;
   const Subjects subjects = read_subjects(paths, families);
   const bool chosen = !out.empty();
   if (!chosen && paths.size() == 1 && fs::is_directory(paths[0]))
     out = paths[0] + "/report.html";
   else if (!chosen && subjects.runs.size() == 1 && subjects.tables.empty() &&
-           subjects.dialogues.empty())
+           subjects.dialogues.empty() && subjects.kernels.empty())
     out = subjects.runs[0].path + "/report.html";
   else if (!chosen)
     out = "report.html";
-  const std::string page = report::report_page(subjects.runs, subjects.tables, subjects.dialogues);
+  const std::string page = report::report_page(subjects.runs, subjects.tables, subjects.dialogues,
+                                               subjects.kernels, request.goal);
   write_whole(out, page,
               chosen ? "give another file with --out FILE.html"
                      : "the run directory is not writable: give a file with --out FILE.html");
@@ -141,7 +227,24 @@ int report_on(const std::vector<std::string>& paths, std::string out, const Fami
   else if (!keys.empty())
     print_safely("the decks differ in {}\n", printable_name(join(keys, ", ")));
   print_safely("{} ({:.0f} kB)\n", printable_name(out), static_cast<double>(page.size()) / 1e3);
+  if (request.pdf) {
+    const std::string pdf = fs::path(out).replace_extension(".pdf").string();
+    print_page(out, pdf);
+    print_safely("{}\n", printable_name(pdf));
+  }
   return 0;
+}
+
+/// Splits "0.9 EUR", the price of an hour.
+void read_price(const std::string& text, report::TrainingGoal& goal) {
+  if (text.empty()) return;
+  char* end = nullptr;
+  goal.price = std::strtod(text.c_str(), &end);
+  goal.currency = std::string(trim(end));
+  if (!(goal.price > 0) || goal.currency.empty() || goal.currency.size() > 8 ||
+      !std::isfinite(goal.price))
+    throw DeckError(fmt::format("--price {}: it must be a number and a currency", text),
+                    "for example --price '0.9 EUR', of an hour of one GPU or, on CPUs, one core");
 }
 
 }  // namespace
@@ -153,22 +256,58 @@ int report_command(const Invocation& call) {
       "choir report");
   std::vector<std::string> paths;
   std::string out;
-  app.add_option("paths", paths,
-                 "run directories, folders of runs, CSV files of benchmarks, JSON lines of "
-                 "dialogues (`choir talk --json`)")
+  app.add_option(
+         "paths", paths,
+         "run directories, folders of runs, CSV files of benchmarks (of `choir bench ops`: a "
+         "roofline), JSON lines of "
+         "dialogues (`choir talk --json`)")
       .required();
   app.add_option(
       "--out", out,
       "page to write; default: report.html in the run directory or folder, or in the "
-      "current one for several paths; with --wandb a folder, default: wandb in the run directory");
+      "current one for several paths; with --format wandb a folder, default: wandb in the run "
+      "directory");
+  std::string format = "page";
+  app.add_option(
+         "--format", format,
+         "page: HTML. wandb: each run, with all of its jobs, as an offline run of Weights & "
+         "Biases for `wandb sync`. mllog: the log lines of MLPerf of one run. row: a JSON "
+         "object per run, for dashboards of system, scale, efficiency and energy. mllog "
+         "and row go to the standard output without --out")
+      .one_of({"page", "wandb", "mllog", "row"});
+  std::vector<std::string> settings;
+  app.add_option("--set", settings,
+                 "KEY=VALUE of MLPerf's lines, such as submission_org=NAME or "
+                 "submission_benchmark=llama31_8b");
+  PageRequest page;
+  app.add_flag("--pdf", page.pdf,
+               "also print the page to a PDF beside it, with chromium or weasyprint");
+  app.add_option(
+         "--tokens", page.goal.tokens,
+         "tables of a sweep also tell the time, price and energy of a training of this many "
+         "tokens (of speech: hours)")
+      .positive();
+  std::string price;
+  app.add_option("--price", price,
+                 "price of an hour of one GPU or, on CPUs, one core, with its currency: '0.9 EUR'; "
+                 "needs --tokens");
   bool wandb = false;
-  app.add_flag("--wandb", wandb,
-               "instead of a page, write each run, with all of its jobs, as an offline run of "
-               "Weights & Biases for `wandb sync`");
+  app.add_flag("--wandb", wandb, "the same as --format wandb");
   if (const auto code = parse(app, call)) return *code;
   return without_mpi([&] {
-    return wandb ? export_to_wandb(paths, out, call.families)
-                 : report_on(paths, out, call.families);
+    if (wandb) format = "wandb";
+    if (!settings.empty() && format != "mllog")
+      throw DeckError("--set is for --format mllog", "add --format mllog, or remove --set");
+    if (format == "wandb") return export_to_wandb(paths, out, call.families);
+    read_price(price, page.goal);
+    if (!price.empty() && !(page.goal.tokens > 0))
+      throw DeckError("--price needs --tokens", "for example --tokens 20e9");
+    if (page.pdf && format != "page")
+      throw DeckError("--pdf prints a page, and --format asks for another form", "remove one");
+    page.paths = paths;
+    page.out = out;
+    if (format == "page") return report_on(page, call.families);
+    return write_lines(format, paths, out, settings, call.families);
   });
 }
 

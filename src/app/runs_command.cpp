@@ -1,6 +1,9 @@
-// choir runs [FOLDER ...] [--json]
+// choir runs [FOLDER ...] [--json | --index]
 #include "src/app/command_line.hpp"
+#include "src/core/file.hpp"
 #include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/report/run_list.hpp"
 
 namespace choir {
@@ -9,8 +12,21 @@ namespace {
 struct RunsRequest {
   std::vector<std::string> folders;
   std::string state;  ///< "": all
-  bool json = false;
+  bool json = false, index = false;
 };
+
+/// Replaces the index of each folder by a line for each of its runs.
+int write_indices(const RunsRequest& request) {
+  for (const std::string& folder : request.folders) {
+    std::vector<report::ListedRun> runs;
+    for (const std::string& path : report::run_folders(folder))
+      runs.push_back(report::listed(report::read_run(path)));
+    const std::string file = folder + "/index.jsonl";
+    write_whole_file(file, report::run_lines(runs) + "\n");
+    print_safely("{}: {}\n", printable_name(file), counted(std::ssize(runs), "run"));
+  }
+  return 0;
+}
 
 int list_runs(const RunsRequest& request) {
   std::vector<report::ListedRun> runs;
@@ -36,9 +52,12 @@ int runs_command(const Invocation& call) {
   app.add_option("--state", request.state, "list only the runs in this state")
       .one_of(report::run_states());
   app.add_flag("--json", request.json, "print one JSON object per run");
+  app.add_flag("--index", request.index,
+               "write these objects to FOLDER/index.jsonl, to which every run also adds a line at "
+               "its end; this removes lines of runs that are gone");
   if (const auto code = parse(app, call)) return *code;
   if (request.folders.empty()) request.folders.emplace_back("runs");
-  return without_mpi([&] { return list_runs(request); });
+  return without_mpi([&] { return request.index ? write_indices(request) : list_runs(request); });
 }
 
 }  // namespace choir

@@ -16,6 +16,7 @@
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/report/run_list.hpp"
 #include "src/run/run_setup.hpp"
 #include "src/run/stop_request.hpp"
 #include "src/train/loop/train.hpp"
@@ -48,7 +49,19 @@ int train(MpiSession& session, const FamilyTable& families, const std::string& p
   Logger log(session.rank() == 0 || deck.log.all_ranks ||
              (all_ranks != nullptr && std::string_view(all_ranks) == "1"));
   log.to_stdout();
-  return static_cast<int>(choir::train(std::move(deck), place, log, started));
+  const std::string run = session.rank() == 0 ? deck.run.dir : "";
+  const auto keep_in_index = [&] {
+    const std::string fault = run.empty() ? "" : report::add_to_index(run);
+    if (!fault.empty()) log.info("the run is not in the index of its folder: {}", fault);
+  };
+  try {
+    const ExitCode code = choir::train(std::move(deck), place, log, started);
+    keep_in_index();
+    return static_cast<int>(code);
+  } catch (...) {
+    keep_in_index();
+    throw;
+  }
 }
 
 /// The part of `choir train --describe` about a key, a section, or all keys with this last name.

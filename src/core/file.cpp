@@ -262,6 +262,22 @@ void write_whole_file(const std::string& path, std::string_view bytes) {
   sync_directory(std::filesystem::path(path).parent_path());
 }
 
+std::string append_to_file(const std::string& path, std::string_view text) {
+  try {
+    require_regular(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  const int file =
+      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file < 0) return fmt::format("cannot write '{}': {}", path, std::strerror(errno));
+  const auto written = ::write(file, text.data(), text.size());
+  const int cause = written < 0 ? errno : ENOSPC;
+  ::close(file);
+  if (written == static_cast<ssize_t>(text.size())) return "";
+  return fmt::format("cannot write '{}': {}", path, std::strerror(cause));
+}
+
 void rename_file(const std::string& from, const std::string& to) {
   std::error_code failure;
   std::filesystem::rename(from, to, failure);

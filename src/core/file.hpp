@@ -89,6 +89,9 @@ inline constexpr std::int64_t kMostBinaryMiB = 16'384;  ///< packed indices, lab
 /// Local. Writes under a temporary name, syncs and renames, so the file is never incomplete. Throws
 /// StorageError.
 void write_whole_file(const std::string& path, std::string_view bytes);
+/// Local. Appends in one write, so that programs that write at the same time keep whole lines, and
+/// creates the file if there is none. Returns "" or a message with the reason.
+std::string append_to_file(const std::string& path, std::string_view text);
 /// Local. Renames a finished file. Throws StorageError.
 void rename_file(const std::string& from, const std::string& to);
 

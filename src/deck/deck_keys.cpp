@@ -531,6 +531,9 @@ void add_service_keys(Table& table) {
   log.add(
       "tensorboard", &LogSection::tensorboard, "",
       "Also write the numbers of the log lines as TensorBoard events, to tensorboard/ in run.dir.");
+  log.add("prometheus", &LogSection::prometheus, "",
+          "Also write the numbers of the last log line as text for Prometheus to this file, such "
+          "as one in the folder of node_exporter's textfile collector. Empty: none.");
   add_fault_keys(table);
   table.top().add(
       "device", &Deck::device, "",

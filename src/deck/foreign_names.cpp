@@ -1,20 +1,7 @@
-// Key names of other trainers with advice on our keys, and the refusal of their configuration
-// files.
+// Key names of other trainers with advice on our keys.
 
-#include "src/deck/foreign_names.hpp"
-
-#include <fmt/core.h>
-
-#include <algorithm>
-#include <array>
-#include <cctype>
-#include <filesystem>
-#include <set>
 #include <vector>
 
-#include "src/core/file_kind.hpp"
-#include "src/core/hints.hpp"
-#include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
 
 namespace choir::deck {
@@ -58,6 +45,28 @@ std::vector<ForeignKey> nemo_keys() {
       {"prompt_format", "use `choir prepare chat --template`", us},
       {"audio_locator_tag", "not needed, `choir prepare chat` finds the clips", us},
       {"model.lora.r", "model.lora.rank", us},
+      {"lora_alpha", "model.lora.alpha", us},
+      {"find_unused_parameters",
+       "not needed: every rank sums the gradients of the same parameters, and those without a "
+       "gradient have zeros",
+       us},
+      {"gradient_as_bucket_view", "not needed, gradients are always views of their buckets", us},
+      {"input_roles", "use `choir prepare dialogues --roles user=NAME,agent=NAME`", us},
+      {"output_roles", "use `choir prepare dialogues --roles user=NAME,agent=NAME`", us},
+      {"frame_length", "not needed: the codec's model.rows and model.hop determine the frames", us},
+      {"source_sample_rate", "model.encoder.sample_rate", us},
+      {"target_sample_rate", "not needed, the codec has the sample rate of the agent's voice", us},
+      {"audio_loss_weight", "model.loss.audio", us},
+      {"text_loss_weight", "model.loss.text", us},
+      {"scoring_asr", "eval.recogniser", us},
+      {"pretrained_audio_codec", "use `choir prepare codes` with the codec; eval.codec decodes",
+       us},
+      {"init_from_checkpoint", "checkpoint.init_from", us},
+      {"dp_replicate_size",
+       "parallel.zero_group: the ranks that share one copy; the others are replicas", us},
+      {"packed_sequences", "data.pack", us},
+      {"encoder_chunk_size_seconds", "model.encoder.left_context and right_context, in frames", us},
+      {"ep_size", "not supported: no model has experts yet", us},
       {"model.lora.dim", "model.lora.rank", us},
       {"manifest_filepath", "data.train", us},
       {"train_manifest", "data.train", us},
@@ -210,6 +219,8 @@ std::vector<ForeignKey> deepspeed_keys() {
   const char* const us = "DeepSpeed";
   return {
       {"steps_per_print", "log.interval", us},
+      {"ds_config_path", "give these settings in the deck: `choir train --describe` lists them",
+       us},
       {"wall_clock_breakdown", "not needed, every log line has the phases", us},
       {"dump_state", "log.verbose", us},
       {"prescale_gradients", "not needed, losses are divided by global counts", us},
@@ -498,190 +509,3 @@ std::vector<ForeignKey> foreign_keys() {
 }
 
 }  // namespace choir::deck
-
-namespace choir {
-namespace {
-
-constexpr std::size_t kMostSettings = 16;  // shown per file
-constexpr std::size_t kLongestWord = 32;   // characters of a value that are shown
-
-struct Language {
-  const char* ending;
-  const char* name;
-};
-constexpr std::array<Language, 6> kLanguages{{{".py", "Python"},
-                                              {".yaml", "YAML"},
-                                              {".yml", "YAML"},
-                                              {".toml", "TOML"},
-                                              {".sh", "a shell script"},
-                                              {".cfg", "a configuration of another program"}}};
-
-struct Setting {
-  std::string_view name, value;
-};
-
-bool is_of_name(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
-}
-
-/// Parses the setting in a line: "batch_size = 12  # of sequences", "max_steps: 3", "--num-layers
-/// 24 \". Empty if the line has no name or no value.
-Setting setting_of(std::string_view line) {
-  line = trim(line);
-  if (line.starts_with('#')) return {};
-  const bool option = line.starts_with("--");
-  line.remove_prefix(std::min(line.find_first_not_of("- "), line.size()));
-  const auto end =
-      static_cast<std::size_t>(std::ranges::find_if_not(line, is_of_name) - line.begin());
-  const std::string_view name = line.substr(0, end);
-  line = trim(line.substr(end));
-  if (line.starts_with('=') || line.starts_with(':'))
-    line.remove_prefix(1);
-  else if (!option)
-    return {};
-  line = trim(line.substr(0, std::min(line.find(" #"), line.find(" \\"))));
-  while (line.ends_with(',') || line.ends_with('\\')) line = trim(line.substr(0, line.size() - 1));
-  if (line.size() >= 2 && (line.front() == '"' || line.front() == '\'') &&
-      line.back() == line.front())
-    line = line.substr(1, line.size() - 2);
-  if (line.empty() || line.starts_with('{') || line.starts_with('(')) return {};
-  return {name, line};
-}
-
-/// One line "     batch_size = 12            train.micro_batch_size=12" for each known setting of
-/// the text.
-std::string translation(const KeySet& keys, std::string_view text) {
-  std::string lines;
-  std::set<std::string, std::less<>> seen;
-  for (const std::string& line : split(text, '\n')) {
-    const auto [name, value] = setting_of(line);
-    if (name.empty() || seen.size() >= kMostSettings || seen.contains(name)) continue;
-    std::string ours = foreign_advice(keys, name);
-    if (ours.empty()) continue;
-    seen.emplace(name);
-    if (ours.find(' ') == std::string::npos)
-      ours += fmt::format("={}", value.substr(0, kLongestWord));
-    lines += fmt::format("\n     {:<36} {}",
-                         fmt::format("{} = {}", name, value.substr(0, kLongestWord)), ours);
-  }
-  return lines;
-}
-
-}  // namespace
-
-std::string foreign_advice(const KeySet& keys, std::string_view name) {
-  const std::string folded = fold_name(name);
-  const std::string last = folded.substr(folded.rfind('.') + 1);
-  static const std::vector<ForeignKey> kForeign = deck::foreign_keys();
-  for (const ForeignKey& foreign : kForeign)
-    if (foreign.name.find('.') != std::string::npos &&
-        ("." + folded).ends_with("." + fold_name(foreign.name)))
-      return foreign.advice;
-  for (const std::string& wanted : {folded, last})
-    for (const ForeignKey& foreign : kForeign)
-      if (fold_name(foreign.name) == wanted) return foreign.advice;
-  return deck::key_by_last_name(keys, last);
-}
-
-namespace {
-
-/// Lines of a batch system at the beginning of a job script.
-struct BatchSystem {
-  const char* mark;
-  const char* name;
-  const char* submit;
-};
-constexpr std::array<BatchSystem, 5> kBatchSystems{
-    {{"#PBS ", "a job script of PBS", "qsub -v DECK=DECK.json jobs/generic.pbs"},
-     {"#SBATCH ", "a job script of SLURM", "sbatch jobs/generic.slurm DECK.json"},
-     {"#BSUB ", "a job script of LSF", "jobs/launch build/choir train DECK.json in it"},
-     {"#COBALT ", "a job script of Cobalt", "jobs/launch build/choir train DECK.json in it"},
-     {"#FLUX", "a job script of Flux", "jobs/launch build/choir train DECK.json in it"}}};
-
-const BatchSystem* batch_system_of(std::string_view text) {
-  for (const std::string& line : split(text.substr(0, 16384), '\n'))
-    for (const BatchSystem& system : kBatchSystems)
-      if (std::string_view(line).starts_with(system.mark)) return &system;
-  return nullptr;
-}
-
-/// The interpreter of a script, from its first line: "bash"; "" if it has none.
-std::string interpreter_of(std::string_view text) {
-  if (!text.starts_with("#!")) return {};
-  std::string line(trim(text.substr(2, text.find('\n') - 2)));
-  std::string program = line.substr(0, line.find(' '));
-  program = program.substr(program.rfind('/') + 1);
-  if (program == "env" && line.find(' ') != std::string::npos) {
-    const std::string rest(trim(std::string_view(line).substr(line.rfind("env") + 3)));
-    program = rest.substr(0, rest.find(' '));
-  }
-  return program;
-}
-
-/// True if the first line that says something begins like YAML or TOML ("key: value", "[section]",
-/// "key = value"), which no JSON does.
-bool has_settings_line(std::string_view text, char sign) {
-  for (const std::string& any : split(text.substr(0, 4096), '\n')) {
-    const std::string_view line = trim(any);
-    if (line.empty() || line.starts_with('#') || line.starts_with("---")) continue;
-    const auto end =
-        static_cast<std::size_t>(std::ranges::find_if_not(line, is_of_name) - line.begin());
-    const std::string_view rest = trim(line.substr(end));
-    return end > 0 && !rest.empty() && rest.front() == sign;
-  }
-  return false;
-}
-
-/// The kind of a text that is no JSON, for messages; "" if it is unknown.
-std::string language_of(std::string_view text, const std::string& source) {
-  const std::string program = interpreter_of(text);
-  if (program.starts_with("python")) return "a program in Python";
-  if (!program.empty())
-    return program.ends_with("sh") ? "a shell script" : "a script for " + program;
-  const std::string ending = fold_name(std::filesystem::path(source).extension().string());
-  for (const Language& any : kLanguages)
-    if (ending == any.ending) return any.name;
-  const std::string_view start = trim(text);
-  if (start.starts_with("import ") || start.starts_with("from ")) return "a program in Python";
-  if (has_settings_line(text, ':')) return "YAML";
-  if (has_settings_line(text, '=')) return "a list of settings (Python or TOML)";
-  if (start.starts_with('[') && start.substr(0, start.find('\n')).ends_with(']') &&
-      start.find('=') != std::string_view::npos && start.find('"') > start.find(']'))
-    return "TOML";
-  return {};
-}
-
-}  // namespace
-
-void refuse_foreign_file(const KeySet& keys, std::string_view text, const std::string& source) {
-  // An object of JSON is a deck, whatever the name of its file.
-  std::string_view rest = trim(text);
-  while (rest.starts_with("//")) rest = trim(rest.substr(std::min(rest.find('\n'), rest.size())));
-  if (rest.starts_with('{')) return;
-  if (const FileKind kind = file_kind(text.substr(0, kFileKindBytes)); kind != FileKind::unknown)
-    throw DeckError(fmt::format("'{}' is {}, and a deck is JSON", source, describe(kind)),
-                    "weights of other programs: choir import " + source +
-                        "; data are named in a deck (data.train)");
-  if (const BatchSystem* system = batch_system_of(text); system != nullptr)
-    throw DeckError(
-        fmt::format("'{}' is {}, and choir trains from a deck, which is JSON", source,
-                    system->name),
-        fmt::format("submit a job that names the deck: {}; decks are in inputs/", system->submit));
-  const std::string language = language_of(text, source);
-  if (language.empty()) return;
-  const std::string deck = deck_like(source);
-  const std::string start = deck.empty()
-                                ? fmt::format("start from a deck of {}/", own_decks_folder())
-                                : fmt::format("start from the deck of that name, {},", deck);
-  const std::string known = translation(keys, text);
-  throw DeckError(
-      fmt::format("'{}' is {}, and a deck is JSON", source, language),
-      known.empty()
-          ? start + (deck.empty() ? ";" : "") + " `choir train --describe` lists every key"
-          : start +
-                " and set these keys in it or on the command "
-                "line (legal values\n     may differ: `choir train --describe`):" +
-                known);
-}
-
-}  // namespace choir

@@ -135,7 +135,9 @@ border-radius:6px;padding:4px 8px;font-size:12px;line-height:1.4;white-space:now
 font-variant-numeric:tabular-nums;z-index:1}
 .tip i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:6px}
 tr.noisy td{color:var(--soft);font-style:italic}
-@media print{body{background:#fff}.card,figure{break-inside:avoid}}
+@media print{@page{size:A4;margin:14mm}body{background:#fff;font-size:11px}
+main{padding:0;max-width:none}.wide{overflow:visible}details{display:none}
+.card,figure,tr{break-inside:avoid}h2{break-after:avoid}}
 )css";
 }
 
@@ -326,10 +328,11 @@ svg.addEventListener('pointerleave',()=>{tip.hidden=true;cursor.removeAttribute(
 
 std::string report_page(const std::vector<ReportedRun>& given,
                         const std::vector<ScalingTable>& tables,
-                        const std::vector<RecordedDialogue>& dialogues) {
+                        const std::vector<RecordedDialogue>& dialogues,
+                        const std::vector<KernelTable>& kernels, const TrainingGoal& goal) {
   const std::vector<ReportedRun> runs = with_distinct_names(given);
   const bool one = runs.size() == 1;
-  std::string title = tables.empty() ? "Dialogues" : "Benchmarks";
+  std::string title = tables.empty() && kernels.empty() ? "Dialogues" : "Benchmarks";
   if (one) title = runs[0].name;
   if (runs.size() > 1) title = fmt::format("{} runs", runs.size());
   std::string overview, body;
@@ -349,7 +352,8 @@ std::string report_page(const std::vector<ReportedRun>& given,
             samples_section(runs);
   }
   for (std::size_t i = 0; i < dialogues.size(); ++i) body += dialogue_section(dialogues[i], i);
-  for (const ScalingTable& table : tables) body += scaling_section(table);
+  for (const ScalingTable& table : tables) body += scaling_section(table, goal);
+  for (const KernelTable& table : kernels) body += roofline_section(table, runs);
   if (!runs.empty()) body += deck_section(runs) + provenance_section(runs);
   return fmt::format(
              "<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport "

@@ -40,10 +40,45 @@ std::vector<std::string> split_csv(const std::string& line);
 ScalingTable read_scaling(const std::string& path);
 ScalingTable parse_scaling(const std::string& text, const std::string& path);
 
-/// Returns the page of runs, benchmark tables and dialogues; any of them may be empty.
+/// A kernel of `choir bench ops`, `gemm` or `attention`.
+struct KernelRow {
+  std::string bench, name, shape, dtype;
+  double seconds = 0, flops = 0, bytes = 0;  ///< of one call
+  double intensity() const { return flops / bytes; }
+  double rate() const { return flops / seconds; }
+};
+
+/// The kernels of one machine, and its roofs.
+struct KernelTable {
+  std::string path, device;
+  std::vector<KernelRow> rows;          ///< valid rows with FLOPs and bytes
+  double bandwidth = 0;                 ///< measured bytes/s of a large copy; 0: not in the file
+  std::map<std::string, double> peaks;  ///< measured FLOP/s of a large product, by dtype
+  std::size_t left_out = 0;             ///< rows that are not valid or lack FLOPs or bytes
+};
+
+/// True if the file begins with the header of `choir bench ops --csv`.
+bool is_kernel_table(const std::string& path);
+/// Reads the rows of one or several benches. Throws DataError if none has FLOPs and bytes, as in
+/// files of older programs.
+KernelTable parse_kernels(const std::string& text, const std::string& path);
+KernelTable read_kernels(const std::string& path);
+/// Adds a table to the one of the same device, if there is one.
+void add_kernels(std::vector<KernelTable>& tables, KernelTable more);
+
+/// The training for which the tables of a benchmark tell time and price.
+struct TrainingGoal {
+  double tokens = 0;     ///< targets, or hours of speech for speech; 0: no time to solution
+  double price = 0;      ///< of an hour of one GPU, or of one core on CPUs; 0: no price
+  std::string currency;  ///< "EUR"
+};
+
+/// Returns the page of runs, benchmark tables, kernels and dialogues; any of them may be empty.
 std::string report_page(const std::vector<ReportedRun>& runs,
                         const std::vector<ScalingTable>& tables,
-                        const std::vector<RecordedDialogue>& dialogues = {});
+                        const std::vector<RecordedDialogue>& dialogues = {},
+                        const std::vector<KernelTable>& kernels = {},
+                        const TrainingGoal& goal = {});
 
 // The parts of the page.
 std::string page_style();
@@ -63,7 +98,9 @@ std::string evaluations_section(const std::vector<ReportedRun>& runs);
 /// The keys in which the decks differ, and each deck with the sources of its values.
 std::string deck_section(const std::vector<ReportedRun>& runs);
 std::string provenance_section(const std::vector<ReportedRun>& runs);
-std::string scaling_section(const ScalingTable& table);
+std::string scaling_section(const ScalingTable& table, const TrainingGoal& goal = {});
+/// The roofline of a machine with its kernels and the phases of a step of the runs on it.
+std::string roofline_section(const KernelTable& table, const std::vector<ReportedRun>& runs);
 
 /// The keys whose values differ between runs, without run.dir and run.name, which always differ.
 std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs);

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "choir/core/error.hpp"
+#include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
 #include "src/core/text.hpp"
@@ -35,6 +36,12 @@ void find_runs(const fs::path& folder, std::vector<std::string>& found) {
 double newest(const ReportedRun& run, const char* key) {
   const Curve& curve = run.curve(key);
   return curve.y.empty() ? std::numeric_limits<double>::quiet_NaN() : curve.y.back();
+}
+
+std::string revision_of(const ReportedRun& run) {
+  for (const auto& [key, value] : run.start.provenance)
+    if (key == "revision") return value;
+  return "";
 }
 
 std::string loss_text(double loss) {
@@ -85,7 +92,21 @@ ListedRun listed(const ReportedRun& run) {
           .step = run.steps_done(),
           .max_steps = std::strtod(run.deck_value("train.max_steps").c_str(), nullptr),
           .loss = newest(run, "loss"),
-          .val_loss = newest(run, "val_loss")};
+          .val_loss = newest(run, "val_loss"),
+          .deck_crc32c = run.deck_crc32c,
+          .revision = revision_of(run)};
+}
+
+std::string index_of_runs(const std::string& run) {
+  const fs::path folder = fs::path(run).lexically_normal().parent_path();
+  return folder.empty() ? "" : (folder / "index.jsonl").string();
+}
+
+std::string add_to_index(const std::string& run) {
+  const std::string index = index_of_runs(run);
+  if (index.empty() || !is_run_folder(run)) return "";
+  const ReportedRun record = read_run(run);
+  return record.empty() ? "" : append_to_file(index, run_lines({listed(record)}) + "\n");
 }
 
 std::string run_table(const std::vector<ListedRun>& runs) {
@@ -123,7 +144,9 @@ std::string run_lines(const std::vector<ListedRun>& runs) {
                                 {"loss", loss_json(run.loss)},
                                 {"val_loss", loss_json(run.val_loss)},
                                 {"model", run.model},
-                                {"deck", run.deck}};
+                                {"deck", run.deck},
+                                {"deck_crc32c", run.deck_crc32c},
+                                {"revision", run.revision}};
     text += (text.empty() ? "" : "\n") + dumped(line);
   }
   return text;

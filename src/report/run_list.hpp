@@ -25,6 +25,8 @@ struct ListedRun {
   std::string deck;   ///< the deck file that was given; "" if unknown
   double step = 0, max_steps = 0;
   double loss = 0, val_loss = 0;  ///< the newest; NaN if there is none
+  std::string deck_crc32c;        ///< of deck.json: equal for runs of one deck
+  std::string revision;           ///< of the program that ran last; "" if unknown
 };
 
 /// The values of ListedRun::state.
@@ -32,6 +34,14 @@ std::vector<std::string> run_states();
 
 /// Pure.
 ListedRun listed(const ReportedRun& run);
+
+/// The list of runs that a folder of runs keeps for programs: FOLDER/index.jsonl for the run
+/// FOLDER/NAME; "" for a run that is not in a folder of its own ("NAME").
+std::string index_of_runs(const std::string& run);
+
+/// Adds the line of a run to its index_of_runs(); the last line of a run counts. Returns "" or, if
+/// the file could not be written, a message. Does nothing for a run without a step. Local.
+std::string add_to_index(const std::string& run);
 
 /// A table with a header; or one JSON object per line, in which a loss that is not known is null.
 /// Pure.

@@ -24,6 +24,7 @@
 #include "choir/deck/family_table.hpp"
 #include "choir/models/family.hpp"
 #include "src/core/file.hpp"
+#include "src/core/hash.hpp"
 #include "src/core/hints.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
@@ -271,6 +272,13 @@ void read_ranks(const json& record, RunStart& start) {
                             .bytes = entry.value("bytes", 0.0)});
 }
 
+void read_work(const json& record, RunStart& start) {
+  for (const json& phase : record.value("work", json::array()))
+    start.work.push_back({.phase = phase.value("phase", ""),
+                          .flops = phase.value("flops", 0.0),
+                          .bytes = phase.value("bytes", 0.0)});
+}
+
 RunStart start_of(const json& record) {
   RunStart start;
   start.time = record.value("time", "");
@@ -284,6 +292,7 @@ RunStart start_of(const json& record) {
   start.dp = small_integer(layout, "dp", 1);
   start.pp = small_integer(layout, "pp", 1);
   read_ranks(record, start);
+  read_work(record, start);
   const json provenance = record.value("provenance", json::object());
   for (const auto& [key, value] : provenance.items())
     start.provenance.emplace_back(key, word(value));
@@ -402,6 +411,7 @@ void read_deck(const std::string& path, ReportedRun& run) {
                                            : fmt::format("deck.json {}", read.fault));
     return;
   }
+  run.deck_crc32c = fmt::format("{:08x}", crc32c(read.text.data(), read.text.size()));
   const json sources = deck.value("sources", json::object());
   const json derived = deck.value("derived", json::object());
   // Objects are sections, at any depth, except the values of keys that hold an object.

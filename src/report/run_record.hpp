@@ -46,6 +46,12 @@ struct PlannedMemory {
   double bytes = 0;
 };
 
+/// The work of a phase as planned.
+struct PhaseOfStep {
+  std::string phase;
+  double flops = 0, bytes = 0;
+};
+
 /// The latest start record of metrics.jsonl.
 struct RunStart {
   bool known = false;
@@ -54,6 +60,7 @@ struct RunStart {
   double parameters = 0, resident_before = 0;
   std::vector<RankPlace> ranks;
   std::vector<PlannedMemory> memory;  ///< of rank 0
+  std::vector<PhaseOfStep> work;      ///< of a step of rank 0
   std::vector<std::pair<std::string, std::string>> provenance;
 };
 
@@ -88,6 +95,7 @@ struct ReportedRun {
   std::vector<EvaluationRecord> evaluations;  ///< see read_records()
   std::map<std::string, DeckEntry> deck;
   std::vector<std::string> deck_files;  ///< included decks, then the one that was given
+  std::string deck_crc32c;              ///< of deck.json, 8 hexadecimal digits; "" without it
   RunStart start;
   std::vector<JobStart> starts;    ///< in the order of the lines
   std::vector<std::string> notes;  ///< problems: truncated, missing or unknown data

@@ -302,7 +302,96 @@ double rate_of_one(const ScalingRows& rows) {
   return rate;
 }
 
-std::string one_sweep(const std::string& sweep, const ScalingRows& rows, const std::string& unit) {
+/// "1.2 h", "3 days 4 h"
+std::string long_time(double hours) {
+  if (hours < 48) return number_text(hours) + " h";
+  const double days = std::floor(hours / 24);
+  return fmt::format("{} days {:.0f} h", number_text(days), hours - 24 * days);
+}
+
+/// Efficiency with the range that the 10th and 90th percentile of the steps allow.
+std::string efficiency_text(const ScalingRow& row) {
+  const double share = 100 * row.number("efficiency"), median = row.number("step_ms_med");
+  const double fast = row.number("step_ms_p10"), slow = row.number("step_ms_p90");
+  if (!(share > 0)) return "";
+  if (!(fast > 0) || !(slow > 0)) return fmt::format("{:.1f} %", share);
+  return fmt::format("{:.1f} % ({:.1f} to {:.1f})", share, share * median / slow,
+                     share * median / fast);
+}
+
+/// The table that a computing centre prints: a row for each measurement.
+std::string goal_table(const std::string& sweep, const ScalingRows& rows, const Naming& naming,
+                       const TrainingGoal& goal) {
+  if (sweep != "weak" && sweep != "strong") return {};
+  const bool speech = rows.front()->number("real_time") > 0;
+  const bool energy = std::ranges::any_of(
+      rows, [](const ScalingRow* row) { return row->number("j_per_token") > 0; });
+  std::string out = fmt::format(
+      "<div class=\"card wide\"><table><tr><th>row<th>nodes<th>step ms (10 to 90 "
+      "%)<th>{}<th>speed-up"
+      "<th>efficiency (range)<th>{}",
+      speech ? "x real time" : "tokens/s", escape_html(rows.front()->text("cost_unit")));
+  if (goal.tokens > 0)
+    out += fmt::format("<th>time for {} {}", number_text(goal.tokens), speech ? "h" : "tokens");
+  if (goal.price > 0) out += fmt::format("<th>{} for it", escape_html(goal.currency));
+  if (energy) out += "<th>J/token";
+  if (energy && goal.tokens > 0) out += "<th>kWh for it";
+  out += "</tr>";
+  for (const ScalingRow* row : rows) {
+    out += fmt::format("<tr{}><td>{}<td>{}<td>{} ({} to {})<td>{}<td>{}<td>{}<td>{}",
+                       row->noisy ? " class=noisy" : "", escape_html(row_name(*row, naming)),
+                       escape_html(row->text("nodes")), number_text(row->number("step_ms_med")),
+                       number_text(row->number("step_ms_p10")),
+                       number_text(row->number("step_ms_p90")), number_text(row->rate),
+                       escape_html(row->text("speedup")), efficiency_text(*row),
+                       number_text(row->number("cost")));
+    // `rate` counts tokens, or seconds of speech, per second; `cost` the seconds of processors for
+    // a million tokens or an hour of speech.
+    if (goal.tokens > 0) out += "<td>" + long_time(goal.tokens / row->rate / (speech ? 1 : 3600));
+    if (goal.price > 0)
+      out += "<td>" + number_text(goal.price / 3600 * row->number("cost") * goal.tokens /
+                                  (speech ? 1 : 1e6));
+    const double joules = row->number("j_per_token");
+    if (energy) out += "<td>" + (joules > 0 ? number_text(joules) : std::string("-"));
+    if (energy && goal.tokens > 0)
+      out += "<td>" + (joules > 0 ? number_text(joules * goal.tokens / 3.6e6) : std::string("-"));
+    out += "</tr>";
+  }
+  out +=
+      "</table><p class=note>Ranges: the efficiency with the 10th and the 90th percentile of the "
+      "steps in place of their median.";
+  if (goal.tokens > 0)
+    out +=
+        " Times are those of steps alone: evaluations, checkpoints and waits in queues are not in "
+        "them.";
+  if (!energy) out += " Energy was not readable where this was measured.";
+  return out + "</p></div>";
+}
+
+/// Revision, compiler and machine of the rows, each value once.
+std::string origin_of(const ScalingTable& table) {
+  std::string out;
+  for (const char* column : {"date", "git", "compiler", "march", "mpi", "cuda", "driver_cuda",
+                             "nccl", "hosts", "launcher", "job"}) {
+    std::set<std::string> values;
+    for (const ScalingRow& row : table.rows)
+      if (const std::string text = row.text(column); !text.empty()) values.insert(text);
+    if (values.empty()) continue;
+    std::string text = *values.begin();
+    // Dates have a range; of other columns a few values are shown.
+    if (values.size() > 1 && std::string_view(column) == "date")
+      text += " to " + *values.rbegin();
+    else if (values.size() > 1)
+      text += fmt::format(" and {} more", values.size() - 1);
+    out += fmt::format("<tr><th>{}<td class=w>{}</tr>", column, escape_html(text));
+  }
+  return out.empty()
+             ? ""
+             : "<div class=\"card wide\"><h3>Provenance</h3><table>" + out + "</table></div>";
+}
+
+std::string one_sweep(const std::string& sweep, const ScalingRows& rows, const std::string& unit,
+                      const TrainingGoal& goal) {
   const Naming naming(rows);
   std::map<std::string, ScalingRows> lines;
   for (const ScalingRow* row : rows) lines[naming.line(*row)].push_back(row);
@@ -320,8 +409,8 @@ std::string one_sweep(const std::string& sweep, const ScalingRows& rows, const s
   title += (title.empty() || naming.shared.empty() ? "" : ": ") + naming.shared;
   std::string out =
       title.empty() ? "" : "<h3 style=\"margin:18px 0 8px\">" + escape_html(title) + "</h3>";
-  return out + "<div class=grid>" + charts.html(alike ? base : 0) + step_bars(rows, naming) +
-         "</div>";
+  return out + goal_table(sweep, rows, naming, goal) + "<div class=grid>" +
+         charts.html(alike ? base : 0) + step_bars(rows, naming) + "</div>";
 }
 
 /// The processors and GPUs of the rows as text; "" if the table does not have them.
@@ -343,7 +432,7 @@ std::string measured_on(const ScalingTable& table) {
 
 }  // namespace
 
-std::string scaling_section(const ScalingTable& table) {
+std::string scaling_section(const ScalingTable& table, const TrainingGoal& goal) {
   std::map<std::string, ScalingRows> sweeps;
   for (const ScalingRow& row : table.rows)
     if (row.valid) sweeps[row.text("sweep")].push_back(&row);
@@ -360,8 +449,8 @@ std::string scaling_section(const ScalingTable& table) {
     body += fmt::format("<p class=warn>{} {} (cut off?); not shown.</p>",
                         counted(table.damaged, "line"),
                         table.damaged == 1 ? "is not a row" : "are not rows");
-  for (const auto& [name, rows] : sweeps) body += one_sweep(name, rows, table.unit);
-  return section("Benchmark " + table.path, body + all_rows(table));
+  for (const auto& [name, rows] : sweeps) body += one_sweep(name, rows, table.unit, goal);
+  return section("Benchmark " + table.path, body + origin_of(table) + all_rows(table));
 }
 
 }  // namespace choir::report

@@ -104,7 +104,11 @@ std::string measured_columns(const SweepRow& row) {
   for (const double value : {off.loss, most.loss, off.norm, most.norm, off.gradient, most.gradient})
     text += std::isfinite(value) ? fmt::format(",{:.1e}", value) : ",";
   text += run.at("oversubscribed").get<bool>() ? ",1" : ",0";
-  return text + (row.quiet() ? ",0" : ",1");
+  text += row.quiet() ? ",0" : ",1";
+  const auto energy = run.find("j_per_token");
+  return text + (energy != run.end() && energy->is_number()
+                     ? fmt::format(",{:.6g}", energy->get<double>())
+                     : ",");
 }
 
 }  // namespace
@@ -115,7 +119,7 @@ std::string to_csv(const Sweep& sweep) {
       "step_ms_p90,tok_s,tok_s_rank,speedup,efficiency,karp_flatt,data_pct,comm_pct,tp_pct,cp_pct,"
       "dp_pct,pp_pct,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,cost,cost_unit,"
       "mfu,mem_mib,bubble_pct,loss_end,loss_off,loss_allowed,norm_off,norm_allowed,gradient_off,"
-      "gradient_allowed,oversubscribed,noisy";
+      "gradient_allowed,oversubscribed,noisy,j_per_token";
   const auto gaps = static_cast<std::size_t>(std::count(measured.begin(), measured.end(), ','));
   std::string text = "sweep,layout,ranks,micro_batch,global_batch,valid," + measured +
                      ",why,deck,overrides,deck_crc32c,date,git,compiler,march,mpi,cuda,driver_cuda,"

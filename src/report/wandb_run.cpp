@@ -1,5 +1,3 @@
-#include "src/report/wandb_run.hpp"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "src/core/json_value.hpp"
 #include "src/core/protobuf.hpp"
+#include "src/report/run_formats.hpp"
 
 namespace choir::report {
 namespace {
@@ -88,14 +87,6 @@ void put_item(std::string& out, unsigned key_field, std::string_view key, std::s
   put_bytes(out, kItem, item);
 }
 
-/// Seconds since 1970 of a local time, "2026-11-20 17:03:59".
-std::optional<double> seconds_of(const std::string& time) {
-  std::tm local{};
-  local.tm_isdst = -1;
-  if (strptime(time.c_str(), "%Y-%m-%d %H:%M:%S", &local) == nullptr) return std::nullopt;
-  return static_cast<double>(std::mktime(&local));
-}
-
 /// FNV-1a of the properties that all jobs of a run share.
 std::string id_of(const ReportedRun& run) {
   const std::string text = run.name + "\n" + (run.starts.empty() ? "" : run.starts.front().time);
@@ -151,39 +142,6 @@ std::string run_body(const ReportedRun& run, const std::string& id, std::optiona
   put_bytes(body, kRun, record);
   return body;
 }
-
-/// The time at which each step was done: the start of the job plus the seconds of its steps since.
-class StepTimes {
- public:
-  explicit StepTimes(const ReportedRun& run) : dt_(run.curve("dt")) {
-    for (const JobStart& start : run.starts)
-      if (const auto seconds = seconds_of(start.time)) jobs_.emplace_back(start.step, *seconds);
-    if (!jobs_.empty()) now_ = jobs_.front().second;
-  }
-
-  std::optional<double> first() const {
-    if (jobs_.empty()) return std::nullopt;
-    return jobs_.front().second;
-  }
-  /// Steps must be requested in ascending order.
-  double at(double step) {
-    for (; job_ < jobs_.size() && static_cast<double>(jobs_[job_].first) < step; ++job_) {
-      now_ = std::max(now_, jobs_[job_].second);
-      before_ = std::max(before_, static_cast<double>(jobs_[job_].first));
-    }
-    while (line_ < dt_.x.size() && dt_.x[line_] < step) ++line_;
-    if (line_ < dt_.x.size() && dt_.x[line_] == step && std::isfinite(dt_.y[line_]))
-      now_ += dt_.y[line_] * (step - before_);
-    before_ = step;
-    return now_;
-  }
-
- private:
-  const Curve& dt_;
-  std::vector<std::pair<std::int64_t, double>> jobs_;
-  std::size_t job_ = 0, line_ = 0;
-  double now_ = 0, before_ = 0;
-};
 
 using Row = std::map<std::string, double>;
 

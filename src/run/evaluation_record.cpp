@@ -1,17 +1,12 @@
 #include "src/run/evaluation_record.hpp"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <tuple>
 
-#include "choir/core/error.hpp"
 #include "src/core/file.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
@@ -121,19 +116,7 @@ std::string keep_records(const std::vector<EvaluationRecord>& records) {
   if (path.empty()) return "";
   std::string lines;
   for (const EvaluationRecord& record : records) lines += json_line(record, timestamp()) + "\n";
-  try {
-    require_regular(path);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  // One write of a file that is opened for appending: two evaluations at once keep whole lines.
-  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (file < 0) return fmt::format("cannot write '{}': {}", path, std::strerror(errno));
-  const auto written = write(file, lines.data(), lines.size());
-  const int cause = written < 0 ? errno : ENOSPC;
-  close(file);
-  if (written == static_cast<ssize_t>(lines.size())) return "";
-  return fmt::format("cannot write '{}': {}", path, std::strerror(cause));
+  return append_to_file(path, lines);
 }
 
 namespace {

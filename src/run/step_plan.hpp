@@ -54,6 +54,13 @@ void reset_traffic(Mesh& mesh, const Sharding& sharding);
 /// Their counts since the reset. Local.
 StepTraffic traffic_of(Mesh& mesh, const Sharding& sharding);
 
+/// The counted work of a phase of a step.
+struct PhaseWork {
+  std::string phase;
+  double flops = 0, bytes = 0;
+  bool operator==(const PhaseWork&) const = default;
+};
+
 struct StepPlan {
   MemoryPlan memory;
   std::size_t arena_bytes = 0;              ///< bytes of the activations entry of `memory`
@@ -63,6 +70,7 @@ struct StepPlan {
   double flops = 0;                 ///< of one step on this rank, all micro-batches
   double repeated_flops = 0;        ///< part of `flops` that is recomputation
   double bytes = 0;                 ///< bytes touched by the ops of one step, ignoring caches
+  std::vector<PhaseWork> phases;    ///< parts of both; empty for a device that orders its work
   std::set<ops::Product> products;  ///< of steps and evaluations
   StepTraffic traffic{};            ///< of one step of this rank on each axis; seconds stay 0
   /// Hardware FLOPs utilisation over model FLOPs utilisation: 1 without recomputation.

@@ -182,6 +182,14 @@ recompute_activations=true|set train.recompute to "selective"
 activation_checkpointing=true|set train.recompute to "full"
 num_layers_per_virtual_pipeline_stage=2|parallel.virtual_stages
 tensorboard_dir=tb|set log.tensorboard to true
+find_unused_parameters=true|not needed
+lora_alpha=16|'model.lora.alpha'
+audio_loss_weight=2|'model.loss.audio'
+target_sample_rate=22050|not needed
+dp_replicate_size=2|parallel.zero_group
+packed_sequences=true|'data.pack'
+ep_size=2|experts
+ds_config_path=ds.json|choir train --describe
 fp16=true|set train.precision to "fp16-mixed"
 torch_dtype=bfloat16|fp64, fp32, bf16-mixed, bf16-true or fp16-mixed
 END

@@ -5,7 +5,7 @@
 
 # A run that is stopped, continued, and ends.
 train 2 a fault.enable=true fault.stop_step=7 log.tensorboard=true
-train 2 a log.tensorboard=true
+train 2 a log.tensorboard=true log.prometheus=a.prom
 expect "a run with a stop" 0 "resumed from"
 run 0 report a
 expect "a report into the run directory" 0 "a/report.html"
@@ -32,7 +32,51 @@ check "... that begins as one" eval '[ "$(head -c 4 a/wandb/offline-run-*/run-*.
 check "... with every step of both jobs" eval '[ "$(grep -ao "_runtime" a/wandb/offline-run-*/run-*.wandb | wc -l)" = "$(grep -c "\"step\":.*\"loss\"" a/metrics.jsonl)" ]'
 printf 'a,b\n' >no_run.csv
 run 0 report a no_run.csv --wandb
-expect "W&B of what is no run" 2 "--wandb needs run directories"
+expect "W&B of what is no run" 2 "--format wandb needs run directories"
+
+check "Prometheus: the last step" eval 'grep -q "^choir_step{run=\"debug\"} $(tail -n 1 a/metrics.jsonl | grep -oE "\"step\":[0-9]+" | cut -d: -f2)$" a.prom'
+check "... and a name once with its kind" test "$(grep -c '^# TYPE choir_train_loss gauge' a.prom)" = 1
+run 0 train "$debug" "${small[@]}" run.dir=b log.prometheus=none/b.prom
+expect "Prometheus: no such folder" 6 "log.prometheus: cannot write 'none/b.prom'" "textfile"
+run 0 report a --format row
+expect "a row for dashboards" 0 '"format":"choir-scale-row-1"' '"data_parallel":2' '"joules_total":'
+run 0 report a --format mllog --set submission_org=choir --set seed=7
+expect "lines for MLPerf" 0 ':::MLLOG {"namespace":""' '"key":"submission_org","value":"choir"' '"key":"seed","value":7' '"key":"run_stop"'
+run 0 report a --set seed=7
+expect "... whose options are only for them" 2 "--set is for --format mllog"
+run 0 report a --format mllog --set seed
+expect "... and are pairs" 2 "must be KEY=VALUE"
+
+# The tables of a sweep as a computing centre prints them.
+cp "$root/bench/results/2026-11-22-scaling-cpu.csv" sweep.csv
+run 0 report sweep.csv --tokens 2e9 --price '0.02 EUR' --out sweep.html
+expect "a sweep with its goal" 0 "sweep.html"
+check "... the time for it" has sweep.html "<th>time for 2,000,000,000 tokens"
+check "... its price and ranges" matches sweep.html "<th>EUR for it.*% \\([0-9.]+ to [0-9.]+\\)"
+check "... and its provenance" has sweep.html "<h3>Provenance</h3>"
+run 0 report sweep.csv --tokens 2e9 --price 0.02
+expect "... a price without a currency" 2 "a number and a currency"
+PATH=$PWD/no_programs run 0 report sweep.csv --pdf --out sweep.html
+expect "... a PDF without a program that prints" 3 "'sweep.html' is written" "weasyprint"
+
+run 0 bench ops device=cpu --type f32 --seconds 0.001 --csv ops.csv
+run 0 bench gemm device=cpu --seconds 0.001 --csv gemm.csv
+run 0 report a ops.csv gemm.csv --out roofline.html
+expect "a roofline" 0 "roofline.html"
+check "... with the roofs" matches roofline.html "f32 [0-9.,e]+ GFLOP/s</text>"
+check "... kernels" has roofline.html "norm_forward"
+check "... and phases of the step of the run" has roofline.html "backward of a step of debug"
+
+train 1 kept/one
+train 1 kept/two checkpoint.keep=1
+train 1 kept/two train.max_steps=22
+check "the index of a folder has a line for each end of a run" test "$(wc -l <kept/index.jsonl)" = 3
+check "... with state, deck and revision" matches kept/index.jsonl '"run":"kept/two","state":"finished".*"deck_crc32c":"[0-9a-f]{8}","revision":"[^"]+'
+check "checkpoints of all runs have a line each" matches kept/checkpoints.log 'step=22 kept/two/checkpoints/step_00000022 best_val_loss='
+run 0 runs kept --index
+expect "... written anew: a line for each run" 0 "kept/index.jsonl: 2 runs"
+check "... as \`choir runs --json\` prints them" eval 'run 0 runs kept --json; cmp -s kept/index.jsonl out'
+check "a run that is in no folder has none" test ! -e index.jsonl
 
 # A start that is refused leaves the record of the run as it was.
 record() { (cd a && cat log.txt metrics.jsonl deck.json start.txt) | cksum; }

@@ -143,6 +143,6 @@ expect "noise without communication" 2 "--no-comm disables communication"
 run 1 bench step "${deck[@]}" train.grad_accum=1 train.global_batch_size=2 --gradient-noise 2
 expect "noise of one micro-batch" 2 "only one micro-batch" "train.grad_accum"
 run 2 bench collectives parallel.tensor=2 --max-bytes 4096 --repeats 2
-expect "collectives along tensor ranks" 0 "all_to_all along tp (2 ranks) by node" "by mpi" "#wrong" "VALID: 36 of 36"
+expect "collectives along tensor ranks" 0 "all_to_all along tp (2 ranks) by node" "by mpi" "#wrong" "all_to_all_v along tp (2 ranks) by node" "VALID: 40 of 40"
 run 2 bench reader --bytes 1048576 --rounds 2
 expect "reader" 0 "bw(MiB/s)" "StdDev" "VALID: 5 readers, 0 blocks wrong"

@@ -231,6 +231,7 @@ struct LogSection {
   bool all_ranks = false;
   bool verbose = false;
   bool tensorboard = false;
+  std::string prometheus;  ///< file; "": none
 };
 
 /// Limits and intervals of the checks during a run. Seconds of 0: parallel.timeout; steps of 0:

@@ -13,6 +13,7 @@
 #include "src/core/json_document.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
+#include "src/core/yaml_reader.hpp"
 
 namespace choir {
 namespace {
@@ -263,16 +264,18 @@ std::string set_name_of(const std::string& folder) {
 std::string input_cfg_text(const std::string& input_cfg) {
   if (input_cfg.empty() || is_inside(input_cfg)) return input_cfg;
   const std::string ending = fs::path(input_cfg).extension();
-  if (ending == ".yaml" || ending == ".yml")
-    throw DeckError(fmt::format("data.input_cfg: '{}' is YAML, which is not read", input_cfg),
-                    "write the same list as JSON: python3 -c 'import json, sys, yaml; "
-                    "json.dump(yaml.safe_load(sys.stdin), sys.stdout)' < IN.yaml > OUT.json");
   std::error_code ignored;
   if (!fs::is_regular_file(input_cfg, ignored))
     throw DeckError(
-        fmt::format("data.input_cfg: '{}' is neither JSON nor the name of a file", input_cfg),
+        fmt::format("data.input_cfg: '{}' is neither a list nor the name of a file", input_cfg),
         R"(for example [{"folder": "data/a", "weight": 2}, {"folder": "data/b", "weight": 1}])");
-  return read_deck_text(input_cfg);
+  const std::string text = read_deck_text(input_cfg);
+  if (ending != ".yaml" && ending != ".yml") return text;
+  try {
+    return dumped(read_yaml(text, input_cfg));
+  } catch (const StorageError& error) {
+    throw DeckError(fmt::format("data.input_cfg: {}", error.what()), error.hint());
+  }
 }
 
 SpeechMix blend_of(const std::string& input_cfg, const std::string& text,

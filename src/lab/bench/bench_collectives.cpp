@@ -188,8 +188,9 @@ struct Way {
   std::function<void()> call;
   /// The expected value of element i of the result; negative where it is not defined.
   std::function<float(std::size_t)> expected;
-  bool separate = false;  // the result is in the second block
-  int turns = 1;          // rounds of messages in a call, one after the other
+  bool separate = false;     // the result is in the second block
+  int turns = 1;             // rounds of messages in a call, one after the other
+  std::size_t elements = 0;  // of the result; 0: as many as the call was given
 };
 
 class AxisBench {
@@ -202,20 +203,20 @@ class AxisBench {
     const auto n = static_cast<std::size_t>(comm_.size());
     share_ = std::max<std::size_t>(1, bytes / sizeof(float) / n);
     count_ = share_ * n;
-    host_.resize(count_);
+    host_.resize(std::max(count_, received()));
     blocks_.assign(n, static_cast<std::int64_t>(share_ * sizeof(float)));
     offsets_.resize(n);
     for (std::size_t r = 0; r < n; ++r)
       offsets_[r] = static_cast<std::int64_t>(r * share_ * sizeof(float));
-    first_ = comm_.allocate(count_ * sizeof(float));
-    second_ = comm_.allocate(count_ * sizeof(float));
+    first_ = comm_.allocate(std::max(count_, part_offset(comm_.size())) * sizeof(float));
+    second_ = comm_.allocate(std::max(count_, received()) * sizeof(float));
     for (const Way& way : ways()) rows.push_back(measure(way));
     second_.reset();
     first_.reset();
   }
 
  private:
-  std::array<Way, 9> ways() {
+  std::array<Way, 10> ways() {
     const double n = comm_.size();
     const int me = comm_.rank(), ranks = comm_.size();
     void* data = first_->data();
@@ -277,6 +278,13 @@ class AxisBench {
                            static_cast<std::size_t>(me) * share_ + i % share_);
          },
          true},
+        // The busiest rank receives 2n/(n+1) times the mean.
+        {"all_to_all_v", "none", -1, 2 * (n - 1) / (n + 1), [=, this] { exchange_parts(); },
+         [=, this](std::size_t i) {
+           const auto from = static_cast<int>(i / part(me));
+           return from == me ? -1 : value_of(from, part_offset(me) + i % part(me));
+         },
+         true, 1, received()},
         {"sendrecv", "none", -1, 1,
          [=, this] {
            if (options_.as_engine)
@@ -302,16 +310,55 @@ class AxisBench {
       comm_.start_exchange(all.subspan(to_next ? 0 : 1, to_next && from_before ? 2 : 1)).wait();
   }
 
+  // The all-to-all with unequal counts sends more to each further rank, as tokens to experts of
+  // which some are popular: rank r is sent (r + 1) 2 / (n + 1) times the mean by every rank.
+
+  std::size_t part(int to) const {
+    const auto n = static_cast<std::size_t>(comm_.size());
+    return std::max<std::size_t>(1, 2 * share_ * (static_cast<std::size_t>(to) + 1) / (n + 1));
+  }
+  std::size_t part_offset(int to) const {
+    std::size_t offset = 0;
+    for (int r = 0; r < to; ++r) offset += part(r);
+    return offset;
+  }
+  std::size_t received() const {
+    return static_cast<std::size_t>(comm_.size()) * part(comm_.rank());
+  }
+
+  void exchange_parts() {
+    auto *send = static_cast<float*>(first_->data()),
+         *receive = static_cast<float*>(second_->data());
+    const std::size_t own = part(comm_.rank());
+    std::vector<Message> messages;
+    for (int step = 1; step < comm_.size(); ++step) {  // each rank begins with its neighbours
+      const int to = (comm_.rank() + step) % comm_.size();
+      const int from = (comm_.rank() + comm_.size() - step) % comm_.size();
+      messages.push_back({.send = true,
+                          .data = send + part_offset(to),
+                          .bytes = part(to) * sizeof(float),
+                          .peer = to});
+      messages.push_back({.send = false,
+                          .data = receive + static_cast<std::size_t>(from) * own,
+                          .bytes = own * sizeof(float),
+                          .peer = from});
+    }
+    comm_.start_exchange(messages).wait();
+  }
+
   void fill() {
-    for (std::size_t i = 0; i < count_; ++i) host_[i] = value_of(comm_.rank(), i);
-    device_.copy_from_host(first_->data(), host_.data(), count_ * sizeof(float));
+    const std::size_t elements = std::max(count_, part_offset(comm_.size()));
+    host_.resize(std::max(elements, host_.size()));
+    for (std::size_t i = 0; i < elements; ++i) host_[i] = value_of(comm_.rank(), i);
+    device_.copy_from_host(first_->data(), host_.data(), elements * sizeof(float));
   }
 
   std::int64_t wrong(const Way& way) {
+    const std::size_t elements = way.elements > 0 ? way.elements : count_;
     device_.copy_to_host(host_.data(), (way.separate ? second_ : first_)->data(),
-                         count_ * sizeof(float));
+                         elements * sizeof(float));
     std::int64_t wrong = 0;
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::size_t i = 0; i < elements; ++i) {
       const float expected = way.expected(i);
       wrong += expected >= 0 && host_[i] != expected;
     }

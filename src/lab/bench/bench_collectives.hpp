@@ -66,11 +66,13 @@ CollectiveBench bench_collectives(Mesh& mesh, const CollectiveBenchOptions& opti
 /// Only the comparison. Collective over mesh.node().
 AllReduceComparison compare_all_reduce(Mesh& mesh, const CollectiveBenchOptions& options = {});
 
-/// Measures all-reduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all and a ring of
-/// messages along every axis of several ranks, fp32, in memory of the device that is attached to
-/// the mesh. Each is measured with the transport of the axis and with the one below it (MPI below
-/// windows, staging below NCCL), in all groups of an axis at once. Every element of the first
-/// result of each is checked. Collective over the world; every rank gets the same numbers.
+/// Measures all-reduce, reduce-scatter, all-gather, broadcast, reduce, scatter, gather, all-to-all
+/// with equal and with unequal counts (the exchange of tokens among experts, of which some are
+/// popular; its bandwidth is that into the busiest rank), and a ring of messages along every axis
+/// of several ranks, fp32, in memory of the device that is attached to the mesh. Each is measured
+/// with the transport of the axis and with the one below it (MPI below windows, staging below
+/// NCCL), in all groups of an axis at once. Every element of the first result of each is checked.
+/// Collective over the world; every rank gets the same numbers.
 std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
                                       const CollectiveBenchOptions& options = {});
 

@@ -92,6 +92,8 @@ std::string to_json(const BenchReport& report) {
                             {"unit", r.unit == ops::BenchUnit::bytes ? "bytes" : "flops"},
                             {"seconds", r.seconds},
                             {"work", r.work},
+                            {"flops", r.flops()},
+                            {"bytes", r.bytes()},
                             {"rate", r.rate()},
                             {"ceiling", r.ceiling},
                             {"fraction", r.fraction()},
@@ -110,16 +112,16 @@ std::string to_csv(const BenchReport& report) {
   const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
   std::string text =
       "bench,name,variant,shape,dtype,us,rate,unit,fraction,error,allowed,verdict,calls,device,"
-      "threads,revision,date\n";
+      "threads,revision,date,flops,bytes\n";
   for (const ops::BenchRow& r : report.rows) {
     const bool bytes = r.unit == ops::BenchUnit::bytes;
-    text +=
-        fmt::format("{},{},{},{},{},{:.3f},{:.3f},{},{:.4f},{:.3e},{:.3e},{},{},{},{},{},{}\n",
-                    report.bench, r.name, r.variant, quoted(r.shape), name_of(r.dtype),
-                    1e6 * r.seconds, r.rate() / (bytes ? 1e9 : 1e12), bytes ? "GB/s" : "TFLOP/s",
-                    r.fraction(), r.error, r.allowed, r.valid() ? "VALID" : "INVALID", r.calls,
-                    quoted(report.device), from["threads"].get<int>(),
-                    from["revision"].get<std::string>(), from["date"].get<std::string>());
+    text += fmt::format(
+        "{},{},{},{},{},{:.3f},{:.3f},{},{:.4f},{:.3e},{:.3e},{},{},{},{},{},{},{:.6g},{:.6g}\n",
+        report.bench, r.name, r.variant, quoted(r.shape), name_of(r.dtype), 1e6 * r.seconds,
+        r.rate() / (bytes ? 1e9 : 1e12), bytes ? "GB/s" : "TFLOP/s", r.fraction(), r.error,
+        r.allowed, r.valid() ? "VALID" : "INVALID", r.calls, quoted(report.device),
+        from["threads"].get<int>(), from["revision"].get<std::string>(),
+        from["date"].get<std::string>(), r.flops(), r.bytes());
   }
   return text;
 }

@@ -78,7 +78,8 @@ std::vector<StepGemm> square_gemms(std::int64_t largest) {
 std::vector<ops::BenchRow> bench_gemms(Device& device, const std::vector<StepGemm>& gemms,
                                        const Precision& precision, double ceiling, double seconds) {
   const ops::NormalPool pool;
-  const Stream stream(device);
+  WorkCounter work;
+  const Stream stream(device, &work);
   std::vector<ops::BenchRow> rows;
   for (const StepGemm& g : gemms) {
     ops::BenchOperands data(device, pool);
@@ -99,7 +100,9 @@ std::vector<ops::BenchRow> bench_gemms(Device& device, const std::vector<StepGem
                  .transpose_b = g.transpose_b,
                  .accumulate = g.to_gradient});
     };
+    work = {};
     call(0);
+    const double bytes = work.bytes;
     ops::Agreement agreement;
     check(g, data, a, b, c, agreement);
     ops::BenchRow row{.name = g.name,
@@ -110,6 +113,7 @@ std::vector<ops::BenchRow> bench_gemms(Device& device, const std::vector<StepGem
                       .unit = ops::BenchUnit::flops,
                       .seconds = ops::median_seconds(stream, seconds, call),
                       .work = g.flops(),
+                      .other = bytes,
                       .ceiling = ceiling,
                       .calls = g.calls};
     agreement.judge(row);
@@ -357,8 +361,10 @@ std::vector<ops::BenchRow> rows_of(const Setting& s, const Problem& problem,
   const auto backward = [&](const ops::Operand& d_out) {
     return backward_of(problem, s.tensors, d_out[0], backward_space[0]);
   };
-  const auto row = [&](const char* name, bool is_backward, const ops::Agreement& agreement,
-                       const ops::TimedCall& call) {
+  WorkCounter work;
+  const Stream counted(s.stream.device(), s.stream.native(), &work);
+  const auto row = [&](const char* name, bool is_backward, double bytes,
+                       const ops::Agreement& agreement, const ops::TimedCall& call) {
     ops::BenchRow r{.name = name,
                     .variant = variant,
                     .shape = fmt::format("B {} H {}/{} T {} D {} {}", s.shape.batch, s.shape.heads,
@@ -368,19 +374,22 @@ std::vector<ops::BenchRow> rows_of(const Setting& s, const Problem& problem,
                     .unit = ops::BenchUnit::flops,
                     .seconds = ops::median_seconds(s.stream, s.seconds, call),
                     .work = s.shape.flops(is_backward),
+                    .other = bytes,
                     .ceiling = s.ceiling,
                     .calls = s.shape.calls};
     agreement.judge(r);
     return r;
   };
   ops::Agreement up, down;
-  ops::attention_forward(s.stream, forward);
+  ops::attention_forward(counted, forward);
+  const double forward_bytes = work.bytes;
   s.reference.judge_forward(s.data, s.tensors, up);
-  ops::attention_backward(s.stream, backward(s.tensors.some_d_out));
+  ops::attention_backward(counted, backward(s.tensors.some_d_out));
+  const double backward_bytes = work.bytes - forward_bytes;
   s.reference.judge_backward(s.data, s.tensors, down);
-  return {row("attention forward", false, up,
+  return {row("attention forward", false, forward_bytes, up,
               [&](std::int64_t) { ops::attention_forward(s.stream, forward); }),
-          row("attention backward", true, down,
+          row("attention backward", true, backward_bytes, down,
               [&](std::int64_t) { ops::attention_backward(s.stream, backward(s.tensors.d_out)); })};
 }
 

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "choir/core/error.hpp"
 #include "choir/nn/layers/linear.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/comm/null_communicator.hpp"
+#include "src/core/file.hpp"
 #include "src/core/quantities.hpp"
 #include "src/run/stored_averages.hpp"
 #include "src/store/collectives.hpp"
@@ -355,7 +357,21 @@ bool Checkpointer::report(const SaveResult& result) {
             format_bytes(result.bytes_per_second()), format_duration(stall_),
             format_duration(drain_), format_duration(result.commit_seconds));
   for (const std::string& line : result.warnings) log_.warn("{}", line);
+  if (speaks && options_.directory != nullptr) list_checkpoint(result.path);
   return true;
+}
+
+/// Adds a line to the list of the checkpoints of all runs of a folder.
+void Checkpointer::list_checkpoint(const std::string& path) {
+  const std::string list = options_.directory->checkpoints_of_all();
+  if (list.empty()) return;
+  const std::string best = std::isfinite(progress_.best_val_loss)
+                               ? fmt::format(" best_val_loss={:.6f}", progress_.best_val_loss)
+                               : "";
+  const std::string fault =
+      append_to_file(list, fmt::format("{} step={} {}{}\n", timestamp(), *saving_, path, best));
+  if (!fault.empty() && !std::exchange(list_failed_, true))
+    log_.info("the checkpoint is not in the list of all runs: {}", fault);
 }
 
 void Checkpointer::say_schedule(double step_seconds) {

@@ -80,6 +80,7 @@ class Checkpointer {
   CheckpointMeta meta_of(const std::string& json, std::optional<double> metric) const;
   bool save_here(const CheckpointMeta& meta, bool last);
   bool report(const SaveResult& result);
+  void list_checkpoint(const std::string& path);
   void save_aside(const CheckpointMeta& meta, double step_seconds, double since);
   void before_update(const Stream& stream);
   void say_schedule(double step_seconds);
@@ -101,6 +102,7 @@ class Checkpointer {
   std::string phase_;  // of the progress line
   std::optional<ProgressLine> progress_line_;
   std::string last_path_;
+  bool list_failed_ = false;
   Branch branch_;
   std::vector<BaseFile> bases_;  // of the tensors that saves leave out
   double bytes_ = 0;             // bytes of a save

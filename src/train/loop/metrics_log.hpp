@@ -1,6 +1,7 @@
 #pragma once
-// The numbers of the log lines in three forms: the log line in the format of the ALCF tutorial,
-// metrics.jsonl with the same names and full precision, and TensorBoard events.
+// The numbers of the log lines in four forms: the log line in the format of the ALCF tutorial,
+// metrics.jsonl with the same names and full precision, TensorBoard events, and a file for
+// Prometheus.
 //
 // A TensorBoard file is a sequence of records in TensorFlow's record format: length (8 bytes,
 // little-endian), masked CRC-32C of the length, payload, masked CRC-32C of the payload. A payload
@@ -84,6 +85,9 @@ std::string start_event(double wall_time, std::int64_t step);
 std::string scalars_event(double wall_time, std::int64_t step,
                           std::span<const std::pair<std::string, double>> scalars);
 
+/// Seconds since 1970.
+double wall_time();
+
 /// Tags of a log line: "val/wer/NAME", "speed/tokens_per_second" ...
 std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& metrics);
 
@@ -104,6 +108,26 @@ class TensorboardFile {
   std::string path_;
   std::ofstream file_;
   std::streamoff good_ = 0;  // bytes of complete records
+};
+
+/// The scalars of TensorBoard as gauges with the label `run`, "choir_train_loss" for "train/loss";
+/// those of a named validation set have the label `set` too. `now` in seconds since 1970.
+std::string prometheus_text(const StepMetrics& metrics, const std::string& run, double now);
+
+/// Holds the numbers of the last log line. Local; rank 0 owns one.
+class PrometheusFile {
+ public:
+  PrometheusFile() = default;
+  /// Throws StorageError if `path` cannot be written.
+  PrometheusFile(std::string path, std::string run);
+  /// Replaces the file at once, so that no reader sees half of it. Returns false if it could not be
+  /// written: a full disk must not end training.
+  bool write(const StepMetrics& metrics);
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string fresh() const { return path_ + ".new"; }
+  std::string path_, run_;
 };
 
 }  // namespace choir

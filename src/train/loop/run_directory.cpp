@@ -318,6 +318,11 @@ std::string cure_of(const std::error_code& failed) {
 RunDirectory::RunDirectory(std::string path) : path_(std::move(path)) {}
 RunDirectory::~RunDirectory() = default;
 
+std::string RunDirectory::checkpoints_of_all() const {
+  const auto folder = std::filesystem::path(path_).lexically_normal().parent_path();
+  return folder.empty() ? "" : (folder / "checkpoints.log").string();
+}
+
 void RunDirectory::require_writable() const {
   for (const std::string& file : {deck(), log(), metrics()}) {
     require_regular(file);

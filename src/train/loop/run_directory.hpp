@@ -101,6 +101,9 @@ class RunDirectory {
   std::string products() const { return path_ + "/products.json"; }
   std::string samples() const { return path_ + "/samples"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
+  /// The checkpoints of all runs beside this one, a line each: FOLDER/checkpoints.log for
+  /// FOLDER/NAME; "" for a run that is not in a folder of its own ("NAME").
+  std::string checkpoints_of_all() const;
   std::string stop_file() const { return path_ + "/stop_now"; }
 
   /// Throws the StorageError that create() or the files of a run would cause, as far as it can be

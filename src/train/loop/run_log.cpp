@@ -123,6 +123,8 @@ RunLog::RunLog(const Deck& deck, Mesh& mesh, const RunDirectory& directory, Logg
 void RunLog::open_files(std::int64_t step) {
   metrics_file_ = MetricsFile(directory_.metrics(), step);
   if (deck_.log.tensorboard) tensorboard_ = TensorboardFile(directory_.tensorboard(), step + 1);
+  if (!deck_.log.prometheus.empty())
+    prometheus_ = PrometheusFile(deck_.log.prometheus, deck_.run.name);
 }
 
 void RunLog::record(const std::string& json) {
@@ -212,6 +214,8 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
   record(to_json(m, mesh_.world().size()));
   if (!tensorboard_.write(m))
     log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());
+  if (!prometheus_.write(m))
+    log_.error("cannot write {}: is the disk full? training goes on", prometheus_.path());
 }
 
 void RunLog::measure_energy(StepMetrics& metrics, double steps) {

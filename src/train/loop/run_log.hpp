@@ -130,6 +130,7 @@ class RunLog {
   double started_;
   MetricsFile metrics_file_;
   TensorboardFile tensorboard_;
+  PrometheusFile prometheus_;
   ProgressLine progress_line_;
   double peak_flops_ = 0;
   std::function<double()> measure_again_;

@@ -161,17 +161,6 @@ std::string run_line(const RunDirectory& directory) {
 
 namespace {
 
-/// The batch system that started this job, found by its environment variables.
-std::string scheduler() {
-  constexpr std::array<std::array<const char*, 2>, 4> kKnown{{{"PBS_JOBID", "PBS"},
-                                                              {"SLURM_JOB_ID", "SLURM"},
-                                                              {"LSB_JOBID", "LSF"},
-                                                              {"FLUX_JOB_ID", "Flux"}}};
-  for (const auto& [variable, name] : kKnown)
-    if (const char* id = std::getenv(variable)) return fmt::format("{} {}", name, id);
-  return "none";
-}
-
 // Enough text to tell one card from another.
 std::string describe(const cuda::Card& card) {
   constexpr std::size_t kTail = 12;
@@ -214,58 +203,6 @@ std::string who_am_i(Mesh& mesh, const Device& device) {
                      mesh.node().rank(), mesh.node().size() - 1, mesh.node_index(),
                      mesh.nodes() - 1, host_name(), counted(omp_get_max_threads(), "thread"),
                      card == nullptr ? "" : describe(*card));
-}
-
-namespace {
-
-/// The name of this machine: that of jobs/sites and `choir doctor`, that of the batch system, or
-/// the host.
-std::string machine_name() {
-  const auto from = [](const char* name) { return std::getenv(name); };
-  if (const char* site = from("SITE")) return site;
-  for (const char* name : {"NERSC_HOST", "LMOD_SYSTEM_NAME", "SLURM_CLUSTER_NAME", "PBS_O_HOST"})
-    if (const char* known = from(name); known != nullptr && *known != 0) return known;
-  return host_name();
-}
-
-/// The file with the hosts of the job, or the command that started it, if the launcher sets them.
-std::string told(std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const char* value = std::getenv(name); value != nullptr && *value != 0) return value;
-  return "none";
-}
-
-/// Each host once, in the order of ranks.
-std::string hosts_of(const std::vector<std::string>& host_of_rank) {
-  std::vector<std::string> hosts;
-  for (const std::string& host : host_of_rank)
-    if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
-  return join(hosts, ",");
-}
-
-}  // namespace
-
-// The names are those of ezpz, if they apply here.
-std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason) {
-  Communicator& data = mesh.along(Axis::data);
-  const std::string hosts = hosts_of(gather_texts(mesh.world(), host_name()));
-  const cuda::Card* card = cuda::card_of(device);
-  const int gpus = card == nullptr ? 0 : static_cast<int>(mesh.node().size());
-  const std::string why = device_reason.empty() ? "" : fmt::format(" (auto: {})", device_reason);
-  return fmt::format(
-      "dist_info:\n"
-      "  DEVICE={}{}\n  DEVICE_ID={}\n  DISTRIBUTED_BACKEND={}\n  GPUS_PER_NODE={}\n  HOSTS={}\n"
-      "  HOSTFILE={}\n  HOSTNAME={}\n  LOCAL_RANK={}\n  MACHINE={}\n  NUM_NODES={}\n  NGPUS={}\n"
-      "  NODE_ID={}\n  RANK={}\n  RANKS_PER_NODE={}\n  THREADS_PER_RANK={}\n  SCHEDULER={}\n"
-      "  WORLD_SIZE_TOTAL={}\n  WORLD_SIZE_IN_USE={}\n  LAUNCH_CMD={}\n  LAYOUT={}\n"
-      "  DATA_PARALLEL_TRANSPORT={}\n  MPI={}",
-      device.description(), why, card == nullptr ? "none" : card->pci,
-      device.host_visible() ? "mpi" : data.transport(), gpus, hosts,
-      told({"PBS_NODEFILE", "SLURM_JOB_NODELIST", "OMPI_MCA_orte_default_hostfile"}), host_name(),
-      mesh.node().rank(), machine_name(), mesh.nodes(), gpus * mesh.nodes(), mesh.node_index(),
-      mesh.rank(), mesh.node().size(), omp_get_max_threads(), scheduler(), mesh.world().size(),
-      mesh.layout().ranks(), told({"CHOIR_LAUNCH_CMD"}), mesh.layout().to_string(),
-      data.transport(), MpiSession::library_version());
 }
 
 std::string transport_report(const Mesh& mesh, const std::vector<AxisSpeed>& speeds) {
@@ -487,6 +424,11 @@ std::string start_record(const StartFacts& facts, Mesh& mesh, const StepPlan& pl
                                 {"parameters", facts.parameters},
                                 {"resident_before", facts.resident_before},
                                 {"flops", plan.flops}};
+  record["dist_info"] = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : facts.dist_info) record["dist_info"][name] = value;
+  record["work"] = nlohmann::ordered_json::array();
+  for (const PhaseWork& work : plan.phases)
+    record["work"].push_back({{"phase", work.phase}, {"flops", work.flops}, {"bytes", work.bytes}});
   record["layout"] = {{"order", layout.order()}};
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline})
     record["layout"][std::string(short_name(axis))] = layout.size(axis);

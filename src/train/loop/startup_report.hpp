@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
@@ -53,8 +54,12 @@ std::string run_line(const RunDirectory& directory);
 /// Local.
 std::string who_am_i(Mesh& mesh, const Device& device);
 
-/// The dist_info block of the ALCF tutorial. Local. `device_reason`: as in Workplace.
-std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason);
+/// The names and values of the dist_info block of the ALCF tutorial. `device_reason`: as in
+/// Workplace. Collective over the world.
+using DistInfo = std::vector<std::pair<std::string, std::string>>;
+DistInfo dist_info(Mesh& mesh, const Device& device, const std::string& device_reason);
+/// The block, "dist_info:" and a line for each name.
+std::string text_of(const DistInfo& info);
 
 /// The transport and the speed of each axis.
 std::string transport_report(const Mesh& mesh, const std::vector<AxisSpeed>& speeds);
@@ -83,6 +88,7 @@ struct StartFacts {
   std::string device;     ///< description
   std::int64_t parameters = 0;
   std::int64_t resident_before = 0;  ///< bytes of this process before the model is built
+  DistInfo dist_info;
 };
 
 /// The first line of metrics.jsonl, and one more for every continuation, so that the run directory
@@ -90,7 +96,8 @@ struct StartFacts {
 /// `mesh`. One JSON object, with the memory of rank 0:
 /// {"event":"start","step":0,"time":...,"layout":{"order":"tp-cp-dp-pp","tp":1,"cp":1,"dp":2,
 /// "pp":1},"ranks":[{"node":0,"host":"a","threads":4,"planned":BYTES}, ...],"memory":[{"name":
-/// "parameters","bytes":...,"place":"device"}, ...],"provenance":{...}, ...}
+/// "parameters","bytes":...,"place":"device"}, ...],"work":[{"phase":"forward","flops":...,
+/// "bytes":...}, ...],"provenance":{...}, ...}
 std::string start_record(const StartFacts& facts, Mesh& mesh, const StepPlan& plan);
 
 }  // namespace choir

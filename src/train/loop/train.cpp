@@ -47,8 +47,8 @@ BatchSizes checked_batch(Deck& deck, Mesh& mesh, const Faults& faults) {
 }
 
 /// Creates the run directory with its log, and reports the ranks. Collective.
-void open_run(RunDirectory& directory, StartRecord& record, const Workplace& place,
-              const Faults& faults, StartScreen& start, Logger& log) {
+DistInfo open_run(RunDirectory& directory, StartRecord& record, const Workplace& place,
+                  const Faults& faults, StartScreen& start, Logger& log) {
   Mesh& mesh = *place.mesh;
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
@@ -65,10 +65,12 @@ void open_run(RunDirectory& directory, StartRecord& record, const Workplace& pla
   log.plain(fmt::format("choir {}: ranks {}", build_revision(), ranks));
   for (const std::string& line : gather_texts(mesh.world(), who_am_i(mesh, *place.device)))
     start.add(line);
-  start.add(dist_info(mesh, *place.device, place.device_reason));
-  if (place.device->kind() != DeviceKind::cuda) return;
+  DistInfo info = dist_info(mesh, *place.device, place.device_reason);
+  start.add(text_of(info));
+  if (place.device->kind() != DeviceKind::cuda) return info;
   const std::string warning = isolation_warning(mesh);
   if (!warning.empty() && mesh.rank() == 0) log.warn("{}", warning);
+  return info;
 }
 
 /// Opens the data; afterwards the deck has its vocabulary. Collective.
@@ -263,7 +265,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   const BatchSizes batch = checked_batch(deck, mesh, observers.faults);
   observers.watch.start("start");
   StartScreen start;
-  open_run(directory, record, place, observers.faults, start, log);
+  const DistInfo ranks = open_run(directory, record, place, observers.faults, start, log);
   const auto from = find_resume_point(deck, directory.checkpoints(), mesh.world(), log);
   const std::unique_ptr<TrainingData> data = open_data(deck, batch, mesh, log);
   const std::string contents = contents_of(*data, mesh.world());
@@ -334,7 +336,8 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   const std::string first = start_record({.step = progress.step,
                                           .device = device.description(),
                                           .parameters = engine.instance().parameters().count(),
-                                          .resident_before = resident_before},
+                                          .resident_before = resident_before,
+                                          .dist_info = ranks},
                                          mesh, plan);
   if (mesh.rank() == 0) run_log.record(first);
   data->start_training(engine.instance().storage().sharding(), batch.accum,

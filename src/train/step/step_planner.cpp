@@ -1,5 +1,6 @@
 #include "src/train/step/step_planner.hpp"
 
+#include <array>
 #include <memory>
 #include <set>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "src/run/null_instance.hpp"
 #include "src/store/snapshot.hpp"
 #include "src/train/step/engine.hpp"
+#include "src/train/step/phase_clock.hpp"
 #include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
@@ -23,15 +25,29 @@ class PlannedSteps {
       batches_.push_back(std::make_unique<HostBatch>(model, shape));
   }
 
-  /// The work of a step whose micro-batches all have this shape.
-  WorkCounter work(Engine& engine, std::size_t shape) const {
+  /// The work of a step whose micro-batches all have this shape, also by phase if `phases` is not
+  /// null.
+  WorkCounter work(Engine& engine, std::size_t shape,
+                   std::vector<PhaseWork>* phases = nullptr) const {
     PhaseClock clock;
     WorkCounter& work = engine.instance().work();
     work = {};
+    std::array<WorkCounter, kPhases> by_phase{};
+    WorkCounter before;
+    clock.listen([&](Phase ended, double, double, Phase) {
+      by_phase[static_cast<std::size_t>(ended)].add(work.flops - before.flops,
+                                                    work.bytes - before.bytes);
+      before = work;
+    });
     engine.step(
         0, [&](std::int64_t) { return batch(shape); },
         ByTerm(engine.instance().loss_terms().size(), 1), clock);
     engine.finish(clock);
+    if (phases == nullptr) return work;
+    phases->clear();
+    for (const Phase phase : {Phase::forward, Phase::backward, Phase::optimizer})
+      if (const WorkCounter& of = by_phase[static_cast<std::size_t>(phase)]; of.bytes > 0)
+        phases->push_back({name_of(phase), of.flops, of.bytes});
     return work;
   }
   const ModelBatch& batch(std::size_t shape) const { return batches_[shape]->batch; }
@@ -107,13 +123,15 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
     reset_traffic(*mesh, sharding);
     WorkRecord done;
     WorkCounter work;
+    std::vector<PhaseWork> phases;
     {
       const Recording recording(device, engine, *mesh, record ? &done : nullptr);
-      work = steps.work(engine, shape);
+      work = steps.work(engine, shape, &phases);
     }
     if (shape > 0 && work.flops <= most.flops) continue;
     if (record != nullptr) *record = std::move(done);
     most = work;
+    plan.phases = std::move(phases);
     largest = shape;
     plan.traffic = traffic_of(*mesh, sharding);
   }

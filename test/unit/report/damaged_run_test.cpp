@@ -14,8 +14,8 @@
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/report/report_page.hpp"
+#include "src/report/run_formats.hpp"
 #include "src/report/svg_chart.hpp"
-#include "src/report/wandb_run.hpp"
 #include "test/support/exhaustive.hpp"
 
 namespace choir::report {

@@ -69,5 +69,30 @@ TEST_F(RunList, TellsTheNewestOfARun) {
   EXPECT_NE(lines.find("\"loss\":null"), std::string::npos) << lines;
 }
 
+TEST_F(RunList, ARunAddsItselfToTheIndexOfItsFolder) {
+  put("a/deck.json", kDeck);
+  put("a/log.txt", "");
+  put("a/metrics.jsonl", R"({"event":"start","step":0,"provenance":{"revision":"abc"}})"
+                         "\n{\"step\":1,\"loss\":3.5}\n");
+  put("b/deck.json", kDeck);
+  put("b/log.txt", "");
+  const std::string run = (folder_ / "a").string(), index = (folder_ / "index.jsonl").string();
+  EXPECT_EQ(add_to_index(run + "/"), "");
+  EXPECT_EQ(add_to_index(run), "");
+  EXPECT_EQ(add_to_index((folder_ / "b").string()), "") << "a run without a step has no line";
+  std::ifstream file(index);
+  std::string first, second, third;
+  std::getline(file, first), std::getline(file, second);
+  EXPECT_FALSE(std::getline(file, third));
+  EXPECT_EQ(second, run_lines({listed(read_run(run))}));
+  EXPECT_NE(second.find(R"("revision":"abc")"), std::string::npos) << second;
+  EXPECT_NE(second.find("\"deck_crc32c\":\"" + read_run(run).deck_crc32c + "\""),
+            std::string::npos);
+  EXPECT_EQ(index_of_runs("a"), "") << "the folder of the program is no folder of runs";
+  fs::remove(index);
+  fs::create_directory(index);
+  EXPECT_NE(add_to_index(run), "");
+}
+
 }  // namespace
 }  // namespace choir::report

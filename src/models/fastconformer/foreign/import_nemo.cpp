@@ -14,6 +14,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/file_kind.hpp"
 #include "src/core/text.hpp"
+#include "src/core/yaml_reader.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/models/fastconformer/fastconformer.hpp"
 #include "src/models/fastconformer/foreign/nemo.hpp"

@@ -1,11 +1,7 @@
 #pragma once
-// NeMo's recognisers (.nemo): the YAML of model_config.yaml (mappings and lists by indentation or
-// in brackets, and plain or quoted scalars, as PyYAML and OmegaConf write them; all other features
-// of the language are refused with their line, and nothing is executed), the description of a model
-// by it (a FastConformer with a CTC head, possibly beside a transducer), and the import as
-// FastConformer runs, for transcription, for training, and as the encoder of a SALM. Reading YAML
-// takes time linear in the text and memory of a few times the text and about 100 bytes per value:
-// yaml-cpp 0.7 needs 40 to 60 times the text, and resolves aliases and equal keys silently.
+// NeMo's recognisers (.nemo): the description of a model by model_config.yaml (a FastConformer with
+// a CTC head, possibly beside a transducer), and the import as FastConformer runs, for
+// transcription, for training, and as the encoder of a SALM.
 
 #include <string>
 #include <vector>
@@ -16,11 +12,6 @@
 #include "src/run/imported_run.hpp"
 
 namespace choir {
-
-/// Local. Plain scalars that look like null, a boolean or a number are converted. StorageError that
-/// names `source` and the line for unsupported syntax, duplicate keys, nesting deeper than 32, more
-/// than 16 MiB, and more than 262,144 values.
-nlohmann::json read_yaml(const std::string& text, const std::string& source);
 
 struct NemoModel {
   FastConformerConfig config;

@@ -112,8 +112,18 @@ TEST(SpeechDeck, Blends) {
   EXPECT_EQ(outside.train.inputs.size(), 2u);
   EXPECT_EQ(outside.train.temperature, (std::vector<double>{0.25, 1}));
   std::filesystem::remove(file);
+  // NeMo's recipes have their blends in YAML.
+  const std::string yaml = file.string() + ".yaml";
+  std::ofstream(yaml) << "- type: group\n  weight: 0.25\n  input_cfg:\n  - type: lhotse_shar\n"
+                         "    shar_path: a\n- shar_path: b\n  weight: 3\n";
+  const SpeechDataConfig nemo = data_config({"data.input_cfg=" + yaml});
+  ASSERT_EQ(nemo.train.inputs.size(), 2u);
+  EXPECT_EQ(nemo.train.inputs[0].weight, 0.25);
+  EXPECT_EQ(nemo.train.inputs[1].weight, 3);
+  std::ofstream(yaml) << "- shar_path: &a b\n";
+  data_says({"data.input_cfg=" + yaml}, "line 1");
+  std::filesystem::remove(yaml);
   data_says({"data.input_cfg=no/such/file.json"}, "no/such/file.json");
-  data_says({"data.input_cfg=blend.yaml"}, "'blend.yaml' is YAML, which is not read | write");
   data_says({R"(data.input_cfg=[{"folder": "a", "weight": 2}, "b"])"}, "have a weight");
   data_says({R"(data.input_cfg={"inputs": ["a"], "heat": 1})"}, "data.input_cfg.heat");
   data_says({"data.train=a", "data.temperature=0.5"}, "data.input_cfg, which is not given");

@@ -180,5 +180,39 @@ TEST(MetricsFile, FullDiskIsReportedNotThrown) {
   EXPECT_TRUE(none.write("{}")) << "ranks without a file have nothing to say";
 }
 
+// Lines of one name stand together, and every sign of a label that has a meaning is escaped.
+TEST(PrometheusFile, HasTheNumbersOfTheLastLine) {
+  StepMetrics m = sample();
+  m.result.loss = std::numeric_limits<double>::quiet_NaN();
+  m.val_loss = 2.5;
+  m.validations = {{.name = "", .loss = 2.5}, {.name = "far", .loss = 4}};
+  const std::string text = prometheus_text(m, "a \"b\"\\", 17);
+  const std::string label = R"({run="a \"b\"\\"})";
+  EXPECT_NE(text.find("# TYPE choir_train_loss gauge\nchoir_train_loss" + label + " NaN\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("choir_step" + label + " 10\n"), std::string::npos);
+  EXPECT_NE(text.find("choir_val_loss" + label + " 2.5\nchoir_val_loss"), std::string::npos);
+  EXPECT_NE(text.find(R"(,set="far"} 4)"), std::string::npos);
+}
+
+TEST(PrometheusFile, IsReplacedWhole) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/run.prom";
+  PrometheusFile file(path, "a");
+  EXPECT_FALSE(std::filesystem::exists(path)) << "there is no number yet";
+  ASSERT_TRUE(file.write(sample()));
+  StepMetrics later = sample();
+  later.step = 20;
+  ASSERT_TRUE(file.write(later));
+  const auto lines = lines_of(path);
+  EXPECT_EQ(std::ranges::count(lines, "choir_step{run=\"a\"} 20"), 1);
+  EXPECT_FALSE(std::filesystem::exists(path + ".new"));
+  EXPECT_THROW(PrometheusFile("/proc/nowhere/a.prom", "a"), StorageError);
+  std::filesystem::remove_all(folder.path());
+  EXPECT_FALSE(file.write(later)) << "a folder that vanished does not end training";
+  EXPECT_TRUE(PrometheusFile().write(later)) << "ranks without a file have nothing to say";
+}
+
 }  // namespace
 }  // namespace choir

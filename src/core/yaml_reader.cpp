@@ -1,4 +1,4 @@
-#include "src/models/fastconformer/foreign/nemo.hpp"
+#include "src/core/yaml_reader.hpp"
 
 #include <fmt/core.h>
 
@@ -390,8 +390,9 @@ class YamlReader {
 
 nlohmann::json read_yaml(const std::string& text, const std::string& source) {
   if (text.size() > kMostMib << 20)
-    throw StorageError(fmt::format("'{}' has more than {} MiB", source, kMostMib),
-                       "configurations of NeMo have a few hundred kB: is this really one?");
+    throw StorageError(
+        fmt::format("'{}' has more than {} MiB", source, kMostMib),
+        "a configuration or a list of data has a few hundred kB: is this really one?");
   return YamlReader(text, source).document();
 }
 

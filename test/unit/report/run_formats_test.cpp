@@ -1,6 +1,6 @@
-// Tests of a run of two jobs in the format of Weights & Biases, against the bytes that its own
-// package writes.
-#include "src/report/wandb_run.hpp"
+// Tests of a run of two jobs in the formats of other programs: Weights & Biases (against the bytes
+// that its own package writes), MLPerf's lines, and the row for dashboards.
+#include "src/report/run_formats.hpp"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <sstream>
+
+#include "choir/core/error.hpp"
+#include "src/core/json_value.hpp"
 
 namespace choir::report {
 namespace {
@@ -31,7 +35,7 @@ std::string hex(const std::string& bytes) {
   return text;
 }
 
-class WandbRunTest : public testing::Test {
+class RunFormatsTest : public testing::Test {
  protected:
   void SetUp() override {
     if (const char* zone = std::getenv("TZ")) before_ = zone;
@@ -59,7 +63,7 @@ constexpr const char* kWandbBytes =
     "1e000108051a1a0a080a026474820101310a0e0a046c6f7373820105224e614e22c43b098805000108069201"
     "00";
 
-TEST_F(WandbRunTest, HasTheBytesOfItsOwnPackage) {
+TEST_F(RunFormatsTest, HasTheBytesOfItsOwnPackage) {
   const WandbRun made = wandb_run(two_jobs());
   EXPECT_EQ(hex(made.bytes), kWandbBytes);
   EXPECT_EQ(made.folder, "offline-run-20261124_120000-y50rut7i");
@@ -67,7 +71,7 @@ TEST_F(WandbRunTest, HasTheBytesOfItsOwnPackage) {
 }
 
 // The output of a longer chain of jobs replaces the run that was written before.
-TEST_F(WandbRunTest, KeepsItsName) {
+TEST_F(RunFormatsTest, KeepsItsName) {
   ReportedRun longer = two_jobs();
   longer.starts.push_back({10, "2026-11-25 00:00:00"});
   longer.curves["loss"].x.push_back(11);
@@ -80,7 +84,7 @@ TEST_F(WandbRunTest, KeepsItsName) {
 
 // Records cross the borders of blocks, where a header must fit: every block begins with a part of a
 // record.
-TEST_F(WandbRunTest, CutsRecordsAtBlocks) {
+TEST_F(RunFormatsTest, CutsRecordsAtBlocks) {
   ReportedRun run = two_jobs();
   for (int step = 11; step < 3000; ++step) {
     run.curves["loss"].x.push_back(step);
@@ -112,10 +116,74 @@ TEST_F(WandbRunTest, CutsRecordsAtBlocks) {
 }
 
 // Without start records the time of the run is unknown.
-TEST_F(WandbRunTest, WithoutTimes) {
+TEST_F(RunFormatsTest, WithoutTimes) {
   ReportedRun run = two_jobs();
   run.starts.clear();
   EXPECT_EQ(wandb_run(run).bytes.find("_timestamp"), std::string::npos);
+}
+
+ReportedRun with_evaluations() {
+  ReportedRun run = two_jobs();
+  run.deck["train.precision"] = {"\"bf16-mixed\"", "default"};
+  run.deck["run.seed"] = {"1337", "default"};
+  run.deck["model.lora.rank"] = {"0", "default"};
+  run.curves["sps"] = {{5, 10}, {8, 4}};
+  run.curves["tps"] = {{5, 10}, {80, 40}};
+  run.curves["val_loss"] = {{5, 10}, {2.5, 0.75}};
+  run.curves["energy_j"] = {{5, 10}, {30, 60}};
+  run.deck_crc32c = "0badcafe";
+  return run;
+}
+
+/// The times in seconds and the values of the lines with this key.
+std::vector<std::pair<double, std::string>> values_of(const std::string& text,
+                                                      const std::string& key) {
+  std::vector<std::pair<double, std::string>> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.starts_with(":::MLLOG {")) << line;
+    const nlohmann::json event = parsed_json(line.substr(9));
+    if (event["key"] != key) continue;
+    found.emplace_back(event["time_ms"].get<double>() / 1e3, dumped(event["value"]));
+  }
+  return found;
+}
+
+// Four samples a step: 8/s x 0.5 s and 4/s x 1 s. The second job began 100 s after the first.
+TEST_F(RunFormatsTest, MllogHasTheTimesAndSamplesOfEvaluations) {
+  const std::string text = mllog_lines(with_evaluations(), {{"submission_org", "a centre"}});
+  const auto accuracy = values_of(text, "eval_accuracy");
+  ASSERT_EQ(accuracy.size(), 2u);
+  EXPECT_EQ(accuracy[0].second, "2.5");
+  EXPECT_EQ(accuracy[1].second, "0.75");
+  EXPECT_DOUBLE_EQ(accuracy[1].first - accuracy[0].first, 102.5);
+  EXPECT_EQ(values_of(text, "global_batch_size")[0].second, "4");
+  EXPECT_EQ(values_of(text, "train_samples")[0].second, "40");
+  EXPECT_EQ(values_of(text, "submission_org")[0].second, "\"a centre\"");
+  EXPECT_EQ(values_of(text, "seed")[0].second, "1337");
+  EXPECT_EQ(values_of(text, "lowest_numerical_precision_in_linear")[0].second, "\"bfloat16\"");
+  EXPECT_NE(text.find(R"("key":"run_stop","value":null,"metadata":{"status":"success")"),
+            std::string::npos);
+}
+
+TEST_F(RunFormatsTest, MllogNeedsEvaluations) {
+  EXPECT_THROW(mllog_lines(two_jobs(), {}), DataError);
+  ReportedRun failed = with_evaluations();
+  failed.fate = Fate::failed;
+  EXPECT_NE(mllog_lines(failed, {}).find(R"("status":"aborted")"), std::string::npos);
+}
+
+TEST_F(RunFormatsTest, TheRowHasMediansAndNullForTheUnknown) {
+  const nlohmann::json row = parsed_json(scale_row(with_evaluations()));
+  EXPECT_EQ(row["efficiency"]["step_seconds"], 1.0);
+  EXPECT_EQ(row["efficiency"]["tokens_per_second"], 40.0);
+  EXPECT_TRUE(row["efficiency"]["mfu_percent"].is_null());
+  EXPECT_EQ(row["energy"]["mean_watts"], 60.0);
+  EXPECT_TRUE(row["energy"]["joules_total"].is_null());
+  EXPECT_EQ(row["result"]["val_loss"], 0.75);
+  EXPECT_EQ(row["scale"]["ranks"], 1);
+  EXPECT_EQ(row["provenance"]["deck_crc32c"], "0badcafe");
+  EXPECT_THROW(scale_row({}), DataError);
 }
 
 }  // namespace

@@ -1,0 +1,94 @@
+// One row for dashboards that compare systems.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "choir/core/error.hpp"
+#include "src/core/json_value.hpp"
+#include "src/report/run_formats.hpp"
+
+namespace choir::report {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// The median over the lines of metrics without the first, in which caches are cold; null if there
+/// is no number.
+ordered_json median_of(const Curve& curve) {
+  std::vector<double> values;
+  for (std::size_t i = curve.y.size() > 1 ? 1 : 0; i < curve.y.size(); ++i)
+    if (std::isfinite(curve.y[i])) values.push_back(curve.y[i]);
+  if (values.empty()) return nullptr;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+ordered_json last_of(const Curve& curve) {
+  if (curve.y.empty() || !std::isfinite(curve.y.back())) return nullptr;
+  return curve.y.back();
+}
+
+ordered_json provenance_of(const ReportedRun& run) {
+  ordered_json all = ordered_json::object();
+  for (const auto& [key, value] : run.start.provenance) all[key] = value;
+  all["deck"] = run.deck_files.empty() ? "" : run.deck_files.back();
+  all["deck_crc32c"] = run.deck_crc32c;
+  return all;
+}
+
+}  // namespace
+
+std::string scale_row(const ReportedRun& run) {
+  if (run.empty())
+    throw DataError("'" + run.path + "' has no step, so it has no row",
+                    "a run writes its first line after its first step; see its log.txt");
+  std::set<std::string> hosts;
+  std::int64_t threads = 0;
+  int nodes = 0;
+  for (const RankPlace& rank : run.start.ranks) {
+    hosts.insert(rank.host);
+    nodes = std::max(nodes, rank.node + 1);
+    threads += rank.threads;
+  }
+  const ordered_json dt = median_of(run.curve("dt")), energy = median_of(run.curve("energy_j"));
+  const bool power = dt.is_number() && energy.is_number() && dt.get<double>() > 0;
+  const RunStart& start = run.start;
+  return dumped(ordered_json{
+      {"format", "choir-scale-row-1"},
+      {"name", run.name},
+      {"state", name_of(run.fate)},
+      {"time", run.starts.empty() ? start.time : run.starts.front().time},
+      {"system", {{"device", start.device}, {"hosts", hosts}}},
+      {"scale",
+       {{"nodes", nodes},
+        {"ranks", start.ranks.size()},
+        {"threads", threads},
+        {"data_parallel", start.dp},
+        {"tensor_parallel", start.tp},
+        {"pipeline_parallel", start.pp},
+        {"context_parallel", start.cp}}},
+      {"model",
+       {{"type", document_of(run.deck_value("model.type"))}, {"parameters", start.parameters}}},
+      {"efficiency",
+       {{"step_seconds", dt},
+        {"tokens_per_second", median_of(run.curve("tps"))},
+        {"tokens_per_second_per_rank", median_of(run.curve("tps_per_gpu"))},
+        {"sequences_per_second", median_of(run.curve("sps"))},
+        {"audio_seconds_per_second", median_of(run.curve("rtfx"))},
+        {"mfu_percent", median_of(run.curve("mfu"))},
+        {"training_seconds", run.stepping_seconds()}}},
+      {"energy",
+       {{"joules_per_step", energy},
+        {"joules_per_token", median_of(run.curve("j_per_token"))},
+        {"mean_watts",
+         power ? ordered_json(energy.get<double>() / dt.get<double>()) : ordered_json(nullptr)},
+        {"joules_total", last_of(run.curve("energy_total_j"))}}},
+      {"result",
+       {{"steps", run.steps_done()},
+        {"loss", last_of(run.curve("loss"))},
+        {"val_loss", last_of(run.curve("val_loss"))}}},
+      {"provenance", provenance_of(run)}});
+}
+
+}  // namespace choir::report
