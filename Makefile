@@ -134,8 +134,9 @@ data-quickstart:
 data-shakespeare:
 	@.make/data_shakespeare.sh
 
-install:
-	+@.make/progress.sh $(BUILD) $(MAKE) --no-print-directory $(all_cores) $(addprefix $(BUILD)/,choir libchoir.a choir.pc)
+INSTALLED := $(addprefix $(BUILD)/,choir libchoir.a choir.pc)
+install: $(if $(filter-out install,$(MAKECMDGOALS)),$(INSTALLED))
+	+@$(if $(filter-out install,$(MAKECMDGOALS)),:,.make/progress.sh $(BUILD) $(MAKE) --no-print-directory $(all_cores) $(INSTALLED))
 	@DESTDIR="$(DESTDIR)" .make/install.sh $(BUILD) "$(or $(PREFIX),/usr/local)"
 
 layers:

@@ -83,8 +83,13 @@ LDLIBS  += $(CUDA_LIBS)
 # link LIBRARIES: links the objects on which a program depends.
 link = echo "  link  $@" && $(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(1)
 
+# Two makes must not compile one object, so only a goal that stands alone has a make of its own.
+ifneq ($(filter-out all,$(MAKECMDGOALS)),)
+all: $(BUILD)/choir
+else
 all:
 	+@.make/progress.sh $(BUILD) $(MAKE) --no-print-directory $(all_cores) $(BUILD)/choir
+endif
 
 # objects.txt lists the objects of the program, for tests that link the same objects.
 $(BUILD)/choir: $(MAIN_OBJECTS) $(OBJECTS)
