@@ -25,6 +25,7 @@ MPICXX  ?= mpicxx
 MARCH   ?= native
 SHELL   := /bin/bash
 comma   := ,
+HASH    := \#
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -60,15 +61,18 @@ deps-speech:
 # Without a GPU a quickstart need not wait for kernels that nobody can run, even where a toolkit is
 # installed: a later `make` adds them.
 without_gpu = $(if $(shell nvidia-smi -L 2>/dev/null),,CUDA_HOME=none)
+# All cores, unless -j was given.
+all_cores = $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc))
 parallel_make = $(MAKE) --no-print-directory -j$$(nproc)
 $(QUICKSTARTS): %:
 	@$(if $(filter %-smollm2,$*),$(if $(MODEL),,$(error make $* MODEL=FILE: the GGUF or the folder of SmolLM2-135M)))
 	@.make/deps.sh --if-missing
-	@.make/progress.sh $(parallel_make) $(without_gpu) $(BUILD)/choir
+	@.make/progress.sh $(BUILD) $(parallel_make) $(without_gpu) $(BUILD)/choir
 	@.make/$(subst -,_,$*).sh $(BUILD) $(if $(filter %-smollm2,$*),"$(MODEL)")
 test test-long: %:
 	@.make/deps.sh --if-missing
 	@$(if $(filter test-long,$*),.make/deps.sh --long --if-missing)
+	@.make/progress.sh $(BUILD) $(parallel_make) test-programs
 	@$(parallel_make) run-$*
 
 # A build for other machines: their processors may lack instructions of this one, so it is separate.
@@ -93,15 +97,18 @@ endif
 write_changed = mkdir -p $(dir $(1)) && printf '%s\n' '$(2)' | cmp -s - $(1) || printf '%s\n' '$(2)' > $(1)
 ASKED := MPICXX="$(MPICXX)" MARCH="$(MARCH)" HDF5="$(HDF5)" BLAS_DIR="$(BLAS_DIR)" ONEDNN="$(ONEDNN)" \
   CUDA_HOME="$(CUDA_HOME)" CUDNN_HOME="$(CUDNN_HOME)" NCCL_HOME="$(NCCL_HOME)"
-.PHONY: always
-$(BUILD)/asked: always
-	@$(call write_changed,$@,$(ASKED))
+# Written whenever a makefile is read, not by rules: `make --dry-run` must know what a build would do.
+ifdef NEEDS_FEATURES
+  $(shell $(call write_changed,$(BUILD)/asked,$(ASKED)))
+endif
 $(BUILD)/features.mk: .make/features.sh $(BUILD)/asked
 	@$(ASKED) .make/features.sh $(BUILD)
 
 # The revision is looked up on every build and written only when it changed.
-$(BUILD)/choir_revision.hpp: always
-	@$(call write_changed,$@,#define CHOIR_BUILD_REVISION "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
+ifdef NEEDS_FEATURES
+  REVISION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+  $(shell $(call write_changed,$(BUILD)/choir_revision.hpp,$(HASH)define CHOIR_BUILD_REVISION "$(REVISION)"))
+endif
 $(BUILD)/obj/src/core/build_info.o: $(BUILD)/choir_revision.hpp
 
 features:
@@ -127,7 +134,9 @@ data-quickstart:
 data-shakespeare:
 	@.make/data_shakespeare.sh
 
-install: $(BUILD)/choir $(BUILD)/libchoir.a $(BUILD)/choir.pc
+INSTALLED := $(addprefix $(BUILD)/,choir libchoir.a choir.pc)
+install: $(if $(filter-out install,$(MAKECMDGOALS)),$(INSTALLED))
+	+@$(if $(filter-out install,$(MAKECMDGOALS)),:,.make/progress.sh $(BUILD) $(MAKE) --no-print-directory $(all_cores) $(INSTALLED))
 	@DESTDIR="$(DESTDIR)" .make/install.sh $(BUILD) "$(or $(PREFIX),/usr/local)"
 
 layers:

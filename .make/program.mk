@@ -83,7 +83,13 @@ LDLIBS  += $(CUDA_LIBS)
 # link LIBRARIES: links the objects on which a program depends.
 link = echo "  link  $@" && $(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(1)
 
+# Two makes must not compile one object, so only a goal that stands alone has a make of its own.
+ifneq ($(filter-out all,$(MAKECMDGOALS)),)
 all: $(BUILD)/choir
+else
+all:
+	+@.make/progress.sh $(BUILD) $(MAKE) --no-print-directory $(all_cores) $(BUILD)/choir
+endif
 
 # objects.txt lists the objects of the program, for tests that link the same objects.
 $(BUILD)/choir: $(MAIN_OBJECTS) $(OBJECTS)
@@ -116,8 +122,9 @@ NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) -
   -gencode arch=compute_80,code=[$(if $(filter 80,$(ARCHS)),sm_80$(comma))compute_80] \
   $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp -DFMT_USE_CONSTEXPR=1 -Xptxas -v
 # Objects for other GPUs are different objects.
-$(BUILD)/cuda_archs: always
-	@$(call write_changed,$@,$(ARCHS))
+ifdef NEEDS_FEATURES
+  $(shell $(call write_changed,$(BUILD)/cuda_archs,$(ARCHS)))
+endif
 # The PTX of sm_80 stays beside the object, for test/run/kernel_instructions.sh.
 define nvcc
 @mkdir -p $(@D)/$(*F).keep
@@ -166,8 +173,9 @@ $(BUILD)/prelude/%.hpp:
 # Another compiler or other flags cause a full rebuild; another path of the same compiler, or
 # stricter warnings, do not.
 FLAGS := $(filter-out -Werror -I$(BUILD) $(HEAP),$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(KERNEL_FLAGS))
-$(BUILD)/flags: always
-	@$(call write_changed,$@,$(FLAGS))
+ifneq ($(and $(NEEDS_FEATURES),$(wildcard $(BUILD)/features.mk)),)
+  $(shell $(call write_changed,$(BUILD)/flags,$(FLAGS)))
+endif
 $(BUILD)/prelude/%.hpp.gch: $(BUILD)/prelude/%.hpp $(BUILD)/flags
 	@echo "  c++   $*'s prelude"
 	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -MT $@ -MF $(BUILD)/prelude/$*.d -w -x c++-header -c -o $@ $<

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # quickstart.sh --text: gets a text, to which data/quickstart/input.txt is then a link (make data-quickstart).
-# quickstart.sh BUILD: gets a text, trains a small GPT on it with 2 ranks for about two minutes, and lets it write.
+# quickstart.sh BUILD: gets a text, trains a small GPT on it with 2 ranks for about two minutes, evaluations included, and lets it write.
 #   QUICKSTART_MINUTES                   of training, default 2
 #   QUICKSTART_OVERRIDES                 for tests: overrides of the deck
 set -eu
@@ -44,17 +44,19 @@ else
   if grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null; then settings+=(train.precision=bf16-mixed); fi
   # For tests: a shorter run.
   [ -z "${QUICKSTART_OVERRIDES:-}" ] || { read -r -a overrides <<<"$QUICKSTART_OVERRIDES"; settings+=("${overrides[@]}"); }
-  # The minutes of training decide about the number of steps; a rest is left for evaluations and samples.
+  echo "Timing a step, for about ten seconds ..."
+  # The minutes decide about the number of steps. Of each, 42 seconds are for steps, and the rest for evaluations,
+  # samples, saves and the start.
   measured=$(launch 2 "$build/choir" bench step $deck "${settings[@]}" --warmup 1 --seconds 4 --no-ceilings 2>&1) ||
     { code=$?; printf '%s\n' "$measured" "A step could not be timed (exit code $code); the lines above say why." >&2; exit "$code"; }
   step=$(sed -nE 's/.*: median ([0-9.]+) ms.*/\1/p' <<<"$measured")
   steps=$(sed -nE 's/.*train\.max_steps=([0-9]+).*/\1/p' <<<"${settings[*]}")
   if [ -z "$steps" ]; then
     steps=$(awk -v step="$step" -v minutes="$minutes" \
-      'BEGIN { n = int(minutes * 52000 / step / 10) * 10; print (n < 200 ? 200 : n > 2000 ? 2000 : n) }')
+      'BEGIN { n = int(minutes * 42000 / step / 10) * 10; print (n < 200 ? 200 : n > 2000 ? 2000 : n) }')
     settings+=("train.max_steps=$steps")
   fi
-  announced="$steps steps of $step ms, about $(awk -v step="$step" -v n="$steps" 'BEGIN { printf "%.1f", n * step / 52000 }') minutes \
+  announced="$steps steps of $step ms, about $(awk -v step="$step" -v n="$steps" 'BEGIN { printf "%.1f", n * step / 42000 }') minutes with its evaluations \
 (Ctrl-C saves, and 'make quickstart' continues)"
   mkdir -p "$run"
   printf '%s\n' "${settings[@]}" >"$run/unfinished"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# chain.sh -n JOBS [--random-seed] [-o OPTION]... JOB DECK [key=value...]: submits JOBS jobs that continue one run, each
+# chain.sh -n JOBS [--dry-run] [--random-seed] [-o OPTION]... JOB DECK [key=value...]: submits JOBS jobs that continue one run, each
 # after the one before, whatever became of it (PBS and SLURM: afterany).
 #   JOB            a job file, as jobs/generic.slurm or jobs/polaris.pbs
 #   -o OPTION      handed to sbatch or qsub, as often as needed: -o --time=02:00:00, -o -A -o PROJECT
+#   --dry-run      checks the deck, prints the lines that would be submitted, and submits nothing
 #   --random-seed  every job draws a seed of its own, so data come in a new order each time; the record keeps it. Without,
 #                  the run is bit by bit that of one long job.
 # chain.sh --cancel RUN_DIR   cancels what is left of the newest chain of a run
@@ -12,7 +13,7 @@
 # once with that exit code and say why.
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 say() { echo "chain: $*" >&2; exit 2; }
-usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit "$1"; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit "$1"; }
 # shellcheck source=lib/chain.sh
 . "$jobs/lib/chain.sh"
 # shellcheck source=lib/overrides.sh
@@ -30,7 +31,7 @@ cancel() {  # cancel CHAIN: jobs that have ended no longer exist, which qdel and
   while read -r id file; do remove "$file" "$id" || echo "chain: job $id: see above" >&2; done <"$1/jobs"
 }
 
-count="" random_seed=no options=()
+count="" random_seed=no dry="" options=()
 while [ $# -gt 0 ]; do
   case $1 in
     -n | -o | --status | --cancel) [ $# -ge 2 ] || say "$1 takes a word more: see chain.sh --help" ;;
@@ -39,6 +40,7 @@ while [ $# -gt 0 ]; do
     -n) count=$2; shift 2 ;;
     -o) options+=("$2"); shift 2 ;;
     --random-seed) random_seed=yes; shift ;;
+    --dry-run) dry=yes; shift ;;
     --status) chain=$(newest "$2") || exit; cat "$chain/record"; exit ;;
     --cancel)
       chain=$(newest "$2") || exit
@@ -62,7 +64,7 @@ case $job in
   *.pbs) submit="qsub" ;;
   *) say "'$job' ends neither in .slurm nor in .pbs" ;;
 esac
-command -v "$submit" >/dev/null 2>&1 || say "$submit is not on the PATH: '$job' is for another batch system (choir doctor)"
+[ -n "$dry" ] || command -v "$submit" >/dev/null 2>&1 || say "$submit is not on the PATH: '$job' is for another batch system (choir doctor)"
 if [ "$random_seed" = yes ]; then
   for word in ${overrides[@]+"${overrides[@]}"}; do
     case $word in run.seed=*) say "--random-seed and $word: one of them" ;; esac
@@ -83,6 +85,25 @@ case $run_dir in *$special*) say "run.dir is '$run_dir': qsub and sbatch would r
 case $submit:$choir in qsub:*$special*) say "CHOIR is '$choir': qsub would read its commas, blanks and quotes" ;; esac
 override "run.dir=$run_dir"
 number=1
+# The line that submits a job after the one whose id is given; sets the array `line`.
+submission() {  # submission CHAIN PREVIOUS
+  if [ "$submit" = sbatch ]; then
+    line=(sbatch --parsable --export="ALL,CHOIR_CHAIN=$1" ${2:+--dependency=afterany:"$2"})
+  else
+    line=(qsub -v "CHOIR_CHAIN=$1,CHOIR=$choir" ${2:+-W depend=afterany:"$2"})
+  fi
+  line+=(${options[@]+"${options[@]}"} "$job")
+}
+if [ -n "$dry" ]; then
+  echo "chain: a dry run: these $count jobs would continue $run_dir, each submitted with the id of the one before"
+  for ((index = 1; index <= count; ++index)); do
+    submission "$run_dir/chains/NEW" "$([ "$index" = 1 ] || echo "ID_$((index - 1))")"
+    echo "\$ ${line[*]}"
+  done
+  echo "chain: each runs $job with $deck${overrides[*]+ ${overrides[*]}}"
+  echo "chain: bash $job --dry-run $deck prints the line of its launcher"
+  exit 0
+fi
 mkdir -p "$run_dir/chains" || exit 6
 until mkdir "$run_dir/chains/$number" 2>/dev/null; do
   number=$((number + 1))
@@ -97,12 +118,7 @@ chain=$run_dir/chains/$number
 
 previous=""
 for ((index = 1; index <= count; ++index)); do
-  if [ "$submit" = sbatch ]; then
-    line=(sbatch --parsable --export="ALL,CHOIR_CHAIN=$chain" ${previous:+--dependency=afterany:"$previous"})
-  else
-    line=(qsub -v "CHOIR_CHAIN=$chain,CHOIR=$choir" ${previous:+-W depend=afterany:"$previous"})
-  fi
-  line+=(${options[@]+"${options[@]}"} "$job")
+  submission "$chain" "$previous"
   code=0
   id=$("${line[@]}") || code=$?
   id=$(tail -n 1 <<<"$id")  # a site may print more

@@ -20,18 +20,25 @@ while [ $# -gt 0 ]; do
   esac
 done
 cd "$here/.." || exit 1
+slurm=(salloc --nodes="$nodes" --time="$time" ${project:+--account="$project"} ${queue:+--partition="$queue"})
+pbs=(qsub -I -l "select=$nodes" ${queue:+-q "$queue"})
 if [ "${NERSC_HOST:-}" = perlmutter ]; then
   line=(salloc --nodes="$nodes" --time="$time" --constraint=gpu --qos="${queue:-interactive}" --gpus-per-node=4
         ${project:+--account="$project"})
 elif command -v salloc >/dev/null 2>&1; then
-  line=(salloc --nodes="$nodes" --time="$time" ${project:+--account="$project"} ${queue:+--partition="$queue"})
+  line=("${slurm[@]}")
 elif command -v qsub >/dev/null 2>&1; then
   case $(hostname -f 2>/dev/null || hostname) in
     *polaris*)
       line=(qsub -I -l "select=$nodes:system=polaris" -l filesystems=home:eagle -l place=scatter -q "${queue:-debug}") ;;
-    *) line=(qsub -I -l "select=$nodes" ${queue:+-q "$queue"}) ;;
+    *) line=("${pbs[@]}") ;;
   esac
   line+=(-l "walltime=$time" ${project:+-A "$project"})
+elif [ -n "$dry" ]; then
+  echo "neither salloc nor qsub is on the PATH of this machine; the line would be"
+  echo "on SLURM:  \$ ${slurm[*]}${more[*]+ ${more[*]}}"
+  echo "on PBS:    \$ ${pbs[*]} -l walltime=$time${project:+ -A $project}${more[*]+ ${more[*]}}"
+  exit 0
 else
   echo "interactive.sh: neither salloc nor qsub is on the PATH: this machine is interactive already (jobs/launch)" >&2
   exit 2

@@ -9,7 +9,8 @@ all = folder.'/all'
 n = words(layouts)
 batch = sweep eq 'batch'
 xname = batch ? 'global batch' : 'ranks'
-array colour[8] = ['#1f6fb4', '#d95f02', '#1b9e77', '#7a4fa3', '#e7298a', '#66a61e', '#a6761d', '#222222']
+# The colours of choir report (--c0 to --c7 of its page), also of the phases.
+array colour[8] = ['#0072b2', '#d55e00', '#00906a', '#b4568f', '#c28a00', '#4ba3d9', '#7b6a52', '#6c757d']
 # From the ninth layout on the colours come again, with other marks and dashes.
 array mark[4] = [7, 5, 9, 13]
 array dash[4] = [1, 4, 3, 5]
@@ -79,7 +80,7 @@ set ylabel 'ms'
 set yrange [0:*]
 set offsets 0,0,graph 0.22,0
 phases = 'data forward backward comm optimizer other'
-array shade[6] = ['#e6ab02', '#7fb2dd', '#1f6fb4', '#d95f02', '#1b9e77', '#bbbbbb']
+array shade[6] = [colour[5], colour[1], colour[6], colour[2], colour[3], colour[8]]
 plot for [c=1:6] all using (column(5+c)):xtic(18) lc rgb shade[c] title word(phases, c)
 
 set title 'Exposed communication: waiting, by axis'
@@ -89,7 +90,7 @@ set ytics 0,20,100
 if (sent_max == 0) set label 1 'one rank: nothing is sent' at graph 0.5,0.4 center textcolor '#888888'
 set ylabel '% of the step'
 axes = 'tp cp dp pp'
-array tint[4] = ['#7a4fa3', '#1b9e77', '#1f6fb4', '#d95f02']
+array tint[4] = [colour[4], colour[3], colour[1], colour[2]]
 plot for [c=1:4] all using (column(12+c)):xtic(18) lc rgb tint[c] title word(axes, c), \
   all using 0:12 with points pt 9 ps 1.6 lc '#222222' title 'by --no-comm'
 unset multiplot

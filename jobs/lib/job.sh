@@ -5,6 +5,7 @@
 #   CHOIR     the program, build/choir       RANKS_PER_NODE, OMP_NUM_THREADS      instead of what the site says
 #   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
 #             nsys profile --capture-range=cudaProfilerApi sees the steps of train.profile=k:l, and no others
+#   --dry-run as first word, or DRY_RUN set: checks the deck and prints the line, and starts nothing
 #   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD, SIGNAL_AFTER    see below
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do
@@ -112,6 +113,9 @@ job_run() {
 job() {
   CHOIR=${CHOIR:-build/choir}
   job_id=${SLURM_JOB_ID:-${PBS_JOBID:-$$}}
+  local dry=${DRY_RUN:-}
+  if [ "${1:-}" = --dry-run ]; then dry=yes; shift; fi
+  [ -z "$dry" ] || unset CHOIR_CHAIN
   deck=${1:-${DECK:-inputs/gpt_quickstart.json}}
   [ $# -eq 0 ] || shift
   overrides=("$@")
@@ -124,6 +128,14 @@ job() {
   place_geometry
   export OMP_NUM_THREADS=$threads
   place_say
+  if [ -n "$dry" ]; then
+    site_line "$ranks" "$per_node" "$threads" || exit
+    # shellcheck disable=SC2206
+    line+=(${PROFILER:-} "$CHOIR" train "$deck" ${overrides[@]+"${overrides[@]}"})
+    launch_show "${line[@]}"
+    echo "job: a dry run: the deck passed its check, and nothing was started"
+    exit 0
+  fi
   storage_stripe "$run_dir" || job_fail 6 "$run_dir cannot be written"
   storage_stage || job_exit $?
   job_deadline

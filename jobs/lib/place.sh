@@ -53,7 +53,8 @@ place_geometry() {
   case $batch in
     slurm)
       nodes=${SLURM_JOB_NUM_NODES:-1}
-      asked=$(place_most "${SLURM_NTASKS_PER_NODE:-${SLURM_TASKS_PER_NODE:-}}") ;;
+      asked=$(place_most "${SLURM_NTASKS_PER_NODE:-${SLURM_TASKS_PER_NODE:-}}")
+      [ -n "$asked" ] || [ -z "${SLURM_NTASKS:-}" ] || asked=$(((SLURM_NTASKS + nodes - 1) / nodes)) ;;
     pbs)
       [ -s "$PBS_NODEFILE" ] || { echo "PBS_NODEFILE is '$PBS_NODEFILE', and lists no nodes: is this a job of PBS?" >&2; exit 2; }
       nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
@@ -63,6 +64,11 @@ place_geometry() {
   cores=$(place_cores)
   per_node=${RANKS_PER_NODE:-$gpus}
   [ "$per_node" -gt 0 ] || per_node=${asked:-$((cores < 2 ? 1 : 2))}
+  if [ "$batch" = slurm ] && [ -z "$asked${RANKS:-}${RANKS_PER_NODE:-}${place_told:-}" ] && [ "$gpus" -eq 0 ]; then
+    place_told=yes
+    echo "this job names no number of tasks (SLURM_NTASKS): taking $per_node ranks a node;" \
+      "jobs/launch -n N, or RANKS=N, sets it" >&2
+  fi
   [ -z "${RANKS:-}" ] || per_node=${RANKS_PER_NODE:-$(((RANKS + nodes - 1) / nodes))}
   ranks=${RANKS:-$((nodes * per_node))}
   threads=${OMP_NUM_THREADS:-$((cores / per_node > 1 ? cores / per_node : 1))}

@@ -16,7 +16,10 @@ site_line() {
   local kind=${LAUNCHER:-}
   if [ -z "$kind" ] && [ "$batch" = slurm ]; then
     SRUN_MPI=${SRUN_MPI:-$(launchers_srun_mpi "${CHOIR:-choir}")}
-    if [ -z "$SRUN_MPI" ] || launchers_srun_has "$SRUN_MPI"; then kind=srun
+    if ! command -v srun >/dev/null 2>&1; then
+      kind=$(launchers_mpiexec)
+      echo "SLURM_JOB_ID is set, but srun is not on the PATH: taking mpiexec ($kind)" >&2
+    elif [ -z "$SRUN_MPI" ] || launchers_srun_has "$SRUN_MPI"; then kind=srun
     else
       kind=$(launchers_mpiexec)
       echo "srun --mpi=list has no $SRUN_MPI, which this MPI needs: taking mpiexec ($kind)" >&2

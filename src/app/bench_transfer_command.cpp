@@ -2,11 +2,19 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+
 #include "choir/core/error.hpp"
 #include "choir/deck/deck.hpp"
 #include "src/app/bench.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/lab/bench/bench_collectives.hpp"
 #include "src/run/run_setup.hpp"
@@ -59,6 +67,36 @@ int bench_collectives(MpiSession& session, const FamilyTable& families,
   return finish_bench(session, files, report);
 }
 
+/// The bytes of "1048576", "8M", "8MB" or "8MiB": the units are powers of 1024, as in nccl-tests.
+/// Returns nothing if the word is no size.
+std::optional<double> bytes_of_word(const std::string& word) {
+  double number = 0;
+  const char* const end = word.data() + word.size();
+  const auto [stop, problem] = std::from_chars(word.data(), end, number);
+  if (problem != std::errc()) return std::nullopt;
+  std::string unit = fold_name(trim(std::string_view(stop, end)));
+  for (const std::string_view tail : {"ib", "b"})
+    if (unit.ends_with(tail)) {
+      unit.resize(unit.size() - tail.size());
+      break;
+    }
+  const std::size_t power = std::string_view("kmg").find(unit);
+  if (unit.size() > 1 || power == std::string_view::npos) return std::nullopt;
+  return unit.empty() ? number : std::ldexp(number, 10 * (static_cast<int>(power) + 1));
+}
+
+/// Adds an option whose value is a size in bytes, also with a unit as nccl-tests has it ("8M").
+void add_size(CommandLine& app, const std::string& names, std::string& word,
+              const std::string& help) {
+  app.add_option(names, word, help).checked([](const std::string& given) -> std::string {
+    const auto bytes = bytes_of_word(given);
+    if (!bytes) return "'" + given + "' is no size; legal: 1048576, 1M, 1MiB";
+    return *bytes >= 1024 && *bytes <= double{1 << 30}
+               ? ""
+               : fmt::format("{} is out of range; legal: 1K to 1G", given);
+  });
+}
+
 }  // namespace
 
 int bench_collectives_command(const Invocation& call) {
@@ -69,6 +107,7 @@ int bench_collectives_command(const Invocation& call) {
   CollectiveBenchOptions options;
   BenchFiles files;
   Arguments words;
+  std::string least, most, gpus;
   app.add_option("words", words,
                  "device=cuda: use GPU memory; parallel.tensor=2 ...: sizes of the axes (default: "
                  "all ranks along data)")
@@ -77,15 +116,33 @@ int bench_collectives_command(const Invocation& call) {
           if (word.starts_with(known)) return "";
         return "expected device= or parallel.KEY=, not '" + word + "'";
       });
-  app.add_option("--min-bytes", options.min_bytes, "smallest buffer").within(1024, 1 << 30);
-  app.add_option("--max-bytes", options.max_bytes, "largest buffer, which the comparison also uses")
-      .within(1024, 1 << 30);
-  app.add_option("--repeats", options.repeats, "measurements per row").within(1, 1000);
+  add_size(app, "-b,--min-bytes", least, "smallest buffer: 1048576, 1M or 1MiB");
+  add_size(app, "-e,--max-bytes", most,
+           "largest buffer, which the comparison also uses: 67108864, 64M or 64MiB");
+  app.add_option("-f,--factor", options.factor, "factor from each size of a buffer to the next")
+      .within(2, 1 << 20)
+      .shows_default();
+  app.add_option("-g,--gpus-per-rank", gpus, "GPUs of a rank, as in nccl-tests: always 1")
+      .checked([](const std::string& given) -> std::string {
+        return given == "1" ? ""
+                            : "a rank has one GPU here; start as many ranks: jobs/launch -n " +
+                                  given + " build/choir bench collectives device=cuda";
+      });
+  app.add_option("-n,--repeats", options.repeats, "measurements per row").within(1, 1000);
   app.add_flag("--as-engine", options.as_engine,
                "run collectives along the axes as in training: reductions and all-gathers are "
                "asynchronous, and messages go in one direction at a time");
   add_file_options(app, files);
   if (const auto code = parse(app, call)) return *code;
+  if (!least.empty()) options.min_bytes = static_cast<std::size_t>(*bytes_of_word(least));
+  if (!most.empty()) options.max_bytes = static_cast<std::size_t>(*bytes_of_word(most));
+  if (most.empty()) options.max_bytes = std::max(options.max_bytes, options.min_bytes);
+  if (options.min_bytes > options.max_bytes)
+    return without_mpi([&]() -> int {
+      throw DeckError(fmt::format("choir bench collectives: --min-bytes {} is above --max-bytes {}",
+                                  options.min_bytes, options.max_bytes),
+                      "exchange the two");
+    });
   return with_mpi([&](MpiSession& session) {
     return bench_collectives(session, call.families, options, words, files);
   });

@@ -53,14 +53,16 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
   append(findings, examine_gpu_links(*mesh));
   append(findings, examine_processor());
   const int ranks_here = session.size();
-  tell(session, fmt::format("measuring speed of {} rank{}: matrix products, copies, all-reduce",
+  tell(session, fmt::format("measuring speed of {} rank{}: matrix products, copies, all-reduce "
+                            "(about 5 s; longer where "
+                            "cores are shared)",
                             ranks_here, plural(ranks_here)));
   append(findings, examine_speed(*mesh));
-  tell(session, fmt::format("measuring clocks and write latency of '{}'", folder));
+  tell(session, fmt::format("measuring clocks and write latency of '{}' (about a second)", folder));
   findings.push_back(examine_clocks(mesh->world()));
   findings.push_back(examine_file_system(mesh->world(), folder));
   if (session.rank() == 0) findings.push_back(examine_shared_memory());
-  tell(session, "training a tiny model, 20 steps");
+  tell(session, "training a tiny model, 20 steps (about a second)");
   try {
     const TinyTraining trained = train_tiny_gpt(*mesh);
     findings.push_back(judge_training(trained.losses, trained.digests, trained.seconds));

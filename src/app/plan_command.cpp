@@ -23,6 +23,7 @@
 #include "src/device/null_device.hpp"
 #include "src/lab/plan/model_sizes.hpp"
 #include "src/lab/plan/plan_report.hpp"
+#include "src/lab/tune/tune.hpp"
 #include "src/models/gpt/token_data.hpp"
 
 namespace choir {
@@ -33,7 +34,9 @@ struct PlanRequest {
   Arguments typed;  ///< the whole command line
   Arguments words{};
   std::optional<int> ranks, nodes, ranks_per_node;
-  std::optional<double> memory_gib, network;
+  std::optional<double> network;
+  std::string memory;  ///< of one rank; see memory_of_word()
+  bool all = false;    ///< print the whole plan and every layout, not a summary
   std::string target, gpus, calibration;
   std::string fill, like = "llama", out;
   BenchFiles files;
@@ -42,12 +45,8 @@ struct PlanRequest {
 PlanTarget target_of(const PlanRequest& request, const Deck& deck) {
   PlanTarget target =
       find_target(request.target, deck, request.gpus == request.target ? "--gpus" : "--target");
-  if (!request.memory_gib) return target;
-  if (!(*request.memory_gib > 0))
-    throw DeckError(fmt::format("--memory {} is not above 0", *request.memory_gib),
-                    "GiB that one rank may use, for example --memory 80");
-  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-  target.memory = *request.memory_gib * kGiB;
+  if (request.memory.empty()) return target;
+  target.memory = memory_of_word(request.memory);
   target.node_memory = false;
   return target;
 }
@@ -177,23 +176,37 @@ LayoutPlan planned(PlanCase request, const LayoutChoice& choice, const DeckVaria
 
 /// Plans the deck's own layout. Returns nothing, with the reason in `obstacle`, if it does not fit
 /// the number of ranks.
-std::optional<LayoutPlan> own_plan(const PlanCase& request, bool searching, std::string& obstacle) {
+std::optional<LayoutPlan> own_plan(const PlanCase& request, bool searching,
+                                   std::optional<DeckError>& obstacle) {
   try {
     return plan_layout(request);
   } catch (const DeckError& error) {
     if (!searching) throw;
-    obstacle = fmt::format("as written, the deck does not run on {} rank{}: {}\n", request.ranks,
-                           plural(request.ranks), error.what());
-    if (!error.hint().empty()) obstacle += fmt::format("  {}\n", error.hint());
+    obstacle = error;
     return std::nullopt;
   }
 }
 
+/// The error of the deck as it is written, above the layouts that are legal.
+std::string obstacle_text(const DeckError& error, const PlanCase& request,
+                          const LayoutSearch* search) {
+  std::string text = fmt::format("as written, the deck does not run on {}: {}\n",
+                                 counted(request.ranks, "rank"), error.what());
+  if (!error.hint().empty()) text += fmt::format("  {}\n", error.hint());
+  if (search != nullptr && !search->fitting.empty()) text += "  other layouts are legal:\n";
+  return text;
+}
+
+/// `obstacle` is the reason why the deck does not run as it is written.
 void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* search,
-                 const PlanCase& request) {
+                 const PlanCase& request, const std::optional<DeckError>& obstacle) {
   if (plan && plan->fits()) return;
   const LayoutPlan* closest =
       search && search->closest ? &search->closest->plan : (plan ? &*plan : nullptr);
+  if (closest == nullptr && obstacle)
+    throw DeckError(fmt::format("no layout of {} is legal for this deck: {}",
+                                counted(request.ranks, "rank"), obstacle->what()),
+                    obstacle->hint());
   if (closest == nullptr)
     throw DeckError(fmt::format("no layout of {} ranks is legal for this deck", request.ranks),
                     "use another number of ranks, or a global batch that they divide");
@@ -237,16 +250,13 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   const bool searching = wanted.deck.parallel.data == 0;
   const bool speaks = request.files.table();
 
-  std::string obstacle;
+  std::optional<DeckError> obstacle;
   std::optional<LayoutPlan> plan = own_plan(wanted, searching, obstacle);
-  std::string details = plan ? to_string(*plan, wanted.target) : "";
   const std::optional<LayoutPlan> written = plan;
   std::optional<LayoutSearch> search;
   const LayoutChoice* chosen = nullptr;
   if (searching) {
     search = search_layouts(wanted, variants);
-    if (!search->fitting.empty() && !obstacle.empty()) obstacle += "  other layouts are legal:\n";
-    details += fmt::format("{}\n{}", obstacle, to_string(*search, wanted));
     if (plan && plan->fits()) {
       if (!search->fitting.empty()) chosen = &search->fitting.front();
     } else {
@@ -257,11 +267,6 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
         chosen = &choice;
         break;
       }
-      // A plan of the layout that is too large would hide the one to use.
-      if (chosen != nullptr) details = obstacle + to_string(*search, wanted);
-      if (!search->fitting.empty())
-        details += fmt::format("\nthe {} of them: {}", wanted.calibration ? "fastest" : "simplest",
-                               to_string(*plan, wanted.target));
     }
   }
   const LayoutSearch* found = search ? &*search : nullptr;
@@ -269,14 +274,18 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   if (!request.out.empty() && fits)
     write_deck(request.out, written_deck(deck_text(words.deck),
                                          variants.with(chosen ? chosen->changes : Arguments{})));
+  const PlanFindings findings{.written = written ? &*written : nullptr,
+                              .plan = plan ? &*plan : nullptr,
+                              .search = found,
+                              .chosen = chosen,
+                              .obstacle = obstacle ? obstacle_text(*obstacle, wanted, found) : ""};
   if (speaks)
-    print_safely(
-        "{}{}",
-        answer(written ? &*written : nullptr, found, chosen, wanted, words_of(request, words.deck)),
-        details);
+    print_safely("{}{}",
+                 answer(findings.written, found, chosen, wanted, words_of(request, words.deck)),
+                 request.all ? details(findings, wanted) : summary(findings, wanted));
   request.files.write("", plan_json(plan ? &*plan : nullptr, found, wanted));
   std::fflush(stdout);
-  require_fit(plan, found, wanted);
+  require_fit(plan, found, wanted, obstacle);
   return 0;
 }
 
@@ -353,7 +362,8 @@ int plan_command(const Invocation& call) {
   app.add_option(
       "--gpus", request.gpus,
       "a number: the same as --gpus-per-node; a card: the same as --target, also as A100-40GB");
-  app.add_option("--memory", request.memory_gib, "memory of one rank in GiB");
+  app.add_option("--memory", request.memory,
+                 "memory of one rank in GiB, or with a unit (512MiB, 6442450944B)");
   app.add_option("--target", request.target,
                  "the device to plan for: " + join(target_keys(), ", ") +
                      "; here, the default, is this machine");
@@ -377,6 +387,10 @@ int plan_command(const Invocation& call) {
       "--out", request.out,
       "also write the deck to this file, with the changes that make it fit; with --fill, "
       "the deck that was found");
+  app.add_flag(
+      "--all,--verbose", request.all,
+      "print the memory of every kind of rank, the messages of every axis and every layout "
+      "with its reason, not only the summary");
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, call)) return *code;
   take_gpus(request);

@@ -80,7 +80,10 @@ int rehearse(const RehearseRequest& request) {
                      words.overrides, request.ranks, request.ranks_per_node, folder.path());
   tell_replacement(replace_missing_text(rehearsed.deck), 0);
   std::vector<RehearsedRank> played;
-  for (const int rank : ranks_to_play(rehearsed.layout)) {
+  const std::vector<int> chosen = ranks_to_play(rehearsed.layout);
+  for (const int rank : chosen) {
+    print_safely(stderr, "rehearse: rank {} of {}, {} of {} to play\n", rank,
+                 rehearsed.layout.ranks(), played.size() + 1, chosen.size());
     if (!played.empty()) reopen_checkpoint(rehearsed);
     played.push_back(play_apart(rehearsed, rank));
   }

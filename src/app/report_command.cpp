@@ -16,6 +16,7 @@
 #include "src/app/command_line.hpp"
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/report/report_page.hpp"
 #include "src/report/run_formats.hpp"
@@ -126,9 +127,9 @@ int export_to_wandb(const std::vector<std::string>& paths, const std::string& ou
     fs::create_directories(folder, failed);
     write_whole((folder / made.file).string(), made.bytes,
                 "give a writable folder with --out FOLDER");
-    print_safely("{} ({:.0f} kB)\nupload with: wandb sync --project NAME {}\n",
-                 printable_name(folder.string()), static_cast<double>(made.bytes.size()) / 1e3,
-                 printable_name(folder.string()));
+    print_safely(
+        "{} ({})\nupload with: wandb sync --project NAME {}\n", printable_name(folder.string()),
+        format_bytes(static_cast<double>(made.bytes.size())), printable_name(folder.string()));
   }
   return 0;
 }
@@ -164,7 +165,7 @@ int write_lines(const std::string& format, const std::vector<std::string>& paths
     return 0;
   }
   write_whole(out, text, "give another file with --out FILE");
-  print_safely("{} ({:.0f} kB)\n", printable_name(out), static_cast<double>(text.size()) / 1e3);
+  print_safely("{} ({})\n", printable_name(out), format_bytes(static_cast<double>(text.size())));
   return 0;
 }
 
@@ -226,7 +227,7 @@ int report_on(const PageRequest& request, const FamilyTable& families) {
     print_safely("the decks differ in {} keys, which the page lists\n", keys.size());
   else if (!keys.empty())
     print_safely("the decks differ in {}\n", printable_name(join(keys, ", ")));
-  print_safely("{} ({:.0f} kB)\n", printable_name(out), static_cast<double>(page.size()) / 1e3);
+  print_safely("{} ({})\n", printable_name(out), format_bytes(static_cast<double>(page.size())));
   if (request.pdf) {
     const std::string pdf = fs::path(out).replace_extension(".pdf").string();
     print_page(out, pdf);

@@ -48,7 +48,7 @@ int train(MpiSession& session, const FamilyTable& families, const std::string& p
   const char* const all_ranks = std::getenv("LOG_FROM_ALL_RANKS");  // the same variable as in ezpz
   Logger log(session.rank() == 0 || deck.log.all_ranks ||
              (all_ranks != nullptr && std::string_view(all_ranks) == "1"));
-  log.to_stdout();
+  log.to_stdout(deck.log.style != LogStyle::compact);
   const std::string run = session.rank() == 0 ? deck.run.dir : "";
   const auto keep_in_index = [&] {
     const std::string fault = run.empty() ? "" : report::add_to_index(run);
@@ -113,15 +113,17 @@ int check_deck(MpiSession& session, const FamilyTable& families, const std::stri
   const CheckedRanks ranks = ranks_to_check(session);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   const Deck deck = read_deck(families, path, overrides);
-  print_safely("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
-               printable_name(deck.run.dir), deck.run.seed, deck.run.walltime,
-               deck.run.walltime_margin);
   Logger log;
-  log.to_stdout();
+  log.to_stderr();
   const auto self = make_mpi_communicator(MPI_COMM_SELF, "check");
   const auto alone = Mesh::over(*self, Layout(), mesh_options_of(deck));
-  check_start(deck, ranks, *alone, log);
-  print_safely("deck OK\n");
+  const std::string facts = check_start(deck, ranks, *alone, log);
+  // The first line is the answer for a reader, the last one the answer for a script.
+  print_safely(
+      "OK: {} passes every check of a start\n"
+      "run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n{}deck OK\n",
+      printable_name(path), printable_name(deck.run.dir), deck.run.seed, deck.run.walltime,
+      deck.run.walltime_margin, printable(facts));
   return static_cast<int>(ExitCode::done);
 }
 
@@ -141,9 +143,10 @@ int train_command(const Invocation& call) {
   app.add_flag("--schema", schema, "print a JSON schema of decks, for editors");
   app.add_flag(
       "--check", only_check,
-      "print the run directory, and check everything that the run would check before it trains "
-      "(data, tokenizer, layout, memory, checkpoint, run.dir); manifests and texts are prepared as "
-      "at a start; prints \"deck OK\" at the end, or the problem");
+      "check everything that the run would check before it trains (data, tokenizer, layout, "
+      "memory, checkpoint, run.dir), and print the answer, the run directory and the facts; "
+      "manifests and texts are prepared as at a start; the last line is \"deck OK\", or there is "
+      "an error");
   if (const auto code = parse(app, call)) return *code;
   if (describe || schema)
     return without_mpi([&] {

@@ -8,6 +8,8 @@
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
+#include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/lab/verify/verify.hpp"
 #include "src/lab/verify/verify_layout.hpp"
@@ -59,6 +61,9 @@ int verify(MpiSession& session, const VerifyRequest& request) {
   Logger log(session.rank() == 0);
   log.to_stdout();
   Verifier verifier(deck, options, world);
+  if (session.rank() == 0)
+    print_safely(stderr, "verify: training the reference on one rank, then {}\n",
+                 counted(choice.layouts.size(), "layout"));
   verifier.run_reference();
   log.plain(
       verify_header(deck, options, session.size(), choice.about, notes, verifier.tolerances()));
@@ -66,6 +71,7 @@ int verify(MpiSession& session, const VerifyRequest& request) {
   for (const VerifyLayout& layout : choice.layouts)
     width = std::max(width, layout.to_string().size());
   std::vector<VerifyRow> rows;
+  ProgressLine progress(log, "verify");
   for (const VerifyLayout& layout : choice.layouts) {
     rows.push_back(verifier.run(layout));
     log.plain(to_string(rows.back(), width));
@@ -73,6 +79,7 @@ int verify(MpiSession& session, const VerifyRequest& request) {
     together(world, [&] {
       if (json) json->write(to_json(rows.back()));
     });
+    progress.at(std::ssize(rows), std::ssize(choice.layouts));
   }
   log.plain(verdict(rows));
   int good = valid(rows) ? 1 : 0;

@@ -181,7 +181,7 @@ std::string advice_on_hub_name(std::string_view word) {
         word);
   return fmt::format(
       "'{0}' is a name of the Hugging Face hub, and choir downloads nothing: "
-      "`huggingface-cli download {0} --local-dir {1}`, then name {1} (a model) or "
+      "`hf download {0} --local-dir {1}`, then name {1} (a model) or "
       "{1}/tokenizer.json (a tokenizer)",
       word, folder);
 }
@@ -246,6 +246,8 @@ struct OptionName {
 
 /// A name may occur several times; the first whose option the command has is meant.
 constexpr std::array kOptionNames = std::to_array<OptionName>({
+    {"sizes", "other programs",
+     "--min-bytes and --max-bytes are the ends of the range of sizes here"},
     {"start", "nanoGPT", "--prompt"},
     {"text", "Hugging Face", "--prompt"},
     {"input", "Hugging Face", "--prompt"},

@@ -1,6 +1,7 @@
 // Reading of values into a table of keys, and keys that have no effect with the values of others.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
@@ -579,7 +580,21 @@ std::vector<KeyProblem> KeySet::idle_keys(const void* object, const void* defaul
 
 void throw_problems(const std::vector<KeyProblem>& problems, const std::string& source) {
   if (problems.empty()) return;
-  const std::string hint = "`choir train --describe` lists every key";
+  // A text that names legal values or the right name needs no further hint.
+  const bool helped = std::ranges::all_of(problems, [](const KeyProblem& problem) {
+    constexpr std::array kHelps{"legal", "did you mean", "leave it out", "; the key is", " here"};
+    return std::ranges::any_of(
+        kHelps, [&](const char* words) { return problem.text.find(words) != std::string::npos; });
+  });
+  const bool unknown = std::ranges::any_of(problems, [](const KeyProblem& problem) {
+    return problem.text.find("unknown key") != std::string::npos;
+  });
+  const bool one = problems.size() == 1 && problems.front().keys.size() == 1;
+  const std::string hint =
+      helped ? ""
+      : unknown || !one
+          ? "`choir train --describe` lists every key"
+          : fmt::format("`choir train --describe {}` explains it", problems.front().keys.front());
   if (problems.size() == 1) throw DeckError(problems.front().text, hint);
   std::string text = fmt::format("{}: {} errors", source, problems.size());
   for (const KeyProblem& problem : problems) text += "\n  " + problem.text;

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <type_traits>
@@ -42,6 +44,21 @@ std::size_t terminal_columns() {
   return columns > 0 ? columns : kUsual;
 }
 
+/// "warning: " and "error: " in front of lines that have no time stamp.
+class LevelWord : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& line, const std::tm&,
+              spdlog::memory_buf_t& to) override {
+    const std::string_view word = line.level == spdlog::level::warn  ? "warning: "
+                                  : line.level == spdlog::level::err ? "error: "
+                                                                     : "";
+    to.append(word.data(), word.data() + word.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<LevelWord>();
+  }
+};
+
 }  // namespace
 
 struct Logger::Sinks {
@@ -77,8 +94,21 @@ Logger::Logger(Logger&&) noexcept = default;
 Logger& Logger::operator=(Logger&&) noexcept = default;
 
 void Logger::to_stdout() {
+  to_stdout(true);
+}
+
+void Logger::to_stdout(bool stamped) {
   sinks_->add<spdlog::sinks::stdout_sink_mt>();
+  if (!stamped) {
+    auto form = std::make_unique<spdlog::pattern_formatter>();
+    form->add_flag<LevelWord>('*').set_pattern("%*%v");
+    sinks_->stamped.sinks().back()->set_formatter(std::move(form));
+  }
   sinks_->terminal = speaks_ && stdout_is_terminal();
+}
+
+void Logger::to_stderr() {
+  sinks_->add<spdlog::sinks::stderr_sink_mt>();
 }
 
 bool Logger::on_terminal() const {
@@ -186,12 +216,15 @@ bool ProgressLine::due() const {
 void ProgressLine::at(std::int64_t done, std::int64_t total, std::int64_t begun,
                       std::string_view more) {
   if (!due() || done <= begun || total <= 0) return;
+  // Nothing is left of the phase itself, and "100 %, 0 ms left" would be false of what follows it.
+  if (done >= total) return log_.status({});
   const double now = now_seconds();
   const double left =
       (now - began_) * static_cast<double>(total - done) / static_cast<double>(done - begun);
-  const std::string text = fmt::format("{}: {:.0f} %, {} left", phase_,
-                                       100 * static_cast<double>(done) / static_cast<double>(total),
-                                       format_duration(left));
+  const double percent = 100 * static_cast<double>(done) / static_cast<double>(total);
+  const std::string text =
+      fmt::format("{}: {:.0f} %, {} left", phase_, std::floor(percent),
+                  left < 1 ? std::string("less than a second") : format_duration(left));
   shown_ = now;
   if (log_.on_terminal()) return log_.status(text + std::string(more));
   said_ = now;

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -261,6 +262,29 @@ std::vector<LegalLayout> legal_layouts_near(const Deck& deck, int ranks) {
   return legal;
 }
 
+/// "; parallel.pipeline = 3 is not legal here, 1, 2 or 4 are" for every axis that is wrong alone:
+/// a legal layout differs from the requested one in the size of this axis only.
+std::string axes_at_fault(const Deck& deck, const std::vector<LegalLayout>& legal) {
+  const ParallelSection& wish = deck.parallel;
+  const auto judge = [&](const char* key, int AxisSizes::*axis, int wanted) -> std::string {
+    std::set<int> sizes;
+    for (const LegalLayout& layout : legal) {
+      AxisSizes like{.tensor = wish.tensor, .context = wish.context, .pipeline = wish.pipeline};
+      like.*axis = layout.sizes.*axis;
+      if (layout.sizes.tensor == like.tensor && layout.sizes.context == like.context &&
+          layout.sizes.pipeline == like.pipeline)
+        sizes.insert(layout.sizes.*axis);
+    }
+    if (wanted == 1 || sizes.empty()) return {};
+    std::vector<std::string> words;
+    for (const int size : sizes) words.push_back(std::to_string(size));
+    return fmt::format("; {} = {} is not legal here; legal: {}", key, wanted, join(words, ", "));
+  };
+  return judge("parallel.tensor", &AxisSizes::tensor, wish.tensor) +
+         judge("parallel.context", &AxisSizes::context, wish.context) +
+         judge("parallel.pipeline", &AxisSizes::pipeline, wish.pipeline);
+}
+
 /// An error whose hint ends with a table of legal layouts, one line each, as the user would write
 /// them into the deck.
 DeckError no_layout(const std::string& what, const std::string& hint, const Deck& deck, int ranks) {
@@ -276,7 +300,7 @@ DeckError no_layout(const std::string& what, const std::string& hint, const Deck
         "\n  parallel.tensor={} parallel.context={} parallel.pipeline={} (parallel.data {})",
         legal[i].sizes.tensor, legal[i].sizes.context, legal[i].sizes.pipeline,
         legal[i].sizes.data);
-  return DeckError(what, text);
+  return DeckError(what + axes_at_fault(deck, legal), text);
 }
 
 }  // namespace

@@ -189,10 +189,13 @@ std::string tiles(const ReportedRun& run) {
   const std::string of = run.deck_value("train.max_steps");
   tile("steps", format_count(clamped_integer(run.steps_done())),
        of.empty() ? "" : "of " + format_count(clamped_integer(std::strtod(of.c_str(), nullptr))));
-  const auto loss = [&](const char* name, double value) {
-    number(name, value, std::abs(value) < 1e4 ? "{:.4f}" : "{:.3g}");
+  const auto loss = [&](const char* name, double value, const std::string& more = "") {
+    number(name, value, std::abs(value) < 1e4 ? "{:.4f}" : "{:.3g}", more.c_str());
   };
-  loss("last loss", last_of(run.curve("loss")));
+  // The summary of the run calls the same number "loss".
+  const Curve& training = run.curve("loss");
+  loss("loss", last_of(training),
+       training.x.empty() ? "" : "of step " + format_count(clamped_integer(training.x.back())));
   loss("best validation loss", lowest_of(run.curve("val_loss")));
   number("best word error rate", 100 * lowest_of(run.curve("val_wer")), "{:.2f}", "%");
   const bool speech = !run.curve("rtfx").x.empty();

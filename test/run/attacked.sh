@@ -145,7 +145,8 @@ expect "data.preload=device" 2 "data.preload = \"device\" is not yet supported; 
 # A check opens the files that a start would open.
 run 0 train --check "$debug" "${small[@]}" run.dir=checked
 expect "a check" 0 "run.dir=checked" "run.seed=" "deck OK"
-check "... begins with what jobs read" test "$(head -n 1 stdout)" = run.dir=checked
+check "... begins with the answer" eval '[[ $(head -n 1 stdout) == "OK: "*" passes every check of a start" ]]'
+check "... says what a save needs of the disk" matches stdout "^disk: a checkpoint takes [0-9.]+ KiB, and a save reserves [0-9.]+ [KM]iB; .* are free$"
 check "... ends with deck OK" test "$(tail -n 1 stdout)" = "deck OK"
 check "... and makes no run" absent checked
 run 0 train --check "$debug" "${small[@]}" run.dir=base

@@ -193,10 +193,10 @@ run 1 train deck.json run.dir=new --check
 without=$(bytes_of)
 run 1 train deck.json run.dir=new --check "${scored[@]}"
 check "... and of --check" awk -v with="$(bytes_of)" -v without="$without" 'BEGIN { exit !(without > 0 && with > without + 0.1) }'
-run 0 plan deck.json train.precision=fp32 --target h100 --ranks 1 "${scored[@]}" eval.scorer_device=shared
+run 0 plan --all deck.json train.precision=fp32 --target h100 --ranks 1 "${scored[@]}" eval.scorer_device=shared
 expect "a plan for a card that they share" 0 "codec (eval.codec) " "recogniser (eval.recogniser) "
 check "... in its memory" matches stdout 'recogniser \(eval\.recogniser\) +[0-9.]+ MiB$'
-run 0 plan deck.json train.precision=fp32 --target h100 --ranks 1 "${scored[@]}"
+run 0 plan --all deck.json train.precision=fp32 --target h100 --ranks 1 "${scored[@]}"
 check "... or beside it" matches stdout 'recogniser \(eval\.recogniser\) .* MiB  host memory'
 run 1 eval one_rank eval.scorer_device=shared
 expect "a device of no scorer" 2 'eval.scorer_device = "shared" has no effect'

@@ -17,6 +17,8 @@ asked "nanoGPT's --start" "--start of nanoGPT is --prompt here: --prompt ROMEO:"
 asked "nanoGPT's --num_samples" "--num_samples of nanoGPT is --samples here" generate model --num_samples 3
 asked "--max_new_tokens" "--max_new_tokens of nanoGPT is --tokens here: --tokens 3" generate model --max_new_tokens=3
 asked "--do_sample" "--do_sample of Hugging Face: --temperature 0 takes" generate model --do_sample
+run_broken near-name-lost 0 generate model --temprature 1
+check "a program that knows no near name is noticed" lacks out "did you mean"
 asked "--top_k" "did you mean --top-k?" generate model --top_k 3
 asked "--temprature" "did you mean --temperature?" generate model --temprature 1
 asked "a prompt without its option" "a prompt follows --prompt: --prompt 'hello you'" generate model "hello you"
@@ -47,6 +49,25 @@ check "... and of no other" lacks out "train.max_steps"
 run 0 train --describe n_embdd
 expect "--describe of a misspelt key" 2 "did you mean 'n_embd'?"
 asked "a misspelt kind of bench" "did you mean 'step'?" bench stpe
+# Sizes and options of nccl-tests.
+run 2 bench collectives -b 4K -e 16KiB -f 4 -g 1 -n 2
+expect "sizes with units, and the options of nccl-tests" 0 "4.0 KiB" "16.0 KiB"
+run 0 bench collectives -b 8 -e 128M
+expect "a size below the smallest" 2 "--min-bytes: 8 is out of range; legal: 1K to 1G"
+run 0 bench collectives --min-bytes 8Q
+expect "a unit that does not exist" 2 "'8Q' is no size; legal: 1048576, 1M, 1MiB"
+run 0 bench collectives --min-bytes 8M --max-bytes 1M
+expect "sizes in the wrong order" 2 "--min-bytes 8388608 is above --max-bytes 1048576"
+run 0 bench collectives -g 4
+expect "several GPUs a rank" 2 "a rank has one GPU here" "jobs/launch -n 4"
+asked "--sizes" "--sizes of other programs: --min-bytes and --max-bytes" bench collectives --sizes 8M
+# The hint on the list of keys stands only where nothing better is known.
+run 0 train "$debug" nothing.like=3
+expect "a key that is like no other" 2 "\`choir train --describe\` lists every key"
+for wrong in train.max_steps=-3 model.n_head=3 train.micro_batchsize=4; do
+  run 0 train "$debug" $wrong
+  check "$wrong: legal values or the name, and no list of all keys (exit code $code)" eval '[ $code = 2 ] && lacks out "--describe"'
+done
 run 0 bench ops --baseline nosuch
 expect "a baseline that is not there" 2 "--baseline: there is no file 'nosuch'"
 run 0 generate model --start=ROMEO: --seed 3 more
@@ -86,7 +107,7 @@ missing "a misspelt run" 6 "did you mean 'model'?" eval modle
 missing "... of a report" 3 "did you mean 'model'?" report modle
 missing "a text in a folder that is not there" 3 "there is no folder 'nowhere' in" train debug.json 'data.train=["nowhere/a.txt"]' run.dir=x
 missing "a model of the hub" 6 "'gpt2' is a name of the Hugging Face hub, and choir downloads nothing" import gpt2 --out x
-missing "... as a run" 6 "'HuggingFaceTB/SmolLM2-135M' is a name of the Hugging Face hub, and choir downloads nothing: \`huggingface-cli download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M\`" generate HuggingFaceTB/SmolLM2-135M
+missing "... as a run" 6 "'HuggingFaceTB/SmolLM2-135M' is a name of the Hugging Face hub, and choir downloads nothing: \`hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M\`" generate HuggingFaceTB/SmolLM2-135M
 missing "a tokenizer of the hub" 2 "'gpt2' is a name of the Hugging Face hub" prepare text text.txt --tokenizer gpt2 --out x
 missing "... with its owner" 3 "'meta-llama/Llama-3.2-1B' is a name of the Hugging Face hub" prepare text text.txt --tokenizer meta-llama/Llama-3.2-1B --out x
 missing "a run as a tokenizer" 3 "'./model' is a run" prepare text text.txt --tokenizer ./model --out x

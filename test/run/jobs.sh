@@ -56,6 +56,12 @@ site SITE=generic LAUNCHER=srun SRUN_MPI=pmix_v4 SLURM_JOB_ID=1
 words "... PMIx sees by itself that a rank has died" 0 " --kill-on-bad-exit=0 --wait=60 --mpi=pmix_v4 "
 site SITE=generic LAUNCHER=srun SRUN_MPI=pmi2 SLURM_JOB_ID=1
 words "... others do not" 0 " --kill-on-bad-exit=1 --mpi=pmi2 "
+if ! command -v srun >/dev/null; then
+  site SITE=generic SLURM_JOB_ID=1 SLURM_NTASKS=6 SLURM_JOB_NUM_NODES=2
+  words "... without srun: the true reason, and the tasks of the job" 0 "srun is not on the PATH: taking mpiexec" "mpiexec -n 6 "
+  site SITE=generic SLURM_JOB_ID=1
+  words "... whose number of tasks nobody knows" 0 "this job names no number of tasks (SLURM_NTASKS): taking 2 ranks a node; jobs/launch -n N"
+else skip "... without srun" "srun is on the PATH"; fi
 site MPIEXEC=mpiexec
 words "a laptop" 0 "mpiexec -n "
 look "... its line can be typed" env -i PATH="$PATH" HOME="$HOME" sh -c "$(sed -n 's/^\$ //p' <<<"$out" | sed "s|$choir doctor|true|")"
@@ -75,6 +81,9 @@ dashes=$(printf '%.0s-' {1..74})
 notice() { printf '%s\n' "before" "$dashes" "mpiexec detected that one or more processes exited" "" "  Exit code:    $1" "$dashes" "behind"; }
 for code_told in 9 2; do notice $code_told | jobs/lib/own_exit_codes.sh >"$work/told_$code_told"; done
 look "an exit code that is not ours is told" cmp "$work/told_9" <(notice 9)
+{ printf '%s\n' "$dashes" "mpiexec noticed that process rank 1 with PID 0 on node n7 exited on signal 9 (Killed)." "$dashes"; } |
+  jobs/lib/own_exit_codes.sh >"$work/told_death"
+look "... a rank that was killed is named in a line of ours" has "$work/told_death" "choir: the process of rank 1 on n7 was killed by signal 9"
 look "... one of ours is not" cmp "$work/told_2" <(printf '%s\n' before behind)
 # The same without a terminal, where nothing is lost: launch waits for what is written.
 if mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
@@ -82,7 +91,7 @@ if mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
   words "a refused deck in a file" 2 "unknown key 'batch_size'"
   look "... without the launcher's notices" eval '! grep -q -e "-----" -e "Primary job" "$out"'
   try env SITE=local jobs/launch -n 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || kill -9 $$; sleep 5'
-  words "the exit code of a killed rank" 137  # Open MPI does not name it every time
+  words "the exit code of a killed rank, with its causes" 137 "launch: exit code 137: a rank was killed" "want of memory"
   try env SITE=local jobs/launch -n 2 sh -c 'exit 75'
   words "the exit code is that of the ranks" 75
   look "... which is all that is told" test "$(grep -c . "$out")" = 1
@@ -113,6 +122,10 @@ try env CHOIR_SAVED_FILE="$work/mark" "$choir" train "$debug" "data.train=[\"$wo
   fault.enable=true fault.stop_step=2
 words "a run that is saved" 75 "run the same command again to continue"
 look "... leaves the mark that jobs/launch asks for" test -s "$work/mark"
+cd "$work" || exit 1
+CHOIR_SAVED_FILE=$work/no_mark run_broken save-unmarked 0 train "$debug" "${small[@]}" run.dir=unmarked fault.enable=true fault.stop_step=2
+check "... a program that leaves none is noticed" absent "$work/no_mark"
+cd "$root" || exit 1
 try jobs/launch -r
 words "a word that is missing" 2 "-r takes a number of 1 or more"
 try env MPIEXEC=no/mpiexec jobs/launch -n 2 "$choir" doctor
@@ -134,6 +147,21 @@ try env NERSC_HOST=perlmutter jobs/interactive.sh -N 2 -A m1234_g --dry-run
 words "a node for debugging, Perlmutter" 0 "\$ salloc --nodes=2 --time=01:00:00 --constraint=gpu --qos=interactive --gpus-per-node=4 --account=m1234_g"
 try jobs/interactive.sh -N
 words "... a word that is missing" 2 "interactive.sh [-N NODES]"
+if ! command -v salloc >/dev/null && ! command -v qsub >/dev/null; then
+  try jobs/interactive.sh -A P --dry-run
+  words "... where there is no batch system" 0 "on SLURM:  \$ salloc --nodes=1 --time=01:00:00 --account=P" \
+    "on PBS:    \$ qsub -I -l select=1 -l walltime=01:00:00 -A P"
+fi
+# Dry runs: the deck is checked, the lines are printed, nothing is written.
+try jobs/chain.sh -n 2 --dry-run -o --time=02:00:00 jobs/generic.slurm "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
+words "the dry run of a chain" 0 "\$ sbatch --parsable --export=ALL,CHOIR_CHAIN=$work/rehearsed/chains/NEW --time=02:00:00 jobs/generic.slurm" \
+  "--dependency=afterany:ID_1"
+look "... writes nothing" absent "$work/rehearsed/chains"
+try jobs/chain.sh -n 2 --dry-run jobs/generic.slurm "$debug" model.n_layers=3
+words "... of a deck that is refused" 2 "is 'model.n_layer' here"
+try env SITE=generic bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
+words "the dry run of a job" 0 " $choir train $debug" "job: a dry run: the deck passed its check, and nothing was started"
+look "... starts nothing" absent "$work/rehearsed/log.txt"
 if ! command -v salloc >/dev/null; then
   try jobs/interactive.sh -t 00:30:00 -q debug --dry-run
   words "... and PBS" 0 "\$ qsub -I -l select=1 -q debug -l walltime=00:30:00"

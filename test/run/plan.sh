@@ -13,7 +13,7 @@ equal_plans() {  # equal_plans NAME RANKS OVERRIDE...: train on RANKS ranks, the
   run "$ranks" train "${deck[@]}" run.dir="run_$name" train.max_steps=2 "$@"
   expect "$name: trains" 0 "summary:" || return
   memory_lines "run_$name/start.txt" >trained
-  run 0 plan "${deck[@]}" --ranks "$ranks" --gpus-per-node "$ranks" "$@"
+  run 0 plan --all "${deck[@]}" --ranks "$ranks" --gpus-per-node "$ranks" "$@"
   expect "$name: is planned" 0 "FITS: " "$ranks rank"
   memory_lines stdout >planned
   check "$name: the plan is what train wrote" diff trained planned
@@ -24,7 +24,7 @@ equal_plans data 2
 equal_plans tensor 2 parallel.tensor=2
 equal_plans sequence 4 parallel.tensor=2 parallel.sequence=true train.precision=bf16-mixed
 # Negative control: another micro-batch has another plan.
-run 0 plan "${deck[@]}" --ranks 4 --gpus-per-node 4 parallel.tensor=2 parallel.sequence=true train.precision=fp32
+run 0 plan --all "${deck[@]}" --ranks 4 --gpus-per-node 4 parallel.tensor=2 parallel.sequence=true train.precision=fp32
 memory_lines stdout >other
 check "another precision, another plan" eval '! diff -q other planned'
 
@@ -38,10 +38,20 @@ check "... once" test "$(grep -c '^layout:' report/start.txt)" = 1
 large=("$root/inputs/bench_d.json" model.n_layer=48 model.n_embd=6144 model.n_head=48 model.block_size=2048
   model.vocab_size=51200 train.precision=bf16-mixed train.micro_batch_size=1 train.global_batch_size=1024)
 run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
+check "a summary has at most 25 lines" test "$(wc -l <stdout)" -le 25
+expect "... and the parts of the memory, the first layouts and the way to the rest" 0 "  memory of the fullest rank, 0, in dp=" "optimizer moments " \
+  "; in all " "more fit; --all prints 12 of them with reasons, and the whole plan"
 expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "  use: "
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'
 check "... the answer first" eval 'head -n 1 stdout | grep -qE "^FITS( IN ANOTHER LAYOUT)?: gpt, [0-9,]+ parameters, on 1,024 ranks \(128 nodes of 8\), H200"'
+run 0 plan --all "${large[@]}" --ranks 1024 --target h200
+expect "--all prints all of it" 0 "memory plan of every rank:" "total per rank" "moments spread over"
+run 0 plan "$debug" "${small[@]}" model.n_layer=4 --ranks 4 parallel.pipeline=3
+expect "an axis that the ranks do not fill is named, with its legal values" 2 \
+  "no layout of 4 ranks is legal for this deck: " "parallel.pipeline = 3 is not legal here; legal: 1, 2, 4"
+run_broken axis-unnamed 0 plan "$debug" "${small[@]}" model.n_layer=4 --ranks 4 parallel.pipeline=3
+check "... a program that does not name it is noticed" lacks out "parallel.pipeline = 3 is not legal here"
 run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
 expect "a model by its name, nodes and cards as people say them" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (1 node of 8), A100" \
   "assumed     8 GPUs a node" "type        build/choir plan llama3-8b --nodes 1 --gpus A100-80GB --out llama3-8b.json" \
@@ -68,13 +78,13 @@ run 0 plan gpt2 --nodes 2 --ranks 3
 expect "nodes and ranks that differ" 2 "--ranks 3 are not --nodes 2 of equally many ranks" "--nodes with --gpus-per-node, or --ranks alone"
 run 0 plan gpt2 --nodes 2 --ranks 8 --target h100
 expect "nodes and ranks" 0 "on 8 ranks (2 nodes of 4)"
-run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128
+run 0 plan --all "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128
 expect "a fixed layout" 0 "layout: dp=128 tp=8" "FITS: "
 check "... and no others" lacks stdout "layouts of"
 run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=2 parallel.data=128
 expect "a fixed layout of other ranks" 2 "parallel.data"
 run 0 plan "${large[@]}" parallel.tensor=8 parallel.data=4 --memory 10
-expect "a fixed layout that is too large" 2 "TOO LARGE: " "nothing fits: dp=4 tp=8" "10.0 GiB"
+expect "a fixed layout that is too large" 2 "TOO LARGE" "nothing fits: dp=4 tp=8" "10.0 GiB"
 run 0 plan "${large[@]}" --ranks 8 --target a100-40
 expect "a model that is too large for all layouts" 2 "no layout of 8 ranks fits: " "The closest is " "nothing fits: "
 run 0 plan "${large[@]}" --ranks 8 --memory 0.000001
@@ -118,7 +128,7 @@ expect "nowhere to write" 6 "missing"
 run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --out filled.json
 expect "a model that fills two nodes" 0 "the largest llama-like model that fills 85 to 90 % of 16 ranks (2 nodes of 8, H100 80 GB)" \
   "parameters: " "jobs/launch -n 16 build/choir train filled.json" "is too large"
-run 0 plan filled.json --nodes 2 --gpus H100-80GB
+run 0 plan --all filled.json --nodes 2 --gpus H100-80GB
 expect "... whose deck is planned alike" 0 "FITS: the fullest rank is "
 share=$(sed -nE 's/^FITS: the fullest.*, ([0-9]+) %.*/\1/p' stdout)
 check "... and fills as much ($share %)" eval '[ "$share" -ge 85 ] && [ "$share" -le 90 ]'
@@ -148,7 +158,9 @@ expect "nodes that are not full" 2 "1024 ranks do not fill nodes of --gpus-per-n
 run 0 plan "${large[@]}" --ranks 8 --gpus-per-node 0
 expect "nodes of nothing" 2 "--gpus-per-node 0 is below 1"
 run 0 plan "${large[@]}" --ranks 8 --memory -3
-expect "negative memory" 2 "--memory -3 is not above 0"
+expect "negative memory" 2 "--memory -3 is not an amount of memory" "512MiB, 6GiB"
+run 0 plan "${large[@]}" --ranks 8 --memory 81920MiB
+expect "memory with a unit" 0 " of 80.0 GiB, "
 run 0 plan "${large[@]}" --ranks 8 --target h300
 expect "an unknown card" 2 "unknown --target h300" "legal: a100, a100-40, h100, h200, b200" "--memory 62 --gpus-per-node 4"
 for card in A100-80G A100-40G H100_80GiB; do
@@ -168,7 +180,7 @@ run 0 plan gpt2 --nodes 1 --gpus A100-40GB parallel.tensor=4 --calibration assum
 expect "an axis of the command line is kept" 0 "FITS" "tp=4"
 check "... in every layout" eval '! grep -qE "^ +[0-9]+ +dp=[0-9]+ tp=[^4]" stdout'
 check "... and the answer has its time" eval 'sed -n 2p stdout | grep -qE " a step, [0-9,]+ tokens/s$"'
-run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
+run 0 plan --all llama3-8b --nodes 1 --gpus A100-80GB
 check "... no plan of a layout that is too large" eval '! grep -q "^TOO LARGE: " stdout && grep -q "^FITS: the fullest" stdout'
 run 0 plan "${large[@]}" --ranks eight
 expect "ranks in words" 2 "--ranks"

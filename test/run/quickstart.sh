@@ -108,12 +108,23 @@ a b:
 	@until [ -e go ]; do sleep 0.1; done
 END
 { wait_for out "a line of its own" && touch seen; touch go; } &
-"$root/.make/progress.sh" make --no-print-directory >out 2>&1
+"$root/.make/progress.sh" built make --no-print-directory >out 2>&1
 code=$? command="progress.sh make"
 check "lines of a build are shown while it goes on" test -e seen
 expect "steps of a build are numbered" 0 "[1/3]  c++   a" "[2/3]  c++   b" "[3/3]  link  all"
+expect "... and it says beforehand how many there are, and why" 0 "make: 3 steps in built, because nothing is compiled yet"
 check "... and other lines are not" test "$(grep -cx "a line of its own" out)" = 2
 sed -i 's/"  link  all"/"  link  all"; exit 3/' Makefile
-"$root/.make/progress.sh" make --no-print-directory >out 2>&1
+"$root/.make/progress.sh" built make --no-print-directory >out 2>&1
 code=$?
 expect "a build that fails, fails" 2 "[3/3]  link  all"
+
+# Ctrl-C ends a build with 130, and says how to go on. A terminal sends the signal to the whole group.
+sed -i 's/until .*/sleep 5/' Makefile
+setsid perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$root/.make/progress.sh" built make --no-print-directory >out 2>&1 &
+build_pid=$!
+wait_for out "  c++   a"
+kill -INT -- -"$build_pid"
+wait "$build_pid"
+code=$?
+expect "Ctrl-C ends a build with 130" 130 "the build was stopped by Ctrl-C; the same command continues it"

@@ -15,6 +15,8 @@ for words in "Training loss" "Validation loss" "Learning rate" "Throughput" "Tim
   "resumed from" ">restart<" "Samples and transcripts" "optimizer.learning_rate" "Provenance" "revision"; do
   check "... has $words" grep -q -- "$words" $page
 done
+check "... the loss is that of the summary" has $page \
+  "<dt>loss</dt><dd>$(sed -n 's/^  loss  *//p' a/log.txt | tail -n 1) <small>of step 20<"
 check "... needs nothing from elsewhere" eval "! grep -qE 'https?:|src=|@import|url\\(' $page"
 check "... has one script, which shows the values under the pointer" eval '[ "$(grep -o "<script" $page | wc -l)" = 1 ] && grep -q "svg.dataset.values" $page'
 check "... and the values" matches $page 'data-values="\{&quot;at&quot;'
@@ -87,6 +89,9 @@ for wrong in model.n_layer=3 run.seed=99 train.micro_batch_size=5 'data.train=["
   check "refused: $wrong" test "$code" = 2 -o "$code" = 3
   check "... its record is unchanged" test "$before" = "$(record)"
 done
+cp -r a touched
+run_broken refusal-in-record 2 train "$debug" "${small[@]}" run.dir=touched model.n_layer=3
+check "... a program that writes a refusal into the record is noticed" has touched/log.txt "ended with exit code 2"
 check "... the last words of a refusal are kept beside it" has a/refused.txt "ended with exit code 3"
 run 0 report a
 check "... and the report says nothing of a failure" lacks a/report.html "nded with exit code"
@@ -100,6 +105,9 @@ check "... has them as records" has times/metrics.jsonl '"compute":'
 run 0 report times
 check "... whose report says nothing of damage" lacks out damaged
 check "... nor its page" lacks times/report.html damaged
+run_broken rank-times-as-steps 0 report times --out mistaken.html
+check "... a program that takes them for damage is noticed" has out damaged
+check "... the loss is named with the step of its record" matches times/report.html "<dt>loss</dt><dd>[0-9.]* <small>of step 14<"
 check "... and names the step that was saved" has times/report.html "<dd>16 <small>of 20"
 run 0 runs times
 expect "... as the list does" 0 "16/20"
@@ -207,6 +215,7 @@ train 0 compact log.style=compact
 expect "lines as nanoGPT prints them" 0 "iter 1: loss "
 check "... with the losses of an evaluation" matches out '^step 20: train loss [0-9]+\.[0-9]{4}, val loss [0-9]+\.[0-9]{4}$'
 check "... and the step behind them" matches out '^iter 20: loss [0-9]+\.[0-9]{4}, time [0-9.]+ms, mfu [0-9.]+%$'
+check "... no line with a time stamp" eval '! grep -qE "^\[[0-9]{4}-" stdout'
 check "... while the log keeps the whole line" matches compact/log.txt 'step=20 loss=.* dtf=.* val_loss='
 train 0 plain log.interval=1000 train.max_steps=400
 check "no control characters without a terminal" eval "! grep -q \$'\\033' out"

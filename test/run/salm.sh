@@ -148,9 +148,9 @@ run 0 tune deck.json --memory 24MiB --out tuned.json --probe
 expect "tuned" 0 "data.batch_tokens = " "(was 1024)" " ran, " "FITS: " "written: tuned.json"
 memory=$(awk 'BEGIN { print 24 / 1024 }')
 tuned=$(sed -nE 's/^data.batch_tokens = ([0-9]+) .*/\1/p' stdout)
-run 0 plan tuned.json --ranks 1 --memory "$memory"
+run 0 plan --all tuned.json --ranks 1 --memory "$memory"
 expect "... as the plan has it" 0 "FITS: "
-run 0 plan tuned.json --ranks 1 --memory "$memory" data.batch_tokens=$((tuned * 11 / 10))
+run 0 plan --all tuned.json --ranks 1 --memory "$memory" data.batch_tokens=$((tuned * 11 / 10))
 expect "... a tenth more is too large" 0 "TOO LARGE"
 run 0 tune deck.json --memory 1MiB --out none.json
 expect "no room for any" 2 "too large for 1.0 MiB per rank"

@@ -79,6 +79,22 @@ end 10
 took=$(($(now_ms) - began))
 expect "SIGTERM without a launcher saves, because a save is quick" 75 "stopping after step" "SIGTERM" "checkpoint term_single/checkpoints/step_"
 in_time "SIGTERM without a launcher: within a second" "$took" 1000
+slow=(fault.enable=true fault.slow_rank=0 fault.slow_step=21 fault.slow_ms=2000)
+start 0 train "$debug" "${small[@]}" run.dir=answered "${long[@]}" "${slow[@]}"
+wait_for out "step=20 "
+kill -TERM "$pid"
+check "SIGTERM is answered at once, in a step of two seconds" wait_for out "choir: asked to stop: the run stops after this step"
+check "... with the way that always waits for the save" has out "\`touch answered/stop_now\`"
+check "... before that step ends" lacks out "stopping after step"
+end 10
+expect "... after which the run saves" 75 "stopping after step" "checkpoint answered/checkpoints/step_"
+rm -f stdout
+run_broken stop-unspoken 0 train "$debug" "${small[@]}" run.dir=silent "${long[@]}" "${slow[@]}" &
+job=$!
+wait_for stdout "step=20 "
+pkill -TERM -P "$job"
+wait "$job"
+check "... a program that does not answer is noticed" eval 'has stdout "stopping after step" && lacks stderr "asked to stop"'
 start 0 train "$debug" "${small[@]}" run.dir=int_single "${long[@]}"
 wait_for out "step=20 "
 kill -INT "$pid"

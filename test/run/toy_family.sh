@@ -54,7 +54,7 @@ check "... on a pipeline: the losses of one rank" close_losses mixed mixed_pp 1e
 run 4 verify "${mixed[@]}" --steps 3 --layouts "pp=2 tp=2,dp=2 pp=2 zero=2,dp=2 tp=2 zero=3 recompute=full,pp=2 schedule=interleaved virtual_stages=2"
 expect "every layout trains them as one rank does" 0 "VALID"
 
-run 0 plan "$toy" --ranks 4 --target cpu
+run 0 plan --all "$toy" --ranks 4 --target cpu
 expect "it is planned" 0 "memory"
 run 2 bench step "$toy" --steps 3 --warmup 0 train.precision=fp32
 expect "it is benched" 0 "VALID"

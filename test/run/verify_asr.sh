@@ -74,7 +74,7 @@ equal_plans() {  # equal_plans NAME RANKS OVERRIDE...
   train_asr "$ranks" "plan_$name" "$@"
   expect "$name: trains" 0 "summary:" || return
   memory_lines "plan_$name/start.txt" >trained
-  run 0 plan "$deck" train.precision=fp32 --ranks "$ranks" --gpus-per-node "$ranks" "$@"
+  run 0 plan --all "$deck" train.precision=fp32 --ranks "$ranks" --gpus-per-node "$ranks" "$@"
   expect "$name: is planned" 0 "FITS: " "$ranks rank"
   memory_lines stdout >planned
   check "$name: the plan is what train printed" diff trained planned
@@ -82,7 +82,7 @@ equal_plans() {  # equal_plans NAME RANKS OVERRIDE...
 equal_plans tensor 2 parallel.tensor=2 parallel.sequence=true
 equal_plans batch_norm 2 model.conv_norm=batchnorm parallel.zero=2
 exhaustive && equal_plans one 1
-run 0 plan "$deck" --ranks 8 --target cpu
+run 0 plan --all "$deck" --ranks 8 --target cpu
 expect "layouts of a speech model" 0 "layouts of 8 ranks" "  use: "
 
 # train.reproducible: the same bits for every data-parallel size, pipeline, ZeRO stage; with 5

@@ -24,6 +24,11 @@ class Logger {
   Logger& operator=(Logger&&) noexcept;
 
   void to_stdout();
+  /// Lines on the standard output have no time stamp if `stamped` is false; warnings and errors
+  /// then begin with their level.
+  void to_stdout(bool stamped);
+  /// For commands whose standard output has the result alone.
+  void to_stderr();
   /// Appends to a file. Throws StorageError when it cannot be opened.
   void to_file(const std::string& path);
   bool speaks() const { return speaks_; }

@@ -161,7 +161,8 @@ CollectiveBench bench_collectives(Mesh& mesh, const CollectiveBenchOptions& opti
   const MPI_Comm group = mpi_handle(mesh.node());
   const auto mpi = make_mpi_communicator(group, "bench mpi");
   const auto node = make_node_communicator(group, "bench node");
-  for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4)
+  for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;
+       bytes *= static_cast<std::size_t>(options.factor))
     add_rows(bench, *mpi, *node, bytes, options.repeats);
   bench.comparison = compare(*mpi, *node, options);
   return bench;
@@ -428,7 +429,8 @@ std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
       other = make_staged_communicator(mesh.host_along(axis), device, "bench staged");
     if (other) backends.push_back(other.get());
     for (Communicator* backend : backends)
-      for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4) {
+      for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;
+           bytes *= static_cast<std::size_t>(options.factor)) {
         if (options.say)
           options.say(fmt::format("{} of {} by {}: {} of at most {}", short_name(axis),
                                   counted(comm.size(), "rank"), backend->transport(),

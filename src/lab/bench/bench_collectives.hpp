@@ -51,6 +51,7 @@ struct CollectiveBench {
 struct CollectiveBenchOptions {
   std::size_t min_bytes = 1024;
   std::size_t max_bytes = std::size_t{64} << 20;  ///< also the size used in the comparison
+  int factor = 4;                                 ///< from each size to the next
   int repeats = 9;
   /// bench_axes() calls the collectives as an engine does: sums and all-gathers are started first
   /// and waited for afterwards. MPI uses other algorithms for these, and a message has the link to

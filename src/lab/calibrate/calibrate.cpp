@@ -39,8 +39,8 @@ inline constexpr int kCalibrationRounds = 3;
 double mean_over(Communicator& world, double value);
 
 /// Returns spread_of() the products.
-double add_products(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
-                    bool brief);
+double add_products(Calibration& to, Mesh& mesh, Device& device, Logger& log,
+                    const std::string& precision, bool brief);
 void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
                    bool brief);
 /// The small models whose steps are measured.
@@ -472,13 +472,16 @@ double mean_over(Communicator& world, double value) {
   return value / world.size();
 }
 
-double add_products(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
-                    bool brief) {
+double add_products(Calibration& to, Mesh& mesh, Device& device, Logger& log,
+                    const std::string& precision, bool brief) {
   const std::vector<StepGemm> grid = product_grid(brief);
   const Precision types = precision_of(precision);
   mesh.world().barrier();
   std::vector<std::vector<double>> seconds(grid.size());  // by round
-  for (int round = 0; round < (brief ? 1 : kCalibrationRounds); ++round) {
+  const int rounds = brief ? 1 : kCalibrationRounds;
+  ProgressLine progress(log, "products of " + precision);
+  for (int round = 0; round < rounds; ++round) {
+    progress.at(round, rounds);
     const std::vector<ops::BenchRow> rows = bench_gemms(device, grid, types, 1, 0.001);
     for (std::size_t i = 0; i < grid.size(); ++i) {
       require_right(rows[i]);
@@ -540,10 +543,12 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
   const ContentionMeter meter;
   double disturbed[3] = {0, 0, 0};  // waited, stolen, spread
   for (const std::string& precision : options.precisions) {
-    log.info("products and attention of {}", precision);
-    disturbed[2] = std::max(disturbed[2], add_products(c, mesh, device, precision, options.brief));
+    log.info("products and attention of {} ({})", precision,
+             options.brief ? "a second or two" : "half a minute, longer on slow or busy cores");
+    disturbed[2] =
+        std::max(disturbed[2], add_products(c, mesh, device, log, precision, options.brief));
     add_attention(c, mesh, device, precision, options.brief);
-    log.info("steps of small models in {}", precision);
+    log.info("steps of small models in {}, on each rank alone", precision);
     add_steps(options.families, c, mesh, device, log, precision, options.brief);
   }
   // Ranks that wait for each other may share cores on purpose, so this is the time before that.

@@ -115,7 +115,7 @@ struct BatchFacts {
 /// Names the file of jobs/ that fits.
 Finding judge_batch_system(const BatchFacts& facts);
 
-/// The findings as lines, then "N errors, N warnings".
+/// "N errors, N warnings", then the findings as lines.
 std::string to_text(const std::vector<Finding>& findings);
 std::string to_json(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks);
 bool has_error(const std::vector<Finding>& findings);

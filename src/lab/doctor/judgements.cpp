@@ -325,11 +325,11 @@ std::string to_text(const std::vector<Finding>& findings) {
   for (const Finding& f : findings) {
     errors += f.health == Health::error;
     warnings += f.health == Health::warning;
-    text += fmt::format("{:<8} {:<12} {}\n", word(f.health), f.name, f.text);
-    if (!f.remedy.empty()) text += fmt::format("{:<21} -> {}\n", "", f.remedy);
+    text += fmt::format("\n{:<8} {:<12} {}", word(f.health), f.name, f.text);
+    if (!f.remedy.empty()) text += fmt::format("\n{:<21} -> {}", "", f.remedy);
   }
-  return text + fmt::format("{} error{}, {} warning{}", errors, plural(errors), warnings,
-                            plural(warnings));
+  return fmt::format("{} error{}, {} warning{}{}", errors, plural(errors), warnings,
+                     plural(warnings), text);
 }
 
 std::string to_json(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks) {

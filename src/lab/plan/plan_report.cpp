@@ -333,17 +333,22 @@ std::string time_text(const LayoutPlan& plan) {
                      rate_text(plan), 100 * plan.time->exposed_seconds() / plan.time->seconds);
 }
 
+/// One line of the table of layouts.
 std::string row_text(std::size_t number, const LayoutChoice& choice) {
   const LayoutPlan& plan = choice.plan;
   const Deck& deck = plan.deck;
   return fmt::format(
-      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %\n"
-      "{}",
-      number, plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
+      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %\n", number,
+      plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
       name_of(deck.train.recompute), plan.batch.micro, plan.batch.accum,
-      format_bytes(total_of(plan)), 100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble,
-      wrap(time_text(plan) + choice.reason + (choice.why.empty() ? "" : "; " + choice.why), 100,
-           6));
+      format_bytes(total_of(plan)), 100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble);
+}
+
+/// The lines below it: the predicted time, and the reason for the layout.
+std::string reason_text(const LayoutChoice& choice) {
+  return wrap(
+      time_text(choice.plan) + choice.reason + (choice.why.empty() ? "" : "; " + choice.why), 100,
+      6);
 }
 
 std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
@@ -443,7 +448,8 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
       format_count(parameters_of(request.deck)), counted(request.ranks, "rank"),
       counted((request.ranks + on_node - 1) / on_node, "node"), on_node, request.target.name);
   if (own) text += fmt::format("  as written  {}\n", short_text(*plan));
-  if (chosen != nullptr)
+  // A layout that changes nothing is the line above.
+  if (chosen != nullptr && !(own && chosen->changes.empty()))
     text += fmt::format("  {}    {}\n", request.calibration ? "fastest " : "simplest",
                         short_text(chosen->plan));
   if (plan != nullptr && !own)
@@ -493,9 +499,10 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
                             share_text(plan), host_text(plan), plan.waits_for_saves ? kWaits : "");
 }
 
-std::string to_string(const LayoutSearch& search, const PlanCase& request) {
-  if (search.fitting.empty()) return nothing_text(search, request);
-  std::string text = fmt::format(
+namespace {
+
+std::string table_head(const LayoutSearch& search, const PlanCase& request) {
+  return fmt::format(
       "layouts of {}, {} a node, that fit into {} a rank, {}:\n"
       "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}\n",
       counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
@@ -503,14 +510,80 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
       request.calibration ? "the fastest first, by " + clock_text(*request.calibration)
                           : "the simplest first",
       "#", "layout", "zero", "sp", "recompute", "micro x accum", "memory", "bubble");
-  for (std::size_t i = 0; i < search.fitting.size(); ++i)
-    text += row_text(i + 1, search.fitting[i]);
-  text += fmt::format("  {} more are legal, not shown; {} were too large\n", search.further,
-                      search.too_large);
-  if (!request.calibration)
-    text += "  to order by predicted time: --calibration FILE (from choir calibrate)\n";
+}
+
+/// The line on times, and the changes of the first layout.
+std::string table_end(const LayoutSearch& search, const PlanCase& request) {
   const std::vector<std::string>& changes = search.fitting.front().changes;
-  return text + "  use: " + (changes.empty() ? "the deck as it is" : join(changes, " ")) + "\n";
+  return fmt::format(
+      "{}  use: {}\n",
+      request.calibration
+          ? ""
+          : "  to order by predicted time: --calibration FILE (from choir calibrate)\n",
+      changes.empty() ? "the deck as it is" : join(changes, " "));
+}
+
+}  // namespace
+
+std::string to_string(const LayoutSearch& search, const PlanCase& request) {
+  if (search.fitting.empty()) return nothing_text(search, request);
+  std::string text = table_head(search, request);
+  for (std::size_t i = 0; i < search.fitting.size(); ++i)
+    text += row_text(i + 1, search.fitting[i]) + reason_text(search.fitting[i]);
+  return text +
+         fmt::format("  {} more are legal, not shown; {} were too large\n", search.further,
+                     search.too_large) +
+         table_end(search, request);
+}
+
+std::string summary(const PlanFindings& found, const PlanCase& request) {
+  constexpr std::size_t kParts = 5, kRows = 3;
+  std::string text = found.obstacle;
+  if (found.plan != nullptr) {
+    const LayoutPlan& plan = *found.plan;
+    std::vector<MemoryPlan::Entry> parts;
+    for (const MemoryPlan::Entry& entry : plan.fullest().plan.memory.entries)
+      if (entry.place == MemoryPlace::device && entry.bytes > 0) parts.push_back(entry);
+    std::ranges::stable_sort(parts, std::ranges::greater(), &MemoryPlan::Entry::bytes);
+    std::vector<std::string> words;
+    double listed = 0;
+    for (std::size_t i = 0; i < std::min(kParts, parts.size()); ++i) {
+      listed += static_cast<double>(parts[i].bytes);
+      words.push_back(
+          fmt::format("{} {}", parts[i].name, format_bytes(static_cast<double>(parts[i].bytes))));
+    }
+    if (parts.size() > kParts) words.push_back("the rest " + format_bytes(total_of(plan) - listed));
+    text += wrap(
+        fmt::format("memory of the fullest rank, {}, in {}: {}; in all {}{}", plan.fullest().rank,
+                    plan.layout.to_string(), join(words, "; "), share_text(plan), host_text(plan)),
+        100, 2);
+    text += prediction_text(plan);
+  }
+  if (found.search == nullptr) return text + "--all prints every kind of rank and every axis\n";
+  if (found.search->fitting.empty()) return text + nothing_text(*found.search, request);
+  const std::size_t rows = std::min(kRows, found.search->fitting.size());
+  text += "\n" + table_head(*found.search, request);
+  for (std::size_t i = 0; i < rows; ++i) text += row_text(i + 1, found.search->fitting[i]);
+  const std::size_t more = found.search->fitting.size() - rows;
+  return text +
+         fmt::format("  {} more fit; --all prints {} of them with reasons, and the whole plan\n",
+                     more + found.search->further, more) +
+         table_end(*found.search, request);
+}
+
+std::string details(const PlanFindings& found, const PlanCase& request) {
+  // A plan of a layout that is too large would hide the one to use.
+  const bool written_fits = found.written != nullptr && found.written->fits();
+  std::string text;
+  if (found.written != nullptr && (written_fits || found.chosen == nullptr))
+    text = to_string(*found.written, request.target) + (found.search != nullptr ? "\n" : "");
+  text += found.obstacle;
+  if (found.search == nullptr) return text;
+  text += to_string(*found.search, request);
+  if (!written_fits && !found.search->fitting.empty())
+    text += fmt::format("\nthe {} of them: {}", request.calibration ? "fastest" : "simplest",
+                        to_string(*found.plan, request.target));
+  return text;
 }
 
 }  // namespace choir

@@ -44,6 +44,22 @@ struct PlanWords {
 std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const LayoutChoice* chosen,
                    const PlanCase& request, const PlanWords& words);
 
+/// The results of a plan. Pointers are nullptr where there is none.
+struct PlanFindings {
+  const LayoutPlan* written = nullptr;   ///< the layout of the deck
+  const LayoutPlan* plan = nullptr;      ///< the layout to use, planned rank by rank
+  const LayoutSearch* search = nullptr;  ///< only if the deck leaves the layout open
+  const LayoutChoice* chosen = nullptr;  ///< the one of `search` to use
+  std::string obstacle{};                ///< the reason why the deck does not run as written
+};
+
+/// The lines below the answer, at most 12: the memory of the fullest rank by its largest parts, its
+/// messages, and the first layouts of the search.
+std::string summary(const PlanFindings& found, const PlanCase& request);
+
+/// Everything in full: the exact plan of the layout to use, and all layouts with their reasons.
+std::string details(const PlanFindings& found, const PlanCase& request);
+
 /// A table of the layouts that fit, or else the closest one.
 std::string to_string(const LayoutSearch& search, const PlanCase& request);
 

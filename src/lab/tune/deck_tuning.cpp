@@ -66,13 +66,13 @@ void DeckTuning::say_head() const {
 }
 
 void DeckTuning::say_verdict() const {
-  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+  constexpr double kMiB = 1024.0 * 1024.0;
   const auto total = plan->needs();
   say(fmt::format("{}: the fullest rank is {}, {} of {}, {:.0f} %\n",
                   plan->fits() ? "FITS" : "TOO LARGE", plan->fullest().rank, format_bytes(total),
                   format_bytes(plan->memory_limit), 100 * total / plan->memory_limit));
-  say(fmt::format("written: {} (choir plan {} --ranks {} --memory {}{})\n", out_, out_,
-                  plan_case.ranks, plan_case.target.memory / kGiB,
+  say(fmt::format("written: {} (choir plan {} --ranks {} --memory {:.0f}MiB{})\n", out_, out_,
+                  plan_case.ranks, std::ceil(plan_case.target.memory / kMiB),
                   request_.place.target.empty() ? "" : " --target " + request_.place.target));
 }
 

@@ -22,6 +22,7 @@
 #include "src/run/run_setup.hpp"
 #include "src/run/stored_averages.hpp"
 #include "src/store/open.hpp"
+#include "src/store/state_file.hpp"
 #include "src/train/loop/faults.hpp"
 #include "src/train/loop/initial_state.hpp"
 #include "src/train/loop/resume_point.hpp"
@@ -55,16 +56,16 @@ bool is_smallest(const Deck& deck, const CheckedRanks& ranks) {
 }
 
 /// The device on which the run would compute here. A job for GPUs is often checked on a node that
-/// has none: nullptr then, with a line in the log. Throws DeckError if this build has no CUDA.
-std::unique_ptr<Device> device_to_check(const Deck& deck, Mesh& alone, Logger& log) {
+/// has none: nullptr then, with a line in `facts`. Throws DeckError if this build has no CUDA.
+std::unique_ptr<Device> device_to_check(const Deck& deck, Mesh& alone, std::string& facts) {
   const cuda::Availability found = cuda::availability();
   const bool elsewhere = found.cards.empty() && !found.toolkit.empty() &&
                          deck.train.precision != TrainPrecision::fp64 &&
                          deck.device == RequestedDevice::cuda;
   if (elsewhere) {
-    log.plain(fmt::format(
-        "device and memory were not checked, because this machine has no usable GPU: {}",
-        found.reason));
+    facts += fmt::format(
+        "device and memory were not checked, because this machine has no usable GPU: {}\n",
+        found.reason);
     return nullptr;
   }
   const DeviceChoice choice =
@@ -76,7 +77,7 @@ std::unique_ptr<Device> device_to_check(const Deck& deck, Mesh& alone, Logger& l
 
 /// Plans a step as a start does, and refuses a plan that cannot fit.
 void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout,
-                  const CheckedRanks& ranks, const Device* device, Logger& log) {
+                  const CheckedRanks& ranks, const Device* device, std::string& facts) {
   StepPlan plan;
   for (;;) {
     plan = plan_step(options, layout, 0, ranks.on_node, deck.family().writes_samples(deck), device,
@@ -100,13 +101,14 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
         "; the deck is for {}, and only one was compared with this machine: `jobs/launch -n {} "
         "build/choir train --check` compares all",
         counted(layout.ranks(), "rank"), layout.ranks());
-  log.plain(text);
+  facts += text + "\n";
   if (compared) require_memory(plan, ranks.on_node, *device);
 }
 
 /// Compares the file system of the run with the size of a checkpoint: a save that finds no room
 /// does not end a run, so this only warns.
-void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck, Logger& log) {
+void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck, Logger& log,
+                std::string& facts) {
   const bool saves = deck.checkpoint.interval > 0 || deck.run.walltime > 0;
   if (!saves || deck.parallel.pipeline > 1)
     return;  // this rank knows the tensors of its stage only
@@ -114,6 +116,9 @@ void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck,
   double bytes = 0;
   for (const StoredTensor& tensor : tensors_to_load(engine, progress))
     bytes += static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+  const CheckpointMeta meta{.json = resolved_json(deck)};
+  const auto reserved =
+      static_cast<double>(state_file_estimate(meta, tensors_to_load(engine, progress)));
   std::filesystem::path folder = std::filesystem::absolute(directory.path());
   std::error_code failed;
   while (!std::filesystem::exists(folder, failed) && folder.has_relative_path())
@@ -121,14 +126,14 @@ void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck,
   const auto room = std::filesystem::space(folder, failed);
   if (failed) return;
   const auto free = static_cast<double>(room.available);
-  if (free < bytes)
+  if (free < reserved)
     log.warn(
-        "a checkpoint takes {}, but {} has only {} free: saves would fail; choose another run.dir "
-        "or make room",
-        format_bytes(bytes), folder.string(), format_bytes(free));
+        "a save reserves {} for a checkpoint of {}, but {} has only {} free: saves would fail; "
+        "choose another run.dir or make room",
+        format_bytes(reserved), format_bytes(bytes), folder.string(), format_bytes(free));
   else
-    log.plain(fmt::format("disk: a checkpoint takes {}; {} are free", format_bytes(bytes),
-                          format_bytes(free)));
+    facts += fmt::format("disk: a checkpoint takes {}, and a save reserves {}; {} are free\n",
+                         format_bytes(bytes), format_bytes(reserved), format_bytes(free));
 }
 
 std::optional<Checkpoint> checkpoint_to_resume(const Deck& deck, const RunDirectory& directory,
@@ -163,44 +168,45 @@ void check_tensors(Engine& engine, const Checkpoint& found) {
 
 }  // namespace
 
-void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log) {
+std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log) {
+  std::string facts;
   const RunDirectory directory(deck.run.dir);
   directory.require_writable();
   Communicator& world = alone.world();
   const Layout layout = layout_to_check(deck, ranks);
   const BatchSizes batch = resolve_batch(deck, layout.size(Axis::data));
   if (ranks.all > 0) Faults(deck, 0).require_ranks(ranks.all);
-  const std::unique_ptr<Device> device = device_to_check(deck, alone, log);
+  const std::unique_ptr<Device> device = device_to_check(deck, alone, facts);
   const auto found = checkpoint_to_resume(deck, directory, world);
   std::optional<ResumePoint> from;
   if (found) from = resume_point_of(*found, deck);
   const auto data = deck.family().open_data(deck, batch, alone, log);
   resolve_vocabulary(deck, data->vocab_size(), "the training data");
-  log.plain(data->to_string());
+  facts += data->to_string() + "\n";
   if (from) require_same_data(*from, deck, data->contents(), data->vocab_hash());
 
   EngineOptions options = engine_options(deck, batch);
   options.shapes = data->shapes();
   options.evaluation_shapes = data->validation_shapes();
   data->add_scorers(options.scorers, device.get());
-  check_memory(options, deck, layout, ranks, device.get(), log);
+  check_memory(options, deck, layout, ranks, device.get(), facts);
   CpuDevice cpu;
   data->load_scorers(device ? *device : cpu);
   NullDevice nowhere = null_device_for(device.get());
   const auto planned = Mesh::planned(layout, 0, ranks.on_node);
   Engine engine(options, nowhere, *planned, Arena::kUnbounded);
   Faults(deck, 0).require_parameters(engine.instance());
-  check_room(directory, engine, deck, log);
+  check_room(directory, engine, deck, log, facts);
   if (!from) {
     for (const std::string& line :
          check_initial_state(engine.instance(), deck, data->vocabulary_json(), world))
-      log.plain(line);
-    return;
+      facts += line + "\n";
+    return facts;
   }
   check_tensors(engine, from->checkpoint);
   const Progress progress = progress_of(from->checkpoint, world);
   if (progress.step < deck.train.max_steps) data->require_resumable(progress.consumed_samples);
-  log.plain(fmt::format("the run continues from {}", from->checkpoint.path));
+  return facts + fmt::format("the run continues from {}\n", from->checkpoint.path);
 }
 
 }  // namespace choir

@@ -31,6 +31,6 @@ struct CheckedRanks {
 /// the checkpoint that the run would continue or begin with. It reads no tensors: their checksums,
 /// and whether weights are finite, are verified at the start. Logs the results. Throws the same
 /// errors as training. Collective over `alone`.
-void check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log);
+std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logger& log);
 
 }  // namespace choir

@@ -45,8 +45,7 @@ TEST_F(MissingFiles, NeighboursOfTheSameKindOrTheMissingFolder) {
 
 TEST(HubNames, AreToldFromPaths) {
   for (const char* name : {"gpt2", "meta-llama/Llama-3.2-1B", "HuggingFaceTB/SmolLM2-135M"})
-    EXPECT_NE(advice_on_hub_name(name).find("huggingface-cli download " + std::string(name)),
-              std::string::npos)
+    EXPECT_NE(advice_on_hub_name(name).find("hf download " + std::string(name)), std::string::npos)
         << name;
   EXPECT_NE(advice_on_hub_name("cl100k_base").find("tiktoken"), std::string::npos);
   for (const char* path : {"data/a.txt", "./gpt2", "/gpt2/model", "runs/a/b", "char", "books.json",

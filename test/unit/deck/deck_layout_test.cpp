@@ -84,7 +84,7 @@ TEST(DeckLayout, ContextAndHeads) {
 TEST(DeckLayout, RanksThatDoNotComeOut) {
   EXPECT_EQ(refusal(6, {"parallel.tensor=4"}),
             "6 ranks cannot be divided by parallel.tensor 4 x parallel.context 1 x "
-            "parallel.pipeline 1 = 4\n"
+            "parallel.pipeline 1 = 4; parallel.tensor = 4 is not legal here; legal: 3, 6\n"
             "start a multiple of 4 ranks; legal on 6 ranks (the nearest of 12):\n"
             "  parallel.tensor=3 parallel.context=1 parallel.pipeline=1 (parallel.data 2)\n"
             "  parallel.tensor=6 parallel.context=1 parallel.pipeline=1 (parallel.data 1)\n"
@@ -95,7 +95,7 @@ TEST(DeckLayout, RanksThatDoNotComeOut) {
   // Sequence parallelism without tensor ranks is no layout, nor is one that the batch rules out.
   EXPECT_EQ(refusal(3, {"parallel.tensor=2", "parallel.sequence=true"}),
             "3 ranks cannot be divided by parallel.tensor 2 x parallel.context 1 x "
-            "parallel.pipeline 1 = 2\n"
+            "parallel.pipeline 1 = 2; parallel.tensor = 2 is not legal here; legal: 3\n"
             "start a multiple of 2 ranks; legal on 3 ranks:\n"
             "  parallel.tensor=3 parallel.context=1 parallel.pipeline=1 (parallel.data 1)");
   // No axis can divide the model among seven ranks, and seven ranks cannot share the batch.

@@ -228,7 +228,7 @@ TEST(Doctor, ReportsCountWhatIsWrong) {
   const std::string text = to_text(findings);
   EXPECT_NE(text.find("WARNING  b"), std::string::npos) << text;
   EXPECT_NE(text.find("-> mend it"), std::string::npos) << text;
-  EXPECT_TRUE(text.ends_with("1 error, 1 warning")) << text;
+  EXPECT_TRUE(text.starts_with("1 error, 1 warning\n")) << text;
   EXPECT_TRUE(has_error(findings));
   const auto json = nlohmann::json::parse(to_json(findings, {rank_on(0, 0, {0, 1}, 2)}));
   EXPECT_EQ(json.at("errors"), 1);
