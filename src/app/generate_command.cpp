@@ -17,6 +17,7 @@
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/chat/conversation.hpp"
 #include "src/data/vocabulary/utf8.hpp"
@@ -32,22 +33,17 @@
 
 namespace choir {
 
+namespace {
+
+/// A question to a model with audio input, about sound files or without any.
 struct HearRequest {
-  const FamilyTable& families;
-  std::string checkpoint, prompt, precision, device = "auto";
+  std::string prompt;
   Arguments clips;  ///< sound files, in the order of their tags
+  ChannelChoice channel;
   std::int64_t tokens = 200;
   TokenChoice choice;
-  int tensor = 1;
-  bool json = false, ema = false;
+  bool json = false;
 };
-
-/// Throws DeckError for a checkpoint without audio input, and if the clips do not match the tags
-/// <|audio|> of the prompt (a prompt without tags gets them in front); DataError for files that are
-/// not audio. Collective.
-int generate_from_audio(MpiSession& session, const HearRequest& request);
-
-namespace {
 
 /// Returns the prompt as a user's turn with a tag for each clip.
 std::string tagged_prompt(const HearRequest& request) {
@@ -67,23 +63,23 @@ std::string tagged_prompt(const HearRequest& request) {
   return text + request.prompt;
 }
 
-}  // namespace
-
-int generate_from_audio(MpiSession& session, const HearRequest& request) {
-  Workplace place;
-  place.mesh = inference_mesh(session, request.tensor);
+/// Throws DeckError for a checkpoint without audio input, and if the clips do not match the tags
+/// <|audio|> of the prompt (a prompt without tags gets them in front); DataError for files that are
+/// not audio. Collective.
+int answer_heard(MpiSession& session, LoadedModel loaded, Workplace& place,
+                 const HearRequest& request) {
   Communicator& world = place.mesh->world();
-  choose_threads(place.mesh->node());
-  LoadedModel loaded = open_model(request.families, request.checkpoint, request.precision,
-                                  *place.mesh, with_ema({"device=" + request.device}, request.ema));
   HeardPrompt prompt;
   together(world, [&] {
     require_ability(loaded, loaded.deck.family().hears(), "has no audio input", "salm");
     prompt = read_prompt(model_of(loaded.deck), loaded.vocabulary, loaded.checkpoint.path,
-                         tagged_prompt(request), request.clips);
+                         tagged_prompt(request), request.clips, request.channel);
   });
   load_instance(loaded, {prompt.shape()}, place);
   const bool writes = session.rank() == 0, streams = writes && !request.json;
+  if (writes)
+    for (const std::string& note : prompt.notes())
+      print_safely(stderr, "choir: {}\n", printable_name(note));
   const bool all_walk = loaded.instance->storage().sharding().values_sharded();
   Utf8Stream characters;
   std::string answer;
@@ -109,8 +105,6 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
   return 0;
 }
 
-namespace {
-
 struct GenerateRequest {
   const FamilyTable& families;
   std::string checkpoint, prompt = "\n", precision, device = "auto";
@@ -120,22 +114,37 @@ struct GenerateRequest {
   bool talks = false;  ///< the standard input has the turns of a conversation
   std::string logits;  ///< file for the logits of the prompt
   int tensor = 1;
-  std::string audio;  ///< sound files, comma-separated, for a model with audio input
+  std::string audio;    ///< sound files, comma-separated, for a model with audio input
+  std::string channel;  ///< of sound files with several
   bool ema = false;
+  bool prompted = false, chose_temperature = false;  ///< options that were given
 };
 
+/// The question of `r`, which by default is answered greedily.
 HearRequest heard(const GenerateRequest& r) {
-  return {.families = r.families,
-          .checkpoint = r.checkpoint,
-          .prompt = r.prompt,
-          .precision = r.precision,
-          .device = r.device,
-          .clips = split(r.audio, ','),
-          .tokens = r.text.tokens,
-          .choice = r.text.choice,
-          .tensor = r.tensor,
-          .json = r.text.json,
-          .ema = r.ema};
+  HearRequest request{.prompt = r.prompted ? r.prompt : "",
+                      .clips = r.audio.empty() ? Arguments() : split(r.audio, ','),
+                      .channel = channel_choice_of(r.channel),
+                      .tokens = r.text.tokens,
+                      .choice = r.text.choice,
+                      .json = r.text.json};
+  if (!r.chose_temperature) request.choice.temperature = 0;
+  return request;
+}
+
+/// Refuses what a model with audio input cannot do: it answers one question at a time.
+void require_one_question(const GenerateRequest& request) {
+  const char* option = request.text.chat                ? "--chat"
+                       : !request.prompts.empty()       ? "--prompts"
+                       : !request.ids.empty()           ? "--ids"
+                       : request.text.samples > 1       ? "--samples"
+                       : request.text.log_probabilities ? "--logprobs"
+                                                        : nullptr;
+  if (option == nullptr) return;
+  throw DeckError(fmt::format("{} is for models of text; {} has audio input, and answers one "
+                              "question at a time",
+                              option, request.checkpoint),
+                  "give --prompt, and --audio FILE for a question about a recording");
 }
 
 void show_times(const Generator& generator, const GenerateRequest& request, bool writes) {
@@ -208,10 +217,19 @@ int generate(MpiSession& session, const GenerateRequest& request) {
   Communicator& world = place.mesh->world();
   choose_threads(place.mesh->node());
   const std::vector<Prompt> prompts = prompts_of(request, world);
+  LoadedModel opened = open_model(request.families, request.checkpoint, request.precision,
+                                  *place.mesh, with_ema({"device=" + request.device}, request.ema));
+  if (!request.audio.empty() || opened.deck.family().hears()) {
+    HearRequest question;
+    together(world, [&] {
+      if (request.audio.empty()) require_one_question(request);
+      question = heard(request);
+    });
+    return answer_heard(session, std::move(opened), place, question);
+  }
   const std::int64_t answers = request.talks ? 1 : std::ssize(prompts) * request.text.samples;
-  const LoadedModel loaded = load_generator(
-      request.families, request.checkpoint, request.precision, place,
-      with_ema({"device=" + request.device}, request.ema), std::min(request.text.batch, answers));
+  const LoadedModel loaded =
+      load_generator(std::move(opened), place, std::min(request.text.batch, answers));
   const bool writes = session.rank() == 0;
   if (request.talks) {
     talk(loaded, request, world, writes);
@@ -294,8 +312,7 @@ int generate_command(const Invocation& call) {
   const auto audio =
       app.add_option("--audio", request.audio,
                      "sound files (a.wav,b.flac) of one question, for models with audio input; "
-                     "--prompt has <|audio|> once for each file, or the files come first; the "
-                     "channels of a file are averaged")
+                     "--prompt has <|audio|> once for each file, or the files come first")
           .excludes(ids)
           .excludes(prompts)
           .excludes(samples)
@@ -303,12 +320,16 @@ int generate_command(const Invocation& call) {
           .excludes(logprobs)
           .excludes(chat)
           .excludes(timings);
+  app.add_option("--channel", request.channel,
+                 "channel of sound files with several: average, or a number from 0; default: "
+                 "average, with a note")
+      .needs(audio);
   app.add_option("--tokens", request.text.tokens, "number of tokens to generate")
       .within(1, 1 << 30);
   const auto temperature =
-      app.add_option(
-             "--temperature", request.text.choice.temperature,
-             "sampling temperature; 0: always the most likely token (the default with --audio)")
+      app.add_option("--temperature", request.text.choice.temperature,
+                     "sampling temperature; 0: always the most likely token (the default of "
+                     "models with audio input)")
           .within(0.0, 100.0);
   app.add_option("--top-k", request.text.choice.top_k,
                  "sample from the top k tokens; 0: from all tokens")
@@ -322,8 +343,8 @@ int generate_command(const Invocation& call) {
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
   add_tensor_option(app, request.tensor);
   if (const auto code = parse(app, call)) return *code;
-  if (!prompt.given() && audio.given()) request.prompt.clear();
-  if (!temperature.given() && audio.given()) request.text.choice.temperature = 0;
+  request.prompted = prompt.given();
+  request.chose_temperature = temperature.given();
   request.talks = request.text.chat && !prompt.given() && !prompts.given();
   return with_mpi([&](MpiSession& session) {
     if (request.talks && samples.given()) {
@@ -332,8 +353,7 @@ int generate_command(const Invocation& call) {
       error.set_agreed_ranks(session.size());
       throw error;
     }
-    return audio.given() ? generate_from_audio(session, heard(request))
-                         : generate(session, request);
+    return generate(session, request);
   });
 }
 

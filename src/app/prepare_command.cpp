@@ -113,6 +113,7 @@ struct ChatRequest {
   Arguments files;
   std::string out, run, encoder;
   std::int64_t show = 0;
+  std::int64_t tokens = 0;  ///< of the model of `run`
   double held_out = 0;
   PrepareChatOptions options;
   const FamilyTable* families = nullptr;
@@ -145,13 +146,15 @@ int write_chat(MpiSession& session, Mesh& mesh, const std::string& folder,
       if (session.rank() != 0) return;
       const ChatDeck deck = chat_deck({.families = request.families,
                                        .run = request.run,
+                                       .tokens = request.tokens,
                                        .encoder = request.encoder,
                                        .folder = folder,
                                        .held = held,
                                        .size = {.conversations = made.conversations,
                                                 .tokens = made.tokens,
                                                 .longest = made.longest,
-                                                .seconds = made.seconds}});
+                                                .seconds = made.seconds,
+                                                .vocab_size = made.vocab_size}});
       const std::string path = folder + "/deck.json";
       if (!edited.empty() && edited != deck.text) {
         const std::string before = folder + "/deck.before.json";
@@ -178,9 +181,25 @@ int make_chat(MpiSession& session, ChatRequest request) {
           {.families = request.families, .run = request.run, .encoder = request.encoder});
     if (!request.run.empty() && request.options.tokenizer.empty())
       request.options.tokenizer = tokenizer_of_run(request.run);
-    if (request.options.tokenizer.empty()) request.options.tokenizer = "byte";
     if (folder.empty() && request.show == 0)
       throw DeckError("nothing to do", "give --out FOLDER, or --show N to print conversations");
+  });
+  if (!request.run.empty()) {
+    CheckpointTokens found = tokens_of_checkpoint(request.run, mesh->world());
+    request.tokens = found.tokens;
+    together(mesh->world(), [&] {
+      if (!request.options.tokenizer.empty()) return;
+      if (found.tokenizer.empty())
+        throw DeckError(
+            fmt::format("'{}' has no tokenizer, neither in a folder nor in its checkpoint",
+                        request.run),
+            "name a run of `choir import`, or give the tokenizer with --tokenizer");
+      request.options.stored = std::move(found.tokenizer);
+      request.options.tokenizer = request.run;
+    });
+  }
+  if (request.options.tokenizer.empty()) request.options.tokenizer = "byte";
+  together(mesh->world(), [&] {
     if (session.rank() != 0 || request.show == 0) return;
     const bool colour = ::isatty(STDOUT_FILENO) != 0;
     // The text is already printable, and the colours must be kept.
@@ -306,16 +325,24 @@ struct ManifestRequest {
 void add_prepare_manifest(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<ManifestRequest>();
   CommandLine app = prepare.add_subcommand(
-      "manifest", "make a manifest of a folder of recordings with a text file beside each");
+      "manifest", "make a manifest of recordings and texts, or another form of a manifest");
   app.add_option(
          "paths", request->folders,
          "folders, read recursively: the text of NAME.wav (.flac, .mp3, .ogg ...) is in "
-         "NAME.txt, or in a line \"NAME text\" of a file .trans.txt beside it; or manifests "
-         "whose lines are copied, for example with --lower-case")
+         "NAME.txt, or in a line \"NAME text\" of a file .trans.txt beside it (LibriSpeech); "
+         "folders "
+         "of Kaldi (wav.scp, text, segments); tables .tsv and .csv with a column of files and one "
+         "of "
+         "texts (Common Voice, LJSpeech, metadata.csv); Lhotse cuts; or manifests whose lines are "
+         "copied, for example with --lower-case")
       .required();
   app.add_option("--out", request->out, "manifest to write (NeMo's JSON lines)").required();
-  app.add_flag("--lower-case", request->options.lower_case, "write the texts in lower case");
-  app.add_flag("--allow-missing", request->options.untexted, "leave out recordings without a text");
+  app.add_flag("--lower-case", request->options.form.lower_case, "write the texts in lower case");
+  app.add_flag("--remove-punctuation", request->options.form.without_punctuation,
+               "write the texts without punctuation: hyphens and slashes become blanks, and "
+               "apostrophes between letters stay");
+  app.add_flag("--allow-missing", request->options.untexted,
+               "leave out recordings without a text, and lines of lists without a recording");
   choose(app, chosen, [request] {
     return without_mpi([&] {
       print_safely(

@@ -157,6 +157,7 @@ void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& mo
                    const std::vector<Transcript>& transcripts, double seconds) {
   std::FILE* const to = request.json ? stderr : stdout;
   print_safely(to, "{}", error_rates(requests, transcripts));
+  print_safely(to, "{}", unwritable_references(*model.units, request.manifest, requests));
   const FastConformerConfig& config = model.instance->options().model.as<FastConformerConfig>();
   const WindowPlan& windows = model.plan.windows;
   const double frame = config.seconds_per_frame();

@@ -57,7 +57,9 @@ nlohmann::ordered_json loss_json(double loss) {
 bool is_run_folder(const std::string& path) {
   std::error_code failed;
   const auto has = [&](const char* name) { return fs::exists(fs::path(path) / name, failed); };
-  return has("deck.json") && (has("log.txt") || has("metrics.jsonl") || has("checkpoints"));
+  // A first start that was refused has a log and no deck.
+  return (has("deck.json") && (has("log.txt") || has("metrics.jsonl") || has("checkpoints"))) ||
+         (has("log.txt") && has("checkpoints"));
 }
 
 std::vector<std::string> run_folders(const std::string& folder) {

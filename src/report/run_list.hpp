@@ -8,7 +8,8 @@
 
 namespace choir::report {
 
-/// True for a folder with the deck of a run and its log, metrics or checkpoints.
+/// True for a folder with the deck of a run and its log, metrics or checkpoints, and for one that a
+/// refused first start left: a log and checkpoints.
 bool is_run_folder(const std::string& path);
 
 /// The run directories at or below `folder`, sorted by name. Nothing inside a run directory is

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
 #include "src/report/report_page.hpp"
 #include "src/report/svg_chart.hpp"
 
@@ -145,13 +146,39 @@ std::string samples_section(const std::vector<ReportedRun>& runs) {
 
 namespace {
 
+/// A metric with its unit: error rates and shares of exact answers are percentages.
+std::string score_text(const std::string& name, double value) {
+  const std::size_t tag = name.find('/');
+  const std::string kind = name.substr(0, tag);
+  const std::string of = tag == std::string::npos ? "" : name.substr(tag);
+  if (kind == "wer" || kind == "cer")
+    return fmt::format("{}{} {:.2f} %", kind == "wer" ? "WER" : "CER", of, 100 * value);
+  if (kind == "exact_match") return fmt::format("exact match{} {:.2f} %", of, 100 * value);
+  return fmt::format("{} {:.4f}{}", name, value, kind == "loss" ? " nats" : "");
+}
+
+/// The validation set, the task, or the data that the command named instead of those of the run.
+std::string data_of(const EvaluationRecord& record) {
+  if (!record.set.empty()) return record.set;
+  for (const std::string& word : split(record.source, ' ')) {
+    const std::size_t is = word.find('=');
+    const std::string key = word.substr(0, is);
+    if (is == std::string::npos || (key != "data.val" && key != "data.validation")) continue;
+    std::string names = word.substr(is + 1);
+    std::erase_if(
+        names, [](char c) { return std::string_view("[]{}\"").find(c) != std::string_view::npos; });
+    return "all of " + names;
+  }
+  return "all validation data";
+}
+
 /// "acc 0.6250 +- 0.1830, ...": the standard error of a metric is another metric in the file.
 std::string scores_text(const EvaluationRecord& record) {
   constexpr std::string_view kError = "_stderr";
   std::string text;
   for (const auto& [name, value] : record.metrics) {
     if (name.ends_with(kError)) continue;
-    text += fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", name, value);
+    text += (text.empty() ? "" : ", ") + score_text(name, value);
     for (const auto& [other, error] : record.metrics)
       if (other == name + std::string(kError)) text += fmt::format(" ± {:.4f}", error);
   }
@@ -176,9 +203,8 @@ std::string evaluations_section(const std::vector<ReportedRun>& runs) {
     for (const EvaluationRecord& record : run.evaluations)
       rows += fmt::format("<tr>{}<td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td></tr>",
                           runs.size() > 1 ? "<td>" + escape_html(run.name) + "</td>" : "",
-                          escape_html(record.set.empty() ? "all validation data" : record.set),
-                          record.step, escape_html(conditions_text(record)),
-                          escape_html(scores_text(record)));
+                          escape_html(data_of(record)), record.step,
+                          escape_html(conditions_text(record)), escape_html(scores_text(record)));
   if (rows.empty()) return "";
   const std::string head =
       fmt::format("<tr>{}<th>data</th><th class=n>step</th><th>conditions</th><th>scores</th></tr>",

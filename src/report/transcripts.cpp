@@ -10,6 +10,7 @@
 #include "choir/core/error.hpp"
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
+#include "src/data/audio/transcript_form.hpp"
 #include "src/data/metrics/edit_distance.hpp"
 
 namespace choir {
@@ -75,6 +76,24 @@ std::string error_rates(const std::vector<TranscriptRequest>& requests,
                        to_string(letters, "characters"));
   if (too_long > 0) text += fmt::format("{} texts are too long to compare\n", too_long);
   return text;
+}
+
+std::string unwritable_references(const Vocabulary& units, const std::string& manifest,
+                                  const std::vector<TranscriptRequest>& requests) {
+  UnwritableTexts unwritable(units);
+  std::int64_t references = 0;
+  for (const TranscriptRequest& request : requests) {
+    if (!request.text) continue;
+    ++references;
+    unwritable.add(*request.text);
+  }
+  if (unwritable.count() == 0) return {};
+  const std::string command = unwritable.command(manifest);
+  return fmt::format(
+      "note: {} of {} references have characters that the model cannot write, and their words "
+      "count as errors: {}\n{}",
+      format_count(unwritable.count()), format_count(references), unwritable.characters(),
+      command.empty() ? "" : fmt::format("`{}` writes references that it can\n", command));
 }
 
 void require_any(const std::vector<TranscriptRequest>& requests,

@@ -23,6 +23,12 @@ void require_any(const std::vector<TranscriptRequest>& requests,
 std::string error_rates(const std::vector<TranscriptRequest>& requests,
                         const std::vector<Transcript>& transcripts);
 
+/// Tells how many references have characters that the units of the model cannot write, so that each
+/// of their words is an error, and the command that writes the manifest in another form; "" if all
+/// can be written.
+std::string unwritable_references(const Vocabulary& units, const std::string& manifest,
+                                  const std::vector<TranscriptRequest>& requests);
+
 /// The speed: seconds of audio in seconds of time.
 std::string speed_of(const std::vector<Transcript>& transcripts, double seconds);
 

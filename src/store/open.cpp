@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <sstream>
 #include <unordered_map>
@@ -163,6 +164,21 @@ void refuse_other_folder(const fs::path& path) {
                        "name one of its runs: " + listed(runs));
 }
 
+/// The last line of the log that tells how the run ended with an error: "ended with exit code 3:
+/// ..."; "" if there is none.
+std::string end_of_run(const fs::path& run) {
+  std::ifstream log(run / "log.txt", std::ios::binary);
+  std::string line, end;
+  while (std::getline(log, line)) {
+    const std::size_t at = line.find("[E] ended with exit code ");
+    if (at != std::string::npos)
+      end = line.substr(at + 4);
+    else if (line.find("][I] ") != std::string::npos)
+      end.clear();  // a later start
+  }
+  return end;
+}
+
 }  // namespace
 
 void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
@@ -308,8 +324,14 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
   if (!folder.empty()) {
     auto found = find_newest_valid(folder, world, verify, progress);
     if (found) return *std::move(found);
-    throw_agreed(world, "no checkpoint in " + folder,
-                 "a run saves one every checkpoint.interval steps");
+    std::string end;
+    together(world, [&] {
+      if (world.rank() == 0) end = end_of_run(path);
+    });
+    share_text(world, end);
+    throw_agreed(world, "no checkpoint in " + folder + (end.empty() ? "" : ": its run " + end),
+                 end.empty() ? "a run saves one every checkpoint.interval steps"
+                             : "remove the cause, and start the run again with the same command");
   }
   Checkpoint found;
   const PassedOver problem = examine(path, world, verify, progress, found);

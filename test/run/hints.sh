@@ -222,3 +222,14 @@ run 0 train --check debug.json 'data.train=["text.txt"]' run.walltime=90m
 expect "... and with a unit" 0 "run.walltime=5400" "memory: " "disk: a checkpoint takes"
 run 0 train --check debug.json 'data.train=["text.txt"]' parallel.zero=1 model.n_embd=16384 model.n_head=128
 expect "a check of ranks that are not known says so" 0 "not compared with the" "jobs/launch -n N build/choir train --check"
+# The folder that a refused first start left tells its cause to all who name it.
+run 0 train debug.json run.dir=runs/refused 'data.train=["text.txt"]' model.vocab_size=2
+expect "a first start that is refused" 3 "model.vocab_size is 2"
+for name in "generate runs/refused --prompt a" "eval runs/refused"; do
+  # shellcheck disable=SC2086
+  run 0 $name
+  expect "$name" 6 "no checkpoint in runs/refused/checkpoints: its run ended with exit code 3: model.vocab_size is 2" \
+    "remove the cause, and start the run again"
+done
+run 0 runs runs
+check "runs lists it" matches stdout '^runs/refused  *failed'

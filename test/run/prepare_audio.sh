@@ -195,7 +195,7 @@ bad "a line to use up the stack" "{\"audio_filepath\":\"wav/0.wav\",\"duration\"
   "bad line" "nested deeper than 64 levels"
 bad "a line that is no object" '[1, 2]' "bad line" "not a JSON object"
 bad "a line of another kind" '{"prompt": "x"}' "bad line" "neither a line of NeMo"
-bad "another name of the audio" '{"audio_path": "wav/0.wav"}' "bad line" 'rename its "audio_path" to "audio_filepath"'
+bad "another name of the audio" '{"audio_path": "wav/0.wav"}' "bad line" 'its recording is in "audio_path", which NeMo calls "audio_filepath"'
 bad "a recording of Lhotse" '{"id": "a", "sources": [], "sampling_rate": 16000}' "bad line" "it is a Recording of Lhotse" "lhotse cut simple"
 bad "a text that is not UTF-8" '{"audio_filepath":"wav/0.wav","duration":0.5,"text":"\xff\xfe"}' "not UTF-8"
 bad "a line without duration" '{"audio_filepath":"wav/0.wav","text":"x"}' "bad line" 'no "duration"'
@@ -210,7 +210,27 @@ bad "audio without samples" "$(entry wav/none.wav 1)" "zero length" "holds no sa
 bad "NaN" "$(entry wav/nan.wav 0.000125)" "NaN or infinite samples" "sample 1 is nan"
 bad "audio that ends too early" "$(entry wav/0.wav 1.0 ',"offset":0.25')" "ends too early" "lasts 0.500 s"
 bad "an offset beyond the end" "$(entry wav/0.wav 0.05 ',"offset":0.5')" "ends too early"
-bad "a wrong duration" "$(entry wav/0.wav 0.8)" "wrong duration" "lasts 0.500 s, its manifest says 0.800"
+bad "a wrong duration" "$(entry wav/0.wav 0.8)" "wrong duration" "lasts 0.500 s, its manifest says 0.800" \
+  "\`choir prepare manifest IN --out OUT\` corrects"
+entry wav/0.wav 0.8 >corpus/long.json
+run 0 prepare manifest corpus/long.json --out corpus/corrected.json
+expect "... which is corrected" 0 "1 corrected" "lasts 0.50 s, its line said 0.80"
+prepare 1 corpus/corrected.json --out corrected
+expect "... and then packed" 0 "speech      1 utterance,"
+
+# A folder is that of its recordings: one that was changed under the same manifest is noticed.
+cp -r corpus/wav again && cp again/0.wav again/first.wav
+sed 's|"wav/|"again/|' <(entry wav/first.wav 0.5) >changed.json
+prepare 1 changed.json --out changed
+expect "a recording" 0 "speech      1 utterance,"
+prepare 1 changed.json --out changed
+expect "... is packed once" 0 "already prepared"
+head -c -2 again/0.wav >again/first.wav
+prepare 1 changed.json --out changed
+expect "... a change of it is noticed" 3 "recordings have changed since 'changed' was packed" "again/first.wav" "remove the folder"
+rm again/first.wav
+prepare 1 changed.json --out changed
+expect "... and the folder serves without its recordings" 0 "already prepared"
 bad "a wrong rate" "$(entry wav/0.wav 0.5 ',"sampling_rate":8000')" "wrong sample rate" "has 16000 hertz"
 bad "channels and none chosen" "$(entry wav/stereo.wav 1)" "no channel chosen" "has 2 channels and none was chosen" "--channel average"
 bad "a source that is a command" "$(entry 'pipe:touch ran |' 1)" "refused kind" "is a command"

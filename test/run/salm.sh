@@ -82,6 +82,21 @@ result >shared_clips
 check "... and of two that share the clips" cmp alone shared_clips
 run 2 generate killed --audio a.wav --tokens 5
 expect "a clip alone" 0
+# Two channels: the second is silence.
+perl -e 'local $/; open my $in, "<:raw", "a.wav"; my $w = <$in>; my $d = substr($w, 44); my $s = join "", map { pack("s<2", $_, 0) } unpack("s<*", $d);
+  print substr($w, 0, 4), pack("V", 36 + length $s), substr($w, 8, 14), pack("v", 2), substr($w, 24, 4), pack("V", 4 * unpack("V", substr($w, 24, 4))),
+    pack("v", 4), substr($w, 34, 6), pack("V", length $s), $s' >stereo.wav
+run 1 generate one --audio stereo.wav --prompt "Repeat:" --tokens 5
+expect "two channels" 0 "stereo.wav: its channels are averaged; --channel N takes one"
+run 1 generate one --audio stereo.wav --channel 0 --prompt "Repeat:" --tokens 5 --json
+sed 's/stereo/a/' stdout >answer
+check "... one of which is asked for" lacks out "averaged"
+run 1 generate one --audio a.wav --prompt "Repeat:" --tokens 5 --json
+check "... and answers as if it were alone" cmp stdout answer
+run 1 generate one --audio stereo.wav --channel 2 --prompt "Repeat:"
+expect "a channel that is not there" 3 "stereo.wav" "but channel 2 was requested"
+run 1 generate one --prompt "Repeat:" --channel 0
+expect "a channel of no file" 2 "--channel" "--audio"
 run 1 generate one --audio a.wav,b.wav --prompt "Add <|audio|>"
 expect "more clips than tags" 2 "1 tag" "2 files"
 echo no sound >c.wav
@@ -90,8 +105,32 @@ expect "a file that is no audio" 3 "c.wav"
 espeak-ng -w d.wav -s 80 "$(seq -s ' ' 1 40)"
 run 1 generate one --audio d.wav
 expect "a clip longer than the model" 2 "positions" "d.wav"
-run 1 generate one --prompt "Repeat:"
-expect "text alone" 2 "--audio"
+run 1 generate one --prompt "Repeat:" --tokens 5 --json
+expect "text alone" 0 '{"prompt":"Repeat:","audio":[],"answer":"'
+cp stdout answer
+run 2 generate one --tensor 2 --prompt "Repeat:" --tokens 5 --json
+check "... the same of two ranks" cmp stdout answer
+run 1 generate one
+expect "nothing at all" 2 "the prompt is empty" "--prompt"
+run 1 generate one --prompt "Repeat <|audio|>"
+expect "a tag without a file" 2 "1 tag" "0 files"
+run 1 generate one --chat
+expect "a conversation with a model that hears" 2 "--chat is for models of text" "--audio FILE"
+# Turns without sound: rows of text beside rows with clips, and a folder of text alone.
+sed -E 's/\{"from":"User","type":"audio"[^}]*\},?//' tasks/conversations/val.jsonl >typed.jsonl
+check "turns of text" lacks typed.jsonl '"audio"'
+run 1 prepare chat typed.jsonl --out typed --template chatml --system "be brief"
+expect "conversations of text" 0 "0 clips"
+for ranks in 1 2; do
+  run $ranks train deck.json run.dir=typed_$ranks 'data.train=["typed", "train"]' 'data.validation={"typed": "typed"}' eval.answers=2
+  expect "text beside sound on $ranks ranks" 0 "validation 'typed': loss" "summary:"
+done
+check "... the same losses" same_losses typed_1 typed_2
+run 1 train deck.json run.dir=text_only 'data.train=["typed"]' 'data.validation={"typed": "typed"}' eval.answers=2
+expect "text alone trains" 0 "validation 'typed': loss" "summary:"
+check "... and its loss falls" awk '{l[NR] = $2} END {exit !(l[NR] < l[1] - 0.3)}' <(losses text_only)
+run 1 generate text_only --prompt "Repeat:" --tokens 5
+expect "... and answers" 0
 run 1 train "$debug" run.dir=text 'data.train=["text.txt"]' train.max_steps=1
 run 1 generate text --audio a.wav
 expect "a model of text" 2 'model.type = "gpt", which has no audio input' "salm"

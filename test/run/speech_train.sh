@@ -82,7 +82,26 @@ expect "a new manifest is evaluated in the units of the run" 0 "packing 'digits/
 cp -r val unlabelled
 rm unlabelled/labels.* unlabelled/tokenizer.*
 run 1 eval manifests 'data.val=["unlabelled"]'
-expect "... also packed audio without labels" 0 "unlabelled/labels.char-" "val_wer="
+expect "... also packed audio without labels" 0 "val_wer="
+check "... which stays as it is" eval '! ls unlabelled/labels.* unlabelled/tokenizer.* 2>/dev/null'
+tr 'a-z' 'A-Z' <digits/val.json | sed -E 's/"AUDIO_FILEPATH":"([^"]*)"/"audio_filepath":"\L\1"/; s/"(OFFSET|DURATION|TEXT|ID|LANG|SPEAKER)"/"\L\1"/g' >digits/upper.json
+run 1 eval manifests 'data.val=["digits/upper.json"]'
+expect "capitals that the run does not have" 3 "outside the vocabulary" \
+  "\`choir prepare manifest digits/upper.json --lower-case --out digits/upper_plain.json\`"
+run 1 prepare manifest digits/upper.json --lower-case --out digits/upper_plain.json
+run 1 eval manifests 'data.val=["digits/upper_plain.json"]'
+expect "... and its command cures" 0 "val_wer="
+# A changed recording under the same manifest is packed again.
+cp -r digits changing
+changed=('data.train=["digits/train.json"]' 'data.val=["changing/val.json"]')
+run 1 eval manifests "${changed[@]}"
+expect "a copy of the corpus" 0 "packing 'changing/val.json'" "val_wer="
+touch -d '+1 hour' changing/*/*.wav changing/*.wav 2>/dev/null
+run 1 eval manifests "${changed[@]}"
+expect "recordings that changed are packed again" 0 "recordings of 'changing/val.json' have changed" "packing 'changing/val.json'" "val_wer="
+run 1 eval manifests "${changed[@]}"
+expect "... once" 0 "have changed" "val_wer="
+check "... only" lacks stdout "packing"
 run 1 eval manifests 'data.val=["digits/other.json"]'
 expect "characters that the run does not have" 3 "of 'data/.prepared/other-speech-" "outside the vocabulary: b"
 train_speech 1 gone 'data.train=["digits/trian.json"]'
@@ -206,7 +225,8 @@ run 1 prepare tokens more_train more_val --tokenizer more.json --name char
 train_speech 1 bits1 train.reproducible=true train.micro_batches=3 data.train=more_train data.val=more_val train.max_steps=14
 expect "another vocabulary than the checkpoint's" 3 "is not that of the checkpoint"
 run 1 eval bits1 data.val=more_val
-expect "... evaluation writes the labels in the units of the checkpoint" 0 "more_val/labels.char-" "val_wer="
+expect "... evaluation makes the labels in the units of the checkpoint" 0 "val_wer="
+check "... and writes none" eval '! ls more_val/labels.char-* 2>/dev/null'
 cp -r train unnamed && rm unnamed/tokenizer.char.json
 train_speech 1 wrong data.train=unnamed
 expect "labels without their units" 3 "tokenizer.char.json"

@@ -35,7 +35,17 @@ run 0 transcribe run --manifest digits/val.json --out out.json
 expect "a manifest" 0 "WER" "CER" "insertions" "transcribed"
 check "... a line for each" eval '[ "$(wc -l <out.json)" -eq "$(wc -l <digits/val.json)" ]'
 check "... with what it said, and more" eval '[ "$(grep -c "\"pred_text\"" out.json)" -eq "$(grep -c "\"audio_filepath\"" out.json)" ]'
+check "... whose references the model can write" lacks out "cannot write"
 cp out.json out1.json
+sed 's/"text":"/&Oh, /' digits/val.json >digits/said.json
+run 0 transcribe run --manifest digits/said.json --out out.json
+expect "references with other characters" 0 "references have characters that the model cannot write" ", O" \
+  "\`choir prepare manifest digits/said.json --lower-case --remove-punctuation --out digits/said_plain.json\`"
+run 0 prepare manifest digits/said.json --lower-case --remove-punctuation --out digits/said_plain.json
+run 0 transcribe run --manifest digits/said_plain.json --out out.json
+expect "... and the command that writes them anew" 0 "WER"
+check "... so that all can be written" lacks out "cannot write"
+cp out1.json out.json
 run 2 transcribe run --manifest digits/val.json --out out.json
 check "... the same on two ranks" cmp out1.json out.json
 sed -E 's/.*"audio_filepath":"([^"]*)","offset":([0-9.]+),"duration":([0-9.]+),"text":"([^"]*)".*/{"id":"\1","start":\2,"duration":\3,"channel":0,"type":"MonoCut","supervisions":[{"id":"s","start":0,"duration":\3,"text":"\4"}],"recording":{"id":"\1","sources":[{"type":"file","channels":[0],"source":"\1"}],"sampling_rate":16000}}/' digits/val.json >digits/cuts.jsonl

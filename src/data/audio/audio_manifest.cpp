@@ -12,6 +12,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/recording_list.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
@@ -71,10 +72,15 @@ std::string advice_on_manifest_line(const ManifestJson& json) {
         "recordings.jsonl -s supervisions.jsonl cuts.jsonl), and name the cuts",
         json.contains("sources") ? "Recording" : "Supervision");
   if (json.contains("audio_filepath") || json.contains("recording")) return {};
-  for (const char* other : {"audio_path", "audio_file", "audio", "audio_filename", "wav_path",
-                            "wav", "filepath", "file_path", "filename", "file", "path"})
+  for (const char* other :
+       {"audio_path", "audio_file", "audio", "audio_filename", "wav_path", "wav", "filepath",
+        "file_path", "filename", "file_name", "file", "path"})
     if (json.contains(other))
-      return fmt::format("rename its \"{}\" to \"audio_filepath\", as NeMo calls it", other);
+      return fmt::format(
+          "its recording is in \"{}\", which NeMo calls \"audio_filepath\": `choir prepare "
+          "manifest "
+          "IN --out OUT` renames it",
+          other);
   return {};
 }
 
@@ -463,10 +469,12 @@ std::string folder_of(const std::string& path) {
 
 void read_shar(const std::string& folder, Reader& reader) {
   const std::vector<SharPart> parts = shar_parts(folder);
-  if (parts.empty())
+  if (parts.empty()) {
+    const std::string advice = advice_on_recordings(folder);
     throw DataError(
         fmt::format("folder '{}' is not a Lhotse Shar (no cuts.000000.jsonl.gz)", folder),
-        "name the manifests in it instead");
+        advice.empty() ? "name the manifests in it instead" : advice);
+  }
   for (const SharPart& part : parts) {
     ManifestPlace place;
     place.folder = folder;
@@ -518,6 +526,8 @@ void read_tarred(const std::string& argument, const std::string& tar_pattern, Re
 }
 
 void read_plain(const std::string& path, Reader& reader) {
+  if (const std::string advice = advice_on_recordings(path); !advice.empty())
+    throw DataError(fmt::format("'{}' is not a manifest", path), advice);
   ManifestPlace place;
   place.folder = folder_of(path);
   // One manifest for all tars of a set, which NeMo calls audio_0.tar, ...

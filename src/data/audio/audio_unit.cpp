@@ -39,6 +39,26 @@ void get(ByteUnpacker& packed, AudioEntry& e) {
   each_field(e, [&](auto& field) { packed.get(field); });
 }
 
+/// Puts the size and time of every file that the entries name, in the order of the paths. Returns
+/// false if one of them is missing.
+bool put_files(BytePacker& packer, const std::vector<AudioEntry>& entries,
+               std::string* newest = nullptr) {
+  std::set<std::string> paths;
+  for (const AudioEntry& entry : entries) paths.insert(entry.path);
+  bool all = true;
+  std::pair<std::int64_t, std::int64_t> last{};
+  for (const std::string& path : paths) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) status = {}, all = false;
+    packer.put(status.st_size);
+    packer.put(status.st_mtim.tv_sec);
+    packer.put(status.st_mtim.tv_nsec);
+    const std::pair<std::int64_t, std::int64_t> time(status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    if (newest != nullptr && time >= last) last = time, *newest = path;
+  }
+  return all;
+}
+
 std::optional<UnitResult> unpack_part(std::string_view bytes) {
   ByteUnpacker packed(bytes);
   std::uint64_t version = 0;
@@ -87,16 +107,16 @@ std::uint64_t unit_fingerprint(const AudioUnit& unit, const UnitOptions& options
   packer.put(kPartVersion);
   packer.put(options.sample_rate);
   packer.put(options.channel.value);
-  std::set<std::string> paths;
-  for (const AudioEntry& entry : unit.entries) paths.insert(entry.path);
-  for (const std::string& path : paths) {
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) status = {};
-    packer.put(status.st_size);
-    packer.put(status.st_mtim.tv_sec);
-    packer.put(status.st_mtim.tv_nsec);
-  }
+  put_files(packer, unit.entries);
   return fnv1a(unit.pack(), fnv1a(packer.bytes()));
+}
+
+RecordingFiles recording_files(const std::vector<AudioEntry>& entries) {
+  BytePacker packer;
+  RecordingFiles files;
+  if (!put_files(packer, entries, &files.newest)) return files;
+  files.state = std::max<std::uint64_t>(fnv1a(packer.bytes()), 1);
+  return files;
 }
 
 std::string unit_part_path(const std::string& folder, int shard) {
@@ -171,7 +191,8 @@ std::pair<std::int64_t, std::int64_t> span_of(const AudioEntry& entry, const Aud
       throw AudioError(AudioFault::wrong_duration,
                        fmt::format("{} lasts {:.3f} s, its manifest says {:.3f}", entry.source(),
                                    there, entry.duration),
-                       "for a part of a recording give an \"offset\", even if it is 0");
+                       "`choir prepare manifest IN --out OUT` corrects the durations of whole "
+                       "files; for a part of a recording give an \"offset\", even if it is 0");
     return {0, audio.frames()};
   }
   if (!((entry.offset + entry.duration) - there <= kDurationTolerance) || entry.offset >= there)
@@ -256,8 +277,7 @@ class UnitDecoder {
         throw AudioError(
             error.fault(),
             fmt::format("{}: {}: {}", entry.place, name_of(error.fault()), error.what()),
-            (error.hint().empty() ? "" : error.hint() + "; ") +
-                "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out");
+            (error.hint().empty() ? "" : error.hint() + "; ") + options_.skip_hint);
       }
       outcomes_[i].left_out = OmittedEntry{.place = entry.place,
                                            .id = entry.id,

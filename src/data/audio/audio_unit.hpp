@@ -15,6 +15,7 @@
 #include "choir/core/error.hpp"
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_manifest.hpp"
+#include "src/data/audio/folder_manifest.hpp"
 #include "src/data/audio/packed_audio.hpp"
 
 namespace choir {
@@ -76,6 +77,7 @@ struct UnitOptions {
   int sample_rate = 16000;
   ChannelChoice channel;
   bool stop_on_bad = true;
+  std::string skip_hint{};  ///< see PrepareAudioOptions
 };
 
 struct AudioUnit {
@@ -114,8 +116,12 @@ std::string unit_part_path(const std::string& folder, int shard);
 /// Local. Throws StorageError.
 void write_unit_part(const UnitResult& result, const std::string& folder, int shard);
 
-/// Tolerated difference in seconds between the audio and the duration in its manifest, because
-/// manifests round.
-inline constexpr double kDurationTolerance = 0.1;
+/// The files of recordings that entries name.
+struct RecordingFiles {
+  std::uint64_t state = 0;  ///< hash of their sizes and times; 0 if one of them is missing
+  std::string newest;       ///< the one that was changed last
+};
+/// Local. Asks the file system for each file once.
+RecordingFiles recording_files(const std::vector<AudioEntry>& entries);
 
 }  // namespace choir

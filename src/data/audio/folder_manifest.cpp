@@ -1,11 +1,10 @@
 #include "src/data/audio/folder_manifest.hpp"
 
 #include <fmt/core.h>
-#include <locale.h>
-#include <wctype.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -21,6 +20,7 @@
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/audio_manifest.hpp"
+#include "src/data/audio/recording_list.hpp"
 #include "src/data/audio/sound_stream.hpp"
 
 namespace choir {
@@ -101,11 +101,23 @@ Found files_below(const std::vector<std::string>& folders) {
                         "keep one of them, or give them different names");
     }
   }
-  if (found.recordings.empty() && !folders.empty())
+  if (found.recordings.empty()) {
+    const std::string advice = advice_on_recordings(folders.front());
     throw DataError(fmt::format("no recording is below {}", join(folders, ", ")),
-                    "recordings are files named .wav, .flac, .ogg, .opus, .mp3, .aiff, .au, .w64 "
-                    "or .caf");
+                    advice.empty() ? "recordings are files named .wav, .flac, .ogg, .opus, .mp3, "
+                                     ".aiff, .au, .w64 or .caf"
+                                   : advice);
+  }
   return found;
+}
+
+/// The advice to name the table below these folders that has their texts; "" if there is none.
+std::string list_beside(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders)
+    if (const std::string advice = advice_on_recordings(folder);
+        advice.find("listed in a table") != std::string::npos)
+      return advice;
+  return {};
 }
 
 /// The path of a recording as a manifest in the folder `here` names it.
@@ -142,7 +154,7 @@ nlohmann::ordered_json nemo_line_of_cut(const nlohmann::ordered_json& cut, const
   const auto packed = read_ordered_json(entry.line(entry.duration), place);
   nlohmann::ordered_json line;
   line["audio_filepath"] = fs::absolute(entry.path).string();
-  if (entry.offset > 0) line["offset"] = entry.offset;
+  line["offset"] = entry.offset;  // the cut may be a part of its recording
   line["duration"] = entry.duration;
   line["text"] = packed["text"];
   for (const char* key : {"id", "lang", "speaker"})
@@ -151,16 +163,63 @@ nlohmann::ordered_json nemo_line_of_cut(const nlohmann::ordered_json& cut, const
   return line;
 }
 
-/// The lines of a manifest, as lines of a manifest in the folder `here`.
-std::string copied_lines(const std::string& path, const fs::path& here,
-                         const FolderManifestOptions& options, FolderManifestSummary& summary) {
+/// Collects the lines of a manifest in the folder `here`.
+class ManifestLines {
+ public:
+  ManifestLines(fs::path here, const FolderManifestOptions& options, FolderManifestSummary& summary)
+      : here_(std::move(here)), options_(options), summary_(summary) {}
+
+  /// Adds a line of NeMo whose "audio_filepath" is absolute or relative to the working directory,
+  /// and whose "text" is a string.
+  void add(nlohmann::ordered_json line) {
+    const fs::path sound = line["audio_filepath"].get<std::string>();
+    line["audio_filepath"] = named_from(here_, sound);
+    line["text"] = options_.form.of(line["text"].get<std::string>());
+    set_duration(line, sound);
+    if (line["duration"].is_number()) summary_.seconds += line["duration"].get<double>();
+    ++summary_.recordings;
+    text_ += dumped(line) + "\n";
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  /// Measures a duration that is missing, and one of a whole file that is there to be measured:
+  /// other programs estimate those of compressed sound.
+  void set_duration(nlohmann::ordered_json& line, const fs::path& sound) {
+    const bool missing = !line.contains("duration") || line["duration"].is_null();
+    const bool part = line.contains("offset") && line["offset"].is_number();
+    std::error_code ignored;
+    if (!missing && (part || !line["duration"].is_number() || !fs::is_regular_file(sound, ignored)))
+      return;
+    if (missing) {
+      line["duration"] = seconds_of_recording(sound) - (part ? line["offset"].get<double>() : 0.0);
+      ++summary_.measured;
+      return;
+    }
+    const double said = line["duration"].get<double>(), is = seconds_of_recording(sound);
+    if (std::abs(said - is) <= kDurationTolerance) return;
+    line["duration"] = is;
+    if (summary_.corrected++ == 0)
+      summary_.first_corrected =
+          fmt::format("{} lasts {:.2f} s, its line said {:.2f}", sound.string(), is, said);
+  }
+
+  fs::path here_;
+  const FolderManifestOptions& options_;
+  FolderManifestSummary& summary_;
+  std::string text_;
+};
+
+/// Adds the lines of a manifest.
+void copy_manifest(const std::string& path, ManifestLines& made) {
   std::istringstream lines(extension_of(path) == ".gz" ? read_lines(path) : text_of(path));
-  std::string made, line;
+  std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     if (trim(line).empty()) continue;
     const std::string place = fmt::format("{}:{}", path, number);
     auto json = read_ordered_json(line, place);
     if (json.is_object() && json.contains("recording")) json = nemo_line_of_cut(json, path, place);
+    if (json.is_object()) rename_to_nemo(json);
     for (const char* key : {"audio_filepath", "text"})
       if (!json.is_object() || !json.contains(key) || !json[key].is_string()) {
         const std::string other = json.is_object() ? advice_on_manifest_line(json) : "";
@@ -169,20 +228,74 @@ std::string copied_lines(const std::string& path, const fs::path& here,
                                        : "a manifest has lines {\"audio_filepath\": ..., "
                                          "\"duration\": ..., \"text\": ...}, or cuts of Lhotse");
       }
-    const fs::path sound =
-        fs::absolute(path).parent_path() / json["audio_filepath"].get<std::string>();
-    json["audio_filepath"] = named_from(here, sound);
-    if (options.lower_case) json["text"] = lower_case(json["text"].get<std::string>());
-    if (!json.contains("duration") || json["duration"].is_null()) {
-      const bool from = json.contains("offset") && json["offset"].is_number();
-      json["duration"] = seconds_of_recording(sound) - (from ? json["offset"].get<double>() : 0.0);
-      ++summary.measured;
-    }
-    if (json["duration"].is_number()) summary.seconds += json["duration"].get<double>();
-    ++summary.recordings;
-    made += dumped(json) + "\n";
+    json["audio_filepath"] =
+        (fs::absolute(path).parent_path() / json["audio_filepath"].get<std::string>()).string();
+    made.add(std::move(json));
   }
-  return made;
+}
+
+/// Adds the recordings of a table or of a folder of Kaldi.
+void add_list(const std::string& path, const FolderManifestOptions& options, ManifestLines& made,
+              FolderManifestSummary& summary) {
+  read_recording_list(path, [&](ManifestJson&& line, const std::string& place) {
+    const std::string file = line["audio_filepath"].get<std::string>();
+    const bool there = fs::is_regular_file(file);
+    if (there && line.contains("text") && !line["text"].get<std::string>().empty()) {
+      made.add(std::move(line));
+      return;
+    }
+    if (!options.untexted)
+      throw DataError(there ? fmt::format("{}: '{}' has no text", place, file)
+                            : fmt::format("{}: there is no file '{}'", place, file),
+                      there ? "--allow-missing leaves such recordings out"
+                            : "files are relative to the list, or to clips/, wavs/, wav/ or audio/ "
+                              "beside it; --allow-missing leaves lines without a file out");
+    ++(there ? summary.without_text : summary.without_file);
+  });
+}
+
+/// Adds the recordings of folders, each with the text beside it.
+void add_folders(const std::vector<std::string>& folders, const FolderManifestOptions& options,
+                 ManifestLines& made, FolderManifestSummary& summary) {
+  const Found found = files_below(folders);
+  std::vector<std::string> silent;
+  std::int64_t empty = 0, texted = 0;
+  for (const auto& [stem, path] : found.recordings) {
+    const auto text = found.texts.find(stem);
+    if (text == found.texts.end() || text->second.empty()) {
+      ++summary.without_text;
+      empty += text != found.texts.end();
+      if (silent.size() < kMostNamed) silent.push_back(path.string());
+      continue;
+    }
+    ++texted;
+    if (!silent.empty() && !options.untexted) continue;  // will be refused
+    nlohmann::ordered_json line;
+    line["audio_filepath"] = path.string();
+    line["duration"] = seconds_of_recording(path);
+    line["text"] = text->second;
+    made.add(std::move(line));
+  }
+  if (!silent.empty() && (!options.untexted || texted == 0)) {
+    const std::string list = texted == 0 ? list_beside(folders) : "";
+    throw DataError(
+        fmt::format("{} of {} recordings have no text{}, first {}", summary.without_text,
+                    found.recordings.size(),
+                    empty > 0 ? fmt::format(" ({} without a text file, {} with an empty one)",
+                                            summary.without_text - empty, empty)
+                              : "",
+                    join(silent, ", ")),
+        !list.empty()
+            ? list
+            : fmt::format(
+                  "the text of {} is expected in {}.txt; --allow-missing leaves such recordings "
+                  "out",
+                  silent.front(),
+                  (fs::path(silent.front()).parent_path() / fs::path(silent.front()).stem())
+                      .string()));
+  }
+  for (const auto& [stem, text] : found.texts)
+    summary.unused_texts += found.recordings.contains(stem) ? 0 : 1;
 }
 
 }  // namespace
@@ -193,47 +306,6 @@ bool is_sound_file(const std::string& path) {
   return kSound.contains(extension_of(path));
 }
 
-std::string lower_case(const std::string& text) {
-  static const locale_t letters = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
-  if (letters == nullptr)
-    throw Error(ExitCode::other,
-                "this system has no locale C.UTF-8, whose letters are needed for lower case");
-  std::string lower;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto first = static_cast<unsigned char>(text[at]);
-    const std::size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-    std::uint32_t letter = length == 1 ? first : first & (0xffu >> (length + 1));
-    bool whole = first < 0x80 || (first >= 0xc2 && first < 0xf5 && at + length <= text.size());
-    for (std::size_t i = 1; i < length && whole; ++i) {
-      const auto next = static_cast<unsigned char>(text[at + i]);
-      whole = (next & 0xc0) == 0x80;
-      letter = letter << 6 | (next & 0x3f);
-    }
-    if (!whole) {
-      lower += text[at++];
-      continue;
-    }
-    at += length;
-    letter = static_cast<std::uint32_t>(towlower_l(static_cast<wint_t>(letter), letters));
-    if (letter < 0x80) {
-      lower += static_cast<char>(letter);
-    } else if (letter < 0x800) {
-      lower += static_cast<char>(0xc0 | letter >> 6);
-      lower += static_cast<char>(0x80 | (letter & 0x3f));
-    } else if (letter < 0x10000) {
-      lower += static_cast<char>(0xe0 | letter >> 12);
-      lower += static_cast<char>(0x80 | (letter >> 6 & 0x3f));
-      lower += static_cast<char>(0x80 | (letter & 0x3f));
-    } else {
-      lower += static_cast<char>(0xf0 | letter >> 18);
-      lower += static_cast<char>(0x80 | (letter >> 12 & 0x3f));
-      lower += static_cast<char>(0x80 | (letter >> 6 & 0x3f));
-      lower += static_cast<char>(0x80 | (letter & 0x3f));
-    }
-  }
-  return lower;
-}
-
 std::string FolderManifestSummary::to_string() const {
   std::string text =
       fmt::format("recordings  {}, {}\n", format_count(recordings), format_duration(seconds));
@@ -241,6 +313,10 @@ std::string FolderManifestSummary::to_string() const {
     text += fmt::format("left out    {} without a text\n", format_count(without_text));
   if (unused_texts > 0)
     text += fmt::format("not used    {} without a recording\n", counted(unused_texts, "text"));
+  if (without_file > 0)
+    text += fmt::format("left out    {} without a file\n", counted(without_file, "line"));
+  if (corrected > 0)
+    text += fmt::format("durations   {} corrected; {}\n", format_count(corrected), first_corrected);
   if (measured > 0) text += fmt::format("durations   {} measured\n", format_count(measured));
   const std::string name = fs::path(path).stem().string();
   const bool held = name.starts_with("val") || name.starts_with("dev") || name.starts_with("test");
@@ -253,56 +329,28 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
                                             const FolderManifestOptions& options) {
   const fs::path here = fs::absolute(out).lexically_normal().parent_path();
   FolderManifestSummary summary{.path = out};
-  std::vector<std::string> silent, folders;
-  std::int64_t empty = 0;
-  std::string lines;
+  ManifestLines made(here, options, summary);
+  std::vector<std::string> folders;
   for (const std::string& path : paths) {
     if (!fs::exists(path))
       throw DataError(
           fmt::format("no such folder: {}", path),
           advice_on_path(path,
                          "name folders with recordings and a text file beside each, or manifests"));
-    if (fs::is_directory(path))
+    if (path.ends_with(".trans.txt"))
+      throw DataError(fmt::format("'{}' is not a manifest", path), advice_on_recordings(path));
+    if (is_kaldi_folder(path) || is_recording_table(path))
+      add_list(path, options, made, summary);
+    else if (fs::is_directory(path))
       folders.push_back(path);
     else
-      lines += copied_lines(path, here, options, summary);
+      copy_manifest(path, made);
   }
-  const Found found = files_below(folders);
-  for (const auto& [stem, path] : found.recordings) {
-    const auto text = found.texts.find(stem);
-    if (text == found.texts.end() || text->second.empty()) {
-      ++summary.without_text;
-      empty += text != found.texts.end();
-      if (silent.size() < kMostNamed) silent.push_back(path.string());
-      continue;
-    }
-    const double seconds = seconds_of_recording(path);
-    nlohmann::ordered_json line;
-    line["audio_filepath"] = named_from(here, path);
-    line["duration"] = seconds;
-    line["text"] = options.lower_case ? lower_case(text->second) : text->second;
-    lines += dumped(line) + "\n";
-    ++summary.recordings;
-    summary.seconds += seconds;
-  }
-  if (!silent.empty() && (!options.untexted || summary.recordings == 0))
-    throw DataError(
-        fmt::format("{} of {} recordings have no text{}, first {}", summary.without_text,
-                    found.recordings.size(),
-                    empty > 0 ? fmt::format(" ({} without a text file, {} with an empty one)",
-                                            summary.without_text - empty, empty)
-                              : "",
-                    join(silent, ", ")),
-        fmt::format(
-            "the text of {} is expected in {}.txt; --allow-missing leaves such recordings "
-            "out",
-            silent.front(),
-            (fs::path(silent.front()).parent_path() / fs::path(silent.front()).stem()).string()));
-  for (const auto& [stem, text] : found.texts)
-    summary.unused_texts += found.recordings.contains(stem) ? 0 : 1;
+  if (!folders.empty()) add_folders(folders, options, made, summary);
+  if (summary.recordings == 0) throw DataError("no recording is left: none has a file and a text");
   std::error_code failed;
   fs::create_directories(here, failed);
-  write_whole_file(out, lines);
+  write_whole_file(out, made.text());
   return summary;
 }
 

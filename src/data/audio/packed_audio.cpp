@@ -12,7 +12,7 @@
 #include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
-#include "src/data/audio/folder_manifest.hpp"
+#include "src/data/audio/recording_list.hpp"
 
 namespace choir {
 namespace {
@@ -200,13 +200,10 @@ std::string manifest_path(const std::string& folder) {
 std::string advice_on_unpacked(const std::string& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder, ignored)) return advice_on_path(folder, "name a manifest");
-  bool sounds = false;
   std::string manifest;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    sounds = sounds || is_sound_file(name) || name.ends_with(".trans.txt");
-    const std::string path = folder + "/" + name;
-    if ((name.ends_with(".json") || name.ends_with(".jsonl")) &&
+    const std::string path = entry.path().string();
+    if ((path.ends_with(".json") || path.ends_with(".jsonl")) &&
         (manifest.empty() || path < manifest))
       manifest = path;
   }
@@ -216,11 +213,8 @@ std::string advice_on_unpacked(const std::string& folder) {
         "makes "
         "a packed folder of it",
         manifest, manifest);
-  if (sounds)
-    return fmt::format(
-        "it has recordings: `choir prepare manifest {} --out train.json` makes a manifest of them, "
-        "which takes the place of the folder in the deck",
-        folder);
+  if (const std::string advice = advice_on_recordings(folder); !advice.empty())
+    return advice + ", which takes the place of the folder in the deck";
   return "create it with 'choir prepare audio MANIFEST --out DIR'";
 }
 

@@ -87,6 +87,7 @@ Json report_of(const Joined& all, const AudioPlanFacts& facts) {
   report["format"] = "choir-audio";
   report["version"] = kReportVersion;
   report["fingerprint"] = fmt::format("{:016x}", facts.fingerprint);
+  report["recordings"] = fmt::format("{:016x}", facts.recordings);
   report["manifests"] = facts.manifests;
   report["sample_rate"] = facts.sample_rate;
   report["shards"] = facts.shards;
@@ -162,16 +163,41 @@ PrepareAudioSummary finish_audio_folder(const std::string& folder, const AudioPl
   return read_audio_report(folder);
 }
 
+namespace {
+
+/// A number in hexadecimal digits of a report; 0, which no hash is, for other texts.
+std::uint64_t hash_in(const Json& report, const char* key) {
+  if (!report.contains(key) || !report[key].is_string()) return 0;
+  const auto text = report[key].get<std::string>();
+  std::uint64_t hash = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
+  return failed == std::errc() && end == text.data() + text.size() ? hash : 0;
+}
+
+}  // namespace
+
 std::uint64_t report_fingerprint(const std::string& folder) {
   const auto report = read_report(folder);
   if (!report.is_object() || !report.contains("fingerprint") || !report["fingerprint"].is_string())
     throw DataError(fmt::format("'{}' is damaged", report_path(folder)),
                     "remove the folder and prepare the audio again");
-  const auto text = report["fingerprint"].get<std::string>();
-  std::uint64_t fingerprint = 0;  // 0 never occurs
-  const auto [end, failed] =
-      std::from_chars(text.data(), text.data() + text.size(), fingerprint, 16);
-  return failed == std::errc() && end == text.data() + text.size() ? fingerprint : 0;
+  return hash_in(report, "fingerprint");
+}
+
+std::vector<std::string> packed_manifests(const std::string& folder) {
+  std::vector<std::string> names;
+  if (!fs::exists(report_path(folder))) return names;
+  const auto report = read_report(folder);
+  if (!report.is_object() || !report.contains("manifests")) return names;
+  for (const auto& name : report["manifests"])
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  return names;
+}
+
+std::string changed_recording(const std::string& folder, const RecordingFiles& now) {
+  const auto report = read_report(folder);
+  const std::uint64_t then = report.is_object() ? hash_in(report, "recordings") : 0;
+  return then == 0 || now.state == 0 || then == now.state ? "" : now.newest;
 }
 
 PrepareAudioSummary read_audio_report(const std::string& folder) {
@@ -234,9 +260,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSkipHint =
-    "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out";
-
 // The plan that rank 0 derives from the manifests; the other ranks receive their units and the
 // counts.
 struct Plan {
@@ -292,14 +315,16 @@ void check_left_out(const Plan& plan, const PrepareAudioOptions& options) {
                   : plan.bad >= plan.utterances ? fmt::format(" (all {} lines are bad)", plan.bad)
                                                 : fmt::format(" (and {} more bad {})", plan.bad - 1,
                                                               plan.bad == 2 ? "line" : "lines")),
-      plan.bad < plan.utterances ? (first->hint.empty() ? "" : first->hint + "; ") + kSkipHint
-      : first->hint.empty()      ? "repair the manifest, or name another one"
-                                 : first->hint);
+      plan.bad < plan.utterances
+          ? (first->hint.empty() ? "" : first->hint + "; ") + options.skip_hint
+      : first->hint.empty() ? "repair the manifest, or name another one"
+                            : first->hint);
 }
 
 // Requires that the folder is empty or holds an unfinished run of this program. Returns true if it
 // holds the finished result.
-bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& log) {
+bool check_folder(const std::string& folder, std::uint64_t fingerprint,
+                  const RecordingFiles& recordings, Logger& log) {
   if (fs::exists(folder) && !fs::is_directory(folder))
     throw DataError(fmt::format("'{}' exists and is not a folder", folder), "name another --out");
   std::error_code failure;
@@ -308,7 +333,14 @@ bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& 
     throw StorageError(fmt::format("cannot create folder '{}': {}", folder, failure.message()),
                        "check the permissions and the free space");
   if (fs::exists(folder + "/index.bin")) {
-    if (report_fingerprint(folder) == fingerprint) return true;
+    if (report_fingerprint(folder) == fingerprint) {
+      const std::string changed = changed_recording(folder, recordings);
+      if (changed.empty()) return true;
+      throw DataError(fmt::format("recordings have changed since '{}' was packed from them; the "
+                                  "newest is '{}'",
+                                  folder, changed),
+                      "remove the folder to pack them again, or name another --out");
+    }
     throw DataError(fmt::format("'{}' holds packed speech of other manifests or options", folder),
                     "name another --out, or remove it");
   }
@@ -356,6 +388,8 @@ Plan make_plan(const std::vector<std::string>& manifests, const std::string& fol
   check_left_out(plan, options);
   double seconds = 0;
   for (const AudioEntry& entry : manifest.entries) seconds += entry.duration;
+  const RecordingFiles recordings = recording_files(manifest.entries);
+  plan.facts.recordings = recordings.state;
   plan.units = cut_into_units(std::move(manifest.entries), 60 * options.shard_minutes);
   if (plan.units.empty())
     throw DataError("no utterance is left: the manifests leave all of them out");
@@ -363,7 +397,7 @@ Plan make_plan(const std::vector<std::string>& manifests, const std::string& fol
   plan.facts.sample_rate = options.sample_rate;
   plan.facts.manifests = manifests;
   plan.facts.fingerprint = fingerprint_of(plan, options);
-  plan.finished_before = check_folder(folder, plan.facts.fingerprint, log);
+  plan.finished_before = check_folder(folder, plan.facts.fingerprint, recordings, log);
   log.info("{}, {:.3f} h, to {}", counted(plan.utterances, "utterance"), seconds / 3600,
            counted(plan.facts.shards, "shard"));
   return plan;
@@ -470,7 +504,8 @@ PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
   Worker worker(deal_units(world, std::move(plan.units)), folder,
                 {.sample_rate = options.sample_rate,
                  .channel = options.channel,
-                 .stop_on_bad = options.stop_on_bad},
+                 .stop_on_bad = options.stop_on_bad,
+                 .skip_hint = options.skip_hint},
                 log);
   const auto rounds = static_cast<std::size_t>((shared.shards + world.size() - 1) / world.size());
   for (std::size_t round = 0; round < rounds; ++round) {

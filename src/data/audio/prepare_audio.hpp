@@ -11,6 +11,7 @@
 #include "choir/core/log.hpp"
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_manifest.hpp"
+#include "src/data/audio/audio_unit.hpp"
 
 namespace choir {
 
@@ -21,6 +22,8 @@ struct PrepareAudioOptions {
   double shard_minutes = 30;  ///< planned audio per shard, at least one utterance
   bool stop_on_bad = true;    ///< if false, bad utterances are left out, up to a share of bad_cap
   double bad_cap = 0.01;
+  /// The end of the hint to a bad utterance: how to continue without it.
+  std::string skip_hint = "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out";
 };
 
 struct PrepareAudioSummary {
@@ -42,7 +45,8 @@ struct PrepareAudioSummary {
 
 /// Collective over `world`. The ranks share the decoding by shards; the bytes written do not depend
 /// on their number. The same call continues a run that was killed: finished shards stay (same
-/// entries and options, files of the same size and time). The folder opens as an AudioCatalog only
+/// entries and options, files of the same size and time), and a finished folder stays if its
+/// recordings have not changed since. The folder opens as an AudioCatalog only
 /// when it is complete. A folder with any other content is refused. Throws DataError for a bad
 /// utterance (AudioError) unless they are skipped, for a share of bad utterances above bad_cap, and
 /// if no utterance is left; DeckError for options; StorageError.
@@ -53,6 +57,7 @@ PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
 /// Facts about the plan that shards do not contain.
 struct AudioPlanFacts {
   std::uint64_t fingerprint = 0;
+  std::uint64_t recordings = 0;  ///< RecordingFiles::state
   int shards = 0, sample_rate = 0;
   std::vector<std::string> manifests;
   std::vector<OmittedEntry> left_out;
@@ -67,6 +72,12 @@ void remove_leftovers(const std::string& folder, int shards);
 
 /// Local. Reads report.json of a finished folder. Throws DataError.
 std::uint64_t report_fingerprint(const std::string& folder);
+/// The manifests that the folder was packed from.
+std::vector<std::string> packed_manifests(const std::string& folder);
+/// Local. Returns the recording that was changed last, if the recordings are not in the state that
+/// the finished folder was packed from, and "" otherwise: also if some of them are not there any
+/// more, and for folders of versions that did not note the state.
+std::string changed_recording(const std::string& folder, const RecordingFiles& now);
 PrepareAudioSummary read_audio_report(const std::string& folder);
 
 /// The file that marks an unfinished folder.

@@ -427,12 +427,17 @@ std::optional<ChatTemplate> template_written_by(std::string_view jinja) {
   return std::nullopt;
 }
 
+// Tokens that end a turn of the template `plain`, where a tokenizer has them.
+constexpr std::array kPlainEnds{"<|endoftext|>", "<|end_of_text|>", "<eos>"};
+
 ChatTemplate guess_template(const ChatTokenizer& tokenizer) {
   const auto has = [&](const char* token) { return tokenizer.control(token).has_value(); };
   if (has("<|im_start|>") && has("<|im_end|>")) return ChatTemplate::chatml;
   if (has("<|start_header_id|>") && has("<|eot_id|>")) return ChatTemplate::llama3;
   if (has("[INST]") && has("[/INST]")) return ChatTemplate::mistral;
   if (has("<start_of_turn>") && has("<end_of_turn>")) return ChatTemplate::gemma;
+  for (const char* end : kPlainEnds)
+    if (has(end)) return ChatTemplate::plain;
   throw DataError("the control tokens of this tokenizer match no known template",
                   "specify one with --template: plain, llama2, llama3, chatml, mistral or gemma");
 }
@@ -442,7 +447,7 @@ std::int32_t end_of_turn(ChatTemplate chat, const ChatTokenizer& tokenizer) {
   if (chat == ChatTemplate::llama3) return need(tokenizer, chat, "<|eot_id|>");
   if (chat == ChatTemplate::gemma) return need(tokenizer, chat, "<end_of_turn>");
   if (chat == ChatTemplate::plain)
-    for (const char* token : {"<|endoftext|>", "<|end_of_text|>", "<eos>"})
+    for (const char* token : kPlainEnds)
       if (const auto id = tokenizer.control(token)) return *id;
   return need(tokenizer, chat, "</s>");
 }

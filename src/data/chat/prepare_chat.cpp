@@ -92,10 +92,18 @@ struct Work {
   ClipTable clips;
 };
 
+OpenedTokenizer opened_for(const PrepareChatOptions& options) {
+  if (options.stored.empty()) return open_chat_tokenizer(options.tokenizer, options.chat_template);
+  ChatForm form = ChatForm::from_json(options.stored, options.tokenizer);
+  if (!options.chat_template.empty()) form.chat_template = options.chat_template;
+  if (form.chat_template != name_of(ChatTemplate::own)) form.program = nullptr;
+  return open_chat_tokenizer(form, options.tokenizer);
+}
+
 void encode_all(const std::vector<std::string>& files, const PrepareChatOptions& options,
                 Work& work, PrepareChatSummary& summary) {
   ConversationList list = read_conversations(files, options.context, options.tars);
-  work.opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
+  work.opened = opened_for(options);
   const ChatOptions chat{
       .chat = work.opened.chat, .system = options.system, .program = work.opened.program};
   std::int64_t number = 0;
@@ -209,6 +217,7 @@ PrepareChatSummary prepare_chat(Communicator& world, Logger& log,
     PrepareAudioOptions audio;
     audio.sample_rate = options.sample_rate;
     audio.manifest.tars = clips.tars;
+    audio.skip_hint = "repair the recording, or leave its conversation out of the file";
     prepare_audio(world, log, clips.files, folder + "/audio", audio);
   }
   together(world, [&] {
@@ -221,7 +230,7 @@ std::string show_chat(const std::vector<std::string>& files, std::int64_t count,
                       const PrepareChatOptions& options, std::string_view before,
                       std::string_view behind) {
   const ConversationList list = read_conversations(files, options.context, options.tars);
-  const OpenedTokenizer opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
+  const OpenedTokenizer opened = opened_for(options);
   const ChatOptions chat{.chat = opened.chat, .system = options.system, .program = opened.program};
   std::string text;
   for (std::int64_t i = 0; i < std::min(count, std::ssize(list.conversations)); ++i) {

@@ -13,10 +13,12 @@ namespace choir {
 
 struct PrepareChatOptions {
   std::string tokenizer = "byte";  ///< see open_chat_tokenizer
-  std::string chat_template;       ///< "": from the control tokens, else plain
-  std::string system;              ///< system turn of conversations without one
-  std::string context;             ///< question of cuts that contain none
-  std::int64_t max_tokens = 0;     ///< longer conversations are excluded; 0: none
+  /// ChatForm::to_json() of a checkpoint, if its tokenizer is used; `tokenizer` is then its name.
+  std::string stored{};
+  std::string chat_template;    ///< "": from the control tokens, else plain
+  std::string system;           ///< system turn of conversations without one
+  std::string context;          ///< question of cuts that contain none
+  std::int64_t max_tokens = 0;  ///< longer conversations are excluded; 0: none
   int sample_rate = 16000;
   std::vector<std::string> tars;  ///< see read_conversations
   /// Every held_out-th conversation is left out, or with `held` only these are kept; 0: none.

@@ -16,9 +16,10 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
-#include "src/data/audio/folder_manifest.hpp"
+#include "src/data/audio/audio_unit.hpp"
 #include "src/data/audio/packed_audio.hpp"
 #include "src/data/audio/prepare_audio.hpp"
+#include "src/data/audio/transcript_form.hpp"
 #include "src/data/speech/label_file.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 
@@ -111,49 +112,66 @@ std::string name_bad(std::size_t line, const std::string& text, const std::strin
                      cut ? "..." : "");
 }
 
-/// The characters that the vocabulary lacks, and whether only their case is missing.
-class UnknownCharacters {
- public:
-  explicit UnknownCharacters(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
-  void add(const std::string& text) {
-    if (!vocabulary_.try_encode(lower_case(text)).unknown.empty()) only_case_ = false;
-    for (std::string_view rest = text; !rest.empty() && names_.size() < kMostCharacters;) {
-      const auto length = static_cast<std::size_t>(std::max(first_code_point(rest).length, 1));
-      const std::string one(rest.substr(0, length));
-      if (!vocabulary_.try_encode(one).unknown.empty()) names_.insert(one);
-      rest.remove_prefix(length);
-    }
-  }
-  bool only_case() const { return only_case_; }
-  std::string to_string() const {
-    const std::string all = join({names_.begin(), names_.end()}, " ");
-    return names_.size() < kMostCharacters ? all : all + " ...";
-  }
+/// The command that writes the manifest of a packed folder in another form, or "".
+std::string command_for(const UnwritableTexts& unwritable, const std::string& folder) {
+  const std::vector<std::string> manifests = packed_manifests(folder);
+  return unwritable.command(manifests.size() == 1 ? manifests.front() : "MANIFEST");
+}
 
- private:
-  static constexpr std::size_t kMostCharacters = 64;
-  const Vocabulary& vocabulary_;
-  std::set<std::string> names_;
-  bool only_case_ = true;
-};
-
-void judge(const LabelSummary& summary, const UnknownCharacters& unknown,
-           const std::string& manifest, OnBad on_bad) {
+void judge(const LabelSummary& summary, const UnwritableTexts& unwritable,
+           const std::string& folder, OnBad on_bad) {
   if (summary.bad == 0) return;
   const bool few = summary.bad * kMostBadShare <= summary.utterances;
   if (on_bad == OnBad::skip && few) return;
+  const std::string command = command_for(unwritable, folder);
   throw DataError(
-      fmt::format("{} of {} utterances of '{}' have characters outside the vocabulary{}: {}\n  {}",
-                  summary.bad, summary.utterances, manifest,
-                  on_bad == OnBad::skip ? ", more than the 1 % that may be skipped" : "",
-                  unknown.to_string(), join(summary.first_bad, "\n  ")),
-      unknown.only_case()
-          ? "only the case of letters differs: `choir prepare manifest MANIFEST --lower-case --out "
-            "LOWER.json` writes a manifest in lower case; pack that"
+      fmt::format(
+          "{} of {} utterances of '{}/manifest.jsonl' have characters outside the vocabulary{}: "
+          "{}\n  {}",
+          summary.bad, summary.utterances, folder,
+          on_bad == OnBad::skip ? ", more than the 1 % that may be skipped" : "",
+          unwritable.characters(), join(summary.first_bad, "\n  ")),
+      !command.empty()
+          ? fmt::format("`{}` writes a manifest with texts that it can write; use that", command)
       : on_bad == OnBad::skip || !few
           ? "normalise the texts, or train the tokenizer on these texts too"
           : "--on-bad skip (in a deck: data.on_bad=skip) excludes them; or train the tokenizer on "
             "these texts too");
+}
+
+/// The ids of all texts of a folder.
+struct Encoded {
+  std::vector<std::vector<std::int32_t>> ids;
+  std::vector<bool> bad;
+};
+
+Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad,
+               LabelSummary& summary) {
+  const std::vector<std::string> texts = texts_of(catalog);
+  std::vector<Vocabulary::Encoded> encoded(texts.size());
+#pragma omp parallel for schedule(static)
+  for (std::size_t i = 0; i < texts.size(); ++i) encoded[i] = vocabulary.try_encode(texts[i]);
+
+  Encoded made{.ids = std::vector<std::vector<std::int32_t>>(texts.size()),
+               .bad = std::vector<bool>(texts.size())};
+  summary.utterances = catalog.size();
+  UnwritableTexts unwritable(vocabulary);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].empty()) ++summary.without_text;
+    made.bad[i] = !encoded[i].unknown.empty();
+    if (made.bad[i]) {
+      ++summary.bad;
+      unwritable.add(texts[i]);
+      if (summary.first_bad.size() < kNamed)
+        summary.first_bad.push_back(name_bad(i, texts[i], encoded[i].unknown));
+      continue;
+    }
+    made.ids[i] = std::move(encoded[i].ids);
+    summary.ids += std::ssize(made.ids[i]);
+    summary.letters += catalog[static_cast<std::int64_t>(i)].text_letters;
+  }
+  judge(summary, unwritable, catalog.folder(), on_bad);
+  return made;
 }
 
 }  // namespace
@@ -168,33 +186,18 @@ LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabular
   summary.labels_path = LabelFile::path(folder, name);
   summary.units_path = units_path(folder, name);
   const AudioCatalog catalog = AudioCatalog::open(folder);
-  const std::vector<std::string> texts = texts_of(catalog);
-  std::vector<Vocabulary::Encoded> encoded(texts.size());
-#pragma omp parallel for schedule(static)
-  for (std::size_t i = 0; i < texts.size(); ++i) encoded[i] = vocabulary.try_encode(texts[i]);
-
-  std::vector<std::vector<std::int32_t>> ids(texts.size());
-  std::vector<bool> bad(texts.size());
-  summary.utterances = catalog.size();
-  UnknownCharacters unknown(vocabulary);
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    if (texts[i].empty()) ++summary.without_text;
-    bad[i] = !encoded[i].unknown.empty();
-    if (bad[i]) {
-      ++summary.bad;
-      unknown.add(texts[i]);
-      if (summary.first_bad.size() < kNamed)
-        summary.first_bad.push_back(name_bad(i, texts[i], encoded[i].unknown));
-      continue;
-    }
-    ids[i] = std::move(encoded[i].ids);
-    summary.ids += std::ssize(ids[i]);
-    summary.letters += catalog[static_cast<std::int64_t>(i)].text_letters;
-  }
-  judge(summary, unknown, folder + "/manifest.jsonl", on_bad);
+  const Encoded made = encode(catalog, vocabulary, on_bad, summary);
   vocabulary.save(summary.units_path);
-  LabelFile::write(folder, name, catalog.hash(), vocabulary.hash(), vocabulary.size(), ids, bad);
+  LabelFile::write(folder, name, catalog.hash(), vocabulary.hash(), vocabulary.size(), made.ids,
+                   made.bad);
   return summary;
+}
+
+LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary,
+                           OnBad on_bad) {
+  LabelSummary summary;
+  const Encoded made = encode(catalog, vocabulary, on_bad, summary);
+  return LabelFile::made(vocabulary.hash(), vocabulary.size(), made.ids, made.bad);
 }
 
 std::string LabelSummary::to_string() const {
@@ -244,13 +247,21 @@ std::string advice_on_labels(const std::string& labels) {
          "(`choir prepare audio`, `tokenizer`, `tokens`)";
 }
 
-std::string packed_folder(const std::string& manifest, const FirstUse& options) {
+std::string packed_folder(const std::string& manifest, const FirstUse& options, Logger& log) {
   const fs::path path = fs::absolute(manifest).lexically_normal();
   std::uint64_t hash = fnv1a(fmt::format("{}:{}:", path.string(), options.sample_rate));
   std::ifstream bytes(path, std::ios::binary);
   for (std::string part(1 << 16, '\0'); bytes.read(part.data(), 1 << 16), bytes.gcount() > 0;)
     hash = fnv1a(std::string_view(part).substr(0, static_cast<std::size_t>(bytes.gcount())), hash);
-  return fmt::format("{}/{}-speech-{:016x}", options.cache_dir, path.stem().string(), hash);
+  const std::string folder =
+      fmt::format("{}/{}-speech-{:016x}", options.cache_dir, path.stem().string(), hash);
+  if (!fs::exists(folder + "/index.bin")) return folder;
+  const RecordingFiles now = recording_files(read_audio_manifests({manifest}, {}).entries);
+  const std::string changed = changed_recording(folder, now);
+  if (changed.empty()) return folder;
+  log.info("data: recordings of '{}' have changed since they were packed; the newest is '{}'",
+           manifest, changed);
+  return fmt::format("{}-{:016x}", folder, now.state);
 }
 
 /// The units that a small corpus allows, from the message of SentencePiece, which ends with the
@@ -261,11 +272,13 @@ std::string smaller_units(const std::string& type, std::string_view message) {
   int most = 0;
   if (at != std::string_view::npos)
     std::from_chars(message.data() + at + kBefore.size(), message.data() + message.size(), most);
-  return fmt::format("data.labels=char takes the characters as units{}",
-                     most > 0 ? fmt::format("; data.labels={}_{} is the largest vocabulary of "
-                                            "pieces that these texts allow",
-                                            type, most)
-                              : "; with fewer pieces, for example data.labels=" + type + "_64");
+  return fmt::format(
+      "data.labels=char takes the characters as units, which need more frames: add "
+      "model.subsampling=4 where the deck has 8{}",
+      most > 0 ? fmt::format("; data.labels={}_{} is the largest vocabulary of "
+                             "pieces that these texts allow",
+                             type, most)
+               : "; with fewer pieces, for example data.labels=" + type + "_64");
 }
 
 /// The paths that a run names, in order: folders packed by hand, and those made from manifests.
@@ -310,16 +323,6 @@ Vocabulary units_for(const FirstUsePaths& paths, const FirstUse& options) {
   return trained_units(paths, *units, options);
 }
 
-/// True if the folder has labels of this name in these units, for the audio that it has now.
-bool has_labels(const std::string& folder, const std::string& name, const Vocabulary& units) {
-  try {
-    return LabelFile::open(folder, name, AudioCatalog::open(folder).hash()).tokenizer_hash() ==
-           units.hash();
-  } catch (const DataError&) {
-    return false;
-  }
-}
-
 /// Packs a manifest into a folder. Data that are refused leave nothing behind.
 void pack(Communicator& world, Logger& log, const std::string& manifest, const std::string& folder,
           const FirstUse& options) {
@@ -340,11 +343,11 @@ void pack(Communicator& world, Logger& log, const std::string& manifest, const s
 std::string write_missing_labels(const FirstUsePaths& paths, const FirstUse& options, Logger& log) {
   const Vocabulary units = units_for(paths, options);
   const std::string name = own_labels_name(options.labels, units.hash());
-  for (std::size_t i = 0; i < paths.folders.size(); ++i) {
+  for (std::size_t i = 0; i < paths.folders.size() && options.units.empty(); ++i) {
     const std::string& folder = paths.folders[i];
-    const bool mine = paths.made[i] || !options.units.empty();
-    if (!mine || has_labels(folder, name, units)) continue;
-    if (!paths.made[i] && has_labels(folder, options.labels, units)) continue;
+    if (!paths.made[i] ||
+        LabelFile::find(folder, name, AudioCatalog::open(folder).hash(), units.hash()))
+      continue;
     log.info("data: {}", write_labels(folder, units, name, options.on_bad).to_string());
   }
   return units.to_json();
@@ -375,7 +378,7 @@ std::string pack_on_first_use(Communicator& world, Logger& log,
     if (world.rank() != 0) return;
     require_there(paths);
     for (const std::string* path : paths)
-      places += (fs::is_regular_file(*path) ? packed_folder(*path, options) : "") + "\n";
+      places += (fs::is_regular_file(*path) ? packed_folder(*path, options, log) : "") + "\n";
   });
   broadcast_text(world, places);
   const std::vector<std::string> place = split(places, '\n');

@@ -12,6 +12,8 @@
 #include "choir/comm/communicator.hpp"
 #include "choir/core/log.hpp"
 #include "src/data/audio/audio_error.hpp"
+#include "src/data/audio/packed_audio.hpp"
+#include "src/data/speech/label_file.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
@@ -30,6 +32,10 @@ struct LabelSummary {
 /// nothing is written), and DeckError for an invalid name of labels.
 LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabulary,
                           const std::string& name, OnBad on_bad);
+
+/// The labels of the texts of a folder, in memory. Local; throws like write_labels(), and writes
+/// nothing.
+LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad);
 
 /// The path of the units of labels NAME in a folder.
 std::string units_path(const std::string& folder, const std::string& name);
@@ -58,13 +64,14 @@ struct FirstUse {
 };
 
 /// Collective over `world`. Replaces each path of a file by the path of the folder in `cache_dir`
-/// that was packed from it, now or before (identified by its path and contents, and the sample
-/// rate); ranks share the decoding. Paths of folders stay. The first `units_from` paths are the
-/// training data. The labels of a packed manifest are named by their units (see
-/// own_labels_name()), because several runs with different units may share it; with the units of a
-/// checkpoint, folders without labels in these units get them, too. Returns the units as JSON, ""
-/// if neither a path was a file nor units were given. Throws DataError and StorageError like
-/// `choir prepare`, and DeckError if there are no units and the name of the labels specifies none.
+/// that was packed from it, now or before (identified by its path and contents, the sample rate,
+/// and the sizes and times of the recordings, unless some of them are gone); ranks share the
+/// decoding. Paths of folders stay. The first `units_from` paths are the training data. The labels
+/// of a packed manifest are named by their units (see own_labels_name()), because several runs with
+/// different units may share it. With the units of a checkpoint no labels are written:
+/// labels_in_memory() makes those that are missing. Returns the units as JSON, "" if neither a path
+/// was a file nor units were given. Throws DataError and StorageError like `choir prepare`, and
+/// DeckError if there are no units and the name of the labels specifies none.
 std::string pack_on_first_use(Communicator& world, Logger& log,
                               const std::vector<std::string*>& paths, std::size_t units_from,
                               const FirstUse& options);

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-bool is_digit(char c) {
+bool is_decimal_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
@@ -27,10 +27,10 @@ std::string part_stops(const std::string& text, bool in_front) {
   std::string parted;
   for (std::size_t i = 0; i < text.size();) {
     const bool pair = i + 1 < text.size();
-    if (pair && in_front && !is_digit(text[i]) && stop(text[i + 1])) {
+    if (pair && in_front && !is_decimal_digit(text[i]) && stop(text[i + 1])) {
       parted += {text[i], ' ', text[i + 1], ' '};
       i += 2;
-    } else if (pair && !in_front && stop(text[i]) && !is_digit(text[i + 1])) {
+    } else if (pair && !in_front && stop(text[i]) && !is_decimal_digit(text[i + 1])) {
       parted += {' ', text[i], ' ', text[i + 1]};
       i += 2;
     } else {
@@ -44,7 +44,7 @@ std::string part_dashes(const std::string& text) {
   std::string parted;
   for (std::size_t i = 0; i < text.size(); ++i) {
     parted += text[i];
-    if (is_digit(text[i]) && i + 1 < text.size() && text[i + 1] == '-') {
+    if (is_decimal_digit(text[i]) && i + 1 < text.size() && text[i + 1] == '-') {
       parted += " - ";
       ++i;
     }

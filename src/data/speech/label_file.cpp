@@ -118,6 +118,30 @@ void check_ids(const std::vector<std::int32_t>& ids, std::int64_t vocab_size,
                                   utterance, vocab_size));
 }
 
+std::string image_of(std::uint64_t catalog_hash, std::uint64_t tokenizer_hash,
+                     std::int64_t vocab_size,
+                     const std::vector<std::vector<std::int32_t>>& utterances,
+                     const std::vector<bool>& bad) {
+  CHOIR_CHECK(utterances.size() == bad.size(), "{} utterances, {} marks", utterances.size(),
+              bad.size());
+  Header header;
+  header.catalog_hash = catalog_hash;
+  header.tokenizer_hash = tokenizer_hash;
+  header.vocab_size = static_cast<std::uint64_t>(vocab_size);
+  std::vector<std::int32_t> counts, ids;
+  counts.reserve(utterances.size());
+  for (std::size_t i = 0; i < utterances.size(); ++i) {
+    if (bad[i]) {
+      counts.push_back(kBad);
+      continue;
+    }
+    check_ids(utterances[i], vocab_size, static_cast<std::int64_t>(i));
+    counts.push_back(static_cast<std::int32_t>(utterances[i].size()));
+    ids.insert(ids.end(), utterances[i].begin(), utterances[i].end());
+  }
+  return pack(header, counts, ids);
+}
+
 std::uint64_t catalog_hash_of(std::string_view image) {
   Header header;
   std::memcpy(&header, image.data(), sizeof header);
@@ -162,29 +186,30 @@ LabelFile LabelFile::open(const std::string& folder, const std::string& name,
   return labels;
 }
 
+std::optional<LabelFile> LabelFile::find(const std::string& folder, const std::string& name,
+                                         std::uint64_t catalog_hash, std::uint64_t tokenizer_hash) {
+  if (!std::filesystem::exists(path(folder, name))) return std::nullopt;
+  try {
+    LabelFile labels = open(folder, name, catalog_hash);
+    if (labels.tokenizer_hash() == tokenizer_hash) return labels;
+  } catch (const DataError&) {  // the labels are made again
+  }
+  return std::nullopt;
+}
+
+LabelFile LabelFile::made(std::uint64_t tokenizer_hash, std::int64_t vocab_size,
+                          const std::vector<std::vector<std::int32_t>>& utterances,
+                          const std::vector<bool>& bad) {
+  return from_image(image_of(0, tokenizer_hash, vocab_size, utterances, bad), "made in memory");
+}
+
 void LabelFile::write(const std::string& folder, const std::string& name,
                       std::uint64_t catalog_hash, std::uint64_t tokenizer_hash,
                       std::int64_t vocab_size,
                       const std::vector<std::vector<std::int32_t>>& utterances,
                       const std::vector<bool>& bad) {
-  CHOIR_CHECK(utterances.size() == bad.size(), "{} utterances, {} marks", utterances.size(),
-              bad.size());
-  Header header;
-  header.catalog_hash = catalog_hash;
-  header.tokenizer_hash = tokenizer_hash;
-  header.vocab_size = static_cast<std::uint64_t>(vocab_size);
-  std::vector<std::int32_t> counts, ids;
-  counts.reserve(utterances.size());
-  for (std::size_t i = 0; i < utterances.size(); ++i) {
-    if (bad[i]) {
-      counts.push_back(kBad);
-      continue;
-    }
-    check_ids(utterances[i], vocab_size, static_cast<std::int64_t>(i));
-    counts.push_back(static_cast<std::int32_t>(utterances[i].size()));
-    ids.insert(ids.end(), utterances[i].begin(), utterances[i].end());
-  }
-  write_whole_file(path(folder, name), pack(header, counts, ids));
+  write_whole_file(path(folder, name),
+                   image_of(catalog_hash, tokenizer_hash, vocab_size, utterances, bad));
 }
 
 std::span<const std::int32_t> LabelFile::operator[](std::int64_t i) const {

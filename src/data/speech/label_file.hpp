@@ -2,6 +2,7 @@
 // Label files, labels.NAME.bin: the token ids of the texts of a folder of packed speech. They lie
 // beside the audio, so another tokenizer does not require packing it again.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,13 @@ class LabelFile {
   /// tokens`), damaged, or belongs to another catalog.
   static LabelFile open(const std::string& folder, const std::string& name,
                         std::uint64_t catalog_hash);
+  /// The same for a file that may be missing, damaged, or in other units: std::nullopt then.
+  static std::optional<LabelFile> find(const std::string& folder, const std::string& name,
+                                       std::uint64_t catalog_hash, std::uint64_t tokenizer_hash);
+  /// Labels in memory, for folders that cannot or should not be written: see write().
+  static LabelFile made(std::uint64_t tokenizer_hash, std::int64_t vocab_size,
+                        const std::vector<std::vector<std::int32_t>>& utterances,
+                        const std::vector<bool>& bad);
   /// Local. Writes the file under a temporary name and renames it. `utterances` holds the ids of
   /// every utterance; `bad` is set for an utterance whose text the tokenizer cannot encode.
   static void write(const std::string& folder, const std::string& name, std::uint64_t catalog_hash,

@@ -217,18 +217,26 @@ nlohmann::json shards_of(const AudioCatalog& catalog) {
   return shards;
 }
 
+LabelFile labels_of(const AudioCatalog& catalog, const SpeechCorpusOptions& options) {
+  if (options.labels.empty()) return LabelFile::none(catalog.size());
+  const std::string& folder = catalog.folder();
+  if (options.make_labels) {
+    for (const std::string& name : {options.own_labels, options.labels})
+      if (auto found = LabelFile::find(folder, name, catalog.hash(), options.tokenizer_hash))
+        return std::move(*found);
+    return options.make_labels(catalog);
+  }
+  const bool own =
+      !options.own_labels.empty() && fs::exists(LabelFile::path(folder, options.own_labels));
+  return LabelFile::open(folder, own ? options.own_labels : options.labels, catalog.hash());
+}
+
 // Serialises the contents of all index files for the ranks that do not read them.
 std::string scan(const std::vector<SpeechLeaf>& leaves, const SpeechCorpusOptions& options) {
   auto all = nlohmann::json::array();
   for (const SpeechLeaf& leaf : leaves) {
     const AudioCatalog catalog = AudioCatalog::open(leaf.folder);
-    const bool own =
-        !options.own_labels.empty() && fs::exists(LabelFile::path(leaf.folder, options.own_labels));
-    const LabelFile labels =
-        options.labels.empty()
-            ? LabelFile::none(catalog.size())
-            : LabelFile::open(leaf.folder, own ? options.own_labels : options.labels,
-                              catalog.hash());
+    const LabelFile labels = labels_of(catalog, options);
     auto texts = nlohmann::json::array();
     for (std::int64_t i = 0; options.validation && i < catalog.size(); ++i)
       texts.push_back(catalog.text(i));

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -97,6 +98,9 @@ struct SpeechCorpusOptions {
   std::string labels;  ///< NAME of labels.NAME.bin; "": no labels are read
   /// Name that is taken instead where a folder has labels of it, see own_labels_name(); "": none.
   std::string own_labels;
+  /// Makes the labels of a folder that has none in the units of `tokenizer_hash`, in memory; empty:
+  /// such a folder is refused.
+  std::function<LabelFile(const AudioCatalog&)> make_labels;
   int sample_rate = 0;  ///< sample rate of the model; 0: any rate that all folders share
   std::uint64_t tokenizer_hash = 0;  ///< tokenizer of the model; 0: any that all folders share
   SpeechFrames frames;

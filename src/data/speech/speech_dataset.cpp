@@ -153,6 +153,7 @@ SpeechCorpusOptions training_options(const SpeechDataConfig& config) {
   SpeechCorpusOptions options;
   options.labels = config.labels;
   options.own_labels = config.own_labels;
+  options.make_labels = config.make_labels;
   options.sample_rate = config.sample_rate;
   options.tokenizer_hash = config.tokenizer_hash;
   options.frames = config.frames;

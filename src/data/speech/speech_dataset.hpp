@@ -97,8 +97,9 @@ std::vector<SpeechLeaf> leaves_of(const SpeechEvalSet& set);
 struct SpeechDataConfig {
   SpeechMix train;  ///< if it has no inputs, only validation sets are opened
   std::vector<SpeechEvalSet> eval;
-  std::string labels;                ///< NAME of labels.NAME.bin in every folder; "": none
-  std::string own_labels;            ///< see SpeechCorpusOptions
+  std::string labels;      ///< NAME of labels.NAME.bin in every folder; "": none
+  std::string own_labels;  ///< see SpeechCorpusOptions
+  std::function<LabelFile(const AudioCatalog&)> make_labels;  ///< see SpeechCorpusOptions
   int sample_rate = 0;               ///< sample rate of the model; 0: the rate of the data
   std::uint64_t tokenizer_hash = 0;  ///< tokenizer of the checkpoint; 0: any
   std::int64_t vocab_size = 0;  ///< vocabulary of the model without the blank; 0: that of the data

@@ -154,6 +154,7 @@ SpeechCorpusOptions options_of(const SpeechDataConfig& config, const SpeechEvalS
   SpeechCorpusOptions options;
   options.labels = config.labels;
   options.own_labels = config.own_labels;
+  options.make_labels = config.make_labels;
   options.sample_rate = sample_rate;
   options.tokenizer_hash = tokenizer_hash;
   options.frames = config.frames;

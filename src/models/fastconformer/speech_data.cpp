@@ -85,7 +85,12 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
   });
   std::string known = pack_manifests(*request.data, config, units, mesh);
   if (!known.empty()) {
-    config.tokenizer_hash = Vocabulary::from_json(known, "the units of the labels").hash();
+    const Vocabulary vocabulary = Vocabulary::from_json(known, "the units of the labels");
+    config.tokenizer_hash = vocabulary.hash();
+    if (!units.empty())
+      config.make_labels = [vocabulary, on_bad = config.on_bad](const AudioCatalog& catalog) {
+        return labels_in_memory(catalog, vocabulary, on_bad);
+      };
     config.own_labels = own_labels_name(config.labels, config.tokenizer_hash);
   }
   config.peers = &mesh.host_peers();

@@ -9,13 +9,16 @@
 #include "choir/core/error.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/models/family.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/core/file.hpp"
 #include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/models/gpt/family.hpp"
 #include "src/run/imported_run.hpp"
+#include "src/run/stored_model.hpp"
 #include "src/store/directory.hpp"
+#include "src/store/open.hpp"
 
 namespace choir {
 namespace {
@@ -67,12 +70,17 @@ std::string tokenizer_of_run(const std::string& run) {
                     advice_on_path(run, "`choir runs` lists the runs below runs/"));
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
     if (fs::exists(folder / name)) return (folder / name).string();
-  throw DeckError(
-      fmt::format("'{}' has no tokenizer: there is neither tokenizer.json nor tokenizer.model in "
-                  "{}",
-                  run, folder.string()),
-      "name a run of `choir import`, or give the tokenizer with --tokenizer; for a run that was "
-      "trained on characters it is vocab.json beside its data");
+  return {};
+}
+
+CheckpointTokens tokens_of_checkpoint(const std::string& run, Communicator& world) {
+  const Checkpoint checkpoint = open_checkpoint(run, world);
+  CheckpointTokens found;
+  together(world, [&] {
+    const TrainMeta meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
+    found = {meta.vocabulary, meta.vocab_size};
+  });
+  return found;
 }
 
 namespace {
@@ -116,8 +124,23 @@ std::string members_of_part(const ChatDeckRequest& request, const std::string& r
 /// The frames of the encoder that become a row of the language model.
 constexpr std::int64_t kStack = 4;
 
+/// Refuses conversations with more tokens than the model: a vocabulary of characters has no token
+/// that ends a turn, and gets one here.
+void require_room(const ChatDeckRequest& request) {
+  const std::int64_t needed = request.size.vocab_size;
+  if (needed <= request.tokens) return;
+  throw DeckError(
+      fmt::format("the conversations have {} tokens with those that end turns, but the model of "
+                  "'{}' has {}",
+                  needed, request.run, request.tokens),
+      fmt::format("train that run with model.vocab_size={}, which leaves room for them, or with a "
+                  "vocabulary that has such a token (`choir prepare text --tokenizer bpe`)",
+                  needed));
+}
+
 ChatDeck speech_chat_deck(const ChatDeckRequest& request, const std::string& held) {
   const Deck lm = deck_of_run(request, request.run, "--for", "gpt");
+  require_room(request);
   const Deck encoder = deck_of_run(request, request.encoder, "--encoder", "fastconformer");
   // A row stands for 160 ms where the encoder has a frame for 40 ms.
   constexpr double kRowsOfSecond = 6.25, kConversationsOfBatch = 8;
@@ -147,7 +170,7 @@ ChatDeck speech_chat_deck(const ChatDeckRequest& request, const std::string& hel
     "adapter": {{"layers": 2, "stack": {}}},
     "lm": {{{}, "lora": {{"rank": 16, "alpha": 32}}}}
   }},
-  // A micro-batch has about eight conversations; {} epochs.
+  // A micro-batch has about {}; {} epochs.
   "data": {{"train": [{}]{}, "batch_tokens": {}, "buckets": 4}},
   "train": {{"micro_batches": 2, "max_steps": {},
             "freeze": ["encoder.*"], "unfreeze": ["adapter.*", "projector.*"]}},
@@ -161,8 +184,10 @@ ChatDeck speech_chat_deck(const ChatDeckRequest& request, const std::string& hel
       counted(request.size.conversations, "conversation"), format_count(request.size.tokens),
       format_duration(request.size.seconds), json_text(name), json_text(made.run_dir),
       members_of_part(request, request.encoder, "model.encoder."), kStack,
-      members_of_part(request, request.run, "model.lm."), kEpochs, json_text(request.folder), held,
-      batch, steps, std::max<std::int64_t>(1, steps / 20),
+      members_of_part(request, request.run, "model.lm."),
+      counted(std::max<std::int64_t>(1, std::llround(static_cast<double>(batch) / mean)),
+              "conversation"),
+      kEpochs, json_text(request.folder), held, batch, steps, std::max<std::int64_t>(1, steps / 20),
       held.empty() ? 0
                    : std::clamp<std::int64_t>(steps / 5, std::min<std::int64_t>(steps, 10), steps),
       std::clamp<std::int64_t>(steps / 20, 1, 10), json_text(request.encoder),
@@ -191,6 +216,7 @@ ChatDeck chat_deck(const ChatDeckRequest& request) {
   const fs::path base = fs::path(request.run) / "deck.json";
   const Deck deck = deck_of_run(request, request.run, "--for", "gpt");
   const GptConfig& model = gpt_of(deck);
+  require_room(request);
   if (request.size.longest - 1 > model.block_size)
     throw DeckError(fmt::format("the longest conversation has {} tokens, but '{}' has {} positions",
                                 request.size.longest, request.run, model.block_size),
@@ -227,8 +253,8 @@ ChatDeck chat_deck(const ChatDeckRequest& request) {
   "include": {},
   "run": {{"name": {}, "dir": {}}},
   "model": {{
-    // A row is a sequence of the model. It holds about eight conversations, and at least the
-    // longest one; the rows of the imported model have {} tokens.
+    // A row is a sequence of the model. It holds about {}, and at least the longest one;
+    // the rows of the base model have {} tokens.
     "block_size": {},
     "lora": {{"rank": 16, "alpha": 32}}
   }},
@@ -243,6 +269,8 @@ ChatDeck chat_deck(const ChatDeckRequest& request) {
 )",
       counted(request.size.conversations, "conversation"), format_count(request.size.tokens),
       request.size.longest, json_text(include), json_text(name), json_text(made.run_dir),
+      counted(std::max<std::int64_t>(1, row * request.size.conversations / request.size.tokens),
+              "conversation"),
       model.block_size, row, json_text(request.folder), held, kEpochs, rows, micro, global, steps,
       rate, warmup, request.held.empty() ? 0 : std::max<std::int64_t>(1, steps / 10),
       std::clamp<std::int64_t>(steps / 20, 1, 10), json_text(request.run),

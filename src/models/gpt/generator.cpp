@@ -276,7 +276,11 @@ std::vector<double> Generator::logits(const std::vector<std::int32_t>& ids) {
 LoadedModel load_generator(const FamilyTable& families, const std::string& path,
                            const std::string& precision, Workplace& place,
                            const std::vector<std::string>& overrides, std::int64_t together) {
-  LoadedModel loaded = open_model(families, path, precision, *place.mesh, overrides);
+  return load_generator(open_model(families, path, precision, *place.mesh, overrides), place,
+                        together);
+}
+
+LoadedModel load_generator(LoadedModel loaded, Workplace& place, std::int64_t together) {
   choir::together(place.mesh->world(), [&] {
     require_ability(loaded, loaded.deck.family().generates(), "does not continue text", "gpt");
   });

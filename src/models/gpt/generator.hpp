@@ -76,5 +76,7 @@ LoadedModel load_generator(const FamilyTable& families, const std::string& path,
                            const std::string& precision, Workplace& place,
                            const std::vector<std::string>& overrides = {},
                            std::int64_t together = 1);
+/// The same for an opened model. Collective.
+LoadedModel load_generator(LoadedModel loaded, Workplace& place, std::int64_t together);
 
 }  // namespace choir

@@ -320,10 +320,12 @@ std::string TokenTrainingData::sample(ModelInstance& instance) {
     if (mesh_.rank() == 0) log_.warn("no text sample: {}", error.what());
     return {};
   }
-  const auto tokens = Generator(instance).generate(std::move(prompt), settings_.sample_tokens,
-                                                   {.temperature = settings_.sample_temperature,
-                                                    .top_k = settings_.sample_top_k,
-                                                    .seed = seed_});
+  auto tokens = Generator(instance).generate(std::move(prompt), settings_.sample_tokens,
+                                             {.temperature = settings_.sample_temperature,
+                                              .top_k = settings_.sample_top_k,
+                                              .seed = seed_});
+  // A model may have more ids than its vocabulary has entries, as room for control tokens.
+  std::erase_if(tokens, [&](std::int32_t id) { return id >= vocabulary->size(); });
   return mesh_.rank() == 0 ? vocabulary->decode(tokens) : "";
 }
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "src/core/text.hpp"
-#include "src/data/audio/audio_decoder.hpp"
+#include "src/data/audio/audio_error.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/data/chat/splice.hpp"
 #include "src/models/salm/salm.hpp"
@@ -294,13 +294,29 @@ void SalmGenerator::rehearse(const ModelBatch& batch) {
 
 namespace {
 
-std::vector<std::uint16_t> samples_of(const std::string& path, const SalmConfig& config) {
-  const FastConformerConfig& encoder = config.encoder;
-  const std::int64_t most_rows = config.lm.block_size;
+/// Opens a recording. If no channel is chosen, several are averaged, and a note tells so.
+Recording opened_recording(const std::string& path, ChannelChoice channel, int rate,
+                           std::vector<std::string>& notes) {
   RecordingSource source;
   source.path = path;
+  source.channel = channel;
+  if (channel.value != ChannelChoice::kUnset) return Recording::open(source, rate);
+  try {
+    return Recording::open(source, rate);
+  } catch (const AudioError& error) {
+    if (error.fault() != AudioFault::channels) throw;
+    notes.push_back(fmt::format("{}: its channels are averaged; --channel N takes one", path));
+  }
   source.channel.value = ChannelChoice::kAverage;
-  Recording recording = Recording::open(source, static_cast<int>(encoder.mel.sample_rate));
+  return Recording::open(source, rate);
+}
+
+std::vector<std::uint16_t> samples_of(const std::string& path, const SalmConfig& config,
+                                      ChannelChoice channel, std::vector<std::string>& notes) {
+  const FastConformerConfig& encoder = config.encoder;
+  const std::int64_t most_rows = config.lm.block_size;
+  Recording recording =
+      opened_recording(path, channel, static_cast<int>(encoder.mel.sample_rate), notes);
   const std::int64_t rows = config.clip_rows().rows(recording.samples());
   if (rows < 1)
     throw DataError(
@@ -322,9 +338,11 @@ std::vector<std::uint16_t> samples_of(const std::string& path, const SalmConfig&
 
 HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
                         const std::string& source, const std::string& text,
-                        const std::vector<std::string>& clips) {
+                        const std::vector<std::string>& clips, ChannelChoice channel) {
   const auto& config = model.as<SalmConfig>();
   const std::int64_t block = config.lm.block_size;
+  if (clips.empty() && trim(text).empty())
+    throw DeckError("the prompt is empty", "give --prompt, or --audio for a recording");
   HeardPrompt prompt;
   const ChatForm form = ChatForm::from_json(vocabulary, source);
   OpenedTokenizer opened = open_chat_tokenizer(form, source);
@@ -339,13 +357,12 @@ HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
   prompt.tokenizer_ = std::move(opened.tokenizer);
   prompt.rows_ = std::ssize(prompt.ids_) - std::ssize(clips);
   for (const std::string& path : clips) {
-    prompt.clips_.push_back(samples_of(path, config));
+    prompt.clips_.push_back(samples_of(path, config, channel, prompt.notes_));
     const std::int64_t samples = std::ssize(prompt.clips_.back());
     prompt.longest_ = std::max(prompt.longest_, samples);
     prompt.rows_ += config.clip_rows().rows(samples);
   }
   prompt.longest_ = config.encoder.speech_frames().padded(prompt.longest_);
-  if (prompt.rows_ == 0) throw DeckError("the prompt is empty", "give --audio or --prompt");
   if (prompt.rows_ > block)
     throw DeckError(
         fmt::format("the prompt has {} tokens and rows of clips, but the model has {} positions",

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "choir/run/model_instance.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/data/chat/chat_template.hpp"
 #include "src/run/token_choice.hpp"
 
@@ -79,6 +80,8 @@ class HeardPrompt {
   /// The shape of a micro-batch that holds the prompt, by which memory is planned.
   BatchShape shape() const;
   std::int64_t rows() const { return rows_; }
+  /// Remarks for the user about the files, for example that channels were averaged.
+  const std::vector<std::string>& notes() const { return notes_; }
   /// Collective like SalmGenerator::answer over the ranks of one data rank. `on_piece` receives the
   /// text that each token adds. Returns the answer without surrounding white space.
   std::string answer(ModelInstance& instance, std::int64_t tokens, const TokenChoice& choice,
@@ -86,21 +89,23 @@ class HeardPrompt {
 
  private:
   friend HeardPrompt read_prompt(const ModelConfig&, const std::string&, const std::string&,
-                                 const std::string&, const std::vector<std::string>&);
+                                 const std::string&, const std::vector<std::string>&,
+                                 ChannelChoice);
   std::shared_ptr<ChatTokenizer> tokenizer_;
   std::int32_t end_ = -1;  ///< token that ends an answer
   std::vector<std::int32_t> ids_;
   std::vector<std::vector<std::uint16_t>> clips_;
   std::int64_t rows_ = 0, longest_ = 0;
+  std::vector<std::string> notes_;
 };
 
-/// Local. `text` contains kAudioTag once for each of `clips`, which are sound files of any rate,
-/// whose channels are averaged. `vocabulary`: that of the checkpoint `source`
-/// (TrainingData::vocabulary_json). Throws DataError for a missing tokenizer and for files that are
-/// not audio or shorter than one frame of the encoder, DeckError for a prompt longer than the
-/// model's positions.
+/// Local. `text` contains kAudioTag once for each of `clips`, which are sound files of any rate;
+/// there may be none. `channel` is taken of each; unset, several channels are averaged, with a
+/// note. `vocabulary`: that of the checkpoint `source` (TrainingData::vocabulary_json). Throws
+/// DataError for a missing tokenizer and for files that are not audio or shorter than one frame of
+/// the encoder, DeckError for a prompt longer than the model's positions.
 HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
                         const std::string& source, const std::string& text,
-                        const std::vector<std::string>& clips);
+                        const std::vector<std::string>& clips, ChannelChoice channel);
 
 }  // namespace choir

@@ -1,4 +1,4 @@
-// Manifests of folders of recordings, and lower case.
+// Manifests of folders and lists of recordings, and forms of texts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +7,8 @@
 #include "choir/core/error.hpp"
 #include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/folder_manifest.hpp"
+#include "src/data/audio/recording_list.hpp"
+#include "src/data/audio/transcript_form.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {
@@ -67,7 +69,7 @@ TEST_F(FolderManifest, HasEveryRecordingWithItsText) {
   const AudioManifest read = read_audio_manifests({folder_ / "made/manifest.json"}, {});
   EXPECT_EQ(read.entries.size(), 2u);
   EXPECT_TRUE(read.left_out.empty());
-  write({.lower_case = true});
+  write({.form = {.lower_case = true}});
   EXPECT_EQ(lines()[0]["text"], "hallo \xc3\xa4rzte in wien");
   EXPECT_EQ(lines()[1]["text"], "good morning");
 }
@@ -113,7 +115,7 @@ TEST_F(FolderManifest, LinesOfManifestsAreCopied) {
   };
   EXPECT_EQ(copy({}).recordings, 1);
   EXPECT_EQ(lines()[0]["text"], "ONE Two");
-  EXPECT_DOUBLE_EQ(copy({.lower_case = true}).seconds, 1.5);
+  EXPECT_DOUBLE_EQ(copy({.form = {.lower_case = true}}).seconds, 1.5);
   ASSERT_EQ(lines().size(), 1u);
   EXPECT_EQ(lines()[0]["text"], "one two");
   EXPECT_EQ(lines()[0]["audio_filepath"], folder_ / "old/a.wav");
@@ -135,12 +137,186 @@ TEST_F(FolderManifest, CutsBecomeLinesOfNemo) {
   std::ranges::replace(cut, '\n', ' ');
   put("old/cuts.jsonl", cut);
   write_folder_manifest({folder_ / "old/cuts.jsonl"}, folder_ / "made/manifest.json",
-                        {.lower_case = true});
+                        {.form = {.lower_case = true}});
   ASSERT_EQ(lines().size(), 1u);
   EXPECT_EQ(lines()[0]["audio_filepath"], folder_ / "old/a.wav");
   EXPECT_DOUBLE_EQ(lines()[0]["offset"], 0.25);
   EXPECT_DOUBLE_EQ(lines()[0]["duration"], 0.5);
   EXPECT_EQ(lines()[0]["text"], "one");
+}
+
+TEST_F(FolderManifest, WrongDurationsOfWholeFilesAreCorrected) {
+  put("old/a.wav", wav(4000));
+  const auto copy = [&](const std::string& line) {
+    put("old/m.json", line + "\n");
+    return write_folder_manifest({folder_ / "old/m.json"}, folder_ / "made/manifest.json", {});
+  };
+  const auto made = copy(R"({"audio_filepath": "a.wav", "duration": 9.0, "text": "one"})");
+  EXPECT_EQ(made.corrected, 1);
+  EXPECT_NE(made.to_string().find("a.wav lasts 0.50 s, its line said 9.00"), std::string::npos);
+  EXPECT_DOUBLE_EQ(lines()[0]["duration"], 0.5);
+  EXPECT_EQ(copy(R"({"audio_filepath": "a.wav", "duration": 0.52, "text": "one"})").corrected, 0);
+  EXPECT_EQ(
+      copy(R"({"audio_filepath": "a.wav", "offset": 0, "duration": 0.2, "text": "one"})").corrected,
+      0)
+      << "a part of a recording";
+}
+
+TEST_F(FolderManifest, TablesOfOtherProgramsAreRead) {
+  put("cv/clips/a.wav", wav(4000)), put("cv/clips/b.wav", wav(8000));
+  const auto table = [&](const std::string& name, const std::string& text,
+                         const FolderManifestOptions& options = {}) {
+    put("cv/" + name, text);
+    return write_folder_manifest({folder_ / ("cv/" + name)}, folder_ / "made/manifest.json",
+                                 options);
+  };
+  const auto refused = [&](const std::string& name, const std::string& text) {
+    try {
+      table(name, text);
+      return std::string("accepted");
+    } catch (const DataError& error) {
+      return std::string(error.what()) + " | " + error.hint();
+    }
+  };
+  // Common Voice: quotes are letters, and the folder of the files is not named.
+  const std::string voice =
+      "client_id\tpath\tsentence\tlocale\nx\ta.wav\tHe said "
+      "\"no\".\ten\ny\tb.wav\tWell-made!\ten\n";
+  EXPECT_EQ(table("train.tsv", voice).recordings, 2);
+  EXPECT_EQ(lines()[0]["audio_filepath"], folder_ / "cv/clips/a.wav");
+  EXPECT_EQ(lines()[0]["text"], "He said \"no\".");
+  EXPECT_EQ(lines()[0]["duration"], 0.5);
+  EXPECT_EQ(lines()[1]["speaker"], "y");
+  EXPECT_EQ(lines()[1]["lang"], "en");
+  table("train.tsv", voice, {.form = {.lower_case = true, .without_punctuation = true}});
+  EXPECT_EQ(lines()[0]["text"], "he said no");
+  EXPECT_EQ(lines()[1]["text"], "well made");
+  // metadata.csv of Hugging Face: fields may be in quotes.
+  table("metadata.csv",
+        "file_name,transcription\nclips/a.wav,\"one, \"\"two\"\"\"\nclips/b.wav,three\n");
+  EXPECT_EQ(lines()[0]["text"], "one, \"two\"");
+  // LJSpeech: no header, no extension, and the last column is the text as spoken.
+  table("metadata.csv", "a|Dr. Smith|Doctor Smith\nb|one|one\n");
+  EXPECT_EQ(lines()[0]["text"], "Doctor Smith");
+  EXPECT_EQ(lines()[1]["audio_filepath"], folder_ / "cv/clips/b.wav");
+
+  EXPECT_NE(refused("x.tsv", "path\tage\na.wav\t3\n")
+                .find("no column names the texts; the columns "
+                      "are path, age"),
+            std::string::npos);
+  EXPECT_NE(refused("x.tsv", "path\ttext\nc.wav\tone\n").find("x.tsv:2: there is no file '"),
+            std::string::npos);
+  EXPECT_NE(refused("x.csv", "path,text\na.wav,\"one\n").find("x.csv:2: a quote is not closed"),
+            std::string::npos);
+  EXPECT_NE(
+      refused("x.tsv", "path\ttext\na.wav\tone\ttwo\n").find("3 fields, but the header has 2"),
+      std::string::npos);
+  const auto made =
+      table("x.tsv", "path\ttext\nc.wav\tone\na.wav\ttwo\nb.wav\t\n", {.untexted = true});
+  EXPECT_EQ(made.recordings, 1);
+  EXPECT_EQ(made.without_file, 1);
+  EXPECT_EQ(made.without_text, 1);
+  // The table, not the folder, has the texts, and it is named.
+  try {
+    write_folder_manifest({folder_ / "cv"}, folder_ / "made/manifest.json", {});
+    ADD_FAILURE() << "a folder without texts was accepted";
+  } catch (const DataError& error) {
+    EXPECT_NE(error.hint().find("choir prepare manifest " + folder_ / "cv/metadata.csv"),
+              std::string::npos)
+        << error.hint();
+  }
+  // A table where a manifest is expected names the command.
+  try {
+    read_audio_manifests({folder_ / "cv/train.tsv"}, {});
+    ADD_FAILURE() << "a table was read as a manifest";
+  } catch (const DataError& error) {
+    EXPECT_NE(error.hint().find("choir prepare manifest " + folder_ / "cv/train.tsv"),
+              std::string::npos);
+  }
+}
+
+TEST_F(FolderManifest, FoldersOfKaldiAreRead) {
+  put("k/s/a.wav", wav(8000)), put("k/s/b.wav", wav(4000));
+  put("k/wav.scp", "r1 s/a.wav\nr2 " + folder_ / "k/s/b.wav" + "\n");
+  put("k/text", "r1 ONE TWO\nr2 THREE\n");
+  put("k/utt2spk", "r1 ann\nr2 bob\n");
+  const auto write_k = [&] {
+    return write_folder_manifest({folder_ / "k"}, folder_ / "k/made.json", {});
+  };
+  EXPECT_EQ(write_k().recordings, 2);
+  std::istringstream text(test::read_bytes(folder_ / "k/made.json"));
+  std::string first;
+  std::getline(text, first);
+  const auto line = nlohmann::json::parse(first);
+  EXPECT_EQ(line["audio_filepath"], "s/a.wav");
+  EXPECT_EQ(line["text"], "ONE TWO");
+  EXPECT_EQ(line["duration"], 1.0);
+  EXPECT_EQ(line["speaker"], "ann");
+  // Segments are parts of the recordings.
+  put("k/segments", "u1 r1 0.00 0.25\nu2 r1 0.5 1.0\n");
+  put("k/text", "u1 ONE\nu2 TWO\n");
+  EXPECT_EQ(write_k().recordings, 2);
+  const AudioManifest read = read_audio_manifests({folder_ / "k/made.json"}, {});
+  ASSERT_EQ(read.entries.size(), 2u);
+  EXPECT_DOUBLE_EQ(read.entries[1].offset, 0.5);
+  EXPECT_DOUBLE_EQ(read.entries[1].duration, 0.5);
+  EXPECT_EQ(read.entries[1].id, "u2");
+  const auto refused = [&] {
+    try {
+      write_k();
+      return std::string("accepted");
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  put("k/segments", "u1 r9 0 1\n");
+  EXPECT_NE(refused().find("segments:1: 'r9' is not in "), std::string::npos) << refused();
+  put("k/segments", "u1 r1 0 x\n");
+  EXPECT_NE(refused().find("segments:1: 'x' is no time in seconds"), std::string::npos);
+  std::filesystem::remove(folder_ / "k/segments");
+  put("k/wav.scp", "r1 sox s/a.wav -t wav - |\n");
+  EXPECT_NE(refused().find("is a command, and commands are not run"), std::string::npos);
+}
+
+TEST_F(FolderManifest, KeysOfOtherProgramsAreRenamed) {
+  put("hf/a.wav", wav(4000));
+  put("hf/metadata.jsonl", R"({"file_name": "a.wav", "transcription": "one"})"
+                           "\n"
+                           R"({"audio": {"path": "a.wav"}, "sentence": "two"})"
+                           "\n");
+  write_folder_manifest({folder_ / "hf/metadata.jsonl"}, folder_ / "made/manifest.json", {});
+  ASSERT_EQ(lines().size(), 2u);
+  EXPECT_EQ(lines()[0]["text"], "one");
+  EXPECT_EQ(lines()[1]["audio_filepath"], folder_ / "hf/a.wav");
+  EXPECT_EQ(lines()[1]["duration"], 0.5);
+}
+
+TEST(TranscriptForm, WithoutPunctuation) {
+  EXPECT_EQ(without_punctuation("Well-made, isn't it?  \"Yes\"..."), "Well made isn't it Yes");
+  EXPECT_EQ(without_punctuation("l\xe2\x80\x99\xc3\xa9t\xc3\xa9 \xe2\x80\x94 3/4 U.S."),
+            "l'\xc3\xa9t\xc3\xa9 3 4 US");
+  EXPECT_EQ(without_punctuation("\xe0\xa4\xb9\xe0\xa4\xbf\xe0\xa4\x82 \xe0\xa5\xa4"),
+            "\xe0\xa4\xb9\xe0\xa4\xbf\xe0\xa4\x82")
+      << "signs of vowels belong to their letters";
+  EXPECT_EQ(without_punctuation("'tis 'quoted'"), "tis quoted");
+  EXPECT_EQ(without_punctuation("\xff,"), "\xff,") << "bytes that are no text stay";
+}
+
+TEST(TranscriptForm, TheCommandHasTheOptionsThatSuffice) {
+  const Vocabulary letters = Vocabulary::characters({U' ', U'a', U'b', U'c'});
+  const auto command = [&](const std::string& text) {
+    UnwritableTexts texts(letters);
+    texts.add(text);
+    return texts.command("d/m.json");
+  };
+  EXPECT_EQ(command("a b"), "") << "nothing to do";
+  EXPECT_EQ(command("A b"), "choir prepare manifest d/m.json --lower-case --out d/m_plain.json");
+  EXPECT_EQ(command("a, b"),
+            "choir prepare manifest d/m.json --remove-punctuation --out d/m_plain.json");
+  EXPECT_EQ(command("A, b"),
+            "choir prepare manifest d/m.json --lower-case --remove-punctuation --out "
+            "d/m_plain.json");
+  EXPECT_EQ(command("ax"), "") << "no form helps";
 }
 
 }  // namespace

@@ -1,0 +1,335 @@
+#include "src/data/audio/recording_list.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "choir/core/error.hpp"
+#include "src/core/file.hpp"
+#include "src/core/text.hpp"
+#include "src/data/audio/audio_error.hpp"
+#include "src/data/audio/folder_manifest.hpp"
+#include "src/data/vocabulary/utf8.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Fields = std::vector<std::string>;
+
+// The names of columns and keys in order of preference.
+constexpr std::array kFileNames{"audio_filepath",
+                                "file_name",
+                                "path",
+                                "audio_path",
+                                "audio_file",
+                                "wav_filename",
+                                "wav_path",
+                                "audio_filename",
+                                "filepath",
+                                "file_path",
+                                "filename",
+                                "audio",
+                                "wav",
+                                "file"};
+constexpr std::array kTextNames{"text",        "sentence", "transcription",   "transcript",
+                                "transcripts", "words",    "normalized_text", "normalised_text"};
+
+std::string checked_text(const std::string& path) {
+  std::string text = read_whole_file(path, kMostListMiB);
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
+  if (valid_utf8(text) != text.size())
+    throw DataError(fmt::format("'{}' is not UTF-8", path),
+                    "convert it, for example with iconv -f LATIN1 -t UTF-8");
+  return text;
+}
+
+/// One row of a table and the line on which it begins.
+struct Row {
+  Fields fields;
+  int line = 0;
+};
+
+/// Rows of fields that may be in quotes, within which "" is a quote.
+std::vector<Row> quoted_rows(const std::string& text, char separator, const std::string& path) {
+  std::vector<Row> rows;
+  Row row{.fields = {""}, .line = 1};
+  int line = 1;
+  bool quoted = false;
+  const auto finish = [&] {
+    if (row.fields.size() > 1 || !row.fields.front().empty()) rows.push_back(row);
+    row = {.fields = {""}, .line = line};
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    line += c == '\n';
+    if (quoted && c == '"' && at + 1 < text.size() && text[at + 1] == '"')
+      row.fields.back() += text[++at];
+    else if (c == '"' && (quoted || row.fields.back().empty()))
+      quoted = !quoted;
+    else if (quoted || (c != separator && c != '\n' && c != '\r'))
+      row.fields.back() += c;
+    else if (c == separator)
+      row.fields.emplace_back();
+    else if (c == '\n')
+      finish();
+  }
+  if (quoted)
+    throw DataError(fmt::format("{}:{}: a quote is not closed", path, row.line),
+                    "a field with quotes has each of them twice, and is in quotes itself");
+  finish();
+  return rows;
+}
+
+/// Rows of fields without quotes, as in tables of Common Voice and LJSpeech.
+std::vector<Row> plain_rows(const std::string& text, char separator) {
+  std::vector<Row> rows;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!trim(line).empty()) rows.push_back({split(line, separator), number});
+  }
+  return rows;
+}
+
+template <class Names>
+std::optional<std::size_t> column_of(const Fields& header, const Names& names) {
+  for (const char* name : names)
+    for (std::size_t i = 0; i < header.size(); ++i)
+      if (trim(header[i]) == name) return i;
+  return std::nullopt;
+}
+
+/// The recording that a table names. A file that does not exist keeps the name that it has there.
+std::string find_recording(const fs::path& folder, const std::string& name) {
+  for (const char* below : {"", "clips", "wavs", "wav", "audio"})
+    for (const char* extension : {"", ".wav", ".flac", ".mp3", ".ogg"}) {
+      const fs::path path = folder / below / (name + extension);
+      if (std::error_code ignored; fs::is_regular_file(path, ignored)) return path.string();
+    }
+  return (folder / name).string();
+}
+
+void read_table(const std::string& path,
+                const std::function<void(ManifestJson&&, const std::string&)>& use) {
+  const std::string text = checked_text(path);
+  const std::string first = text.substr(0, text.find('\n'));
+  const char separator = first.find('\t') != std::string::npos  ? '\t'
+                         : first.find('|') != std::string::npos ? '|'
+                         : first.find(';') != std::string::npos ? ';'
+                                                                : ',';
+  const bool quotes = separator == ',' || separator == ';';
+  std::vector<Row> rows = quotes ? quoted_rows(text, separator, path) : plain_rows(text, separator);
+  if (rows.empty()) throw DataError(fmt::format("'{}' is empty", path));
+  const Fields header = rows.front().fields;
+  auto file = column_of(header, kFileNames), words = column_of(header, kTextNames);
+  if (!file && !words && separator == '|' && header.size() <= 3) {
+    file = 0, words = header.size() - 1;  // LJSpeech
+  } else if (file && words) {
+    rows.erase(rows.begin());
+  } else {
+    throw DataError(
+        fmt::format("{}:1: no column names the {}; the columns are {}", path,
+                    file    ? "texts"
+                    : words ? "recordings"
+                            : "recordings and the texts",
+                    join(header, ", ")),
+        "name a column path (or file_name) and one sentence (or text, transcription) in the first "
+        "line");
+  }
+  const auto speaker = column_of(header, std::array{"client_id", "speaker", "speaker_id"});
+  const auto lang = column_of(header, std::array{"locale", "lang", "language"});
+  const fs::path folder = fs::path(path).parent_path();
+  for (const Row& row : rows) {
+    const std::string place = fmt::format("{}:{}", path, row.line);
+    if (row.fields.size() != header.size() && separator != '|')
+      throw DataError(fmt::format("{}: {} fields, but the header has {}", place, row.fields.size(),
+                                  header.size()));
+    if (row.fields.size() <= std::max(*file, *words))
+      throw DataError(fmt::format("{}: {} fields, and {} are needed", place, row.fields.size(),
+                                  std::max(*file, *words) + 1));
+    ManifestJson line;
+    line["audio_filepath"] = find_recording(folder, std::string(trim(row.fields[*file])));
+    line["text"] = trim(row.fields[*words]);
+    if (speaker && !row.fields[*speaker].empty()) line["speaker"] = row.fields[*speaker];
+    if (lang && !row.fields[*lang].empty()) line["lang"] = row.fields[*lang];
+    use(std::move(line), place);
+  }
+}
+
+/// The lines "KEY REST" of a file of Kaldi, and the numbers of its lines.
+struct KaldiLine {
+  std::string key, rest;
+  int line = 0;
+};
+std::vector<KaldiLine> kaldi_lines(const std::string& path) {
+  std::vector<KaldiLine> list;
+  std::istringstream lines(checked_text(path));
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    const std::string whole(trim(line));
+    if (whole.empty()) continue;
+    const std::size_t blank = whole.find_first_of(" \t");
+    list.push_back({whole.substr(0, blank),
+                    blank == std::string::npos ? "" : std::string(trim(whole.substr(blank))),
+                    number});
+  }
+  return list;
+}
+
+std::map<std::string, std::string> kaldi_map(const std::string& path) {
+  std::map<std::string, std::string> map;
+  if (!fs::exists(path)) return map;
+  for (KaldiLine& line : kaldi_lines(path))
+    if (!map.emplace(line.key, line.rest).second)
+      throw DataError(fmt::format("{}:{}: a second line of '{}'", path, line.line, line.key),
+                      "keep one line for each name");
+  return map;
+}
+
+double kaldi_time(const std::string& word, const std::string& place) {
+  double value = 0;
+  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (failed != std::errc() || end != word.data() + word.size())
+    throw DataError(fmt::format("{}: '{}' is no time in seconds", place, word),
+                    "a line of segments is: UTTERANCE RECORDING BEGIN END");
+  return value;
+}
+
+void read_kaldi(const std::string& folder,
+                const std::function<void(ManifestJson&&, const std::string&)>& use) {
+  const std::string list = folder + "/wav.scp", cut = folder + "/segments";
+  std::map<std::string, std::string> files;
+  for (const KaldiLine& line : kaldi_lines(list)) {
+    const std::string place = fmt::format("{}:{}", list, line.line);
+    if (line.rest.ends_with('|'))
+      throw DataError(
+          fmt::format("{}: '{}' is a command, and commands are not run", place, line.rest),
+          "run it, and name the file that it makes: in Kaldi, wav-copy "
+          "scp:wav.scp ark,scp:out.ark,out.scp, or sox IN OUT.wav for each line");
+    if (line.rest.empty()) throw DataError(fmt::format("{}: it names no file", place));
+    if (!files.emplace(line.key, line.rest).second)
+      throw DataError(fmt::format("{}: a second line of '{}'", place, line.key),
+                      "keep one line for each name");
+  }
+  const auto texts = kaldi_map(folder + "/text"), speakers = kaldi_map(folder + "/utt2spk");
+  const auto give = [&](const std::string& utterance, const std::string& file, double begin,
+                        double end, const std::string& place) {
+    ManifestJson line;
+    std::error_code ignored;
+    line["audio_filepath"] = fs::exists(file, ignored) || fs::path(file).is_absolute()
+                                 ? file
+                                 : (fs::path(folder) / file).string();
+    if (end > begin) line["offset"] = begin, line["duration"] = end - begin;
+    if (const auto text = texts.find(utterance); text != texts.end()) line["text"] = text->second;
+    line["id"] = utterance;
+    if (const auto who = speakers.find(utterance); who != speakers.end())
+      line["speaker"] = who->second;
+    use(std::move(line), place);
+  };
+  if (!fs::exists(cut)) {
+    for (const KaldiLine& line : kaldi_lines(list))
+      give(line.key, line.rest, 0, 0, fmt::format("{}:{}", list, line.line));
+    return;
+  }
+  for (const KaldiLine& line : kaldi_lines(cut)) {
+    const std::string place = fmt::format("{}:{}", cut, line.line);
+    std::istringstream words(line.rest);
+    std::string recording, begin, end;
+    words >> recording >> begin >> end;
+    const double from = kaldi_time(begin, place), to = kaldi_time(end, place);
+    const auto file = files.find(recording);
+    if (file == files.end())
+      throw DataError(fmt::format("{}: '{}' is not in {}", place, recording, list));
+    if (!(to > from && from >= 0))
+      throw DataError(fmt::format("{}: the segment from {} to {} s has no sound", place, from, to));
+    give(line.key, file->second, from, to, place);
+  }
+}
+
+/// Renames the first of the names that the line has, if it has no key `as`.
+template <class Names>
+void rename(ManifestJson& line, const Names& names, const char* as) {
+  if (line.contains(as)) return;
+  for (const char* name : names) {
+    const auto value = line.find(name);
+    if (value == line.end()) continue;
+    // An "audio" of Hugging Face is an object with the path.
+    ManifestJson kept = value->is_object() && value->contains("path") ? (*value)["path"] : *value;
+    if (!kept.is_string()) continue;
+    line.erase(name);
+    line[as] = std::move(kept);
+    return;
+  }
+}
+
+}  // namespace
+
+bool is_kaldi_folder(const std::string& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder + "/wav.scp", ignored);
+}
+
+bool is_recording_table(const std::string& path) {
+  return path.ends_with(".tsv") || path.ends_with(".csv");
+}
+
+void read_recording_list(
+    const std::string& path,
+    const std::function<void(ManifestJson&& line, const std::string& place)>& use) {
+  if (is_kaldi_folder(path))
+    read_kaldi(path, use);
+  else
+    read_table(path, use);
+}
+
+void rename_to_nemo(ManifestJson& line) {
+  rename(line, kFileNames, "audio_filepath");
+  rename(line, kTextNames, "text");
+}
+
+std::string advice_on_recordings(const std::string& path) {
+  std::error_code ignored;
+  const auto make = [](const std::string& from, std::string_view what) {
+    return fmt::format("{}: `choir prepare manifest {} --out train.json` makes a manifest of them",
+                       what, from);
+  };
+  if (is_recording_table(path)) return make(path, "it is a table of recordings");
+  if (path.ends_with(".trans.txt"))
+    return make(fs::path(path).parent_path().string(), "it has the texts of recordings beside it");
+  if (!fs::is_directory(path, ignored)) return {};
+  if (is_kaldi_folder(path)) return make(path, "it has recordings in the format of Kaldi");
+  bool arrow = false, parquet = false, sounds = false;
+  std::string table;
+  for (auto at = fs::recursive_directory_iterator(
+           path, fs::directory_options::skip_permission_denied, ignored);
+       at != fs::recursive_directory_iterator(); at.increment(ignored)) {
+    if (ignored) break;
+    const std::string name = at->path().string();
+    arrow = arrow || name.ends_with(".arrow");
+    parquet = parquet || name.ends_with(".parquet");
+    sounds = sounds || is_sound_file(name) || name.ends_with(".trans.txt");
+    if (is_recording_table(name) && (table.empty() || name < table)) table = name;
+    if (sounds && !table.empty()) break;
+  }
+  if (!table.empty() && sounds) return make(table, "its recordings are listed in a table of texts");
+  if (sounds) return make(path, "it has recordings");
+  if (arrow || parquet)
+    return "it is a data set of Hugging Face, whose sound is inside its files: write each sound "
+           "and "
+           "its text as N.wav and N.txt (in Python soundfile.write(f\"out/{i}.wav\", "
+           "row[\"audio\"][\"array\"], row[\"audio\"][\"sampling_rate\"])), then `choir prepare "
+           "manifest out --out train.json`";
+  return {};
+}
+
+}  // namespace choir

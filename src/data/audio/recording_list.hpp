@@ -1,0 +1,43 @@
+#pragma once
+// Lists of recordings as other programs write them, for `choir prepare manifest`: folders of Kaldi,
+// tables with a column of files and one of texts (Common Voice, LJSpeech, metadata.csv of Hugging
+// Face), and JSON lines with other names for both. Local.
+#include <functional>
+#include <string>
+
+#include "src/data/audio/audio_manifest.hpp"
+
+namespace choir {
+
+/// True for a folder of Kaldi: it has wav.scp.
+bool is_kaldi_folder(const std::string& folder);
+/// True for the name of a table: .tsv or .csv.
+bool is_recording_table(const std::string& path);
+
+/// Calls use(line, place) for every recording of a folder of Kaldi or of a table, in order, with a
+/// line of NeMo: "audio_filepath" is absolute or relative to the working directory, "text" may be
+/// missing, and "duration" is there for segments only. `place` is file:line.
+///
+/// Kaldi: wav.scp ("ID FILE"), text ("ID WORDS"), and if present segments ("ID RECORDING BEGIN
+/// END") and utt2spk. A file is relative to the working directory, as in Kaldi, else to the folder.
+///
+/// Tables have a header that names their columns; those of files and texts have one of the usual
+/// names (path, file_name, ...; sentence, text, transcription, ...). Fields of .csv may be quoted.
+/// A table without a header whose fields are separated by | is one of LJSpeech: ID|TEXT, or
+/// ID|TEXT|TEXT AS SPOKEN. Files are relative to the table, or to clips/, wavs/, wav/ or audio/
+/// beside it, and may lack their extension.
+///
+/// Throws DataError for a missing or malformed file, a table without these columns (the message
+/// lists those that it has), and a command in wav.scp.
+void read_recording_list(
+    const std::string& path,
+    const std::function<void(ManifestJson&& line, const std::string& place)>& use);
+
+/// Renames the keys of a line of another program to "audio_filepath" and "text" where it has
+/// exactly one that means them. Lines with these keys stay as they are.
+void rename_to_nemo(ManifestJson& line);
+
+/// A hint for a file or folder that is no manifest: the command that makes one of it, or "".
+std::string advice_on_recordings(const std::string& path);
+
+}  // namespace choir
