@@ -91,6 +91,10 @@ expect "capitals that the run does not have" 3 "outside the vocabulary" \
 run 1 prepare manifest digits/upper.json --lower-case --out digits/upper_plain.json
 run 1 eval manifests 'data.val=["digits/upper_plain.json"]'
 expect "... and its command cures" 0 "val_wer="
+run 0 report manifests --out manifests.html
+expect "the page of the run" 0 "manifests.html"
+check "... names the data that were evaluated, with their unit" eval \
+  'grep -q "all of digits/upper_plain.json" manifests.html && grep -qE "WER [0-9.]+ %" manifests.html'
 # A changed recording under the same manifest is packed again.
 cp -r digits changing
 changed=('data.train=["digits/train.json"]' 'data.val=["changing/val.json"]')
