@@ -236,7 +236,7 @@ scripts=("$here"/run/*.sh)
 # does not change. The longest come first. A script that is not named here runs alone, and so do
 # those with more ranks than cores: beside others `verify` on 8 ranks takes 156 s, alone 24.
 beside_others=" host_cuda plan train cudnn_plans kernel_mutations vendor dialogues speech_train tune salm scaling
-  resume attacked report data import gemma gpu_report cuda_flags reproducible precision tensor freeze prepare_audio zero
+  resume attacked report data import dense_models gpu_report cuda_flags reproducible precision tensor freeze prepare_audio zero
   prepare_speech decks storage transcribe recompute devices speak chat bundle warm_start layouts offload library install tools
   terminal counts tokenizers specials links kernel_instructions kernel_resources kernel_occupancy "
 # Scripts that depend on the time at which something happens, or on its duration.

@@ -302,7 +302,7 @@ void norm_backward(const ops::NormBackward& args) {
 namespace choir::ops {
 namespace {
 
-// LayerNorm over shared channels: checks, dispatch, CPU twin and fp64 reference.
+// LayerNorm and RMSNorm over shared channels: checks, dispatch, CPU twin and fp64 reference.
 
 double elements(const TensorView& x) {
   return static_cast<double>(x.count());
@@ -321,13 +321,14 @@ void check_backward(const SplitNormBackward& a) {
 
 }  // namespace
 
-void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments) {
+void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments,
+                        Norm kind) {
   check_tensor(x, x.dtype, x.count(), "x");
   check_tensor(moments, sum_dtype_of(x.dtype), 2 * x.shape.rows(), "moments");
   stream.count(4 * elements(x), as_bytes(x) + as_bytes(moments));
-  if (on_cuda(stream)) return cuda::split_norm_moments(stream, x, moments);
+  if (on_cuda(stream)) return cuda::split_norm_moments(stream, x, moments, kind);
   if (!computes(stream)) return;
-  with_element(x.dtype, [&](auto t) { cpu::split_norm_moments<decltype(t)>(x, moments); });
+  with_element(x.dtype, [&](auto t) { cpu::split_norm_moments<decltype(t)>(x, moments, kind); });
 }
 
 void split_norm_forward(const Stream& stream, const SplitNormForward& a) {
@@ -336,7 +337,7 @@ void split_norm_forward(const Stream& stream, const SplitNormForward& a) {
   check_tensor(a.x, a.x.dtype, rows * width, "x");
   check_tensor(a.out, a.x.dtype, rows * width, "out");
   check_tensor(a.weight, a.x.dtype, width, "weight");
-  check_tensor(a.bias, a.x.dtype, width, "bias");
+  if (!a.bias.empty()) check_tensor(a.bias, a.x.dtype, width, "bias");
   check_tensor(a.moments, sum, a.moments.shape[0] * rows * 2, "moments");
   check_tensor(a.mean, sum, rows, "mean");
   check_tensor(a.rstd, sum, rows, "rstd");
@@ -366,7 +367,7 @@ void split_norm_backward(const Stream& stream, const SplitNormBackward& a) {
   CHOIR_CHECK(a.width >= width, "{} channels of {}", width, a.width);
   check_tensor(a.d_x, a.x.dtype, rows * width, "d_x");
   check_tensor(a.d_weight, sum_dtype_of(a.x.dtype), width, "d_weight");
-  check_tensor(a.d_bias, sum_dtype_of(a.x.dtype), width, "d_bias");
+  if (!a.d_bias.empty()) check_tensor(a.d_bias, sum_dtype_of(a.x.dtype), width, "d_bias");
   check_workspace(a.workspace, split_norm_workspace(stream, rows, width));
   stream.count(10 * elements(a.x), 3 * as_bytes(a.x));
   if (on_cuda(stream)) return cuda::split_norm_backward(stream, a);
@@ -379,14 +380,17 @@ void split_norm_backward(const Stream& stream, const SplitNormBackward& a) {
 namespace choir::cpu {
 
 template <class T>
-void split_norm_moments(const TensorView& x, const TensorView& moments) {
+void split_norm_moments(const TensorView& x, const TensorView& moments, ops::Norm kind) {
   const std::int64_t width = x.shape.back();
+  const bool centred = kind == ops::Norm::layernorm;
   auto* out = static_cast<Sum<T>*>(moments.data);
   parallel_ranges(x.shape.rows(), width, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const T* row = static_cast<const T*>(x.data) + r * width;
       Vec<T> total{}, square{};
-      for_vectors<T>(0, width, [&](std::int64_t c, auto access) { total += access.load(row + c); });
+      if (centred)
+        for_vectors<T>(0, width,
+                       [&](std::int64_t c, auto access) { total += access.load(row + c); });
       const Sum<T> mean = sum_of_lanes(total) / static_cast<Sum<T>>(width);
       for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
         const Vec<T> d = access.load(row + c, mean) - mean;
@@ -406,6 +410,7 @@ void split_norm_forward(const ops::SplitNormForward& args) {
   const auto* moments = static_cast<const A*>(args.moments.data);
   const T *weight = static_cast<const T*>(args.weight.data),
           *bias = static_cast<const T*>(args.bias.data);
+  const auto offset = static_cast<A>(args.offset);
   parallel_ranges(rows, width, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       A mean = 0, square = 0;
@@ -422,8 +427,9 @@ void split_norm_forward(const ops::SplitNormForward& args) {
       const T* x = static_cast<const T*>(args.x.data) + r * width;
       T* out = static_cast<T*>(args.out.data) + r * width;
       for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
-        access.store(out + c, (access.load(x + c) - mean) * rstd * access.load(weight + c) +
-                                  access.load(bias + c));
+        Vec<T> y = (access.load(x + c) - mean) * rstd * (access.load(weight + c) + offset);
+        if (bias != nullptr) y += access.load(bias + c);
+        access.store(out + c, y);
       });
     }
   });
@@ -434,6 +440,8 @@ void split_norm_sums(const ops::SplitNormBackward& args) {
   using A = Sum<T>;
   const std::int64_t width = args.x.shape.back();
   const T* weight = static_cast<const T*>(args.weight.data);
+  const auto offset = static_cast<A>(args.offset);
+  const bool centred = args.kind == ops::Norm::layernorm;
   auto* sums = static_cast<A*>(args.sums.data);
   parallel_ranges(args.x.shape.rows(), 2 * width, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -442,11 +450,11 @@ void split_norm_sums(const ops::SplitNormBackward& args) {
       const A mean = static_cast<const A*>(args.mean.data)[r];
       Vec<T> sum{}, product{};
       for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
-        const Vec<T> g = access.load(d_out + c) * access.load(weight + c);
+        const Vec<T> g = access.load(d_out + c) * (access.load(weight + c) + offset);
         sum += g;  // 0 in missing lanes
         product += g * (access.load(x + c) - mean);
       });
-      sums[2 * r] = sum_of_lanes(sum);
+      sums[2 * r] = centred ? sum_of_lanes(sum) : A{0};
       sums[2 * r + 1] = sum_of_lanes(product) * static_cast<const A*>(args.rstd.data)[r];
     }
   });
@@ -464,6 +472,7 @@ void split_norm_backward(const ops::SplitNormBackward& args) {
   const RowBlocks blocks(args.x.shape.rows());
   const std::int64_t stride = RowBlocks::stride(width);
   const T* weight = static_cast<const T*>(args.weight.data);
+  const auto offset = static_cast<A>(args.offset);
   const auto* sums = static_cast<const A*>(args.sums.data);
   auto* partials = static_cast<A*>(args.workspace.data);
   parallel_ranges(
@@ -482,7 +491,8 @@ void split_norm_backward(const ops::SplitNormBackward& args) {
                     mean_gh = sums[2 * r + 1] / static_cast<A>(args.width);
             for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
               const Vec<T> dy = access.load(d_out + c), h = (access.load(x + c) - mean) * rstd;
-              access.store(d_x + c, rstd * (dy * access.load(weight + c) - mean_g - h * mean_gh));
+              access.store(d_x + c,
+                           rstd * (dy * (access.load(weight + c) + offset) - mean_g - h * mean_gh));
               access.store(d_weight + c, access.load(d_weight + c) + dy * h);
               access.store(d_bias + c, access.load(d_bias + c) + dy);
             });
@@ -491,14 +501,15 @@ void split_norm_backward(const ops::SplitNormBackward& args) {
       });
   if (blocks.count == 0) return;
   add_partials(partials, blocks.count, 2 * stride, width, static_cast<A*>(args.d_weight.data));
+  if (args.d_bias.empty()) return;
   add_partials(partials + stride, blocks.count, 2 * stride, width,
                static_cast<A*>(args.d_bias.data));
 }
 
-#define CHOIR_INSTANTIATE(T)                                                 \
-  template void split_norm_moments<T>(const TensorView&, const TensorView&); \
-  template void split_norm_forward<T>(const ops::SplitNormForward&);         \
-  template void split_norm_sums<T>(const ops::SplitNormBackward&);           \
+#define CHOIR_INSTANTIATE(T)                                                            \
+  template void split_norm_moments<T>(const TensorView&, const TensorView&, ops::Norm); \
+  template void split_norm_forward<T>(const ops::SplitNormForward&);                    \
+  template void split_norm_sums<T>(const ops::SplitNormBackward&);                      \
   template void split_norm_backward<T>(const ops::SplitNormBackward&);
 CHOIR_INSTANTIATE(double)
 CHOIR_INSTANTIATE(float)
@@ -510,12 +521,12 @@ CHOIR_INSTANTIATE(f16)
 
 namespace choir::ref {
 
-void split_norm_moments(const TensorView& x, const TensorView& moments) {
+void split_norm_moments(const TensorView& x, const TensorView& moments, ops::Norm kind) {
   const std::int64_t width = x.shape.back();
   for (std::int64_t r = 0; r < x.shape.rows(); ++r) {
     const double* row = x.as<double>() + r * width;
     double sum = 0, square = 0;
-    for (std::int64_t c = 0; c < width; ++c) sum += row[c];
+    for (std::int64_t c = 0; c < width; ++c) sum += kind == ops::Norm::layernorm ? row[c] : 0;
     const double mean = sum / static_cast<double>(width);
     for (std::int64_t c = 0; c < width; ++c) square += (row[c] - mean) * (row[c] - mean);
     moments.as<double>()[2 * r] = mean;
@@ -540,9 +551,9 @@ void split_norm_forward(const ops::SplitNormForward& args) {
     args.mean.as<double>()[r] = mean;
     args.rstd.as<double>()[r] = rstd;
     for (std::int64_t c = 0; c < width; ++c)
-      args.out.as<double>()[r * width + c] =
-          (args.x.as<double>()[r * width + c] - mean) * rstd * args.weight.as<double>()[c] +
-          args.bias.as<double>()[c];
+      args.out.as<double>()[r * width + c] = (args.x.as<double>()[r * width + c] - mean) * rstd *
+                                                 (args.offset + args.weight.as<double>()[c]) +
+                                             (args.bias.empty() ? 0 : args.bias.as<double>()[c]);
   }
 }
 
@@ -551,8 +562,9 @@ void split_norm_sums(const ops::SplitNormBackward& args) {
   for (std::int64_t r = 0; r < args.x.shape.rows(); ++r) {
     double sum = 0, product = 0;
     for (std::int64_t c = 0; c < width; ++c) {
-      const double g = args.d_out.as<double>()[r * width + c] * args.weight.as<double>()[c];
-      sum += g;
+      const double g =
+          args.d_out.as<double>()[r * width + c] * (args.offset + args.weight.as<double>()[c]);
+      sum += args.kind == ops::Norm::layernorm ? g : 0;
       product += g * (args.x.as<double>()[r * width + c] - args.mean.as<double>()[r]) *
                  args.rstd.as<double>()[r];
     }
@@ -570,9 +582,10 @@ void split_norm_backward(const ops::SplitNormBackward& args) {
       const double h = (args.x.as<double>()[r * width + c] - args.mean.as<double>()[r]) * rstd;
       const double* sums = args.sums.as<double>() + 2 * r;
       args.d_x.as<double>()[r * width + c] =
-          rstd * (dy * args.weight.as<double>()[c] - sums[0] / all - h * sums[1] / all);
+          rstd *
+          (dy * (args.offset + args.weight.as<double>()[c]) - sums[0] / all - h * sums[1] / all);
       args.d_weight.as<double>()[c] += dy * h;
-      args.d_bias.as<double>()[c] += dy;
+      if (!args.d_bias.empty()) args.d_bias.as<double>()[c] += dy;
     }
 }
 

@@ -74,24 +74,28 @@ struct NormBackwardPlan {
 
 namespace choir::ops {
 
-// LayerNorm over channels that several ranks share; each has [N, c] of [N, C]. Each direction has
-// two calls, and one message between them carries two numbers per row. Forward: every rank's mean
-// and sum of squares around it, gathered and joined as in Chan, Golub, LeVeque 1983 (no
+// LayerNorm and RMSNorm over channels that several ranks share; each has [N, c] of [N, C]. Each
+// direction has two calls, and one message between them carries two numbers per row. Forward: every
+// rank's mean and sum of squares around it, gathered and joined as in Chan, Golub, LeVeque 1983 (no
 // cancellation, the same bits on every rank). Backward: the two sums of the formula
-// (kernels/norm/norm.hpp), summed over ranks. Floors per element: moments 1 transfer, forward 2,
-// sums 2, backward 3; in addition 8 bytes per row and rank.
+// (kernels/norm/norm.hpp), summed over ranks. RMSNorm has the mean 0 and no first sum. Where m
+// ranks hold each channel, and have terms of its gradient, C counts it m times and all formulas
+// hold. Floors per element: moments 1 transfer, forward 2, sums 2, backward 3; in addition 8 bytes
+// per row and rank.
 
 /// moments [N, 2]: for row r the mean and the sum of (x - mean)^2; f32 (f64 for f64).
-void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments);
+void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments,
+                        Norm kind = Norm::layernorm);
 
 /// Every rank has the same number of channels.
 struct SplitNormForward {
   TensorView x;             ///< [N, c]
   TensorView moments;       ///< [ranks, N, 2]
-  TensorView weight, bias;  ///< [c]
+  TensorView weight, bias;  ///< [c]; bias may be empty
   TensorView out;           ///< [N, c]
   TensorView mean, rstd;    ///< [N] f32 (f64 for f64), written
   double eps = 1e-5;
+  double offset = 0;  ///< as in NormForward
 };
 void split_norm_forward(const Stream& stream, const SplitNormForward& args);
 
@@ -102,8 +106,10 @@ struct SplitNormBackward {
   TensorView sums;                ///< [N, 2]; for split_norm_backward() summed over all ranks
   std::int64_t width = 0;         ///< C
   TensorView d_x;                 ///< [N, c], overwritten
-  TensorView d_weight, d_bias;    ///< [c] gradient dtype (f32, or f64), +=
+  TensorView d_weight, d_bias;    ///< [c] gradient dtype (f32, or f64), +=; d_bias may be empty
   TensorView workspace;           ///< u8, split_norm_workspace bytes
+  Norm kind = Norm::layernorm;
+  double offset = 0;  ///< as in forward
 };
 std::int64_t split_norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);
 /// Writes `sums` over this rank's channels; reads d_out, x, weight, mean, rstd.
@@ -117,7 +123,7 @@ namespace choir {
 
 namespace cpu {
 template <class T>
-void split_norm_moments(const TensorView& x, const TensorView& moments);
+void split_norm_moments(const TensorView& x, const TensorView& moments, ops::Norm kind);
 template <class T>
 void split_norm_forward(const ops::SplitNormForward& args);
 template <class T>
@@ -129,7 +135,7 @@ std::int64_t split_norm_workspace(std::int64_t rows, std::int64_t width);
 
 namespace cuda {
 CHOIR_CUDA_KERNEL void split_norm_moments(const Stream& stream, const TensorView& x,
-                                          const TensorView& moments);
+                                          const TensorView& moments, ops::Norm kind);
 CHOIR_CUDA_KERNEL void split_norm_forward(const Stream& stream, const ops::SplitNormForward& args);
 CHOIR_CUDA_KERNEL void split_norm_sums(const Stream& stream, const ops::SplitNormBackward& args);
 /// The workspace has NormBackwardPlan::workspace_bytes().
@@ -139,7 +145,8 @@ CHOIR_CUDA_KERNEL void split_norm_backward(const Stream& stream,
 
 namespace ref {
 /// f64.
-void split_norm_moments(const TensorView& x, const TensorView& moments);
+void split_norm_moments(const TensorView& x, const TensorView& moments,
+                        ops::Norm kind = ops::Norm::layernorm);
 void split_norm_forward(const ops::SplitNormForward& args);
 void split_norm_sums(const ops::SplitNormBackward& args);
 void split_norm_backward(const ops::SplitNormBackward& args);

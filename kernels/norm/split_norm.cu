@@ -1,4 +1,4 @@
-// LayerNorm over channels of several ranks on the GPU; formulas and floors in
+// LayerNorm and RMSNorm over channels of several ranks on the GPU; formulas and floors in
 // kernels/norm/norm.hpp. A warp processes a row, which it reads in packs of 16 bytes and
 // which stays in the L1 cache between its two readings. In backward a thread has two columns, so
 // that sums over rows have a fixed order, and the numbers common to a row are in shared memory.
@@ -22,7 +22,8 @@ constexpr int kSplitStaged = 64;  ///< rows of backward whose numbers are in sha
 
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
-    split_norm_moments_kernel(std::int64_t rows, int width, const T* x, float* moments) {
+    split_norm_moments_kernel(std::int64_t rows, int width, const T* x, float* moments,
+                              bool centred) {
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t row = std::int64_t{blockIdx.x} * kSplitRows + threadIdx.x / kWarp;
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   if (row >= rows) return;
   const T* const mine = x + row * width;
   float total = 0, square = 0;
-  for (int c = lane * kWide; c < width; c += kWarp * kWide) {
+  for (int c = lane * kWide; c < width && centred; c += kWarp * kWide) {
     float v[kWide];
     Wide::load(mine + c, v);
 #pragma unroll
@@ -51,12 +52,12 @@ template <class T>
 struct SplitNormForwardArguments {
   const T* x;
   const float* moments;
-  const T *weight, *bias;
+  const T *weight, *bias;  ///< bias may be nullptr
   T* out;
   float *mean, *rstd;
   std::int64_t rows;
   int ranks, width;
-  float eps;
+  float eps, offset;  ///< offset: added to the weight
 };
 
 template <class T, bool kPacked>
@@ -78,11 +79,12 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   const float rstd = 1.0f / sqrtf(square / all + a.eps);
   if (lane == 0) a.mean[row] = mean, a.rstd[row] = rstd;
   for (int c = lane * kWide; c < a.width; c += kWarp * kWide) {
-    float v[kWide], weight[kWide], bias[kWide];
+    float v[kWide], weight[kWide], bias[kWide] = {};
     Wide::load(a.x + row * a.width + c, v);
-    Wide::load(a.weight + c, weight), Wide::load(a.bias + c, bias);
+    Wide::load(a.weight + c, weight);
+    if (a.bias != nullptr) Wide::load(a.bias + c, bias);
 #pragma unroll
-    for (int i = 0; i < kWide; ++i) v[i] = (v[i] - mean) * rstd * weight[i] + bias[i];
+    for (int i = 0; i < kWide; ++i) v[i] = (v[i] - mean) * rstd * (weight[i] + a.offset) + bias[i];
     Wide::store(a.out + row * a.width + c, v);
   }
 }
@@ -97,6 +99,8 @@ struct SplitNormBackwardArguments {
   std::int64_t rows, rows_per_block, stride;
   int width;
   float over_width;  ///< 1 / channels of all ranks
+  float offset;      ///< added to the weight
+  bool centred;      ///< LayerNorm
 };
 
 template <class T, bool kPacked>
@@ -115,14 +119,15 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     Wide::load(a.weight + c, weight);
 #pragma unroll
     for (int i = 0; i < kWide; ++i) {
-      const float g = d[i] * weight[i];
+      const float g = d[i] * (weight[i] + a.offset);
       sum += g;
       product += g * (v[i] - mean);
     }
   }
   sum = warp_reduce<Sum>(sum);
   product = warp_reduce<Sum>(product);
-  if (lane == 0) a.sums[2 * row] = sum, a.sums[2 * row + 1] = product * a.rstd[row];
+  if (lane == 0)
+    a.sums[2 * row] = a.centred ? sum : 0.0f, a.sums[2 * row + 1] = product * a.rstd[row];
 }
 
 /// d_x = (d_out weight - sum / N - h product / N) rstd, h = (x - mean) rstd: the four numbers of a
@@ -162,7 +167,7 @@ __global__ void __launch_bounds__(kElementwiseThreads, 6)
           const float h = (v[i] - of_row.x) * of_row.y;
           d_weight[i] += d[i] * h;
           d_bias[i] += d[i];
-          v[i] = d[i] * weight[i] * of_row.y - of_row.z - h * of_row.w;
+          v[i] = d[i] * (weight[i] + a.offset) * of_row.y - of_row.z - h * of_row.w;
         }
         Pair::store(a.d_x + at, v);
       }
@@ -195,19 +200,22 @@ SplitNormBackwardArguments<T> backward_arguments(const ops::SplitNormBackward& a
           plan.rows_per_block,
           plan.stride,
           static_cast<int>(args.x.shape.back()),
-          1.0f / static_cast<float>(args.width)};
+          1.0f / static_cast<float>(args.width),
+          static_cast<float>(args.offset),
+          args.kind == ops::Norm::layernorm};
 }
 
 }  // namespace
 
-void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments) {
+void split_norm_moments(const Stream& stream, const TensorView& x, const TensorView& moments,
+                        ops::Norm kind) {
   if (x.count() == 0) return;
   with_element(x.dtype, [&](auto t) {
     using T = decltype(t);
     with_bool(can_pack<T>(x.shape.back(), x.as<T>()), [&](auto packed) {
       launch(stream, "split_norm_moments", split_norm_moments_kernel<T, decltype(packed)::value>,
              warps(x.shape.rows()), x.shape.rows(), static_cast<int>(x.shape.back()), x.as<T>(),
-             moments.as<float>());
+             moments.as<float>(), kind == ops::Norm::layernorm);
     });
   });
 }
@@ -220,14 +228,15 @@ void split_norm_forward(const Stream& stream, const ops::SplitNormForward& args)
     const SplitNormForwardArguments<T> a{args.x.as<T>(),
                                          args.moments.as<float>(),
                                          args.weight.as<T>(),
-                                         args.bias.as<T>(),
+                                         args.bias.empty() ? nullptr : args.bias.as<T>(),
                                          args.out.as<T>(),
                                          args.mean.as<float>(),
                                          args.rstd.as<float>(),
                                          rows,
                                          static_cast<int>(args.moments.shape[0]),
                                          static_cast<int>(args.x.shape.back()),
-                                         static_cast<float>(args.eps)};
+                                         static_cast<float>(args.eps),
+                                         static_cast<float>(args.offset)};
     with_bool(can_pack<T>(a.width, a.x, a.weight, a.bias, a.out), [&](auto packed) {
       launch(stream, "split_norm_forward", split_norm_forward_kernel<T, decltype(packed)::value>,
              warps(rows), a);
@@ -264,7 +273,8 @@ void split_norm_backward(const Stream& stream, const ops::SplitNormBackward& arg
                         2 * plan.stride,
                         plan.stride,
                         args.x.shape.back(),
-                        {args.d_weight.as<float>(), args.d_bias.as<float>()}});
+                        {args.d_weight.as<float>(),
+                         args.d_bias.empty() ? nullptr : args.d_bias.as<float>()}});
 }
 
 }  // namespace choir::cuda

@@ -40,16 +40,16 @@ double llama3_frequency(double f, const RopeScaling& s) {
 
 }  // namespace
 
-double rope_frequency(double theta, const RopeScaling& scaling, std::int64_t head_width,
+double rope_frequency(double theta, const RopeScaling& scaling, std::int64_t width,
                       std::int64_t i) {
-  const double f = std::pow(theta, -static_cast<double>(i) / static_cast<double>(head_width / 2));
+  const double f = std::pow(theta, -static_cast<double>(i) / static_cast<double>(width / 2));
   switch (scaling.kind) {
     case RopeScaling::Kind::linear:
       return f / scaling.factor;
     case RopeScaling::Kind::llama3:
       return llama3_frequency(f, scaling);
     case RopeScaling::Kind::yarn:
-      return yarn_frequency(f, theta, scaling, head_width, i);
+      return yarn_frequency(f, theta, scaling, width, i);
     default:
       return f;
   }
@@ -76,21 +76,19 @@ void rope_table(const Stream& stream, double theta, const TensorView& table,
 }
 
 void rope(const Stream& stream, const Rope& args) {
-  const std::int64_t rotated = args.heads * args.head_width;
-  CHOIR_CHECK(args.x.shape.rank() > 0 && rotated <= args.x.shape.back(),
+  CHOIR_CHECK(args.x.shape.rank() > 0 && args.heads * args.head_width <= args.x.shape.back(),
               "{} heads of {} in rows of {}", args.heads, args.head_width, args.x.shape.back());
-  CHOIR_CHECK(args.head_width % 2 == 0 && args.tokens >= 1, "head width {}, {} tokens",
-              args.head_width, args.tokens);
+  CHOIR_CHECK(args.tokens >= 1, "{} tokens", args.tokens);
   const std::int64_t rows = args.x.shape.rows();
   const std::int64_t tokens = rows < args.tokens ? rows : args.tokens;
   const std::int64_t positions = std::min(args.first_position + tokens, args.position_end);
-  CHOIR_CHECK(!args.table.empty() && args.table.shape.back() == args.head_width &&
+  CHOIR_CHECK(!args.table.empty() && args.rotated() <= args.head_width && args.rotated() % 2 == 0 &&
                   args.table.shape.rows() >= positions && args.first_position >= 0 &&
                   args.position_end >= 1,
               "table {} for positions below {} of width {}", to_string(args.table.shape), positions,
               args.head_width);
   check_tensor(args.table, sum_dtype_of(args.x.dtype), args.table.count(), "table");
-  const double n = static_cast<double>(rows) * static_cast<double>(rotated);
+  const double n = static_cast<double>(rows * args.heads * args.rotated());
   stream.count(3 * n, 2 * n * static_cast<double>(size_of(args.x.dtype)));
   if (on_cuda(stream)) return cuda::rope(stream, args);
   if (!computes(stream)) return;
@@ -154,7 +152,7 @@ void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView&
 template <class T>
 void rope(const ops::Rope& args) {
   const std::int64_t rows = args.x.shape.rows(), row_width = args.x.shape.back();
-  const std::int64_t width = args.head_width, half = width / 2;
+  const std::int64_t width = args.rotated(), half = width / 2;
   const auto* table = static_cast<const Sum<T>*>(args.table.data);
   const Sum<T> sign = args.inverse ? -1 : 1;
   const auto rotate =
@@ -165,7 +163,7 @@ void rope(const ops::Rope& args) {
       const Sum<T>* cosines = table + ops::table_row(position, args.position_end) * width;
       T* x = static_cast<T*>(args.x.data) + r * row_width;
       for (std::int64_t h = 0; h < args.heads; ++h)
-        rotate(x + h * width, cosines, cosines + half, sign, half);
+        rotate(x + h * args.head_width, cosines, cosines + half, sign, half);
     }
   });
 }
@@ -181,7 +179,7 @@ namespace choir::ref {
 
 void rope(const ops::Rope& args, double theta) {
   const std::int64_t rows = args.x.shape.rows(), row_width = args.x.shape.back();
-  const std::int64_t width = args.head_width, half = width / 2;
+  const std::int64_t width = args.rotated(), half = width / 2;
   const bool neighbours = args.pairing == ops::RopePairing::interleaved;
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t h = 0; h < args.heads; ++h)
@@ -192,7 +190,7 @@ void rope(const ops::Rope& args, double theta) {
         const double angle =
             (args.inverse ? -1 : 1) * position *
             std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
-        double* head = args.x.as<double>() + r * row_width + h * width;
+        double* head = args.x.as<double>() + r * row_width + h * args.head_width;
         double& first = head[neighbours ? 2 * i : i];
         double& second = head[neighbours ? 2 * i + 1 : i + half];
         const double a = first, b = second;

@@ -1,4 +1,4 @@
-// Rotary positions in place, x [rows, row_width] with table [positions, D] = cos | sin in f32; the
+// Rotary positions in place, x [rows, row_width] with table [positions, R] = cos | sin in f32; the
 // rotation is in kernels/rope/rope.hpp. Floor: q and k read and written once, 4 bytes per 16-bit
 // element; the table (8 bytes per pair) is shared by the heads of a row and stays in cache; 3 FLOP.
 // A thread rotates one pack of first features with its pack of second features (half_split), or the
@@ -23,6 +23,7 @@ struct RopeArguments {
   std::uint32_t last_row;       ///< last row of the table, counted from there; padding reads it
   std::int64_t row_width;       ///< elements between rows
   int width;                    ///< D
+  int half;                     ///< R / 2
   float sign;                   ///< -1: rotate back
   std::uint32_t items;          ///< rows * heads * units
   Divisor units;                ///< threads per head
@@ -40,15 +41,15 @@ struct RopePlace {
     unit = static_cast<int>(a.units.remainder(item));
     head = a.x + row * a.row_width + std::int64_t{a.heads.remainder(in_order)} * a.width;
     const std::uint32_t position = a.tokens.remainder(row);
-    cosines = table + std::int64_t{position < a.last_row ? position : a.last_row} * a.width;
-    sines = cosines + a.width / 2;
+    cosines = table + std::int64_t{position < a.last_row ? position : a.last_row} * (2 * a.half);
+    sines = cosines + a.half;
   }
 };
 
 /// The row of the table for the first position.
 template <class T>
 __device__ inline const float* first_angles(const RopeArguments<T>& a) {
-  return a.further == nullptr ? a.table : a.table + std::int64_t{*a.further} * a.width;
+  return a.further == nullptr ? a.table : a.table + std::int64_t{*a.further} * (2 * a.half);
 }
 
 template <int kWide>
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) rope_halves_kernel(RopeAr
   for (std::int64_t item = global_thread(); item < a.items; item += global_threads()) {
     const RopePlace<T> at(a, table, static_cast<std::uint32_t>(item));
     const int i0 = at.unit * kWide;
-    T *const first = at.head + i0, *const second = first + a.width / 2;
+    T *const first = at.head + i0, *const second = first + a.half;
     const typename Wide::Raw raw_first = Wide::read(first), raw_second = Wide::read(second);
     float c[kWide], s[kWide], x[kWide], y[kWide];
     load_angles<kWide>(at.cosines + i0, c), load_angles<kWide>(at.sines + i0, s);
@@ -122,15 +123,15 @@ namespace {
 template <class T>
 bool packs(const ops::Rope& args) {
   const bool halves = args.pairing == ops::RopePairing::half_split;
-  return can_pack<T>(halves ? args.head_width / 2 : args.head_width, args.x.as<T>()) &&
-         can_pack<T>(args.x.shape.back()) &&
-         can_pack<float>(args.head_width / 2, args.table.as<float>());
+  const std::int64_t width = args.rotated();
+  return can_pack<T>(halves ? width / 2 : width, args.x.as<T>()) && can_pack<T>(args.head_width) &&
+         can_pack<T>(args.x.shape.back()) && can_pack<float>(width / 2, args.table.as<float>());
 }
 
 template <class T, bool kPacked>
 void launch_rope(const Stream& stream, const ops::Rope& args) {
   const bool halves = args.pairing == ops::RopePairing::half_split;
-  const std::int64_t half = args.head_width / 2, row_width = args.x.shape.back();
+  const std::int64_t half = args.rotated() / 2, row_width = args.x.shape.back();
   constexpr int kWide = Access<T, kPacked>::kWide;
   const std::int64_t units = halves ? half / kWide : half / (kPacked ? kWide / 2 : 1);
   const std::int64_t per_row = units * args.heads;
@@ -143,13 +144,13 @@ void launch_rope(const Stream& stream, const ops::Rope& args) {
             stream, "rope",
             halves ? rope_halves_kernel<T, kPacked> : rope_neighbours_kernel<T, kPacked>,
             {elementwise_blocks(rows * per_row), kElementwiseThreads},
-            RopeArguments<T>{args.x.as<T>() + first * row_width,
-                             args.table.as<float>() +
-                                 ops::table_row(position, args.position_end) * args.head_width,
-                             args.first_position_on_device, last_row, row_width,
-                             static_cast<int>(args.head_width), args.inverse ? -1.0f : 1.0f,
-                             static_cast<std::uint32_t>(rows * per_row), Divisor(units),
-                             Divisor(args.heads), Divisor(args.tokens)});
+            RopeArguments<T>{
+                args.x.as<T>() + first * row_width,
+                args.table.as<float>() + ops::table_row(position, args.position_end) * (2 * half),
+                args.first_position_on_device, last_row, row_width,
+                static_cast<int>(args.head_width), static_cast<int>(half),
+                args.inverse ? -1.0f : 1.0f, static_cast<std::uint32_t>(rows * per_row),
+                Divisor(units), Divisor(args.heads), Divisor(args.tokens)});
       });
 }
 
@@ -168,7 +169,7 @@ void rope_table(const Stream& stream, double theta, const ops::RopeScaling& scal
 }
 
 void rope(const Stream& stream, const ops::Rope& args) {
-  if (args.x.count() == 0 || args.heads * args.head_width == 0) return;
+  if (args.x.count() == 0 || args.heads * args.rotated() == 0) return;
   with_element(args.x.dtype, [&](auto t) {
     using T = decltype(t);
     with_bool(packs<T>(args),

@@ -1,5 +1,6 @@
 #pragma once
-// Rotary position embedding (Su et al. 2021), in place.
+// Rotary position embedding (Su et al. 2021), in place. The first R of the D features of a head
+// rotate, and their pairs lie within R.
 
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
@@ -8,11 +9,11 @@
 
 namespace choir::ops {
 
-/// Features that form a rotated pair: (d, d + D/2) as Llama/NeoX, or (2d, 2d + 1) as the paper.
+/// Features that form a rotated pair: (d, d + R/2) as Llama/NeoX, or (2d, 2d + 1) as the paper.
 enum class RopePairing { half_split, interleaved };
 
 /// Lower frequencies for sequences longer than those of the model's first training. f =
-/// theta^(-2i/D) becomes
+/// theta^(-2i/R) becomes
 ///   linear  f / factor
 ///   llama3  f / factor if the wavelength 2 pi / f is above original / low, f if it is below
 ///           original / high, and in between (1-s) f / factor + s f with
@@ -29,9 +30,8 @@ struct RopeScaling {
   bool truncate = true;         ///< yarn: the ends of the ramp are whole pairs
   double attention_factor = 0;  ///< yarn; 0: 0.1 ln(factor) + 1
 };
-/// The frequency of pair i < D/2, computed in double; pure.
-double rope_frequency(double theta, const RopeScaling& scaling, std::int64_t head_width,
-                      std::int64_t i);
+/// The frequency of pair i < R/2 of the R features that rotate, computed in double; pure.
+double rope_frequency(double theta, const RopeScaling& scaling, std::int64_t width, std::int64_t i);
 /// Factor of cosines and sines.
 double rope_attention_factor(const RopeScaling& scaling);
 
@@ -39,7 +39,7 @@ struct Rope {
   RopePairing pairing = RopePairing::half_split;
   TensorView x;  ///< [rows, row_width]; the first `heads` heads of every row are rotated
   std::int64_t heads = 0;
-  std::int64_t head_width = 0;  ///< D, even
+  std::int64_t head_width = 0;  ///< D
   std::int64_t tokens = 1;      ///< row r holds position first_position + r % tokens
   std::int64_t first_position = 0;
   /// If not nullptr, it is added to first_position; only on cuda, where the host need not know it.
@@ -47,11 +47,14 @@ struct Rope {
   const std::int32_t* first_position_on_device = nullptr;
   /// Positions from here on are padding: they need no row of the table, and use the last one.
   std::int64_t position_end = kNoPositionEnd;
-  TensorView table;      ///< [positions, D] f32/f64: cos(0..D/2-1) then sin, from rope_table
+  TensorView table;  ///< [positions, R] f32/f64: cos(0..R/2-1) then sin, from rope_table; R <= D
   bool inverse = false;  ///< rotate the other way: the transpose, for the backward pass
+
+  /// R; D without a table.
+  std::int64_t rotated() const { return table.empty() ? head_width : table.shape.back(); }
 };
 
-/// Fills [positions, D]: angle(p, i) = p * rope_frequency(i), computed in double; row 0 is the row
+/// Fills [positions, R]: angle(p, i) = p * rope_frequency(i), computed in double; row 0 is the row
 /// of `first_position`.
 void rope_table(const Stream& stream, double theta, const TensorView& table,
                 const RopeScaling& scaling = {}, std::int64_t first_position = 0);

@@ -31,7 +31,9 @@ TEST_F(CudaRelativeAttention, ScoresAreUnshiftedAndMasked) {
 
 TEST_F(CudaRelativeAttention, SplitNorm) {
   for (const DType dtype : kGpuTypes)
-    for (const std::int64_t width : {17, 44}) check_split_norm(device(), dtype, 21, width, 2);
+    for (const std::int64_t width : {17, 44})
+      for (const ops::Norm kind : {ops::Norm::layernorm, ops::Norm::rmsnorm})
+        check_split_norm(device(), dtype, 21, width, 2, kind);
 }
 
 TEST_F(CudaRelativeAttention, StochasticDepth) {

@@ -19,6 +19,15 @@ TEST_F(CudaRope, MatchesTheReferenceAndLeavesOtherFeaturesAlone) {
           check_rope(device(), dtype, pairing, width, others);
 }
 
+TEST_F(CudaRope, OnlyTheFirstFeaturesOfAHeadRotate) {
+  for (const DType dtype : kGpuTypes)
+    for (const RopePairing pairing : kPairings)
+      for (const auto& [width, rotated] : {std::pair{16, 4}, {7, 6}, {80, 32}, {128, 96}, {36, 32}})
+        for (const std::int64_t on_device : {0, 2})
+          check_rope(device(), dtype, pairing, width, 8, 0, ops::kNoPositionEnd, on_device,
+                     rotated);
+}
+
 TEST_F(CudaRope, AnyAlignment) {
   for (const DType dtype : kGpuTypes)
     for (const RopePairing pairing : kPairings)

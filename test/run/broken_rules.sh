@@ -63,6 +63,7 @@ breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
 
 breaks sometimes z-per-rank "$root/inputs/verify_modern.json" "tp=2" "dp=2"
 breaks sometimes chunk-lost "$root/inputs/verify_modern.json" "tp=2" "dp=2"
+breaks always width-norm-local "$root/inputs/verify_modern.json" "tp=2" "dp=2" model.qk_norm_span=width
 breaks always cap-in-whole-rows "$root/inputs/verify_gemma.json" "tp=2" "dp=2"
 breaks sometimes adapter-unsummed "$root/inputs/verify_lora.json" "dp=2 tp=2" "dp=2 pp=2"
 

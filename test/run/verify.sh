@@ -18,6 +18,13 @@ run 4 verify "$deck" --layouts "dp=2 tp=2 sequence=true,tp=4,dp=4 zero=1,dp=4 ze
 expect "after 20 steps too" 0 "VALID: 8 layouts"
 run 4 verify "$root/inputs/verify_modern.json" --layouts "dp=2 tp=2 sequence=true zero=3,tp=4 recompute=full,pp=4,cp=4,cp=2 tp=2 recompute=selective,cp=3,cp=2 tp=2 context_mode=gather sequence=true"
 expect "what models of today add" 0 "VALID: 7 layouts"
+# Four tensor ranks share two heads of keys, and the norm of their whole width.
+run 4 verify "$root/inputs/verify_modern.json" model.qk_norm_span=width model.norm_place=post model.qkv_bias=no optimizer.epsilon=1e-4 \
+  --layouts "tp=4,dp=2 tp=2 sequence=true zero=3,cp=2 tp=2 recompute=full,pp=2 tp=2"
+expect "what OLMo 2 adds" 0 "VALID: 4 layouts"
+run 4 verify "$deck" model.position=rope model.rope_width=2 model.parallel_branches=true model.tied=false \
+  --layouts "tp=4,dp=2 tp=2 sequence=true zero=3,cp=2 tp=2 recompute=selective,pp=2 dp=2 recompute=full,cp=4 context_mode=ring"
+expect "what GPT-NeoX adds" 0 "VALID: 5 layouts"
 run 4 verify "$root/inputs/verify_gemma.json" --layouts "dp=2 tp=2 sequence=true zero=3,tp=4 recompute=full,pp=4,cp=4,cp=2 tp=2 recompute=selective,cp=3,cp=2 tp=2 context_mode=gather sequence=true,tp=2 zero=3 tile=4 dp=2"
 expect "what Gemma adds" 0 "VALID: 8 layouts"
 # Gradients near zero would make AdamW multiply roundings by the ratio of learning rate and epsilon.

@@ -105,10 +105,13 @@ inline void check_scores(Device& device, DType dtype, std::int64_t batch, std::i
 inline constexpr ops::AttentionContext kContexts[] = {
     {-1, -1, 0}, {3, 2, 0}, {0, 0, 0}, {-1, 0, 0}, {2, -1, 0}, {1, -1, 3}, {0, -1, 2}, {-1, -1, 4}};
 
-/// `ranks` ranks with `width` channels each, one after another.
+/// `ranks` ranks with `width` channels each, one after another. RMSNorm has no bias and an offset.
 inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std::int64_t width,
-                             std::int64_t ranks) {
-  SCOPED_TRACE(fmt::format("{} N {} c {} ranks {}", name_of(dtype), rows, width, ranks));
+                             std::int64_t ranks, ops::Norm kind = ops::Norm::layernorm) {
+  const bool centred = kind == ops::Norm::layernorm;
+  const double offset = centred ? 0 : 1;
+  SCOPED_TRACE(fmt::format("{} N {} c {} ranks {} {}", name_of(dtype), rows, width, ranks,
+                           centred ? "layernorm" : "rmsnorm"));
   const Stream stream(device);
   const DType sum = sum_dtype(dtype);
   HostTensor moments(sum, {ranks, rows, 2}), sums(sum, {rows, 2}), total(DType::f64, {rows, 2});
@@ -121,7 +124,7 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
     bias.push_back(HostTensor::normal(dtype, {width}, seed + 4));
     HostTensor part(sum, {1, rows, 2});
     Mirror mirror(device);
-    ops::split_norm_moments(stream, mirror.in(x.back()), mirror.io(part));
+    ops::split_norm_moments(stream, mirror.in(x.back()), mirror.io(part), kind);
     mirror.fetch();
     for (std::int64_t i = 0; i < 2 * rows; ++i) moments.set(k * 2 * rows + i, part[i]);
   }
@@ -133,7 +136,8 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
   for (std::int64_t k = 0; k < ranks; ++k)
     for (std::int64_t c = 0; c < width; ++c) {
       const auto rank = static_cast<std::size_t>(k);
-      W.set(k * width + c, weight[rank][c]), B.set(k * width + c, bias[rank][c]);
+      W.set(k * width + c, offset + weight[rank][c]);
+      B.set(k * width + c, centred ? bias[rank][c] : 0);
       for (std::int64_t r = 0; r < rows; ++r) {
         X.set(r * all + k * width + c, x[rank][r * width + c]);
         D.set(r * all + k * width + c, d_out[rank][r * width + c]);
@@ -141,7 +145,8 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
     }
   for (std::int64_t r = 0; r < rows; ++r) {
     double mean = 0, square = 0, g = 0, gh = 0;
-    for (std::int64_t c = 0; c < all; ++c) mean += X[r * all + c] / static_cast<double>(all);
+    for (std::int64_t c = 0; c < all && centred; ++c)
+      mean += X[r * all + c] / static_cast<double>(all);
     for (std::int64_t c = 0; c < all; ++c)
       square += (X[r * all + c] - mean) * (X[r * all + c] - mean) / static_cast<double>(all);
     const double rstd = 1 / std::sqrt(square + 1e-5);
@@ -149,7 +154,7 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
     for (std::int64_t c = 0; c < all; ++c) {
       const double h = (X[r * all + c] - mean) * rstd;
       Y.set(r * all + c, h * W[c] + B[c]);
-      g += D[r * all + c] * W[c], gh += D[r * all + c] * W[c] * h;
+      g += centred ? D[r * all + c] * W[c] : 0, gh += D[r * all + c] * W[c] * h;
       DW.set(c, DW[c] + D[r * all + c] * h), DB.set(c, DB[c] + D[r * all + c]);
     }
     total.set(2 * r, g), total.set(2 * r + 1, gh);
@@ -173,10 +178,11 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
     ops::split_norm_forward(stream, {.x = xs,
                                      .moments = mirror.in(moments),
                                      .weight = ws,
-                                     .bias = mirror.in(bias[rank]),
+                                     .bias = centred ? mirror.in(bias[rank]) : TensorView{},
                                      .out = mirror.io(out),
                                      .mean = ms,
-                                     .rstd = rs});
+                                     .rstd = rs,
+                                     .offset = offset});
     ops::SplitNormBackward call{
         .d_out = ds,
         .x = xs,
@@ -187,8 +193,10 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
         .width = all,
         .d_x = mirror.io(d_x),
         .d_weight = mirror.io(d_w),
-        .d_bias = mirror.io(d_b),
-        .workspace = mirror.workspace(ops::split_norm_workspace(stream, rows, width))};
+        .d_bias = centred ? mirror.io(d_b) : TensorView{},
+        .workspace = mirror.workspace(ops::split_norm_workspace(stream, rows, width)),
+        .kind = kind,
+        .offset = offset};
     ops::split_norm_sums(stream, call);
     call.sums = mirror.in(sums_in);
     ops::split_norm_backward(stream, call);
@@ -202,6 +210,7 @@ inline void check_split_norm(Device& device, DType dtype, std::int64_t rows, std
         ASSERT_NEAR(d_x[r * width + c], G[at], e * (1 + std::abs(G[at]))) << r << " " << c;
       }
       ASSERT_NEAR(d_w[c], DW[k * width + c], u * (1 + std::abs(DW[k * width + c])));
+      if (!centred) continue;
       ASSERT_NEAR(d_b[c], DB[k * width + c], u * (1 + std::abs(DB[k * width + c])));
     }
     for (std::int64_t r = 0; r < 2 * rows; ++r) total.set(r, total[r] - own[r]);

@@ -25,7 +25,7 @@ ops::BenchShape DecoderTower::op_shape(const GptConfig& config, const BatchShape
 
 Shape DecoderTower::rope_table_shape() const {
   if (config_.position != Position::rope || blocks_.all().empty()) return {0};
-  return {config_.has_local_angles() ? 2 : 1, config_.block_size, config_.head_width()};
+  return {config_.has_local_angles() ? 2 : 1, config_.block_size, config_.rotated_width()};
 }
 
 std::size_t DecoderTower::table_bytes(const Precision& precision) const {
@@ -54,7 +54,7 @@ Tensor DecoderTower::angles_of(Pass& pass) const {
   const bool endless = sequence.state != nullptr && sequence.state->endless();
   if (!endless || rope_table_.count() == 0) return Tensor().view(rope_table_);
   Tensor angles = pass.allocate_statistic(
-      {rope_table_.shape[0], sequence.tokens, config_.head_width()}, "rotary angles");
+      {rope_table_.shape[0], sequence.tokens, config_.rotated_width()}, "rotary angles");
   compute_angles(pass, angles, sequence.first_position);
   return angles;
 }
@@ -222,7 +222,7 @@ std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& na
   const LayerKind kind = c.kind_of(layer);
   const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
   return std::make_unique<TransformerBlock>(
-      *parameters_, name, norm_options(c), c.norm_place,
+      *parameters_, name, norm_options(c), BlockForm{c.norm_place, c.parallel_branches},
       SelfAttention::Options{.width = c.n_embd,
                              .heads = c.n_head,
                              .kv_heads = c.n_kv_head,
@@ -230,6 +230,7 @@ std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& na
                              .bias = c.bias,
                              .qkv_bias = c.has(c.qkv_bias),
                              .head_norm = c.qk_norm,
+                             .norm_all_heads = c.norms_all_heads(),
                              .norm_eps = c.norm_eps,
                              .one_plus_weight = c.norm_offset,
                              .window = kind.window,

@@ -84,7 +84,7 @@ class DecoderTower {
 
  private:
   std::unique_ptr<TransformerBlock> make_block(const std::string& name, std::int64_t layer) const;
-  /// [tables, block_size, head width]: angles of all layers or, in two tables, of layers without
+  /// [tables, block_size, rotated width]: angles of all layers or, in two tables, of layers without
   /// and with a window.
   Shape rope_table_shape() const;
   /// Fills tables of that form, the rows of which are the positions from `first` on.

@@ -126,6 +126,9 @@ void add_model_keys(DecoderTable& table) {
   gpt.add("norm_place", &GptConfig::norm_place, "",
           "Norms of a block: in front of both branches (pre), behind them (post: OLMo 2), or both "
           "(Gemma 2).");
+  gpt.add("parallel_branches", &GptConfig::parallel_branches, "",
+          "Attention and the feed-forward layer of a block both read its input, each through its "
+          "own norm, and their outputs are added to it together (GPT-NeoX).");
   gpt.add("activation", &GptConfig::activation, "",
           "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form, and geglu has the "
           "tanh form in its gate.");
@@ -140,6 +143,11 @@ void add_model_keys(DecoderTable& table) {
           "Soft cap c of the logits z, after their factor: c tanh(z / c) (Gemma 2: 30). 0: none.")
       .at_least(0);
   gpt.add("position", &GptConfig::position, "", "Positions: a learned table, or rotary embedding.");
+  gpt.add("rope_width", &GptConfig::rope_width, "",
+          "First features of a head that rotate (GPT-NeoX: a quarter of them). Must be even. 0: "
+          "all.")
+      .at_least(0)
+      .at_most(static_cast<double>(ops::kWidestHead));
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
   gpt.add("rope_local_theta", &GptConfig::rope_local_theta, "",
           "Base of the rotary wavelengths in layers with a window (Gemma 3: 10000). 0: rope_theta.")
@@ -149,7 +157,11 @@ void add_model_keys(DecoderTable& table) {
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("qk_norm", &GptConfig::qk_norm, "",
-          "Apply RMSNorm to every head of queries and keys before rotary positions (Qwen3).");
+          "Apply RMSNorm to queries and keys before rotary positions (Qwen3).");
+  gpt.add(
+      "qk_norm_span", &GptConfig::qk_norm_span, "",
+      "Features that qk_norm normalises together: those of a head (Qwen3), or the whole width of "
+      "queries and of keys (OLMo 2), for which tensor ranks sum their squares.");
   gpt.add("attention_scale", &GptConfig::attention_scale, "",
           "Factor of attention scores. 0: 1 / sqrt(head width).")
       .at_least(0);

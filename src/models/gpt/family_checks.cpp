@@ -65,7 +65,7 @@ void check_tiles(const GptConfig& gpt, std::int64_t t, std::vector<KeyProblem>& 
 }
 
 void check_own_width(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
-  if (gpt.position == Position::rope && gpt.own_head_width % 2 != 0)
+  if (gpt.position == Position::rope && gpt.rope_width == 0 && gpt.own_head_width % 2 != 0)
     problems.push_back({{"model.head_width", "model.position"},
                         fmt::format("model.position = \"rope\" rotates pairs, but model.head_width "
                                     "is {}; nearest legal: {}",
@@ -93,11 +93,20 @@ void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
     of_rope("model.rope_scaling", scaling.kind != Kind::none);
     of_rope("model.rope_factor", scaling.factor != ops::RopeScaling().factor);
     of_rope("model.rope_skip_interval", gpt.rope_skip_interval > 0);
+    of_rope("model.rope_width", gpt.rope_width != 0);
     of_rope("model.rope_theta", gpt.rope_theta != GptConfig().rope_theta);
     of_rope("model.rope_local_theta", gpt.rope_local_theta != 0);
     of_rope("model.rope_scaling_layers", gpt.rope_scaling_layers != ScaledLayers::all);
     return;
   }
+  if (gpt.rope_width % 2 != 0 || gpt.rope_width > gpt.head_width())
+    problems.push_back(
+        {{"model.rope_width", "model.head_width", "model.n_embd", "model.n_head"},
+         fmt::format(
+             "model.rope_width = {} is no even number of the {} features of a head; nearest "
+             "legal: {}",
+             gpt.rope_width, gpt.head_width(),
+             std::min(gpt.rope_width, gpt.head_width()) / 2 * 2)});
   if (gpt.window == 0 && gpt.rope_local_theta != 0)
     problems.push_back({{"model.rope_local_theta", "model.attention_window"},
                         "model.rope_local_theta is for layers with a window, but "
@@ -160,6 +169,14 @@ void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
         {{"model.window_first_layer", "model.window_skip_interval", "model.attention_window"},
          "model.window_first_layer and model.window_skip_interval select the layers "
          "that have a window, but model.attention_window is 0"});
+}
+
+void check_qk_norm(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  if (gpt.qk_norm_span != QkNormSpan::head && !gpt.qk_norm)
+    problems.push_back(
+        {{"model.qk_norm_span", "model.qk_norm"},
+         "model.qk_norm_span = \"width\" is for model.qk_norm = true; leave it out, or "
+         "set that"});
 }
 
 /// A norm behind a branch undoes a factor of its output.
@@ -311,7 +328,7 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
          fmt::format("a head is model.n_embd / model.n_head = {} wide, at most {} is supported; "
                      "nearest legal: n_head = {}",
                      gpt.head_width(), ops::kWidestHead, heads_from(gpt))});
-  } else if (gpt.position == Position::rope && gpt.head_width() % 2 != 0) {
+  } else if (gpt.position == Position::rope && gpt.rope_width == 0 && gpt.head_width() % 2 != 0) {
     problems.push_back(
         {{"model.n_embd", "model.n_head", "model.position"},
          fmt::format(
@@ -327,6 +344,7 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   check_norm_bias(gpt, problems);
   check_rope(gpt, problems);
   check_window(gpt, problems);
+  check_qk_norm(gpt, problems);
   check_residual_scale(gpt, problems);
   check_lora(gpt, problems);
   return problems;

@@ -56,6 +56,11 @@ enum class ScaledLayers { all, full };
 constexpr auto words_of(ScaledLayers) {
   return words<ScaledLayers>({{ScaledLayers::all, "all"}, {ScaledLayers::full, "full"}});
 }
+/// The features over which queries and keys are normalised: those of a head, or of all heads.
+enum class QkNormSpan { head, width };
+constexpr auto words_of(QkNormSpan) {
+  return words<QkNormSpan>({{QkNormSpan::head, "head"}, {QkNormSpan::width, "width"}});
+}
 /// Biases of a group of layers: like GptConfig::bias, or set separately.
 enum class Biases { as_bias, yes, no };
 constexpr auto words_of(Biases) {
@@ -92,15 +97,18 @@ struct GptConfig {
   double norm_eps = 1e-5;
   bool norm_offset = false;               ///< norms multiply by 1 + weight
   NormPlace norm_place = NormPlace::pre;  ///< of both branches of every block
+  bool parallel_branches = false;         ///< both branches of a block read its input
   ops::Activation activation = ops::Activation::gelu;
   Position position = Position::learned;
+  std::int64_t rope_width = 0;  ///< first features of a head that rotate, R; 0: all
   double rope_theta = 10000;
   double rope_local_theta = 0;  ///< of layers with a window; 0: rope_theta
   ops::RopeScaling rope_scaling{};
   ScaledLayers rope_scaling_layers = ScaledLayers::all;
   /// Layers n - 1, 2 n - 1, ... do not rotate; 0: all layers rotate.
   std::int64_t rope_skip_interval = 0;
-  bool qk_norm = false;     ///< RMSNorm of every head of queries and keys, before they are rotated
+  bool qk_norm = false;  ///< RMSNorm of queries and keys, before they are rotated
+  QkNormSpan qk_norm_span = QkNormSpan::head;
   std::int64_t window = 0;  ///< keys that a query sees, itself among them; 0: all before it
   /// Layers before this one, and layers n - 1, 2 n - 1, ... (0: none), have no window.
   std::int64_t window_first_layer = 0, window_skip_interval = 0;
@@ -123,6 +131,9 @@ struct GptConfig {
   static constexpr std::int64_t kAutoChunk = -1;  ///< usual_head_chunk(), or head_chunk_limit
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : n_embd / n_head; }
+  /// R, the features of a head that rotate with rotary positions.
+  std::int64_t rotated_width() const { return rope_width > 0 ? rope_width : head_width(); }
+  bool norms_all_heads() const { return qk_norm && qk_norm_span == QkNormSpan::width; }
   /// H D, the width of the attention output.
   std::int64_t attention_width() const { return n_head * head_width(); }
   bool has(Biases part) const { return part == Biases::as_bias ? bias : part == Biases::yes; }

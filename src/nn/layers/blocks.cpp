@@ -19,20 +19,21 @@ std::unique_ptr<ResidualNorm> norm_if(bool exists, ParameterSet& parameters,
 }  // namespace
 
 TransformerBlock::TransformerBlock(ParameterSet& parameters, const std::string& name,
-                                   const ResidualNorm::Options& norm, NormPlace place,
+                                   const ResidualNorm::Options& norm, BlockForm form,
                                    const SelfAttention::Options& attention,
                                    const FeedForward::Options& feed_forward)
-    : attention_norm_(norm_if(place != NormPlace::post, parameters, name + ".attention_norm",
+    : attention_norm_(norm_if(form.norms != NormPlace::post, parameters, name + ".attention_norm",
                               attention.width, norm)),
       attention_(parameters, name + ".attention", attention),
-      attention_post_norm_(norm_if(place != NormPlace::pre, parameters,
+      attention_post_norm_(norm_if(form.norms != NormPlace::pre, parameters,
                                    name + ".attention_post_norm", attention.width, norm)),
-      feed_forward_norm_(norm_if(place != NormPlace::post, parameters, name + ".feed_forward_norm",
-                                 attention.width, norm)),
+      feed_forward_norm_(norm_if(form.norms != NormPlace::post, parameters,
+                                 name + ".feed_forward_norm", attention.width, norm)),
       feed_forward_(FeedForward::create(parameters, name + ".feed_forward", feed_forward)),
-      feed_forward_post_norm_(norm_if(place != NormPlace::pre, parameters,
+      feed_forward_post_norm_(norm_if(form.norms != NormPlace::pre, parameters,
                                       name + ".feed_forward_post_norm", attention.width, norm)),
-      recompute_(feed_forward.recompute) {}
+      recompute_(feed_forward.recompute),
+      parallel_(form.parallel) {}
 
 ResidualNorm::Output TransformerBlock::enter(Pass& pass, const Norm& norm,
                                              const ResidualStream& stream, bool keep_statistics) {
@@ -59,18 +60,19 @@ ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
                                          const TensorView& rope_table) {
   const ProfileRange range(pass.stream(), "block forward");
   const bool keeps_all = recompute_ == Recompute::none, again = recompute_ == Recompute::full;
-  ResidualStream middle;
   ResidualNorm::Output entered = enter(pass, attention_norm_, in, keeps_all);
   if (again && !attention_norm_) pass.save(entered.sum);
   const Pass::Unsaved entrance_alone(pass, again);
-  middle = {entered.sum,
-            leave(pass, attention_post_norm_,
-                  attention_.forward(pass, entered.normed, rope_table, source(attention_norm_)))};
-  entered = {};
-  entered = enter(pass, feed_forward_norm_, middle, keeps_all);
-  middle = {};
+  Tensor attended =
+      leave(pass, attention_post_norm_,
+            attention_.forward(pass, entered.normed, rope_table, source(attention_norm_)));
+  entered.normed = {};
+  entered = enter(pass, feed_forward_norm_, second_input(entered.sum, attended), keeps_all);
+  if (!parallel_) attended = {};
   Tensor branch = feed_forward_->forward(pass, entered.normed, source(feed_forward_norm_));
-  return {entered.sum, leave(pass, feed_forward_post_norm_, std::move(branch))};
+  branch = leave(pass, feed_forward_post_norm_, std::move(branch));
+  if (parallel_) branch = joined(pass, {std::move(attended), std::move(branch)});
+  return {entered.sum, std::move(branch)};
 }
 
 // Runs everything but the last product, if its result is not needed.
@@ -79,8 +81,8 @@ void TransformerBlock::forward_again(Pass& pass, const TensorView& rope_table) {
   ResidualStream middle;
   {
     const ResidualNorm::Output entered = enter(pass, attention_norm_, {pass.pop(), Tensor()}, true);
-    middle = {entered.sum, leave(pass, attention_post_norm_,
-                                 attention_.forward(pass, entered.normed, rope_table))};
+    middle = second_input(entered.sum, leave(pass, attention_post_norm_,
+                                             attention_.forward(pass, entered.normed, rope_table)));
   }
   const Tensor input = enter(pass, feed_forward_norm_, middle, true).normed;
   middle = {};
@@ -91,12 +93,15 @@ void TransformerBlock::forward_again(Pass& pass, const TensorView& rope_table) {
 Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView& rope_table) {
   if (recompute_ == Recompute::full) forward_again(pass, rope_table);
   const ProfileRange range(pass.stream(), "block backward");
+  Tensor d_attended = parallel_ ? d_stream : Tensor();
   {
     const Tensor d_branch = leave_backward(pass, feed_forward_post_norm_, d_stream);
     Tensor d_input = feed_forward_->backward(pass, d_branch, source(feed_forward_norm_));
     d_stream = enter_backward(pass, feed_forward_norm_, std::move(d_input), std::move(d_stream));
   }
-  const Tensor d_branch = leave_backward(pass, attention_post_norm_, d_stream);
+  if (!parallel_) d_attended = d_stream;
+  const Tensor d_branch = leave_backward(pass, attention_post_norm_, d_attended);
+  d_attended = {};
   Tensor d_input = attention_.backward(pass, d_branch, rope_table, source(attention_norm_));
   return enter_backward(pass, attention_norm_, std::move(d_input), std::move(d_stream));
 }

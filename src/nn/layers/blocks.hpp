@@ -13,12 +13,19 @@
 
 namespace choir {
 
-/// Transformer block on a residual stream: x += attention(norm(x)); x += feed_forward(norm(x)),
-/// with norms in front of the branches, behind them, or both.
+/// The order of the branches of a transformer block and of their norms.
+struct BlockForm {
+  NormPlace norms = NormPlace::pre;
+  bool parallel = false;  ///< both branches read the input of the block
+};
+
+/// Transformer block on a residual stream: x += attention(norm(x)); x += feed_forward(norm(x)), or
+/// in parallel form x += attention(norm(x)) + feed_forward(norm'(x)), with norms in front of the
+/// branches, behind them, or both.
 class TransformerBlock {
  public:
   TransformerBlock(ParameterSet& parameters, const std::string& name,
-                   const ResidualNorm::Options& norm, NormPlace place,
+                   const ResidualNorm::Options& norm, BlockForm form,
                    const SelfAttention::Options& attention,
                    const FeedForward::Options& feed_forward);
 
@@ -42,6 +49,10 @@ class TransformerBlock {
   /// its sum twice.
   static ResidualNorm::Output enter(Pass& pass, const Norm& norm, const ResidualStream& stream,
                                     bool keep_statistics);
+  /// The stream that enters the second branch, after `attended` left the first.
+  ResidualStream second_input(const Tensor& sum, const Tensor& attended) const {
+    return {sum, parallel_ ? Tensor() : attended};
+  }
   /// The output of a branch as it is added to the stream.
   static Tensor leave(Pass& pass, const Norm& norm, Tensor branch);
   /// Gradients from the end of a branch to that of its output, and from that of its input to that
@@ -58,6 +69,7 @@ class TransformerBlock {
   std::unique_ptr<FeedForward> feed_forward_;
   Norm feed_forward_post_norm_;
   Recompute recompute_;
+  bool parallel_;
 };
 
 /// A FastConformer block on a residual stream x [B*T, C] (Gulati et al. 2020):

@@ -12,10 +12,13 @@ namespace choir {
 namespace {
 
 /// With sequence parallelism each rank sees only a share of the rows, so the gradient is a sum over
-/// ranks.
-ShardSpec shard_of(const ParameterSet& parameters, bool of_heads) {
+/// ranks. Heads of a row are divided like those of attention.
+ShardSpec shard_of(const ParameterSet& parameters, std::int64_t width,
+                   const ResidualNorm::Options& options) {
   ShardSpec spec;
-  if (parameters.tensor().sequence || (of_heads && parameters.tensor().ranks > 1))
+  if (options.heads_of_row > 0)
+    return {.split_dim = 0, .sections = {{width, options.heads_of_row}}};
+  if (parameters.tensor().sequence || (options.of_heads && parameters.tensor().ranks > 1))
     spec.partial = {Axis::tensor};
   return spec;
 }
@@ -33,44 +36,89 @@ Tensor joined(Pass& pass, ResidualStream stream) {
 ResidualNorm::ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
                            const Options& options)
     : options_(options),
-      width_(width),
       weight_(&parameters.add({.name = name + ".weight",
                                .shape = {width},
                                .init = options.one_plus_weight ? Init::zeros() : Init::ones(),
-                               .shard = shard_of(parameters, options.of_heads)})) {
+                               .shard = shard_of(parameters, width, options)})) {
+  width_ = weight_->local_count();
+  CHOIR_CHECK(!divided() || !options.bias, "a divided row has no bias");
   if (options.bias && options.kind == ops::Norm::layernorm)
     bias_ = &parameters.add({.name = name + ".bias",
                              .shape = {width},
                              .init = Init::zeros(),
-                             .shard = shard_of(parameters, options.of_heads)});
+                             .shard = shard_of(parameters, width, options)});
 }
 
 ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& stream,
                                            bool keep_statistics) {
   const std::int64_t rows = stream.residual.shape.rows();
-  const bool centred = options_.kind == ops::Norm::layernorm;
   Output out;
   out.normed = pass.allocate({rows, width_}, "norm output");
   if (!stream.delta.empty()) out.sum = pass.allocate({rows, width_}, "residual");
   Tensor rstd = pass.allocate_statistic({rows}, "norm rstd");
-  Tensor mean = centred ? pass.allocate_statistic({rows}, "norm mean") : Tensor();
-  ops::norm_forward(pass.stream(), {.kind = options_.kind,
-                                    .residual = stream.residual,
-                                    .delta = stream.delta,
-                                    .weight = weight_->value,
-                                    .bias = bias_ ? bias_->value : TensorView{},
-                                    .sum = out.sum,
-                                    .out = out.normed,
-                                    .mean = mean,
-                                    .rstd = rstd,
-                                    .eps = options_.eps,
-                                    .offset = offset()});
+  Tensor mean = has_mean() ? pass.allocate_statistic({rows}, "norm mean") : Tensor();
+  if (divided())
+    forward_divided(pass, stream.residual, out, mean, rstd);
+  else
+    ops::norm_forward(pass.stream(), {.kind = options_.kind,
+                                      .residual = stream.residual,
+                                      .delta = stream.delta,
+                                      .weight = weight_->value,
+                                      .bias = bias_ ? bias_->value : TensorView{},
+                                      .sum = out.sum,
+                                      .out = out.normed,
+                                      .mean = mean,
+                                      .rstd = rstd,
+                                      .eps = options_.eps,
+                                      .offset = offset()});
   if (stream.delta.empty()) out.sum = stream.residual;
   pass.save(out.sum);
   const Pass::Unsaved sum_alone(pass, !keep_statistics);
   pass.save(rstd);
-  if (centred) pass.save(mean);
+  if (has_mean()) pass.save(mean);
   return out;
+}
+
+void ResidualNorm::forward_divided(Pass& pass, const Tensor& x, const Output& out,
+                                   const Tensor& mean, const Tensor& rstd) const {
+  CHOIR_CHECK(out.sum.empty(), "a divided row is not added to another");
+  const TensorAxis& axis = pass.tensor();
+  const std::int64_t rows = x.shape.rows();
+  const Tensor moments = pass.allocate_statistic({axis.size(), rows, 2}, "moments of all ranks");
+  ops::split_norm_moments(pass.stream(), x, moments.slice(axis.rank(), 1), options_.kind);
+  axis.communicator->all_gather(moments.data, static_cast<std::size_t>(2 * rows), moments.dtype);
+  ops::split_norm_forward(pass.stream(), {.x = x,
+                                          .moments = moments,
+                                          .weight = weight_->value,
+                                          .bias = {},
+                                          .out = out.normed,
+                                          .mean = mean,
+                                          .rstd = rstd,
+                                          .eps = options_.eps,
+                                          .offset = offset()});
+}
+
+void ResidualNorm::backward_divided(Pass& pass, ops::NormBackward call) const {
+  CHOIR_CHECK(!call.accumulate, "a divided row is not part of a stream");
+  const TensorAxis& axis = pass.tensor();
+  const Tensor sums = pass.allocate_statistic({call.sum.shape.rows(), 2}, "sums of a divided norm");
+  const ops::SplitNormBackward split{.d_out = call.d_out,
+                                     .x = call.sum,
+                                     .weight = call.weight,
+                                     .mean = call.mean,
+                                     .rstd = call.rstd,
+                                     .sums = sums,
+                                     .width = axis.size() * width_,
+                                     .d_x = call.d_sum,
+                                     .d_weight = call.d_weight,
+                                     .d_bias = {},
+                                     .workspace = call.workspace,
+                                     .kind = options_.kind,
+                                     .offset = offset()};
+  ops::split_norm_sums(pass.stream(), split);
+  axis.communicator->all_reduce(sums.data, static_cast<std::size_t>(sums.count()), sums.dtype,
+                                ReduceOp::sum, axis.order);
+  ops::split_norm_backward(pass.stream(), split);
 }
 
 Tensor ResidualNorm::remake(Pass& pass) {
@@ -78,8 +126,7 @@ Tensor ResidualNorm::remake(Pass& pass) {
 }
 
 Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) {
-  const bool centred = options_.kind == ops::Norm::layernorm;
-  const Tensor mean = centred ? pass.pop() : Tensor();
+  const Tensor mean = has_mean() ? pass.pop() : Tensor();
   const Tensor rstd = pass.pop();
   const Tensor sum = pass.pop();
   const bool accumulate = !d_sum.empty();
@@ -91,20 +138,25 @@ Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) 
   // The kernel needs memory for the sums of the weight, frozen or not, and may omit those of the
   // bias.
   SideGradient d_weight(pass, weight_, SideGradient::Frozen::discarded), d_bias(pass, bias_);
+  const auto bytes = divided() ? ops::split_norm_workspace : ops::norm_workspace;
   const Tensor workspace =
-      pass.scratch(ops::norm_workspace(pass.stream(), sum.shape.rows(), width_), "norm gradient");
-  ops::norm_backward(pass.stream(), {.kind = options_.kind,
-                                     .d_out = d_normed,
-                                     .sum = sum,
-                                     .weight = weight_->value,
-                                     .mean = mean,
-                                     .rstd = rstd,
-                                     .d_sum = d_sum,
-                                     .accumulate = accumulate,
-                                     .d_weight = d_weight.view(),
-                                     .d_bias = d_bias.view(),
-                                     .workspace = workspace,
-                                     .offset = offset()});
+      pass.scratch(bytes(pass.stream(), sum.shape.rows(), width_), "norm gradient");
+  const ops::NormBackward call{.kind = options_.kind,
+                               .d_out = d_normed,
+                               .sum = sum,
+                               .weight = weight_->value,
+                               .mean = mean,
+                               .rstd = rstd,
+                               .d_sum = d_sum,
+                               .accumulate = accumulate,
+                               .d_weight = d_weight.view(),
+                               .d_bias = d_bias.view(),
+                               .workspace = workspace,
+                               .offset = offset()};
+  if (divided())
+    backward_divided(pass, call);
+  else
+    ops::norm_backward(pass.stream(), call);
   d_weight.finish(pass);
   d_bias.finish(pass);
   return d_sum;

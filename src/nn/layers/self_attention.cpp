@@ -42,14 +42,19 @@ SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
                .adapter = options.lora.of({"o"})}),
       dropout_(name + ".dropout", options.dropout, options.factor) {
   if (options.head_norm) {
-    const ResidualNorm::Options norm{.kind = ops::Norm::rmsnorm,
-                                     .bias = false,
-                                     .eps = options.norm_eps,
-                                     .of_heads = true,
-                                     .one_plus_weight = options.one_plus_weight};
-    query_norm_ =
-        std::make_unique<ResidualNorm>(parameters, name + ".query_norm", head_width_, norm);
-    key_norm_ = std::make_unique<ResidualNorm>(parameters, name + ".key_norm", head_width_, norm);
+    const auto make_norm = [&](const char* of, std::int64_t heads) {
+      const bool all = options.norm_all_heads;
+      return std::make_unique<ResidualNorm>(
+          parameters, name + of, all ? heads * head_width_ : head_width_,
+          ResidualNorm::Options{.kind = ops::Norm::rmsnorm,
+                                .bias = false,
+                                .eps = options.norm_eps,
+                                .of_heads = !all,
+                                .heads_of_row = all ? heads : 0,
+                                .one_plus_weight = options.one_plus_weight});
+    };
+    query_norm_ = make_norm(".query_norm", options.heads);
+    key_norm_ = make_norm(".key_norm", options.kv_heads);
   }
   options_.heads = heads_of_rank(options.heads, parameters.tensor());
   options_.kv_heads = heads_of_rank(options.kv_heads, parameters.tensor());
@@ -113,7 +118,9 @@ ops::AttentionOperand SelfAttention::packed(const Tensor& rows, std::int64_t fir
 Tensor SelfAttention::heads_alone(Pass& pass, const Tensor& qkv, std::int64_t first,
                                   std::int64_t count) const {
   const std::int64_t rows = qkv.shape.rows(), width = count * head_width_;
-  Tensor heads = pass.allocate({rows * count, head_width_}, "heads to normalise");
+  const Shape shape =
+      options_.norm_all_heads ? Shape{rows, width} : Shape{rows * count, head_width_};
+  Tensor heads = pass.allocate(shape, "heads to normalise");
   ops::copy_rows(pass.stream(), qkv.dtype, rows, width,
                  {packed(qkv, first, pass).data, qkv.shape.back()}, {heads.data, width});
   return heads;

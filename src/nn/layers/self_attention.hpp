@@ -22,7 +22,8 @@ class SelfAttention {
     std::int64_t head_width = 0;  ///< D; 0: width / heads
     bool bias = true;             ///< bias of the output
     bool qkv_bias = true;
-    bool head_norm = false;  ///< RMSNorm of each head of queries and keys, before positions
+    bool head_norm = false;       ///< RMSNorm of each head of queries and keys, before positions
+    bool norm_all_heads = false;  ///< those norms are over all heads of a row together
     double norm_eps = 1e-5;
     bool one_plus_weight = false;  ///< of those norms, see ResidualNorm
     std::int64_t window = 0;       ///< keys that a query sees, itself included; 0: all before it
@@ -39,7 +40,8 @@ class SelfAttention {
     Lora lora{};  ///< adapters of q, k, v and o
   };
   /// Registers `name`.qkv (rows q | k | v), `name`.output and, with head_norm, `name`.query_norm
-  /// and `name`.key_norm [D] in the current bucket.
+  /// and `name`.key_norm [D], or [H D] and
+  /// [Hkv D], in the current bucket.
   SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);
 
   /// x [B*T, C] -> [B*T, C]. `rope_table` [tables, positions, D] is needed with rope; it begins at
@@ -79,13 +81,13 @@ class SelfAttention {
   /// The attention of the queries of one run over the keys from the first position on.
   ops::AttentionProblem problem(const Pass& pass, const Sequence::Run& run) const;
   /// Normalises heads first .. first + count of rows of qkv in place; normalise_back() turns
-  /// gradients of the outputs into gradients of the inputs. Local.
+  /// gradients of the outputs into gradients of the inputs. Local, except with norm_all_heads.
   void normalise(Pass& pass, ResidualNorm& norm, const Tensor& qkv, std::int64_t first,
                  std::int64_t count) const;
   void normalise_back(Pass& pass, ResidualNorm& norm, const Tensor& d_qkv, std::int64_t first,
                       std::int64_t count) const;
-  /// Copies heads first .. first + count into a tensor of their own [rows * count, D]; put_heads()
-  /// copies them back.
+  /// Copies heads first .. first + count into a tensor of their own [rows * count, D], or
+  /// [rows, count * D] with norm_all_heads; put_heads() copies them back.
   Tensor heads_alone(Pass& pass, const Tensor& qkv, std::int64_t first, std::int64_t count) const;
   void put_heads(Pass& pass, const Tensor& heads, const Tensor& qkv, std::int64_t first,
                  std::int64_t count) const;

@@ -34,7 +34,8 @@ TEST(SplitNorm, IsTheNormOfAllChannels) {
   for (const DType dtype : kElementTypes)
     for (const std::int64_t ranks : {1, 2, 4})
       for (const std::int64_t width : {8, 17, 44})
-        check_split_norm(device, dtype, 21, width, ranks);
+        for (const ops::Norm kind : {ops::Norm::layernorm, ops::Norm::rmsnorm})
+          check_split_norm(device, dtype, 21, width, ranks, kind);
 }
 
 TEST(StochasticDepth, LeavesUtterancesOut) {

@@ -193,7 +193,8 @@ TEST(RelativeAttention, AConstantOverDistancesOrKeysHasNoGradient) {
 /// The norm over channels of two ranks, and each rank's share of its backward.
 class SplitLayer {
  public:
-  SplitLayer(std::int64_t rows, std::int64_t width) : rows_(rows), width_(width) {
+  SplitLayer(std::int64_t rows, std::int64_t width, ops::Norm kind = ops::Norm::layernorm)
+      : rows_(rows), width_(width), kind_(kind) {
     for (std::uint64_t k = 0; k < kRanks; ++k) {
       x.push_back(normal({rows, width}, 10 * k + 1));
       weight.push_back(normal({width}, 10 * k + 2)), bias.push_back(normal({width}, 10 * k + 3));
@@ -235,7 +236,7 @@ class SplitLayer {
     for (std::size_t k = 0; k < kRanks; ++k)
       ops::split_norm_moments(
           cpu_.stream, x[k],
-          TensorView(moments_).slice(static_cast<std::int64_t>(k), 1).reshaped({rows_, 2}));
+          TensorView(moments_).slice(static_cast<std::int64_t>(k), 1).reshaped({rows_, 2}), kind_);
     return moments_;
   }
   ops::SplitNormBackward arguments(std::size_t k, const HostTensor& sums) {
@@ -251,18 +252,22 @@ class SplitLayer {
             d_x[k],
             d_weight[k],
             d_bias[k],
-            space_};
+            space_,
+            kind_};
   }
 
   CpuBench cpu_;
   std::int64_t rows_, width_;
+  ops::Norm kind_;
   std::vector<HostTensor> d_out_;
   HostTensor moments_, mean_ = zeros({rows_}), rstd_ = zeros({rows_}), space_;
 };
 
 TEST(SplitNorm, GradientsAgreeWithFiniteDifferences) {
-  for (const std::int64_t width : {3, 17}) {
-    SplitLayer layer(4, width);
+  for (const auto& [width, kind] : {std::pair<std::int64_t, ops::Norm>{3, ops::Norm::layernorm},
+                                    {17, ops::Norm::layernorm},
+                                    {5, ops::Norm::rmsnorm}}) {
+    SplitLayer layer(4, width, kind);
     const auto loss = [&] { return layer.loss(); };
     loss();
     layer.gradients();

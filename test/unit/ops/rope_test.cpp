@@ -14,6 +14,14 @@ TEST(Rope, MatchesTheReferenceAndLeavesOtherFeaturesAlone) {
         check_rope(device, dtype, pairing, width, 11);
 }
 
+TEST(Rope, OnlyTheFirstFeaturesOfAHeadRotate) {
+  CpuDevice device;
+  for (const DType dtype : kElementTypes)
+    for (const RopePairing pairing : {RopePairing::half_split, RopePairing::interleaved})
+      for (const auto& [width, rotated] : {std::pair{16, 4}, {7, 6}, {80, 32}, {128, 96}})
+        check_rope(device, dtype, pairing, width, 11, 0, ops::kNoPositionEnd, 0, rotated);
+}
+
 TEST(Rope, InverseIsTheTransposeAndTheBackwardPass) {
   CpuBench cpu;
   for (const RopePairing pairing : {RopePairing::half_split, RopePairing::interleaved}) {

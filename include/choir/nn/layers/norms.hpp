@@ -34,10 +34,14 @@ class ResidualNorm {
     /// True if the rows are heads, which differ between ranks of the tensor axis: gradients are
     /// summed.
     bool of_heads = false;
+    /// Not 0: a row is this many heads side by side, which the ranks of the tensor axis divide
+    /// among them like those of attention; forward and backward are then collective over that axis.
+    std::int64_t heads_of_row = 0;
     /// Rows are multiplied by 1 + weight instead of weight (Gemma), so that weights start at 0.
     bool one_plus_weight = false;
   };
-  /// Registers `name`.weight [width] (factors of 1) and `name`.bias [width].
+  /// Registers `name`.weight [width] (factors of 1) and `name`.bias [width]. `width` is that of the
+  /// heads of all ranks.
   ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
                const Options& options);
 
@@ -57,9 +61,14 @@ class ResidualNorm {
 
  private:
   double offset() const { return options_.one_plus_weight ? 1 : 0; }
+  bool divided() const { return options_.heads_of_row > 0 && weight_->split.ranks > 1; }
+  bool has_mean() const { return options_.kind == ops::Norm::layernorm || divided(); }
+  void forward_divided(Pass& pass, const Tensor& x, const Output& out, const Tensor& mean,
+                       const Tensor& rstd) const;
+  void backward_divided(Pass& pass, ops::NormBackward call) const;
 
   Options options_;
-  std::int64_t width_;
+  std::int64_t width_;  ///< of this rank
   Parameter* weight_;
   Parameter* bias_ = nullptr;
 };

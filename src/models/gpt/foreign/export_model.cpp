@@ -86,9 +86,10 @@ class Export {
     choose_dialect();
     check_adapters();
     if (request_.format == "gguf")
-      divisors_ = gguf_divisors(there_.rope_theta, there_.rope_scaling, there_.head_width());
+      divisors_ = gguf_divisors(there_.rope_theta, there_.rope_scaling, there_.rotated_width());
     parameters_ = described_parameters(there_);
     parts_ = tensor_parts(there_, parameters_, dialect_);
+    if (request_.format == "gguf") fold_score_scale(there_, parts_);
     if (request_.format == "peft") take_factors();
     if (!repeats_head(dialect_))
       std::erase_if(parts_, [](const TensorPart& part) { return part.repeated; });
@@ -144,8 +145,8 @@ class Export {
     for (const FactorPart& factor : factors_) {
       if (!seen.insert(factor.name).second)
         throw DeckError(
-            "PEFT adapts q, k and v of GPT-2 together (c_attn), but this model adapts them "
-            "separately",
+            fmt::format("PEFT has one adapter {}, where this model adapts parts separately",
+                        factor.name),
             "--format hf --merge writes a model with the adapters in it");
       parts_.push_back({.own = factor.own,
                         .rows = factor.shape[0],
@@ -179,8 +180,8 @@ class Export {
     }
     // A bias of zeros computes the same as no bias.
     if (there_.bias) there_.qkv_bias = Biases::as_bias;
-    if (format != "peft" && (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::gguf_gpt2 ||
-                             dialect_ == Dialect::llmc))
+    if (format != "peft" && (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::hf_neox ||
+                             dialect_ == Dialect::gguf_gpt2 || dialect_ == Dialect::llmc))
       there_.bias = true, there_.qkv_bias = there_.norm_bias = Biases::as_bias;
   }
 

@@ -120,7 +120,8 @@ std::vector<std::string> against_plain_gpt2(const GptConfig& c) {
   if (c.window > 0) problems.emplace_back("model.attention_window is not 0");
   if (!has_plain_blocks(c))
     problems.emplace_back(
-        "model.norm_offset, norm_place, a soft cap or a factor of embeddings, branches, scores or "
+        "model.norm_offset, norm_place, parallel_branches, a soft cap or a factor of embeddings, "
+        "branches, scores or "
         "logits is set");
   if (c.norm_eps != 1e-5) problems.emplace_back("model.norm_eps is not 1e-5");
   return problems;

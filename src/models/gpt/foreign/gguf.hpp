@@ -13,6 +13,7 @@
 
 #include "kernels/rope/rope.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
+#include "src/deck/key_reader.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/tokenizer_settings.hpp"
 #include "src/store/gguf/gguf.hpp"
@@ -21,14 +22,24 @@ namespace choir {
 
 inline constexpr std::string_view kGgufDivisors = "rope_freqs.weight";
 
-/// [head_width / 2]; empty unless angles are scaled in this form. Pure.
-std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling,
-                                 std::int64_t head_width);
+/// [width / 2] for the features that rotate; empty unless angles are scaled in this form. Pure.
+std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling, std::int64_t width);
 
 /// A scaling with these divisors, with `low` = 1: only the ratios of `original`, `low` and `high`
 /// matter. If fewer than two pairs lie between the two wavelengths, the ratios are not unique, and
 /// any that give these divisors are returned. None if the divisors have another form. Pure.
 std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<const float> divisors);
+
+/// True for YaRN as llama.cpp computes it, with whole lengths. The ends of its ramp are those of
+/// the paper, unless the architecture `has_ends` in its files.
+bool is_gguf_yarn(const ops::RopeScaling& scaling, bool has_ends);
+/// Reads the scaling that llama.cpp describes by keys, and the one that it has as divisors, which
+/// appends a problem if they have another form.
+void read_gguf_scaling(KeyReader& keys, GptConfig& c);
+void read_gguf_divisors(const GgufReader& reader, GptConfig& c, std::vector<std::string>& problems);
+/// Adds the keys of a scaling; `prefix` is that of the architecture.
+void add_gguf_scaling(GgufMetadata& metadata, const ops::RopeScaling& scaling,
+                      const std::string& prefix);
 
 /// DeckError that lists every key whose value is unsupported or unknown, by its name.
 ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown);
@@ -39,6 +50,9 @@ Dialect gguf_dialect_of(const GptConfig& config);
 /// All metadata except the tokenizer. `type` of the matrices (gguf_stored_type()): f32, f16, bf16,
 /// q8_0, q5_0 or q4_k.
 GgufMetadata gguf_metadata(const GptConfig& config, Encoding type, const std::string& name);
+/// Gemma's factor of scores is not in the file: a factor other than llama.cpp's becomes one of the
+/// queries, or of their norm, in the parts that are written.
+void fold_score_scale(const GptConfig& config, std::vector<TensorPart>& parts);
 /// llama.cpp's encoding of this tensor in a file of that type: norms and biases are always float,
 /// and so are rows that are not whole blocks. In a file of q4_k the head, which is the embedding of
 /// a tied model, is q6_k, or q8_0 where its rows are not whole blocks of q6_k; other rows that are

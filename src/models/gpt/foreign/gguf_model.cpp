@@ -16,134 +16,8 @@
 namespace choir {
 namespace {
 
-/// Tolerance of comparisons: divisors are f32, and their differences lose some digits.
-constexpr double kSame = 1e-5;
-
-/// The multiple of `grid` that `value` was rounded from, or `value` if none is near.
-double meant(double value, double grid) {
-  const double round = std::round(value / grid) * grid;
-  return std::fabs(round - value) <= 1e-3 * grid + kSame * std::fabs(value) ? round : value;
-}
-
-}  // namespace
-
-std::vector<float> gguf_divisors(double theta, const ops::RopeScaling& scaling,
-                                 std::int64_t head_width) {
-  std::vector<float> divisors;
-  if (scaling.kind != ops::RopeScaling::Kind::llama3) return divisors;
-  for (std::int64_t i = 0; i < head_width / 2; ++i)
-    divisors.push_back(static_cast<float>(ops::rope_frequency(theta, {}, head_width, i) /
-                                          ops::rope_frequency(theta, scaling, head_width, i)));
-  return divisors;
-}
-
-namespace {
-
-/// True if the scaling has these divisors.
-bool has_divisors(double theta, const ops::RopeScaling& scaling, std::span<const float> divisors) {
-  const auto again = gguf_divisors(theta, scaling, 2 * static_cast<std::int64_t>(divisors.size()));
-  for (std::size_t i = 0; i < divisors.size(); ++i)
-    if (!(std::fabs(again[i] - divisors[i]) <= kSame * divisors[i])) return false;
-  return !divisors.empty();
-}
-
-/// A scaling for divisors of which at most one, `between`, is neither 1 nor `factor`. The ratios
-/// are then free within limits: `high` is near that of Llama 3.1, or smaller if it has to be, and
-/// `original` is whole.
-std::optional<ops::RopeScaling> scaling_of_few(double theta, std::span<const float> divisors,
-                                               double factor, std::optional<std::size_t> between) {
-  const auto head_width = 2 * static_cast<std::int64_t>(divisors.size());
-  const auto per_wavelength = [&](std::size_t i) {
-    return ops::rope_frequency(theta, {}, head_width, static_cast<std::int64_t>(i)) /
-           (2 * std::numbers::pi);
-  };
-  const auto slow = std::find_if(divisors.begin(), divisors.end(),
-                                 [&](float d) { return d >= factor * (1 - kSame); });
-  if (!(factor > 1 + kSame) || slow == divisors.end()) return {};
-  for (const double high : {4.0, 2.0, 8.0, 1.5, 1.25, 1.1, 1.01}) {
-    ops::RopeScaling scaling{.kind = ops::RopeScaling::Kind::llama3,
-                             .factor = meant(factor, 0.5),
-                             .original = 0,
-                             .low = 1,
-                             .high = high};
-    if (between) {
-      const double s = (1.0 / divisors[*between] - 1 / factor) / (1 - 1 / factor);
-      const double p = per_wavelength(*between);
-      scaling.original = std::round(((high - 1) * s + 1) / p);
-      scaling.high = 1 + (scaling.original * p - 1) / s;
-    } else {
-      const auto first = static_cast<std::size_t>(slow - divisors.begin());
-      scaling.original = std::floor(1 / per_wavelength(first));
-    }
-    if (scaling.high > 1 && has_divisors(theta, scaling, divisors)) return scaling;
-  }
-  return {};
-}
-
-}  // namespace
-
-// Between the two wavelengths 1 / divisor = (1 - s) / factor + s, where s is linear in the
-// frequency: s = original / (high - low) / wavelength - low / (high - low).
-std::optional<ops::RopeScaling> scaling_of_divisors(double theta, std::span<const float> divisors) {
-  const auto head_width = 2 * static_cast<std::int64_t>(divisors.size());
-  if (divisors.empty()) return {};
-  const double factor = *std::max_element(divisors.begin(), divisors.end());
-  struct Point {
-    double per_wavelength, s;
-  };
-  std::vector<Point> between;
-  std::optional<std::size_t> one;  // index of a point
-  for (std::size_t i = 0; i < divisors.size(); ++i) {
-    const double d = divisors[i];
-    if (!(d > 1 + kSame) || !(d < factor * (1 - kSame))) continue;
-    const double f = ops::rope_frequency(theta, {}, head_width, static_cast<std::int64_t>(i));
-    one = i;
-    between.push_back({f / (2 * std::numbers::pi), (1 / d - 1 / factor) / (1 - 1 / factor)});
-  }
-  if (between.size() < 2) return scaling_of_few(theta, divisors, factor, one);
-  const Point &first = between.front(), &last = between.back();
-  const double slope = (first.s - last.s) / (first.per_wavelength - last.per_wavelength);
-  const double below = slope * first.per_wavelength - first.s;
-  if (!(slope > 0) || !(below > 0)) return {};
-  ops::RopeScaling scaling{.kind = ops::RopeScaling::Kind::llama3,
-                           .factor = meant(factor, 0.5),
-                           .original = meant(slope / below, 1),
-                           .low = 1,
-                           .high = meant(1 + 1 / below, 0.5)};
-  if (!has_divisors(theta, scaling, divisors)) return {};
-  return scaling;
-}
-
-namespace {
-
-constexpr std::string_view kTokenizer = "tokenizer.";
-// Types of tokens in llama.cpp.
-constexpr std::int32_t kNormal = 1, kUnused = 5, kByte = 6;
 // llama.cpp's code for smollm3 omits rotary positions in every fourth layer.
 constexpr std::int64_t kSmolLm3Bare = 4;
-// Our own keys for the settings behind the divisors, which do not follow from them exactly.
-const std::string kOwnScaling = "choir.rope_scaling.";
-
-std::vector<std::pair<std::string, double>> scaling_keys(const ops::RopeScaling& s) {
-  return {{"factor", s.factor}, {"original", s.original}, {"low", s.low}, {"high", s.high}};
-}
-
-/// The scaling of our own keys, if the file has them and it has these divisors.
-std::optional<ops::RopeScaling> own_scaling(const GgufMetadata& metadata, double theta,
-                                            std::span<const float> divisors) {
-  ops::RopeScaling s{.kind = ops::RopeScaling::Kind::llama3};
-  for (const auto& [key, to] : {std::pair("factor", &s.factor),
-                                {"original", &s.original},
-                                {"low", &s.low},
-                                {"high", &s.high}}) {
-    const auto* value = metadata.get<double>(kOwnScaling + key);
-    if (value == nullptr) return {};
-    *to = *value;
-  }
-  if (!has_divisors(theta, s, divisors)) return {};
-  return s;
-}
-
 /// A float as the decimal number that it was rounded from: 1e-5, not 9.99999974737875e-06.
 nlohmann::json meant(float value) {
   return std::stod(fmt::format("{}", value));
@@ -171,36 +45,7 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
   return keys;
 }
 
-/// True for YaRN as llama.cpp computes it without further keys: the ramp and the attention factor
-/// of the paper, and whole lengths.
-bool is_plain_yarn(const ops::RopeScaling& s) {
-  const ops::RopeScaling plain;
-  return s.beta_fast == plain.beta_fast && s.beta_slow == plain.beta_slow && s.truncate &&
-         s.attention_factor == 0 && s.original == std::trunc(s.original);
-}
-
-/// Reads the scaling of rotary angles that llama.cpp describes by keys.
-void read_gguf_scaling(KeyReader& keys, GptConfig& c) {
-  ops::RopeScaling& s = c.rope_scaling;
-  const std::string type = keys.text("rope.scaling.type", "none");
-  if (type == "none") return;
-  if (type != "linear" && type != "yarn") {
-    keys.problem("rope.scaling.type",
-                 "only linear and yarn scaling of rotary angles are supported");
-    return;
-  }
-  s.factor = keys.real("rope.scaling.factor", 1);
-  keys.harmless({"rope.scaling.finetuned"});
-  if (type == "yarn") {
-    s.kind = ops::RopeScaling::Kind::yarn;
-    s.original = static_cast<double>(keys.needed("rope.scaling.original_context_length"));
-  } else {
-    s.kind = ops::RopeScaling::Kind::linear;
-    keys.harmless({"rope.scaling.original_context_length"});
-  }
-}
-
-void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
+void read_common(KeyReader& keys, const GgufReader& reader, bool rotates_parts, GptConfig& c) {
   c.n_layer = keys.needed("block_count");
   c.n_head = keys.needed("attention.head_count");
   c.n_kv_head =
@@ -213,7 +58,10 @@ void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
   const std::int64_t width = keys.whole("attention.key_length", standard);
   if (width != standard) c.own_head_width = width;
   keys.only("attention.value_length", width, "another width than attention.key_length");
-  keys.only("rope.dimension_count", width, "rotating a part of a head is not supported");
+  const std::int64_t rotated = keys.whole("rope.dimension_count", width);
+  if (rotated != width && !rotates_parts)
+    keys.problem("rope.dimension_count", "rotating a part of a head is not supported");
+  if (rotated < width) c.rope_width = rotated;
   keys.only("expert_count", 0, "mixtures of experts are not supported");
   keys.only("expert_used_count", 0, "mixtures of experts are not supported");
   read_gguf_scaling(keys, c);
@@ -239,10 +87,18 @@ struct GgufGemma {
 constexpr std::array<GgufGemma, 3> kGemmas{
     {{"gemma", "gemma", 0, 0}, {"gemma2", "gemma2", 2, 46}, {"gemma3", "gemma3_text", 6, 62}}};
 constexpr double kLocalTheta = 10000;
+// llama.cpp's code for olmo2 has no window in every fourth layer, if there are windows.
+constexpr std::int64_t kOlmoFullInterval = 4;
 
 double gemma_score_scale(const GgufGemma& gemma, const GptConfig& c) {
   const bool largest = gemma.layers_of_largest > 0 && c.n_layer == gemma.layers_of_largest;
   return 1 / std::sqrt(static_cast<double>(largest ? c.n_embd / c.n_head : c.head_width()));
+}
+
+/// Layers with a window rotate by angles that are not scaled.
+void scale_full_layers(GptConfig& c) {
+  if (c.rope_scaling.kind != ops::RopeScaling::Kind::none)
+    c.rope_scaling_layers = ScaledLayers::full;
 }
 
 /// c has the keys of all architectures.
@@ -261,7 +117,27 @@ void read_gguf_gemma(KeyReader& keys, const GgufGemma& gemma, GptConfig& c) {
   if (second) return;
   c.qk_norm = true;
   c.rope_local_theta = keys.real("rope.freq_base_swa", kLocalTheta);
-  c.rope_scaling_layers = ScaledLayers::full;
+  scale_full_layers(c);
+}
+
+/// OLMo 2, and OLMo 3 if there is a window.
+void read_gguf_olmo(KeyReader& keys, GptConfig& c) {
+  c.norm_place = NormPlace::post;
+  c.qk_norm = true;
+  c.qk_norm_span = QkNormSpan::width;
+  // The list of the layers with a window agrees with llama.cpp's code, which does not read it.
+  keys.harmless({"attention.sliding_window_pattern"});
+  if (c.window == 0) return;
+  c.window_skip_interval = kOlmoFullInterval;
+  scale_full_layers(c);
+}
+
+/// llama.cpp has the window of Phi-3 in its files, though its code does not use it.
+void read_gguf_phi(KeyReader& keys, GptConfig& c) {
+  if (c.window >= c.block_size) c.window = 0;
+  keys.harmless({"rope.scaling.original_context_length"});
+  if (keys.has("rope.scaling.attn_factor"))
+    keys.problem("rope.scaling.attn_factor", "scaled rotary angles of Phi-3 (longrope)");
 }
 
 /// Llama.cpp divides logits by its logit_scale.
@@ -286,6 +162,17 @@ void read_gguf_gpt2(KeyReader& keys, GptConfig& c) {
   c.bias = true;
 }
 
+void read_gguf_neox(KeyReader& keys, GptConfig& c) {
+  refuse_window(keys, c);
+  c.norm_eps = keys.real("attention.layer_norm_epsilon", 1e-5);
+  c.rope_theta = keys.real("rope.freq_base", 10000);
+  c.parallel_branches = keys.flag("use_parallel_residual", true);
+  c.norm = ops::Norm::layernorm;
+  c.activation = ops::Activation::gelu;
+  c.position = Position::rope;
+  c.bias = true;
+}
+
 void read_gguf_llama(KeyReader& keys, const std::string& architecture, GptConfig& c) {
   c.norm_eps = keys.real("attention.layer_norm_rms_epsilon", 1e-5);
   c.rope_theta = keys.real("rope.freq_base", 10000);
@@ -300,16 +187,31 @@ void read_gguf_llama(KeyReader& keys, const std::string& architecture, GptConfig
     return one.architecture == architecture;
   });
   if (gemma != kGemmas.end()) return read_gguf_gemma(keys, *gemma, c);
+  if (architecture == "olmo2") return read_gguf_olmo(keys, c);
+  if (architecture == "phi3") return read_gguf_phi(keys, c);
   refuse_window(keys, c);
   if (architecture == "granite") read_gguf_granite(keys, c);
 }
 
+struct Architecture {
+  std::string_view name;
+  Dialect dialect;
+};
+constexpr std::array<Architecture, 12> kArchitectures{{{"gpt2", Dialect::gguf_gpt2},
+                                                       {"gptneox", Dialect::gguf_gpt2},
+                                                       {"llama", Dialect::gguf_llama},
+                                                       {"smollm3", Dialect::gguf_llama},
+                                                       {"granite", Dialect::gguf_llama},
+                                                       {"qwen2", Dialect::gguf_qwen},
+                                                       {"qwen3", Dialect::gguf_qwen},
+                                                       {"gemma", Dialect::gguf_qwen},
+                                                       {"gemma2", Dialect::gguf_qwen},
+                                                       {"gemma3", Dialect::gguf_qwen},
+                                                       {"olmo2", Dialect::gguf_qwen},
+                                                       {"phi3", Dialect::gguf_phi3}}};
 constexpr const char* kReadArchitectures =
-    "gpt2, llama, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 and granite are read";
-
-std::string character_token(const std::string& piece) {
-  return piece == " " ? "\u2581" : piece;
-}
+    "gpt2, gptneox, llama, smollm3, granite, qwen2, qwen3, gemma, gemma2, gemma3, olmo2 and phi3 "
+    "are read";
 
 }  // namespace
 
@@ -323,19 +225,18 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   KeyReader keys(held, reader.path(), *architecture + ".");
   ForeignModel model;
   GptConfig& c = model.config;
-  if (*architecture == "gpt2") {
-    model.dialect = Dialect::gguf_gpt2;
-  } else if (*architecture == "llama" || *architecture == "smollm3" || *architecture == "granite") {
-    model.dialect = Dialect::gguf_llama;
-  } else if (*architecture == "qwen2" || *architecture == "qwen3" || *architecture == "gemma" ||
-             *architecture == "gemma2" || *architecture == "gemma3") {
-    model.dialect = Dialect::gguf_qwen;
-  } else {
+  const auto* const known =
+      std::find_if(kArchitectures.begin(), kArchitectures.end(),
+                   [&](const Architecture& one) { return one.name == *architecture; });
+  if (known == kArchitectures.end())
     refuse_problems(reader.path(), {fmt::format("general.architecture = {}: {}", *architecture,
                                                 kReadArchitectures)});
-  }
-  read_common(keys, reader, c);
-  if (model.dialect == Dialect::gguf_gpt2)
+  model.dialect = known->dialect;
+  const bool neox = *architecture == "gptneox";
+  read_common(keys, reader, neox || *architecture == "phi3", c);
+  if (neox)
+    read_gguf_neox(keys, c);
+  else if (model.dialect == Dialect::gguf_gpt2)
     read_gguf_gpt2(keys, c);
   else
     read_gguf_llama(keys, *architecture, c);
@@ -343,20 +244,7 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   c.vocab_size = tokens.shape.rank() == 2 ? tokens.shape[0] : 0;
   keys.only("vocab_size", c.vocab_size, "another number than the rows of token_embd.weight");
   std::vector<std::string> problems = keys.problems(allow_unknown);
-  if (const TensorEntry* entry = reader.find(kGgufDivisors)) {
-    std::optional<ops::RopeScaling> scaling;
-    if (const std::int64_t pairs = entry->shape.count(); 2 * pairs == c.head_width()) {
-      std::vector<float> divisors(static_cast<std::size_t>(pairs));
-      reader.read(kGgufDivisors, 0, pairs, divisors.data(), DType::f32);
-      scaling = own_scaling(metadata, c.rope_theta, divisors);
-      if (!scaling) scaling = scaling_of_divisors(c.rope_theta, divisors);
-    }
-    if (scaling)
-      c.rope_scaling = *scaling;
-    else
-      problems.push_back(fmt::format("{}: the divisors are not a Llama 3 scaling of rotary angles",
-                                     kGgufDivisors));
-  }
+  read_gguf_divisors(reader, c, problems);
   refuse_problems(reader.path(), problems);
   return model;
 }
@@ -371,34 +259,53 @@ void require_gguf_gemma(const GgufGemma& gemma, const GptConfig& c) {
         "export --format hf supports it");
   };
   if (!c.tied && gemma.architecture != "gemma3") refuse("tied", "has no head of its own");
-  const double scale = gemma_score_scale(gemma, c);
-  if (c.attention_scale > 0 && std::fabs(c.attention_scale - scale) > 1e-6 * scale)
-    refuse("attention_scale", fmt::format("multiplies scores by {:.6g}", scale));
   if (gemma.full_interval > 0 &&
       (c.window == 0 || c.window_skip_interval != gemma.full_interval || c.window_first_layer > 0))
     refuse("window_skip_interval",
            fmt::format("has a window except in every layer number {}", gemma.full_interval));
 }
 
+void require_gguf_olmo(const GptConfig& c) {
+  const auto refuse = [](const std::string& why) {
+    throw DeckError("llama.cpp's olmo2 " + why, "export --format hf supports it");
+  };
+  if (c.tied) refuse("has a head of its own, and this model.tied is true");
+  if (c.window > 0 && (c.window_skip_interval != kOlmoFullInterval || c.window_first_layer > 0))
+    refuse(
+        fmt::format("has a window except in every layer number {}, not this "
+                    "model.window_skip_interval",
+                    kOlmoFullInterval));
+}
+
+const GgufGemma* gemma_of(const GptConfig& c) {
+  const std::string_view type = hf_type_of(c);
+  const auto* const gemma = std::find_if(kGemmas.begin(), kGemmas.end(),
+                                         [&](const GgufGemma& one) { return one.hf_type == type; });
+  return gemma == kGemmas.end() ? nullptr : gemma;
+}
+
 /// llama.cpp's name for the architecture of a model with rotary positions.
 std::string gguf_architecture(const GptConfig& c) {
   using Kind = ops::RopeScaling::Kind;
   const std::string_view type = hf_type_of(c);
-  const auto* const gemma = std::find_if(kGemmas.begin(), kGemmas.end(),
-                                         [&](const GgufGemma& one) { return one.hf_type == type; });
-  if (gemma != kGemmas.end()) require_gguf_gemma(*gemma, c);
-  if (c.window > 0 && gemma == kGemmas.end())
+  const GgufGemma* const gemma = gemma_of(c);
+  const bool olmo = type.starts_with("olmo");
+  if (gemma != nullptr) require_gguf_gemma(*gemma, c);
+  if (olmo) require_gguf_olmo(c);
+  if (c.window > 0 && gemma == nullptr && !olmo)
     throw DeckError(
         "llama.cpp has no window in these models, and would see more than "
         "model.attention_window",
         "export --format hf supports it");
-  if (c.rope_scaling.kind == Kind::yarn && !is_plain_yarn(c.rope_scaling))
+  if (c.rope_scaling.kind == Kind::yarn && !is_gguf_yarn(c.rope_scaling, olmo))
     throw DeckError(
         "llama.cpp has no model.rope_beta_fast, rope_beta_slow, rope_truncate or "
         "rope_attention_factor for these models, and only a whole rope_original",
         "export --format hf supports it");
-  if (gemma != kGemmas.end()) return std::string(gemma->architecture);
-  if (type == "granite") return "granite";
+  if (gemma != nullptr) return std::string(gemma->architecture);
+  if (olmo) return "olmo2";
+  if (type == "granite" || type == "phi3") return std::string(type);
+  if (type == "gpt_neox") return "gptneox";
   if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
   if (c.rope_skip_interval != kSmolLm3Bare)
     throw DeckError(fmt::format("llama.cpp leaves rotary positions out of every {}th layer, not "
@@ -439,17 +346,40 @@ Dialect gguf_dialect_of(const GptConfig& c) {
           "other activations");
     return Dialect::gguf_gpt2;
   }
+  if (dialect == Dialect::hf_neox) {
+    if (c.activation != ops::Activation::gelu)
+      throw DeckError("llama.cpp runs GPT-NeoX with model.activation = \"gelu\" only",
+                      "export --format hf supports other activations");
+    if (c.rope_scaling.kind != ops::RopeScaling::Kind::none)
+      throw DeckError("llama.cpp has no GPT-NeoX with model.rope_scaling",
+                      "export --format hf supports it");
+    return Dialect::gguf_gpt2;
+  }
   if (c.bias)
     throw DeckError("llama.cpp has no Llama with model.bias = true",
                     "export --format hf supports it");
   gguf_architecture(c);  // refuses unsupported models
+  if (dialect == Dialect::hf_phi3) return Dialect::gguf_phi3;
   return c.qk_norm || c.has(c.qkv_bias) || c.norm_offset ? Dialect::gguf_qwen : Dialect::gguf_llama;
+}
+
+void fold_score_scale(const GptConfig& c, std::vector<TensorPart>& parts) {
+  const GgufGemma* const gemma = c.norm_offset ? gemma_of(c) : nullptr;
+  if (gemma == nullptr || c.attention_scale == 0) return;
+  const double factor = c.attention_scale / gemma_score_scale(*gemma, c);
+  if (std::fabs(factor - 1) <= 1e-9) return;
+  for (TensorPart& part : parts) {
+    const bool norm = part.own.ends_with(".attention.query_norm.weight");
+    const bool query = part.own.ends_with(".attention.qkv.weight") && part.first_row == 0;
+    if (c.qk_norm ? norm : query) part.factor = factor;
+  }
 }
 
 namespace {
 
-/// The keys of factors, soft caps and windows; `a` is the prefix of the architecture.
-void add_gemma_or_granite(GgufMetadata& m, const GptConfig& c, const std::string& a) {
+/// The keys of factors, soft caps, windows and parts of heads; `a` is the prefix of the
+/// architecture.
+void add_own_keys(GgufMetadata& m, const GptConfig& c, const std::string& a) {
   const auto real = [&](const char* key, double value) {
     m.add(a + key, static_cast<float>(value));
   };
@@ -458,6 +388,15 @@ void add_gemma_or_granite(GgufMetadata& m, const GptConfig& c, const std::string
     real("residual_scale", c.residual_scale);
     real("logit_scale", 1 / c.logit_scale);
     if (c.attention_scale > 0) real("attention.scale", c.attention_scale);
+  }
+  if (a == "phi3.")
+    m.add(a + "rope.scaling.original_context_length", static_cast<std::uint32_t>(c.block_size));
+  if (a == "olmo2." && c.window > 0) {
+    m.add(a + "attention.sliding_window", static_cast<std::uint32_t>(c.window));
+    std::vector<bool> windows;
+    for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
+      windows.push_back(c.kind_of(layer).window > 0);
+    m.add(a + "attention.sliding_window_pattern", GgufArray(std::move(windows)));
   }
   if (a != "gemma2." && a != "gemma3.") return;
   m.add(a + "attention.sliding_window", static_cast<std::uint32_t>(c.window));
@@ -471,7 +410,8 @@ void add_gemma_or_granite(GgufMetadata& m, const GptConfig& c, const std::string
 }  // namespace
 
 GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string& name) {
-  const bool gpt2 = gguf_dialect_of(c) == Dialect::gguf_gpt2;
+  const bool gpt2 = gguf_dialect_of(c) == Dialect::gguf_gpt2 && c.position == Position::learned;
+  const bool neox = !gpt2 && c.norm == ops::Norm::layernorm;
   const std::string architecture = gpt2 ? "gpt2" : gguf_architecture(c), a = architecture + ".";
   const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   GgufMetadata m;
@@ -488,29 +428,18 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
   m.add(a + "attention.head_count_kv", u32(c.n_kv_head));
   m.add(a + "vocab_size", u32(c.vocab_size));
   const auto eps = static_cast<float>(c.norm_eps);
-  if (gpt2) {
-    m.add(a + "attention.layer_norm_epsilon", eps);
-  } else {
-    m.add(a + "attention.layer_norm_rms_epsilon", eps);
-    m.add(a + "rope.dimension_count", u32(c.head_width()));
+  if (neox) m.add(a + "use_parallel_residual", c.parallel_branches);
+  m.add(a + (gpt2 || neox ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+        eps);
+  if (!gpt2) {
+    m.add(a + "rope.dimension_count", u32(c.rotated_width()));
     m.add(a + "rope.freq_base", static_cast<float>(c.rope_theta));
     if (c.own_head_width > 0) {
       m.add(a + "attention.key_length", u32(c.head_width()));
       m.add(a + "attention.value_length", u32(c.head_width()));
     }
-    add_gemma_or_granite(m, c, a);
-    using Kind = ops::RopeScaling::Kind;
-    const ops::RopeScaling& scaling = c.rope_scaling;
-    const bool yarn = scaling.kind == Kind::yarn;
-    if (yarn || scaling.kind == Kind::linear) {
-      m.add(a + "rope.scaling.type", std::string(yarn ? "yarn" : "linear"));
-      m.add(a + "rope.scaling.factor", static_cast<float>(scaling.factor));
-    }
-    if (yarn)
-      m.add(a + "rope.scaling.original_context_length",
-            u32(static_cast<std::int64_t>(scaling.original)));
-    if (scaling.kind == Kind::llama3)
-      for (const auto& [key, value] : scaling_keys(scaling)) m.add(kOwnScaling + key, value);
+    add_own_keys(m, c, a);
+    add_gguf_scaling(m, c.rope_scaling, a);
   }
   return m;
 }
@@ -547,136 +476,6 @@ Encoding gguf_stored_type(const std::map<Encoding, std::int64_t>& matrices, Enco
   return std::max_element(matrices.begin(), matrices.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; })
       ->first;
-}
-
-bool has_tokenizer(const GgufMetadata& metadata) {
-  const auto* model = metadata.get<std::string>("tokenizer.ggml.model");
-  return !tokenizer_of(metadata).pairs().empty() && !(model != nullptr && *model == "none");
-}
-
-GgufMetadata tokenizer_of(const GgufMetadata& metadata) {
-  GgufMetadata tokenizer;
-  for (const auto& [key, value] : metadata.pairs())
-    if (key.starts_with(kTokenizer)) tokenizer.add(key, value);
-  return tokenizer;
-}
-
-namespace {
-
-/// llama.cpp's name of the rule by which the tokenizer splits text.
-std::string pre_tokenizer_name(const nlohmann::json& file) {
-  std::vector<nlohmann::json> steps{file.value("pre_tokenizer", nlohmann::json())};
-  if (steps[0].is_object() && steps[0].contains("pretokenizers"))
-    steps = steps[0]["pretokenizers"].get<std::vector<nlohmann::json>>();
-  bool digits = false;
-  std::string expression;
-  for (const auto& step : steps) {
-    const std::string type = step.is_object() ? step.value("type", "") : "";
-    if (type == "Digits") digits = step.value("individual_digits", false);
-    if (type == "ByteLevel" && step.value("use_regex", true))
-      expression = expression_of(Splitter::gpt2);
-    if (type == "Split" && step.contains("pattern") && step["pattern"].contains("Regex"))
-      expression = step["pattern"]["Regex"].get<std::string>();
-  }
-  const auto splitter = splitter_of_expression(expression);
-  if (splitter == Splitter::gpt2) return digits ? "smollm" : "gpt-2";
-  if (splitter == Splitter::llama3 && !digits) return "llama-bpe";
-  if (splitter == Splitter::qwen2 && !digits) return "qwen2";
-  if (splitter == Splitter::tekken && !digits) return "tekken";
-  if (splitter == Splitter::o200k && !digits) return "gpt-4o";
-  throw DeckError("llama.cpp does not support how this tokenizer splits text",
-                  "--format hf keeps its tokenizer.json");
-}
-
-/// True if the tokenizer puts a token behind every text.
-bool ends_texts(const nlohmann::json& step) {
-  if (!step.is_object()) return false;
-  if (step.contains("processors"))
-    return std::any_of(step["processors"].begin(), step["processors"].end(), ends_texts);
-  if (!step.contains("single") || step["single"].empty()) return false;
-  return step["single"].back().contains("SpecialToken");
-}
-
-GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_size) {
-  constexpr std::int32_t kControl = 3, kUserDefined = 4;
-  const nlohmann::json file = json_unless_broken(vocabulary.to_json());
-  const auto& model = file["model"];
-  const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(vocab_size, vocabulary.size()));
-  std::vector<std::string> tokens(rows), merges;
-  std::vector<std::int32_t> types(rows, kUnused);
-  for (std::size_t id = 0; id < rows; ++id) tokens[id] = fmt::format("[PAD{}]", id);
-  const auto put = [&](std::size_t id, const std::string& token, std::int32_t type) {
-    tokens.at(id) = token;
-    types.at(id) = type;
-  };
-  for (const auto& [token, id] : model["vocab"].items()) put(id.get<std::size_t>(), token, kNormal);
-  if (file.contains("added_tokens"))
-    for (const auto& added : file["added_tokens"])
-      put(added["id"].get<std::size_t>(), added["content"].get<std::string>(),
-          added.value("special", false) ? kControl : kUserDefined);
-  for (const auto& merge : model["merges"])
-    merges.push_back(merge.is_string()
-                         ? merge.get<std::string>()
-                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
-  if (merges.empty())
-    throw DeckError("llama.cpp cannot read a tokenizer without merges",
-                    "--format hf keeps its tokenizer.json");
-  GgufMetadata m;
-  m.add("tokenizer.ggml.model", std::string("gpt2"));
-  m.add("tokenizer.ggml.pre", pre_tokenizer_name(file));
-  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
-  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
-  m.add("tokenizer.ggml.merges", GgufArray(std::move(merges)));
-  if (ends_texts(file.value("post_processor", nlohmann::json())))
-    m.add("tokenizer.ggml.add_eos_token", true);
-  return m;
-}
-
-/// Adds the tokens that begin and end a text.
-void add_text_ends(const Vocabulary& vocabulary, GgufMetadata& m) {
-  const auto start = vocabulary.text_start();
-  if (!start.empty())
-    m.add("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(start.front()));
-  if (const auto end = vocabulary.end_of_text())
-    m.add("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*end));
-  m.add("tokenizer.ggml.add_bos_token", !start.empty());
-}
-
-}  // namespace
-
-GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab_size) {
-  GgufMetadata m;
-  if (json.empty()) {
-    m.add("tokenizer.ggml.model", std::string("none"));
-    return m;
-  }
-  const Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
-  if (vocabulary.kind() == VocabularyKind::bpe ||
-      vocabulary.kind() == VocabularyKind::sentencepiece) {
-    m = vocabulary.kind() == VocabularyKind::bpe ? tokenizer_of_bpe(vocabulary, vocab_size)
-                                                 : gguf_of_sentencepiece(vocabulary, vocab_size);
-    add_text_ends(vocabulary, m);
-    return m;
-  }
-  const bool bytes = vocabulary.kind() == VocabularyKind::byte;
-  std::vector<std::string> tokens;
-  std::vector<std::int32_t> types;
-  for (std::int32_t id = 0; id < vocab_size; ++id) {
-    const bool known = id < vocabulary.size();
-    tokens.push_back(!known  ? fmt::format("[PAD{}]", id)
-                     : bytes ? fmt::format("<0x{:02X}>", id)
-                             : character_token(vocabulary.piece(id)));
-    types.push_back(!known ? kUnused : bytes ? kByte : kNormal);
-  }
-  m.add("tokenizer.ggml.model", std::string("llama"));
-  m.add("tokenizer.ggml.pre", std::string("default"));
-  m.add("tokenizer.ggml.scores", GgufArray(std::vector<float>(tokens.size(), 0.0f)));
-  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
-  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
-  m.add("tokenizer.ggml.add_bos_token", false);
-  m.add("tokenizer.ggml.add_eos_token", false);
-  m.add("tokenizer.ggml.add_space_prefix", false);
-  return m;
 }
 
 }  // namespace choir

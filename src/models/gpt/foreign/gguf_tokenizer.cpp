@@ -275,4 +275,146 @@ GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vo
   return m;
 }
 
+namespace {
+
+constexpr std::string_view kTokenizer = "tokenizer.";
+// Types of tokens in llama.cpp.
+constexpr std::int32_t kNormal = 1, kUnused = 5, kByte = 6;
+
+std::string character_token(const std::string& piece) {
+  return piece == " " ? "\u2581" : piece;
+}
+
+}  // namespace
+
+bool has_tokenizer(const GgufMetadata& metadata) {
+  const auto* model = metadata.get<std::string>("tokenizer.ggml.model");
+  return !tokenizer_of(metadata).pairs().empty() && !(model != nullptr && *model == "none");
+}
+
+GgufMetadata tokenizer_of(const GgufMetadata& metadata) {
+  GgufMetadata tokenizer;
+  for (const auto& [key, value] : metadata.pairs())
+    if (key.starts_with(kTokenizer)) tokenizer.add(key, value);
+  return tokenizer;
+}
+
+namespace {
+
+/// llama.cpp's name of the rule by which the tokenizer splits text.
+std::string pre_tokenizer_name(const nlohmann::json& file) {
+  std::vector<nlohmann::json> steps{file.value("pre_tokenizer", nlohmann::json())};
+  if (steps[0].is_object() && steps[0].contains("pretokenizers"))
+    steps = steps[0]["pretokenizers"].get<std::vector<nlohmann::json>>();
+  bool digits = false;
+  std::string expression;
+  for (const auto& step : steps) {
+    const std::string type = step.is_object() ? step.value("type", "") : "";
+    if (type == "Digits") digits = step.value("individual_digits", false);
+    if (type == "ByteLevel" && step.value("use_regex", true))
+      expression = expression_of(Splitter::gpt2);
+    if (type == "Split" && step.contains("pattern") && step["pattern"].contains("Regex"))
+      expression = step["pattern"]["Regex"].get<std::string>();
+  }
+  const auto splitter = splitter_of_expression(expression);
+  if (splitter == Splitter::gpt2) return digits ? "smollm" : "gpt-2";
+  if (splitter == Splitter::llama3 && !digits) return "llama-bpe";
+  if (splitter == Splitter::qwen2 && !digits) return "qwen2";
+  if (splitter == Splitter::tekken && !digits) return "tekken";
+  if (splitter == Splitter::o200k && !digits) return "gpt-4o";
+  throw DeckError("llama.cpp does not support how this tokenizer splits text",
+                  "--format hf keeps its tokenizer.json");
+}
+
+/// True if the tokenizer puts a token behind every text.
+bool ends_texts(const nlohmann::json& step) {
+  if (!step.is_object()) return false;
+  if (step.contains("processors"))
+    return std::any_of(step["processors"].begin(), step["processors"].end(), ends_texts);
+  if (!step.contains("single") || step["single"].empty()) return false;
+  return step["single"].back().contains("SpecialToken");
+}
+
+GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_size) {
+  constexpr std::int32_t kControl = 3, kUserDefined = 4;
+  const nlohmann::json file = json_unless_broken(vocabulary.to_json());
+  const auto& model = file["model"];
+  const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(vocab_size, vocabulary.size()));
+  std::vector<std::string> tokens(rows), merges;
+  std::vector<std::int32_t> types(rows, kUnused);
+  for (std::size_t id = 0; id < rows; ++id) tokens[id] = fmt::format("[PAD{}]", id);
+  const auto put = [&](std::size_t id, const std::string& token, std::int32_t type) {
+    tokens.at(id) = token;
+    types.at(id) = type;
+  };
+  for (const auto& [token, id] : model["vocab"].items()) put(id.get<std::size_t>(), token, kNormal);
+  if (file.contains("added_tokens"))
+    for (const auto& added : file["added_tokens"])
+      put(added["id"].get<std::size_t>(), added["content"].get<std::string>(),
+          added.value("special", false) ? kControl : kUserDefined);
+  for (const auto& merge : model["merges"])
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  if (merges.empty())
+    throw DeckError("llama.cpp cannot read a tokenizer without merges",
+                    "--format hf keeps its tokenizer.json");
+  GgufMetadata m;
+  m.add("tokenizer.ggml.model", std::string("gpt2"));
+  m.add("tokenizer.ggml.pre", pre_tokenizer_name(file));
+  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
+  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
+  m.add("tokenizer.ggml.merges", GgufArray(std::move(merges)));
+  if (ends_texts(file.value("post_processor", nlohmann::json())))
+    m.add("tokenizer.ggml.add_eos_token", true);
+  return m;
+}
+
+/// Adds the tokens that begin and end a text.
+void add_text_ends(const Vocabulary& vocabulary, GgufMetadata& m) {
+  const auto start = vocabulary.text_start();
+  if (!start.empty())
+    m.add("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(start.front()));
+  if (const auto end = vocabulary.end_of_text())
+    m.add("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*end));
+  m.add("tokenizer.ggml.add_bos_token", !start.empty());
+}
+
+}  // namespace
+
+GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab_size) {
+  GgufMetadata m;
+  if (json.empty()) {
+    m.add("tokenizer.ggml.model", std::string("none"));
+    return m;
+  }
+  const Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
+  if (vocabulary.kind() == VocabularyKind::bpe ||
+      vocabulary.kind() == VocabularyKind::sentencepiece) {
+    m = vocabulary.kind() == VocabularyKind::bpe ? tokenizer_of_bpe(vocabulary, vocab_size)
+                                                 : gguf_of_sentencepiece(vocabulary, vocab_size);
+    add_text_ends(vocabulary, m);
+    return m;
+  }
+  const bool bytes = vocabulary.kind() == VocabularyKind::byte;
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> types;
+  for (std::int32_t id = 0; id < vocab_size; ++id) {
+    const bool known = id < vocabulary.size();
+    tokens.push_back(!known  ? fmt::format("[PAD{}]", id)
+                     : bytes ? fmt::format("<0x{:02X}>", id)
+                             : character_token(vocabulary.piece(id)));
+    types.push_back(!known ? kUnused : bytes ? kByte : kNormal);
+  }
+  m.add("tokenizer.ggml.model", std::string("llama"));
+  m.add("tokenizer.ggml.pre", std::string("default"));
+  m.add("tokenizer.ggml.scores", GgufArray(std::vector<float>(tokens.size(), 0.0f)));
+  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
+  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
+  m.add("tokenizer.ggml.add_bos_token", false);
+  m.add("tokenizer.ggml.add_eos_token", false);
+  m.add("tokenizer.ggml.add_space_prefix", false);
+  return m;
+}
+
 }  // namespace choir

@@ -22,27 +22,36 @@ namespace choir {
 /// Defaults of a class of transformers for keys that the file does not have.
 struct LlamaLike {
   std::string_view type;
+  Dialect dialect = Dialect::hf_llama;
   bool tied = false;
   bool needs_kv_heads = false;  ///< its default is a number of one model
   bool has_biases = false;      ///< attention_bias and mlp_bias are keys of it
   bool qkv_bias = false;        ///< queries, keys and values always have biases
   bool qk_norm = false;
+  QkNormSpan qk_norm_span = QkNormSpan::head;
+  double norm_eps = 1e-6;
   std::int64_t head_width = 0;      ///< 0: hidden_size / num_attention_heads
   std::int64_t window = 0;          ///< 0: none, unless use_sliding_window
+  bool window_if_given = false;     ///< then one that the file has is used
   std::int64_t unwindowed = 0;      ///< first layers that then have no window
   bool windows_where_bare = false;  ///< then only layers without rotary positions have one
   std::int64_t bare_layer = 0;      ///< interval of layers without rotary positions; 0: none
   double rope_theta = 10000;
-  bool gemma = false;  ///< GeGLU, norms of 1 + weight, embeddings times sqrt(hidden_size)
+  double rotated = 0;         ///< fraction of a head that rotates; 0: all, and there is no key
+  bool scales_angles = true;  ///< false: its scaled angles are not supported
+  bool scaling_full = false;  ///< only layers without a window have scaled angles
+  bool gemma = false;         ///< GeGLU, norms of 1 + weight, embeddings times sqrt(hidden_size)
   NormPlace norm_place = NormPlace::pre;
   bool score_scalar = false;  ///< scores are divided by sqrt(query_pre_attn_scalar)
   double score_cap = 0, logit_cap = 0;
   std::int64_t full_interval = 0;  ///< one layer in this many has no window; 0: see above
   double local_theta = 0;          ///< of layers with a window; 0: rope_theta
-  bool multipliers = false;        ///< of embedding, branches, scores and logits
+
+  bool has_local_angles() const { return local_theta > 0 || scaling_full; }
+  bool multipliers = false;  ///< of embedding, branches, scores and logits
 };
-/// Reads the rotary angles: version 5 has an object for them, version 4 two keys. Appends problems
-/// of keys inside the object.
+/// Reads the rotary angles; the width of heads is known. Version 5 has an object for them, version
+/// 4 two keys. Appends problems of keys inside the object.
 void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
                std::vector<std::string>& problems);
 /// Reads which layers have no rotary positions; n_layer is known.
@@ -92,16 +101,26 @@ ops::RopeScaling read_scaling(KeyReader& keys, const std::string& type, std::int
   return s;
 }
 
+/// The fraction of a head that rotates; 0 for models that have no such key.
+double rotated_part(KeyReader& keys, double otherwise) {
+  if (otherwise == 0) {
+    keys.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
+    return 0;
+  }
+  const double part = keys.real("partial_rotary_factor", otherwise);
+  if (!(part > 0 && part <= 1))
+    keys.problem("partial_rotary_factor", "a number above 0 and up to 1 is expected");
+  return part > 0 && part <= 1 ? part : 1;
+}
+
 }  // namespace
 
 void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
                std::vector<std::string>& problems) {
   c.rope_theta = keys.real("rope_theta", like.rope_theta);
-  if (like.local_theta > 0) {
+  if (like.local_theta > 0)
     c.rope_local_theta = keys.real("rope_local_base_freq", like.local_theta);
-    c.rope_scaling_layers = ScaledLayers::full;
-  }
-  keys.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
+  double rotated = rotated_part(keys, like.rotated);
   keys.only("rope_interleaved", false, "pairs of neighbours are not supported");
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const nlohmann::json* held = keys.value(key);
@@ -111,7 +130,7 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
       continue;
     }
     std::string prefix = std::string(key) + ".";
-    if (like.local_theta > 0 && held->contains("sliding_attention")) {
+    if (like.has_local_angles() && held->contains("sliding_attention")) {
       KeyReader kinds(*held, source, prefix);
       const nlohmann::json *full = kinds.value("full_attention"),
                            *local = kinds.value("sliding_attention");
@@ -122,6 +141,11 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
       KeyReader of_local(*local, source, prefix + "sliding_attention.");
       of_local.only("rope_type", "default", "scaling of the angles of local layers");
       c.rope_local_theta = of_local.real("rope_theta", c.rope_local_theta);
+      if (like.scaling_full) {
+        of_local.only("rope_theta", KeyReader(*full, source).real("rope_theta", like.rope_theta),
+                      "another base of the angles of local layers");
+        c.rope_local_theta = 0;
+      }
       for (const auto& more : {kinds.problems(false), of_local.problems(false)})
         problems.insert(problems.end(), more.begin(), more.end());
       held = full, prefix += "full_attention.";
@@ -129,18 +153,27 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
     KeyReader rope(*held, source, prefix);
     const std::string type = rope.text("rope_type", rope.text("type", "default"));
     rope.harmless({"type"});
-    const bool known = type == "linear" || type == "llama3" || type == "yarn";
+    const bool known =
+        like.scales_angles && (type == "linear" || type == "llama3" || type == "yarn");
     if (known)
       c.rope_scaling = read_scaling(rope, type, c.block_size);
     else if (type != "default")
-      rope.problem(rope.has("rope_type") ? "rope_type" : "type",
-                   "only linear, llama3 and yarn scaling of rotary angles are supported");
-    rope.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
+      rope.problem(
+          rope.has("rope_type") ? "rope_type" : "type",
+          like.scales_angles
+              ? "only linear, llama3 and yarn scaling of rotary angles are supported"
+              : fmt::format("scaled rotary angles of {} (longrope) are not supported", like.type));
+    rotated = rotated_part(rope, rotated);
     c.rope_theta = rope.real("rope_theta", c.rope_theta);
     // If the scaling itself is refused, unknown keys of it are not reported.
     const auto more = rope.problems(type != "default" && !known);
     problems.insert(problems.end(), more.begin(), more.end());
   }
+  const auto width = static_cast<std::int64_t>(static_cast<double>(c.head_width()) * rotated);
+  if (rotated > 0 && width < c.head_width()) c.rope_width = width;
+  if (like.has_local_angles() && c.window > 0 &&
+      c.rope_scaling.kind != ops::RopeScaling::Kind::none)
+    c.rope_scaling_layers = ScaledLayers::full;
 }
 
 namespace {
@@ -215,7 +248,7 @@ void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
                             : keys.knows("sliding_window") ? 0
                                                            : like.window;
   keys.harmless({"sliding_window"});
-  const bool used = keys.flag("use_sliding_window", always || like.type == "llama");
+  const bool used = keys.flag("use_sliding_window", always || like.window_if_given);
   const std::int64_t first = keys.whole("max_window_layers", like.unwindowed);
   const bool alternates = like.full_interval > 0;
   const std::int64_t interval =
@@ -241,8 +274,8 @@ void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
 
 namespace {
 
-constexpr std::array<LlamaLike, 9> kLlamaLike{{
-    {.type = "llama", .has_biases = true},
+constexpr std::array<LlamaLike, 12> kLlamaLike{{
+    {.type = "llama", .has_biases = true, .window_if_given = true},
     {.type = "mistral", .needs_kv_heads = true, .window = 4096},
     {.type = "qwen2", .needs_kv_heads = true, .qkv_bias = true, .unwindowed = 28},
     {.type = "qwen3",
@@ -260,6 +293,7 @@ constexpr std::array<LlamaLike, 9> kLlamaLike{{
      .rope_theta = 2e6},
     {.type = "gemma", .tied = true, .needs_kv_heads = true, .head_width = 256, .gemma = true},
     {.type = "gemma2",
+     .dialect = Dialect::hf_post,
      .tied = true,
      .needs_kv_heads = true,
      .head_width = 256,
@@ -271,6 +305,7 @@ constexpr std::array<LlamaLike, 9> kLlamaLike{{
      .logit_cap = 30,
      .full_interval = 2},
     {.type = "gemma3_text",
+     .dialect = Dialect::hf_post,
      .tied = true,
      .needs_kv_heads = true,
      .qk_norm = true,
@@ -283,15 +318,38 @@ constexpr std::array<LlamaLike, 9> kLlamaLike{{
      .full_interval = 6,
      .local_theta = 1e4},
     {.type = "granite", .has_biases = true, .multipliers = true},
+    {.type = "olmo2",
+     .dialect = Dialect::hf_post,
+     .qk_norm = true,
+     .qk_norm_span = QkNormSpan::width,
+     .norm_eps = 1e-5,
+     .norm_place = NormPlace::post},
+    {.type = "olmo3",
+     .dialect = Dialect::hf_post,
+     .qk_norm = true,
+     .qk_norm_span = QkNormSpan::width,
+     .norm_eps = 1e-5,
+     .window = 4096,
+     .rope_theta = 5e5,
+     .scaling_full = true,
+     .norm_place = NormPlace::post,
+     .full_interval = 4},
+    {.type = "phi3",
+     .dialect = Dialect::hf_phi3,
+     .norm_eps = 1e-5,
+     .window_if_given = true,
+     .rotated = 1,
+     .scales_angles = false},
 }};
 
 struct ActivationName {
   std::string_view there;
   ops::Activation activation;
 };
-constexpr std::array<ActivationName, 5> kActivationNames{{
+constexpr std::array<ActivationName, 6> kActivationNames{{
     {"gelu_new", ops::Activation::gelu_tanh},
     {"gelu_pytorch_tanh", ops::Activation::gelu_tanh},
+    {"gelu_fast", ops::Activation::gelu_tanh},
     {"gelu", ops::Activation::gelu},
     {"relu", ops::Activation::relu},
     {"silu", ops::Activation::silu},
@@ -393,6 +451,18 @@ void pass_over(KeyReader& keys) {
                  "model in bf16");
 }
 
+/// Reads an activation without a gate.
+void read_activation(KeyReader& keys, const char* key, const char* otherwise, GptConfig& c) {
+  const std::string activation = keys.text(key, otherwise);
+  const auto known =
+      std::find_if(kActivationNames.begin(), kActivationNames.end(),
+                   [&](const ActivationName& one) { return one.there == activation; });
+  if (known == kActivationNames.end())
+    keys.problem(key, "gelu_new, gelu, relu and silu are supported");
+  else
+    c.activation = known->activation;
+}
+
 void read_gpt2(KeyReader& keys, GptConfig& c) {
   c.n_layer = keys.needed("n_layer");
   c.n_head = c.n_kv_head = keys.needed("n_head");
@@ -402,14 +472,7 @@ void read_gpt2(KeyReader& keys, GptConfig& c) {
   keys.only("n_inner", c.ffn_width, "not a width");
   keys.only("n_ctx", c.block_size, "another length than n_positions");
   c.norm_eps = keys.real("layer_norm_epsilon", 1e-5);
-  const std::string activation = keys.text("activation_function", "gelu_new");
-  const auto known =
-      std::find_if(kActivationNames.begin(), kActivationNames.end(),
-                   [&](const ActivationName& one) { return one.there == activation; });
-  if (known == kActivationNames.end())
-    keys.problem("activation_function", "gelu_new, gelu, relu and silu are supported");
-  else
-    c.activation = known->activation;
+  read_activation(keys, "activation_function", "gelu_new", c);
   c.tied = keys.flag("tie_word_embeddings", true);
   keys.only("add_cross_attention", false, "cross-attention is not supported");
   keys.only("scale_attn_weights", true, "scores are always divided by the root of the head width");
@@ -420,6 +483,31 @@ void read_gpt2(KeyReader& keys, GptConfig& c) {
   c.bias = true;
   c.norm = ops::Norm::layernorm;
   c.position = Position::learned;
+}
+
+void read_neox(KeyReader& keys, GptConfig& c, const std::string& source,
+               std::vector<std::string>& problems) {
+  c.n_layer = keys.needed("num_hidden_layers");
+  c.n_head = c.n_kv_head = keys.needed("num_attention_heads");
+  c.n_embd = keys.needed("hidden_size");
+  c.ffn_width = keys.needed("intermediate_size");
+  c.block_size = keys.needed("max_position_embeddings");
+  c.norm_eps = keys.real("layer_norm_eps", 1e-5);
+  read_activation(keys, "hidden_act", "gelu", c);
+  c.tied = keys.flag("tie_word_embeddings", false);
+  c.parallel_branches = keys.flag("use_parallel_residual", true);
+  keys.only("attention_bias", true, "attention without biases beside other layers with them");
+  keys.harmless({"hidden_dropout", "classifier_dropout"});
+  c.bias = true;
+  c.norm = ops::Norm::layernorm;
+  c.position = Position::rope;
+  // Version 4 has names of its own for the two keys of angles.
+  const LlamaLike like{.type = "gpt_neox",
+                       .rope_theta = keys.real("rotary_emb_base", 10000),
+                       .rotated = keys.real("rotary_pct", 0.25)};
+  if (!(like.rotated > 0 && like.rotated <= 1))
+    return keys.problem("rotary_pct", "a number above 0 and up to 1 is expected");
+  read_rope(keys, like, c, source, problems);
 }
 
 /// Reads the keys that only the Gemmas have; n_embd is known.
@@ -474,7 +562,7 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
                     : c.n_head;
   c.ffn_width = keys.needed("intermediate_size");
   c.block_size = keys.needed("max_position_embeddings");
-  c.norm_eps = keys.real("rms_norm_eps", 1e-6);
+  c.norm_eps = keys.real("rms_norm_eps", like.norm_eps);
   c.norm_place = like.norm_place;
   c.tied = keys.flag("tie_word_embeddings", like.tied);
   c.bias = false;
@@ -487,6 +575,7 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
   }
   if (like.qkv_bias) c.qkv_bias = Biases::yes;
   c.qk_norm = like.qk_norm;
+  c.qk_norm_span = like.qk_norm_span;
   const std::int64_t width = keys.has("head_dim") ? keys.needed("head_dim") : like.head_width;
   keys.harmless({"head_dim"});
   if (width * c.n_head != c.n_embd) c.own_head_width = width;
@@ -495,6 +584,11 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
   if (!like.gemma) keys.only("hidden_act", "silu", "only silu, of SwiGLU, is supported");
   if (like.multipliers) read_multipliers(keys, c);
   keys.only("pretraining_tp", 1, "not supported");
+  if (like.dialect == Dialect::hf_phi3 || like.norm_place == NormPlace::post)
+    keys.only("attention_bias", false, "biases of attention alone are not supported");
+  // Phi-3 chooses its list of angles by the latter, and has none.
+  if (like.dialect == Dialect::hf_phi3)
+    keys.harmless({"embd_pdrop", "resid_pdrop", "original_max_position_embeddings"});
   read_window(keys, like, c);
   read_bare_layers(keys, like, c);
   read_rope(keys, like, c, source, problems);
@@ -503,7 +597,7 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
 }
 
 std::string known_types() {
-  std::string text = "gpt2";
+  std::string text = "gpt2, gpt_neox";
   for (const LlamaLike& like : kLlamaLike) text += fmt::format(", {}", like.type);
   return text;
 }
@@ -524,8 +618,11 @@ ForeignModel model_from_hf(const std::string& text, const std::string& source, b
   if (type == "gpt2") {
     model.dialect = Dialect::hf_gpt2;
     read_gpt2(keys, c);
+  } else if (type == "gpt_neox") {
+    model.dialect = Dialect::hf_neox;
+    read_neox(keys, c, source, problems);
   } else if (like != kLlamaLike.end()) {
-    model.dialect = like->norm_place == NormPlace::pre ? Dialect::hf_llama : Dialect::hf_post;
+    model.dialect = like->dialect;
     read_llama(keys, *like, c, source, problems);
   } else {
     const bool sees = type == "gemma3" || type == "paligemma";

@@ -88,8 +88,8 @@ void refuse_keys(const std::string& type,
     if (is_set)
       throw DeckError(
           fmt::format("{} of transformers has no model.{} like this one", type, key),
-          "gpt2, llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3_text and granite "
-          "are written");
+          "gpt2, gpt_neox, llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3_text, "
+          "granite, olmo2, olmo3 and phi3 are written");
 }
 
 double scale_of_scores(const GptConfig& c) {
@@ -113,6 +113,9 @@ std::string_view gemma_type(const GptConfig& c) {
                {"residual_scale", c.residual_scale != 1},
                {"logit_scale", c.logit_scale != 1},
                {"rope_skip_interval", c.rope_skip_interval > 0},
+               {"rope_width", c.rotated_width() < c.head_width()},
+               {"parallel_branches", c.parallel_branches},
+               {"qk_norm_span", c.norms_all_heads()},
                {"qk_norm", c.qk_norm && !third},
                {"attention_softcap", c.attention_softcap > 0 && (!both || third)},
                {"logit_softcap", c.logit_softcap > 0 && !both},
@@ -125,15 +128,63 @@ std::string_view gemma_type(const GptConfig& c) {
   return type;
 }
 
+/// True if the embedding, branches, scores or logits have a factor of their own.
+bool is_multiplied(const GptConfig& c) {
+  return c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1 ||
+         (c.attention_scale > 0 &&
+          !same_factor(c.attention_scale, 1 / std::sqrt(static_cast<double>(c.head_width()))));
+}
+
+/// The model_type of a model with norms behind the branches alone.
+std::string_view olmo_type(const GptConfig& c) {
+  const std::string_view type = c.window > 0 ? "olmo3" : "olmo2";
+  const bool scaled = c.rope_scaling.kind != ops::RopeScaling::Kind::none;
+  refuse_keys(
+      std::string(type),
+      {{"norm_place", c.norm_place != NormPlace::post},
+       {"qk_norm", !c.norms_all_heads()},
+       {"bias", c.bias || c.has(c.qkv_bias)},
+       {"parallel_branches", c.parallel_branches},
+       {"rope_width", c.rotated_width() < c.head_width()},
+       {"rope_skip_interval", c.rope_skip_interval > 0},
+       {"attention_softcap", c.attention_softcap > 0},
+       {"logit_softcap", c.logit_softcap > 0},
+       {"embedding_scale, residual_scale, attention_scale or logit_scale", is_multiplied(c)},
+       {"head_width", c.attention_width() != c.n_embd},
+       {"rope_local_theta",
+        c.window > 0 && c.rope_local_theta > 0 && c.rope_local_theta != c.rope_theta},
+       {"rope_scaling_layers",
+        c.window > 0 && scaled && c.rope_scaling_layers == ScaledLayers::all}});
+  return type;
+}
+
+/// The model_type of a model in which a part of each head rotates.
+std::string_view phi_type(const GptConfig& c) {
+  refuse_keys("phi3", {{"norm_place", c.norm_place != NormPlace::pre},
+                       {"qk_norm", c.qk_norm},
+                       {"bias", c.bias || c.has(c.qkv_bias)},
+                       {"parallel_branches", c.parallel_branches},
+                       {"rope_skip_interval", c.rope_skip_interval > 0},
+                       {"rope_scaling", c.rope_scaling.kind != ops::RopeScaling::Kind::none},
+                       {"attention_softcap", c.attention_softcap > 0},
+                       {"logit_softcap", c.logit_softcap > 0},
+                       {"embedding_scale, residual_scale, attention_scale or logit_scale",
+                        is_multiplied(c)},
+                       {"rope_local_theta", c.has_local_angles()},
+                       {"window_first_layer", c.window > 0 && c.window_first_layer > 0},
+                       {"window_skip_interval", c.window > 0 && c.window_skip_interval > 0}});
+  return "phi3";
+}
+
 /// The model_type of transformers whose class computes the same as this model.
 std::string_view llama_type(const GptConfig& c) {
   if (c.norm_offset || c.activation == ops::Activation::geglu) return gemma_type(c);
-  const bool multiplied =
-      c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1 ||
-      (c.attention_scale > 0 &&
-       !same_factor(c.attention_scale, 1 / std::sqrt(static_cast<double>(c.head_width()))));
+  if (c.norm_place == NormPlace::post || c.norms_all_heads()) return olmo_type(c);
+  if (c.rotated_width() < c.head_width()) return phi_type(c);
+  const bool multiplied = is_multiplied(c);
   refuse_keys(multiplied ? "granite" : "llama",
               {{"norm_place", c.norm_place != NormPlace::pre},
+               {"parallel_branches", c.parallel_branches},
                {"attention_softcap", c.attention_softcap > 0},
                {"logit_softcap", c.logit_softcap > 0},
                {"rope_local_theta", c.has_local_angles()},
@@ -173,26 +224,29 @@ std::string class_name_of(std::string_view type) {
          : type == "gemma"   ? "GemmaForCausalLM"
          : type == "gemma2"  ? "Gemma2ForCausalLM"
          : type == "granite" ? "GraniteForCausalLM"
+         : type == "olmo2"   ? "Olmo2ForCausalLM"
+         : type == "olmo3"   ? "Olmo3ForCausalLM"
+         : type == "phi3"    ? "Phi3ForCausalLM"
          : type == "smollm3" ? "SmolLM3ForCausalLM"
                              : "Gemma3ForCausalLM";
 }
 
 void add_window(nlohmann::ordered_json& json, const GptConfig& c, std::string_view type) {
-  if (type == "llama" || type == "gemma" || type == "granite") return;
+  if (type == "llama" || type == "gemma" || type == "granite" || type == "olmo2") return;
   if (c.window == 0)
     json["sliding_window"] = nullptr;
   else
     json["sliding_window"] = c.window;
-  if (type == "mistral") return;
-  const bool gemma = type.starts_with("gemma");
-  if (!gemma) json["use_sliding_window"] = c.window > 0;
+  if (type == "mistral" || type == "phi3") return;
+  const bool gemma = type.starts_with("gemma"), olmo = type == "olmo3";
+  if (!gemma && !olmo) json["use_sliding_window"] = c.window > 0;
   auto types = nlohmann::ordered_json::array();
   for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
     types.push_back(c.kind_of(layer).window > 0 ? "sliding_attention" : "full_attention");
   json["layer_types"] = std::move(types);
   if (type == "gemma3_text" && c.window > 0 && c.window_skip_interval > 0)
     json["sliding_window_pattern"] = c.window_skip_interval;
-  if (gemma || type == "smollm3") return;
+  if (gemma || olmo || type == "smollm3") return;
   json["max_window_layers"] = c.window > 0 ? c.window_first_layer : c.n_layer;
 }
 
@@ -215,6 +269,34 @@ void add_gemma(nlohmann::ordered_json& json, const GptConfig& c, std::string_vie
     json["rope_local_base_freq"] = c.rope_local_theta > 0 ? c.rope_local_theta : c.rope_theta;
 }
 
+/// The fraction of a head that rotates, from which transformers computes the width by rounding
+/// down.
+double rotated_fraction(const GptConfig& c) {
+  const auto all = static_cast<double>(c.head_width());
+  double part = static_cast<double>(c.rotated_width()) / all;
+  while (static_cast<std::int64_t>(all * part) < c.rotated_width()) part = std::nextafter(part, 2);
+  return part;
+}
+
+void add_neox(nlohmann::ordered_json& json, const GptConfig& c) {
+  json["architectures"] = {"GPTNeoXForCausalLM"};
+  json["model_type"] = "gpt_neox";
+  json["vocab_size"] = c.vocab_size;
+  json["max_position_embeddings"] = c.block_size;
+  json["num_hidden_layers"] = c.n_layer;
+  json["num_attention_heads"] = c.n_head;
+  json["hidden_size"] = c.n_embd;
+  json["intermediate_size"] = c.ffn_width;
+  json["hidden_act"] = activation_there(c.activation);
+  json["layer_norm_eps"] = c.norm_eps;
+  json["use_parallel_residual"] = c.parallel_branches;
+  json["attention_bias"] = true;
+  json["rotary_pct"] = json["partial_rotary_factor"] = rotated_fraction(c);
+  json["rotary_emb_base"] = json["rope_theta"] = c.rope_theta;
+  json["rope_scaling"] = scaling_json(c.rope_scaling);
+  json["attention_dropout"] = json["hidden_dropout"] = 0.0;
+}
+
 void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   const std::string_view type = llama_type(c);
   json["architectures"] = {class_name_of(type)};
@@ -224,19 +306,24 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   json["num_hidden_layers"] = c.n_layer;
   json["num_attention_heads"] = c.n_head;
   json["num_key_value_heads"] = c.n_kv_head;
-  json["head_dim"] = c.head_width();
+  if (type != "phi3" && !type.starts_with("olmo")) json["head_dim"] = c.head_width();
   json["hidden_size"] = c.n_embd;
   json["intermediate_size"] = c.ffn_width;
   json["hidden_act"] = "silu";
   if (type == "llama" || type == "smollm3" || type == "granite")
     json["attention_bias"] = json["mlp_bias"] = c.bias;
-  if (type == "qwen3") json["attention_bias"] = false;
+  if (type == "qwen3" || type == "phi3" || type.starts_with("olmo")) json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
   json["rms_norm_eps"] = c.norm_eps;
   json["rope_theta"] = c.rope_theta;
   json["rope_scaling"] = scaling_json(c.rope_scaling);
   add_window(json, c, type);
   if (type.starts_with("gemma")) add_gemma(json, c, type);
+  if (type == "phi3") {
+    json["partial_rotary_factor"] = rotated_fraction(c);
+    json["original_max_position_embeddings"] = c.block_size;
+    json["resid_pdrop"] = json["embd_pdrop"] = 0.0;
+  }
   if (type == "granite") {
     json["embedding_multiplier"] = c.embedding_scale;
     json["residual_multiplier"] = c.residual_scale;
@@ -254,38 +341,49 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
 }  // namespace
 
 bool has_plain_blocks(const GptConfig& c) {
-  return !c.norm_offset && c.norm_place == NormPlace::pre && c.attention_scale == 0 &&
-         c.attention_softcap == 0 && c.logit_softcap == 0 && c.embedding_scale == 1 &&
-         c.residual_scale == 1 && c.logit_scale == 1;
+  return !c.norm_offset && c.norm_place == NormPlace::pre && !c.parallel_branches &&
+         c.attention_scale == 0 && c.attention_softcap == 0 && c.logit_softcap == 0 &&
+         c.embedding_scale == 1 && c.residual_scale == 1 && c.logit_scale == 1;
 }
 
 std::string_view hf_type_of(const GptConfig& c) {
-  return hf_dialect_of(c) == Dialect::hf_gpt2 ? "gpt2" : llama_type(c);
+  const Dialect dialect = hf_dialect_of(c);
+  return dialect == Dialect::hf_gpt2   ? "gpt2"
+         : dialect == Dialect::hf_neox ? "gpt_neox"
+                                       : llama_type(c);
 }
 
 Dialect hf_dialect_of(const GptConfig& c) {
   const bool gated = ops::is_gated(c.activation);
+  GptConfig one_by_one = c;  // GPT-NeoX has both orders of the branches
+  one_by_one.parallel_branches = false;
+  if (c.position == Position::rope && c.norm == ops::Norm::layernorm && !gated &&
+      c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0 &&
+      c.rope_skip_interval == 0 && has_plain_blocks(one_by_one))
+    return Dialect::hf_neox;
   if (c.position == Position::learned && c.norm == ops::Norm::layernorm && !gated &&
       c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0 &&
       has_plain_blocks(c))
     return Dialect::hf_gpt2;
   if (c.position == Position::rope && c.norm == ops::Norm::rmsnorm && gated) {
-    llama_type(c);  // refuses unsupported models
+    if (llama_type(c) == "phi3") return Dialect::hf_phi3;  // refuses unsupported models
     return c.norm_place == NormPlace::pre ? Dialect::hf_llama : Dialect::hf_post;
   }
   throw DeckError(
       "no model of other programs has this model.norm, model.position, model.activation and "
       "model.n_kv_head together",
       "GPT-2 has layernorm, learned positions, n_kv_head = n_head and no gated activation, window, "
-      "qk_norm, head_width, soft cap or further factor; Llama has rmsnorm, rope and swiglu, and "
-      "Gemma geglu");
+      "qk_norm, head_width, soft cap or further factor, and GPT-NeoX the same with rope; Llama has "
+      "rmsnorm, rope and swiglu, and Gemma geglu");
 }
 
 std::string hf_config(const GptConfig& config, const std::string& dtype,
                       const std::string& tokens) {
   nlohmann::ordered_json json;
-  if (hf_dialect_of(config) == Dialect::hf_gpt2)
+  if (const Dialect dialect = hf_dialect_of(config); dialect == Dialect::hf_gpt2)
     add_gpt2(json, config);
+  else if (dialect == Dialect::hf_neox)
+    add_neox(json, config);
   else
     add_llama(json, config);
   json["tie_word_embeddings"] = config.tied;

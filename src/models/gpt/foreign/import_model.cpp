@@ -46,6 +46,7 @@ constexpr std::array<const char*, 3> kBiases{"auto", "yes", "no"};
 void add_rope(nlohmann::ordered_json& model, const GptConfig& c) {
   const ops::RopeScaling standard, &s = c.rope_scaling;
   model["rope_theta"] = c.rope_theta;
+  if (c.rope_width > 0) model["rope_width"] = c.rope_width;
   if (c.rope_skip_interval > 0) model["rope_skip_interval"] = c.rope_skip_interval;
   if (c.window > 0 && c.rope_local_theta > 0) model["rope_local_theta"] = c.rope_local_theta;
   if (s.kind == ops::RopeScaling::Kind::none) return;
@@ -71,6 +72,8 @@ void add_attention(nlohmann::ordered_json& model, const GptConfig& c) {
        {std::pair{"qkv_bias", c.qkv_bias}, std::pair{"norm_bias", c.norm_bias}})
     if (value != Biases::as_bias) model[key] = kBiases[static_cast<std::size_t>(value)];
   if (c.qk_norm) model["qk_norm"] = true;
+  if (c.norms_all_heads()) model["qk_norm_span"] = name_of(c.qk_norm_span);
+  if (c.parallel_branches) model["parallel_branches"] = true;
   const GptConfig standard;
   if (c.norm_offset) model["norm_offset"] = true;
   if (c.norm_place != standard.norm_place) model["norm_place"] = name_of(c.norm_place);
@@ -342,10 +345,15 @@ class Import {
       if (part.own != p.name) continue;
       const TensorEntry* entry = adapter_.find(part);
       if (entry == nullptr) break;
-      adapter_.weights->read(entry->name, part.first + slab.first * columns, slab.rows * columns,
-                             slab.data, slab.dtype);
-      adapter_check_.look(entry->name, slab.data, slab.dtype, slab.rows * columns,
-                          part.first + slab.first * columns);
+      const std::size_t width = size_of(slab.dtype);
+      for (std::int64_t at = 0; at < slab.rows;) {
+        const std::int64_t row = slab.first + at;
+        const std::int64_t rows = std::min(part.adjacent(row), slab.rows - at);
+        std::byte* const to = slab.data + static_cast<std::size_t>(at * columns) * width;
+        adapter_.weights->read(entry->name, part.there(row), rows * columns, to, slab.dtype);
+        adapter_check_.look(entry->name, to, slab.dtype, rows * columns, part.there(row));
+        at += rows;
+      }
       return;
     }
     initialise(p, static_cast<std::uint64_t>(deck_.run.seed),

@@ -28,16 +28,26 @@ constexpr std::pair<std::string_view, std::string_view> kModules[] = {
     {"q_proj", "q"},       {"k_proj", "k"},   {"v_proj", "v"},      {"o_proj", "o"},
     {"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"}};
 // Only GPT-2 has two modules of one block with the same name.
-constexpr std::pair<std::string_view, std::string_view> kGpt2Modules[] = {
-    {"attn.c_attn", "qkv"}, {"attn.c_proj", "o"}, {"mlp.c_fc", "up"}, {"mlp.c_proj", "down"}};
+constexpr std::pair<std::string_view, std::string_view> kOtherModules[] = {
+    {"attn.c_attn", "qkv"},
+    {"attn.c_proj", "o"},
+    {"mlp.c_fc", "up"},
+    {"mlp.c_proj", "down"},
+    {"self_attn.qkv_proj", "qkv"},
+    {"mlp.gate_up_proj", "gate and up"},
+    {"attention.query_key_value", "qkv"},
+    {"attention.dense", "o"},
+    {"mlp.dense_h_to_4h", "up"},
+    {"mlp.dense_4h_to_h", "down"}};
 
 /// The targets of a module, by the name of one of its tensors; empty if it is not one of a block.
 std::vector<std::string> targets_of(const std::string& module) {
   for (const auto& [there, own] : kModules)
     if (module.ends_with("." + std::string(there))) return {std::string(own)};
-  for (const auto& [there, own] : kGpt2Modules) {
+  for (const auto& [there, own] : kOtherModules) {
     if (!module.ends_with("." + std::string(there))) continue;
     if (own == "qkv") return {"q", "k", "v"};
+    if (own == "gate and up") return {"gate", "up"};
     return {std::string(own)};
   }
   return {};
@@ -121,6 +131,10 @@ std::vector<FactorPart> factor_parts(const GptConfig& config, const ParameterSet
     part.name = fmt::format("{}{}.lora_{}.weight", kPrefix, module, part.is_b ? "B" : "A");
     part.whole = part.is_b ? Shape{there->rows, p->shape[1]} : p->shape;
     if (part.is_b) part.first = (part.row - there->first_row) * p->shape[1];
+    if (part.is_b && there->head_rows > 0) {
+      part.head_rows = there->head_rows;
+      part.first = part.row / p->shape[0] * part.head_rows * p->shape[1];
+    }
     parts.push_back(std::move(part));
   }
   return parts;

@@ -1,7 +1,7 @@
 #pragma once
 // Low-rank adapters of PEFT: adapter_config.json and adapter_model.safetensors. The adapter of a
-// module in PEFT is a pair of factors here. GPT-2's c_attn, which is one module, becomes three
-// pairs, which begin with the same A.
+// module in PEFT is a pair of factors here. A module of q, k and v, or of gate and up, becomes
+// several pairs, which begin with the same A.
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -26,6 +26,19 @@ struct FactorPart {
   std::string name;        ///< name in the file
   Shape whole;             ///< shape in the file
   std::int64_t first = 0;  ///< first element in the file's tensor
+  /// Not 0: that many rows of ours are adjacent in the file, and the next ones begin three times as
+  /// many further (q, k and v of each head).
+  std::int64_t head_rows = 0;
+
+  /// The position in the file's tensor of row `row` of ours.
+  std::int64_t there(std::int64_t row) const {
+    const std::int64_t skipped = head_rows > 0 ? 2 * (row / head_rows * head_rows) : 0;
+    return first + (row + skipped) * shape[1];
+  }
+  /// The number of rows from `row` on that are adjacent in the file.
+  std::int64_t adjacent(std::int64_t row) const {
+    return (head_rows > 0 ? head_rows - row % head_rows : shape[0] - row);
+  }
 };
 
 /// The part of every factor of the model, in its order.

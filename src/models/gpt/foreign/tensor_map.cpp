@@ -14,7 +14,7 @@
 namespace choir {
 namespace {
 
-enum class Form : std::uint8_t { as_is, transposed, interleaved };
+enum class Form : std::uint8_t { as_is, transposed, interleaved, head_by_head };
 
 struct There {
   std::string_view name;
@@ -25,6 +25,9 @@ constexpr There transposed(std::string_view name) {
 }
 constexpr There interleaved(std::string_view name) {
   return {name, Form::interleaved};
+}
+constexpr There head_by_head(std::string_view name) {
+  return {name, Form::head_by_head};
 }
 
 /// Our name of a tensor and its names in the other program; N is the layer. Several names are q, k
@@ -55,42 +58,59 @@ const Table kHfGpt2{{
     {"head", {{"lm_head"}}},
 }};
 
-const Table kHfLlama{{
+std::vector<Row> all_rows(std::initializer_list<std::vector<Row>> groups) {
+  std::vector<Row> rows;
+  for (const std::vector<Row>& group : groups) rows.insert(rows.end(), group.begin(), group.end());
+  return rows;
+}
+
+// The classes of transformers with Llama's names differ in two points: the norms, where
+// post_attention_layernorm is in front of the second branch or behind the first one, and whether q,
+// k and v, and gate and up, are one tensor.
+const std::vector<Row> kHfCommon{
     {"embedding.tokens", {{"model.embed_tokens"}}},
     {"blocks.N.attention_norm", {{"model.layers.N.input_layernorm"}}},
-    {"blocks.N.attention.qkv",
-     {{"model.layers.N.self_attn.q_proj"},
-      {"model.layers.N.self_attn.k_proj"},
-      {"model.layers.N.self_attn.v_proj"}}},
     {"blocks.N.attention.output", {{"model.layers.N.self_attn.o_proj"}}},
     {"blocks.N.attention.query_norm", {{"model.layers.N.self_attn.q_norm"}}},
     {"blocks.N.attention.key_norm", {{"model.layers.N.self_attn.k_norm"}}},
-    {"blocks.N.feed_forward_norm", {{"model.layers.N.post_attention_layernorm"}}},
-    {"blocks.N.feed_forward.input",
-     {{"model.layers.N.mlp.gate_proj"}, {"model.layers.N.mlp.up_proj"}}},
     {"blocks.N.feed_forward.output", {{"model.layers.N.mlp.down_proj"}}},
     {"final_norm", {{"model.norm"}}},
     {"head", {{"lm_head"}}},
-}};
-
-const Table kHfPost{{
-    {"embedding.tokens", {{"model.embed_tokens"}}},
-    {"blocks.N.attention_norm", {{"model.layers.N.input_layernorm"}}},
+};
+const std::vector<Row> kHfSeparate{
     {"blocks.N.attention.qkv",
      {{"model.layers.N.self_attn.q_proj"},
       {"model.layers.N.self_attn.k_proj"},
       {"model.layers.N.self_attn.v_proj"}}},
-    {"blocks.N.attention.output", {{"model.layers.N.self_attn.o_proj"}}},
-    {"blocks.N.attention.query_norm", {{"model.layers.N.self_attn.q_norm"}}},
-    {"blocks.N.attention.key_norm", {{"model.layers.N.self_attn.k_norm"}}},
+    {"blocks.N.feed_forward.input",
+     {{"model.layers.N.mlp.gate_proj"}, {"model.layers.N.mlp.up_proj"}}},
+};
+const std::vector<Row> kHfFused{
+    {"blocks.N.attention.qkv", {{"model.layers.N.self_attn.qkv_proj"}}},
+    {"blocks.N.feed_forward.input", {{"model.layers.N.mlp.gate_up_proj"}}},
+};
+const std::vector<Row> kHfNormsBefore{
+    {"blocks.N.feed_forward_norm", {{"model.layers.N.post_attention_layernorm"}}},
+};
+const std::vector<Row> kHfNormsBehind{
     {"blocks.N.attention_post_norm", {{"model.layers.N.post_attention_layernorm"}}},
     {"blocks.N.feed_forward_norm", {{"model.layers.N.pre_feedforward_layernorm"}}},
-    {"blocks.N.feed_forward.input",
-     {{"model.layers.N.mlp.gate_proj"}, {"model.layers.N.mlp.up_proj"}}},
-    {"blocks.N.feed_forward.output", {{"model.layers.N.mlp.down_proj"}}},
     {"blocks.N.feed_forward_post_norm", {{"model.layers.N.post_feedforward_layernorm"}}},
-    {"final_norm", {{"model.norm"}}},
-    {"head", {{"lm_head"}}},
+};
+const Table kHfLlama{all_rows({kHfCommon, kHfSeparate, kHfNormsBefore})};
+const Table kHfPost{all_rows({kHfCommon, kHfSeparate, kHfNormsBehind})};
+const Table kHfPhi3{all_rows({kHfCommon, kHfFused, kHfNormsBefore})};
+
+const Table kHfNeox{{
+    {"embedding.tokens", {{"gpt_neox.embed_in"}}},
+    {"blocks.N.attention_norm", {{"gpt_neox.layers.N.input_layernorm"}}},
+    {"blocks.N.attention.qkv", {head_by_head("gpt_neox.layers.N.attention.query_key_value")}},
+    {"blocks.N.attention.output", {{"gpt_neox.layers.N.attention.dense"}}},
+    {"blocks.N.feed_forward_norm", {{"gpt_neox.layers.N.post_attention_layernorm"}}},
+    {"blocks.N.feed_forward.input", {{"gpt_neox.layers.N.mlp.dense_h_to_4h"}}},
+    {"blocks.N.feed_forward.output", {{"gpt_neox.layers.N.mlp.dense_4h_to_h"}}},
+    {"final_norm", {{"gpt_neox.final_layer_norm"}}},
+    {"head", {{"embed_out"}}},
 }};
 
 const Table kNanoGpt{.rows{
@@ -164,6 +184,18 @@ const Table kGgufQwen{{
     {"head", {{"output"}}},
 }};
 
+const Table kGgufPhi3{{
+    {"embedding.tokens", {{"token_embd"}}},
+    {"blocks.N.attention_norm", {{"blk.N.attn_norm"}}},
+    {"blocks.N.attention.qkv", {{"blk.N.attn_qkv"}}},
+    {"blocks.N.attention.output", {{"blk.N.attn_output"}}},
+    {"blocks.N.feed_forward_norm", {{"blk.N.ffn_norm"}}},
+    {"blocks.N.feed_forward.input", {{"blk.N.ffn_up"}}},
+    {"blocks.N.feed_forward.output", {{"blk.N.ffn_down"}}},
+    {"final_norm", {{"output_norm"}}},
+    {"head", {{"output"}}},
+}};
+
 const Table& table_of(Dialect dialect) {
   switch (dialect) {
     case Dialect::hf_gpt2:
@@ -172,6 +204,10 @@ const Table& table_of(Dialect dialect) {
       return kHfLlama;
     case Dialect::hf_post:
       return kHfPost;
+    case Dialect::hf_phi3:
+      return kHfPhi3;
+    case Dialect::hf_neox:
+      return kHfNeox;
     case Dialect::nanogpt:
       return kNanoGpt;
     case Dialect::llmc:
@@ -180,6 +216,8 @@ const Table& table_of(Dialect dialect) {
       return kGgufGpt2;
     case Dialect::gguf_qwen:
       return kGgufQwen;
+    case Dialect::gguf_phi3:
+      return kGgufPhi3;
     default:
       return kGgufLlama;
   }
@@ -219,7 +257,7 @@ std::vector<std::int64_t> rows_for(const GptConfig& c, std::size_t names, std::i
 }
 
 bool is_hf_llama(Dialect dialect) {
-  return dialect == Dialect::hf_llama || dialect == Dialect::hf_post;
+  return dialect == Dialect::hf_llama || dialect == Dialect::hf_post || dialect == Dialect::hf_phi3;
 }
 
 TensorPart part_of(const GptConfig& config, const Parameter& parameter, const OwnName& name,
@@ -229,6 +267,7 @@ TensorPart part_of(const GptConfig& config, const Parameter& parameter, const Ow
   part.columns = columns_of(parameter.shape);
   part.transposed = there.form == Form::transposed && !name.bias;
   part.interleaved = there.form == Form::interleaved ? config.head_width() : 0;
+  part.head_rows = there.form == Form::head_by_head ? config.head_width() : 0;
   const bool factors = &table == &kGgufQwen || &table == &kGgufLlama;
   if (factors && config.norm_offset && name.stem.ends_with("_norm") && !name.bias) part.added = 1;
   // The embedding tables of llm.c have names without a suffix.
@@ -327,13 +366,18 @@ bool begins_with_any(std::string_view name, std::initializer_list<std::string_vi
 }  // namespace
 
 std::string name_in_table(std::string_view name, Dialect dialect) {
-  const bool llama = is_hf_llama(dialect);
-  if (!llama && dialect != Dialect::hf_gpt2 && dialect != Dialect::nanogpt)
+  const bool llama = is_hf_llama(dialect), neox = dialect == Dialect::hf_neox;
+  if (!llama && !neox && dialect != Dialect::hf_gpt2 && dialect != Dialect::nanogpt)
     return std::string(name);
   name = unwrapped(name);
   // A module of a trainer may hold the model as its member "model".
-  const std::string_view inner = llama ? "model.model." : "model.transformer.";
-  while (name.starts_with(inner) || name.starts_with("model.lm_head.")) name.remove_prefix(6);
+  const std::string_view inner = llama  ? "model.model."
+                                 : neox ? "model.gpt_neox."
+                                        : "model.transformer.";
+  while (name.starts_with(inner) || begins_with_any(name, {"model.lm_head.", "model.embed_out."}))
+    name.remove_prefix(6);
+  if (neox && begins_with_any(name, {"layers.", "embed_in.", "final_layer_norm."}))
+    return "gpt_neox." + std::string(name);
   if (dialect == Dialect::hf_gpt2 && begins_with_any(name, {"wte.", "wpe.", "h.", "ln_f."}))
     return "transformer." + std::string(name);
   if (llama && begins_with_any(name, {"layers.", "embed_tokens.", "norm."}))
@@ -344,7 +388,8 @@ std::string name_in_table(std::string_view name, Dialect dialect) {
 bool is_no_weight(std::string_view name, Dialect dialect) {
   if (begins_with_any(name, {"optimizer/", "optimizer_state/", "optimizer_states/", "scheduler/",
                              "lr_scheduler/", "lr_schedulers/", "callbacks/", "loops/"}))
-    return dialect == Dialect::nanogpt || dialect == Dialect::hf_gpt2 || is_hf_llama(dialect);
+    return dialect == Dialect::nanogpt || dialect == Dialect::hf_gpt2 ||
+           dialect == Dialect::hf_neox || is_hf_llama(dialect);
   switch (dialect) {
     case Dialect::nanogpt:  // beside the model: config/..., iter_num, best_val_loss
       return name.ends_with(".attn.bias") || name.find('/') != name.npos ||
@@ -353,7 +398,11 @@ bool is_no_weight(std::string_view name, Dialect dialect) {
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     case Dialect::hf_llama:
     case Dialect::hf_post:
+    case Dialect::hf_phi3:
       return name.ends_with(".rotary_emb.inv_freq");
+    case Dialect::hf_neox:  // old files have them
+      return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attention.bias") ||
+             name.ends_with(".attention.masked_bias");
     case Dialect::gguf_llama:
     case Dialect::gguf_qwen:
       return name == kGgufDivisors;  // read with the metadata
@@ -379,6 +428,16 @@ std::vector<PartRun> runs_of(const TensorPart& part, std::int64_t first, std::in
       const std::int64_t there = row - own + (own < half ? 2 * own : 2 * (own - half) + 1);
       runs.push_back({part.first + there * columns, slab + (row - within) * columns, columns, 1});
     }
+  } else if (part.head_rows > 0) {
+    const std::int64_t width = part.head_rows, section = part.rows / 3;
+    for (std::int64_t row = within; row < within + count;) {
+      const std::int64_t now = std::min(width - row % width, within + count - row);
+      const std::int64_t head = row % section / width, of_three = row / section;
+      const std::int64_t there = (3 * head + of_three) * width + row % width;
+      runs.push_back(
+          {part.first + there * columns, slab + (row - within) * columns, now * columns, 1});
+      row += now;
+    }
   } else {
     runs.push_back({part.first + within * columns, slab, count * columns, 1});
   }
@@ -403,6 +462,15 @@ void add_to(std::byte* data, DType dtype, std::int64_t count, double number) {
       reinterpret_cast<double*>(data)[i] += number;
     else
       reinterpret_cast<float*>(data)[i] += static_cast<float>(number);
+  }
+}
+
+void multiply(std::byte* data, DType dtype, std::int64_t count, double factor) {
+  for (std::int64_t i = 0; factor != 1 && i < count; ++i) {
+    if (dtype == DType::f64)
+      reinterpret_cast<double*>(data)[i] *= factor;
+    else
+      reinterpret_cast<float*>(data)[i] *= static_cast<float>(factor);
   }
 }
 
@@ -460,11 +528,12 @@ void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from) {
       data = packed.data();
     }
     DType type = from.dtype;
-    if (part.added != 0) {
+    if (part.added != 0 || part.factor != 1) {
       type = addition_type(from.dtype);
       std::vector<std::byte> sums(static_cast<std::size_t>(run.count) * size_of(type));
       convert(data, encoding_of(from.dtype), sums.data(), encoding_of(type), run.count);
       add_to(sums.data(), type, run.count, part.added);
+      multiply(sums.data(), type, run.count, part.factor);
       packed = std::move(sums);
       data = packed.data();
     }

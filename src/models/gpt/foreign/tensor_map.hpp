@@ -21,12 +21,15 @@ namespace choir {
 enum class Dialect : std::uint8_t {
   hf_gpt2,     ///< transformers' GPT-2, whose linear weights are [in, out]
   hf_llama,    ///< transformers' Llama, Mistral, Qwen, SmolLM3, Gemma 1 and Granite
-  hf_post,     ///< transformers' Gemma 2 and 3, with norms behind the branches
+  hf_post,     ///< transformers' Gemma 2 and 3 and OLMo 2 and 3, with norms behind the branches
+  hf_phi3,     ///< transformers' Phi-3: q, k and v are one tensor, and so are gate and up
+  hf_neox,     ///< transformers' GPT-NeoX: q, k and v are one tensor, in order of heads
   nanogpt,     ///< GPT-2's names, but weights are [out, in]
   llmc,        ///< llm.c's GPT-2: one tensor has all layers
-  gguf_gpt2,   ///< llama.cpp's GPT-2
+  gguf_gpt2,   ///< llama.cpp's GPT-2 and GPT-NeoX
   gguf_llama,  ///< llama.cpp's Llama and Granite: rows of q and k are ordered in rotated pairs
-  gguf_qwen,   ///< llama.cpp's Qwen2, Qwen3 and Gemma: the same names, rows in our order
+  gguf_qwen,   ///< llama.cpp's Qwen2, Qwen3, Gemma and OLMo 2: the same names, rows in our order
+  gguf_phi3,   ///< llama.cpp's Phi-3: q, k and v are one tensor, and so are gate and up
 };
 
 /// Rows of our tensor that are a tensor of the other program, or a part of one. A vector is a
@@ -40,9 +43,13 @@ struct TensorPart {
   bool transposed = false;  ///< [columns, rows] in the other program
   /// Not 0: rows of a head, whose two halves alternate in the other program's tensor.
   std::int64_t interleaved = 0;
+  /// Not 0: q, k and v of each head are adjacent in the other program's tensor, this many rows
+  /// each.
+  std::int64_t head_rows = 0;
   /// Added to our values in the other program's tensor, in f32 or f64: 1 for norms of Gemma, of
   /// which GGUF has the factors 1 + w.
   double added = 0;
+  double factor = 1;  ///< multiplies our values, after that, in the other program's tensor
   /// True for the head of a tied model that is stored nevertheless; it has the values of another
   /// part.
   bool repeated = false;

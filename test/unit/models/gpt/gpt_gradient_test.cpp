@@ -197,6 +197,29 @@ TEST(GptGradient, NormsBehindBranchesAndSoftCaps) {
   check_gradients(c);
 }
 
+TEST(GptGradient, ParallelBranchesAndPartsOfHeadsThatRotate) {
+  GptConfig c = small_gpt();
+  c.position = Position::rope;
+  c.rope_width = 2;
+  c.parallel_branches = true;
+  c.tied = false;
+  for (const NormPlace place : {NormPlace::pre, NormPlace::post, NormPlace::both})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      c.norm_place = place, c.recompute = recompute;
+      check_gradients(c);
+    }
+}
+
+TEST(GptGradient, NormsOfTheWholeWidthOfQueriesAndKeys) {
+  GptConfig c = modern_gpt();
+  c.qk_norm_span = QkNormSpan::width;
+  c.norm_place = NormPlace::post;
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    c.recompute = recompute;
+    check_gradients(c);
+  }
+}
+
 TEST(GptGradient, NormsBehindBranchesAlone) {
   GptConfig c = modern_gpt();
   c.norm_place = NormPlace::post;

@@ -1,34 +1,15 @@
 #!/usr/bin/env bash
-# Gemma 1, 2 and 3 and Granite: models of transformers and llama.cpp are read and written bit for bit,
-# with equal logits, and adapters are trained on them alike in several layouts. The weights are those
-# of test/unit/models/gpt/dense_models_test.cpp, which has the golden numbers.
+# Gemma 1, 2 and 3, Granite, OLMo 2 and 3, GPT-NeoX and Phi-3: models of transformers and llama.cpp are
+# read and written bit for bit, with equal logits, and adapters are trained on them alike in several
+# layouts. The weights are those of test/unit/models/gpt/dense_models_test.cpp, which has the golden numbers.
 . "$(dirname "$0")/lib/common.sh"
-. "$(dirname "$0")/lib/golden_models.sh"
+. "$(dirname "$0")/lib/dense_models.sh"
 
-weights=$root/test/unit/models/gpt/golden/dense_models.safetensors
-common='"vocab_size": 64, "max_position_embeddings": 64'
-wide='"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4'
-gemma='"head_dim": 16, "rms_norm_eps": 1e-06, "attention_bias": false, "hidden_activation": "gelu_pytorch_tanh"'
-declare -A configs=(
-  [gemma]="\"model_type\": \"gemma\", $wide, \"num_key_value_heads\": 1, $gemma, \"rope_theta\": 10000.0, \"hidden_act\": \"gelu\""
-  [gemma2]="\"model_type\": \"gemma2\", $wide, \"num_key_value_heads\": 2, $gemma, \"rope_theta\": 10000.0,
-    \"query_pre_attn_scalar\": 16, \"sliding_window\": 5, \"attn_logit_softcapping\": 4.0, \"final_logit_softcapping\": 6.0"
-  [gemma3]="\"model_type\": \"gemma3_text\", \"hidden_size\": 16, \"intermediate_size\": 24, \"num_hidden_layers\": 6,
-    \"num_attention_heads\": 2, \"num_key_value_heads\": 1, $gemma, \"rope_theta\": 1000000.0, \"query_pre_attn_scalar\": 16,
-    \"sliding_window\": 5, \"sliding_window_pattern\": 6, \"rope_local_base_freq\": 10000.0,
-    \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}"
-  [granite]="\"model_type\": \"granite\", $wide, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-05, \"hidden_act\": \"silu\",
-    \"rope_theta\": 10000.0, \"tie_word_embeddings\": true, \"embedding_multiplier\": 12.0, \"residual_multiplier\": 0.22,
-    \"attention_multiplier\": 0.03125, \"logits_scaling\": 8.0"
-)
-differ_by_at_most() { awk -v d="$(tiny difference "$1" "$2")" -v most="$3" 'BEGIN { exit !(d <= most) }'; }
 parameters() { tensors "$1" | grep '^parameters/'; }
 same_parameters() { same "parameters $1" "parameters $2"; }
-ids=4,58,46,44,62,43,61,28,42,28,20,59
 
-for model in gemma gemma2 gemma3 granite; do
-  tiny take $model "$weights" $model
-  echo "{${configs[$model]}, $common}" >$model/config.json
+for model in $dense_models; do
+  dense_model "$model"
   run 1 import $model --out $model.run
   expect "$model" 0 "largest_share="
   run 1 generate $model.run --ids $ids --logits $model.npy
@@ -49,17 +30,29 @@ for model in gemma gemma2 gemma3 granite; do
   run 1 export $model.g --format gguf --out $model.again.gguf --name $model
   check "... and exported: the same bytes" cmp $model.gguf $model.again.gguf
 done
-check "granite has no offsets: the same bits" same_parameters granite.run granite.g
+for model in granite olmo2 olmo3 gpt_neox phi3; do
+  check "$model has no offsets: the same bits" same_parameters $model.run $model.g
+done
 
-# A factor of scores that llama.cpp has no key for, and one window that is all layers'.
+# A factor of scores that llama.cpp has no key for becomes one of the queries, or of their norm.
 sed 's/"query_pre_attn_scalar": 16/"query_pre_attn_scalar": 24/' gemma2/config.json >config.json
 cp -r gemma2 other && mv config.json other/
 run 1 import other --out other.run
 expect "another factor of scores" 0
 run 1 generate other.run --ids $ids --logits other.npy
 check "... changes the logits" eval '! differ_by_at_most other.npy gemma2.npy 0.01'
-run 1 export other.run --format gguf --out no.gguf
-expect "... is nothing for llama.cpp" 2 "attention_scale" "export --format hf supports it"
+for model in gemma2 gemma3; do
+  rm -rf other other.run
+  sed 's/"query_pre_attn_scalar": 16/"query_pre_attn_scalar": 24/' $model/config.json >config.json
+  cp -r $model other && mv config.json other/
+  run 1 import other --out other.run
+  run 1 generate other.run --ids $ids --logits other.npy
+  run 1 export other.run --format gguf --out other.$model.gguf
+  expect "$model: another factor of scores, written for llama.cpp" 0
+  run 1 import other.$model.gguf --out other.$model
+  run 1 generate other.$model --ids $ids --logits other.g.npy
+  check "... is in the weights" differ_by_at_most other.g.npy other.npy 1e-5
+done
 run 1 export gemma3.run --format nanogpt --out no
 expect "Gemma is no nanoGPT" 2 "norm_offset"
 
@@ -81,6 +74,22 @@ adapt 2 adapted.2 parallel.context=2 parallel.zero=1
 expect "... on two ranks of a context" 0 "warm start from gemma3.run"
 check "... with the same losses" close_losses adapted.1 adapted.2 1e-5
 
+# Adapters of PEFT: one of q, k and v together is read in the order of rows that the model has.
+adapt_neox() {
+  run 1 train gpt_neox.run/deck.json run.dir=neox.lora checkpoint.init_from=gpt_neox.run 'data.train=["tokens.bin"]' \
+    model.lora.rank=2 'model.lora.targets=["o","up","down"]' train.max_steps=2 train.grad_accum=0 train.global_batch_size=2 device=cpu \
+    optimizer.learning_rate=1e-2 "$@"
+}
+adapt_neox
+expect "adapters on GPT-NeoX" 0 "warm start from gpt_neox.run"
+run 1 export neox.lora --format peft --out neox.peft
+expect "... exported" 0 "format=peft"
+run 1 import gpt_neox --adapter neox.peft --out neox.again
+expect "... and imported" 0 "largest_share="
+run 1 generate neox.lora --ids $ids --logits a.npy
+run 1 generate neox.again --ids $ids --logits b.npy
+check "... with the same logits" differ_by_at_most a.npy b.npy 1e-6
+
 # A configuration that is not supported is refused, and the message names its key.
 refuse() {  # refuse NAME MODEL SED WORD: a description that is changed
   cp -r "$2" wrong && sed -i "$3" wrong/config.json
@@ -92,6 +101,13 @@ refuse "a model that sees" gemma3 's/gemma3_text/gemma3/' "parts for images are 
 refuse "Gemma with SwiGLU" gemma 's/"hidden_act": "gelu"/"hidden_act": "silu"/' "hidden_act"
 refuse "an unknown key" gemma2 's/"head_dim"/"head_share": 3, "head_dim"/' "head_share"
 refuse "a cap below 0" gemma2 's/"final_logit_softcapping": 6.0/"final_logit_softcapping": -6.0/' "final_logit_softcapping"
+refuse "longrope" phi3 's/"model_type"/"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [2]}, "model_type"/' "longrope"
+refuse "OLMo with one bias" olmo2 's/"model_type"/"attention_bias": true, "model_type"/' "attention_bias"
+refuse "a part of a head that is not even" gpt_neox 's/0.25/0.1/' "rope_width"
+run 1 train "$root/inputs/verify_modern.json" run.dir=no model.qk_norm=false model.qk_norm_span=width
+expect "the width of a norm that does not exist" 2 "model.qk_norm_span = \"width\" is for model.qk_norm = true"
+run 1 train "$root/inputs/verify_modern.json" run.dir=no model.rope_width=8
+expect "more features than a head has" 2 "model.rope_width = 8 is no even number of the 6 features"
 run 1 train "$root/inputs/verify_gemma.json" run.dir=no model.residual_scale=0.5
 expect "a factor that norms undo" 2 "model.residual_scale = 0.5 is undone"
 run 1 train "$root/inputs/verify_gemma.json" run.dir=no model.attention=cudnn
