@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # gpu_report.sh [OPTION...]: what choir does on the GPU of this machine, in one folder of text, CSV and JSON to keep under
 # bench/results/: facts, doctor, the CUDA tests, NCCL on one card, a step, one of a speech recogniser, a training whose
-# losses are known, PyTorch beside it, attention, products, ops, what each choice is worth (matrix), several GPUs if there
-# are (ranks), every kernel of two steps (ncu), compute-sanitizer; clocks all the while; at the end what an H100 did before
-# beside what was measured. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes at most; the
-# most telling parts come first, every part has a time limit, and a part that fails does not stop the rest.
-#   --only=A,B        only these parts, of: facts tests nccl step speech train peer attention gemm ops matrix ranks
-#                     doctor throughput ncu memcheck racecheck predicted
+# losses are known, PyTorch beside it, attention, products, ops, what each choice is worth (matrix), every kernel of two
+# steps (ncu), compute-sanitizer; clocks all the while; at the end what an H100 did before beside what was measured. With
+# several GPUs their parts come first, and the nine minutes are for them and for the parts that they are compared with:
+# links of the GPUs, every collective and the losses of every layout (ranks), step times of each layout (shares), what NCCL
+# takes of the memory (nccl_memory), the end of a run whose rank dies while graphs replay (abort), speech on two ranks.
+# Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes at most; the most telling parts come
+# first, every part has a time limit, and a part that fails does not stop the rest.
+#   --only=A,B        only these parts, of: facts doctor ranks shares nccl_memory abort speech_ranks tests nccl step speech
+#                     train peer attention gemm ops matrix throughput ncu memcheck racecheck predicted
 #   --skip=A,B        without these parts
 #   --out=DIR         the folder is made below DIR (default bench/results)
 #   --archive=FILE    a .tar.gz of the folder, made anew after every part: what is there when a batch job is cut off
 #   --device=DEVICE   cuda (default), or cpu to try the script
-#   --ranks=2,4       so many ranks in the part 'ranks' (default: 2, 4 and 8 as far as there are GPUs); more than there
-#                     are GPUs share them
+#   --ranks=2,4       so many ranks in the parts for several GPUs (default: 2, 4 and 8 as far as there are GPUs; all
+#                     but 'ranks' take the largest); more than there are GPUs share them; none: the parts of one GPU
 #   --minutes=N       for everything together (default 9)
 #   --smoke           tiny shapes and few steps, nothing judged: does every part run?
 #   --judge=FILE      only judge the losses in a metrics.jsonl, as the part 'train' does
@@ -22,7 +25,8 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")/.." && pwd)
 only="" skip="" archive="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged="" counts=""
-all="facts tests nccl step speech train peer attention gemm ops matrix ranks doctor throughput ncu memcheck racecheck predicted"
+all="facts doctor ranks shares nccl_memory abort speech_ranks tests nccl step speech train peer attention gemm ops matrix throughput ncu memcheck racecheck predicted"
+of_several="facts,doctor,ranks,shares,nccl_memory,abort,speech_ranks,step,predicted"
 for option in "$@"; do
   case $option in
     --only=*) only=${option#*=} ;;
@@ -34,11 +38,11 @@ for option in "$@"; do
     --minutes=*) minutes=${option#*=} ;;
     --smoke) smoke=1 ;;
     --judge=*) judged=${option#*=} ;;
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "gpu_report: unknown option $option; --help lists them" >&2; exit 2 ;;
   esac
 done
-[[ $counts =~ ^([0-9]+(,[0-9]+)*)?$ ]] || { echo "gpu_report: --ranks=$counts is no list of numbers" >&2; exit 2; }
+[[ $counts =~ ^([0-9]+(,[0-9]+)*|none)?$ ]] || { echo "gpu_report: --ranks=$counts is no list of numbers" >&2; exit 2; }
 [[ $minutes =~ ^[0-9]+$ ]] || { echo "gpu_report: --minutes=$minutes is no number" >&2; exit 2; }
 for name in ${only//,/ } ${skip//,/ }; do
   case " $all " in *" $name "*) ;; *) echo "gpu_report: no part is called '$name'; there are: $all" >&2; exit 2 ;; esac
@@ -137,7 +141,7 @@ deck=inputs/shakespeare_char.json
 known=()  # random tokens have no vocabulary of their own
 [ -r "$text" ] || known=(data.format=synthetic 'data.train=[]' model.vocab_size=65)
 micro=64
-small=() tiny_speech=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10 matrix_seconds=3
+small=() shape=() each=(--warmup 1 --seconds 3) tiny_speech=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10 matrix_seconds=3
 sharing=()  # if there are fewer GPUs than ranks
 shared=(model.n_layer=4 model.n_head=8 model.n_embd=256 model.block_size=64)
 ways=("" zero=1 zero=2 zero=3 tensor=2 pipeline=2 context=2)
@@ -147,6 +151,7 @@ if [ $smoke = 1 ]; then
   micro=4
   seconds=0.001 preset=(--preset cpu) peer=(--tiny) steps=20 short=10 step_seconds=1 matrix_seconds=0.2
   shared=(model.n_layer=2 model.n_head=4 model.n_embd=32 model.block_size=16) ways=(zero=3 tensor=2)
+  shape=("${shared[@]}" train.precision=fp32) shape[0]=model.n_layer=4 each=(--warmup 0 --steps 2)
 fi
 single=(train.micro_batch_size="$micro" train.global_batch_size="$micro")
 most_bytes=$((smoke ? 65536 : 256 << 20))
@@ -159,6 +164,7 @@ facts() {
   uname -a
   lscpu | grep -E 'Model name|^CPU\(s\)|Socket|NUMA node\(s\)'
   nvidia-smi
+  nvidia-smi topo -m
   nvidia-smi --query-gpu=name,uuid,driver_version,vbios_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,ecc.mode.current,mig.mode.current,pcie.link.gen.max,pcie.link.width.max --format=csv
   [ ${#run[@]} = 0 ] || "${run[@]}" --libraries
   getconf GNU_LIBC_VERSION
@@ -243,6 +249,8 @@ ranks() {
   for n in $counts; do
     if "${run[@]}" mpiexec -n "$n" "$programs/choir" bench collectives device="$device" "${sharing[@]}" --max-bytes "$most_bytes" --csv "$folder/collectives-$n.csv" 2>&1; then
       verdict=VALID
+      awk -F, -v n="$n" '$5 > most {most = $5; rows = ""} $5 == most {rows = rows sprintf("collectives,%s,,\"%d ranks\",%s,%s,%s,GB/s\n", $1, n, $7, $10, $12)}
+        END {printf "%s", rows}' <(tail -n +2 "$folder/collectives-$n.csv") >>"$folder/collectives.csv"
     else verdict=INVALID bad=1; fi
     table+="$n ranks, collectives: $verdict"$'\n'
     half=$((n / 2))
@@ -257,6 +265,109 @@ ranks() {
   done
   printf '%s' "$table"
   return "$bad"
+}
+# Rates of a step of the deck on all GPUs: each layout with its work queued and recorded, then what registered memory and
+# free multiprocessors are worth where collectives run beside products.
+on_all() {  # on_all ARGUMENT...: choir on $most ranks; without input, which is the list of a loop
+  "${run[@]}" mpiexec -n "$most" "$programs/choir" "$@" </dev/null
+}
+shares() {
+  local name words word given code bad=0 table=""
+  while read -r name words; do
+    [ -n "$name" ] || continue
+    echo "== $name: $words"
+    given=() code=0
+    for word in "${shape[@]}" "${known[@]}" "${sharing[@]}"; do
+      [[ " $words" == *" ${word%%=*}="* ]] || given+=("$word")
+    done
+    # shellcheck disable=SC2086
+    on_all bench step "$deck" device="$device" "${given[@]}" train.micro_batch_size="$micro" train.global_batch_size=$((4 * micro * most)) $words \
+      --no-ceilings "${each[@]}" >"$scratch/one" 2>&1 || code=$?
+    cat "$scratch/one"
+    if [ "$code" = 0 ]; then
+      table+=$(printf '%-26s %s' "$name" "$(grep -a tokens/s "$scratch/one" | head -n 1)")$'\n'
+      grep -a -m 1 -oE '^[0-9.]+ tokens/s' "$scratch/one" | sed -E "s|(.*) tokens/s|shares,$name,,\"$most ranks\",,,\1,tokens/s|" >>"$folder/shares.csv"
+    else table+=$(printf '%-26s exit code %s: %s' "$name" "$code" "$(grep -a -m 1 'choir: ' "$scratch/one")")$'\n' bad=1; fi
+  done <<END
+dp_queued train.cuda_graph=false
+dp
+zero1 parallel.zero=1
+zero3_queued parallel.zero=3 train.cuda_graph=false
+zero3 parallel.zero=3
+tensor_queued parallel.tensor=$pair parallel.sequence=true train.cuda_graph=false
+tensor parallel.tensor=$pair parallel.sequence=true
+tensor_unregistered parallel.tensor=$pair parallel.sequence=true parallel.register_memory=false
+$([ "$device" = cpu ] || printf 'tensor_free_sms_%s parallel.tensor=%s parallel.sequence=true parallel.free_sms=%s\n' 8 "$pair" 8 16 "$pair" 16 32 "$pair" 32)
+pipeline_queued parallel.pipeline=2 train.cuda_graph=false
+pipeline parallel.pipeline=2
+interleaved parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
+END
+  printf '%s' "$table"
+  return "$bad"
+}
+# Memory that NCCL takes: the most of a GPU that is in use during steps over NCCL, less the same with collectives that are
+# staged through the host, beside the estimate of `choir plan`. For one communicator (dp), two (zero1) and three or more.
+used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | sort -n | tail -n 1; }
+in_steps() {  # in_steps OVERRIDE...: MiB of the fullest GPU while steps run; 0 where nobody can tell
+  local pid now most_used=0
+  on_all bench step "$deck" device="$device" "${shape[@]}" "${known[@]}" "${sharing[@]}" train.micro_batch_size="$micro" \
+    train.global_batch_size=$((4 * micro * most)) "$@" --no-ceilings "${each[@]}" >"$scratch/one" 2>&1 &
+  pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    now=$(used_memory)
+    [ "${now:-0}" -le "$most_used" ] || most_used=$now
+    sleep 0.2
+  done
+  wait "$pid" || { tail -n 3 "$scratch/one" >&2; return 1; }
+  echo "$most_used"
+}
+nccl_memory() {
+  local name words before staged over estimate bad=0
+  before=$(used_memory)
+  echo "before: ${before:-not readable}"
+  while read -r name words; do
+    over=transport=auto
+    [ "$device" = cpu ] || [ "${#sharing[@]}" -gt 0 ] || over=transport=nccl
+    # shellcheck disable=SC2086
+    { staged=$(in_steps $words parallel.transport="$([ "$device" = cpu ] && echo mpi || echo staged)") && over=$(in_steps $words parallel."$over"); } || { bad=1; continue; }
+    # shellcheck disable=SC2086
+    estimate=$("${choir[@]}" plan "$deck" "${shape[@]}" "${known[@]}" train.micro_batch_size="$micro" train.global_batch_size=$((4 * micro * most)) \
+      $words parallel.data=auto --ranks "$most" --target h100 2>/dev/null | sed -nE 's/^ *NCCL, about +([0-9.]+).*/\1/p' | head -n 1)
+    echo "$name: MiB in use with staged collectives $staged, with NCCL $over: NCCL took $((over - staged)), of estimated ${estimate:-?}"
+  done <<END
+dp
+zero1 parallel.zero=1
+tensor parallel.tensor=$pair
+pipeline parallel.pipeline=2
+END
+  return "$bad"
+}
+# A rank is killed while the others replay graphs: the run must end in time, and say why.
+abort() {
+  local code=0 from=$SECONDS
+  on_all train "$deck" device="$device" data.format=synthetic 'data.train=[]' model.vocab_size=65 "${shared[@]}" "${sharing[@]}" train.precision=fp32 \
+    train.micro_batch_size=1 train.global_batch_size=16 train.max_steps=1000 log.interval=1 eval.interval=0 eval.sample_tokens=0 checkpoint.interval=0 \
+    run.dir="$scratch/abort" fault.enable=true fault.kill_rank=1 fault.kill_step=20 parallel.timeout=20 >"$scratch/one" 2>&1 || code=$?
+  tail -n 12 "$scratch/one"
+  echo "exit code $code after $((SECONDS - from)) s"
+  [ "$code" != 0 ] && [ "$code" != 124 ] && [ $((SECONDS - from)) -lt 35 ]
+}
+# A recogniser on two data ranks: steps whose shapes agree are replayed.
+speech_ranks() {
+  local name words code=0 table="" most=2
+  while read -r name words; do
+    echo "== $name: $words"
+    # shellcheck disable=SC2086
+    on_all bench step inputs/fastconformer_s.json device="$device" train.micro_batches=4 "${sharing[@]}" "${tiny_speech[@]}" $words \
+      --no-ceilings "${each[@]}" >"$scratch/one" 2>&1 || code=1
+    cat "$scratch/one"
+    table+=$(printf '%-26s %s' "$name" "$(grep -a -m 1 -E 'x real time|choir: ' "$scratch/one")")$'\n'
+  done <<END
+queued train.cuda_graph=false
+recorded
+END
+  printf '%s' "$table"
+  return "$code"
 }
 # Time of a step by kernel, the longest first.
 profiles() {
@@ -279,13 +390,21 @@ tool_of_cuda() {  # tool_of_cuda NAME: prints its path
   done
   return 1
 }
-export -f judge value train known_losses facts matrix ranked apart ranks profiles
+export -f judge value train known_losses facts matrix ranked apart ranks on_all shares used_memory in_steps nccl_memory abort speech_ranks profiles
 export folder scratch device deck steps smoke matrix_seconds
 
 # --- the parts, most telling first --------------------------------------------------------------------------------------
 # Functions are exported and run by a child process, so that the time limit applies to their
 # processes; arrays are passed in its text.
-child() { declare -p choir run programs small single known shared ways sharing; printf '%s\n' "$@"; }
+child() { declare -p choir run programs small single known shared ways sharing tiny_speech micro shape each; printf '%s\n' "$@"; }
+
+cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+if [ -z "$counts" ] && [ "$device" = cuda ]; then
+  for n in 2 4 8; do [ "$n" -gt "$cards" ] || counts+="${counts:+,}$n"; done
+fi
+[ "$counts" != none ] || counts=""
+# In a trial of the script every part is tried.
+[ -z "$counts" ] || [ -n "$only" ] || [ $smoke = 1 ] || only=$of_several
 
 echo "report to $folder"
 : >"$folder/summary.txt"
@@ -294,7 +413,27 @@ if [ "$device" = cuda ] && command -v nvidia-smi >/dev/null; then
     --format=csv -lms 200 >"$folder/clocks.csv" 2>&1 &
   sampler=$!
 fi
-if wanted facts; then part facts 30 'echo "${gpu:-no GPU}"' bash -c "$(child facts)"; fi
+if wanted facts; then part facts 20 'echo "${gpu:-no GPU}"' bash -c "$(child facts)"; fi
+if wanted doctor; then part doctor 30 'last_line doctor' "${choir[@]}" doctor --folder "$scratch"; fi
+# The functions for several GPUs are called with the numbers of ranks, the largest, and two or four for the tensor axis.
+several() { child "counts='${counts//,/ }' most=$most pair=$pair most_bytes=$most_bytes" "$@"; }
+if [ -z "$counts" ]; then
+  for name in ranks shares nccl_memory abort speech_ranks; do
+    if wanted $name; then skipped $name "fewer than two GPUs"; fi
+  done
+else
+  most=${counts##*,} pair=2
+  for n in ${counts//,/ }; do
+    [ "$n" -le "$most" ] || most=$n
+    if [ "$device" = cuda ] && [ "$n" -gt "$cards" ]; then sharing=(parallel.share_device=true); fi
+  done
+  [ "$most" -lt 4 ] || pair=4
+  if wanted ranks; then part ranks 130 'grep -a -c VALID "$folder/ranks.txt" | sed "s/$/ verdicts/"' bash -c "$(several ranks)"; fi
+  if wanted shares; then part shares 120 'grep -a -c "^[a-z][a-z_0-9]* .*tokens/s" "$folder/shares.txt" | sed "s/$/ rates/"' bash -c "$(several shares)"; fi
+  if wanted nccl_memory; then part nccl_memory 60 'grep -a -c "NCCL took" "$folder/nccl_memory.txt" | sed "s/$/ layouts/"' bash -c "$(several nccl_memory)"; fi
+  if wanted abort; then part abort 40 'grep -a "^exit code" "$folder/abort.txt"' bash -c "$(several abort)"; fi
+  if wanted speech_ranks; then part speech_ranks 40 'last_line speech_ranks' bash -c "$(several speech_ranks)"; fi
+fi
 if wanted tests; then
   if [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then
     WORKERS=8 part tests 120 'last_line tests' "${run[@]}" test/run_shards.sh "$programs/test_cuda"
@@ -307,7 +446,7 @@ if wanted nccl; then  # with one rank: also that it can be aborted while a graph
 fi
 if wanted step; then
   # shellcheck disable=SC2046
-  part step 75 'grep -a tokens/s "$folder/step.txt"' "${choir[@]}" bench step $deck device="$device" "${small[@]}" "${single[@]}" \
+  part step 60 'grep -a tokens/s "$folder/step.txt"' "${choir[@]}" bench step $deck device="$device" "${small[@]}" "${single[@]}" \
     "${known[@]}" --seconds $step_seconds $(write_to step)
 fi
 if wanted speech; then  # synthetic utterances
@@ -336,19 +475,6 @@ for name in attention gemm ops; do
   part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${what[@]}" --seconds $seconds $(write_to $name)
 done
 if wanted matrix; then part matrix 130 'grep -a -c "tokens/s" "$folder/matrix.txt" | sed "s/$/ rates/"' bash -c "$(child matrix)"; fi
-if wanted ranks; then
-  cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-  if [ -z "$counts" ]; then
-    for n in 2 4 8; do [ "$n" -gt "$cards" ] || counts+="${counts:+,}$n"; done
-  fi
-  if [ -n "$counts" ]; then
-    for n in ${counts//,/ }; do
-      if [ "$device" = cuda ] && [ "$n" -gt "${cards:-0}" ]; then sharing=(parallel.share_device=true); fi
-    done
-    part ranks 150 'grep -a -c VALID "$folder/ranks.txt" | sed "s/$/ verdicts/"' bash -c "$(child "counts='${counts//,/ }' most_bytes=$most_bytes" ranks)"
-  else skipped ranks "fewer than two GPUs"; fi
-fi
-if wanted doctor; then part doctor 60 'last_line doctor' "${choir[@]}" doctor --folder "$scratch"; fi
 if wanted throughput; then
   part throughput 60 throughput_note bash -c "$(child); train throughput train.max_steps=$short eval.interval=0 log.interval=1 ${single[*]} ${known[*]}"
 fi
@@ -366,7 +492,7 @@ for tool in memcheck racecheck; do
   else skipped $tool "no test_cuda in $programs, or not on a GPU"; fi
 done
 if wanted predicted; then
-  if [ -e "$folder/attention.csv" ] || [ -e "$folder/gemm.csv" ] || [ -e "$folder/ops.csv" ]; then
+  if [ -e "$folder/attention.csv" ] || [ -e "$folder/gemm.csv" ] || [ -e "$folder/ops.csv" ] || [ -e "$folder/shares.csv" ]; then
     part predicted 20 'grep -a -c -v "not there" "$folder/predicted.txt" | sed "s/$/ lines/"' \
       bash -c ". '$here/bench/lib/gpu_expected.sh'; gpu_expected '$folder'"
     grep -av -e '^\$' -e '^\[exit' "$folder/predicted.txt"

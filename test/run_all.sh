@@ -199,8 +199,7 @@ done
 [ -z "$emulated" ] || [ "$long" = --long ] ||
   HOST_CUDA_SEED=1 gtest "emulated GPUs, 2 ranks" 2 "$build/test_host_cuda_mpi" --gtest_filter="$of_two"
 for ranks in ${emulated:+"${rank_counts[@]}"}; do
-  # Three communicators of four ranks take 768 MiB each on a card, as those of NCCL do.
-  HOST_CUDA_MEMORY=8192 HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi" \
+  HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi" \
     --gtest_filter="-$timed_cuda"
 done
 # The kernels on the CPU, distributed over the cores: with shuffled blocks and threads, under the

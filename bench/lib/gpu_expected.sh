@@ -1,6 +1,7 @@
 # gpu_expected FOLDER: prints a line for each kernel of gpu_expected.txt: the expected figure, the
 # one in the CSVs of a report, and their ratio (to the middle of the expected range); kernels
-# without a row in the report are named, too.
+# without a row in the report are named, too. A figure that no card has shown yet is marked
+# "predicted".
 gpu_expected() {
   local here
   here=$(dirname "${BASH_SOURCE[0]}")
@@ -26,8 +27,8 @@ gpu_expected() {
         if (value != "" && (best == "" || value + 0 > best + 0)) { best = value; shape = cell[4] }
       }
       close(file)
-      expected = $7 " to " $8 " " $6
-      if (best == "") printf "%-34s %-22s %-20s %-12s %s\n", $2 " " $3, "-", expected, "not there", "-"
-      else printf "%-34s %-22s %-20s %-12s %.2f\n", $2 " " $3, shape, expected, sprintf("%.1f", best), 2 * best / ($7 + $8)
+      expected = $7 " to " $8 " " $6; note = $9 == "" ? "" : "  " $9
+      if (best == "") printf "%-34s %-22s %-20s %-12s %s%s\n", $2 " " $3, "-", expected, "not there", "-", note
+      else printf "%-34s %-22s %-20s %-12s %.2f%s\n", $2 " " $3, shape, expected, sprintf("%.1f", best), 2 * best / ($7 + $8), note
     }' "$here/gpu_expected.txt"
 }

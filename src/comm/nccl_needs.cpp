@@ -47,6 +47,11 @@ bool is_block_of_nccl(std::size_t bytes, std::size_t granularity) {
   return bytes > 0 && waste <= bytes / 8;
 }
 
+std::size_t nccl_rounding(std::size_t bytes, std::size_t granularity) {
+  if (!is_block_of_nccl(bytes, granularity)) return 0;
+  return (granularity - bytes % granularity) % granularity;
+}
+
 std::size_t nccl_bytes(const NcclUse& use) {
   if (use.ranks <= 1) return 0;
   const auto channels = static_cast<std::size_t>(use.blocks);

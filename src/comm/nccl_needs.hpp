@@ -35,6 +35,9 @@ std::size_t nccl_granularity(int major);
 /// True if a block is large enough to be one of NCCL's: rounding it up wastes at most an eighth.
 bool is_block_of_nccl(std::size_t bytes, std::size_t granularity);
 
+/// The bytes by which rounding enlarges a block that is one of NCCL's; 0 for others.
+std::size_t nccl_rounding(std::size_t bytes, std::size_t granularity);
+
 /// Scratch memory of the sums in a tree of one communicator.
 inline constexpr std::size_t kTreeScratchBytes = std::size_t{32} << 20;
 

@@ -411,6 +411,18 @@ void add_parallel_keys(Table& table) {
                "Allow several ranks to work on one GPU. Their collectives are then staged through "
                "host memory.");
   parallel
+      .add("free_sms", &Part::free_sms, "multiprocessors",
+           "Multiprocessors of a GPU that matrix products leave free while a collective of NCCL is "
+           "in flight, so that the collective need not wait for them. The sums of these products "
+           "may have another order. auto: none, until a card was measured.")
+      .or_word("auto")
+      .at_least(0)
+      .at_most(64);
+  parallel.add("register_memory", &Part::register_memory, "",
+               "Allocate large blocks of GPU memory by NCCL and register them (NCCL 2.19 or newer; "
+               "from 2.27 on as windows). Its kernels then use fewer multiprocessors and copy "
+               "less. A block takes up to an eighth more memory.");
+  parallel
       .add("timeout", &Part::timeout, "seconds",
            "Time limit of a collective. One that takes longer ends the run with exit code 5, and "
            "the message names the ranks.")

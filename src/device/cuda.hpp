@@ -43,11 +43,6 @@ const Card* card_of(const Device& device);
 bool can_access(int from, int to);
 /// Bytes of device memory that are free now; 0 for other devices.
 std::size_t free_memory(const Device& device);
-/// The bytes of a cuda device that libraries will take at their first calls; plans leave them free.
-/// Whoever uses such a library adds to the number. It may outlive the device, as communicators do.
-std::shared_ptr<std::int64_t> memory_claims(Device& device);
-/// The same number; 0 for other devices.
-std::size_t claimed_memory(const Device& device);
 
 /// Peak FLOP per second of dense bf16 products with f32 sums. For a known name this is the vendor's
 /// figure; otherwise it follows from the architecture, the multiprocessors and the highest clock,

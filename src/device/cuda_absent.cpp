@@ -29,12 +29,6 @@ std::size_t free_memory(const Device&) {
   return 0;
 }
 
-std::shared_ptr<std::int64_t> memory_claims(Device&) {
-  return std::make_shared<std::int64_t>(0);
-}
-
-std::size_t claimed_memory(const Device&) {
-  return 0;
-}
+void provide_next(Device&, std::shared_ptr<void>) {}
 
 }  // namespace choir::cuda

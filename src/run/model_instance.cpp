@@ -2,6 +2,7 @@
 
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/sums/sums.hpp"
+#include "src/device/collective_share.hpp"
 #include "src/run/inference_pass.hpp"
 
 namespace choir {
@@ -48,6 +49,13 @@ ParameterSet& frozen(const ModelInstance::Options& options, ParameterSet& parame
   return parameters;
 }
 
+/// The arena, in memory that is registered with the library of collectives where that is possible.
+/// Collective.
+Arena arena_of(Device& device, Mesh& mesh, std::size_t bytes) {
+  cuda::provide_next(device, mesh.block_for_collectives(bytes));
+  return Arena(device, bytes);
+}
+
 }  // namespace
 
 ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
@@ -65,7 +73,7 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
           options.training, options.offload, &mesh.world())),
       statistics_(parameters_, options.precision, device),
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
-      arena_(device, arena_bytes),
+      arena_(arena_of(device, mesh, arena_bytes)),
       pass_(stream_, arena_, options.precision, options.seed, tensor_axis(options, mesh),
             {.communicator = &mesh.along(Axis::context), .way = options.context}),
       loss_terms_(loss_terms_of(options.model)),

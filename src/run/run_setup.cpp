@@ -162,6 +162,17 @@ int replica_groups_of(const ParallelSection& parallel) {
 
 }  // namespace
 
+DeviceTransport device_transport_of(const Deck& deck) {
+  return {.way = way_of(deck),
+          .shared_cards = deck.parallel.share_device,
+          .replica_groups = replica_groups_of(deck.parallel),
+          .stage_channels = kMessageChannels,
+          .free_multiprocessors = deck.parallel.free_sms,
+          .register_memory = deck.parallel.register_memory,
+          .timeout_seconds = deck.parallel.timeout,
+          .nccl_library = {}};
+}
+
 void open_device(Workplace& place, const Deck& deck) {
   Mesh& mesh = *place.mesh;
   const DeviceChoice choice =
@@ -178,12 +189,9 @@ void open_device(Workplace& place, const Deck& deck) {
                       "set parallel.transport to \"auto\"");
     place.device = make_device(choice.kind, choice.ordinal);
   });
-  mesh.attach(*place.device, {.way = way_of(deck),
-                              .shared_cards = choice.shared_cards,
-                              .replica_groups = replica_groups_of(deck.parallel),
-                              .stage_channels = kMessageChannels,
-                              .timeout_seconds = deck.parallel.timeout,
-                              .nccl_library = {}});
+  DeviceTransport transport = device_transport_of(deck);
+  transport.shared_cards = choice.shared_cards;
+  mesh.attach(*place.device, transport);
   if (deck.watch.calls) mesh.check_calls();
 }
 

@@ -29,6 +29,8 @@ std::string read_everywhere(Communicator& world, const std::string& path);
 /// The transport of the deck. The time-out of communication windows is longer than any limit of the
 /// watchdog, because the watchdog can report more and should do so first.
 MeshOptions mesh_options_of(const Deck& deck);
+/// The options for collectives on memory of GPUs. Ranks share cards where the deck allows it.
+DeviceTransport device_transport_of(const Deck& deck);
 /// parallel.zero, parallel.zero_group and parallel.zero_prefetch.
 ZeroOptions zero_of(const Deck& deck);
 /// parallel.offload; the default directory is that of temporary files.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
+#include "src/comm/nccl_needs.hpp"
 #include "src/core/quantities.hpp"
 #include "src/device/cuda.hpp"
 
@@ -65,6 +66,26 @@ std::string largest_entries(const MemoryPlan& plan) {
 
 }  // namespace
 
+void add_nccl(StepPlan& plan, const Mesh& mesh, const DeviceTransport& transport,
+              const cuda::Card& card) {
+  if (transport.way == DeviceTransport::Way::staged || transport.shared_cards) return;
+  std::size_t bytes = nccl_memory(mesh, transport, card.multiprocessors, card.major);
+  if (bytes == 0) return;
+  const Layout& layout = mesh.layout();
+  const bool shares_activations = layout.size(Axis::tensor) > 1 || layout.size(Axis::context) > 1;
+  const bool gathers = transport.replica_groups > 0;
+  const auto registered = [&](const std::string& name) {
+    if (name == "activations") return shares_activations;
+    if (mesh.replica_ranks().size() == 1) return false;
+    return name == "gradients" || name.ends_with(" whole buckets") ||
+           (gathers && name == "parameters, compute copy");
+  };
+  for (const MemoryPlan::Entry& entry : plan.memory.entries)
+    if (transport.register_memory && entry.place == MemoryPlace::device && registered(entry.name))
+      bytes += nccl_rounding(entry.bytes, nccl_granularity(card.major));
+  plan.memory.add("NCCL, about", bytes);
+}
+
 double node_memory() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
@@ -73,7 +94,6 @@ double free_for_plans(const Device& device) {
   constexpr double kForLibraries = 768.0 * (1 << 20), kOfSmallCard = 0.1;
   const auto card = static_cast<double>(cuda::card_of(device)->memory);
   return std::max(0.0, static_cast<double>(cuda::free_memory(device)) -
-                           static_cast<double>(cuda::claimed_memory(device)) -
                            std::min(kForLibraries, kOfSmallCard * card));
 }
 
@@ -82,14 +102,11 @@ void require_memory(const StepPlan& plan, int ranks_per_node, const Device& devi
   const double has = card ? free_for_plans(device) : node_memory();
   const int ranks = card ? 1 : ranks_per_node;
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
-  const auto of_nccl = static_cast<double>(cuda::claimed_memory(device));
   if (wants > has)
     throw DeckError(
-        fmt::format(
-            "out of memory: {} rank(s) on {} need {}, but it has {} for them{} ({})", ranks,
-            card ? card->name : "this node", format_bytes(wants), format_bytes(has),
-            of_nccl > 0 ? fmt::format(" beside about {} of NCCL", format_bytes(of_nccl)) : "",
-            largest_entries(plan.memory)),
+        fmt::format("out of memory: {} rank(s) on {} need {}, but it has {} for them ({})", ranks,
+                    card ? card->name : "this node", format_bytes(wants), format_bytes(has),
+                    largest_entries(plan.memory)),
         fmt::format("`choir plan` proposes layouts that fit. Try in this order: lower "
                     "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 (with 3 "
                     "also model.tile=4, which divides the largest matrices); {}; lower "

@@ -37,6 +37,10 @@
 
 namespace choir {
 
+namespace cuda {
+struct Card;
+}
+
 /// Indexed by Axis.
 using StepTraffic = std::array<CommTraffic, kAxes>;
 
@@ -80,14 +84,21 @@ struct StepPlan {
   bool operator==(const StepPlan&) const = default;
 };
 
+/// Adds an estimate of NCCL's memory to the plan of a rank of `mesh`, which may be a planned one:
+/// its buffers, which it allocates when they are first used, and the rounding of the blocks that it
+/// allocates for others. Of `card` only the number of multiprocessors and the architecture are
+/// read. Adds nothing if the options leave nothing to NCCL. Local.
+void add_nccl(StepPlan& plan, const Mesh& mesh, const DeviceTransport& transport,
+              const cuda::Card& card);
+
 /// True if the host memory of this node also has room for the snapshots of its ranks. Local.
 bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& device);
 
 /// Fraction of the memory of a card elsewhere that plans may use; the driver reserves the rest.
 inline constexpr double kUsableOfCard = 0.97;
 /// Bytes that plans may use on a card in this machine: the free memory, less an estimate of what
-/// libraries take at their first calls: 768 MiB, or a tenth of a small card, for kernels and
-/// handles, and for the buffers of NCCL what its communicators have claimed.
+/// libraries take at their first calls (kernels, handles): 768 MiB, or a tenth of a small card. The
+/// buffers of NCCL are part of the plan (add_nccl).
 double free_for_plans(const Device& device);
 /// Bytes of memory of this machine.
 double node_memory();

@@ -1,8 +1,9 @@
 // cuBLASLt under host execution: plain loops in f32 (its rounding matters, not its speed), queued
 // like a kernel. It is as strict as the manual: functions that the library lacks are absent here,
 // too, and a broken promise about addresses is a defect. It proposes several algorithms for a
-// product, each of which sums in its own order. With HOST_CUDA_PACE=N one of them, which the shape,
-// the card and N decide, is faster than the others by the clock of events.
+// product, each of which sums in its own order. With HOST_CUDA_ROOM it refuses a product on all
+// multiprocessors that runs while a collective is in flight. With HOST_CUDA_PACE=N one of them,
+// which the shape, the card and N decide, is faster than the others by the clock of events.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ struct cublasLtMatmulDescOpaque_t {
   void* vector = nullptr;
   void* aux = nullptr;
   std::int64_t aux_leading = 0;
-  int vector_type = -1;  // type of a bias; by default that of D
+  int vector_type = -1;              // type of a bias; by default that of D
+  std::int32_t multiprocessors = 0;  // that the product may use; 0: all
 };
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
@@ -42,6 +44,7 @@ using choir::DType;
 namespace ref = choir::ref;
 
 constexpr std::uint64_t kWays = 8, kUnusable = 3;
+int last_target = 0, crowding = 0;  // for tests
 
 DType type_of(cudaDataType_t type) {
   return type == CUDA_R_32F ? DType::f32 : type == CUDA_R_16F ? DType::f16 : DType::bf16;
@@ -142,6 +145,7 @@ std::uint64_t digest(const cublasLtMatmulDescOpaque_t& operation,
                      const cublasLtMatrixLayoutOpaque_t& d) {
   std::uint64_t all = mixed(operation.transpose_a, operation.transpose_b + 2u);
   all = mixed(all, static_cast<std::uint64_t>(operation.epilogue));
+  all = mixed(all, static_cast<std::uint64_t>(operation.multiprocessors));
   for (const auto* x : {&a, &b, &d})
     for (const std::int64_t part : {std::int64_t{x->type}, x->rows, x->columns, x->leading,
                                     std::int64_t{x->batch}, x->stride})
@@ -207,7 +211,24 @@ void require_aligned(const void* address, std::uint64_t promised, const char* wh
                       what, static_cast<unsigned long long>(promised), address);
 }
 
+/// A collective waits for a product whose thread blocks are everywhere.
+void leave_room(std::int32_t multiprocessors) {
+  if (multiprocessors > 0 || !host_cuda::collective_in_flight()) return;
+  ++crowding;
+  if (std::getenv("HOST_CUDA_ROOM") != nullptr)
+    host_cuda::defect("cublasLtMatmul on all multiprocessors while a collective is in flight");
+}
+
 }  // namespace
+
+/// CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET of the last product that was queued, and the number of
+/// products that ran on all multiprocessors while a collective was in flight.
+extern "C" int host_cublaslt_last_target() {
+  return last_target;
+}
+extern "C" int host_cublaslt_crowding() {
+  return crowding;
+}
 
 std::size_t cublasLtGetVersion() {
   return 130000;
@@ -252,6 +273,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
       return take(operation->aux_leading, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return take(operation->vector_type, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+      return take(operation->multiprocessors, value, bytes);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -303,12 +326,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (!supported(*operation, *a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const std::uint64_t product = digest(*operation, *a, *b, *d);
   const std::uint64_t most = std::min(kWays, static_cast<std::uint64_t>(wanted));
-  for (std::uint64_t way = 0; way < most; ++way, ++*count) {
-    results[way] = {};
-    results[way].algo = {{way, product, preference->alignment[0], preference->alignment[1],
-                          preference->alignment[2], preference->alignment[3]}};
-    results[way].workspaceSize = std::min<std::size_t>(way << 20, preference->workspace);
-    if (way == kUnusable) results[way].state = CUBLAS_STATUS_NOT_SUPPORTED;
+  // Another number of multiprocessors makes another algorithm the first proposal.
+  const auto first = static_cast<std::uint64_t>(operation->multiprocessors);
+  for (std::uint64_t i = 0; i < most; ++i, ++*count) {
+    const std::uint64_t way = (first + i) % kWays;
+    results[i] = {};
+    results[i].algo = {{way, product, preference->alignment[0], preference->alignment[1],
+                        preference->alignment[2], preference->alignment[3]}};
+    results[i].workspaceSize = std::min<std::size_t>(way << 20, preference->workspace);
+    if (way == kUnusable) results[i].state = CUBLAS_STATUS_NOT_SUPPORTED;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -327,6 +353,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
     return CUBLAS_STATUS_INVALID_VALUE;
   require_aligned(a_data, align_a, "A"), require_aligned(b_data, align_b, "B");
   require_aligned(c_data, align_c, "C"), require_aligned(d_data, align_d, "D");
+  last_target = operation->multiprocessors;
   const Call call{*operation, *a,
                   *b,         *d,
                   a_data,     b_data,
@@ -334,6 +361,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                   way,        seconds_of(way, product)};
   host_cuda::queue(stream, [call] {
     host_cuda::pass(call.seconds);
+    leave_room(call.operation.multiprocessors);
     for (int h = 0; h < call.d.batch; ++h) multiply(call, h);
   });
   return CUBLAS_STATUS_SUCCESS;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "src/comm/nccl_needs.hpp"
 #include "test/host_cuda/runtime.hpp"
 
 using namespace host_cuda;
@@ -46,9 +47,15 @@ int capability() {
 
 }  // namespace
 
+// By default 2 GiB for a program and room for three communicators of NCCL, with messages to all
+// ranks of the job.
 std::size_t host_cuda::device_memory() {
-  const char* text = std::getenv("HOST_CUDA_MEMORY");
-  return (text != nullptr ? static_cast<std::size_t>(std::atoi(text)) : 2048) << 20;
+  constexpr std::size_t kOfProgram = std::size_t{2} << 30, kCommunicators = 3;
+  if (const char* text = std::getenv("HOST_CUDA_MEMORY"))
+    return static_cast<std::size_t>(std::atoi(text)) << 20;
+  const char* const job = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const int ranks = job != nullptr ? std::atoi(job) : 1;
+  return kOfProgram + kCommunicators * choir::nccl_bytes({.ranks = ranks, .peers = ranks - 1});
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
@@ -202,6 +203,19 @@ bool inside(const std::map<char*, std::size_t>& blocks, const void* address, std
   if (next == blocks.begin()) return false;
   const auto& [start, size] = *std::prev(next);
   return p + bytes <= start + size;
+}
+
+bool collective_in_flight() {
+  const Runtime& r = runtime();
+  const auto begins = [](const HostCudaStream& stream) {
+    for (const Operation& operation : stream.queue) {
+      if (operation.kind == Operation::Kind::peers) return !operation.graph;
+      if (operation.kind == Operation::Kind::work || !ready(operation)) return false;
+    }
+    return false;
+  };
+  return r.collectives > 0 || std::any_of(r.streams.begin(), r.streams.end(),
+                                          [&](cudaStream_t s) { return begins(*s); });
 }
 
 void queue(cudaStream_t stream, std::function<void()> work) {

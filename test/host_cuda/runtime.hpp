@@ -27,6 +27,7 @@ struct Operation {
   cudaEvent_t event = nullptr;
   std::uint64_t count = 0;            ///< number of records of the event
   std::function<Progress()> begin{};  ///< for kind `peers`
+  bool graph = false;                 ///< ... a whole graph
   Progress progress{};                ///< ... once it has begun
 };
 
@@ -72,7 +73,7 @@ struct HostCudaStream {
 
 namespace host_cuda {
 
-/// Bytes of each device: 2 GiB, or HOST_CUDA_MEMORY (MiB).
+/// Bytes of each device: HOST_CUDA_MEMORY (MiB), or enough for the tests on the ranks of this job.
 std::size_t device_memory();
 
 struct Runtime {
@@ -86,6 +87,7 @@ struct Runtime {
   bool open = false;  ///< device memory accessible
   Capture* capturing = nullptr;
   int timed_records = 0;  ///< records of events that take the time
+  int collectives = 0;    ///< operations of NCCL that have begun and not ended
 };
 /// The runtime of this process.
 Runtime& runtime();
@@ -105,6 +107,8 @@ void pass(double seconds);
 cudaError_t answer(cudaError_t error);
 HostCudaStream& stream_of(cudaStream_t stream);
 cudaError_t enqueue(cudaStream_t stream, Operation operation);
+/// True if an operation of NCCL has begun and not ended, or may begin at once.
+bool collective_in_flight();
 /// Queues work that waits for other processes.
 void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin);
 /// Work that runs the nodes of a graph, again in every run. Nodes that are ready run in the order

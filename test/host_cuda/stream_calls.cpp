@@ -183,6 +183,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const Lock lock(runtime().mutex);
   Operation operation{.kind = Operation::Kind::peers};
   operation.begin = replay(exec->branches, exec->by_priority);
+  operation.graph = true;
   return enqueue(stream, std::move(operation));
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -1,6 +1,7 @@
 #pragma once
 // Communicators for device memory that tests use, and memory for them. The device is the GPU; on
 // the CPU the staged ones are tested too, because all devices are alike for them.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,6 +26,13 @@ inline std::string nccl_library() {
   const fs::path fake = fs::read_symlink("/proc/self/exe").parent_path() / "libnccl_fake.so";
   const auto cards = cuda::availability().cards;
   return !cards.empty() && cards[0].name == "host execution" ? fake.string() : "";
+}
+
+/// A function of the library that plays NCCL, or of the emulated card.
+template <class F>
+F emulated_function(const char* name) {
+  void* const found = dlsym(dlopen(nccl_library().c_str(), RTLD_NOW), name);
+  return reinterpret_cast<F>(found != nullptr ? found : dlsym(RTLD_DEFAULT, name));
 }
 
 /// A slot of this size makes many chunks of few data: 1024 floats.

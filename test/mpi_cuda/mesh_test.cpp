@@ -6,10 +6,13 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "src/comm/mesh/device_choice.hpp"
+#include "src/device/collective_share.hpp"
 #include "src/models/gpt/gpt.hpp"
 #include "src/parallel/gradients/gradient_sums.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
+#include "test/support/mirror.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir::test {
@@ -65,16 +68,10 @@ TEST_F(DeviceMesh, KernelsOfSeveralGroupsFitOnTheCardTogether) {
   }
 }
 
-/// A function of the library that plays NCCL, or of the emulated card.
-template <class F>
-F function(const char* name) {
-  return reinterpret_cast<F>(dlsym(dlopen(nccl_library().c_str(), RTLD_NOW), name));
-}
-
 // NCCL rounds the thread blocks of send and receive up to a power of two: 19 would become 32.
 TEST_F(DeviceMesh, MessagesOfSeveralGroupsFitOnTheCardToo) {
   if (world_size() != 2) GTEST_SKIP() << "needs 2 ranks";
-  const auto blocks = function<int (*)()>("nccl_fake_blocks");
+  const auto blocks = emulated_function<int (*)()>("nccl_fake_blocks");
   setenv("HOST_CUDA_MULTIPROCESSORS", "132", 1);
   const auto device = make_device(DeviceKind::cuda);
   unsetenv("HOST_CUDA_MULTIPROCESSORS");
@@ -119,7 +116,7 @@ TEST_F(DeviceMesh, SeveralGroupsAskNcclToOrderTheirKernels) {
 // it up.
 TEST_F(DeviceMesh, LargeBuffersAreWindows) {
   if (world_size() == 1) GTEST_SKIP() << "needs peers";
-  const auto windows = function<int (*)()>("nccl_fake_windows");
+  const auto windows = emulated_function<int (*)()>("nccl_fake_windows");
   setenv("HOST_CUDA_CAPABILITY", "80", 1);  // pages of 2 MiB
   const auto device = make_device(DeviceKind::cuda);
   constexpr std::size_t kLarge = std::size_t{17} << 20, kSmall = 1 << 16;
@@ -139,6 +136,99 @@ TEST_F(DeviceMesh, LargeBuffersAreWindows) {
   EXPECT_ALL_RANKS(windows() == 0) << windows();
   mesh_.reset();  // before its device
   unsetenv("HOST_CUDA_CAPABILITY");
+}
+
+// Activations are in a window of NCCL where their axes have several ranks, if NCCL need not round
+// much; older versions register memory without windows.
+TEST_F(DeviceMesh, ActivationsAreRegisteredWhereThatIsPossible) {
+  if (world_size() == 1) GTEST_SKIP() << "needs peers";
+  const auto windows = emulated_function<int (*)()>("nccl_fake_windows");
+  const auto in_windows = emulated_function<int (*)()>("nccl_fake_calls_in_windows");
+  setenv("HOST_CUDA_CAPABILITY", "80", 1);  // pages of 2 MiB
+  const auto device = make_device(DeviceKind::cuda);
+  constexpr std::size_t kLarge = std::size_t{17} << 20, kSmall = 1 << 16;
+  const Layout along_tensor(world_size(), 1, 1, 1), along_data(1, 1, world_size(), 1);
+  const auto attached = [&](const Layout& layout, bool registers) {
+    auto mesh = Mesh::over_world(layout, Transport::automatic);
+    mesh->attach(*device,
+                 {.way = Way::nccl, .register_memory = registers, .nccl_library = nccl_library()});
+    return mesh;
+  };
+  for (const char* const version : {"22899", "22605"}) {
+    setenv("NCCL_FAKE_VERSION", version, 1);
+    const auto mesh = attached(along_tensor, true);
+    {
+      const std::size_t before = cuda::free_memory(*device);
+      cuda::provide_next(*device, mesh->block_for_collectives(kLarge));
+      const Buffer activations(*device, kLarge);
+      EXPECT_GE(before - cuda::free_memory(*device), kLarge);
+      EXPECT_ALL_RANKS(windows() == 1) << windows();
+      EXPECT_EQ(mesh->registration_note(),
+                "activations are registered with NCCL on 1 communicator");
+      const int calls = in_windows();
+      auto* const part = static_cast<float*>(activations.data()) + 1024;
+      mesh->along(Axis::tensor).all_reduce(part, 8, DType::f32, ReduceOp::sum);
+      device->synchronize(device->main_stream());
+      EXPECT_ALL_RANKS(in_windows() == calls + 1);
+      EXPECT_EQ(mesh->block_for_collectives(kSmall), nullptr);
+      const bool first = mesh->rank() == 0;
+      EXPECT_EQ(mesh->block_for_collectives(first ? kLarge : 2 * kLarge), nullptr);
+      EXPECT_NE(mesh->registration_note().find("are not registered"), std::string::npos)
+          << "ranks with different sizes: " << mesh->registration_note();
+      EXPECT_ALL_RANKS(windows() == 1) << windows();
+    }
+    EXPECT_ALL_RANKS(windows() == 0) << windows();
+  }
+  unsetenv("NCCL_FAKE_VERSION");
+  const auto refused = attached(along_tensor, false);
+  EXPECT_EQ(refused->block_for_collectives(kLarge), nullptr);
+  EXPECT_NE(refused->registration_note().find("parallel.register_memory"), std::string::npos);
+  EXPECT_EQ(refused->along(Axis::tensor).allocate(kLarge)->bytes(), kLarge);
+  EXPECT_ALL_RANKS(windows() == 0) << windows();
+  const auto of_data = attached(along_data, true);
+  EXPECT_EQ(of_data->block_for_collectives(kLarge), nullptr) << "data ranks share no activations";
+  EXPECT_EQ(of_data->registration_note(), "");
+  unsetenv("HOST_CUDA_CAPABILITY");
+}
+
+// A product that is queued while a collective is in flight leaves multiprocessors to it, if the
+// deck asks for that.
+TEST_F(DeviceMesh, ProductsLeaveRoomForCollectivesInFlight) {
+  if (world_size() == 1) GTEST_SKIP() << "needs peers";
+  const auto target = emulated_function<int (*)()>("host_cublaslt_last_target");
+  const auto crowding = emulated_function<int (*)()>("host_cublaslt_crowding");
+  Mirror mirror(*device_);
+  const HostTensor a = HostTensor::normal(DType::bf16, {64, 64}, 1);
+  HostTensor c(DType::f32, {64, 64});
+  const TensorView in = mirror.in(a), out = mirror.io(c);
+  const Stream stream(*device_);
+  const auto of_product = [&] {
+    ops::gemm(stream, in, in, out);
+    return target();
+  };
+  const int all = cuda::card_of(*device_)->multiprocessors;
+  for (const int kept : {0, 1}) {
+    const auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+    mesh->attach(*device_,
+                 {.way = Way::nccl, .free_multiprocessors = kept, .nccl_library = nccl_library()});
+    Communicator& data = mesh->along(Axis::data);
+    OnDevice<float> memory(*device_, data, 64);
+    memory.write(std::vector<float>(64, 1.0f));
+    EXPECT_EQ(of_product(), 0);
+    const int before = crowding();
+    CommRequest& request = data.start_all_reduce(memory.data(), 64, DType::f32, ReduceOp::sum);
+    EXPECT_EQ(of_product(), kept == 0 ? 0 : all - kept);
+    request.wait();
+    EXPECT_EQ(of_product(), 0);
+    data.all_reduce(memory.data(), 64, DType::f32, ReduceOp::sum);
+    EXPECT_EQ(of_product(), 0);
+    stream.synchronize();
+    EXPECT_ALL_RANKS(kept == 0 || crowding() == before) << crowding() - before;
+    // In the order of the calls the product runs while the all-reduce may begin.
+    const bool in_order = std::getenv("HOST_CUDA_SEED") == nullptr;
+    EXPECT_ALL_RANKS(!in_order || kept > 0 || crowding() > before) << "the stand-in saw nothing";
+  }
+  mirror.fetch();
 }
 
 TEST_F(DeviceMesh, StagesWhereRanksShareACardAndSaysWhy) {

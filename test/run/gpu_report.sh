@@ -50,6 +50,23 @@ for words in "collectives: VALID" "zero=3: losses [0-9.e+-]+ apart from one rank
 done
 report --ranks=two
 expect "ranks that are no number" 2 "is no list of numbers"
+# The parts for several GPUs; those that run many steps only in make test-long.
+report --smoke --device=cpu --only=abort,speech_ranks --ranks=2 --out="$work/several"
+expect "the end of a run whose rank dies, and speech on two ranks" 0 "abort       ok" "exit code 137" "speech_ranks ok" "VALID"
+folder=$(echo "$work"/several/*)
+check "... which says why it ended" matches "$folder/abort.txt" 'rank 1 .* has died|rank 1 is killed'
+for name in queued recorded; do
+  check "... and has the rate of steps that are $name" matches "$folder/speech_ranks.txt" "^$name +[0-9]+ x real time"
+done
+report --smoke --device=cpu --only=shares,nccl_memory --ranks=none --out="$work/one"
+expect "no part for several GPUs where one is asked for" 0 "shares      skipped" "nccl_memory skipped"
+if exhaustive; then
+  report --smoke --device=cpu --only=shares,nccl_memory --ranks=2 --out="$work/shares"
+  expect "rates of layouts, and the memory of NCCL" 0 "shares      ok" "nccl_memory ok" "VALID"
+  folder=$(echo "$work"/shares/*)
+  check "... of every layout" test "$(grep -cE '^[a-z][a-z_0-9]* .*tokens/s' "$folder/shares.txt")" = 11
+  check "... with estimates of the plan" test "$(grep -cE 'of estimated [0-9.]+$' "$folder/nccl_memory.txt")" = 4
+fi
 
 # Expected figures beside those of a report: ratios to the middle of the expected range, and missing
 # figures.
@@ -65,6 +82,11 @@ bash -c ". '$root/bench/lib/gpu_expected.sh'; gpu_expected measured" >out 2>&1
 check "own attention, by its own row" matches out '^attention forward own  +.*D 64 causal +237 to 262 TFLOP/s +300\.0 +1\.20$'
 check "a fraction of the ceiling" matches out '^cross_entropy .*95 to 105 % +66\.0 +0\.66$'
 check "what is not there is named" matches out '^layernorm_backward .*not there'
+check "a figure that no card has shown is marked" matches out '^all_reduce .*not there .*predicted$'
+printf 'collectives,all_reduce,,"8 ranks",float,1,420,GB/s\nshares,dp,,"2 ranks",,,1450000,tokens/s\n' | tee measured/collectives.csv >measured/shares.csv
+bash -c ". '$root/bench/lib/gpu_expected.sh'; gpu_expected measured" >out 2>&1
+check "bandwidth of several GPUs" matches out '^all_reduce +8 ranks +360 to 480 GB/s +420\.0 +1\.00  predicted$'
+check "rates of several GPUs" matches out '^dp +2 ranks +1370000 to 1540000 tokens/s +1450000\.0 +1\.00  predicted$'
 
 # The last whole step of a profile: neither earlier work nor the beginning of the next step is
 # included.

@@ -117,6 +117,12 @@ gpu 4 four parallel.pipeline=2 parallel.zero=1 parallel.share_device=true train.
 expect "four ranks share two GPUs" 0 "ranks share a GPU" "step_00000003"
 gpu 4 refused parallel.pipeline=2 train.max_steps=3
 expect "... which is not done unasked" 2 "4 ranks for 2 GPU(s)" "parallel.share_device=true"
+# Products leave a multiprocessor to collectives in flight; HOST_CUDA_ROOM refuses those that do not.
+room=(parallel.tensor=2 parallel.sequence=true parallel.transport=nccl train.max_steps=3)
+HOST_CUDA_ROOM=1 gpu 2 room "${room[@]}" parallel.free_sms=1
+expect "products leave a multiprocessor to collectives" 0 "step_00000003"
+HOST_CUDA_ROOM=1 gpu 2 crowded "${room[@]}"
+check "... only if that is asked for" grep -q "on all multiprocessors while a collective is in flight" out
 # Nobody calls NCCL while a recorded step replays: the watchdog sees the error.
 from=$(now_ms)
 NCCL_FAKE_FAIL_AFTER=400 gpu 2 fails parallel.transport=nccl train.max_steps=1000

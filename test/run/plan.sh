@@ -81,6 +81,9 @@ expect "nodes and ranks" 0 "on 8 ranks (2 nodes of 4)"
 run 0 plan --all "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128
 expect "a fixed layout" 0 "layout: dp=128 tp=8" "FITS: "
 check "... and no others" lacks stdout "layouts of"
+check "... with the buffers of NCCL" matches stdout '^ *NCCL, about +[0-9.]+ MiB$'
+run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128 parallel.transport=staged
+check "... unless collectives are staged" lacks stdout "NCCL, about"
 run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=2 parallel.data=128
 expect "a fixed layout of other ranks" 2 "parallel.data"
 run 0 plan "${large[@]}" parallel.tensor=8 parallel.data=4 --memory 10

@@ -37,8 +37,10 @@ class CommBuffer {
 };
 
 /// An operation in flight. wait() completes it (on a device: for work queued later) and must be
-/// called exactly once, in the order of the starts. test() makes progress and returns true if
-/// wait() would return at once.
+/// called exactly once. A communicator works on its operations in the order of their starts, but
+/// later ones may be started and waited for before an earlier one is waited for, as long as at most
+/// kMaxInFlight are in flight: PartialGradients hides sums behind the next backward pass in that
+/// way. test() makes progress and returns true if wait() would return at once.
 class CommRequest {
  public:
   virtual ~CommRequest() = default;

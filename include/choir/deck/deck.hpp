@@ -175,6 +175,10 @@ struct ParallelSection {
   std::string order = "tp-cp-dp-pp";
   RequestedTransport transport = RequestedTransport::automatic;
   bool share_device = false;
+  bool register_memory = true;
+  /// Multiprocessors that products leave free beside collectives; 0 means "auto": none, until a
+  /// card was measured.
+  int free_sms = 0;
   double timeout = 300;  ///< seconds
 };
 

@@ -66,6 +66,7 @@ using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy>;
 struct Key {
   ops::Product product;
   std::array<std::uint32_t, 5> alignment;  // alignment of A, B, C, the vector, the pre-activation
+  int multiprocessors = 0;                 // that the product may use; 0: all
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 Key key_of(const GemmArgs& args);

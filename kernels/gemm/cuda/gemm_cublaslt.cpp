@@ -16,6 +16,8 @@
 #include "kernels/bench/bench_operands.hpp"
 #include "kernels/bench/op_bench.hpp"
 #include "kernels/gemm/cuda/cublaslt.hpp"
+#include "src/device/collective_share.hpp"
+#include "src/device/cuda.hpp"
 
 namespace choir::cublaslt {
 namespace {
@@ -106,10 +108,14 @@ Key key_of(const GemmArgs& args) {
        alignment_of(args.pre_activation)}};
 }
 
+// A product beside a collective has a plan of its own.
 const Plan& Plans::of(const Stream& stream, const GemmArgs& args) {
   type_of(args.in);  // refuses unsupported types before anything is allocated
   prepare(stream);
-  const Key key = key_of(args);
+  Key key = key_of(args);
+  Device& device = stream.device();
+  if (const CollectiveRoom& room = collective_room(device); room.reserved() > 0)
+    key.multiprocessors = room.left_of(cuda::card_of(device)->multiprocessors);
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
   Plan& plan = plans_.emplace(key, make(key, args)).first->second;
@@ -153,6 +159,8 @@ Plan Plans::make(const Key& key, const GemmArgs& args) const {
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, *epilogue);
   if (p.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.out));
   if (p.pre_activation) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+  if (key.multiprocessors > 0)
+    set(plan.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{key.multiprocessors});
   bind(plan, args);  // the choice depends on the alignment of these addresses
   plan.a =
       layout_of(p.in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.batch, p.stride_b);
@@ -194,7 +202,9 @@ const Way* Plans::choose(const Plan& plan, const Key& key) const {
   aligned.stride_a = key.product.stride_a, aligned.stride_b = key.product.stride_b;
   aligned.stride_c = key.product.stride_c;
   const auto choice = choices_.find(key.product);
-  if (choice != choices_.end() && key.alignment == key_of(aligned).alignment) {
+  // Proposals were timed on all multiprocessors.
+  if (choice != choices_.end() && key.multiprocessors == 0 &&
+      key.alignment == key_of(aligned).alignment) {
     const auto& way = plan.ways.at(static_cast<std::size_t>(choice->second));
     if (way) return &*way;
   }

@@ -15,6 +15,8 @@
 #include "src/comm/null_communicator.hpp"
 #include "src/comm/staged/staged_communicator.hpp"
 #include "src/core/quantities.hpp"
+#include "src/core/text.hpp"
+#include "src/device/collective_share.hpp"
 #include "src/device/cuda.hpp"
 
 namespace choir {
@@ -299,42 +301,86 @@ std::vector<Communicator*> Mesh::stage_channels(int count) {
   return channels;
 }
 
+namespace {
+
+/// The number of NCCL's communicators that a rank uses on its GPU at the same time.
+int nccl_communicators(const Layout& layout, const DeviceTransport& transport) {
+  int count = transport.replica_groups + (layout.size(Axis::context) > 1 ? 1 : 0);
+  if (layout.size(Axis::pipeline) > 1) count += transport.stage_channels - 1;
+  for (int a = 0; a < kAxes; ++a) count += layout.size(static_cast<Axis>(a)) > 1;
+  return count;
+}
+
+}  // namespace
+
 std::unique_ptr<Communicator> Mesh::on_device(Communicator& host, std::vector<int> ranks) {
   if (!nccl_ || host.size() == 1) return make_staged_communicator(host, *device_, host.name());
-  std::set<int> nodes;
-  for (const int rank : ranks) nodes.insert(node_of(rank));
-  // A stage sends to its neighbours; sequences are exchanged with all ranks of the context axis.
-  const int others = host.size() - 1;
-  const int peers = host.name() == short_name(Axis::pipeline)  ? std::min(2, others)
-                    : host.name() == short_name(Axis::context) ? others
-                                                               : 0;
   return make_nccl_communicator(host, *device_, host.name(),
                                 {.timeout_seconds = device_transport_.timeout_seconds,
                                  .library = device_transport_.nccl_library,
                                  .ranks = std::move(ranks),
-                                 .communicators = nccl_groups_,
-                                 .nodes = static_cast<int>(nodes.size()),
-                                 .peers = peers});
+                                 .communicators = nccl_communicators(layout_, device_transport_),
+                                 .register_memory = device_transport_.register_memory});
 }
 
-// Groups of replicas and the further channels of a pipeline are made later than plans are checked.
+// A stage sends to its neighbours; sequences are exchanged with all ranks of the context axis.
 // Groups of replicas are at most as large as all replicas.
-void Mesh::claim_for_later_groups() {
-  const cuda::Card* const card = nccl_ ? cuda::card_of(*device_) : nullptr;
-  if (card == nullptr) return;
-  const auto claim = [&](const std::vector<int>& ranks, int peers, int groups) {
+std::size_t nccl_memory(const Mesh& mesh, const DeviceTransport& transport, int multiprocessors,
+                        int compute_major) {
+  constexpr int kMulticastMajor = 9;
+  const Layout& layout = mesh.layout();
+  const int blocks = nccl_blocks(multiprocessors, nccl_communicators(layout, transport));
+  const auto of = [&](const std::vector<int>& ranks, int peers) -> std::size_t {
     std::set<int> nodes;
-    for (const int rank : ranks) nodes.insert(node_of(rank));
-    const std::size_t each = nccl_bytes({.ranks = static_cast<int>(ranks.size()),
-                                         .nodes = static_cast<int>(nodes.size()),
-                                         .blocks = nccl_blocks(card->multiprocessors, nccl_groups_),
-                                         .peers = peers});
-    *cuda::memory_claims(*device_) += static_cast<std::int64_t>(each) * groups;
+    for (const int rank : ranks) nodes.insert(mesh.node_of(rank));
+    const auto size = static_cast<int>(ranks.size());
+    return nccl_bytes({.ranks = size,
+                       .nodes = static_cast<int>(nodes.size()),
+                       .blocks = blocks,
+                       .peers = std::min(peers, size - 1),
+                       .multicast = compute_major >= kMulticastMajor});
   };
-  claim(replica_ranks(), 0, device_transport_.replica_groups);
-  const std::vector<int> stages = layout_.group(rank_, {Axis::pipeline});
-  claim(stages, std::min(2, static_cast<int>(stages.size()) - 1),
-        device_transport_.stage_channels - 1);
+  const auto with_tree = [&](std::size_t bytes) {
+    return bytes == 0 ? 0 : bytes + kTreeScratchBytes;
+  };
+  constexpr int kNeighbours = 2;
+  const std::vector<int> replicas = mesh.replica_ranks();
+  std::size_t sum = static_cast<std::size_t>(transport.replica_groups) * of(replicas, 0);
+  if (layout.size(Axis::context) > 1) sum += with_tree(of(replicas, 0));
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const std::vector<int> ranks = layout.group(mesh.rank(), {axis});
+    const int peers = axis == Axis::pipeline  ? kNeighbours
+                      : axis == Axis::context ? layout.size(axis)
+                                              : 0;
+    sum += with_tree(of(ranks, peers));
+    if (axis == Axis::pipeline)
+      sum += static_cast<std::size_t>(transport.stage_channels - 1) * of(ranks, peers);
+  }
+  return sum;
+}
+
+// Tensors of the arena have the same offsets on all ranks of these axes.
+std::shared_ptr<void> Mesh::block_for_collectives(std::size_t bytes) {
+  std::vector<Communicator*> users;
+  for (const Axis axis : {Axis::tensor, Axis::context})
+    if (nccl_ && layout_.size(axis) > 1) users.push_back(&along(axis));
+  if (users.empty()) return nullptr;
+  if (!device_transport_.register_memory) {
+    registration_note_ =
+        "activations are not registered with NCCL, as parallel.register_memory says";
+    return nullptr;
+  }
+  NcclBlock block = make_nccl_block(*device_, users, bytes);
+  if (block.memory)
+    registration_note_ = fmt::format("activations are registered with NCCL on {}",
+                                     counted(block.registrations, "communicator"));
+  else
+    registration_note_ = fmt::format(
+        "activations ({}) are not registered with NCCL: it is too old, or would take more than an "
+        "eighth more memory for them",
+        format_bytes(static_cast<double>(bytes)));
+  return std::move(block.memory);
 }
 
 void Mesh::attach(Device& device, const DeviceTransport& transport) {
@@ -365,16 +411,13 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
   if (wanted && able == 0)
     transport_note_ = obstacle.empty() ? "NCCL cannot be used on another rank" : obstacle;
   nccl_ = able != 0;
-  nccl_groups_ = transport.replica_groups + (replicas_ ? 1 : 0);
-  if (layout_.size(Axis::pipeline) > 1) nccl_groups_ += transport.stage_channels - 1;
-  for (int a = 0; a < kAxes; ++a) nccl_groups_ += layout_.size(static_cast<Axis>(a)) > 1;
+  if (nccl_) collective_room(device).reserve(transport.free_multiprocessors);
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     device_axes_[static_cast<std::size_t>(a)] =
         on_device(host_along(axis), layout_.group(rank_, {axis}));
   }
   if (replicas_) device_replicas_ = on_device(*replicas_, replica_ranks());
-  claim_for_later_groups();
 }
 
 // Mismatches name world ranks. Calls on device communicators are checked over the host

@@ -4,13 +4,13 @@
 #include <array>
 #include <climits>
 #include <cstdlib>
-#include <functional>
 
 #include "choir/core/error.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/nccl/nccl_group.hpp"
 #include "src/comm/nccl_needs.hpp"
 #include "src/core/text.hpp"
+#include "src/device/collective_share.hpp"
 #include "src/device/cuda.hpp"
 
 namespace choir {
@@ -18,61 +18,42 @@ namespace {
 
 using nccl::Type;
 
-/// Registers memory as a window of a communicator; returns nullptr if that is not possible.
-using Registration = std::function<std::shared_ptr<void>(void*, std::size_t)>;
+/// A block of NCCL's own memory, which alone can be a window: its kernels then use fewer
+/// multiprocessors and copy less. nullptr for a small block, which NCCL would round up too much,
+/// and if NCCL has no memory left.
+std::shared_ptr<void> block_of_nccl(Device& device, std::shared_ptr<const nccl::Library> api,
+                                    std::size_t bytes) {
+  void* data = nullptr;
+  const std::size_t granularity = nccl_granularity(cuda::card_of(device)->major);
+  if (!is_block_of_nccl(bytes, granularity) ||
+      api->mem_alloc(&data, bytes) != nccl::Result::success)
+    return nullptr;
+  return {data, [api = std::move(api)](void* block) { api->mem_free(block); }};
+}
 
-/// Memory of the device. A large block is NCCL's own and a window of the communicator, so that its
-/// kernels use fewer multiprocessors and copy less; NCCL would round up a small one too much.
+/// Memory of the device, a window of its communicator if `block` is one.
 class NcclBuffer final : public CommBuffer {
  public:
-  NcclBuffer(Device& device, std::shared_ptr<const nccl::Library> api, std::size_t bytes,
-             const Registration& registered)
-      : api_(std::move(api)), bytes_(bytes) {
+  NcclBuffer(Device& device, std::shared_ptr<void> block, std::size_t bytes)
+      : block_(std::move(block)), bytes_(bytes) {
     if (bytes == 0) return;
-    const bool large = is_block_of_nccl(bytes, nccl_granularity(cuda::card_of(device)->major));
-    if (!large || api_->mem_alloc(&data_, bytes) != nccl::Result::success) {
-      data_ = nullptr;
-      fallback_ = Buffer(device, bytes);
-    }
+    if (!block_) fallback_ = Buffer(device, bytes);
     device.zero(data(), bytes);
-    window_ = registered(data_, bytes);
   }
-  ~NcclBuffer() override {
-    window_.reset();
-    if (data_ != nullptr) api_->mem_free(data_);
-  }
-  NcclBuffer(const NcclBuffer&) = delete;
-  NcclBuffer& operator=(const NcclBuffer&) = delete;
-  void* data() const override { return data_ != nullptr ? data_ : fallback_.data(); }
+  void* data() const override { return block_ ? block_.get() : fallback_.data(); }
   std::size_t bytes() const override { return bytes_; }
   bool shared() const override { return false; }
 
  private:
-  std::shared_ptr<const nccl::Library> api_;
-  void* data_ = nullptr;
+  std::shared_ptr<void> block_;
   Buffer fallback_;
   std::size_t bytes_;
-  std::shared_ptr<void> window_;
 };
 
 /// Maximum number of thread blocks; 0 leaves the choice to NCCL.
 int most_blocks(const Device& device, const NcclOptions& options) {
   if (options.communicators <= 1) return 0;
   return nccl_blocks(cuda::card_of(device)->multiprocessors, options.communicators);
-}
-
-/// Memory that a communicator takes until all kinds of its calls were made.
-std::int64_t bytes_of(const Device& device, const NcclOptions& options, int ranks) {
-  constexpr int kMulticastMajor = 9;
-  const cuda::Card* const card = cuda::card_of(device);
-  if (ranks == 1) return 0;
-  return static_cast<std::int64_t>(
-      nccl_bytes({.ranks = ranks,
-                  .nodes = options.nodes,
-                  .blocks = nccl_blocks(card->multiprocessors, options.communicators),
-                  .peers = options.peers,
-                  .multicast = card->major >= kMulticastMajor}) +
-      kTreeScratchBytes);
 }
 
 /// Lets NCCL start the kernels of all communicators in the order of the calls, also inside graphs.
@@ -94,8 +75,6 @@ class NcclCommunicator final : public QueuedCommunicator {
         control_(std::move(control)),
         device_(device),
         options_(options),
-        claimed_(bytes_of(device, options, size())),
-        claims_(cuda::memory_claims(device)),
         label_(label_of(options)),
         compute_(device),
         side_(device, true),
@@ -106,20 +85,19 @@ class NcclCommunicator final : public QueuedCommunicator {
       operation.owner = this;
       operation.done = std::make_unique<Event>(device);
     }
-    *claims_ += claimed_;
     identify(derived_id(*control_, name));
   }
   ~NcclCommunicator() override {
-    *claims_ -= claimed_;
     // Work of a broken group may never end.
     if (std::uncaught_exceptions() == unwinding_ && !group_.broken()) side_.stream().synchronize();
   }
 
   const char* transport() const override { return "nccl"; }
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
-    return std::make_unique<NcclBuffer>(
-        device_, group_.library(), bytes,
-        [this](void* data, std::size_t size) { return registered(data, size); });
+    Communicator* const self = this;
+    NcclBlock block;
+    if (options_.register_memory) block = make_nccl_block(device_, {&self, 1}, bytes);
+    return std::make_unique<NcclBuffer>(device_, std::move(block.memory), bytes);
   }
 
   void do_broadcast(void* data, std::size_t bytes, int root) override {
@@ -233,6 +211,20 @@ class NcclCommunicator final : public QueuedCommunicator {
     });
   }
 
+  const std::shared_ptr<const nccl::Library>& library() const { return group_.library(); }
+  /// Registers a block until the result is destroyed: the same number of bytes on all ranks, or
+  /// nothing. Collective, also for a rank without a block.
+  std::shared_ptr<void> registered(void* data, std::size_t bytes) {
+    const bool can = data != nullptr && group_.can_register() && size() > 1;
+    std::int64_t least = can ? static_cast<std::int64_t>(bytes) : 0, most = least;
+    control_->all_reduce(&least, 1, DType::i64, ReduceOp::min);
+    control_->all_reduce(&most, 1, DType::i64, ReduceOp::max);
+    if (least != most || least == 0) return nullptr;
+    void* const registration = group_.register_memory(data, bytes);
+    if (registration == nullptr) return nullptr;
+    return {registration, [this](void* old) { group_.deregister(old); }};
+  }
+
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
     return std::make_unique<NcclCommunicator>(control_->duplicate(name), device_, name, options_,
                                               group_.library());
@@ -308,18 +300,6 @@ class NcclCommunicator final : public QueuedCommunicator {
                     "set parallel.transport to \"staged\"");
   }
 
-  /// All ranks register the same number of bytes, or none does. Collective.
-  std::shared_ptr<void> registered(void* data, std::size_t bytes) {
-    const bool can = data != nullptr && group_.can_register() && size() > 1;
-    std::int64_t least = can ? static_cast<std::int64_t>(bytes) : 0, most = least;
-    control_->all_reduce(&least, 1, DType::i64, ReduceOp::min);
-    control_->all_reduce(&most, 1, DType::i64, ReduceOp::max);
-    if (least != most || least == 0) return nullptr;
-    void* const window = group_.register_window(data, bytes);
-    if (window == nullptr) return nullptr;
-    return {window, [this](void* registered) { group_.deregister_window(registered); }};
-  }
-
   void send_to(const void* data, std::size_t bytes, int peer) {
     if (bytes > 0) settle(api().send(data, bytes, Type::u8, peer, handle(), native()), "ncclSend");
   }
@@ -343,11 +323,13 @@ class NcclCommunicator final : public QueuedCommunicator {
     operation.done->record(side_.stream());
     operation.free = false;
     ++next_;
+    collective_room(device_).begin();
     return operation;
   }
   void wait(Operation& operation) {
     CHOIR_CHECK(!operation.free, "wait() called twice on {}", label_);
     operation.free = true;
+    collective_room(device_).end();
     group_.require_healthy();
     compute_.wait(*operation.done);
   }
@@ -360,8 +342,6 @@ class NcclCommunicator final : public QueuedCommunicator {
   std::unique_ptr<Communicator> control_;
   Device& device_;
   NcclOptions options_;
-  std::int64_t claimed_;
-  std::shared_ptr<std::int64_t> claims_;
   std::string label_;
   Stream compute_;
   SideStream side_;
@@ -389,6 +369,30 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device&
   return std::make_unique<NcclCommunicator>(host.duplicate(name + " (control)"), device, name,
                                             options,
                                             std::make_shared<nccl::Library>(options.library));
+}
+
+NcclBlock make_nccl_block(Device& device, std::span<Communicator* const> communicators,
+                          std::size_t bytes) {
+  std::vector<NcclCommunicator*> users;
+  for (Communicator* const communicator : communicators) {
+    users.push_back(dynamic_cast<NcclCommunicator*>(communicator));
+    CHOIR_CHECK(users.back() != nullptr, "{} is not a communicator of NCCL", communicator->name());
+  }
+  if (users.empty()) return {};
+  std::shared_ptr<void> memory = block_of_nccl(device, users.front()->library(), bytes);
+  std::vector<std::shared_ptr<void>> registrations;
+  for (NcclCommunicator* const user : users)
+    if (auto one = user->registered(memory.get(), bytes)) registrations.push_back(std::move(one));
+  if (registrations.empty()) return {};
+  const auto count = static_cast<int>(registrations.size());
+  void* const data = memory.get();
+  // The registrations end before the memory does.
+  const auto end = [memory = std::move(memory),
+                    registrations = std::move(registrations)](void*) mutable {
+    registrations.clear();
+    memory.reset();
+  };
+  return {.memory = {data, end}, .registrations = count};
 }
 
 }  // namespace choir

@@ -2,6 +2,7 @@
 // Collectives on device memory by NCCL, which is loaded while the program runs. Each group of ranks
 // has one communicator; no two ranks of a group use the same GPU.
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,14 +25,13 @@ struct NcclOptions {
   std::vector<int> ranks;        ///< world ranks, for messages
   int communicators = 1;         ///< number of communicators that this process uses on the GPU at
                                  ///< the same time
-  int nodes = 1;                 ///< on which the ranks are, for the estimate of NCCL's memory
-  int peers = 0;                 ///< ranks with which each exchanges messages, for the estimate
+  bool register_memory = true;   ///< see make_nccl_block(), for allocate()
 };
 
 /// Collective over `host`, which is duplicated as the control communicator and not kept. Throws
 /// CommError on every rank, with the group, its ranks and NCCL's text, if set-up fails or times
 /// out. `device` (cuda) must outlive the result. The memory that NCCL takes at the first calls is
-/// claimed from the device (cuda::memory_claims()).
+/// estimated by nccl_bytes() (nccl_needs.hpp).
 ///
 /// Calls take device memory and run on an urgent stream of their own: after the work that was
 /// queued on the device's main stream before them, and the main stream continues after them once
@@ -63,5 +63,18 @@ struct NcclOptions {
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device& device,
                                                      const std::string& name,
                                                      const NcclOptions& options = {});
+
+struct NcclBlock {
+  std::shared_ptr<void> memory;  ///< nullptr: there is none, and the device has to allocate it
+  int registrations = 0;         ///< number of communicators that it is registered with
+};
+/// A block of device memory that NCCL allocates and that is registered with each of the given
+/// communicators (of make_nccl_communicator, for `device`) whose ranks all have one of this size,
+/// so that collectives at equal offsets in it need no copies. It must be destroyed before the
+/// communicators. There is none if nothing can be registered: NCCL is older than 2.19, or the block
+/// is so small that NCCL would round it up by more than an eighth. Collective over each of the
+/// communicators, in their order.
+NcclBlock make_nccl_block(Device& device, std::span<Communicator* const> communicators,
+                          std::size_t bytes);
 
 }  // namespace choir

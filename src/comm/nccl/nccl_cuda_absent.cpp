@@ -14,4 +14,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator&, Device&,
                   "rebuild where nvcc is found (CUDA_HOME=DIR)");
 }
 
+NcclBlock make_nccl_block(Device&, std::span<Communicator* const>, std::size_t) {
+  return {};
+}
+
 }  // namespace choir

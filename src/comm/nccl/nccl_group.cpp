@@ -82,8 +82,15 @@ Library::Library(const std::string& path) : library_(open(path)) {
   library_.find(mem_alloc, "ncclMemAlloc");  // 2.19
   library_.find(mem_free, "ncclMemFree");
   if (!loaded()) return;
-  find_in(path.empty() ? soname() : path, window_register, "ncclCommWindowRegister");
-  find_in(path.empty() ? soname() : path, window_deregister, "ncclCommWindowDeregister");
+  const std::string library = path.empty() ? soname() : path;
+  int number = 0;
+  constexpr int kFirstWindows = 22700;
+  if (get_version(&number) == Result::success && number >= kFirstWindows) {
+    find_in(library, window_register, "ncclCommWindowRegister");
+    find_in(library, window_deregister, "ncclCommWindowDeregister");
+  }
+  find_in(library, comm_register, "ncclCommRegister");
+  find_in(library, comm_deregister, "ncclCommDeregister");
 }
 
 std::string Library::version() const {
@@ -193,20 +200,23 @@ void Group::settle(Result code, const char* call) {
   if (code != Result::success) fail(call, api_->error_string(code));
 }
 
-void* Group::register_window(void* data, std::size_t bytes) {
+void* Group::register_memory(void* data, std::size_t bytes) {
   constexpr int kSymmetric = 1;
   const auto calls = enter();
-  void* window = nullptr;
-  const Result code =
-      result_of(api_->window_register(comm_, data, bytes, &window, kSymmetric), "a window");
-  return code == Result::success ? window : nullptr;
+  void* registration = nullptr;
+  const Result code = has_windows()
+                          ? api_->window_register(comm_, data, bytes, &registration, kSymmetric)
+                          : api_->comm_register(comm_, data, bytes, &registration);
+  return result_of(code, "a registration") == Result::success ? registration : nullptr;
 }
 
-void Group::deregister_window(void* window) noexcept {
+void Group::deregister(void* registration) noexcept {
   const auto calls = enter();
   if (broken_ || aborted_) return;
   try {
-    settle(api_->window_deregister(comm_, window), "ncclCommWindowDeregister");
+    settle(has_windows() ? api_->window_deregister(comm_, registration)
+                         : api_->comm_deregister(comm_, registration),
+           "the end of a registration");
   } catch (const CommError&) {  // the next call throws
   }
 }

@@ -78,9 +78,11 @@ class Library {
   Result (*receive)(void*, std::size_t, Type, int peer, Comm, cudaStream_t) = nullptr;
   Result (*mem_alloc)(void**, std::size_t) = nullptr;
   Result (*mem_free)(void*) = nullptr;
-  // Since 2.27; nullptr in older libraries.
+  // Windows exist since 2.27, the older registration since 2.19; nullptr in older libraries.
   Result (*window_register)(Comm, void*, std::size_t, void** window, int flags) = nullptr;
   Result (*window_deregister)(Comm, void* window) = nullptr;
+  Result (*comm_register)(Comm, void*, std::size_t, void** handle) = nullptr;
+  Result (*comm_deregister)(Comm, void* handle) = nullptr;
 
  private:
   SharedLibrary library_;
@@ -113,12 +115,11 @@ class Group {
   /// lock: while they do, the watchdog does not ask NCCL for errors, because the answer may finish
   /// what a call has begun.
   std::unique_lock<std::mutex> enter() { return std::unique_lock(calls_); }
-  bool can_register() const {
-    return api_->window_register != nullptr && api_->window_deregister != nullptr;
-  }
-  /// Registers memory as a symmetric window; returns nullptr if NCCL refuses, which breaks nothing.
-  void* register_window(void* data, std::size_t bytes);
-  void deregister_window(void* window) noexcept;
+  bool can_register() const { return has_windows() || api_->comm_register != nullptr; }
+  /// Registers memory as a symmetric window, or in the older form that has no windows. Returns
+  /// nullptr if NCCL refuses, which breaks nothing. Collective.
+  void* register_memory(void* data, std::size_t bytes);
+  void deregister(void* registration) noexcept;
   /// Combines all calls made by f() into one NCCL operation.
   template <class F>
   void grouped(const F& f) {
@@ -134,6 +135,7 @@ class Group {
 
  private:
   void start(Communicator& control);
+  bool has_windows() const { return api_->window_register != nullptr; }
   Result state();
   /// Waits while NCCL is busy with `call`, and returns its result. Throws CommError at the
   /// time-out.

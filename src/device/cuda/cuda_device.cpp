@@ -9,9 +9,11 @@
 #include <cctype>
 #include <cstdio>
 #include <fstream>
+#include <map>
 
 #include "choir/core/error.hpp"
 #include "src/core/quantities.hpp"
+#include "src/device/collective_share.hpp"
 #include "src/device/cuda.hpp"
 #include "src/device/cuda/check.hpp"
 
@@ -93,11 +95,12 @@ class CudaDevice final : public Device {
   void let_profilers_look(bool on) override;
 
   const Card& card() const { return card_; }
-  const std::shared_ptr<std::int64_t>& claims() const { return claims_; }
+  void provide_next(std::shared_ptr<void> block) { next_ = std::move(block); }
 
  private:
   Card card_;
-  std::shared_ptr<std::int64_t> claims_ = std::make_shared<std::int64_t>(0);
+  std::shared_ptr<void> next_;                       ///< of provide_next()
+  std::map<void*, std::shared_ptr<void>> provided_;  ///< blocks in use, by address
   cudaStream_t main_ = nullptr;
   bool capturing_ = false;
 };
@@ -159,6 +162,12 @@ std::string CudaDevice::description() const {
 }
 
 void* CudaDevice::allocate(std::size_t bytes) {
+  if (next_) {
+    std::shared_ptr<void> block = std::exchange(next_, nullptr);
+    void* const given = block.get();
+    provided_.emplace(given, std::move(block));
+    return given;
+  }
   void* address = nullptr;
   const cudaError_t status = cudaMalloc(&address, bytes);
   if (status != cudaErrorMemoryAllocation) {
@@ -177,6 +186,7 @@ void* CudaDevice::allocate(std::size_t bytes) {
 }
 
 void CudaDevice::release(void* address, std::size_t) noexcept {
+  if (provided_.erase(address) > 0) return;
   CHOIR_CUDA_QUIETLY(cudaFree(address));
 }
 
@@ -349,14 +359,11 @@ std::size_t free_memory(const Device& device) {
   return free;
 }
 
-std::shared_ptr<std::int64_t> memory_claims(Device& device) {
-  const auto* cuda = dynamic_cast<CudaDevice*>(&device);
-  return cuda == nullptr ? std::make_shared<std::int64_t>(0) : cuda->claims();
-}
-
-std::size_t claimed_memory(const Device& device) {
-  const auto* cuda = dynamic_cast<const CudaDevice*>(&device);
-  return cuda == nullptr ? 0 : static_cast<std::size_t>(std::max<std::int64_t>(0, *cuda->claims()));
+void provide_next(Device& device, std::shared_ptr<void> block) {
+  auto* const cuda = dynamic_cast<CudaDevice*>(&device);
+  if (block == nullptr) return;
+  CHOIR_CHECK(cuda != nullptr, "a block for the {} device", name_of(device.kind()));
+  cuda->provide_next(std::move(block));
 }
 
 bool can_access(int from, int to) {

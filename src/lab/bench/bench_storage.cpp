@@ -10,6 +10,7 @@
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/stats.hpp"
+#include "src/device/cuda.hpp"
 #include "src/lab/bench/bench_batches.hpp"
 #include "src/lab/bench/bench_report.hpp"
 #include "src/lab/bench/bench_step.hpp"
@@ -44,6 +45,8 @@ class DeckState {
       options = engine_options(deck_, batch_);
       options.shapes = data_->shapes();
       plan = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
+      if (mesh_.uses_nccl())
+        add_nccl(plan, mesh_, mesh_.device_transport(), *cuda::card_of(device_));
       add_snapshot(plan.memory, plan);
       require_memory(plan, mesh_.node().size(), device_);
     });

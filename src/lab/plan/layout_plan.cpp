@@ -16,6 +16,7 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/deck/deck_tables.hpp"
+#include "src/device/cuda.hpp"
 #include "src/device/null_device.hpp"
 #include "src/parallel/pipeline/schedule_simulation.hpp"
 #include "src/run/run_setup.hpp"
@@ -222,6 +223,9 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   options.scorers = request.scorers;
   if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
   const NullDevice device(request.target.kind);
+  cuda::Card card;
+  card.multiprocessors = request.target.multiprocessors;
+  card.major = request.target.compute_major;
   const bool samples = options.model.family().writes_samples(plan.deck);
   // In outline the copies are planned only if the deck requires them.
   const AsyncSaves async = plan.deck.checkpoint.async;
@@ -233,6 +237,9 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
     role.plan = plan_step(options, plan.layout, role.rank, plan.ranks_per_node, samples, &device,
                           saves, request.calibration ? &role.work : nullptr);
     ops::add_packing(role.plan.memory, role.plan.products, device.plans_for());
+    if (!plan.on_host)
+      add_nccl(role.plan, *Mesh::planned(plan.layout, role.rank, plan.ranks_per_node),
+               device_transport_of(plan.deck), card);
     return role;
   };
   do {

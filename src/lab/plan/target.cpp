@@ -24,19 +24,20 @@ struct KnownCard {
   double peak_flops;
   int on_node;
   bool runs;  ///< choir has kernels for it
+  int multiprocessors = 132, compute_major = 9;
 };
 
 // Memory: the bytes that CUDA and ROCm report as total, for a GCD of MI250X; smaller than on the
 // box. Rates: the manufacturers' figures for dense products of 16-bit numbers. The number on a node
 // is that of the usual server, and only a default.
 constexpr std::array<KnownCard, 11> kCards{{
-    {"a100", "A100 80 GB", 85029158912.0, 312e12, 8, true},
-    {"a100-40", "A100 40 GB", 42297786368.0, 312e12, 8, true},
+    {"a100", "A100 80 GB", 85029158912.0, 312e12, 8, true, 108, 8},
+    {"a100-40", "A100 40 GB", 42297786368.0, 312e12, 8, true, 108, 8},
     {"h100", "H100 80 GB", 85029158912.0, 989e12, 8, true},
     {"h200", "H200 141 GB", 150754820096.0, 989e12, 8, true},
-    {"b200", "B200 180 GB", 191.50e9, 2250e12, 8, true},
+    {"b200", "B200 180 GB", 191.50e9, 2250e12, 8, true, 148, 10},
     {"gh200", "GH200 96 GB", 101.46e9, 989e12, 4, true},
-    {"l40s", "L40S 48 GB", 47.66e9, 362e12, 4, true},
+    {"l40s", "L40S 48 GB", 47.66e9, 362e12, 4, true, 142, 8},
     {"mi210", "MI210 64 GB", 68702699520.0, 181e12, 4, false},
     {"mi250x", "MI250X 64 GB (a GCD of two)", 68702699520.0, 191.5e12, 8, false},
     {"mi300x", "MI300X 192 GB", 206141652992.0, 1307e12, 8, false},
@@ -49,6 +50,8 @@ PlanTarget card_target(const KnownCard& card) {
           .memory = kUsableOfCard * card.memory,
           .node_memory = false,
           .peak_flops = card.peak_flops,
+          .multiprocessors = card.multiprocessors,
+          .compute_major = card.compute_major,
           .ranks_per_node = card.on_node,
           .assumed_node = true,
           .note = card.runs ? ""
@@ -72,6 +75,8 @@ PlanTarget own_cards(const cuda::Availability& found) {
           .memory = kUsableOfCard * static_cast<double>(card.memory),
           .node_memory = false,
           .peak_flops = card.peak_bf16_flops,
+          .multiprocessors = card.multiprocessors,
+          .compute_major = card.major,
           .host_memory = node_memory(),
           .ranks_per_node = static_cast<int>(found.cards.size())};
 }

@@ -14,6 +14,8 @@ struct PlanTarget {
   double memory = 0;                  ///< bytes of one GPU or of the node
   bool node_memory = false;           ///< the ranks of a node share `memory`
   double peak_flops = 0;              ///< dense 16-bit products of one card; 0: unknown
+  int multiprocessors = 132;          ///< of one card, for the estimate of NCCL's memory
+  int compute_major = 9;              ///< its compute capability, for the same
   double host_memory = 0;             ///< of a node with GPUs; 0: unknown
   int ranks_per_node = 1;             ///< the usual number, used by default
   bool assumed_node = false;          ///< `ranks_per_node` is not that of a known machine

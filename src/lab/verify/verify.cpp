@@ -38,6 +38,7 @@ constexpr OfOtherRuns kOfOtherRuns[] = {{"train.loss_scale", "dynamic", Kind::pr
                                         {"optimizer.moment_precision", "fp32", Kind::below_fp64},
                                         {"train.time_products", "false", Kind::device},
                                         {"parallel.share_device", "false", Kind::device},
+                                        {"parallel.free_sms", "auto", Kind::device},
                                         {"parallel.transport", "auto", Kind::device}};
 
 /// True if the key of a deck remains in runs in `wanted`.

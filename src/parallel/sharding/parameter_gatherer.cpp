@@ -16,7 +16,7 @@ ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
       std::count_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return !b.beside; }));
   if (sharding.values_sharded())
     ring_.emplace(storage.parameters(), BucketRing::Of::all, storage.precision().compute,
-                  1 + sharding.prefetch(), device, sharding.group());
+                  1 + sharding.prefetch(), device, sharding.gathers());
   if (sharding.slices() > 1 && !ring_ && !device.host_visible())
     for (const Bucket& b : buckets) later_.push_back({.due = b.trainable});
   if (!storage.values_outside()) return;

@@ -88,8 +88,8 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
     if (count > 0) device.zero(memory.data(), memory.bytes());
     return TensorView{memory.data(), type, {count}};
   };
-  const auto shared = [&](CommMemory& memory, std::int64_t count, DType type) {
-    if (count > 0) memory = CommMemory(device, sharding_.group(), bytes(count, type));
+  const auto shared = [&](CommMemory& memory, Communicator& comm, std::int64_t count, DType type) {
+    if (count > 0) memory = CommMemory(device, comm, bytes(count, type));
     return TensorView{count > 0 ? memory.data() : nullptr, type, {count}};
   };
   const bool whole_values = !sharding_.values_sharded();
@@ -106,11 +106,12 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
   if (sharding_.stage() == 0)
     values_ = precision.has_copy() ? own(copy_memory_, n, precision.compute) : masters_;
   else if (whole_values)
-    values_ = shared(value_memory_, n, precision.compute);
+    values_ = shared(value_memory_, sharding_.gathers(), n, precision.compute);
   if (training && sharding_.gradients_sharded())
     slice_gradients_ = own(slice_gradient_memory_, trained_slices_size(), precision.gradient);
   else if (training)
-    gradients_ = shared(gradient_memory_, parameters.trained_size(), precision.gradient);
+    gradients_ =
+        shared(gradient_memory_, sharding_.group(), parameters.trained_size(), precision.gradient);
   const bool whole_masters = sharding_.slices() == 1 || masters_are_values();
   parameters.bind(precision, values_.data,
                   !whole_masters         ? nullptr

@@ -84,6 +84,9 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
                      false);
     ops::add_packing(plan.memory, plan.products,
                      device == nullptr ? DeviceKind::cpu : device->plans_for());
+    if (device != nullptr && device->kind() == DeviceKind::cuda)
+      add_nccl(plan, *Mesh::planned(layout, 0, ranks.on_node), device_transport_of(deck),
+               *cuda::card_of(*device));
     const double excess = device == nullptr ? 0 : excess_bytes(plan, ranks.on_node, *device);
     if (excess == 0 || !halve_head_chunk(options, excess, layout)) break;
   }

@@ -213,6 +213,7 @@ std::string transport_report(const Mesh& mesh, const std::vector<AxisSpeed>& spe
                     short_name(axis.axis), axis.ranks, axis.transport,
                     format_bytes(static_cast<double>(axis.bytes)), axis.bus_gb_per_s);
   if (text.empty()) return "axes: single rank, no communication";
+  if (!mesh.registration_note().empty()) text += "\n  " + mesh.registration_note();
   if (!mesh.transport_note().empty()) text += "\n  staged because " + mesh.transport_note();
   return "axes:" + text;
 }

@@ -64,6 +64,7 @@ StepPlan plan_in_memory(EngineOptions& options, Mesh& mesh, bool generate, const
     together(world, [&] {
       plan = plan_step(options, mesh.layout(), mesh.rank(), on_node, generate, &device, snapshot);
       ops::add_packing(plan.memory, plan.products, device.plans_for());
+      if (mesh.uses_nccl()) add_nccl(plan, mesh, mesh.device_transport(), *cuda::card_of(device));
       excess = excess_bytes(plan, on_node, device);
     });
     world.all_reduce(&excess, 1, DType::f64, ReduceOp::max);

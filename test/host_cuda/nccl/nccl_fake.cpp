@@ -3,8 +3,10 @@
 // collectives are queued on the stream like kernels, and send everything to all ranks. Sums are
 // computed from rank 0 upward, so that their bits differ from those of a tree. As in the real
 // library, destroying and aborting a communicator end only when no graph has work of it; calls are
-// in progress for a while; buffers are allocated by the first call that needs them; and kernels of
-// send and receive have a power of two of thread blocks.
+// in progress for a while; buffers are allocated by the first call that needs them; kernels of
+// send and receive have a power of two of thread blocks; and a collective in a window is at the
+// same offset on all ranks. With NCCL_FAKE_VERSION=N it is an older one, such as 22605, without
+// windows.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,6 +28,7 @@
 
 #include "choir/core/dtype.hpp"
 #include "src/comm/nccl/nccl_group.hpp"
+#include "test/host_cuda/block.hpp"
 #include "test/host_cuda/runtime.hpp"
 
 using choir::nccl::Config;
@@ -63,11 +66,11 @@ struct Communicator {
   Shared* shared = nullptr;
   std::size_t size = 0;
   std::string name;
-  int most_blocks = 0;        ///< largest number of a kernel
-  bool rings = false;         ///< the neighbours of the rings are connected
-  std::vector<bool> peers{};  ///< by rank: connected for send and receive
-  std::size_t memory = 0;     ///< bytes of device memory
-  std::set<char*> windows{};
+  int most_blocks = 0;                     ///< largest number of a kernel
+  bool rings = false;                      ///< the neighbours of the rings are connected
+  std::vector<bool> peers{};               ///< by rank: connected for send and receive
+  std::size_t memory = 0;                  ///< bytes of device memory
+  std::map<char*, std::size_t> windows{};  ///< bytes of registered memory, by address
   bool ready = false, aborted = false;
   std::shared_ptr<int> recorded =
       std::make_shared<int>(0);  ///< every recorded operation has it too
@@ -80,6 +83,7 @@ int calls_in_group = -1;  // -1: no group is open
 std::vector<std::function<void()>> after_group;
 std::map<char*, std::size_t> blocks_of_nccl;  // from ncclMemAlloc
 int windows = 0;                              // of all communicators
+int calls_in_windows = 0;                     // collectives on registered memory
 int blocks = 0;  // of all communicators, in case they work at the same time
 std::atomic<int> busy_answers =
     0;  // number of the next queries that are answered with "in progress"
@@ -218,6 +222,36 @@ host_cuda::Progress reduced(Communicator& comm, const void* data, std::size_t co
                });
 }
 
+/// The offset of the data in a window of the communicator; -1 outside of windows.
+std::int64_t offset_in_window(const Communicator& comm, const void* data, std::size_t bytes) {
+  if (!host_cuda::inside(comm.windows, data, bytes)) return -1;
+  const auto* const at = static_cast<const char*>(data);
+  return at - std::prev(comm.windows.upper_bound(const_cast<char*>(at)))->first;
+}
+
+/// A collective on `bytes` at `data`. The kernels of windows take the offset of one rank for that
+/// of all, and no other kernel joins them.
+host_cuda::Progress aligned(Communicator& comm, const void* data, std::size_t bytes,
+                            std::function<host_cuda::Progress()> begin) {
+  const auto mine = std::make_shared<std::int64_t>(offset_in_window(comm, data, bytes));
+  calls_in_windows += *mine >= 0;
+  auto compare = share(comm, reinterpret_cast<const char*>(mine.get()), sizeof *mine,
+                       [mine, &comm](Parts& all) {
+                         if (comm.aborted) return;
+                         for (const std::vector<char>& one : all)
+                           if (std::memcmp(one.data(), mine.get(), sizeof *mine) != 0)
+                             host_cuda::defect("NCCL: a collective at other offsets of its window");
+                       });
+  return [compare = std::move(compare), mine, begin = std::move(begin),
+          work = host_cuda::Progress()]() mutable {
+    if (!work) {
+      if (!compare()) return false;
+      work = begin();
+    }
+    return work();
+  };
+}
+
 std::vector<Transfer> group_transfers;
 Communicator* group_comm = nullptr;
 cudaStream_t group_stream = nullptr;
@@ -311,7 +345,12 @@ void put_on(cudaStream_t stream, const Communicator& comm,
   host_cuda::queue_for_peers(
       stream, [graph = records ? comm.recorded : nullptr, &comm, begin = std::move(begin)] {
         if (network_fails()) return host_cuda::Progress([&comm] { return comm.aborted; });
-        return begin();
+        ++host_cuda::runtime().collectives;
+        return host_cuda::Progress([work = begin()]() mutable {
+          if (!work()) return false;
+          --host_cuda::runtime().collectives;
+          return true;
+        });
       });
 }
 
@@ -373,13 +412,17 @@ int nccl_fake_blocks() {
 int nccl_fake_windows() {
   return windows;
 }
+int nccl_fake_calls_in_windows() {
+  return calls_in_windows;
+}
 /// The shortest time between two queries of which the first was answered with "in progress".
 double nccl_fake_shortest_wait() {
   return shortest_wait.exchange(1e9);
 }
 
 Result ncclGetVersion(int* version) {
-  *version = 22899;
+  const char* const text = std::getenv("NCCL_FAKE_VERSION");
+  *version = text != nullptr ? std::atoi(text) : 22899;
   return Result::success;
 }
 
@@ -498,8 +541,10 @@ Result ncclAllReduce(const void* send, void* receive, std::size_t count, Type ty
                      void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
   return queue(stream, *c, [=] {
-    return reduced(*c, send, count, type, op, [=](const std::vector<char>& sum) {
-      std::memcpy(receive, sum.data(), sum.size());
+    return aligned(*c, receive, count * bytes_of(type), [=] {
+      return reduced(*c, send, count, type, op, [=](const std::vector<char>& sum) {
+        std::memcpy(receive, sum.data(), sum.size());
+      });
     });
   });
 }
@@ -509,8 +554,10 @@ Result ncclReduceScatter(const void* send, void* receive, std::size_t count, Typ
   const auto ranks = static_cast<std::size_t>(c->ranks);
   const std::size_t bytes = count * bytes_of(type);
   return queue(stream, *c, [=] {
-    return reduced(*c, send, count * ranks, type, op, [=](const std::vector<char>& sum) {
-      std::memcpy(receive, sum.data() + static_cast<std::size_t>(c->rank) * bytes, bytes);
+    return aligned(*c, send, bytes * ranks, [=] {
+      return reduced(*c, send, count * ranks, type, op, [=](const std::vector<char>& sum) {
+        std::memcpy(receive, sum.data() + static_cast<std::size_t>(c->rank) * bytes, bytes);
+      });
     });
   });
 }
@@ -519,9 +566,11 @@ Result ncclAllGather(const void* send, void* receive, std::size_t count, Type ty
   auto* c = static_cast<Communicator*>(comm);
   const std::size_t bytes = count * bytes_of(type);
   return queue(stream, *c, [=] {
-    return share(*c, static_cast<const char*>(send), bytes, [=](const Parts& all) {
-      for (std::size_t p = 0; p < all.size(); ++p)
-        std::memcpy(static_cast<char*>(receive) + p * bytes, all[p].data(), bytes);
+    return aligned(*c, receive, bytes * static_cast<std::size_t>(c->ranks), [=] {
+      return share(*c, static_cast<const char*>(send), bytes, [=](const Parts& all) {
+        for (std::size_t p = 0; p < all.size(); ++p)
+          std::memcpy(static_cast<char*>(receive) + p * bytes, all[p].data(), bytes);
+      });
     });
   });
 }
@@ -589,7 +638,7 @@ Result ncclCommWindowRegister(void* handle, void* data, std::size_t bytes, void*
   const bool own = host_cuda::inside(blocks_of_nccl, data, bytes);
   if (!own || reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0 || flags != kSymmetric)
     return kInvalid;
-  comm->windows.insert(static_cast<char*>(data));
+  comm->windows[static_cast<char*>(data)] = bytes;
   ++windows;
   *window = data;
   return begun();
@@ -599,6 +648,18 @@ Result ncclCommWindowDeregister(void* handle, void* window) {
   if (comm->windows.erase(static_cast<char*>(window)) == 0) return kInvalid;
   --windows;
   return begun();
+}
+// The registration of versions before windows, which takes any device memory.
+Result ncclCommRegister(void* handle, void* data, std::size_t bytes, void** registration) {
+  auto* comm = static_cast<Communicator*>(handle);
+  if (!host_cuda::inside(host_cuda::runtime().device_blocks, data, bytes)) return kInvalid;
+  comm->windows[static_cast<char*>(data)] = bytes;
+  ++windows;
+  *registration = data;
+  return begun();
+}
+Result ncclCommDeregister(void* handle, void* registration) {
+  return ncclCommWindowDeregister(handle, registration);
 }
 
 }  // extern "C"

@@ -68,6 +68,9 @@ TEST(NcclNeeds, OnlyBlocksThatAreHardlyRoundedUpAreNccls) {
   EXPECT_TRUE(is_block_of_nccl(4 * 1024 * mib + 1, 512 * mib));
   EXPECT_TRUE(is_block_of_nccl(17 * mib, 2 * mib));
   EXPECT_FALSE(is_block_of_nccl(mib, 2 * mib));
+  EXPECT_EQ(nccl_rounding(500 * mib, 512 * mib), 12 * mib);
+  EXPECT_EQ(nccl_rounding(512 * mib, 512 * mib), 0u);
+  EXPECT_EQ(nccl_rounding(300 * mib, 512 * mib), 0u) << "none of NCCL's";
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ struct DeviceTransport {
   int replica_groups = 0;
   /// Number of Mesh::stage_channels() of a pipeline, for the same reason.
   int stage_channels = 1;
+  /// Multiprocessors that products leave free beside collectives; 0: none.
+  int free_multiprocessors = 0;
+  bool register_memory = true;   ///< register large blocks of GPU memory with NCCL
   double timeout_seconds = 300;  ///< for NCCL's set-up
   std::string nccl_library;      ///< a path; if empty, the system's loader searches
 };
@@ -75,6 +78,17 @@ class Mesh {
   bool checks_calls() const { return checks_calls_; }
   /// Why collectives are staged although this was not requested; otherwise empty.
   const std::string& transport_note() const { return transport_note_; }
+  /// True if collectives on device memory are NCCL's.
+  bool uses_nccl() const { return nccl_; }
+  /// The options of attach().
+  const DeviceTransport& device_transport() const { return device_transport_; }
+  /// A block of device memory for the activations of a model, registered with NCCL's communicators
+  /// of the tensor and context axes; nullptr if there is none, see registration_note(). It must be
+  /// destroyed before the mesh. Collective over the world.
+  std::shared_ptr<void> block_for_collectives(std::size_t bytes);
+  /// Tells if block_for_collectives() has registered its last block, or why not; empty if no axis
+  /// needs that.
+  const std::string& registration_note() const { return registration_note_; }
 
   const Layout& layout() const { return layout_; }
   const Coordinates& coordinates() const { return coordinates_; }
@@ -136,7 +150,6 @@ class Mesh {
   }
   /// A communicator for device memory over `host`, whose world ranks are `ranks`.
   std::unique_ptr<Communicator> on_device(Communicator& host, std::vector<int> ranks);
-  void claim_for_later_groups();
   Layout layout_;
   Coordinates coordinates_;
   int rank_ = 0, node_index_ = 0, nodes_ = 1;
@@ -148,16 +161,21 @@ class Mesh {
   std::unique_ptr<Communicator> replicas_, device_replicas_;  // with a context axis
   std::unique_ptr<Communicator> peers_;                       // where no axis has exactly these
                                                               // ranks
-  std::string transport_note_;
+  std::string transport_note_, registration_note_;
   double timeout_seconds_ = 300;  // of windows
   Device* device_ = nullptr;      // attached device whose memory the host cannot access
   DeviceTransport device_transport_;
-  bool nccl_ = false;  // true if every rank can use NCCL
-  int nccl_groups_ = 1;
+  bool nccl_ = false;                                        // true if every rank can use NCCL
   std::vector<std::unique_ptr<Communicator>> under_groups_;  // for host memory, of replica_group()
   bool checks_calls_ = false;
   std::vector<std::unique_ptr<Communicator>> stage_channels_;
 };
+
+/// An estimate of the device memory that NCCL takes on this rank for all communicators of a run,
+/// when they are first used (nccl_bytes() in nccl_needs.hpp), with the options of attach(). The
+/// mesh may be a planned one. Local.
+std::size_t nccl_memory(const Mesh& mesh, const DeviceTransport& transport, int multiprocessors,
+                        int compute_major);
 
 /// Measured speed of all-reduces along an axis.
 struct AxisSpeed {

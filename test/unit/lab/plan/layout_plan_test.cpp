@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <memory>
 
+#include "src/device/cuda.hpp"
 #include "src/device/null_device.hpp"
 #include "src/lab/plan/plan_report.hpp"
+#include "src/run/run_setup.hpp"
 #include "src/train/loop/save_schedule.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
@@ -41,6 +43,12 @@ void expect_roles_stand_for_all(const PlanCase& request) {
     // Data ranks store different pieces of a tensor, each of which begins on its own cache line.
     EXPECT_LE(own.snapshot_bytes, role->plan.snapshot_bytes + kStoredTensors * 64) << rank;
     own.snapshot_bytes = role->plan.snapshot_bytes;
+    cuda::Card card;
+    card.multiprocessors = request.target.multiprocessors;
+    card.major = request.target.compute_major;
+    if (request.target.kind == DeviceKind::cuda)
+      add_nccl(own, *Mesh::planned(whole.layout, rank, request.ranks_per_node),
+               device_transport_of(whole.deck), card);
     add_snapshot(own.memory, own);
     EXPECT_TRUE(same_memory_and_traffic(own, role->plan)) << rank;
     EXPECT_EQ(own.memory.to_string(), role->plan.memory.to_string()) << rank;
@@ -71,6 +79,9 @@ TEST(LayoutPlan, RolesStandForAllRanks) {
   PlanCase card = plan_case(decks, 64, 8, kPlenty, {"parallel.tensor=4"});
   card.target.kind = DeviceKind::cuda;
   expect_roles_stand_for_all(card);
+  EXPECT_GT(plan_layout(card).fullest().plan.memory.bytes_of("NCCL, about"), std::size_t{1} << 28);
+  card.deck.parallel.transport = RequestedTransport::staged;
+  EXPECT_EQ(plan_layout(card).fullest().plan.memory.bytes_of("NCCL, about"), 0u);
 }
 
 // The comparison above can fail: another number of data ranks gives another plan.

@@ -336,5 +336,20 @@ TEST(KeyPromises, LearningRatesFollowTheDataParallelSize) {
   EXPECT_DOUBLE_EQ(peak("linear").floor, 0.009);
 }
 
+// The effects of these options are tested on emulated cards (test/mpi_cuda/mesh_test.cpp).
+TEST(KeyPromises, CollectivesOfGpusHaveTheOptionsOfTheKeys) {
+  const auto options = [](const std::vector<std::string>& keys) {
+    return device_transport_of(read_deck(test::families(), "inputs/verify_gpt.json", keys));
+  };
+  EXPECT_EQ(options({}).free_multiprocessors, 0);
+  EXPECT_TRUE(options({}).register_memory);
+  EXPECT_EQ(options({"parallel.free_sms=auto"}).free_multiprocessors, 0);
+  EXPECT_EQ(options({"parallel.free_sms=16"}).free_multiprocessors, 16);
+  EXPECT_FALSE(options({"parallel.register_memory=false"}).register_memory);
+  EXPECT_EQ(options({"parallel.zero=1"}).replica_groups, 1);
+  EXPECT_EQ(options({"parallel.transport=staged"}).way, DeviceTransport::Way::staged);
+  EXPECT_THROW(options({"parallel.free_sms=65"}), DeckError);
+}
+
 }  // namespace
 }  // namespace choir
