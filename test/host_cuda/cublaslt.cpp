@@ -1,8 +1,9 @@
 // cuBLASLt under host execution: plain loops in f32 (its rounding matters, not its speed), queued
 // like a kernel. It is as strict as the manual: functions that the library lacks are absent here,
-// too, and a broken promise about addresses is a defect. It proposes several algorithms for a
-// product, each of which sums in its own order. With HOST_CUDA_PACE=N one of them, which the shape,
-// the card and N decide, is faster than the others by the clock of events.
+// too, and a broken promise about addresses is a defect. With HOST_CUDA_PACE=N it proposes several
+// algorithms for a product, each of which sums in its own order, and one of them, which the shape,
+// the card and N decide, is faster than the others by the clock of events. Without it there is only
+// one proposal, because real times of these loops would choose differently in every run.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -302,7 +303,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (c->type != d->type || !fits(*operation, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!supported(*operation, *a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const std::uint64_t product = digest(*operation, *a, *b, *d);
-  const std::uint64_t most = std::min(kWays, static_cast<std::uint64_t>(wanted));
+  const std::uint64_t offered = std::getenv("HOST_CUDA_PACE") == nullptr ? 1 : kWays;
+  const std::uint64_t most = std::min(offered, static_cast<std::uint64_t>(wanted));
   for (std::uint64_t way = 0; way < most; ++way, ++*count) {
     results[way] = {};
     results[way].algo = {{way, product, preference->alignment[0], preference->alignment[1],
