@@ -107,6 +107,14 @@ unset HOST_CUDA_PACE
 gpu 1 never train.time_products=true train.reproducible=true
 expect "reproducible runs do not choose by the clock" 2 "train.time_products" "train.reproducible"
 
+# Gradients of biases are added by the kernels of activations, gates and dropout.
+export HOST_CUDA_KERNELS=$work/kernels
+"$build/test_host_cuda_plain" --gtest_filter=CudaTraining.StepsOfSeveralShapesAreRecordedWhenTheyComeAgain >out 2>&1
+unset HOST_CUDA_KERNELS
+for name in activation_backward glu_backward dropout; do
+  check "speech training launches $name+bias" grep -qE "^[0-9]+ $name\+bias$" kernels
+done
+
 gpu 2 alone
 expect "two ranks want one GPU" 2 "parallel.share_device=true"
 gpu 2 shared parallel.share_device=true train.max_steps=6
