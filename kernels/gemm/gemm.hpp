@@ -233,7 +233,8 @@ void choose_cuda_products(Device& device, const ops::ProductChoices& choices);
 std::string cuda_product_library();
 
 namespace cuda {
-/// Like gemm_few_rows() on the CPU, for up to 4 rows that are whole packs of 16 bytes.
+/// Like gemm_few_rows() on the CPU, for up to 4 rows (16-bit types: 8) that are whole packs of 16
+/// bytes.
 CHOIR_CUDA_KERNEL bool gemm_few_rows(const Stream& stream, const GemmArgs& args);
 }  // namespace cuda
 
