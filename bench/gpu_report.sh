@@ -215,7 +215,7 @@ attention_own model.attention=own
 attention_cudnn model.attention=cudnn
 cudnn_deterministic model.attention=cudnn model.attention_deterministic=true
 queued train.cuda_graph=false
-timed_products train.time_products=true
+untimed_products train.time_products=false
 gelu_tanh model.activation=gelu_tanh
 vocab_50257 model.vocab_size=50257
 vocab_50304 model.vocab_size=50304

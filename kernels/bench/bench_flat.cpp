@@ -4,6 +4,7 @@
 
 #include "kernels/bench/op_bench.hpp"
 #include "kernels/copy/copy.hpp"
+#include "kernels/fused_bias/fused_bias.hpp"
 #include "kernels/sums/sums.hpp"
 #include "kernels/update/adamw.hpp"
 
@@ -32,6 +33,49 @@ void bias_gradients(OpBench& bench) {
   Agreement agreement;
   agreement.add(data.read(d_bias[0]), sums, allowed_error(bench.sums, static_cast<double>(rows)));
   bench.row("bias_gradient", {rows, width}, agreement, call);
+}
+
+/// A gradient of rows with the sums of a bias, `gradient(stream, d_y, d_x, bias)`, and the name of
+/// its row. The sums are checked against the gradient as it is stored.
+template <class Gradient>
+void gradient_with_bias(OpBench& bench, const char* name, const Gradient& gradient) {
+  const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
+  BenchOperands data = bench.operands(3 * static_cast<double>(rows * width));
+  const Operand x = data.normal(bench.dtype, {rows, width}),
+                d_y = data.normal(bench.dtype, {rows, width}),
+                d_x = data.empty(bench.dtype, {rows, width}),
+                d_bias = data.normal(bench.sums, {width});
+  const Operand workspace = data.empty(
+      DType::u8, {std::max<std::int64_t>(1, bias_gradient_workspace(bench.stream, rows, width))});
+  const auto call = [&](const Stream& s, std::int64_t i) {
+    gradient(s, x[i], d_y[i], d_x[i], BiasSums{.d_bias = d_bias[i], .workspace = workspace[i]});
+  };
+  call(bench.stream, 0);
+  std::vector<double> sums = d_bias.exact(0, width);
+  for (std::int64_t first = 0; first < rows; first += kChunk) {
+    const std::int64_t count = std::min(kChunk, rows - first);
+    std::vector<double> part = data.read(d_x[0], first * width, count * width);
+    ref::bias_gradient(view_of(part, {count, width}), view_of(sums, {width}));
+  }
+  Agreement agreement;
+  agreement.add(data.read(d_bias[0]), sums, allowed_error(bench.sums, static_cast<double>(rows)));
+  bench.row(name, {rows, width}, agreement, call);
+}
+
+void gradients_with_bias(OpBench& bench) {
+  gradient_with_bias(
+      bench, "silu_backward+bias",
+      [](const Stream& s, const TensorView& x, const TensorView& d_y, const TensorView& d_x,
+         const BiasSums& bias) { activation_backward(s, Activation::silu, x, d_y, d_x, bias); });
+  const std::int64_t tokens = bench.shape.tokens;
+  gradient_with_bias(
+      bench, "dropout+bias",
+      [tokens](const Stream& s, const TensorView&, const TensorView& d_y, const TensorView& d_x,
+               const BiasSums& bias) {
+        Dropout args{.in = d_y, .out = d_x, .probability = 0.1, .key = philox_key(1, "bench")};
+        args.tokens = tokens;
+        dropout(s, args, bias);
+      });
 }
 
 void adds(OpBench& bench) {
@@ -169,6 +213,7 @@ void adamws(OpBench& bench, DType type, const char* name) {
 
 void bench_flat(OpBench& bench) {
   bias_gradients(bench);
+  gradients_with_bias(bench);
   adds(bench);
   block_copies(bench, 1, "copy_blocks");
   block_copies(bench, 2, "copy_blocks+add");

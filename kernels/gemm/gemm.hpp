@@ -112,8 +112,8 @@ struct ProductsAsked {
 inline constexpr int kMostProposals = 8;
 /// Seconds of every proposal for a product of the main stream, on random numbers in separate
 /// memory, in the library's order; infinite if it cannot be run. Empty if the product is not
-/// computed in one call here, or this is not a GPU. Throws Error if memory is short: see
-/// product_bytes().
+/// computed in one call here, if there is only one proposal, or if this is not a GPU. Throws Error
+/// if memory is short: see product_bytes().
 std::vector<double> time_proposals(const Stream& stream, const Product& product);
 /// Bytes of device memory for its operands.
 double product_bytes(const Product& product);
@@ -233,7 +233,8 @@ void choose_cuda_products(Device& device, const ops::ProductChoices& choices);
 std::string cuda_product_library();
 
 namespace cuda {
-/// Like gemm_few_rows() on the CPU, for up to 4 rows that are whole packs of 16 bytes.
+/// Like gemm_few_rows() on the CPU, for up to 4 rows (16-bit types: 8) that are whole packs of 16
+/// bytes.
 CHOIR_CUDA_KERNEL bool gemm_few_rows(const Stream& stream, const GemmArgs& args);
 }  // namespace cuda
 

@@ -88,6 +88,11 @@ void derive(Deck& deck) {
                                 shown_as_text(deck.run.dir)),
                     "set run.dir, or give the deck another name");
   deck.family().derive(deck);
+  // Timing chooses other bits in another run.
+  if (deck.train.reproducible && !deck.given("train.time_products")) {
+    deck.train.time_products = false;
+    deck.mark_derived("train.time_products");
+  }
   if (deck.optimizer.decay_steps == 0) {
     deck.optimizer.decay_steps = deck.train.max_steps;
     deck.mark_derived("optimizer.decay_steps");

@@ -137,7 +137,7 @@ class Checks {
     if (deck_.device == RequestedDevice::cpu && deck_.parallel.share_device)
       add({"parallel.share_device", "device"},
           "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");
-    if (!deck_.train.time_products) return;
+    if (!deck_.train.time_products || !deck_.given("train.time_products")) return;
     if (deck_.device == RequestedDevice::cpu)
       add({"train.time_products", "device"},
           "train.time_products is for device = \"cuda\", not \"cpu\"; remove one");

@@ -228,9 +228,10 @@ void add_train_keys(Table& table) {
             "Record the kernels of a step as a CUDA graph and launch them as a whole (cuda only).");
   train.add("time_products", &Part::time_products, "",
             "Time the first eight algorithms that cuBLASLt proposes for each matrix product once "
-            "at the start, and use the fastest on all ranks (cuda only). The choice is kept in "
-            "RUN/products.json for resumed runs. Another run may choose differently, so this "
-            "excludes train.reproducible.");
+            "at the start, and use the fastest on all ranks (cuda only). The choice is stored in "
+            "checkpoints and in RUN/products.json, and a resumed run uses it unless the card, the "
+            "driver, the library or the products have changed. Another run may choose "
+            "differently, so train.reproducible = true sets this to false.");
   train
       .add("steps_in_flight", &Part::steps_in_flight, "steps",
            "Steps that are queued before the result of the first is read. The results do not "

@@ -133,6 +133,7 @@ std::string TrainMeta::to_json() const {
   json["vocab_size"] = vocab_size;
   if (!data.empty()) json["data"] = parsed_ordered_json(data);
   if (!contents.empty()) json["data_contents"] = contents;
+  if (!products.empty()) json["products"] = parsed_ordered_json(products);
   json["provenance"] = parsed_ordered_json(provenance);
   return dumped(json, 1);
 }
@@ -153,6 +154,7 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
                                      dumped(size).substr(0, 40)));
     if (json.contains("data")) meta.data = dumped(json.at("data"));
     if (json.contains("data_contents")) meta.contents = json.at("data_contents").get<std::string>();
+    if (json.contains("products")) meta.products = dumped(json.at("products"));
     meta.provenance = dumped(json.at("provenance"));
     return meta;
   } catch (const JsonError& error) {

@@ -48,6 +48,7 @@ struct TrainMeta {
   std::int64_t vocab_size = 0;
   std::string data;        ///< TrainingData::position(), or ""
   std::string contents;    ///< TrainingData::contents(), or ""
+  std::string products;    ///< ProductTiming::table, or ""
   std::string provenance;  ///< revision, compiler, hosts: JSON
 
   std::string to_json() const;

@@ -73,8 +73,8 @@ TEST_F(CudaGemm, ProductsOfALinearLayer) {
 TEST_F(CudaGemm, FewRowsReadTheWeightOnce) {
   for (const DType type : kGpuTypes)
     for (const auto& [n, k] :
-         {std::pair{70, 8}, {33, 264}, {6, 61}, {18, 1032}, {9, 2056}, {5, 4120}})
-      for (const std::int64_t m : {1, 3, 4, 5})
+         {std::pair{70, 8}, {33, 264}, {6, 61}, {18, 1032}, {9, 2056}, {5, 4120}, {17, 1048}})
+      for (const std::int64_t m : {1, 3, 4, 5, 7, 8, 9})
         for (const bool accumulate : {false, true}) {
           const bool wide = size_of(type) == 2 && accumulate;  // as gradients are
           const HostTensor a = HostTensor::normal(type, {m, k}, 1);
@@ -127,6 +127,16 @@ TEST_F(CudaGemm, FewRowsTsan) {
   const HostTensor x = HostTensor::normal(DType::bf16, {2, 2056}, 1);
   const HostTensor w = HostTensor::normal(DType::bf16, {3, 2056}, 2);
   HostTensor y(DType::bf16, {2, 3});
+  Mirror mirror(device());
+  ops::gemm(stream(), mirror.in(x), mirror.in(w), mirror.io(y),
+            {.transpose_b = true, .reads_b_once = true});
+  mirror.fetch();
+}
+
+TEST_F(CudaGemm, EightRowsTsan) {
+  const HostTensor x = HostTensor::normal(DType::bf16, {7, 2056}, 1);
+  const HostTensor w = HostTensor::normal(DType::bf16, {18, 2056}, 2);
+  HostTensor y(DType::bf16, {7, 18});
   Mirror mirror(device());
   ops::gemm(stream(), mirror.in(x), mirror.in(w), mirror.io(y),
             {.transpose_b = true, .reads_b_once = true});

@@ -1,9 +1,11 @@
 // cuBLASLt under host execution: plain loops in f32 (its rounding matters, not its speed), queued
 // like a kernel. It is as strict as the manual: functions that the library lacks are absent here,
-// too, and a broken promise about addresses is a defect. It proposes several algorithms for a
-// product, each of which sums in its own order. With HOST_CUDA_ROOM it refuses a product on all
-// multiprocessors that runs while a collective is in flight. With HOST_CUDA_PACE=N one of them,
-// which the shape, the card and N decide, is faster than the others by the clock of events.
+// too, and a broken promise about addresses is a defect. With HOST_CUDA_ROOM it refuses a product
+// on all multiprocessors that runs while a collective is in flight. With HOST_CUDA_PACE=N it
+// proposes several algorithms for a product, each of which sums in its own order, and one of them,
+// which the shape, the card and N decide, is faster than the others by the clock of events. Without
+// it there is only one proposal, because real times of these loops would choose differently in
+// every run.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -325,9 +327,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (c->type != d->type || !fits(*operation, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!supported(*operation, *a, *b, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const std::uint64_t product = digest(*operation, *a, *b, *d);
-  const std::uint64_t most = std::min(kWays, static_cast<std::uint64_t>(wanted));
+  const bool alone = std::getenv("HOST_CUDA_PACE") == nullptr;
+  const std::uint64_t most = std::min(alone ? 1 : kWays, static_cast<std::uint64_t>(wanted));
   // Another number of multiprocessors makes another algorithm the first proposal.
-  const auto first = static_cast<std::uint64_t>(operation->multiprocessors);
+  auto first = static_cast<std::uint64_t>(operation->multiprocessors);
+  if (alone && first % kWays == kUnusable) ++first;
   for (std::uint64_t i = 0; i < most; ++i, ++*count) {
     const std::uint64_t way = (first + i) % kWays;
     results[i] = {};

@@ -48,7 +48,7 @@ TEST(DeviceProducts, RankZeroChoosesForAll) {
     // Ranks may have different products; here only the last one has any.
     std::set<ops::Product> asked;
     if (world_rank() + 1 == world_size()) asked.insert(square());
-    const ProductTiming timing = time_products(*mesh, *device, asked, "");
+    const ProductTiming timing = time_products(*mesh, *device, asked, {});
     EXPECT_ALL_RANKS(equal_on_all(mesh->world(), computed(*device)));
     EXPECT_ALL_RANKS(timing.report.empty() == (world_rank() > 0)) << timing.report;
   }

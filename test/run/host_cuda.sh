@@ -57,35 +57,63 @@ same_scores() {
 check "... with the numbers of the CPU" same_scores
 
 # Algorithms of products are timed once, and each gives different sums (HOST_CUDA_PACE decides which
-# is fast). The choice is kept for resumed runs, which would find another one.
+# is fast). The choice is stored in checkpoints for resumed runs, which would find another one.
 ways() { grep '"way"' "$1/products.json"; }
 apart() { ! same "$1" "$2"; }
-timed=(train.time_products=true model.n_layer=1)
+timed=(model.n_layer=1)
 export HOST_CUDA_PACE=1
 gpu 1 timed "${timed[@]}" train.max_steps=6
 expect "times its products" 0 "summary:"
 started "... says which way each goes" timed " on host execution, driver 13.0, cuBLASLt of host execution, timed in" "  proposal "
-gpu 1 first_ways model.n_layer=1 train.max_steps=6
+gpu 1 first_ways "${timed[@]}" train.time_products=false train.max_steps=6
 check "... and sums otherwise than by the first ways" apart "weights first_ways" "weights timed"
+gpu 1 exact "${timed[@]}" train.reproducible=true train.max_steps=3
+check "reproducible runs do not time" test "$(grep -c '^products: ' exact/start.txt)" = 0
+check "... because their key is derived" grep -q '"train.time_products": false' exact/deck.json
 gpu 1 goes_on "${timed[@]}" train.max_steps=3
+rm goes_on/products.json
 export HOST_CUDA_PACE=2
 gpu 1 goes_on "${timed[@]}" train.max_steps=6
-started "goes on by the ways it has" goes_on "as in goes_on/products.json"
+started "goes on by the ways of the checkpoint" goes_on "as in goes_on/checkpoints/step_00000003"
 check "... with the bits of one run" same "weights timed" "weights goes_on"
+check "... and writes them for reading" same "ways timed" "ways goes_on"
+# A step on the CPU carries the choice on.
+train 1 goes_on device=cpu "${tiny[@]}" "$half" "${timed[@]}" train.max_steps=7
+gpu 1 goes_on "${timed[@]}" train.max_steps=8
+started "... also past a step on the CPU" goes_on "as in goes_on/checkpoints/step_00000007"
+# Other micro-batches have other products, and a checkpoint may have no choice.
+gpu 1 goes_on "${timed[@]}" train.max_steps=9 train.micro_batch_size=1
+expect "other products are timed" 0 "goes_on/checkpoints/step_00000008 does not contain bf16 [" "the products were timed again"
+gpu 1 untimed "${timed[@]}" train.time_products=false train.max_steps=3
+gpu 1 untimed "${timed[@]}" train.max_steps=4
+expect "a checkpoint without a choice" 0 "step_00000003 has no choice of algorithms for products: the products were timed again"
+# The file serves runs that have no checkpoint with a choice.
 cp goes_on/products.json kept
-refused() {  # refused NAME EXPRESSION WORDS: a file changed by sed is useless and reported; it is written again
-  sed "$2" kept >goes_on/products.json
-  gpu 1 goes_on "${timed[@]}" train.max_steps=6
-  expect "$1" 0 "goes_on/products.json $3" "timing products again" "already complete"
+with_file() {  # with_file EXPRESSION: a new run in whose folder is that file, changed by sed
+  rm -rf goes_on && mkdir goes_on && sed "$1" kept >goes_on/products.json
+  gpu 1 goes_on "${timed[@]}" train.micro_batch_size=1 train.max_steps=1
 }
+refused() {  # refused NAME EXPRESSION WORDS: the file is useless and reported
+  with_file "$2"
+  expect "$1" 0 "goes_on/products.json $3" "the products were timed again"
+}
+with_file ""
+started "ways of the file" goes_on "as in goes_on/products.json"
 refused "ways of another driver" 's/"driver": "13.0"/"driver": "12.0"/' "was written on host execution, driver 12.0"
-check "... are other ways" apart "ways timed" "ways goes_on"
 refused "ways of other products" 's/"product": "bf16 \[/"product": "bf16 [1/' "does not contain bf16 ["
 refused "a damaged file" 's/"way": [0-9]/"way": 8/' "is damaged (way 8 is not one of the"
-refused "a file of nothing" 'd' "is damaged"
+refused "a file of nothing" 'd' "has no choice of algorithms for products"
 unset HOST_CUDA_PACE
-gpu 1 never "${timed[@]}" train.reproducible=true
+gpu 1 never train.time_products=true train.reproducible=true
 expect "reproducible runs do not choose by the clock" 2 "train.time_products" "train.reproducible"
+
+# Gradients of biases are added by the kernels of activations, gates and dropout.
+export HOST_CUDA_KERNELS=$work/kernels
+"$build/test_host_cuda_plain" --gtest_filter=CudaTraining.StepsOfSeveralShapesAreRecordedWhenTheyComeAgain >out 2>&1
+unset HOST_CUDA_KERNELS
+for name in activation_backward glu_backward dropout; do
+  check "speech training launches $name+bias" grep -qE "^[0-9]+ $name\+bias$" kernels
+done
 
 gpu 2 alone
 expect "two ranks want one GPU" 2 "parallel.share_device=true"

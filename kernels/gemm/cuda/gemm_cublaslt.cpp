@@ -282,7 +282,9 @@ std::vector<double> time_cuda_proposals(const Stream& stream, const ops::Product
   const TimedProduct timed(stream.device(), product);
   cublaslt::Plans plans;  // separate plans: those of the device are made once the choice is known
   const cublaslt::Plan& plan = plans.of(stream, timed.args());
-  if (!plan.chosen) return {};
+  const auto usable = std::count_if(plan.ways.begin(), plan.ways.end(),
+                                    [](const auto& way) { return way.has_value(); });
+  if (usable < 2) return {};
   std::vector<double> seconds;
   for (const auto& way : plan.ways) {
     seconds.push_back(std::numeric_limits<double>::infinity());

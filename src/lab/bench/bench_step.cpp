@@ -337,8 +337,8 @@ void Bench::build() {
   options.time_actions = options_.communicate && mesh_.layout().size(Axis::pipeline) > 1 &&
                          (device_.host_visible() || !options.cuda_graph);
   plan_ = plan_in_memory(options, mesh_, false, device_);
-  if (deck_.train.time_products)
-    log_.info("{}", time_products(mesh_, device_, plan_.products, "").report);
+  if (deck_.train.time_products && device_.kind() == DeviceKind::cuda)
+    log_.info("{}", time_products(mesh_, device_, plan_.products, {}).report);
   // The learning rate is 0 after the end of the schedule; the probes run there.
   if (options_.noise_probes > 0) options.schedule = standing_after(options.schedule);
   data_->start(Sharding(mesh_, options.zero));

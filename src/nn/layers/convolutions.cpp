@@ -9,6 +9,7 @@
 #include "choir/ops/activation.hpp"
 #include "kernels/activation/activation.hpp"
 #include "kernels/depthwise_conv/depthwise_conv.hpp"
+#include "kernels/fused_bias/fused_bias.hpp"
 #include "kernels/strided_conv/strided_conv.hpp"
 #include "src/nn/axes/tensor_axis.hpp"
 
@@ -134,7 +135,7 @@ Tensor ConvolutionModule::backward(Pass& pass, const Tensor& d_y, ResidualNorm* 
   }
   pass.save(active);
   active.reset();
-  Tensor d = output_.backward(pass, dropout_.backward(pass, d_y));
+  Tensor d = dropout_.backward_through(pass, d_y, output_);
   ops::activation_backward(pass.stream(), ops::Activation::silu, normed, d, d);
   normed.reset();
   d = norm_->backward(pass, convolved, statistics, d);
@@ -144,11 +145,20 @@ Tensor ConvolutionModule::backward(Pass& pass, const Tensor& d_y, ResidualNorm* 
   d = convolve_backward(pass, gated, d);
   gated.reset();
   const Tensor d_wide = pass.allocate(wide.shape, "gate gradient");
-  ops::glu_backward(pass.stream(), wide, d, d_wide, pass.sequence().lengths,
-                    pass.sequence().tokens);
+  const Sequence& sequence = pass.sequence();
+  const TensorView d_bias = input_.early_bias(pass);
+  if (d_bias.empty()) {
+    ops::glu_backward(pass.stream(), wide, d, d_wide, sequence.lengths, sequence.tokens);
+  } else {
+    const Tensor workspace = pass.scratch(
+        ops::bias_gradient_workspace(pass.stream(), wide.shape.rows(), wide.shape.back()),
+        "bias gradient");
+    ops::glu_backward(pass.stream(), wide, d, d_wide, sequence.lengths, sequence.tokens,
+                      {.d_bias = d_bias, .workspace = workspace});
+  }
   d.reset();
   if (source) pass.save(source->remake(pass));
-  return input_.backward(pass, d_wide);
+  return input_.backward(pass, d_wide, !d_bias.empty());
 }
 
 Tensor ConvolutionModule::convolve_backward(Pass& pass, const Tensor& gated,
@@ -299,10 +309,19 @@ void ConvSubsampling::backward(Pass& pass, const Tensor& d_rows, const TensorVie
     Tensor y = pass.pop();
     d = d.reshaped(y.shape);
     // In place, because the gradient of the product has no other owner.
-    ops::activation_backward(pass.stream(), ops::Activation::relu, y, d, d);
-    const Shape shape = y.shape;
+    const Shape shape = y.shape, rows{shape.rows(), options_.channels};
+    const TensorView d_bias = stages_[k].pointwise.early_bias(pass);
+    if (d_bias.empty()) {
+      ops::activation_backward(pass.stream(), ops::Activation::relu, y, d, d);
+    } else {
+      const Tensor workspace = pass.scratch(
+          ops::bias_gradient_workspace(pass.stream(), rows[0], rows[1]), "bias gradient");
+      ops::activation_backward(pass.stream(), ops::Activation::relu, y.reshaped(rows),
+                               d.reshaped(rows), d.reshaped(rows),
+                               {.d_bias = d_bias, .workspace = workspace});
+    }
     y.reset();
-    d = stages_[k].pointwise.backward(pass, d.reshaped({shape.rows(), options_.channels}));
+    d = stages_[k].pointwise.backward(pass, d.reshaped(rows), !d_bias.empty());
     const Tensor x = pass.pop();
     pass.save(x);
     d = convolve_backward(pass, stages_[k].depthwise, x, {}, d.reshaped(shape), frame_lengths,

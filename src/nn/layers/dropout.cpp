@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "choir/nn/layers/linear.hpp"
 #include "kernels/dropout/dropout.hpp"
+#include "kernels/fused_bias/fused_bias.hpp"
 #include "kernels/sums/sums.hpp"
 
 namespace choir {
@@ -23,7 +25,8 @@ void zero_padding(Pass& pass, const Tensor& x) {
 
 }  // namespace
 
-void Dropout::run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tensor& out) const {
+void Dropout::run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tensor& out,
+                  const TensorView& d_bias) const {
   const Sequence& sequence = pass.sequence();
   const std::int64_t first = pass.first_share_row();
   const std::int64_t last = std::min(first + pass.share_rows(), sequence.rows());
@@ -37,17 +40,24 @@ void Dropout::run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tens
     const std::int64_t count =
         inside > 0 || whole == 0 ? std::min(tokens - inside, end - row) : whole;
     const std::int64_t sample = there / tokens;
-    ops::dropout(pass.stream(),
-                 {.in = in.slice(row - first, count),
-                  .out = out.slice(row - first, count),
-                  .probability = probability(pass),
-                  .factor = type_ == FactorType::of_elements ? rounded(factor_, in.dtype) : factor_,
-                  .key = key,
-                  .first_sample = pass.first_sample() + sample,
-                  .first_sample_on_device = pass.first_sample_on_device(),
-                  .sample_ids = sequence.sample_ids ? sequence.sample_ids + sample : nullptr,
-                  .tokens = tokens,
-                  .first_position = run.first_position + inside});
+    const ops::Dropout call{
+        .in = in.slice(row - first, count),
+        .out = out.slice(row - first, count),
+        .probability = probability(pass),
+        .factor = type_ == FactorType::of_elements ? rounded(factor_, in.dtype) : factor_,
+        .key = key,
+        .first_sample = pass.first_sample() + sample,
+        .first_sample_on_device = pass.first_sample_on_device(),
+        .sample_ids = sequence.sample_ids ? sequence.sample_ids + sample : nullptr,
+        .tokens = tokens,
+        .first_position = run.first_position + inside};
+    if (d_bias.empty()) {
+      ops::dropout(pass.stream(), call);
+    } else {
+      const Tensor workspace = pass.scratch(
+          ops::bias_gradient_workspace(pass.stream(), count, in.shape.back()), "bias gradient");
+      ops::dropout(pass.stream(), call, {.d_bias = d_bias, .workspace = workspace});
+    }
     row += count;
   }
 }
@@ -58,11 +68,20 @@ void Dropout::forward(Pass& pass, Tensor& x) const {
 }
 
 Tensor Dropout::backward(Pass& pass, const Tensor& d_y) const {
-  if (probability_ == 0 && factor_ == 1) return d_y;
+  if (is_identity()) return d_y;
   Tensor d_x = pass.allocate(d_y.shape, "dropout gradient");
   run(pass, philox_key(pass.seed(), name_), d_y, d_x);
   zero_padding(pass, d_x);
   return d_x;
+}
+
+Tensor Dropout::backward_through(Pass& pass, const Tensor& d_y, Linear& below) const {
+  const TensorView d_bias = is_identity() ? TensorView{} : below.early_bias(pass);
+  if (d_bias.empty()) return below.backward(pass, backward(pass, d_y));
+  const Tensor d_x = pass.allocate(d_y.shape, "dropout gradient");
+  run(pass, philox_key(pass.seed(), name_), d_y, d_x, d_bias);
+  zero_padding(pass, d_x);
+  return below.backward(pass, d_x, true);
 }
 
 }  // namespace choir

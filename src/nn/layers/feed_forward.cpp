@@ -6,6 +6,7 @@
 
 #include "choir/nn/layers/dropout.hpp"
 #include "choir/nn/layers/linear.hpp"
+#include "kernels/fused_bias/fused_bias.hpp"
 #include "src/nn/axes/tensor_axis.hpp"
 
 namespace choir {
@@ -43,8 +44,9 @@ class WholeFeedForward final : public FeedForward {
   bool gelu_tanh() const { return options_.activation == ops::Activation::gelu_tanh; }
   /// activation(input(x)); saves the tensors for backward.
   Tensor activated(Pass& pass, const Tensor& x, bool keep_input);
-  /// From the gradient of the result of the output layer to that of the input layer.
-  Tensor backward_to_input(Pass& pass, const Tensor& d_y);
+  /// From the gradient of the output to that of the result of the input layer. `bias_done` is set
+  /// if the gradient of that layer's bias has been added on the way.
+  Tensor backward_to_input(Pass& pass, const Tensor& d_y, bool& bias_done);
   bool remakes_activation(const Pass& pass, const ResidualNorm* source) const;
 
   Options options_;
@@ -95,18 +97,30 @@ Tensor WholeFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* s
     pass.save(before);
     pass.save(activate(pass, options_.activation, before));
   }
-  const Tensor d_before = backward_to_input(pass, dropout_.backward(pass, d_y));
+  bool bias_done = false;
+  const Tensor d_before = backward_to_input(pass, d_y, bias_done);
   if (source) pass.save(source->remake(pass));
-  return input_.backward(pass, d_before);
+  return input_.backward(pass, d_before, bias_done);
 }
 
-Tensor WholeFeedForward::backward_to_input(Pass& pass, const Tensor& d_y) {
-  if (gelu_tanh()) return output_.backward_gelu_tanh(pass, d_y);
-  const Tensor d_active = output_.backward(pass, d_y);
+Tensor WholeFeedForward::backward_to_input(Pass& pass, const Tensor& d_y, bool& bias_done) {
+  if (gelu_tanh()) return output_.backward_gelu_tanh(pass, dropout_.backward(pass, d_y));
+  const Tensor d_active = dropout_.backward_through(pass, d_y, output_);
   const Tensor before = pass.pop();
   const bool in_place = ops::activation_inputs(options_.activation) == 1 && d_active.sole_owner();
   Tensor d_before = in_place ? d_active : pass.allocate(before.shape, "activation gradient");
-  ops::activation_backward(pass.stream(), options_.activation, before, d_active, d_before);
+  const bool gated = ops::is_gated(options_.activation);
+  const TensorView d_bias = gated ? TensorView{} : input_.early_bias(pass);
+  if (d_bias.empty()) {
+    ops::activation_backward(pass.stream(), options_.activation, before, d_active, d_before);
+    return d_before;
+  }
+  const Tensor workspace = pass.scratch(
+      ops::bias_gradient_workspace(pass.stream(), before.shape.rows(), before.shape.back()),
+      "bias gradient");
+  ops::activation_backward(pass.stream(), options_.activation, before, d_active, d_before,
+                           {.d_bias = d_bias, .workspace = workspace});
+  bias_done = true;
   return d_before;
 }
 

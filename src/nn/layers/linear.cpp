@@ -127,14 +127,21 @@ Tensor Linear::forward(Pass& pass, const Tensor& x, bool keep_input) {
   return y;
 }
 
-Tensor Linear::backward(Pass& pass, const Tensor& d_y) {
+TensorView Linear::early_bias(const Pass& pass) const {
+  const bool whole = !row() || pass.tensor().size() == 1;
+  const bool early = trains_bias() && whole && !pass.postpones_weight_gradients() &&
+                     pass.stream().device().plans_for() == DeviceKind::cuda;
+  return early ? bias_->gradient : TensorView{};
+}
+
+Tensor Linear::backward(Pass& pass, const Tensor& d_y, bool bias_done) {
   if (!column()) {
     Tensor x = pass.pop();
     Tensor d_rows = row() ? gather_rows(pass, d_y) : d_y;
     Tensor d_x = pass.allocate({d_rows.shape.rows(), inputs_}, "linear input gradient");
     ops::gemm(pass.stream(), d_rows, weight_->value, d_x);
     add_adapter_gradients(pass, x, d_rows, adapt_back(pass, d_rows, d_x));
-    add_gradients(pass, std::move(x), std::move(d_rows));
+    add_gradients(pass, std::move(x), std::move(d_rows), bias_done);
     return d_x;
   }
   Tensor x = pass.pop();
@@ -146,7 +153,7 @@ Tensor Linear::backward(Pass& pass, const Tensor& d_y) {
   if (inputs) x = inputs->wait();
   RowSum sum(pass, std::move(terms));
   add_adapter_gradients(pass, x, d_y, d_narrow);
-  add_gradients(pass, std::move(x), d_y);
+  add_gradients(pass, std::move(x), d_y, bias_done);
   return sum.wait();
 }
 
@@ -200,11 +207,15 @@ void Linear::multiply_back(Pass& pass, const TensorView& d_y, const TensorView& 
   ops::gemm(pass.stream(), d_y, weight_->value, d_rows, {.accumulate = accumulate});
 }
 
-void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y) {
+void Linear::weight_gradient_alone(Pass& pass, void* self, const Tensor& x, const Tensor& d_y) {
   auto& layer = *static_cast<Linear*>(self);
-  if (layer.weight_->trainable)
-    ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient,
-              {.transpose_a = true, .accumulate = layer.weight_->accumulate()});
+  ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient,
+            {.transpose_a = true, .accumulate = layer.weight_->accumulate()});
+}
+
+void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y) {
+  const auto& layer = *static_cast<Linear*>(self);
+  if (layer.weight_->trainable) weight_gradient_alone(pass, self, x, d_y);
   if (!layer.trains_bias()) return;
   const Tensor workspace =
       pass.scratch(ops::bias_gradient_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_),

@@ -205,7 +205,7 @@ Tensor RelativeAttention::forward(Pass& pass, const Tensor& x, const Tensor& pos
 
 Tensor RelativeAttention::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
   const ops::AttentionProblem shape = problem(pass);
-  const Tensor d_out = output_.backward(pass, dropout_.backward(pass, d_y));
+  const Tensor d_out = dropout_.backward_through(pass, d_y, output_);
   const Tensor lse = pass.pop();
   const Tensor out = pass.pop();
   Tensor scores = source ? Tensor() : pass.pop();

@@ -379,7 +379,7 @@ Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rop
 
 Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
                                ResidualNorm* source) {
-  const Tensor d_qkv = attend_backward(pass, output_.backward(pass, dropout_.backward(pass, d_y)));
+  const Tensor d_qkv = attend_backward(pass, dropout_.backward_through(pass, d_y, output_));
   rotate(pass, d_qkv, rope_table, true);
   if (query_norm_) {
     normalise_back(pass, *key_norm_, d_qkv, options_.heads, options_.kv_heads);

@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "choir/models/family.hpp"
@@ -20,6 +21,7 @@
 #include "src/run/imported_run.hpp"
 #include "src/run/layout_report.hpp"
 #include "src/run/run_setup.hpp"
+#include "src/store/directory.hpp"
 #include "src/store/open.hpp"
 #include "src/train/loop/initial_state.hpp"
 #include "src/train/loop/resume_point.hpp"
@@ -111,17 +113,37 @@ std::string empty_places(const BatchSizes& batch) {
       batch.global, batch.data_parallel, empty, batch.micro_batches(), batch.micro_batches());
 }
 
-/// Times products if the deck asks for it, before any product is computed. Returns the report.
+/// Chooses the algorithms of products if the deck asks for it, before any product is computed.
+/// Returns the table of choices for the checkpoints; without timing, that of the checkpoint `from`.
 /// Collective.
 std::string choose_products(const Deck& deck, const StepPlan& plan, const Workplace& place,
-                            const RunDirectory& directory, Logger& log) {
-  if (!deck.train.time_products) return {};
-  const ProductTiming timing =
-      time_products(*place.mesh, *place.device, plan.products, directory.products());
+                            const std::optional<ResumePoint>& from, const RunDirectory& directory,
+                            StartScreen& start, Logger& log) {
+  const bool first = place.mesh->rank() == 0;
+  const std::string before = from ? from->meta.products : "";
+  if (!deck.train.time_products) return before;
+  if (place.device->kind() != DeviceKind::cuda) {
+    if (first && deck.given("train.time_products"))
+      log.warn("train.time_products: products are not timed on {}", name_of(place.device->kind()));
+    return before;
+  }
+  const std::string file = directory.products();
+  std::vector<StoredProducts> stored;
+  together(place.mesh->world(), [&] {
+    if (!first) return;
+    if (from) stored.push_back({.source = from->checkpoint.path, .table = before});
+    if (std::filesystem::exists(file))
+      stored.push_back({.source = file, .table = read_text_file(file)});
+  });
+  const ProductTiming timing = time_products(*place.mesh, *place.device, plan.products, stored);
+  together(place.mesh->world(), [&] {
+    if (timing.table.empty()) return;
+    write_text_file(file + ".new", timing.table + "\n");
+    std::filesystem::rename(file + ".new", file);
+  });
   if (!timing.warning.empty()) log.warn("{}", timing.warning);
-  if (place.device->kind() != DeviceKind::cuda && place.mesh->rank() == 0)
-    log.warn("train.time_products: {}", timing.report);
-  return timing.report;
+  start.add(timing.report);
+  return timing.table;
 }
 
 /// "offload: nothing" -> "nothing", because the screen has its own labels.
@@ -280,7 +302,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   together(mesh.world(), [&] { data->add_scorers(options.scorers, &device); });
   options.watchdog = &observers.watch.dog();
   StepPlan plan = planned(options, deck, place);
-  start.add(choose_products(deck, plan, place, directory, log));
+  const std::string products = choose_products(deck, plan, place, from, directory, start, log);
   std::string waits;
   const bool async = choose_async(deck, plan, mesh, device, waits);
   if (async) add_snapshot(plan.memory, plan);
@@ -353,6 +375,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
                        .directory = directory,
                        .data = *data,
                        .contents = contents,
+                       .products = products,
                        .plan = plan,
                        .engine = engine,
                        .progress = progress,

@@ -251,6 +251,7 @@ std::string TrainingLoop::meta_json() const {
                    .vocab_size = run_.engine.options().model.vocab_size(),
                    .data = run_.data.position(run_.progress.step),
                    .contents = run_.contents,
+                   .products = run_.products,
                    .provenance = build_provenance(MpiSession::library_version())}
       .to_json();
 }

@@ -91,6 +91,7 @@ class TrainingLoop {
     const RunDirectory& directory;
     TrainingData& data;
     const std::string& contents;  ///< of the data
+    const std::string& products;  ///< ProductTiming::table, used on rank 0
     const StepPlan& plan;
     Engine& engine;
     Progress& progress;  ///< of the steps whose results were taken

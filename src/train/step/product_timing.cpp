@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <optional>
 
@@ -15,7 +14,6 @@
 #include "src/core/quantities.hpp"
 #include "src/device/cuda.hpp"
 #include "src/run/step_plan.hpp"
-#include "src/store/directory.hpp"
 
 namespace choir {
 namespace {
@@ -79,12 +77,15 @@ ordered_json json_of(const Table& table, const Maker& maker) {
   return json;
 }
 
-/// Reads the table of a file if it has the same maker and contains all products; otherwise
-/// `why_not` is set.
-std::optional<Table> kept(const std::string& file, const Maker& maker,
+/// Reads a table if it has the same maker and contains all products; otherwise `why_not` is set.
+std::optional<Table> kept(const StoredProducts& stored, const Maker& maker,
                           const std::set<ops::Product>& asked, std::string& why_not) {
+  if (stored.table.empty()) {
+    why_not = "has no choice of algorithms for products";
+    return {};
+  }
   try {
-    const ordered_json json = read_ordered_json(read_text_file(file), file);
+    const ordered_json json = read_ordered_json(stored.table, stored.source);
     const Maker then{json.at("card"), json.at("driver"), json.at("library")};
     if (!(then == maker)) {
       why_not = fmt::format("was written on {}, but this is {}", then.text(), maker.text());
@@ -111,8 +112,6 @@ std::optional<Table> kept(const std::string& file, const Maker& maker,
       table[product] = found->second;
     }
     return table;
-  } catch (const StorageError&) {
-    throw;
   } catch (const std::exception& error) {
     why_not = fmt::format("is damaged ({})", plain_cause(error));
     return {};
@@ -159,31 +158,35 @@ struct Choice {
 
 /// The table of all ranks' products, on rank 0.
 Table table_for(Device& device, const Maker& maker, const std::set<ops::Product>& asked,
-                const std::string& file, ProductTiming& result) {
-  const double start = now_seconds();
+                const std::vector<StoredProducts>& stored, ProductTiming& result) {
   std::string why_not;
-  if (!file.empty() && std::filesystem::exists(file)) {
-    if (auto table = kept(file, maker, asked, why_not)) {
-      result.report = report_of(*table, maker, "as in " + file);
+  for (const StoredProducts& each : stored) {
+    std::string why;
+    if (auto table = kept(each, maker, asked, why)) {
+      result.report = report_of(*table, maker, "as in " + each.source);
       return *table;
     }
-    result.warning = fmt::format("{} {}: timing products again", file, why_not);
+    why_not += fmt::format("{}{} {}", why_not.empty() ? "" : ", and ", each.source, why);
   }
+  const double start = now_seconds();
   Table table = timed_here(device, asked);
   result.report = report_of(table, maker, fmt::format("timed in {:.1f} s", now_seconds() - start));
-  if (file.empty()) return table;
-  write_text_file(file + ".new", dumped(json_of(table, maker), 1) + "\n");
-  std::filesystem::rename(file + ".new", file);
+  if (!why_not.empty())
+    result.warning =
+        why_not +
+        ": the products were timed again, so from here on sums may differ by roundings "
+        "from those of an uninterrupted run";
   return table;
 }
 
 }  // namespace
 
 ProductTiming time_products(Mesh& mesh, Device& device, const std::set<ops::Product>& asked,
-                            const std::string& file) {
+                            const std::vector<StoredProducts>& stored) {
   if (device.kind() != DeviceKind::cuda)
     return {.report = fmt::format("products: not timed on {}", name_of(device.kind())),
-            .warning = {}};
+            .warning = {},
+            .table = {}};
   Communicator& world = mesh.world();
   const Maker maker = maker_of(device);
   const std::vector<std::string> makers = gather_texts(world, maker.text());
@@ -202,8 +205,9 @@ ProductTiming time_products(Mesh& mesh, Device& device, const std::set<ops::Prod
     std::set<ops::Product> all;
     for (const std::string& list : lists)
       for (const ops::Product& product : list_of<ops::Product>(list)) all.insert(product);
-    for (const auto& [product, timed] : table_for(device, maker, all, file, result))
-      choices.push_back({product, timed.way});
+    const Table table = table_for(device, maker, all, stored, result);
+    result.table = dumped(json_of(table, maker), 1);
+    for (const auto& [product, timed] : table) choices.push_back({product, timed.way});
   });
   std::string bytes = bytes_of(choices);
   broadcast_text(world, bytes);

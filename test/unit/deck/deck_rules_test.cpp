@@ -117,6 +117,7 @@ TEST(DeckRules, DeviceAndTransportMustGoTogether) {
             std::string::npos);
   EXPECT_NE(complaint({"train.time_products=true", "train.reproducible=true"}).find("by timing"),
             std::string::npos);
+  EXPECT_EQ(complaint({"device=cpu", "train.reproducible=true"}), "");
   EXPECT_NE(complaint({"device=tpu"}).find("auto, cpu, cuda"), std::string::npos);
 }
 

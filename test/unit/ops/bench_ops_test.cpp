@@ -65,6 +65,8 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "stochastic_depth_backward",
                            "running_statistics",
                            "bias_gradient",
+                           "silu_backward+bias",
+                           "dropout+bias",
                            "add",
                            "copy_blocks",
                            "copy_blocks+add",

@@ -7,6 +7,8 @@
 
 namespace choir {
 
+class Linear;
+
 class Dropout {
  public:
   /// The type in which the factor is exact.
@@ -21,11 +23,17 @@ class Dropout {
   void forward(Pass& pass, Tensor& x) const;
   /// d_y [B*T, C] -> d_x: d_y itself if nothing is dropped, otherwise a new tensor.
   Tensor backward(Pass& pass, const Tensor& d_y) const;
+  /// below.backward(backward(d_y)); where possible one kernel computes the first gradient and that
+  /// of the bias of `below`.
+  Tensor backward_through(Pass& pass, const Tensor& d_y, Linear& below) const;
 
  private:
   double probability(const Pass& pass) const { return pass.training() ? probability_ : 0; }
-  /// Forward and backward are the same map: the product with the mask.
-  void run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tensor& out) const;
+  bool is_identity() const { return probability_ == 0 && factor_ == 1; }
+  /// Forward and backward are the same map: the product with the mask. The sums of the rows of
+  /// `out` are added to `d_bias`, if it is not empty.
+  void run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tensor& out,
+           const TensorView& d_bias = {}) const;
 
   std::string name_;
   double probability_, factor_;

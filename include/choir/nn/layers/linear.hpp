@@ -50,8 +50,13 @@ class Linear {
   /// x [N, inputs] -> [N, outputs], both as this rank holds them. Keeps x unless `keep_input` is
   /// false, which means that the caller saves it again right before backward.
   Tensor forward(Pass& pass, const Tensor& x, bool keep_input = true);
-  /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed.
-  Tensor backward(Pass& pass, const Tensor& d_y);
+  /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed. `bias_done`: the
+  /// kernel that wrote d_y has added the gradient of the bias to early_bias().
+  Tensor backward(Pass& pass, const Tensor& d_y, bool bias_done = false);
+  /// The gradient of the bias if a kernel of a GPU may add it while it writes the d_y of the next
+  /// backward(), which saves a kernel that reads d_y again. Empty if the bias is absent or frozen,
+  /// if weight gradients are postponed, or if d_y is gathered from other ranks before it is summed.
+  TensorView early_bias(const Pass& pass) const;
 
   /// forward() followed by gelu_tanh, in one pass if the device offers it. In training the
   /// pre-activation is kept; it is saved after x.
@@ -71,9 +76,10 @@ class Linear {
   void multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
                      bool accumulate = false) const;
   /// Adds the gradients of trainable weight and bias; they may be postponed.
-  void add_gradients(Pass& pass, Tensor rows, Tensor d_y) {
-    if (!trains()) return;
-    pass.weight_gradient({&Linear::weight_gradient, this, std::move(rows), std::move(d_y)});
+  void add_gradients(Pass& pass, Tensor rows, Tensor d_y, bool bias_done = false) {
+    if (bias_done ? !weight_->trainable : !trains()) return;
+    pass.weight_gradient({bias_done ? &Linear::weight_gradient_alone : &Linear::weight_gradient,
+                          this, std::move(rows), std::move(d_y)});
   }
   /// Index of the bucket of registration among those of this rank; -1: on another rank.
   int bucket() const { return bucket_; }
@@ -85,6 +91,8 @@ class Linear {
   /// The bias; empty on all ranks of a row layer but the one that adds it.
   TensorView bias(const Pass& pass) const;
   static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
+  /// Without the gradient of the bias.
+  static void weight_gradient_alone(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
   static void factor_gradient(Pass& pass, void* factor, const Tensor& x, const Tensor& d_y);
   /// The factors of the rows of the weight that begin at `first`.
   struct Pair {
