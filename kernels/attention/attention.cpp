@@ -86,12 +86,6 @@ void check(const Stream& stream, const AttentionProblem& p, const TensorView& wo
 void check_own_on_cuda(const AttentionProblem& p) {
   if (p.dtype == DType::f64)
     throw DeckError("attention in fp64 on the cuda device", "fp64 runs on the CPU: device=cpu");
-  if (p.head_width > cuda::kWidestHead)
-    throw DeckError(
-        fmt::format("attention heads {} wide on the cuda device", p.head_width),
-        fmt::format("its kernels support heads from 1 to {} wide: use {} times as many "
-                    "heads (model.n_head), or device=cpu",
-                    cuda::kWidestHead, (p.head_width + cuda::kWidestHead - 1) / cuda::kWidestHead));
 }
 
 cudnn::AttentionBias for_cudnn(const AttentionBias& bias, const TensorView& gradient = {}) {

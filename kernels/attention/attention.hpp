@@ -161,11 +161,9 @@ void attention_forward_amx(const ops::AttentionForward& args, int threads);
 void attention_backward_amx(const ops::AttentionBackward& args, int threads);
 
 namespace cuda {
-constexpr std::int64_t kWidestHead = 128;
 /// Keys per block if a sample has one query.
 constexpr std::int64_t kOneQueryPart = 1024;
-/// Our own kernels. The caller has already refused f64 and wider heads
-/// (kernels/attention/attention.cpp).
+/// Our own kernels. The caller has already refused f64 (kernels/attention/attention.cpp).
 CHOIR_CUDA_KERNEL void attention_forward(const Stream& stream, const ops::AttentionForward& args);
 CHOIR_CUDA_KERNEL void attention_backward(const Stream& stream, const ops::AttentionBackward& args);
 /// Attention of one query per sample. Returns false, with nothing queued, for other problems and if
@@ -173,11 +171,12 @@ CHOIR_CUDA_KERNEL void attention_backward(const Stream& stream, const ops::Atten
 CHOIR_CUDA_KERNEL bool attention_of_one_query(const Stream& stream,
                                               const ops::AttentionForward& args);
 /// A pure function. Backward keeps sums over D of d_out * out, f32 [B, H, Tq]. Forward of one query
-/// keeps the partial results, D and two floats per part, if there are several parts.
+/// keeps the partial results, D (rounded up) and two floats per part, if there are several parts.
 inline std::int64_t attention_workspace(const ops::AttentionProblem& p, bool backward) {
   const std::int64_t parts = (p.keys + kOneQueryPart - 1) / kOneQueryPart;
+  const std::int64_t width = p.head_width <= 128 ? 128 : ops::kWidestHead;
   std::int64_t floats = backward ? p.queries : 0;
-  if (!backward && p.queries == 1 && parts > 1) floats = parts * (kWidestHead + 2);
+  if (!backward && p.queries == 1 && parts > 1) floats = parts * (width + 2);
   return p.batch * p.heads * floats * static_cast<std::int64_t>(sizeof(float));
 }
 }  // namespace cuda

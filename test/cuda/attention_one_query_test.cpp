@@ -1,5 +1,6 @@
 // Tests of one query per sample, as in generation, against the naive reference in f64.
 #include "test/cuda/attention_fixture.hpp"
+#include "test/support/mirror.hpp"
 
 namespace choir::test {
 namespace {
@@ -63,7 +64,7 @@ TEST_F(CudaOneQuery, OnePartOfKeysOrSeveral) {
 }
 
 TEST_F(CudaOneQuery, EveryHeadWidth) {
-  for (const std::int64_t width : {8, 32, 40, 80, 96, 128})
+  for (const std::int64_t width : {8, 32, 40, 80, 96, 128, 136, 256})
     compare({.batch = 1, .heads = 2, .kv_heads = 1, .width = width, .keys = 70});
 }
 
@@ -93,6 +94,7 @@ TEST_F(CudaOneQuery, SoftCap) {
              .keys = 1100,
              .window = 700,
              .softcap = cap});
+  compare({.batch = 1, .heads = 2, .kv_heads = 1, .width = 256, .keys = 1100, .softcap = 50.0});
 }
 
 TEST_F(CudaOneQuery, ScoresFarApart) {

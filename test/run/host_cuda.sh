@@ -178,6 +178,14 @@ expect "... and of sm_80" 0 "summary:"
 check "... learn the same" close hopper ampere
 check "... by other kernels" apart "weights hopper" "weights ampere"
 
+# The attention of Gemma 2: heads of 256, a soft cap, and a window in every other layer.
+gemma=(model.n_embd=32 model.n_head=1 model.head_width=256 model.position=rope model.attention_softcap=50
+  model.attention_window=5 model.window_skip_interval=2 train.max_steps=3)
+gpu 1 gemma "${gemma[@]}"
+expect "heads of 256 with a soft cap" 0 "summary:"
+train 1 gemma.cpu device=cpu "${tiny[@]}" "$half" "${gemma[@]}"
+check "... learn what they learn on the CPU" close gemma gemma.cpu
+
 # tune tries the micro-batches that the plan of a card allows, and writes the fastest that ran, also
 # if the card has little memory.
 tuned=("$debug" "${small[@]}" device=cuda "$half" train.micro_batch_size=1 train.global_batch_size=16 eval.interval=0)
@@ -193,8 +201,6 @@ half=train.precision=fp64
 gpu 1 fp64
 expect "fp64 stays on the CPU" 2 "fp64" "stays on the CPU"
 half=train.precision=bf16-mixed
-gpu 1 wide model.n_embd=264 model.n_head=2
-expect "a head without a kernel" 2 "132 wide" "1 to 128"
 gpu 1 cudnn model.attention=cudnn
 expect "cuDNN where there is none" 2 "cuDNN"
 gpu 1 large model.n_layer=24 model.n_embd=2048 model.n_head=16

@@ -8,6 +8,7 @@
 #include "choir/core/tensor.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/cuda/access.cuh"
+#include "kernels/cuda/collective.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
@@ -93,7 +94,7 @@ struct AttentionArgs {
   AttentionRows<T> d_q, d_k, d_v;
   T* d_bias;          ///< [B, H, Tq, Tk] or nullptr
   bool d_bias_pairs;  ///< its rows may be written two elements at a time
-  float* delta;       ///< [B, H, Tq]: sum over D of d_out * out
+  float* delta;       ///< [B, H, Tq]: see with_deltas(); the kernel of queries writes it
 
   __device__ KeyLimit limit(int sample) const {
     int existing = lengths ? lengths[sample] : keys;
@@ -120,6 +121,56 @@ struct AttentionArgs {
     return bias + sample * bias_batch + head * bias_head;
   }
 };
+
+/// This lane's share of the sum over D of d_out * out of one row, of which kLanes neighbouring
+/// lanes have a share each. kWhole: every row of both operands is whole, aligned chunks of 16
+/// bytes; all their loads are in flight at once.
+template <int kWidth, int kLanes, bool kWhole, class T>
+__device__ inline float share_of_delta(const AttentionArgs<T>& a, int sample, int head, int t) {
+  const T* const x = a.row(a.d_out, sample, t, head);
+  const T* const y = a.row(a.out, sample, t, head);
+  const int first = static_cast<int>(threadIdx.x) % kLanes * kPack<T>;
+  float sum = 0;
+  if constexpr (kWhole) {
+#pragma unroll
+    for (int d = 0; d < kWidth; d += kLanes * kPack<T>) {
+      if (first + d >= a.width) continue;
+      const Pack<T> left = load_pack(x + first + d), right = load_pack(y + first + d);
+#pragma unroll
+      for (int i = 0; i < kPack<T>; ++i) sum += left.x[i] * right.x[i];
+    }
+  } else {
+#pragma unroll 1
+    for (int d = first; d < a.width; d += kLanes * kPack<T>)
+      for (int i = d; i < d + kPack<T> && i < a.width; ++i) sum += to_float(x[i]) * to_float(y[i]);
+  }
+  return sum;
+}
+
+/// Calls f(row, delta) for rows 0 to kRows - 1 of the tile of queries that begins at `query`, each
+/// in one lane, with 0 behind the last query; delta is the sum over D of d_out * out, which
+/// backward subtracts from dP (it is the row's sum of P times dP). Keeps the deltas for the kernel
+/// of keys, which is launched later. The whole block of kThreads takes part.
+template <int kRows, int kThreads, int kWidth, bool kWhole, class T, class F>
+__device__ inline void with_deltas(const AttentionArgs<T>& a, int sample, int head, int query,
+                                   const F& f) {
+  constexpr int kLanes = 8, kStep = kThreads / kLanes, kRounds = (kRows + kStep - 1) / kStep;
+  static_assert(kRows % (kWarp / kLanes) == 0);  // a warp has rows or none
+  const int thread = static_cast<int>(threadIdx.x), first = thread / kLanes;
+  float sums[kRounds];
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r)
+    sums[r] = share_of_delta<kWidth, kLanes, kWhole>(a, sample, head,
+                                                     min(query + first + r * kStep, a.queries - 1));
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    const int row = first + r * kStep, t = query + row;
+    const float sum = warp_reduce<Sum, kLanes>(sums[r]);
+    if (thread % kLanes != 0 || row >= kRows) continue;
+    if (t < a.queries) a.delta[a.statistics(sample, head) + t] = sum;
+    f(row, t < a.queries ? sum : 0.0f);
+  }
+}
 
 /// Coordinates of this block. Tiles of one head are neighbours, so that its K and V stay in L2; the
 /// caller chooses their order.
@@ -155,12 +206,14 @@ void with_attention_path(const ops::AttentionProblem& p, const AttentionArgs<T>&
   const auto on = [&](auto path) { return [&, path](auto width) { f(width, path); }; };
   using Path = AttentionPath;
   if (!a.aligned)
-    with_head_width<32, 64, 128>(p.head_width, on(std::integral_constant<Path, Path::general>{}));
+    with_head_width<32, 64, 128, 256>(p.head_width,
+                                      on(std::integral_constant<Path, Path::general>{}));
   else if (a.bias || a.begins || a.window != kNoWindow || a.cap > 0)
-    with_head_width<32, 64, 96, 128>(p.head_width,
-                                     on(std::integral_constant<Path, Path::biased>{}));
+    with_head_width<32, 64, 96, 128, 256>(p.head_width,
+                                          on(std::integral_constant<Path, Path::biased>{}));
   else
-    with_head_width<32, 64, 96, 128>(p.head_width, on(std::integral_constant<Path, Path::plain>{}));
+    with_head_width<32, 64, 96, 128, 256>(p.head_width,
+                                          on(std::integral_constant<Path, Path::plain>{}));
 }
 
 inline dim3 attention_blocks(std::int64_t tiles, std::int64_t heads, std::int64_t batch) {

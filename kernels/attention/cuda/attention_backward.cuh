@@ -19,37 +19,52 @@
 // heads of its group (the sum over the group stays in registers), with two stages of Q and dO in a
 // ring and one barrier per step. Scores begin at (bias - log_sum_exp) / scale and dP at -delta, so
 // P and dS are one exponential and one product away.
-// are one exponential and one product away.
 //   D <=   keys x queries   registers for dK + dV + S + dP   shared memory   blocks per SM
 //   32     128 x 64         32 + 32 + 64 + 64                33 KiB          2 (registers)
 //   64     128 x 32         64 + 64 + 32 + 32                49 KiB          2
 //   96     64 x 64          48 + 48 + 32 + 32                73 KiB          2
 //   128    64 x 64          64 + 64 + 32 + 32                97 KiB          2 (1 on A100)
+//   256    64 x 16 for dK   128 + 8 + 8                      97 KiB          2 (1 on A100)
+//          64 x 32 for dV   128 + 16                         97 KiB          2 (1 on A100)
 // (With a bias the tile is 64 x 32 for 128.)
 // Wide heads leave registers for only 16 keys per warp: each fragment from shared memory feeds two
 // mma instead of four, and shared memory is the bound (4.5 cycles for each 4 of mma on A100).
 // Predicted with the other half, in TFLOP/s of the floor's 10 D: 5/7 of FlashAttention-2's
 // backward, 120 on A100 (38 % of the peak), not measured. One H100 reaches 191 at D = 32 and T =
 // 4096 (cuDNN, deterministic: 124).
+// Heads of more than 128 take a kernel for dK and one for dV, and eight products: S is computed
+// three times. Tiles of 16 keep shared memory below the 99 KiB of sm_86, sm_89 and sm_120, and
+// fragments from there feed two mma at most: the bound is 820 FLOPs of the floor's 10 D a cycle of
+// an SM, 180 TFLOP/s on an H100 and 125 on an A100. Predicted are 90 and 60, not measured.
 
 #include "kernels/attention/cuda/attention_args.cuh"
 #include "kernels/attention/cuda/attention_tiles.cuh"
 
 namespace choir::cuda {
 
-template <int kWidth, AttentionPath kPath>
+/// The gradients that one kernel computes. For wide heads, dK and dV are two kernels, because the
+/// sums of both together do not fit into registers.
+enum class KeyGradients { both, of_keys, of_values };
+
+template <int kWidth, AttentionPath kPath, KeyGradients kGradients = KeyGradients::both>
 struct BackwardKeysTiles {
   static constexpr int kRowTiles = kWidth <= 64 ? 2 : 1;  ///< tiles of 16 keys per warp
   static constexpr int kWarpKeys = 16 * kRowTiles;
   static constexpr int kKeys = kAttentionWarps * kWarpKeys;
-  static constexpr int kQueries =
+  static constexpr int kNarrowQueries =
       kWidth == 64 || (kWidth == 128 && kPath != AttentionPath::plain) ? 32 : 64;
+  static constexpr int kQueries = kGradients == KeyGradients::both      ? kNarrowQueries
+                                  : kGradients == KeyGradients::of_keys ? 16
+                                                                        : 32;
+  /// Tiles of K, and of V, which dV does not need.
+  static constexpr int kKeyTiles = kGradients == KeyGradients::of_values ? 1 : 2;
   template <class T>
   using KeyTile = SharedTile<T, kKeys, kWidth>;
   template <class T>
   using QueryTile = SharedTile<T, kQueries, kWidth>;
   static constexpr std::size_t kSharedBytes =
-      sizeof(std::uint16_t) * (2 * kKeys + 4 * kQueries) * kWidth + sizeof(float) * 4 * kQueries;
+      sizeof(std::uint16_t) * (kKeyTiles * kKeys + 4 * kQueries) * kWidth +
+      sizeof(float) * 4 * kQueries;
 };
 
 /// The queries that a block walks through: tiles of the heads that share its keys.
@@ -62,10 +77,11 @@ struct QueryWalk {
   __device__ int tile_of(int step) const { return first + step % per_head; }
 };
 
-template <class T, int kWidth, AttentionPath kPath>
-__global__ void __launch_bounds__(kAttentionThreads, 2)
-    attention_backward_keys_kernel(const AttentionArgs<T> a) {
-  using Tiles = BackwardKeysTiles<kWidth, kPath>;
+template <class T, int kWidth, AttentionPath kPath, KeyGradients kGradients>
+__device__ inline void attention_backward_keys(const AttentionArgs<T>& a) {
+  using Tiles = BackwardKeysTiles<kWidth, kPath, kGradients>;
+  constexpr bool kOfKeys = kGradients != KeyGradients::of_values;
+  constexpr bool kOfValues = kGradients != KeyGradients::of_keys;
   using KeyTile = typename Tiles::template KeyTile<T>;
   using QueryTile = typename Tiles::template QueryTile<T>;
   constexpr bool kGeneral = kPath == AttentionPath::general;
@@ -81,7 +97,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   const int rows = a.keys - key - row;
   const KeyLimit limit = a.limit(place.sample);
 
-  const KeyTile k{dynamic_shared<T>()}, v{k.data + k.kElements};
+  const KeyTile k{dynamic_shared<T>()}, v{k.data + (Tiles::kKeyTiles - 1) * k.kElements};
   T* const ring = v.data + v.kElements;
   // Negated initial values of scores and dP for the queries of each stage.
   float* const statistics = reinterpret_cast<float*>(ring + 4 * QueryTile::kElements);
@@ -123,8 +139,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   if (steps > 0) {
     load_tile<kPath>(k, a.row(a.k, place.sample, key, place.head), a.k.position_stride,
                      limit.keys - key, a.width);
-    load_tile<kPath>(v, a.row(a.v, place.sample, key, place.head), a.v.position_stride,
-                     limit.keys - key, a.width);
+    if constexpr (kOfKeys)
+      load_tile<kPath>(v, a.row(a.v, place.sample, key, place.head), a.v.position_stride,
+                       limit.keys - key, a.width);
     load(0);
     keep(0, fetch(0));
   }
@@ -162,7 +179,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
       constexpr int kOnBlackwell = kWidth == 128 ? 1 : kWidth == 64 && !kGeneral ? 4 : 2;
       constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth <= 64 && kGeneral ? 1 : 2;
       add_rows_product<T, kUnrolled>(scores, k, row, q);
-      add_rows_product<T, kUnrolled>(d_p, v, row, d_out);
+      if constexpr (kOfKeys) add_rows_product<T, kUnrolled>(d_p, v, row, d_out);
       if constexpr (kPath != AttentionPath::plain)
         if (a.cap > 0)
           cap_gradients(scores, d_p, a, [&](int, int n, int i) { return sums[8 * n + i % 2]; });
@@ -173,10 +190,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
           mask_window_transposed(scores, limit, key + row, query);
       as_gradients(scores, d_p, a.scale_log2);
       std::uint32_t left[kM][kN / 2][4];
-      as_left<T>(left, scores);
-      add_product<T>(d_v, left, d_out);
-      as_left<T>(left, d_p);
-      add_product<T>(d_k, left, q);
+      if constexpr (kOfValues) {
+        as_left<T>(left, scores);
+        add_product<T>(d_v, left, d_out);
+      }
+      if constexpr (kOfKeys) {
+        as_left<T>(left, d_p);
+        add_product<T>(d_k, left, q);
+      }
     }
     if (step + 1 < steps) keep(step + 1, next);
   }
@@ -186,21 +207,49 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) one[m][half] = 1, scale[m][half] = a.scale;
-  store_rows<kPath>(d_k, scale, k, row, a.row(a.d_k, place.sample, key + row, place.head),
-                    a.d_k.position_stride, rows, a.width);
-  store_rows<kPath>(d_v, one, v, row, a.row(a.d_v, place.sample, key + row, place.head),
-                    a.d_v.position_stride, rows, a.width);
+  if constexpr (kOfKeys)
+    store_rows<kPath>(d_k, scale, k, row, a.row(a.d_k, place.sample, key + row, place.head),
+                      a.d_k.position_stride, rows, a.width);
+  if constexpr (kOfValues)
+    store_rows<kPath>(d_v, one, v, row, a.row(a.d_v, place.sample, key + row, place.head),
+                      a.d_v.position_stride, rows, a.width);
+}
+
+template <class T, int kWidth, AttentionPath kPath>
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    attention_backward_keys_kernel(const AttentionArgs<T> a) {
+  attention_backward_keys<T, kWidth, kPath, KeyGradients::both>(a);
+}
+
+/// dK or dV of heads of more than 128.
+template <class T, int kWidth, AttentionPath kPath, KeyGradients kGradients>
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    attention_backward_wide_keys_kernel(const AttentionArgs<T> a) {
+  attention_backward_keys<T, kWidth, kPath, kGradients>(a);
 }
 
 template <class T>
 void launch_attention_backward_keys(const Stream& stream, const ops::AttentionProblem& p,
                                     const AttentionArgs<T>& a) {
   with_attention_path(p, a, [&](auto width, auto path) {
-    using Tiles = BackwardKeysTiles<width(), path()>;
-    launch(stream, "attention_backward_keys", attention_backward_keys_kernel<T, width(), path()>,
-           {attention_blocks(blocks_for(p.keys, Tiles::kKeys), p.kv_heads, p.batch),
-            kAttentionThreads, Tiles::kSharedBytes},
-           a);
+    const auto queue = [&](const char* name, auto kernel, auto tiles) {
+      launch(stream, name, kernel,
+             {attention_blocks(blocks_for(p.keys, tiles.kKeys), p.kv_heads, p.batch),
+              kAttentionThreads, tiles.kSharedBytes},
+             a);
+    };
+    using enum KeyGradients;
+    if constexpr (width() <= 128) {
+      queue("attention_backward_keys", attention_backward_keys_kernel<T, width(), path()>,
+            BackwardKeysTiles<width(), path()>{});
+    } else {
+      queue("attention_backward_wide_keys",
+            attention_backward_wide_keys_kernel<T, width(), path(), of_keys>,
+            BackwardKeysTiles<width(), path(), of_keys>{});
+      queue("attention_backward_wide_values",
+            attention_backward_wide_keys_kernel<T, width(), path(), of_values>,
+            BackwardKeysTiles<width(), path(), of_values>{});
+    }
   });
 }
 
@@ -215,15 +264,18 @@ void launch_attention_backward_keys(const Stream& stream, const ops::AttentionPr
 //   64     128 x 64         64 + 64 + 64                65 KiB          2
 //   96     128 x 32         96 + 32 + 32                73 KiB          2
 //   128    128 x 32         128 + 32 + 32               97 KiB          2 (1 on A100)
+//   256    64 x 16          128 + 8 + 8                 97 KiB          2 (1 on A100)
 // (With a bias there are 32 keys for all.) d_bias costs 2 bytes per pair and is written for every
 // pair, with zeros for masked ones.
 
 template <int kWidth, AttentionPath kPath>
 struct BackwardQueriesTiles {
-  static constexpr int kRowTiles = 2;  ///< tiles of 16 queries per warp
+  static constexpr int kRowTiles = kWidth <= 128 ? 2 : 1;  ///< tiles of 16 queries per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kAttentionWarps * kWarpQueries;
-  static constexpr int kKeys = kWidth <= 64 && kPath == AttentionPath::plain ? 64 : 32;
+  static constexpr int kKeys = kWidth > 128                                    ? 16
+                               : kWidth <= 64 && kPath == AttentionPath::plain ? 64
+                                                                               : 32;
   template <class T>
   using QueryTile = SharedTile<T, kQueries, kWidth>;
   template <class T>
@@ -298,15 +350,6 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     ptx::cp_async_commit();
   };
 
-  // Negated initial values of scores and dP for the block's queries, in shared memory because no
-  // register is left for them.
-  float* const sums = reinterpret_cast<float*>(ring + 4 * KeyTile::kElements);
-  static_assert(Tiles::kQueries == kAttentionThreads);
-  const int mine = static_cast<int>(threadIdx.x);
-  const bool exists = query + mine < a.queries;
-  sums[mine] = exists ? raw_sum(a, a.log_sum_exp[statistics + query + mine]) : INFINITY;
-  sums[mine + Tiles::kQueries] = exists ? a.delta[statistics + query + mine] : 0.0f;
-
   float d_q[kM][kWide][4];
   set_zero(d_q);
   if (begin < keys) {
@@ -316,6 +359,17 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
                      a.d_out.position_stride, a.queries - query, a.width);
     load(begin);
   }
+  // Negated initial values of scores and dP for the block's queries, in shared memory because no
+  // register is left for them.
+  float* const sums = reinterpret_cast<float*>(ring + 4 * KeyTile::kElements);
+  static_assert(Tiles::kQueries <= kAttentionThreads);
+  const int mine = static_cast<int>(threadIdx.x);
+  if (mine < Tiles::kQueries)
+    sums[mine] =
+        query + mine < a.queries ? raw_sum(a, a.log_sum_exp[statistics + query + mine]) : INFINITY;
+  with_deltas<Tiles::kQueries, kAttentionThreads, kWidth, kPath != AttentionPath::general>(
+      a, place.sample, place.head, query,
+      [&](int t, float delta) { sums[t + Tiles::kQueries] = delta; });
   for (int first = begin; first < keys; first += Tiles::kKeys) {
     const bool works = first < warp_keys;
     float scores[kM][kN][4], d_p[kM][kN][4];

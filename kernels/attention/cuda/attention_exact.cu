@@ -19,7 +19,9 @@ namespace choir::cuda {
 constexpr int kExactSide = 16, kExactThreads = kExactSide * kExactSide;
 /// Rows and columns of scores per thread, then per block, for heads kWidth wide.
 template <int kWidth>
-constexpr int kExactShare = kWidth > 64 ? 2 : 4;
+constexpr int kExactShare = kWidth > 128  ? 1
+                            : kWidth > 64 ? 2
+                                          : 4;
 template <int kWidth>
 constexpr int kExactEdge = kExactSide* kExactShare<kWidth>;
 
@@ -300,6 +302,8 @@ __global__ void __launch_bounds__(kExactThreads, 1)
 
   float d_q[kShare][kWidth / kExactSide];
   set_zero(d_q);
+  with_deltas<kEdge, kExactThreads, kWidth, false>(a, place.sample, place.head, query,
+                                                   [](int, float) {});
   q.load(a.row(a.q, place.sample, query, place.head), a.q.position_stride, rows, a.width);
   d_out.load(a.row(a.d_out, place.sample, query, place.head), a.d_out.position_stride, rows,
              a.width);
@@ -342,7 +346,7 @@ __global__ void __launch_bounds__(kExactThreads, 1)
 template <>
 void launch_attention_forward(const Stream& stream, const ops::AttentionProblem& p,
                               const AttentionArgs<float>& a) {
-  with_head_width<32, 64, 128>(p.head_width, [&](auto width) {
+  with_head_width<32, 64, 128, 256>(p.head_width, [&](auto width) {
     launch(stream, "attention_exact_forward", attention_exact_forward_kernel<width()>,
            {attention_blocks(blocks_for(p.queries, kExactEdge<width()>), p.heads, p.batch),
             kExactThreads, kExactForwardBytes<width()>},
@@ -353,7 +357,7 @@ void launch_attention_forward(const Stream& stream, const ops::AttentionProblem&
 template <>
 void launch_attention_backward_keys(const Stream& stream, const ops::AttentionProblem& p,
                                     const AttentionArgs<float>& a) {
-  with_head_width<32, 64, 128>(p.head_width, [&](auto width) {
+  with_head_width<32, 64, 128, 256>(p.head_width, [&](auto width) {
     launch(stream, "attention_exact_keys", attention_exact_keys_kernel<width()>,
            {attention_blocks(blocks_for(p.keys, kExactEdge<width()>), p.kv_heads, p.batch),
             kExactThreads, kExactBackwardBytes<width()>},
@@ -364,7 +368,7 @@ void launch_attention_backward_keys(const Stream& stream, const ops::AttentionPr
 template <>
 void launch_attention_backward_queries(const Stream& stream, const ops::AttentionProblem& p,
                                        const AttentionArgs<float>& a) {
-  with_head_width<32, 64, 128>(p.head_width, [&](auto width) {
+  with_head_width<32, 64, 128, 256>(p.head_width, [&](auto width) {
     launch(stream, "attention_exact_queries", attention_exact_queries_kernel<width()>,
            {attention_blocks(blocks_for(p.queries, kExactEdge<width()>), p.heads, p.batch),
             kExactThreads, kExactBackwardBytes<width()>},

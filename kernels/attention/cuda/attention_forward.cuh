@@ -19,12 +19,16 @@
 //   64     128 x 64    64 + 64                      16 + 8 + 8 KiB              2
 //   96     128 x 64    96 + 64                      24 + 12 + 12 KiB            2
 //   128    128 x 64    128 + 64                     32 + 16 + 16 KiB            2
+//   256    64 x 32     128 + 16                     32 + 16 + 16 KiB            2
 // All 255 registers are used, so the remaining latency is hidden by the second block and not by a
 // ring of stages: V_j is loaded while S_j is computed, K_j+1 while P_j V_j is, each with one buffer
 // and one barrier. With a bias, whose loads are all in flight at once, D = 96 and 128 take 32 keys.
 // Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
 // not measured. One H100, where attention_hopper_forward.cuh takes the wider heads, reaches 216 at
 // D = 32 and T = 4096 (cuDNN 241), and a FastConformer's 48 x 8 heads of T = 125, D = 64 in 27 us.
+// Heads of more than 128 leave registers for 16 queries per warp, so a fragment feeds two mma and
+// shared memory is the bound: 1,640 FLOPs a cycle of an SM, 365 TFLOP/s on an H100 and 250 on an
+// A100. Predicted are 55 % of that, 200 and 135, not measured.
 #include "kernels/attention/cuda/attention_args.cuh"
 #include "kernels/attention/cuda/attention_tiles.cuh"
 
@@ -32,10 +36,11 @@ namespace choir::cuda {
 
 template <int kWidth, AttentionPath kPath>
 struct ForwardTiles {
-  static constexpr int kRowTiles = 2;  ///< tiles of 16 queries per warp
+  static constexpr int kRowTiles = kWidth <= 128 ? 2 : 1;  ///< tiles of 16 queries per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kAttentionWarps * kWarpQueries;
-  static constexpr int kKeys = kWidth >= 96 && kPath != AttentionPath::plain ? 32 : 64;
+  static constexpr int kKeys = kWidth > 128 || (kWidth >= 96 && kPath != AttentionPath::plain) ? 32
+                                                                                               : 64;
   template <class T>
   using QueryTile = SharedTile<T, kQueries, kWidth>;
   template <class T>

@@ -23,6 +23,18 @@
 // cycles), at D = 128 half as long. With the other half, in TFLOP/s of the floor's 10 D: 412 (D =
 // 128) and 324 on one H100 at T = 4096, not causal; predicted were 400 and 300. cuDNN,
 // deterministic: 444 and 238.
+//
+// Delta is computed by the kernel of dQ, which is launched first: O is read once and dO comes from
+// L2, where the copies of that kernel have brought it. A kernel of its own reads both, 1.8 ms of a
+// step of 86.4 for the GPT of 85M parameters on an H100 (cuDNN's); predicted here are 0.9, hidden
+// behind the first copies.
+// The order of the loops: a single kernel with five products that adds dQ in f32 would need 10 D
+// FLOPs and one exponential a pair, at D = 64 2,400 instead of 4,000 cycles a step if nothing
+// overlaps. For that GPT this makes 9.4 ms of our 15.7, and 2.1 more to zero and to convert dQ;
+// cuDNN takes 12.5 in all. But its atomics do not give the same bits each time, and partial sums in
+// a fixed order cost more than they save (attention_backward.cuh). So dQ keeps a walk of its own
+// over the keys and no pass in f32: 16.6 ms with delta, where cuDNN's deterministic backward
+// takes 18.9.
 
 #include "kernels/attention/cuda/attention_backward.cuh"
 #include "kernels/attention/cuda/attention_hopper.cuh"
@@ -284,7 +296,10 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
         const int t = query + 8 * half + lane_index() / 4;
         const std::int64_t at = a.statistics(place.sample, place.head) + t;
         sums[half] = t < a.queries ? raw_sum(a, a.log_sum_exp[at]) : INFINITY;
-        deltas[half] = t < a.queries ? a.delta[at] : 0.0f;
+        const float delta = warp_reduce<Sum, 4>(
+            share_of_delta<kWidth, 4, true>(a, place.sample, place.head, min(t, a.queries - 1)));
+        deltas[half] = t < a.queries ? delta : 0.0f;
+        if (lane_index() % 4 == 0 && t < a.queries) a.delta[at] = delta;
       }
       float d_q[1][kWide][4], scores[1][kN][4], d_p[1][kN][4];
       set_zero(d_q);
@@ -323,7 +338,8 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
   }
 }
 
-// Host: launches both halves of attention's backward on sm_90a; delta is computed before them.
+// Host: launches both halves of attention's backward on sm_90a. The kernel of queries is the first,
+// because it computes the deltas for the other.
 
 template <class T, int kWidth, AttentionPath kPath>
 void launch_hopper_backward_of(const Stream& stream, const ops::AttentionProblem& p,
@@ -335,15 +351,15 @@ void launch_hopper_backward_of(const Stream& stream, const ops::AttentionProblem
   set_boxes(d_out, a.d_out, p, p.heads, p.queries, Keys::Tile::kRows);
   set_boxes(k, a.k, p, p.kv_heads, p.keys, Keys::Tile::kRows);
   set_boxes(v, a.v, p, p.kv_heads, p.keys, Keys::Tile::kRows);
-  launch_hopper(stream, "attention_hopper_backward_keys",
-                attention_hopper_keys_kernel<T, kWidth, kPath>,
-                {attention_blocks(blocks_for(p.keys, Keys::kKeys), p.kv_heads, p.batch),
-                 kHopperThreads, Keys::kSharedBytes},
-                q, k, v, d_out, a);
   launch_hopper(stream, "attention_hopper_backward_queries",
                 attention_hopper_queries_kernel<T, kWidth, kPath>,
                 {attention_blocks(blocks_for(p.queries, Queries::kQueries), p.heads, p.batch),
                  kHopperThreads, Queries::kSharedBytes},
+                q, k, v, d_out, a);
+  launch_hopper(stream, "attention_hopper_backward_keys",
+                attention_hopper_keys_kernel<T, kWidth, kPath>,
+                {attention_blocks(blocks_for(p.keys, Keys::kKeys), p.kv_heads, p.batch),
+                 kHopperThreads, Keys::kSharedBytes},
                 q, k, v, d_out, a);
 }
 

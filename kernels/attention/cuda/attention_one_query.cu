@@ -85,12 +85,14 @@ template <class T, int kWidth>
 __global__ void __launch_bounds__(kOneQueryThreads)
     attention_one_query_kernel(AttentionArgs<T> a, const std::int32_t* seen, float* parts) {
   using Wide = Access<T, true>;
-  constexpr int kWide = Wide::kWide, kLanes = kWidth / kWide, kAhead = 8;
+  // A lane has one pack of a row, or two, which are half a row apart.
+  constexpr int kPacks = kWidth / Wide::kWide > kWarp ? 2 : 1;
+  constexpr int kWide = kPacks * Wide::kWide, kLanes = kWidth / kWide, kAhead = 8 / kPacks;
   constexpr int kGroups = kOneQueryThreads / kLanes;
   static_assert(kLanes <= kWarp && kWidth <= kOneQueryThreads);
   CHOIR_SHARED_ARRAY(float, scratch, kOneQueryWarps* kPartFloats<kWidth>);
   const int thread = static_cast<int>(threadIdx.x), group = thread / kLanes;
-  const int feature = thread % kLanes * kWide;
+  const auto feature = [&](int pack) { return (pack * kLanes + thread % kLanes) * Wide::kWide; };
   const int head = static_cast<int>(blockIdx.y), sample = static_cast<int>(blockIdx.z);
   let_next_begin();
   wait_for_earlier();
@@ -99,28 +101,35 @@ __global__ void __launch_bounds__(kOneQueryThreads)
   const int part_begin = static_cast<int>(blockIdx.x) * kOneQueryKeys;
   const int begin = max(limit.first(0), part_begin);
   const int end = min(limit(0), part_begin + kOneQueryKeys);
-  const bool inside = feature < a.width;
   float q[kWide] = {};
-  if (inside) Wide::load(a.row(a.q, sample, 0, head) + feature, q);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p)
+    if (feature(p) < a.width)
+      Wide::load(a.row(a.q, sample, 0, head) + feature(p), q + p * Wide::kWide);
 #pragma unroll
   for (int i = 0; i < kWide; ++i) q[i] *= a.scale_log2;
   const float inverse_cap = a.raw_uncap / a.scale_log2;  // of scores times log2 e
 
   SoftmaxPart<kWide> mine;
   for (int first = begin; first < end; first += kAhead * kGroups) {
-    typename Wide::Raw k[kAhead] = {}, v[kAhead] = {};
+    typename Wide::Raw k[kAhead][kPacks] = {}, v[kAhead][kPacks] = {};
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       const int key = first + u * kGroups + group;
-      if (key >= end || !inside) continue;
-      k[u] = Wide::read(a.row(a.k, sample, key, head / a.group) + feature);
-      v[u] = Wide::read(a.row(a.v, sample, key, head / a.group) + feature);
+      if (key >= end) continue;
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        if (feature(p) >= a.width) continue;
+        k[u][p] = Wide::read(a.row(a.k, sample, key, head / a.group) + feature(p));
+        v[u][p] = Wide::read(a.row(a.v, sample, key, head / a.group) + feature(p));
+      }
     }
     float scores[kAhead], top = mine.most;
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       float x[kWide], dot = 0;
-      Wide::unpack(k[u], x);
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) Wide::unpack(k[u][p], x + p * Wide::kWide);
 #pragma unroll
       for (int i = 0; i < kWide; ++i) dot += q[i] * x[i];
       dot = warp_reduce<Sum, kLanes>(dot);
@@ -134,7 +143,8 @@ __global__ void __launch_bounds__(kOneQueryThreads)
       if (scores[u] == -INFINITY) continue;
       const float p = exponential<T>(scores[u] - top);
       float x[kWide];
-      Wide::unpack(v[u], x);
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) Wide::unpack(v[u][p], x + p * Wide::kWide);
       mine.sum += p;
 #pragma unroll
       for (int i = 0; i < kWide; ++i) mine.out[i] += p * x[i];
@@ -152,8 +162,9 @@ __global__ void __launch_bounds__(kOneQueryThreads)
   if (thread % kWarp < kLanes) {
     float* const of_warp = scratch + thread / kWarp * kPartFloats<kWidth>;
 #pragma unroll
-    for (int i = 0; i < kWide; ++i) of_warp[feature + i] = mine.out[i];
-    if (feature == 0) of_warp[kWidth] = mine.most, of_warp[kWidth + 1] = mine.sum;
+    for (int i = 0; i < kWide; ++i)
+      of_warp[feature(i / Wide::kWide) + i % Wide::kWide] = mine.out[i];
+    if (thread % kLanes == 0) of_warp[kWidth] = mine.most, of_warp[kWidth + 1] = mine.sum;
   }
   __syncthreads();
   if (thread >= kWidth) return;
@@ -206,7 +217,7 @@ bool attention_of_one_query(const Stream& stream, const ops::AttentionForward& a
     const AttentionArgs<T> a = attention_args<T>(args);
     done = a.aligned;
     if (done)
-      with_head_width<32, 64, 128>(p.head_width, [&](auto width) {
+      with_head_width<32, 64, 128, 256>(p.head_width, [&](auto width) {
         launch_one_query<T, width()>(stream, p, a, static_cast<float*>(args.workspace.data));
       });
   });

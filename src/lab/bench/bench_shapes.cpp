@@ -404,9 +404,9 @@ double AttentionShape::flops(bool backward) const {
 std::vector<AttentionShape> attention_series(std::int64_t longest, std::int64_t tokens,
                                              std::int64_t width) {
   std::vector<AttentionShape> list;
-  for (const std::int64_t d : {32, 64, 128})
+  for (const std::int64_t d : {32, 64, 128, 256})
     for (const bool causal : {true, false})
-      for (std::int64_t t = 64; t <= longest; t *= 4)
+      for (std::int64_t t = 64; t <= longest && d <= width; t *= 4)
         list.push_back(
             {std::max<std::int64_t>(1, tokens / t), width / d, width / d, d, t, causal, 0});
   return list;

@@ -83,11 +83,12 @@ TEST(BenchAttention, ConventionOfFlops) {
 
 TEST(BenchAttention, SeriesKeepsTokensAndFeatures) {
   const auto list = attention_series(8192, 16384, 2048);
-  EXPECT_EQ(list.size(), 3u * 2 * 4);
+  EXPECT_EQ(list.size(), 4u * 2 * 4);
   for (const AttentionShape& s : list) {
     EXPECT_EQ(s.batch * s.tokens, 16384);
     EXPECT_EQ(s.heads * s.head_width, 2048);
   }
+  EXPECT_EQ(attention_series(1024, 1024, 128).size(), 3u * 2 * 3);  // no head of 256
 }
 
 TEST(BenchAttention, ShortAndLongAreValid) {
