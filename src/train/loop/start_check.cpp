@@ -113,7 +113,9 @@ void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck,
   Progress progress;
   double bytes = 0;
   for (const StoredTensor& tensor : tensors_to_load(engine, progress))
-    bytes += static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+    if (!tensor.consume)
+      bytes +=
+          static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
   std::filesystem::path folder = std::filesystem::absolute(directory.path());
   std::error_code failed;
   while (!std::filesystem::exists(folder, failed) && folder.has_relative_path())
