@@ -95,6 +95,7 @@ class Checks {
       add({"train.unfreeze", "train.freeze"},
           "train.unfreeze makes exceptions to train.freeze, which is not given");
     if (train.frozen_precision == FrozenPrecision::master) return;
+    if (train.frozen_precision != FrozenPrecision::bf16) return quantised_base();
     if (train.freeze.empty() && !deck::has_adapters(deck_))
       add({"train.frozen_precision", "train.freeze"},
           "train.frozen_precision = \"bf16\" is for parameters that are not trained, but all are: "
@@ -106,6 +107,25 @@ class Checks {
               "train.frozen_precision = \"bf16\" is for models that compute with bf16 weights, not "
               "for train.precision = \"{}\"; nearest legal: train.precision = \"bf16-mixed\"",
               name_of(train.precision)));
+  }
+
+  /// A quantised base has no other copy than the checkpoint that it came from.
+  void quantised_base() {
+    const std::string given =
+        fmt::format("train.frozen_precision = \"{}\"", name_of(deck_.train.frozen_precision));
+    if (!deck::has_adapters(deck_))
+      add({"train.frozen_precision", "model.lora.rank"},
+          given +
+              " quantises the weights beside which adapters are trained, but model.lora.rank is "
+              "0; set it to 16, for example");
+    if (deck_.checkpoint.init_map().empty() && deck_.checkpoint.init_run().empty())
+      add({"train.frozen_precision", "checkpoint.init_from"},
+          given + " quantises weights of a base, but checkpoint.init_from names none");
+    if (deck_.checkpoint.store_base)
+      add({"train.frozen_precision", "checkpoint.store_base"},
+          given +
+              " keeps no original of the quantised weights that checkpoint.store_base = true "
+              "could store; leave it out");
   }
 
   void warm_start() {

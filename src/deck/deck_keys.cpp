@@ -294,7 +294,10 @@ void add_train_keys(Table& table) {
   train.add("frozen_precision", &Part::frozen_precision, "",
             "Precision of parameters that are not trained. master: the same as the master weights "
             "of the others. bf16: with bf16-mixed in bf16 alone, 2 bytes each instead of 6; the "
-            "results do not change.");
+            "results do not change. nf4, int8: matrices of layers with adapters are quantised to "
+            "4.127 or 8.5 bits a weight (QLoRA), and exist in the type of computation while their "
+            "layer computes; other parameters are as with bf16 if that is legal, else masters. "
+            "Needs model.lora and checkpoint.init_from; checkpoints keep only the adapters.");
   train.add("nan_policy", &Part::nan_policy, "",
             "Reaction to a loss or gradient that is not finite. stop: end the run and name the "
             "tensors. skip: skip the update.");

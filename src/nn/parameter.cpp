@@ -116,6 +116,19 @@ std::vector<ShardRun> shard_runs(const Shape& logical, const ShardSpec& spec,
   return runs;
 }
 
+std::vector<ShardRun> joined_runs(const Parameter& p) {
+  std::vector<ShardRun> joined;
+  for (const ShardRun& run : shard_runs(p)) {
+    ShardRun* const last = joined.empty() ? nullptr : &joined.back();
+    if (last != nullptr && last->logical + last->count == run.logical &&
+        last->local + last->count == run.local)
+      last->count += run.count;
+    else
+      joined.push_back(run);
+  }
+  return joined;
+}
+
 std::vector<LocalRange> owned_ranges(const Parameter& p, int rank) {
   TensorSplit split = p.split;
   split.rank = rank;

@@ -34,6 +34,11 @@ Precision with_narrow_frozen(Precision precision) {
   return precision;
 }
 
+Precision with_packing(Precision precision, Packing packing) {
+  precision.packing = packing;
+  return precision;
+}
+
 Precision with_narrow_moments(Precision precision) {
   CHOIR_CHECK(precision.gradient == DType::f32, "bf16 moments beside {} gradients",
               name_of(precision.gradient));
@@ -199,41 +204,111 @@ void ParameterSet::number_elements() {
   }
 }
 
-// Frozen parameters go after all others, so that the numbers of those do not change.
+namespace {
+
+constexpr std::int64_t kPackBlock = 64;
+
+/// Decided by the logical tensor alone, and thus the same in every layout. Kernels of depthwise
+/// convolutions have an odd width.
+bool can_be_packed(const Parameter& p) {
+  constexpr std::int64_t kMultiple = 8;
+  return !p.trainable && p.use == Use::hidden && p.tied_to == nullptr && p.shape.rank() == 2 &&
+         p.shape[0] % kMultiple == 0 && p.shape[1] % kMultiple == 0 && p.count() % kPackBlock == 0;
+}
+
+/// Refuses a part that would have other blocks than the whole matrix, and therefore other values.
+void require_whole_blocks(const Parameter& p) {
+  std::int64_t count = 0;
+  bool whole = true;
+  for (const ShardRun& run : joined_runs(p)) {
+    whole = whole && run.logical % kPackBlock == 0 && run.local % kPackBlock == 0 &&
+            run.count % kPackBlock == 0;
+    count += run.count;
+  }
+  if (whole && count == p.local_count()) return;
+  throw DeckError(
+      fmt::format(
+          "train.frozen_precision: this rank's part {} of '{}' {} does not consist of whole "
+          "blocks of {} elements, in which frozen weights are quantised",
+          to_string(p.local), p.name, to_string(p.shape), kPackBlock),
+      "choose parallel.tensor so that each rank has a multiple of 64 columns, or set "
+      "train.frozen_precision to \"bf16\"");
+}
+
+}  // namespace
+
+// A layer is a bucket with those of its tiles.
+void ParameterSet::pack() {
+  bool any = false, adapted = false;
+  for (const Place& where : order_) {
+    const std::vector<Parameter*>& list = at(where).parameters;
+    if (at(where).tile == 0)
+      adapted = std::any_of(list.begin(), list.end(),
+                            [](const Parameter* p) { return p->use == Use::adapter; });
+    for (Parameter* p : list) {
+      p->packed = adapted && can_be_packed(*p);
+      any = any || p->packed;
+      if (p->packed) require_whole_blocks(*p);
+    }
+  }
+  if (!any)
+    throw DeckError(
+        "train.frozen_precision: no weight can be quantised, which is for frozen matrices with a "
+        "multiple of 64 elements in layers with adapters",
+        "set train.frozen_precision to \"master\", or use a wider model");
+}
+
+ParameterSet::Place ParameterSet::part(const Place& from, const char* suffix,
+                                       bool (*apart)(const Parameter*)) {
+  std::vector<Parameter*>& all = at(from).parameters;
+  const auto count = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), apart));
+  if (count == 0 || count == all.size()) return from;
+  std::vector<Bucket>& list = from.resident ? buckets_ : elsewhere_;
+  const Place to{from.resident, list.size()};
+  Bucket bucket;
+  bucket.name = at(from).name + suffix;
+  bucket.tile = at(from).tile;
+  bucket.beside = true;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(bucket.parameters), apart);
+  std::erase_if(all, apart);
+  at(from).frozen = static_cast<int>(to.index);
+  if (to.resident)
+    for (Parameter* p : bucket.parameters) p->bucket = static_cast<int>(to.index);
+  list.push_back(std::move(bucket));
+  order_.push_back(to);
+  return to;
+}
+
+// Frozen parameters go after all others, so that the numbers of those do not change, and packed
+// parameters go after other frozen ones.
 void ParameterSet::part_frozen() {
   const auto frozen = [](const Parameter* p) { return !p->trainable; };
+  const auto packed = [](const Parameter* p) { return p->packed; };
+  const auto all = [&](const Place& place, const auto& what) {
+    const std::vector<Parameter*>& list = at(place).parameters;
+    return !list.empty() && std::all_of(list.begin(), list.end(), what);
+  };
   const std::vector<Place> before = std::exchange(order_, {});
   for (const Place& where : before) {
     order_.push_back(where);
-    std::vector<Parameter*>& all = at(where).parameters;
-    const auto count = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), frozen));
-    at(where).trainable = count == 0 || count < all.size();
-    if (count == 0 || count == all.size()) continue;
-    std::vector<Bucket>& list = where.resident ? buckets_ : elsewhere_;
-    const std::size_t index = list.size();
-    Bucket apart;
-    apart.name = at(where).name + " (frozen)";
-    apart.tile = at(where).tile;
-    apart.trainable = false;
-    apart.beside = true;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(apart.parameters), frozen);
-    std::erase_if(all, frozen);
-    at(where).frozen = static_cast<int>(index);
-    if (where.resident)
-      for (Parameter* p : apart.parameters) p->bucket = static_cast<int>(index);
-    list.push_back(std::move(apart));
-    order_.push_back({where.resident, index});
+    const Place kept = part(where, " (frozen)", frozen);
+    at(where).trainable = !all(where, frozen);
+    if (!all(kept, frozen)) continue;
+    at(kept).trainable = false;
+    const Place quantised = part(kept, " (packed)", packed);
+    at(quantised).trainable = false;
+    at(quantised).packed = all(quantised, packed);
   }
 }
 
 void ParameterSet::place(int slices) {
   number_elements();
   part_frozen();
-  flat_size_ = trained_size_ = 0;
-  for (const bool trained : {true, false}) {
+  flat_size_ = packed_size_ = 0;
+  const auto lay_out = [&](bool trained, bool packed, std::int64_t& size) {
     for (const Place& where : order_) {
       Bucket& bucket = at(where);
-      if (bucket.trainable != trained) continue;
+      if (bucket.trainable != trained || bucket.packed != packed) continue;
       std::int64_t end = 0;
       bucket.decayed = 0;
       for (Parameter* p : bucket.parameters) {
@@ -243,11 +318,14 @@ void ParameterSet::place(int slices) {
       }
       if (!where.resident) continue;
       bucket.size = round_up(end, kSliceAlignment * slices);
-      bucket.offset = flat_size_;
-      flat_size_ += bucket.size;
+      bucket.offset = size;
+      size += bucket.size;
     }
-    if (trained) trained_size_ = flat_size_;
-  }
+  };
+  lay_out(true, false, flat_size_);
+  trained_size_ = flat_size_;
+  lay_out(false, false, flat_size_);
+  lay_out(false, true, packed_size_);
   for (const Parameter* copy : copies_) {
     const Bucket& own = bucket_with(copy);
     const Bucket& original = bucket_with(copy->tied_to);
@@ -262,7 +340,7 @@ void ParameterSet::place(int slices) {
 void ParameterSet::bind(const Precision& precision, void* values, void* masters, void* gradients) {
   for (const Bucket& bucket : buckets_) {
     const auto from = [&](void* flat, DType dtype) {
-      return flat ? window(flat, dtype, bucket.offset, {0}).data : nullptr;
+      return flat && !bucket.packed ? window(flat, dtype, bucket.offset, {0}).data : nullptr;
     };
     bind_values(bucket, {from(values, precision.compute), precision.compute, {bucket.size}});
     void* const sums = bucket.trainable ? from(gradients, precision.gradient) : nullptr;
@@ -298,6 +376,12 @@ std::int64_t ParameterSet::count_decayed() const {
 std::int64_t ParameterSet::count_frozen() const {
   std::int64_t sum = 0;
   for (const Parameter* p : all_) sum += p->trainable ? 0 : p->count();
+  return sum;
+}
+
+std::int64_t ParameterSet::count_packed() const {
+  std::int64_t sum = 0;
+  for (const Parameter* p : all_) sum += p->packed ? p->count() : 0;
   return sum;
 }
 

@@ -48,14 +48,6 @@ Lock lock_of(const std::string& path) {
   return lock;
 }
 
-/// Seconds since the epoch of "2026-11-22 04:20:07", local time; NaN for other texts.
-double seconds_of(const std::string& time) {
-  std::tm local{};
-  if (strptime(time.c_str(), "%Y-%m-%d %H:%M:%S", &local) == nullptr) return NAN;
-  local.tm_isdst = -1;
-  return static_cast<double>(std::mktime(&local));
-}
-
 /// Mean seconds between lines of the metrics; 0 if unknown.
 double usual_gap(const ReportedRun& run) {
   const std::size_t lines = run.curve("dt").x.size();
@@ -75,7 +67,8 @@ std::string flight_of(const std::string& log) {
 
 void judge_open_end(const std::string& log, const std::string& now, ReportedRun& run) {
   const Lock lock = lock_of(log);
-  const double age = seconds_of(now) - seconds_of(run.last_line), gap = usual_gap(run);
+  const double age = seconds_of(now).value_or(NAN) - seconds_of(run.last_line).value_or(NAN),
+               gap = usual_gap(run);
   // There are evaluations, samples and saves between some lines.
   const double patience = 60 + 10 * gap;
   const std::string host = run.start.ranks.empty() ? "" : run.start.ranks[0].host;

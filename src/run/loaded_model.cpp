@@ -95,9 +95,11 @@ ModelInstance::Options inference_options(const LoadedModel& loaded) {
   const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
                          .prefetch = loaded.deck.parallel.zero_prefetch};
   return {.model = model_of(loaded.deck),
-          .precision = precision_of(name_of(loaded.deck.train.precision)),
+          .precision = with_packing(precision_of(name_of(loaded.deck.train.precision)),
+                                    packing_of(loaded.deck)),
           .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
-          .zero = zero};
+          .zero = zero,
+          .freezing = {.freeze = loaded.deck.train.freeze, .unfreeze = loaded.deck.train.unfreeze}};
 }
 
 void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& place) {

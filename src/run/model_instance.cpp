@@ -45,7 +45,8 @@ std::vector<LossTerm> loss_terms_of(const ModelConfig& model) {
 }
 
 ParameterSet& frozen(const ModelInstance::Options& options, ParameterSet& parameters) {
-  if (options.training) freeze_parameters(parameters, options.freezing, options.model);
+  if (options.training || options.precision.packing != Packing::none)
+    freeze_parameters(parameters, options.freezing, options.model);
   return parameters;
 }
 
@@ -84,8 +85,8 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
   pass_.set_hooks(*gatherer_);
 }
 
-void ModelInstance::initialise(std::uint64_t seed) {
-  storage_->initialise(seed);
+void ModelInstance::initialise(std::uint64_t seed, bool packed) {
+  storage_->initialise(seed, packed);
   statistics_.initialise();
   publish();
 }

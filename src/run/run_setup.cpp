@@ -125,8 +125,21 @@ Precision precision_of(const Deck& deck) {
   if (deck.optimizer.moment_precision == MomentPrecision::bf16 &&
       deck.train.precision != TrainPrecision::fp64)
     precision = with_narrow_moments(precision);
-  return deck.train.frozen_precision == FrozenPrecision::master ? precision
-                                                                : with_narrow_frozen(precision);
+  if (deck.train.frozen_precision == FrozenPrecision::bf16 ||
+      (packing_of(deck) != Packing::none && precision.compute == DType::bf16))
+    precision = with_narrow_frozen(precision);
+  return with_packing(precision, packing_of(deck));
+}
+
+Packing packing_of(const Deck& deck) {
+  switch (deck.train.frozen_precision) {
+    case FrozenPrecision::nf4:
+      return Packing::nf4;
+    case FrozenPrecision::int8:
+      return Packing::int8;
+    default:
+      return Packing::none;
+  }
 }
 
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name) {

@@ -49,6 +49,8 @@ ops::LossScaling loss_scaling_of(const Deck& deck);
 
 /// train.precision, train.frozen_precision and optimizer.moment_precision.
 Precision precision_of(const Deck& deck);
+/// The quantisation of frozen matrices that train.frozen_precision asks for.
+Packing packing_of(const Deck& deck);
 
 /// The model that the deck describes, with train.recompute.
 ModelConfig model_of(const Deck& deck);

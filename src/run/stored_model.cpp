@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/core/json_value.hpp"
+#include "src/parallel/sharding/packed_parameters.hpp"
 
 namespace choir {
 namespace {
@@ -65,8 +66,23 @@ void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const 
   list.push_back(std::move(tensor));
 }
 
+/// A tensor that is read whole, as f32, and packed.
+StoredTensor packed_tensor(ModelInstance& instance, const Parameter& p) {
+  StoredTensor tensor{.name = "parameters/" + p.name,
+                      .dtype = DType::f32,
+                      .shape = p.shape,
+                      .pieces = {},
+                      .converts = true};
+  if (PackedParameters::resident(p)) tensor.pieces.push_back({0, p.count(), nullptr});
+  tensor.consume = [&instance, &p](const void* whole) {
+    instance.storage().packed()->pack(p, static_cast<const float*>(whole));
+  };
+  return tensor;
+}
+
 void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const Parameter& p,
                 const WritingShare& share) {
+  if (p.packed) return list.push_back(packed_tensor(instance, p));
   const DType kept = instance.storage().precision().kept(p.trainable);
   add_stored(list, "parameters", p, kept, instance, share,
              [&](const Parameter& place) { return master_of(instance, place); });

@@ -43,6 +43,7 @@ NotFinite found_in(const StoredTensor& tensor) {
   const bool staged = tensor.device != nullptr && !tensor.device->host_visible();
   NotFinite found;
   std::vector<char> host;
+  if (tensor.consume) return found;  // its reader has looked at all elements
   for (const StoredPiece& piece : tensor.pieces) {
     if (!staged) {
       found.look(piece.data, tensor.dtype, piece.count, piece.first);

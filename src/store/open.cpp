@@ -371,7 +371,19 @@ bool is_loadable(const TensorRecord& record, const StoredTensor& tensor) {
 
 namespace {
 
-/// Collective; ranks that do not read only take part in the agreement.
+/// Reads a whole tensor into host memory for a moment.
+void consume(const File& file, const TensorRecord& record, const StoredTensor& tensor,
+             const ByteProgress& progress) {
+  const std::int64_t count = tensor.shape.count();
+  std::vector<std::byte> whole(static_cast<std::size_t>(count) * size_of(tensor.dtype));
+  StoredTensor here = tensor;
+  here.pieces = {{0, count, whole.data()}};
+  here.device = nullptr;
+  read_pieces(file, record, here, progress);
+  tensor.consume(whole.data());
+}
+
+/// Collective; ranks that do not read only read the tensors that are consumed whole.
 void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
                   Communicator& world, bool reads, const PhaseProgress& progress) {
   std::int64_t total = 0;
@@ -379,7 +391,7 @@ void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>&
     for (const StoredPiece& piece : tensor.pieces)
       total += piece.count * static_cast<std::int64_t>(size_of(tensor.dtype));
   together(world, [&] {
-    if (total == 0 || !reads) return;
+    if (total == 0) return;
     const ByteProgress bytes = counted(progress, "load", total);
     /// A file is opened when the first of its tensors is read.
     struct Source {
@@ -400,6 +412,7 @@ void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>&
     add(checkpoint.path, manifest.state_bytes, manifest.tensors);
     for (const BaseFile& base : manifest.bases) add(base.path, base.state_bytes, base.tensors);
     for (const StoredTensor& tensor : tensors) {
+      if (!reads && !tensor.consume) continue;
       for (const StoredPiece& piece : tensor.pieces)
         CHOIR_CHECK(piece.first >= 0 && piece.count >= 0 &&
                         piece.first + piece.count <= tensor.shape.count(),
@@ -409,7 +422,10 @@ void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>&
       if (!source->file)
         source->file = std::make_unique<File>(source->folder + "/" + kStateName, File::Mode::read,
                                               source->bytes);
-      read_pieces(*source->file, *record, tensor, bytes);
+      if (!tensor.consume)
+        read_pieces(*source->file, *record, tensor, bytes);
+      else if (!tensor.pieces.empty())
+        consume(*source->file, *record, tensor, bytes);
     }
   });
 }
@@ -428,7 +444,8 @@ void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<Stor
   together(world, [&] { require_matching(checkpoint, tensors, ""); });
   read_tensors(checkpoint, tensors, world, sharers.rank() == 0, progress);
   if (sharers.size() == 1) return;
-  for (const StoredTensor& tensor : tensors) share_pieces(tensor, sharers);
+  for (const StoredTensor& tensor : tensors)
+    if (!tensor.consume) share_pieces(tensor, sharers);
 }
 
 }  // namespace choir

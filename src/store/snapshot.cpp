@@ -55,8 +55,10 @@ Snapshot::Snapshot(Device& device, std::size_t bytes) : device_(&device), memory
 
 std::size_t Snapshot::bytes_of(const std::vector<StoredTensor>& tensors) {
   std::size_t bytes = 0;
-  for (const StoredTensor& tensor : tensors)
+  for (const StoredTensor& tensor : tensors) {
+    if (tensor.consume) continue;  // is never saved
     for (const StoredPiece& piece : tensor.pieces) bytes += padded(bytes_of_piece(tensor, piece));
+  }
   return bytes;
 }
 

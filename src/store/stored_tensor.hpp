@@ -37,6 +37,9 @@ struct StoredTensor {
   /// are written to host memory by this function when they are needed, chunk by chunk. The first
   /// and the last elements of a piece are requested a second time, and must not have changed.
   std::function<void(std::int64_t first, std::int64_t count, void* to)> produce{};
+  /// On load: if set, the one piece is the whole tensor and has no data; it is read into host
+  /// memory, passed to this function, and freed. Such tensors cannot be saved.
+  std::function<void(const void* whole)> consume{};
 };
 
 /// The metadata saved beside the tensors. The store reads only `step` and `metric`.

@@ -65,6 +65,8 @@ breaks sometimes z-per-rank "$root/inputs/verify_modern.json" "tp=2" "dp=2"
 breaks sometimes chunk-lost "$root/inputs/verify_modern.json" "tp=2" "dp=2"
 breaks always width-norm-local "$root/inputs/verify_modern.json" "tp=2" "dp=2" model.qk_norm_span=width
 breaks always cap-in-whole-rows "$root/inputs/verify_gemma.json" "tp=2" "dp=2"
+breaks sometimes scales-recounted "$root/inputs/verify_lora.json" "tp=2" "dp=2" model.n_embd=128 model.ffn_width=128 \
+  train.frozen_precision=nf4 checkpoint.init_from=base
 breaks sometimes adapter-unsummed "$root/inputs/verify_lora.json" "dp=2 tp=2" "dp=2 pp=2"
 
 hears=$root/inputs/verify_salm.json

@@ -136,6 +136,10 @@ for deck in "$root"/inputs/*.json; do
     salm_tutorial | salm_smollm2 | duplex_tutorial | verify_salm)  # synthetic conversations
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.lm.vocab_size=28 model.encoder.n_layer=1
         model.lm.n_layer=1 checkpoint.init_from=) ;;
+    salm_gemma)
+      shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.lm.vocab_size=28 model.encoder.n_layer=1
+        model.lm.n_layer=1 model.lm.n_embd=64 model.lm.head_width=16 model.lm.ffn_width=128 checkpoint.init_from=
+        train.frozen_precision=master) ;;
     codec_tutorial | codec_istft | verify_codec | verify_duplex) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;
     duplex_1b | duplex_7b)
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.encoder.n_layer=1 model.encoder.n_embd=64

@@ -13,6 +13,13 @@ run 4 verify "$deck" model.codebooks=2 model.lm.tied=false model.lm.position=lea
 expect "ranks that share a codebook, learned positions, a head of its own" 0 "VALID: 3 layouts"
 run 4 verify "$deck" 'train.freeze=["encoder.*","lm.*"]' --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,cp=2"
 expect "the projector and the codes alone" 0 "VALID: 3 layouts"
+# A language model like Gemma, as it is and under adapters on a base in nf4.
+gemma=(model.lm.norm_offset=true model.lm.norm_place=both model.lm.activation=geglu model.lm.embedding_scale=5.7 model.lm.n_kv_head=1)
+run 4 verify "$deck" "${gemma[@]}" --layouts "pp=2 dp=2,tp=2 sequence=true dp=2 zero=3,cp=2"
+expect "a language model like Gemma" 0 "VALID: 3 layouts"
+run 4 verify "$deck" "${gemma[@]}" model.lm.n_embd=128 model.lm.ffn_width=128 model.lm.lora.rank=2 'train.unfreeze=["projector.*","*head*"]' \
+  train.frozen_precision=nf4 checkpoint.init_from=base --layouts "pp=2 dp=2,tp=2 sequence=true dp=2 zero=3"
+expect "... in nf4, with adapters" 0 "VALID: 2 layouts"
 # The decks of real sizes with a narrower body: all keys other than widths are theirs, except for a
 # context that reaches the end.
 small=(data.format=synthetic train.micro_batches=4 model.encoder.n_layer=2 model.encoder.n_embd=32 model.encoder.n_head=4

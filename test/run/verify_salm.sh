@@ -20,6 +20,14 @@ run 4 verify "$deck" model.lm.tied=false model.lm.position=learned model.encoder
 expect "learned positions, a head of its own, statistics of clips" 0 "VALID: 4 layouts"
 run 2 verify "$deck" model.encoder.conv_norm=batchnorm --layouts "cp=2"
 expect "... which ranks that share the clips do not have" 2 'legal: "layernorm"'
+# A language model like Gemma, as it is and under adapters on a base in nf4.
+gemma=(model.lm.norm_offset=true model.lm.norm_place=both model.lm.activation=geglu model.lm.embedding_scale=5.7 model.lm.n_kv_head=1
+  model.lm.attention_softcap=4 model.lm.logit_softcap=2)
+run 4 verify "$deck" "${gemma[@]}" --layouts "pp=2 dp=2,tp=2 sequence=true dp=2 zero=3,cp=2"
+expect "a language model like Gemma" 0 "VALID: 3 layouts"
+run 4 verify "$deck" "${gemma[@]}" model.lm.n_embd=128 model.lm.ffn_width=128 model.lm.lora.rank=2 'train.unfreeze=["projector.*"]' \
+  train.frozen_precision=nf4 checkpoint.init_from=base --layouts "pp=2 dp=2,tp=2 sequence=true dp=2 zero=3"
+expect "... in nf4, with adapters" 0 "VALID: 2 layouts"
 # A frozen parameter has no gradient, and its backward is not computed.
 frozen='train.freeze=["encoder.*","lm.*"]'
 run 4 verify "$deck" "$frozen" --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,pp=2 cp=2 recompute=full"

@@ -63,10 +63,12 @@ constexpr auto words_of(NanPolicy) {
 }
 
 /// The precision of parameters that are not trained.
-enum class FrozenPrecision : std::uint8_t { master, bf16 };
+enum class FrozenPrecision : std::uint8_t { master, bf16, nf4, int8 };
 constexpr auto words_of(FrozenPrecision) {
-  return words<FrozenPrecision>(
-      {{FrozenPrecision::master, "master"}, {FrozenPrecision::bf16, "bf16"}});
+  return words<FrozenPrecision>({{FrozenPrecision::master, "master"},
+                                 {FrozenPrecision::bf16, "bf16"},
+                                 {FrozenPrecision::nf4, "nf4"},
+                                 {FrozenPrecision::int8, "int8"}});
 }
 
 constexpr auto words_of(Recompute) {

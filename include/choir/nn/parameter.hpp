@@ -80,6 +80,9 @@ struct Parameter {
   /// False: frozen. It has no gradient (the view has no memory), no moments, does not count in the
   /// clipping norm, and is never updated. Set before the parameters are placed.
   bool trainable = true;
+  /// True for a frozen matrix that is kept quantised (ParameterSet::pack). It has no master, and
+  /// its value has memory only between acquire() and release() of its bucket.
+  bool packed = false;
   /// The first gradient contribution of a step overwrites (as a GEMM does); otherwise the gradient
   /// is zeroed before the step and every contribution adds.
   bool gradient_overwritten = false;
@@ -162,6 +165,9 @@ struct Bucket {
   /// are trained; -1: none. It is acquired and released together with this one.
   int frozen = -1;
   bool beside = false;  ///< true if it is the `frozen` bucket of another one
+  /// True if its parameters are packed. Such buckets are in memory of their own, to which `offset`
+  /// refers. A bucket of frozen parameters can have one beside it.
+  bool packed = false;
 };
 
 /// The model's requests for its parameters: it reports when a bucket is needed and when its
@@ -217,6 +223,9 @@ std::vector<ShardRun> shard_runs(const Shape& logical, const ShardSpec& spec,
 inline std::vector<ShardRun> shard_runs(const Parameter& p) {
   return shard_runs(p.shape, p.shard, p.split);
 }
+
+/// The same with neighbours joined, whoever owns them.
+std::vector<ShardRun> joined_runs(const Parameter& p);
 
 /// The owned runs of a rank, with neighbours joined: every element occurs once over all ranks.
 std::vector<LocalRange> owned_ranges(const Parameter& p, int rank);

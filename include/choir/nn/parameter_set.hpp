@@ -14,6 +14,14 @@
 
 namespace choir {
 
+/// Quantisation of frozen matrices in memory, in blocks of 64 consecutive elements of a matrix
+/// (kernels/packing/packing.hpp).
+///
+///   name  bits  scales                                  bits per weight
+///   nf4   4     8 bits, which share a group of 256      4.127
+///   int8  8     f32                                     8.5
+enum class Packing : std::uint8_t { none, nf4, int8 };
+
 /// Bytes per parameter: weights that the optimizer updates, the copy that GEMMs read, the gradient,
 /// two moments.
 ///
@@ -34,6 +42,9 @@ struct Precision {
   /// Frozen weights: stored as masters, or in the compute type, in which case there is no second
   /// copy.
   DType frozen = DType::f32;
+  /// Frozen matrices of layers with adapters are quantised instead, and exist in the compute type
+  /// only while their layer computes.
+  Packing packing = Packing::none;
 
   bool has_copy() const { return compute != master; }
   bool frozen_has_copy() const { return compute != frozen; }
@@ -46,6 +57,8 @@ struct Precision {
 Precision precision_of(std::string_view name);
 /// The same with frozen weights in the compute type.
 Precision with_narrow_frozen(Precision precision);
+/// The same with packed frozen matrices.
+Precision with_packing(Precision precision, Packing packing);
 /// The same with bf16 moments. Throws Error for fp64.
 Precision with_narrow_moments(Precision precision);
 
@@ -96,6 +109,10 @@ class ParameterSet {
   /// `chosen` is called for the first tile of a tensor and the original of a tied weight, and
   /// decides for all tiles and copies.
   void freeze(const std::function<bool(const Parameter&)>& chosen);
+  /// Marks the frozen matrices of layers with adapters that are whole blocks as packed, resident or
+  /// not; called after freeze(). Throws DeckError if there is none, or if this rank's part of one
+  /// begins or ends inside a block.
+  void pack();
   /// Fixes offsets for buckets that are divided into `slices` slices. Called once, after the model
   /// is built. Frozen parameters move to buckets of their own, which are not trained and follow all
   /// others in flat memory; the numbers of the other buckets do not change.
@@ -118,10 +135,12 @@ class ParameterSet {
   /// All buckets of the model, resident or not, except those of copies and those beside another.
   /// `size` and `offset` are set only in resident ones.
   std::vector<const Bucket*> model_buckets() const;
-  /// Elements of all resident buckets, padding included.
+  /// Elements of all resident buckets that are not packed, padding included.
   std::int64_t flat_size() const { return flat_size_; }
   /// Elements of the trained buckets, which come first: gradients and moments have this size.
   std::int64_t trained_size() const { return trained_size_; }
+  /// Elements of the packed buckets, padding included.
+  std::int64_t packed_size() const { return packed_size_; }
 
   /// Points every parameter into flat memory of flat_size() elements each (gradients:
   /// trained_size()); nullptr leaves views without memory, but with type and shape.
@@ -135,6 +154,7 @@ class ParameterSet {
   std::int64_t count() const;
   std::int64_t count_decayed() const;
   std::int64_t count_frozen() const;
+  std::int64_t count_packed() const;
 
  private:
   static constexpr TensorSplit kOneRank{};
@@ -150,6 +170,9 @@ class ParameterSet {
   static void join_tiles(std::deque<Parameter>& memory);
   void number_elements();
   void part_frozen();
+  /// Moves the parameters of a bucket for which `apart` is true to a new bucket beside it, if there
+  /// are others. Returns its place, or that of the bucket.
+  Place part(const Place& from, const char* suffix, bool (*apart)(const Parameter*));
   const Bucket& bucket_with(const Parameter* parameter) const;
 
   TensorSplit tensor_;
@@ -161,7 +184,7 @@ class ParameterSet {
   std::vector<Place> order_;
   std::size_t base_ = 0, current_ = 0;  // indices into order_: the last bucket begun that is no
                                         // tile, and the current one
-  std::int64_t flat_size_ = 0, trained_size_ = 0;
+  std::int64_t flat_size_ = 0, trained_size_ = 0, packed_size_ = 0;
 };
 
 /// Writes the initial values of this rank's elements from `first` on to zeroed host memory (f64,

@@ -32,7 +32,7 @@ class ModelInstance {
     ZeroOptions zero{};
     PipelineOptions pipeline{};
     OffloadOptions offload{};
-    Freezing freezing{};  ///< with gradients only
+    Freezing freezing{};  ///< with gradients or packed parameters only
   };
   /// Collective over the mesh. `arena_bytes` is the planned size, or Arena::kUnbounded on the null
   /// device.
@@ -61,9 +61,10 @@ class ModelInstance {
   const Options& options() const { return options_; }
   WorkCounter& work() { return work_; }
 
-  /// Collective over the ranks that share parameters. initialise() sets the initial parameters;
+  /// Collective over the ranks that share parameters. initialise() sets the initial parameters,
+  /// those that are packed only if `packed`, because a base that is loaded next replaces them all;
   /// publish() passes new masters on to the parameters that the model computes with.
-  void initialise(std::uint64_t seed);
+  void initialise(std::uint64_t seed, bool packed = true);
   void publish() { gatherer_->publish(stream_); }
 
   /// The communicator of the pipeline axis, for device memory.

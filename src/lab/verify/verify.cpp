@@ -43,7 +43,9 @@ constexpr OfOtherRuns kOfOtherRuns[] = {{"train.loss_scale", "dynamic", Kind::pr
 
 /// True if the key of a deck remains in runs in `wanted`.
 bool stays(const OfOtherRuns& each, const Deck& deck, TrainPrecision wanted) {
-  if (each.kind == Kind::precision) return wanted == deck.train.precision;
+  const bool quantised = each.key == std::string_view("train.frozen_precision") &&
+                         deck.train.frozen_precision != FrozenPrecision::bf16;
+  if (each.kind == Kind::precision) return quantised || wanted == deck.train.precision;
   if (wanted != TrainPrecision::fp64) return true;
   return each.kind == Kind::device ? deck.device == RequestedDevice::cpu
                                    : deck.train.precision == TrainPrecision::fp64;

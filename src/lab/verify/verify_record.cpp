@@ -42,7 +42,7 @@ void for_each(const StoredTensor& tensor, const Visit& visit) {
 std::vector<StoredTensor> with_gradients(std::vector<StoredTensor> tensors,
                                          std::vector<StoredTensor> more) {
   std::erase_if(tensors, [](const StoredTensor& t) {
-    return t.name == kFirstAverage ||
+    return t.name == kFirstAverage || t.consume ||
            (t.name.starts_with("state/") && !t.name.starts_with(kRunningStatistics));
   });
   for (StoredTensor& tensor : more) tensors.push_back(std::move(tensor));

@@ -40,7 +40,7 @@ bool same_shape(const Bucket& a, const Bucket& b) {
 
 /// True if the buckets are never in use at the same time.
 bool takes_turns(const Bucket& a, const Bucket& b) {
-  return a.beside == b.beside && (a.tile > 0) == (b.tile > 0);
+  return a.beside == b.beside && a.packed == b.packed && (a.tile > 0) == (b.tile > 0);
 }
 
 }  // namespace
@@ -50,14 +50,16 @@ BucketRing::BucketRing(const ParameterSet& parameters, Of which, DType dtype, in
   const std::vector<Bucket>& buckets = parameters.buckets();
   std::vector<std::int64_t> offsets;
   std::int64_t total = 0;
+  const auto has_slots = [&](const Bucket& bucket) {
+    return which == Of::all || (which == Of::trained ? bucket.trainable : bucket.packed);
+  };
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    if (which == Of::trained && !buckets[b].trainable) {
+    if (!has_slots(buckets[b])) {
       slots_of_.push_back({});
       continue;
     }
     const auto alike = [&](const Bucket& other) {
-      return (which == Of::all || other.trainable) && takes_turns(other, buckets[b]) &&
-             same_shape(other, buckets[b]);
+      return has_slots(other) && takes_turns(other, buckets[b]) && same_shape(other, buckets[b]);
     };
     const auto first = std::find_if(buckets.begin(), buckets.end(), alike) - buckets.begin();
     if (static_cast<std::size_t>(first) < b) {

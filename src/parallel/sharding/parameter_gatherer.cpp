@@ -5,19 +5,23 @@
 
 #include "kernels/sums/sums.hpp"
 #include "src/core/quantities.hpp"
+#include "src/parallel/sharding/packed_parameters.hpp"
 
 namespace choir {
 
 ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
-    : storage_(&storage), stream_(device) {
+    : storage_(&storage), sharded_(storage.sharding().values_sharded()), stream_(device) {
   const Sharding& sharding = storage.sharding();
   const std::vector<Bucket>& buckets = storage.parameters().buckets();
   walked_ = static_cast<int>(
       std::count_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return !b.beside; }));
-  if (sharding.values_sharded())
+  if (sharded_)
     ring_.emplace(storage.parameters(), BucketRing::Of::all, storage.precision().compute,
                   1 + sharding.prefetch(), device, sharding.gathers());
-  if (sharding.slices() > 1 && !ring_ && !device.host_visible())
+  else if (storage.packed() != nullptr)
+    ring_.emplace(storage.parameters(), BucketRing::Of::packed, storage.precision().compute, 1,
+                  device, sharding.gathers());
+  if (sharding.slices() > 1 && !sharded_ && !device.host_visible())
     for (const Bucket& b : buckets) later_.push_back({.due = b.trainable});
   if (!storage.values_outside()) return;
   fetches_ = std::make_unique<SideStream>(device);
@@ -27,14 +31,15 @@ ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
 }
 
 void ParameterGatherer::acquire(int index) {
-  if (!ring_) return gather_ahead(index);
+  if (!sharded_) gather_ahead(index);
+  if (!ring_) return;
   CHOIR_CHECK(gather(index), "bucket {}: every slot of its shape is in use", bucket(index).name);
-  await(index);
-  if (bucket(index).frozen >= 0) await(bucket(index).frozen);
-  prefetch(index);
+  for (int b = index; b >= 0; b = bucket(b).frozen) await(b);
+  if (sharded_) prefetch(index);
 }
 
 void ParameterGatherer::await(int index) {
+  if (!in_ring(index)) return;
   BucketRing::Slot& slot = *ring_->find(index);
   fetched(index);
   gathers().finish(slot.ticket);
@@ -44,9 +49,11 @@ void ParameterGatherer::await(int index) {
 
 void ParameterGatherer::release(int index) {
   if (!ring_) return;
-  BucketRing::Slot* slot = ring_->find(index);
-  CHOIR_CHECK(slot != nullptr && slot->users > 0, "bucket {} is not in use", bucket(index).name);
-  --slot->users;
+  if (in_ring(index)) {
+    BucketRing::Slot* slot = ring_->find(index);
+    CHOIR_CHECK(slot != nullptr && slot->users > 0, "bucket {} is not in use", bucket(index).name);
+    --slot->users;
+  }
   if (bucket(index).frozen >= 0) release(bucket(index).frozen);
 }
 
@@ -76,8 +83,9 @@ int ParameterGatherer::below(int index) const {
 
 // Returns false if no slot is free. Values that a slot still holds are not gathered again.
 bool ParameterGatherer::gather(int index) {
-  const int beside = bucket(index).frozen;
-  return gather_alone(index) && (beside < 0 || gather_alone(beside));
+  for (int b = index; b >= 0; b = bucket(b).frozen)
+    if (in_ring(b) && !gather_alone(b)) return false;
+  return true;
 }
 
 bool ParameterGatherer::gather_alone(int index) {
@@ -86,10 +94,10 @@ bool ParameterGatherer::gather_alone(int index) {
   if (slot == nullptr) return false;
   const Bucket& b = bucket(index);
   const Sharding& sharding = storage_->sharding();
-  const Range mine = sharding.slice(b);
+  const Range mine = sharded_ ? sharding.slice(b) : Range{0, b.size};
   const TensorView own = slot->memory.slice(mine.first, mine.count);
   fill(index, own);
-  if (sharding.slices() == 1) return true;
+  if (!sharded_ || sharding.slices() == 1) return true;
   fetched(index);
   slot->ticket = gathers().start([&]() -> CommRequest& {
     return sharding.gathers().start_all_gather(slot->memory.data,
@@ -101,6 +109,7 @@ bool ParameterGatherer::gather_alone(int index) {
 // The slot is free when the main stream gets here, because all work on its previous content was
 // queued before.
 void ParameterGatherer::fill(int index, const TensorView& own) {
+  if (bucket(index).packed) return storage_->packed()->unpack(stream_, bucket(index), own);
   const TensorView from = storage_->gathered_from(bucket(index));
   if (!fetches_) return ops::cast(stream_, from, own);
   Fetch& fetch = fetched_[static_cast<std::size_t>(index)];
@@ -124,8 +133,9 @@ void ParameterGatherer::settle() {
 
 void ParameterGatherer::publish(const Stream& stream) {
   storage_->refresh_copies(stream);
-  if (storage_->sharding().slices() > 1 && !ring_)
-    for (const Bucket& b : storage_->parameters().buckets()) start_gather(b);
+  if (storage_->sharding().slices() > 1 && !sharded_)
+    for (const Bucket& b : storage_->parameters().buckets())
+      if (!b.packed) start_gather(b);
   finish_update();
   for (Later& later : later_) later = {};
 }
@@ -142,7 +152,7 @@ std::uint64_t ParameterGatherer::start_gather(const Bucket& b) {
 // The first bucket is needed before there is any work to hide its gather, so it is gathered while
 // the others are updated.
 void ParameterGatherer::updated(const Bucket& b) {
-  if (storage_->sharding().slices() == 1 || ring_) return;
+  if (storage_->sharding().slices() == 1 || sharded_) return;
   const auto index = static_cast<std::size_t>(&b - storage_->parameters().buckets().data());
   if (later_.empty() || index == 0)
     start_gather(b);
@@ -185,7 +195,8 @@ double ParameterGatherer::finish_update() {
 }
 
 void ParameterGatherer::add_to(MemoryPlan& plan) const {
-  if (ring_) plan.add("parameters, whole buckets", ring_->bytes(), ring_->shared());
+  if (ring_ && ring_->bytes() > 0)
+    plan.add("parameters, whole buckets", ring_->bytes(), ring_->shared());
 }
 
 }  // namespace choir

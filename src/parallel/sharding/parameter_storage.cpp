@@ -7,6 +7,7 @@
 #include "src/comm/agreement.hpp"
 #include "src/core/hash.hpp"
 #include "src/device/cpu_device.hpp"
+#include "src/parallel/sharding/packed_parameters.hpp"
 
 namespace choir {
 
@@ -77,7 +78,10 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
       precision_(precision),
       device_(&device),
       sharding_(std::move(sharding)) {
+  if (precision.packing != Packing::none) parameters.pack();
   parameters.place(sharding_.slices());
+  if (parameters.packed_size() > 0)
+    packed_ = std::make_shared<PackedParameters>(parameters, precision.packing, device, sharding_);
   const std::int64_t n = parameters.flat_size(), mine = slices_size();
   const auto bytes = [](std::int64_t count, DType type) {
     return static_cast<std::size_t>(count) * size_of(type);
@@ -157,6 +161,7 @@ TensorView ParameterStorage::narrow_slice(const Bucket& bucket) const {
 }
 
 TensorView ParameterStorage::masters(const Bucket& bucket) const {
+  CHOIR_CHECK(!bucket.packed, "bucket {} is packed: it has no masters", bucket.name);
   const bool narrowed = narrow(bucket);
   if (narrowed && sharding_.values_sharded()) return narrow_slice(bucket);
   if (!narrowed && !masters_are_values()) return slice_of(masters_, bucket);
@@ -172,7 +177,7 @@ TensorView ParameterStorage::gradients(const Bucket& bucket) const {
 }
 
 TensorView ParameterStorage::copies(const Bucket& bucket) const {
-  if (narrow(bucket)) return {};
+  if (narrow(bucket) || bucket.packed) return {};
   if (!slice_values_.empty()) return slice_of(slice_values_, bucket);
   if (!precision_.has_copy() || sharding_.values_sharded()) return {};
   const Range mine = sharding_.slice(bucket);
@@ -217,11 +222,13 @@ TensorView ParameterStorage::owned_part(const TensorView& slice, const Parameter
   return slice.slice(p.offset + mine.first - sharding_.slice(bucket).first, mine.count);
 }
 
-void ParameterStorage::initialise(std::uint64_t seed) {
+void ParameterStorage::initialise(std::uint64_t seed, bool packed) {
   if (device_->kind() == DeviceKind::null) return;
+  if (packed) initialise_packed(seed);
   std::vector<std::byte> host;
   for (const Parameter& p : parameters_->parameters()) {
     const Bucket& bucket = bucket_of(p);
+    if (bucket.packed) continue;
     const TensorView to = owned_part(masters(bucket), p);
     const std::int64_t first = owned(p).first;
     if (to.count() == 0) continue;
@@ -232,6 +239,21 @@ void ParameterStorage::initialise(std::uint64_t seed) {
     host.assign(to.bytes(), std::byte{0});
     choir::initialise(p, seed, {host.data(), to.dtype, to.shape}, first);
     device_->copy_from_host(to.data, host.data(), host.size());
+  }
+}
+
+// Every rank quantises the whole matrix, as if it had been read.
+void ParameterStorage::initialise_packed(std::uint64_t seed) {
+  std::vector<float> host;
+  for (const Parameter* p : parameters_->all()) {
+    if (!p->packed || !PackedParameters::resident(*p)) continue;
+    Parameter whole = *p;
+    whole.shard = {};
+    whole.split = {};
+    whole.local = p->shape;
+    host.assign(static_cast<std::size_t>(p->count()), 0.0f);
+    choir::initialise(whole, seed, {host.data(), DType::f32, {p->count()}});
+    packed_->pack(*p, host.data());
   }
 }
 
@@ -252,12 +274,17 @@ std::uint64_t ParameterStorage::digest(bool whole_only) const {
 
 std::pair<TensorView, bool> ParameterStorage::compared(const Parameter& p) const {
   const Bucket& bucket = bucket_of(p);
+  if (p.packed) return {packed_->codes(p), false};
   if (sharding_.values_sharded()) return {owned_part(masters(bucket), p), masters_outside(bucket)};
   if (sharding_.stage() == 0) return {p.master, masters_outside(bucket)};
   return {p.value, false};
 }
 
 std::uint64_t ParameterStorage::digest_of(const Parameter& p, std::uint64_t digest) const {
+  if (p.packed) {
+    digest = digest_of_memory(*device_, false, packed_->scales(p), digest);
+    return digest_of_memory(*device_, false, packed_->codes(p), digest);
+  }
   const auto [view, outside] = compared(p);
   if (outside) device_->synchronize(device_->main_stream());
   return digest_of_memory(*device_, outside, view, digest);
@@ -285,6 +312,7 @@ void ParameterStorage::add_to(MemoryPlan& plan) const {
   if (copy_memory_.bytes() + narrow_memory_.bytes() > 0)
     plan.add(values, copy_memory_.bytes() + narrow_memory_.bytes());
   if (offloaded_) add_outside_to(plan);
+  if (packed_) plan.add("parameters, packed", packed_->bytes());
   if (value_memory_.bytes() > 0) plan.add(values, value_memory_.bytes(), value_memory_.shared());
   if (!gradients_.empty())
     plan.add("gradients", gradient_memory_.bytes(), gradient_memory_.shared());

@@ -205,6 +205,15 @@ std::int64_t Checkpointer::newest_step() const {
 }
 
 void Checkpointer::begin() {
+  for (const StoredTensor& tensor : tensors_of_save())
+    if (tensor.consume)
+      throw DeckError(
+          fmt::format(
+              "train.frozen_precision = \"{}\" keeps the original of a quantised weight only "
+              "in the base, but checkpoint.init_from has no {}",
+              name_of(deck_.train.frozen_precision), tensor.name),
+          "take all frozen weights from checkpoint.init_from, without checkpoint.init_skip, or set "
+          "train.frozen_precision to \"bf16\"");
   if (branch_.id.empty()) begin_branch(nullptr);
   const double walltime = deck_.run.walltime;
   if (walltime > 0) {

@@ -202,12 +202,12 @@ std::string event(double wall_time, std::int64_t step) {
   return out;
 }
 
+}  // namespace
+
 double wall_time() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(since).count();
 }
-
-}  // namespace
 
 std::string record(std::string_view payload) {
   std::string out;

@@ -117,11 +117,13 @@ void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck,
     return;  // this rank knows the tensors of its stage only
   Progress progress;
   double bytes = 0;
-  for (const StoredTensor& tensor : tensors_to_load(engine, progress))
+  std::vector<StoredTensor> stored = tensors_to_load(engine, progress);
+  // A quantised base is read, and not stored again.
+  std::erase_if(stored, [](const StoredTensor& tensor) { return bool(tensor.consume); });
+  for (const StoredTensor& tensor : stored)
     bytes += static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
   const CheckpointMeta meta{.json = resolved_json(deck)};
-  const auto reserved =
-      static_cast<double>(state_file_estimate(meta, tensors_to_load(engine, progress)));
+  const auto reserved = static_cast<double>(state_file_estimate(meta, stored));
   std::filesystem::path folder = std::filesystem::absolute(directory.path());
   std::error_code failed;
   while (!std::filesystem::exists(folder, failed) && folder.has_relative_path())

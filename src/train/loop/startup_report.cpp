@@ -77,13 +77,22 @@ std::string first_lines(const std::string& text, std::size_t most) {
          fmt::format("\n(start.txt has {} more)", counted(static_cast<std::int64_t>(more), "line"));
 }
 
+/// " (6,476,005,376 in nf4)"
+std::string packed_words(Engine& engine) {
+  const Packing packing = engine.options().precision.packing;
+  if (packing == Packing::none) return {};
+  return fmt::format(" ({} in {})", format_count(engine.instance().parameters().count_packed()),
+                     packing == Packing::nf4 ? "nf4" : "int8");
+}
+
 std::string model_line(Engine& engine) {
   const ModelConfig& config = engine.options().model;
   const ParameterSet& parameters = engine.instance().parameters();
   const ModelFamily& family = config.family();
   const std::string frozen =
       parameters.count_frozen() > 0
-          ? fmt::format(", {} of them frozen", format_count(parameters.count_frozen()))
+          ? fmt::format(", {} of them frozen{}", format_count(parameters.count_frozen()),
+                        packed_words(engine))
           : "";
   return fmt::format("{}: {}\n{} parameters{}", family.name(), family.describe(config),
                      format_count(parameters.count()), frozen);
@@ -323,7 +332,9 @@ std::string zero_report(Engine& engine) {
   const auto trained = static_cast<double>(all.trained_size());
   const double gradients = trained * static_cast<double>(size_of(o.precision.gradient));
   // Frozen values are not gathered where they are whole.
-  const auto gathered = sharding.values_sharded() ? static_cast<double>(all.flat_size()) : trained;
+  const auto gathered = sharding.values_sharded()
+                            ? static_cast<double>(all.flat_size() + all.packed_size())
+                            : trained;
   const double values = gathered * static_cast<double>(size_of(o.precision.compute));
   const auto passes = static_cast<double>(o.micro_batches);
   if (sharding.stage() == 0) return text + "; a step all-reduces " + format_bytes(gradients);

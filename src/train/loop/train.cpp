@@ -230,7 +230,9 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     if (!report.empty()) report = "changed since that checkpoint:" + report;
     if (!report.empty()) log.info("{}", report);
   } else {
-    engine.instance().initialise(engine.options().seed);
+    const bool from_base =
+        !deck.checkpoint.init_map().empty() || !deck.checkpoint.init_run().empty();
+    engine.instance().initialise(engine.options().seed, !from_base);
     if (!deck.checkpoint.init_map().empty()) {
       const PartsStart start = begin_with_parts(engine.instance(), deck, vocabulary);
       report = start.report;

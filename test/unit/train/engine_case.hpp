@@ -167,6 +167,7 @@ class EngineRun {
           first, own, [&](const Parameter& p) { return storage.owned(p); }, all, outside);
     };
     for (const Parameter& first : instance.parameters().parameters()) {
+      if (first.packed) continue;  // it has no master
       append_of(
           first,
           [&](const Parameter& p) {

@@ -84,9 +84,9 @@ class BucketRing {
     std::uint64_t turn = 0;    ///< turn of its last claim
   };
 
-  enum class Of { all, trained };
+  enum class Of { all, trained, packed };
   /// Collective over `comm`. There are `depth` slots for each shape, fewer if it has fewer buckets;
-  /// with Of::trained, frozen buckets have none. Buckets in use at the same time do not share
+  /// only the buckets chosen by `which` have any. Buckets in use at the same time do not share
   /// slots: a bucket, the bucket of its frozen parameters, and those of its tiles.
   BucketRing(const ParameterSet& parameters, Of which, DType dtype, int depth, Device& device,
              Communicator& comm);

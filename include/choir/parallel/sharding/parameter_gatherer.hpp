@@ -31,6 +31,10 @@ namespace choir {
 /// Frozen parameters beside trained ones have separate buckets, gathered together with those of the
 /// same part of the model; stages 1 and 2 never gather them again.
 ///
+/// Packed buckets are dequantised when they are acquired, into a slot of the compute type: in
+/// stages 0 to 2 whole and on the spot, in a single slot for each shape; in stage 3 this rank's
+/// slice, which is then gathered like others.
+///
 /// Stage 0 gathers nothing. Every rank of a group must traverse the model in the same order: all
 /// calls that may gather are collective over the group.
 class ParameterGatherer final : public BucketHooks {
@@ -63,6 +67,8 @@ class ParameterGatherer final : public BucketHooks {
   }
   /// The queue of the communicator used for gathers.
   CommQueue& gathers() { return storage_->sharding().gathers_apart() ? gather_queue_ : queue_; }
+  /// True if the bucket is in a slot while it is in use.
+  bool in_ring(int index) const { return ring_ && (sharded_ || bucket(index).packed); }
   bool gather(int index);
   std::uint64_t start_gather(const Bucket& bucket);
   /// Stages 1 and 2: starts the pending gathers of this bucket and some buckets behind it, and
@@ -79,6 +85,7 @@ class ParameterGatherer final : public BucketHooks {
   int below(int index) const;
 
   ParameterStorage* storage_;
+  bool sharded_;  // stage 3
   Stream stream_;
   CommQueue queue_, gather_queue_;
   std::optional<BucketRing> ring_;

@@ -3,6 +3,7 @@
 // training state that is outside of device memory.
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "choir/parallel/sharding/sharding.hpp"
 
 namespace choir {
+
+class PackedParameters;
 
 struct OffloadOptions {
   /// Elements that an update fetches, processes and writes back at a time: enough for the full rate
@@ -106,6 +109,9 @@ class OffloadedState {
 /// values are sharded like all others, so that checkpoints contain them. If they are stored in the
 /// compute type (Precision::frozen), their values are their masters.
 ///
+/// Packed parameters (Precision::packing) have neither masters nor values here: PackedParameters
+/// has them whole, or this rank's slices in stage 3.
+///
 /// With offload (OffloadedState) the moments, and masters beside a compute copy, are outside of
 /// device memory. Stage 3 then keeps slices of the compute copy, either on the device or, with
 /// "all" (stage 3 only), in host memory.
@@ -117,8 +123,9 @@ class ParameterStorage {
                    Sharding sharding, bool training, const OffloadOptions& offload = {},
                    Communicator* world = nullptr);
 
-  /// Local: writes the initial masters, which are equal in every layout by construction.
-  void initialise(std::uint64_t seed);
+  /// Local: writes the initial masters, which are equal in every layout by construction. Packed
+  /// parameters remain 0 if not `packed`.
+  void initialise(std::uint64_t seed, bool packed = true);
   /// Local: zeroes the gradients that are accumulated, before the first contribution of a step (or
   /// of a micro-batch) to the bucket.
   void begin_gradients(const Stream& stream, const Bucket& bucket);
@@ -133,6 +140,8 @@ class ParameterStorage {
   std::pair<TensorView, bool> compared(const Parameter& p) const;
   /// Local. The digest of compared().
   std::uint64_t digest_of(const Parameter& p, std::uint64_t digest = 0) const;
+  /// The packed parameters of this rank; nullptr if it has none.
+  PackedParameters* packed() const { return packed_.get(); }
 
   const Precision& precision() const { return precision_; }
   ParameterSet& parameters() { return *parameters_; }
@@ -193,7 +202,7 @@ class ParameterStorage {
   bool masters_outside() const { return offloaded_ && offloaded_->has(OffloadedState::master); }
   /// True if the bucket is stored in another type than the masters of trained parameters.
   bool narrow(const Bucket& bucket) const {
-    return !bucket.trainable && precision_.frozen != precision_.master;
+    return !bucket.trainable && !bucket.packed && precision_.frozen != precision_.master;
   }
   /// Elements of masters in this rank's slices, without narrow buckets.
   std::int64_t masters_size() const {
@@ -204,12 +213,14 @@ class ParameterStorage {
   void bind_narrow();
   void offload(const OffloadOptions& options, Communicator& world);
   void cast_outside(const TensorView& from, const TensorView& to) const;
+  void initialise_packed(std::uint64_t seed);
 
   ParameterSet* parameters_;
   Precision precision_;
   Device* device_;
   Sharding sharding_;
   std::optional<OffloadedState> offloaded_;
+  std::shared_ptr<PackedParameters> packed_;  // shared, because the type is not complete here
   bool parameters_outside_ = false;
   Buffer master_memory_, copy_memory_, narrow_memory_, slice_gradient_memory_;
   CommMemory value_memory_, gradient_memory_;
