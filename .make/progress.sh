@@ -30,10 +30,11 @@ code=0
   trap '' INT  # make itself is interrupted, and its last lines must be read
   count=0 done=0 began=$SECONDS
   while IFS= read -r line; do
+    number=""
     if [[ $line =~ ^$steps ]]; then
       # Steps that nobody foresaw (make learns dependencies while it builds) raise the total.
       count=$((count + 1)) total=$((count > total ? count : total))
-      printf '[%*d/%d]' ${#total} "$count" "$total"
+      printf -v number '[%*d/%d]' ${#total} "$count" "$total"
       took=$((SECONDS - began))
       if [ "$took" -ge 15 ] && [ "$done" -gt 0 ] && [ "$done" -lt "$whole" ]; then
         left=$((took * (whole - done) / done))
@@ -41,7 +42,7 @@ code=0
       fi
       done=$((done + $(weight "$line")))
     fi
-    printf '%s\n' "$line"
+    printf '%s%s\n' "$number" "$line"  # at once: make writes errors between two writes
   done
 } || code=$?
 if [ -n "$interrupted" ]; then
