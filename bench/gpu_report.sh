@@ -217,6 +217,7 @@ cudnn_deterministic model.attention=cudnn model.attention_deterministic=true
 queued train.cuda_graph=false
 untimed_products train.time_products=false
 gelu_tanh model.activation=gelu_tanh
+gelu_in_product model.gelu_in_product=true
 vocab_50257 model.vocab_size=50257
 vocab_50304 model.vocab_size=50304
 micro_16 train.micro_batch_size=16 train.global_batch_size=16

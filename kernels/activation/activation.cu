@@ -10,7 +10,6 @@
 #include "kernels/cpu/frames.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/early_launch.cuh"
-#include "kernels/cuda/launch.cuh"
 
 namespace choir::cuda {
 

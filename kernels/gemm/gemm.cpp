@@ -57,6 +57,10 @@ const char* name_of(GemmEpilogue epilogue) {
       return ", gelu_tanh";
     case GemmEpilogue::gelu_tanh_gradient:
       return ", gelu_tanh_gradient";
+    case GemmEpilogue::gelu:
+      return ", gelu";
+    case GemmEpilogue::gelu_gradient:
+      return ", gelu_gradient";
   }
   return "";
 }
@@ -175,12 +179,22 @@ double bytes_of(const GemmArgs& args) {
              (1 + (args.accumulate ? 1 : 0) + (args.pre_activation ? 1 : 0));
 }
 
-/// A single library call, with the epilogue if `args` has one.
+bool is_gradient(GemmEpilogue epilogue) {
+  return epilogue == GemmEpilogue::gelu_tanh_gradient || epilogue == GemmEpilogue::gelu_gradient;
+}
+
+/// True for the epilogues that no library has, but a kernel of ours.
+bool is_exact(GemmEpilogue epilogue) {
+  return epilogue == GemmEpilogue::gelu || epilogue == GemmEpilogue::gelu_gradient;
+}
+
+/// A single call of a library, or of our kernel, with the epilogue if `args` has one.
 void multiply(const Stream& stream, const GemmArgs& args) {
   count_product(stream, args, bytes_of(args));
   if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
   CHOIR_CHECK(args.k > 0, "gemm over an empty inner extent");
   if (stream.kind() == DeviceKind::cuda) {
+    if (is_exact(args.epilogue)) return cuda::gemm_gelu(stream, args);
     if (args.reads_b_once && cuda::gemm_few_rows(stream, args)) return;
     return gemm_cuda(stream, args);
   }
@@ -192,10 +206,10 @@ bool fuses_anything(const GemmOptions& options) {
 }
 
 void check_epilogue(const GemmArgs& args, const TensorView& c, const GemmOptions& options) {
-  const bool gradient = options.epilogue == GemmEpilogue::gelu_tanh_gradient;
+  const bool gradient = is_gradient(options.epilogue);
   CHOIR_CHECK(!args.accumulate, "a gemm that accumulates cannot have an epilogue");
   CHOIR_CHECK(!gradient || (!options.pre_activation.empty() && options.bias.empty()),
-              "the gradient of gelu_tanh needs the pre-activation, and no bias");
+              "the gradient of a GELU needs the pre-activation, and no bias");
   CHOIR_CHECK(options.epilogue != GemmEpilogue::none || options.pre_activation.empty(),
               "a pre-activation without an activation");
   check_optional(options.pre_activation, c.dtype, c.count(), "pre_activation");
@@ -215,6 +229,11 @@ bool fused(const Stream& stream, const GemmArgs& args, const GemmOptions& option
   if (stream.device().plans_for() != DeviceKind::cuda || args.m == 0 || args.n == 0) return false;
   const std::optional<GemmArgs> whole = in_one_call(args, options);
   if (!whole) return false;
+  if (is_exact(options.epilogue)) {
+    if (stream.kind() != DeviceKind::cuda || !cuda::gemm_gelu_offers(stream, *whole)) return false;
+    multiply(stream, *whole);
+    return true;
+  }
   note_product(stream, *whole);  // only the device shows if a library supports it
   if (stream.kind() != DeviceKind::cuda || !gemm_cuda_offers(stream, *whole)) return false;
   multiply(stream, *whole);
@@ -224,15 +243,14 @@ bool fused(const Stream& stream, const GemmArgs& args, const GemmOptions& option
 /// Runs the product, then one op after the other.
 void composed(const Stream& stream, GemmArgs args, const TensorView& c,
               const GemmOptions& options) {
-  constexpr Activation kGelu = Activation::gelu_tanh;
-  const bool forward = options.epilogue == GemmEpilogue::gelu_tanh;
+  const Activation gelu = is_exact(options.epilogue) ? Activation::gelu : Activation::gelu_tanh;
+  const bool forward = !is_gradient(options.epilogue);
   const TensorView& before =
       forward && !options.pre_activation.empty() ? options.pre_activation : c;
   args.c = before.data;
   multiply(stream, args);
-  if (forward) activation_forward(stream, kGelu, before.reshaped(c.shape), c);
-  if (options.epilogue == GemmEpilogue::gelu_tanh_gradient)
-    activation_backward(stream, kGelu, options.pre_activation.reshaped(c.shape), c, c);
+  if (forward) return activation_forward(stream, gelu, before.reshaped(c.shape), c);
+  activation_backward(stream, gelu, options.pre_activation.reshaped(c.shape), c, c);
 }
 
 }  // namespace
@@ -330,15 +348,17 @@ double product(const GemmArgs& args, std::int64_t i, std::int64_t j) {
 }
 
 double through_epilogue(const GemmArgs& args, std::int64_t at, double x) {
-  constexpr auto kGelu = ops::Activation::gelu_tanh;
+  using enum ops::GemmEpilogue;
+  const bool exact = args.epilogue == gelu || args.epilogue == gelu_gradient;
+  const ops::Activation kind = exact ? ops::Activation::gelu : ops::Activation::gelu_tanh;
   const auto view = [](double& one) { return TensorView{&one, DType::f64, {1, 1}}; };
   double result = x;
-  if (args.epilogue == ops::GemmEpilogue::gelu_tanh) {
+  if (args.epilogue == gelu_tanh || args.epilogue == gelu) {
     if (args.pre_activation) store(args.pre_activation, args.out, at, x);
-    activation_forward(kGelu, view(x), view(result));
-  } else if (args.epilogue == ops::GemmEpilogue::gelu_tanh_gradient) {
+    activation_forward(kind, view(x), view(result));
+  } else if (args.epilogue != none) {
     double before = load(args.pre_activation, args.out, at);
-    activation_backward(kGelu, view(before), view(x), view(result));
+    activation_backward(kind, view(before), view(x), view(result));
   }
   return result;
 }

@@ -22,6 +22,8 @@ enum class GemmEpilogue : std::uint8_t {
   none,
   gelu_tanh,           ///< C = gelu_tanh(product)
   gelu_tanh_gradient,  ///< C = product * gelu_tanh'(pre_activation)
+  gelu,                ///< C = gelu(product), the exact form
+  gelu_gradient,       ///< C = product * gelu'(pre_activation)
 };
 
 struct GemmOptions {
@@ -34,8 +36,8 @@ struct GemmOptions {
   bool reads_b_once = false;
   TensorView bias{};  ///< [n], dtype of A, added to every row; empty for none
   GemmEpilogue epilogue = GemmEpilogue::none;
-  /// [m, n], dtype of C: product + bias, written by gelu_tanh (empty: not kept), read by its
-  /// gradient.
+  /// [m, n], dtype of C: product + bias, written by gelu_tanh and gelu (empty: not kept), read by
+  /// their gradients.
   TensorView pre_activation{};
 };
 
@@ -46,7 +48,9 @@ struct GemmOptions {
 /// transpose_a, accumulate). Deterministic for a fixed number of threads. 2*m*n*k FLOPs. Local.
 /// Epilogues are fused with the product if the device supports it; elsewhere, and for activations
 /// of f32, they are the ops of activation.hpp run after it, bit for bit. If fused, the tanh of
-/// 16-bit elements is accurate to 2^-11, as the library's may be.
+/// 16-bit elements is accurate to 2^-11, as the library's may be. The exact GELU is fused on GPUs
+/// of sm_90 by a kernel of ours, which rounds the product before it is activated: its bits are
+/// those of the separate ops after a product with the same sums.
 void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
           const GemmOptions& options = {});
 
@@ -236,6 +240,10 @@ namespace cuda {
 /// Like gemm_few_rows() on the CPU, for up to 4 rows (16-bit types: 8) that are whole packs of 16
 /// bytes.
 CHOIR_CUDA_KERNEL bool gemm_few_rows(const Stream& stream, const GemmArgs& args);
+/// True if gemm_gelu() computes this product: 16 bits, the exact GELU of X W^T, or its gradient of
+/// dY W, whole packs of 16 bytes, on sm_90.
+CHOIR_CUDA_KERNEL bool gemm_gelu_offers(const Stream& stream, const GemmArgs& args);
+CHOIR_CUDA_KERNEL void gemm_gelu(const Stream& stream, const GemmArgs& args);
 }  // namespace cuda
 
 namespace ref {

@@ -1,5 +1,6 @@
 #include "kernels/gemm/gemm.hpp"
 
+#include "choir/ops/activation.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/gemm_epilogue_case.hpp"
@@ -36,6 +37,56 @@ TEST_F(CudaGemm, EpiloguesOneOpAfterTheOther) {
   // there is one call nevertheless.
   for (const DType type : kGpuTypes)
     check({9, 5, 7, type, approximation(type), tanh_error(type), size_of(type) == 2});
+}
+
+// The kernel of ours: more tiles than multiprocessors, rings that are reused, rows and columns that
+// end within a tile; and products that it does not take.
+TEST_F(CudaGemm, ExactEpilogues) {
+  for (const DType type : kGpuTypes) {
+    const auto exact = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+      check({.m = m,
+             .n = n,
+             .k = k,
+             .dtype = type,
+             .approximation = approximation(type),
+             .exact = true});
+    };
+    exact(17, 24, 40), exact(9, 5, 7);
+    if (type == DType::bf16) exact(200, 264, 392);
+  }
+}
+
+/// C and the pre-activation have the bits of separate ops on the same sums, here of one product
+/// each, and every tile has the same bits whichever block computes it.
+TEST_F(CudaGemm, ExactEpiloguesRepeatBitwise) {
+  const DType type = DType::bf16;
+  const std::int64_t m = 140, n = 136, k = 72;
+  const HostTensor x = HostTensor::normal(type, {m, k}, 1), w = HostTensor::normal(type, {n, k}, 2),
+                   back = HostTensor::normal(type, {k, n}, 3);
+  HostTensor before(type, {m, n}), y = before, d = before, y2 = before, d2 = before, again = before;
+  Mirror mirror(device());
+  const TensorView a = mirror.in(x), b = mirror.in(w), b2 = mirror.in(back);
+  const TensorView kept = mirror.io(before), first = mirror.io(y), second = mirror.io(again);
+  const TensorView d_first = mirror.io(d), d_second = mirror.io(d2);
+  using enum ops::GemmEpilogue;
+  ops::gemm(stream(), a, b, first, {.transpose_b = true, .epilogue = gelu, .pre_activation = kept});
+  ops::gemm(stream(), a, b, second, {.transpose_b = true, .epilogue = gelu});
+  for (const TensorView& to : {d_first, d_second})
+    ops::gemm(stream(), a, b2, to, {.epilogue = gelu_gradient, .pre_activation = kept});
+  ops::activation_forward(stream(), ops::Activation::gelu, kept, mirror.io(y2));
+  mirror.fetch();
+  EXPECT_TRUE(y.same_bits(again) && d.same_bits(d2));
+  EXPECT_TRUE(y.same_bits(y2));
+}
+
+/// For the thread sanitizer: two warp groups that take turns, and both directions.
+TEST_F(CudaGemm, ExactEpiloguesTsan) {
+  check({.m = 20,
+         .n = 520,
+         .k = 72,
+         .dtype = DType::bf16,
+         .approximation = approximation(DType::bf16),
+         .exact = true});
 }
 
 TEST_F(CudaGemm, ProductsOfALinearLayer) {

@@ -35,6 +35,8 @@ bool is_left_out(const std::string& path) {
                             "model.lm.attention",
                             "model.attention_deterministic",
                             "model.lm.attention_deterministic",
+                            "model.gelu_in_product",
+                            "model.lm.gelu_in_product",
                             "model.tile",
                             "model.lm.tile"};
   static const Words kAlso{

@@ -186,6 +186,14 @@ expect "heads of 256 with a soft cap" 0 "summary:"
 train 1 gemma.cpu device=cpu "${tiny[@]}" "$half" "${gemma[@]}"
 check "... learn what they learn on the CPU" close gemma gemma.cpu
 
+# The exact GELU within products is the same function, and sums of another kernel.
+gpu 1 joined model.gelu_in_product=true train.max_steps=6
+expect "GELU within the products" 0 "summary:"
+check "... learns the same" close whole joined
+check "... by another kernel" apart "weights whole" "weights joined"
+gpu 1 no.gelu model.gelu_in_product=true model.activation=relu
+expect "... and there is no relu within them" 2 "model.gelu_in_product" "model.activation"
+
 # tune tries the micro-batches that the plan of a card allows, and writes the fastest that ran, also
 # if the card has little memory.
 tuned=("$debug" "${small[@]}" device=cuda "$half" train.micro_batch_size=1 train.global_batch_size=16 eval.interval=0)

@@ -91,9 +91,10 @@ class AdaptedLayers {
     if (d_y.empty()) d_y = share_of_rows(pass, "d_y", kWidth);
     Tensor in = pass.allocate({pass.share_rows(), kWidth}, "x");
     rank_.put(x, in);
+    constexpr auto kGelu = ops::Activation::gelu_tanh;
     Tensor y;
     if (options_.gelu)
-      y = row_->forward(pass, column_->forward_gelu_tanh(pass, in));
+      y = row_->forward(pass, column_->forward_gelu(pass, kGelu, in));
     else
       y = row_->forward(pass, column_->forward(pass, in));
     in.reset();
@@ -101,7 +102,7 @@ class AdaptedLayers {
     if (mode != Mode::train) return result;
     Tensor d = pass.allocate(y.shape, "d_y");
     rank_.put(d_y, d);
-    d = options_.gelu ? row_->backward_gelu_tanh(pass, d) : row_->backward(pass, d);
+    d = options_.gelu ? row_->backward_gelu(pass, kGelu, d) : row_->backward(pass, d);
     d = column_->backward(pass, d);
     if (options_.postponed) pass.run_weight_gradients(0);
     result.input_gradients = rows_of_ranks(rank_, d);

@@ -15,16 +15,23 @@ struct GemmEpilogueCase {
   /// A library may round the product to its type before it adds the bias: on an H200 cuBLASLt 13.0
   /// did so for 9 x 5 x 7 and not for 17 x 24 x 40.
   bool rounds_before_bias = false;
+  bool exact = false;  ///< gelu in place of gelu_tanh
 
-  std::string name() const { return fmt::format("{} {} x {} x {}", name_of(dtype), m, n, k); }
+  std::string name() const {
+    return fmt::format("{} {} x {} x {}{}", name_of(dtype), m, n, k, exact ? ", exact" : "");
+  }
 
-  /// C = gelu_tanh(X W^T + b); its argument is kept or not.
+  /// C = gelu(X W^T + b); its argument is kept or not.
   void check_gelu(Device& device) const;
-  /// C = (d_Y W) gelu_tanh'(before).
+  /// C = (d_Y W) gelu'(before).
   void check_gradient(Device& device) const;
 
  private:
   using Epilogue = ops::GemmEpilogue;
+  Epilogue forward() const { return exact ? Epilogue::gelu : Epilogue::gelu_tanh; }
+  Epilogue gradient() const {
+    return exact ? Epilogue::gelu_gradient : Epilogue::gelu_tanh_gradient;
+  }
   double u() const { return unit_roundoff(sum_dtype(dtype)); }
   /// The error of sums of k products of unit normals, as in gemm_test.cpp.
   double sum_error() const { return 4 * u() * static_cast<double>(k + 2); }
@@ -50,10 +57,8 @@ inline void GemmEpilogueCase::check_gelu(Device& device) const {
   Mirror mirror(device);
   const TensorView x_view = mirror.in(x), w_view = mirror.in(w), b_view = mirror.in(bias);
   const auto options = [&](const TensorView& kept) {
-    return ops::GemmOptions{.transpose_b = true,
-                            .bias = b_view,
-                            .epilogue = Epilogue::gelu_tanh,
-                            .pre_activation = kept};
+    return ops::GemmOptions{
+        .transpose_b = true, .bias = b_view, .epilogue = forward(), .pre_activation = kept};
   };
   ops::gemm(Stream(device), x_view, w_view, mirror.io(y), options(mirror.io(before)));
   ops::gemm(Stream(device), x_view, w_view, mirror.io(alone), options({}));
@@ -63,7 +68,7 @@ inline void GemmEpilogueCase::check_gelu(Device& device) const {
   HostTensor exact(DType::f64, y.shape()), exact_before(DType::f64, y.shape());
   GemmArgs args = reference(x64, w64, exact);
   args.transpose_b = true, args.bias = b64.data();
-  args.epilogue = Epilogue::gelu_tanh, args.pre_activation = exact_before.data();
+  args.epilogue = forward(), args.pre_activation = exact_before.data();
   ref::gemm(args);
   // The activation may see a rounded product; its slope is at most 1.13. The rest is the error of
   // the activation itself, as in activation_case.hpp.
@@ -91,14 +96,14 @@ inline void GemmEpilogueCase::check_gradient(Device& device) const {
   HostTensor d(dtype, {m, n});
   Mirror mirror(device);
   ops::gemm(Stream(device), mirror.in(d_y), mirror.in(w), mirror.io(d),
-            {.epilogue = Epilogue::gelu_tanh_gradient, .pre_activation = mirror.in(before)});
+            {.epilogue = gradient(), .pre_activation = mirror.in(before)});
   mirror.fetch();
 
   const HostTensor d64 = d_y.to(DType::f64), w64 = w.to(DType::f64);
   const HostTensor before64 = before.to(DType::f64);
   HostTensor exact(DType::f64, d.shape());
   GemmArgs args = reference(d64, w64, exact);
-  args.epilogue = Epilogue::gelu_tanh_gradient, args.pre_activation = before64.data();
+  args.epilogue = gradient(), args.pre_activation = before64.data();
   ref::gemm(args);
   // The product is rounded at most once to its type, multiplied by a slope of at most 1.13 with an
   // error of 16 u, and rounded again. Products stay below 6 sqrt(k).

@@ -59,6 +59,9 @@ std::optional<cublasLtEpilogue_t> epilogue_of(const GemmArgs& args) {
     case GemmEpilogue::gelu_tanh_gradient:
       if (args.bias) return {};
       return CUBLASLT_EPILOGUE_DGELU;
+    case GemmEpilogue::gelu:
+    case GemmEpilogue::gelu_gradient:
+      return {};  // computed by a kernel of ours (kernels/gemm/gemm_gelu.cu)
   }
   return {};
 }

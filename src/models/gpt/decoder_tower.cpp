@@ -247,6 +247,7 @@ std::unique_ptr<TransformerBlock> DecoderTower::make_block(const std::string& na
       FeedForward::Options{.width = c.n_embd,
                            .hidden = kind.ffn_width,
                            .activation = c.activation,
+                           .gelu_in_product = c.gelu_in_product,
                            .bias = c.bias,
                            .dropout = c.dropout,
                            .output_init_std = output_std,

@@ -189,6 +189,12 @@ void add_model_keys(DecoderTable& table) {
           "Use cuDNN's deterministic attention backward, as train.reproducible = true does. It is "
           "slower and stores B H T T numbers per layer. The own kernels are always deterministic.")
       .when_resumed(OnResume::free);
+  gpt.add("gelu_in_product", &GptConfig::gelu_in_product, "",
+          "Compute the exact GELU and its derivative in kernels that also compute the products "
+          "beside them, on a GPU of sm_90 in 16 bits. Nobody has measured yet if that is faster "
+          "than cuBLASLt's products.")
+      .only_with("activation", {"gelu"})
+      .when_resumed(OnResume::free);
 }
 
 /// Returns "" if all are legal targets without repetition.

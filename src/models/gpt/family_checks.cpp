@@ -149,6 +149,12 @@ void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
         {{"model.attention", "data.pack"},
          "model.attention = \"cudnn\" has no documents within a row, which data.pack "
          "= true makes; legal: \"auto\" or \"own\""});
+  if (gpt.gelu_in_product && gpt.tile > 1)
+    problems.push_back({{"model.gelu_in_product", "model.tile"},
+                        fmt::format("model.gelu_in_product = true is for whole feed-forward "
+                                    "layers, not for model.tile = {}; legal: tile = 1, or "
+                                    "gelu_in_product = false",
+                                    gpt.tile)});
   if (gpt.attention_softcap > 0 && gpt.attention == ops::AttentionImplementation::cudnn)
     problems.push_back(
         {{"model.attention", "model.attention_softcap"},

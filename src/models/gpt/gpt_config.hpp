@@ -120,6 +120,7 @@ struct GptConfig {
   double logit_softcap = 0;      ///< of scaled logits, like attention_softcap
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
   bool attention_deterministic = false;  ///< deterministic backward, also outside reproducible mode
+  bool gelu_in_product = false;          ///< gelu by a kernel that also computes its product
   Recompute recompute = Recompute::none;  ///< in every block, while training
   double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
   double z_loss = 0;                      ///< weight of the square of log-sum-exp

@@ -42,6 +42,8 @@ class WholeFeedForward final : public FeedForward {
 
  private:
   bool gelu_tanh() const { return options_.activation == ops::Activation::gelu_tanh; }
+  /// True if the activation belongs to the product before it, and its derivative to the one after.
+  bool in_product() const { return gelu_tanh() || options_.gelu_in_product; }
   /// activation(input(x)); saves the tensors for backward.
   Tensor activated(Pass& pass, const Tensor& x, bool keep_input);
   /// From the gradient of the output to that of the result of the input layer. `bias_done` is set
@@ -66,15 +68,14 @@ WholeFeedForward::WholeFeedForward(ParameterSet& parameters, const std::string& 
                .adapter = options.lora.of({"down"})}),
       dropout_(name + ".dropout", options.dropout, options.factor) {}
 
-// A GPU library applies the activation to the exact sums of a product, but only rounded sums are
-// kept.
+// A GPU library applies gelu_tanh to the exact sums of a product, but only rounded sums are kept.
 bool WholeFeedForward::remakes_activation(const Pass& pass, const ResidualNorm* source) const {
   const bool fused = gelu_tanh() && pass.stream().device().plans_for() == DeviceKind::cuda;
   return source != nullptr && !fused;
 }
 
 Tensor WholeFeedForward::activated(Pass& pass, const Tensor& x, bool keep_input) {
-  if (gelu_tanh()) return input_.forward_gelu_tanh(pass, x, keep_input);
+  if (in_product()) return input_.forward_gelu(pass, options_.activation, x, keep_input);
   const Tensor before = input_.forward(pass, x, keep_input);
   pass.save(before);
   return activate(pass, options_.activation, before);
@@ -104,7 +105,8 @@ Tensor WholeFeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* s
 }
 
 Tensor WholeFeedForward::backward_to_input(Pass& pass, const Tensor& d_y, bool& bias_done) {
-  if (gelu_tanh()) return output_.backward_gelu_tanh(pass, dropout_.backward(pass, d_y));
+  if (in_product())
+    return output_.backward_gelu(pass, options_.activation, dropout_.backward(pass, d_y));
   const Tensor d_active = dropout_.backward_through(pass, d_y, output_);
   const Tensor before = pass.pop();
   const bool in_place = ops::activation_inputs(options_.activation) == 1 && d_active.sole_owner();

@@ -157,7 +157,7 @@ Tensor Linear::backward(Pass& pass, const Tensor& d_y, bool bias_done) {
   return sum.wait();
 }
 
-Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input) {
+Tensor Linear::forward_gelu(Pass& pass, ops::Activation gelu, const Tensor& x, bool keep_input) {
   const Tensor rows = column() ? gather_rows(pass, x) : x;
   const Shape shape{rows.shape.rows(), outputs_};
   const bool keeps = pass.training() || adapted();
@@ -166,10 +166,11 @@ Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input) {
   if (adapted()) {  // added between the product and its activation
     ops::gemm(pass.stream(), rows, weight_->value, before, forward_options(pass, bias(pass)));
     adapt(pass, rows, before);
-    ops::activation_forward(pass.stream(), ops::Activation::gelu_tanh, before, y);
+    ops::activation_forward(pass.stream(), gelu, before, y);
   } else {
     ops::GemmOptions options = forward_options(pass, bias(pass));
-    options.epilogue = ops::GemmEpilogue::gelu_tanh;
+    options.epilogue =
+        gelu == ops::Activation::gelu ? ops::GemmEpilogue::gelu : ops::GemmEpilogue::gelu_tanh;
     options.pre_activation = before;
     ops::gemm(pass.stream(), rows, weight_->value, y, options);
   }
@@ -178,7 +179,7 @@ Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input) {
   return y;
 }
 
-Tensor Linear::backward_gelu_tanh(Pass& pass, const Tensor& d_y) {
+Tensor Linear::backward_gelu(Pass& pass, ops::Activation gelu, const Tensor& d_y) {
   Tensor x = pass.pop();
   const Tensor before = pass.pop();
   Tensor d_rows = row() ? gather_rows(pass, d_y) : d_y;
@@ -186,10 +187,12 @@ Tensor Linear::backward_gelu_tanh(Pass& pass, const Tensor& d_y) {
   if (adapted()) {
     ops::gemm(pass.stream(), d_rows, weight_->value, d_before);
     add_adapter_gradients(pass, x, d_rows, adapt_back(pass, d_rows, d_before));
-    ops::activation_backward(pass.stream(), ops::Activation::gelu_tanh, before, d_before, d_before);
+    ops::activation_backward(pass.stream(), gelu, before, d_before, d_before);
   } else {
     ops::gemm(pass.stream(), d_rows, weight_->value, d_before,
-              {.epilogue = ops::GemmEpilogue::gelu_tanh_gradient, .pre_activation = before});
+              {.epilogue = gelu == ops::Activation::gelu ? ops::GemmEpilogue::gelu_gradient
+                                                         : ops::GemmEpilogue::gelu_tanh_gradient,
+               .pre_activation = before});
   }
   add_gradients(pass, std::move(x), std::move(d_rows));
   return d_before;

@@ -18,12 +18,13 @@ TEST(GemmEpilogue, MatchesTheReference) {
       {1, 1, 1}, {17, 3, 7}, {64, 48, 32}, {65, 129, 100}, {300, 33, 20}};
   CpuDevice cpu;
   for (const DType type : kElementTypes)
-    for (const auto& [m, n, k] : kSizes) {
-      const GemmEpilogueCase c{m, n, k, type};
-      SCOPED_TRACE(c.name());
-      c.check_gelu(cpu);
-      c.check_gradient(cpu);
-    }
+    for (const auto& [m, n, k] : kSizes)
+      for (const bool exact : {false, true}) {
+        const GemmEpilogueCase c{.m = m, .n = n, .k = k, .dtype = type, .exact = exact};
+        SCOPED_TRACE(c.name());
+        c.check_gelu(cpu);
+        c.check_gradient(cpu);
+      }
 }
 
 TEST(GemmEpilogue, OnTheCpuIsTheOpsOneAfterTheOther) {

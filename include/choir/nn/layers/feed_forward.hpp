@@ -27,6 +27,9 @@ class FeedForward {
     std::int64_t width = 0;   ///< C
     std::int64_t hidden = 0;  ///< F
     ops::Activation activation = ops::Activation::gelu;
+    /// With gelu and one tile: products and activation in one call if the device offers it
+    /// (ops::GemmEpilogue::gelu).
+    bool gelu_in_product = false;
     bool bias = true;
     double dropout = 0;  ///< on the output
     double input_init_std = 0.02, output_init_std = 0.02;

@@ -15,6 +15,7 @@
 
 #include "choir/nn/parameter_set.hpp"
 #include "choir/nn/pass.hpp"
+#include "choir/ops/activation.hpp"
 
 namespace choir {
 
@@ -58,12 +59,12 @@ class Linear {
   /// if weight gradients are postponed, or if d_y is gathered from other ranks before it is summed.
   TensorView early_bias(const Pass& pass) const;
 
-  /// forward() followed by gelu_tanh, in one pass if the device offers it. In training the
+  /// forward() followed by gelu or gelu_tanh, in one pass if the device offers it. In training the
   /// pre-activation is kept; it is saved after x.
-  Tensor forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input = true);
-  /// backward() of the layer that follows a forward_gelu_tanh(): d_y -> the gradient of that
+  Tensor forward_gelu(Pass& pass, ops::Activation gelu, const Tensor& x, bool keep_input = true);
+  /// backward() of the layer that follows a forward_gelu(): d_y -> the gradient of that
   /// pre-activation, which was saved right before this layer's x.
-  Tensor backward_gelu_tanh(Pass& pass, const Tensor& d_y);
+  Tensor backward_gelu(Pass& pass, ops::Activation gelu, const Tensor& d_y);
 
   /// Gives a layer without a bias one from another bucket.
   void use_bias(Parameter& bias) { bias_ = &bias; }
