@@ -18,7 +18,7 @@
 namespace choir::report {
 namespace {
 
-constexpr std::string_view kHeader = "bench,name,variant,shape,dtype,us,";
+constexpr std::string_view kKernelHeader = "bench,name,variant,shape,dtype,us,";
 
 /// Columns of a line by the names in the header.
 class CsvLine {
@@ -212,7 +212,7 @@ bool is_kernel_table(const std::string& path) {
   std::string line;
   while (std::getline(file, line) && line.starts_with('#')) {
   }
-  return line.starts_with(kHeader);
+  return line.starts_with(kKernelHeader);
 }
 
 KernelTable parse_kernels(const std::string& text, const std::string& path) {
@@ -222,7 +222,7 @@ KernelTable parse_kernels(const std::string& text, const std::string& path) {
   std::vector<std::string> header;
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.starts_with('#')) continue;
-    if (line.starts_with(kHeader)) {  // the files of several benches may stand in one
+    if (line.starts_with(kKernelHeader)) {  // the files of several benches may stand in one
       header = split_csv(line);
       continue;
     }

@@ -8,19 +8,19 @@
 namespace choir::report {
 namespace {
 
-const std::string kHeader =
+const std::string kKernelHeader =
     "bench,name,variant,shape,dtype,us,rate,unit,fraction,error,allowed,verdict,calls,device,"
     "threads,revision,date,flops,bytes\n";
 
 // A copy runs at 20 GB/s, of which this norm reaches half; a product at 100 GFLOP/s.
 const std::string kOps =
-    kHeader +
+    kKernelHeader +
     "ops,norm,,\"[8, 4]\",f32,10,10,GB/s,0.5,0,1,VALID,0,cpu,1,abc,today,"
     "50000,100000\n"
     "ops,bad,,\"[8, 4]\",f32,10,10,GB/s,0.5,2,1,INVALID,0,cpu,1,abc,today,1,1\n"
     "ops,cast,,\"[8, 4]\",f32,10,10,GB/s,0.5,0,1,VALID,0,cpu,1,abc,today,0,8\n";
 const std::string kProducts =
-    kHeader +
+    kKernelHeader +
     "gemm,square,,8 x 8 x 8,f32,20,0.05,TFLOP/s,0.5,0,1,VALID,0,cpu,1,abc,today,1000000,100000\n";
 
 TEST(Roofline, RoofsAreTheCeilingsOfTheRows) {
