@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Exports of every family of dense models as others read them: transformers and llama.cpp compute the
+# same from the folder and from the GGUF. Tokenizers of three kinds (SentencePiece with byte fallback,
+# Gemma's tokenizer.json, GPT-NeoX's) give 10,000 random strings the ids that their own programs give.
+# PYTHON=... names a Python with transformers and torch, xllamacpp, tokenizers and sentencepiece; what
+# is missing is skipped.
+. "$(dirname "$0")/../lib/common.sh"
+. "$(dirname "$0")/../lib/dense_models.sh"
+limit=600
+python=${PYTHON:-python3}
+oracle=$root/test/run/lib/foreign_oracle.py
+has() {  # has NAME MODULES: succeeds if PYTHON has the modules
+  "$python" -c "import $2" >import.log 2>&1 && return 0
+  skip "$1" "PYTHON=... has no $2"
+  return 1
+}
+
+if has "ids of tokenizers" "numpy, tokenizers, sentencepiece"; then
+  "$python" "$root/test/run/lib/tokenizer_oracle.py" make tokenizers 10000 || exit 1
+  for file in sentencepiece.model gemma.json neox.json; do
+    kind=${file%.*}
+    mkdir "of_$kind"
+    cp "tokenizers/$file" "of_$kind/tokenizer.${file##*.}"
+    run 2 prepare text tokenizers/texts.jsonl --out "data_$kind" --tokenizer "of_$kind/tokenizer.${file##*.}" --train-fraction 1
+    expect "$kind: 10,000 random strings" 0
+    check "... have the ids of its own program" "$python" "$root/test/run/lib/tokenizer_oracle.py" compare \
+      "tokenizers/$kind.npy" "data_$kind/train_00000.tok"
+  done
+fi
+
+# A tokenizer of 64 entries, as both programs need one; the ids of the prompt have no merge.
+letters() {
+  perl -e 'my @letters = map { chr } grep { $_ != 34 && $_ != 92 } 33 .. 126;
+    @letters[1, 4, 63] = ("\\u010a", "\\u0120", $letters[9] . $letters[10]);  # a newline, a blank, a merge
+    my $vocab = join ", ", map { "\"$letters[$_]\": $_" } 0 .. 63;
+    my $bytes = q("type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true);
+    print qq({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+      "pre_tokenizer": {$bytes}, "post_processor": null, "decoder": {$bytes}, "model": {"type": "BPE", "dropout": null,
+      "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+      "byte_fallback": false, "ignore_merges": false, "vocab": {$vocab}, "merges": ["$letters[9] $letters[10]"]}}\n);' >"$1/tokenizer.json"
+  echo '{"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false}' >"$1/tokenizer_config.json"
+}
+for model in $dense_models; do
+  dense_model "$model"
+  letters "$model"
+  run 1 import "$model" --out "$model.run" train.precision=fp32
+  expect "$model" 0 "largest_share="
+  run 1 generate "$model.run" --ids $ids --logits "$model.npy"
+  run 1 export "$model.run" --format hf --out "$model.hf"
+  expect "... for transformers" 0 "format=hf"
+  if has "$model as transformers reads it" "transformers, torch, numpy"; then
+    check "... which computes the same" "$python" "$oracle" transformers "$model.hf" "$model.npy" $ids 1e-4
+  fi
+  run 1 export "$model.run" --format gguf --out "$model.gguf" --name tiny  # llama.cpp expects tokens by some names
+  expect "... for llama.cpp" 0 "format=gguf"
+  # The GELU of llama.cpp is a table of 16-bit floats.
+  most=1e-4
+  case $model in gemma* | gpt_neox) most=5e-3 ;; esac
+  if has "$model as llama.cpp reads it" "xllamacpp, numpy"; then
+    check "... which computes the same" "$python" "$oracle" llama "$model.gguf" "$model.npy" $ids $most
+  fi
+done
