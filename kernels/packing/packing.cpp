@@ -48,10 +48,10 @@ std::size_t nearest(const std::array<float, kSize>& table, float x) {
   return x - table[index - 1] <= table[index] - x ? index - 1 : index;
 }
 
-/// The product is rounded before the sum on every device.
+/// In double the product is exact, so a compiler that joins product and sum changes no bit.
 float decoded_scale(float map, float deviation, float offset) {
   const double product = static_cast<double>(map) * deviation;
-  return static_cast<float>(product) + offset;
+  return static_cast<float>(product + offset);
 }
 
 float largest_magnitude(const float* x) {

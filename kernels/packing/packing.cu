@@ -23,14 +23,14 @@ struct PackedBlocks {
   std::int64_t stride, origin;
 };
 
-/// The product is rounded before the sum on every device.
+/// In double the product is exact, so a compiler that joins product and sum changes no bit.
 __device__ inline float scale_of(const PackedBlocks& from, const float* map, std::int64_t block) {
   if (from.scale_codes == nullptr) return from.scales[block];
   const std::uint32_t local = from.first + static_cast<std::uint32_t>(block);
   const std::int64_t row = from.width.quotient(local), column = from.width.remainder(local);
   const std::int64_t group = (from.origin + row * from.stride + column) / kScaleGroup;
   const double product = static_cast<double>(map[from.scale_codes[block]]) * from.groups[1 + group];
-  return static_cast<float>(product) + from.groups[0];
+  return static_cast<float>(product + from.groups[0]);
 }
 
 /// The codes of a pack.

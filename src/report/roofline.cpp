@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "choir/core/error.hpp"
@@ -142,13 +143,19 @@ std::vector<Mark> marks_of(const KernelTable& table, const std::vector<ReportedR
 
 std::string roofs(const KernelTable& table, const LogPlane& plane) {
   std::string out;
-  for (const auto& [dtype, peak] : table.peaks) {
+  std::vector<std::pair<double, std::string>> peaks;  // the highest first
+  for (const auto& [dtype, peak] : table.peaks) peaks.emplace_back(peak, dtype);
+  std::ranges::sort(peaks, std::greater<>());
+  constexpr double kLineHeight = 14;
+  double lowest = -kLineHeight;  // of the names so far, which must not overlap
+  for (const auto& [peak, dtype] : peaks) {
     const double ridge =
         table.bandwidth > 0 ? std::max(plane.left(), peak / table.bandwidth) : plane.left();
     out += fmt::format("<path class=\"l s4\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>", plane.x(ridge),
                        plane.y(peak), plane.x(plane.right()));
+    lowest = std::max(plane.y(peak) + 4, lowest + kLineHeight);
     out += fmt::format("<text x={:.1f} y={:.1f}>{} {} GFLOP/s</text>", plane.x(plane.right()) + 6,
-                       plane.y(peak) + 4, escape_html(dtype), number_text(peak / 1e9));
+                       lowest, escape_html(dtype), number_text(peak / 1e9));
   }
   if (!(table.bandwidth > 0)) return out;
   const double end = table.peaks.empty()

@@ -100,7 +100,9 @@ ListedRun listed(const ReportedRun& run) {
 }
 
 std::string index_of_runs(const std::string& run) {
-  const fs::path folder = fs::path(run).lexically_normal().parent_path();
+  fs::path path = fs::path(run).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "runs/a/"
+  const fs::path folder = path.parent_path();
   return folder.empty() ? "" : (folder / "index.jsonl").string();
 }
 

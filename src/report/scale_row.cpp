@@ -29,6 +29,12 @@ ordered_json last_of(const Curve& curve) {
   return curve.y.back();
 }
 
+/// A value of the deck; null if it is unknown.
+ordered_json deck_entry(const ReportedRun& run, const std::string& key) {
+  const nlohmann::json value = document_of(run.deck_value(key));
+  return value.is_discarded() ? ordered_json(nullptr) : ordered_json(value);
+}
+
 ordered_json provenance_of(const ReportedRun& run) {
   ordered_json all = ordered_json::object();
   for (const auto& [key, value] : run.start.provenance) all[key] = value;
@@ -68,8 +74,7 @@ std::string scale_row(const ReportedRun& run) {
         {"tensor_parallel", start.tp},
         {"pipeline_parallel", start.pp},
         {"context_parallel", start.cp}}},
-      {"model",
-       {{"type", document_of(run.deck_value("model.type"))}, {"parameters", start.parameters}}},
+      {"model", {{"type", deck_entry(run, "model.type")}, {"parameters", start.parameters}}},
       {"efficiency",
        {{"step_seconds", dt},
         {"tokens_per_second", median_of(run.curve("tps"))},

@@ -332,7 +332,8 @@ std::string goal_table(const std::string& sweep, const ScalingRows& rows, const 
       "<th>efficiency (range)<th>{}",
       speech ? "x real time" : "tokens/s", escape_html(rows.front()->text("cost_unit")));
   if (goal.tokens > 0)
-    out += fmt::format("<th>time for {} {}", number_text(goal.tokens), speech ? "h" : "tokens");
+    out += fmt::format("<th>time for {} {}", format_count(clamped_integer(goal.tokens)),
+                       speech ? "h" : "tokens");
   if (goal.price > 0) out += fmt::format("<th>{} for it", escape_html(goal.currency));
   if (energy) out += "<th>J/token";
   if (energy && goal.tokens > 0) out += "<th>kWh for it";

@@ -100,7 +100,7 @@ run 1 train "$debug" data.train=[] data.input_cfg=blend.json run.dir=blend_4 'da
   train.max_steps=4
 expect "the file changed" 2 "blend 0.75 of " "0.25 of 2000 tokens" "0.25 of 3000 tokens"
 run 2 train "$debug" data.train=[] data.input_cfg=blend.yaml run.dir=blend_5
-expect "a blend in YAML" 2 "'blend.yaml' is YAML, which is not read" "as JSON"
+expect "a blend in YAML that is not there" 2 "'blend.yaml' is neither a list nor the name of a file"
 run 1 train "$debug" 'data.validation={"held": "held.txt tag.lang=en"}' run.dir=blend_5
 expect "an option of speech" 2 "data.validation.held: 'tag.lang' has no effect on this kind of model: tags group" "[limit=N]"
 blended 2 blend_3 0

@@ -191,6 +191,10 @@ gpu 1 joined model.gelu_in_product=true train.max_steps=6
 expect "GELU within the products" 0 "summary:"
 check "... learns the same" close whole joined
 check "... by another kernel" apart "weights whole" "weights joined"
+HOST_CUDA_KERNELS=joined.kernels run 1 train "$root/inputs/verify_salm.json" device=cuda train.micro_batches=1 "$half" \
+  train.max_steps=2 run.dir=hears model.lm.activation=gelu model.lm.gelu_in_product=true
+expect "... in the language model of a SALM" 0 "summary:"
+check "... there too by another kernel" has joined.kernels gemm_gelu_gradient
 gpu 1 no.gelu model.gelu_in_product=true model.activation=relu
 expect "... and there is no relu within them" 2 "model.gelu_in_product" "model.activation"
 

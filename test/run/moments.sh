@@ -14,7 +14,7 @@ train 1 one "${exact[@]}"
 expect "bf16 moments" 0 "summary:"
 check "the losses of fp32 to the rounding of moments" close_losses wide one 0.01
 check "... but not fp32 itself" eval "! close_losses wide one 1e-7"
-planned() { run 0 plan "$debug" "${small[@]}" model.vocab_size=34 --ranks 1 --gpus-per-node 1 "$@"; }
+planned() { run 0 plan --all "$debug" "${small[@]}" model.vocab_size=34 --ranks 1 --gpus-per-node 1 "$@"; }
 planned "${narrow[@]}"
 # Printed to 0.001 MiB.
 check "half the bytes" awk -v wide="$(moments_of wide/start.txt)" -v narrow="$(moments_of stdout)" \

@@ -58,7 +58,8 @@ check "... its price and ranges" matches sweep.html "<th>EUR for it.*% \\([0-9.]
 check "... and its provenance" has sweep.html "<h3>Provenance</h3>"
 run 0 report sweep.csv --tokens 2e9 --price 0.02
 expect "... a price without a currency" 2 "a number and a currency"
-PATH=$PWD/no_programs run 0 report sweep.csv --pdf --out sweep.html
+mkdir few && ln -s "$(command -v cat)" "$(command -v timeout)" few/
+PATH=$PWD/few run 0 report sweep.csv --pdf --out sweep.html
 expect "... a PDF without a program that prints" 3 "'sweep.html' is written" "weasyprint"
 
 run 0 bench ops device=cpu --type f32 --seconds 0.001 --csv ops.csv
@@ -67,7 +68,7 @@ run 0 report a ops.csv gemm.csv --out roofline.html
 expect "a roofline" 0 "roofline.html"
 check "... with the roofs" matches roofline.html "f32 [0-9.,e]+ GFLOP/s</text>"
 check "... kernels" has roofline.html "norm_forward"
-check "... and phases of the step of the run" has roofline.html "backward of a step of debug"
+check "... and phases of the step of the run" has roofline.html "backward of a step of a:"
 
 train 1 kept/one
 train 1 kept/two checkpoint.keep=1

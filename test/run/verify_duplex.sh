@@ -62,7 +62,7 @@ train_duplex 2 planned_run parallel.tensor=2 parallel.sequence=true
 expect "trains divided" 0 "summary:"
 check "... and says what each term is" grep -q '"codes_loss":' planned_run/metrics.jsonl
 memory_lines planned_run/start.txt >trained
-run 0 plan "$deck" train.precision=fp32 --ranks 2 --gpus-per-node 2 parallel.tensor=2 parallel.sequence=true
+run 0 plan --all "$deck" train.precision=fp32 --ranks 2 --gpus-per-node 2 parallel.tensor=2 parallel.sequence=true
 expect "... is planned" 0 "FITS: "
 memory_lines stdout >planned
 check "... the plan is what train printed" diff trained planned

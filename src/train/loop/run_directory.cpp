@@ -319,7 +319,9 @@ RunDirectory::RunDirectory(std::string path) : path_(std::move(path)) {}
 RunDirectory::~RunDirectory() = default;
 
 std::string RunDirectory::checkpoints_of_all() const {
-  const auto folder = std::filesystem::path(path_).lexically_normal().parent_path();
+  auto path = std::filesystem::path(path_).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "runs/a/"
+  const auto folder = path.parent_path();
   return folder.empty() ? "" : (folder / "checkpoints.log").string();
 }
 

@@ -15,7 +15,7 @@ cuda=$(setting CUDA)
 has_feature() { grep -q "CHOIR_HAVE_$1 1" "$build/choir_cuda_features.hpp"; }
 
 objects=$work/objects.a
-(cd "$root" && grep -v '/app/' "$build/objects.txt" | xargs ar rcs "$objects")
+(cd "$root" && grep -v '/app/main.o' "$build/objects.txt" | xargs ar rcs "$objects")
 # compile OUT SOURCE... : compiles with the flags of the build, and links with its objects.
 compile() {
   local out=$1
