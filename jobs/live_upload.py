@@ -169,7 +169,9 @@ def main():
     sent, last, failed = 0, 0, False
     try:
         while True:
-            over = options.once or ended(options.run)  # before the last look
+            # Asked before the look, because a run may write its last lines and end between the two.
+            over = options.once or ended(options.run)
+            waiting += lines.read()
             for line in waiting:
                 if "event" in line or not isinstance(line.get("step"), int) or "loss" not in line:
                     continue
@@ -180,8 +182,8 @@ def main():
                 sent += 1
             if over:
                 break
+            waiting = []
             time.sleep(options.every)
-            waiting = lines.read()
     except KeyboardInterrupt:
         failed = True
     with_patience(lambda: remote.finish(failed))

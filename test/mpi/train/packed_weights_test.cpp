@@ -106,7 +106,7 @@ TEST(PackedWeights, TheSameInEveryLayout) {
   }
 }
 
-// Of 4-bit codes an element has half a byte, and a block a byte.
+// An element of 4-bit codes takes half a byte, and a block takes one for its scale.
 TEST(PackedWeights, TheMemoryOfTheirCodes) {
   const int n = test::world_size();
   for (const int stage : {0, 3}) {
