@@ -322,6 +322,12 @@ class ParallelChecks {
                       "parameters around their use, not {}; nearest legal: zero = 3 (on one rank, "
                       "too), or offload = \"optimizer\"",
                       parallel.zero));
+    if (parallel.offload_gradients && parallel.zero < 2)
+      add({"parallel.offload_gradients", "parallel.zero"},
+          fmt::format("parallel.offload_gradients = true needs parallel.zero = 2 or 3, which keep "
+                      "slices of gradients beside those of a few blocks, not {}; nearest legal: "
+                      "zero = 2 (on one rank, too), or offload_gradients = false",
+                      parallel.zero));
   }
 
   std::vector<KeyProblem> take() { return std::move(problems_); }

@@ -393,6 +393,12 @@ void add_parallel_keys(Table& table) {
       "parameters (needs parallel.zero = 3). file: the same as optimizer, but in a file on a "
       "local disk. On CPU, optimizer and all are ignored because device memory is host memory.");
   parallel
+      .add("offload_gradients", &Part::offload_gradients, "",
+           "Also keep the slices of gradients outside of device memory, and add every micro-batch "
+           "to them there: in host memory beside a GPU, and on CPU, with parallel.offload = file, "
+           "in a file. Needs parallel.zero = 2 or 3.")
+      .only_with("offload", {"optimizer", "all", "file"});
+  parallel
       .add("offload_dir", &Part::offload_dir, "",
            "Directory on a local disk of the node, for parallel.offload = file. Each rank reserves "
            "its space at the start and leaves no file behind. Empty: TMPDIR, or /tmp.")

@@ -199,7 +199,7 @@ UpdatePart Optimizer::part_outside(const Bucket& b, const Range& chunk,
   return {.bucket = &b,
           .in_bucket = {storage_->sharding().slice(b).first + chunk.first, chunk.count},
           .master = pick(OffloadedState::master, storage_->masters(b)),
-          .gradient = storage_->gradients(b).slice(chunk.first, chunk.count),
+          .gradient = pick(OffloadedState::gradient, storage_->gradients(b)),
           .copy = pick(OffloadedState::value, storage_->copies(b)),
           .states = {UpdatePart::State{pick(OffloadedState::first_moment, {})},
                      UpdatePart::State{pick(OffloadedState::second_moment, {})}}};

@@ -152,7 +152,7 @@ class HostStateStream final : public StateStream {
   void updated(int chunk) override {
     at(updated_, chunk)->record(stream());
     out_.stream().wait(*at(updated_, chunk));
-    for_fields([&](Field field) {
+    for_state([&](Field field) {
       const TensorView from = view(device_windows(), chunk, field);
       out_.stream().copy_to_host(outside(chunk, field), from.data, from.bytes());
     });
@@ -161,9 +161,6 @@ class HostStateStream final : public StateStream {
   }
   void complete() override { stream().wait(*at(stored_, count() - 1)); }
 
-  void* outside(int chunk, Field field) const {
-    return state().memory().data() + state().offset(field, range(chunk).first);
-  }
   static Event* at(Events& events, int chunk) {
     return events[static_cast<std::size_t>(chunk % kWindows)].get();
   }
@@ -195,12 +192,15 @@ class FileStateStream final : public StateStream {
     if (!staged_) return;
     for_fields([&](Field field) {
       const TensorView to = view(device_windows(), chunk, field);
-      stream().copy_from_host(to.data, view(host_windows_.data(), chunk, field).data, to.bytes());
+      const void* const from = field == OffloadedState::gradient
+                                   ? outside(chunk, field)
+                                   : view(host_windows_.data(), chunk, field).data;
+      stream().copy_from_host(to.data, from, to.bytes());
     });
   }
   void updated(int chunk) override {
     if (staged_) {
-      for_fields([&](Field field) {
+      for_state([&](Field field) {
         const TensorView from = view(device_windows(), chunk, field);
         stream().copy_to_host(view(host_windows_.data(), chunk, field).data, from.data,
                               from.bytes());
@@ -224,7 +224,7 @@ class FileStateStream final : public StateStream {
   std::uint64_t post(int chunk, bool write) {
     if (!thread_) return 0;
     FileReaderWriter::Job job{.write = write};
-    for_fields([&](Field field) {
+    for_state([&](Field field) {
       const TensorView here = view(staged_ ? host_windows_.data() : device_windows(), chunk, field);
       job.piece[static_cast<std::size_t>(job.pieces++)] = {
           .memory = static_cast<std::byte*>(here.data),

@@ -66,6 +66,7 @@ class FileReaderWriter {
 ///
 /// On the CPU, that thread competes with the update for memory bandwidth and cores. Device memory:
 /// three windows of one chunk; for a file beside a GPU, the same amount of pinned host memory.
+/// Gradients in host memory (OffloadedState::gradient) are copied to the windows and not back.
 class StateStream {
  public:
   static constexpr int kWindows = 3;
@@ -117,6 +118,17 @@ class StateStream {
     for (int f = 0; f < OffloadedState::kFields; ++f)
       if (const auto field = static_cast<OffloadedState::Field>(f); state_->has(field))
         action(field);
+  }
+  /// The same without gradients, which are not in the memory of the state.
+  template <class Action>
+  void for_state(const Action& action) const {
+    for_fields([&](OffloadedState::Field field) {
+      if (field != OffloadedState::gradient) action(field);
+    });
+  }
+  /// The chunk of a field in host memory.
+  void* outside(int chunk, OffloadedState::Field field) const {
+    return state_->of(field).slice(range(chunk).first, range(chunk).count).data;
   }
 
   OffloadMemory host_windows_;

@@ -43,6 +43,7 @@ TrainedNorm::TrainedNorm(const ParameterStorage& storage, Device& device, const 
   square_sum_ = all.slice(0, 1);
   sums_ = all.slice(1, kept);
   chunk_sums_ = all.slice(1 + kept, chunks);
+  make_windows(storage);
   if (exact_ && storage.sharding().slices() > 1) find_cuts();
   if (cuts_.empty()) return;
   const std::int64_t room =
@@ -146,7 +147,7 @@ void TrainedNorm::sum_shares(const Stream& stream, const TensorView& chunks) {
     summed_.push_back({own_part(*part.parameter).slice(part.elements.first + from, to - from),
                        chunks.slice(part.at + begin, end - begin)});
   }
-  ops::sums_of_squares(stream, summed_);
+  sum_squares(stream);
 }
 
 // Sums the piece before the first chunk boundary, and the elements after it.
@@ -169,7 +170,53 @@ void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) {
     if (!exact_) sum(first, std::min(round_up(first), last));
     sum(round_up(first), exact_ && cut_at_end ? round_down(last) : last);
   }
-  ops::sums_of_squares(stream, summed_);
+  sum_squares(stream);
+}
+
+void TrainedNorm::make_windows(const ParameterStorage& storage) {
+  if (of_ != Of::gradients || !storage.gradients_apart()) return;
+  window_bytes_ = static_cast<std::size_t>(round_up(storage.offload_chunk())) *
+                  size_of(storage.precision().gradient);
+  windows_.emplace(*device_, window_bytes_);
+}
+
+void TrainedNorm::sum_squares(const Stream& stream) {
+  windows_ ? sum_squares_outside(stream) : ops::sums_of_squares(stream, summed_);
+}
+
+// Tensors that are longer than a window are cut between chunks. A read fetches those that lie close
+// together in the slices, with the few elements between them.
+void TrainedNorm::sum_squares_outside(const Stream& stream) {
+  pieces_.clear();
+  fetches_.clear();
+  const auto most = static_cast<std::int64_t>(
+      window_bytes_ / size_of(storage_->precision().gradient) / kChunk * kChunk);
+  for (const ops::Summed& one : summed_) {
+    for (std::int64_t at = 0; at < one.x.count(); at += most) {
+      const TensorView x = one.x.slice(at, std::min(most, one.x.count() - at));
+      const auto* const from = static_cast<const std::byte*>(x.data);
+      Fetch* last = fetches_.empty() ? nullptr : &fetches_.back();
+      if (last == nullptr || from < last->from || from + x.bytes() > last->from + window_bytes_)
+        last = &fetches_.emplace_back(Fetch{pieces_.size(), 0, from, 0});
+      last->bytes = std::max(last->bytes, static_cast<std::size_t>(from - last->from) + x.bytes());
+      ++last->count;
+      pieces_.push_back({x, one.sums.slice(at / kChunk, round_up(x.count()) / kChunk)});
+    }
+  }
+  windows_->each(
+      stream, std::ssize(fetches_),
+      [&](std::int64_t i) {
+        const Fetch& fetch = fetches_[static_cast<std::size_t>(i)];
+        windows_->start(stream, fetch.from, fetch.bytes);
+      },
+      [&](std::int64_t i, void* memory) {
+        const Fetch& fetch = fetches_[static_cast<std::size_t>(i)];
+        const std::span<ops::Summed> here(pieces_.data() + fetch.first, fetch.count);
+        for (ops::Summed& piece : here)
+          piece.x.data = static_cast<std::byte*>(memory) +
+                         (static_cast<const std::byte*>(piece.x.data) - fetch.from);
+        ops::sums_of_squares(stream, here);
+      });
 }
 
 // Every rank puts its pieces into a row of chunks that are zero elsewhere; the sum over ranks is
@@ -186,8 +233,10 @@ void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& chunks) {
       const Cut& cut = cuts_[next + i];
       const Range mine = storage_->owned(*cut.parameter), piece = overlap(mine, cut.elements);
       if (piece.count == 0) continue;
-      ops::copy(stream, own_part(*cut.parameter).slice(piece.first - mine.first, piece.count),
-                row.slice(place(i) + piece.first - cut.elements.first, piece.count));
+      const TensorView from = own_part(*cut.parameter).slice(piece.first - mine.first, piece.count);
+      const TensorView to = row.slice(place(i) + piece.first - cut.elements.first, piece.count);
+      windows_ ? stream.copy_from_host(to.data, from.data, from.bytes())
+               : ops::copy(stream, from, to);
     }
     group.all_reduce(row.data, static_cast<std::size_t>(row.count()), row.dtype, ReduceOp::sum);
     if (storage_->sharding().data().rank() != 0) continue;

@@ -1,6 +1,7 @@
 #pragma once
 // The Euclidean norm of the whole gradient, or of the trained weights: one number over unique
 // elements, and the sums it is computed from.
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "choir/device/device.hpp"
 #include "choir/parallel/sharding/parameter_storage.hpp"
 #include "kernels/sums/sums.hpp"
+#include "src/parallel/gradients/offloaded_gradients.hpp"
 
 namespace choir {
 
@@ -25,6 +27,9 @@ namespace choir {
 /// that own slices exchange their pieces of the chunks that slice boundaries cut: at most one chunk
 /// per boundary, a few at a time. The sums of the last few steps are kept, so that the tensors of a
 /// bad step can be named after the next step has been queued.
+///
+/// Gradients in host memory are read through windows, once. The sums of their chunks are the same
+/// numbers.
 class TrainedNorm {
  public:
   enum class Of { gradients, masters };
@@ -74,6 +79,7 @@ class TrainedNorm {
   void add_to(MemoryPlan& plan) const {
     plan.add(of_ == Of::gradients ? "gradient norm" : "weight norms",
              memory_.bytes() + border_memory_.bytes());
+    if (windows_) plan.add("offload windows", windows_->bytes());
   }
 
  private:
@@ -104,6 +110,10 @@ class TrainedNorm {
   void add_sums(const Parameter* p, const Parameter* whole);
   void find_cuts();
   /// Adds f64 sums of squares to `chunks`, which are zero.
+  void make_windows(const ParameterStorage& storage);
+  /// Computes summed_.
+  void sum_squares(const Stream& stream);
+  void sum_squares_outside(const Stream& stream);
   void sum_shares(const Stream& stream, const TensorView& chunks);
   void sum_slices(const Stream& stream, const TensorView& chunks);
   void sum_cuts(const Stream& stream, const TensorView& chunks);
@@ -130,8 +140,18 @@ class TrainedNorm {
   TensorView chunk_sums_;  // [mine] of this rank; empty with exact, where sums are those of chunks
   TensorView square_sum_;
   std::vector<ops::Summed> summed_;  // arguments of one call; kept, so that steps allocate nothing
-  std::vector<Cut> cuts_;            // exact only; the same on every rank of a group
-  TensorView border_;                // [a few chunks] of the gradient or the masters
+  /// Tensors in host memory that one read fetches: a range of `pieces_`, and their bytes.
+  struct Fetch {
+    std::size_t first = 0, count = 0;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+  };
+  std::optional<HostWindows> windows_;
+  std::size_t window_bytes_ = 0;  // longest read
+  std::vector<ops::Summed> pieces_;
+  std::vector<Fetch> fetches_;
+  std::vector<Cut> cuts_;  // exact only; the same on every rank of a group
+  TensorView border_;      // [a few chunks] of the gradient or the masters
 };
 
 }  // namespace choir

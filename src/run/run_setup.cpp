@@ -49,11 +49,16 @@ ZeroOptions zero_of(const Deck& deck) {
 OffloadOptions offload_of(const Deck& deck) {
   const ParallelSection& p = deck.parallel;
   if (p.offload == OffloadChoice::none) return {};
+  const std::uint8_t sums = p.offload_gradients ? 1 : 0;
   if (p.offload != OffloadChoice::file)
-    return {.place = MemoryPlace::host, .parameters = p.offload == OffloadChoice::all};
+    return {.place = MemoryPlace::host,
+            .parameters = p.offload == OffloadChoice::all,
+            .gradient_sums = sums};
   const char* const temporary = std::getenv("TMPDIR");
   const std::string usual = temporary != nullptr && *temporary != 0 ? temporary : "/tmp";
-  return {.place = MemoryPlace::file, .directory = p.offload_dir.empty() ? usual : p.offload_dir};
+  return {.place = MemoryPlace::file,
+          .gradient_sums = sums,
+          .directory = p.offload_dir.empty() ? usual : p.offload_dir};
 }
 
 PipelineOptions pipeline_of(const Deck& deck) {

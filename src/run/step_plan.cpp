@@ -107,13 +107,15 @@ void require_memory(const StepPlan& plan, int ranks_per_node, const Device& devi
         fmt::format("out of memory: {} rank(s) on {} need {}, but it has {} for them ({})", ranks,
                     card ? card->name : "this node", format_bytes(wants), format_bytes(has),
                     largest_entries(plan.memory)),
-        fmt::format("`choir plan` proposes layouts that fit. Try in this order: lower "
-                    "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 (with 3 "
-                    "also model.tile=4, which divides the largest matrices); {}; lower "
-                    "model.block_size or the size of the model; or use {}",
-                    card ? "parallel.offload=optimizer or file (with zero=3: all)"
-                         : "parallel.offload=file",
-                    card ? "more GPUs or one with more memory" : "fewer ranks per node"));
+        fmt::format(
+            "`choir plan` proposes layouts that fit. Try in this order: lower "
+            "train.micro_batch_size; train.recompute=full; parallel.zero=1 to 3 (with 3 "
+            "also model.tile=4, which divides the largest matrices); {}; lower "
+            "model.block_size or the size of the model; or use {}",
+            card ? "parallel.offload=optimizer or file (with zero=3: all; with zero=2 or 3 also "
+                   "parallel.offload_gradients=true)"
+                 : "parallel.offload=file",
+            card ? "more GPUs or one with more memory" : "fewer ranks per node"));
   // The rest applies if host and device memory differ.
   const double host = static_cast<double>(plan.memory.total(MemoryPlace::host)) * ranks_per_node +
                       (card ? 0 : wants);

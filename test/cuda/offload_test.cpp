@@ -16,7 +16,7 @@ class CudaOffload : public CudaTest {
 
 TEST_F(CudaOffload, ChangesNoBit) {
   for (const char* precision : {"fp32", "bf16-mixed"})
-    for (const int stage : {0, 3}) {
+    for (const int stage : {0, 2, 3}) {
       if (stage == 0 && precision == std::string_view("fp32")) continue;  // only moments: stage 3
       EngineOptions options = engine_options(tiny_gpt(), precision, 2);
       options.zero.stage = stage;
@@ -36,15 +36,23 @@ TEST_F(CudaOffload, ChangesNoBit) {
         if (!recorded) {
           EXPECT_TRUE(same_bits(whole, train(options))) << what << ", file";
         }
+        if (stage == 0) continue;
+        options.offload = with_gradients(offload_to_host(stage == 3));
+        EXPECT_TRUE(same_bits(whole, train(options))) << what << ", gradients";
+        options.offload = with_gradients(offload_to_file());
+        if (!recorded) {
+          EXPECT_TRUE(same_bits(whole, train(options))) << what << ", gradients beside a file";
+        }
       }
     }
 }
 
 TEST_F(CudaOffload, HoldsWhatIsPlanned) {
-  for (const bool parameters : {false, true}) {
+  for (const int stage : {0, 2, 3}) {
     EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed", 2);
-    options.zero.stage = parameters ? 3 : 0;
-    options.offload = offload_to_host(parameters);
+    options.zero.stage = stage;
+    options.offload = offload_to_host(stage == 3);
+    options.offload.gradient_sums = stage >= 2 ? 1 : 0;
     SingleRank single;
     EngineRun run(options, *single.mesh, make_device(DeviceKind::cuda));
     run.losses(2);

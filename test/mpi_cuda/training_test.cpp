@@ -19,11 +19,13 @@ constexpr std::int64_t kReplicaMicroBatches = 4;
 /// Masters and moments after a few steps on the ranks of a mesh, which is destroyed afterwards, and
 /// the losses of an evaluation after each step: it gathers parameters between replayed steps.
 std::vector<double> trained_replicas(std::unique_ptr<Mesh> mesh, std::unique_ptr<Device> device,
-                                     int zero = 0, const OffloadOptions& offload = {}) {
+                                     int zero = 0, const OffloadOptions& offload = {},
+                                     int group = ZeroOptions::kAll) {
   EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed",
                                          kReplicaMicroBatches / mesh->along(Axis::data).size());
   options.reproducible = true;
   options.zero.stage = zero;
+  options.zero.group = group;
   options.offload = offload;
   EngineRun run(options, *mesh, std::move(device));
   std::vector<double> losses;
@@ -257,6 +259,27 @@ TEST(DeviceTraining, OffloadChangesNoBitOnRanks) {
       const std::string transport = mesh->along(Axis::data).transport();
       EXPECT_ALL_RANKS(same_bits(alone, trained_replicas(std::move(mesh), std::move(device), zero,
                                                          offload_to_host(zero == 3))))
+          << transport << ", stage " << zero;
+    }
+}
+
+// With groups, the slices in host memory are reduced over the replicas before they are stored.
+TEST(DeviceTraining, OffloadedGradientsChangeNoBitOnRanks) {
+  const auto cards = cuda::availability().cards;
+  if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
+  if (!std::has_single_bit(static_cast<unsigned>(world_size()))) GTEST_SKIP() << "needs 2^n ranks";
+  const std::vector<double> alone =
+      trained_replicas(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
+  for (const auto way : {DeviceTransport::Way::staged, DeviceTransport::Way::automatic})
+    for (const int zero : {2, 3}) {
+      if (!here_too(way, zero == 3)) continue;
+      auto device = make_device(DeviceKind::cuda);
+      auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+      mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
+      const std::string transport = mesh->along(Axis::data).transport();
+      const int group = world_size() > 2 ? 2 : ZeroOptions::kAll;
+      EXPECT_ALL_RANKS(same_bits(alone, trained_replicas(std::move(mesh), std::move(device), zero,
+                                                         with_gradients(offload_to_host()), group)))
           << transport << ", stage " << zero;
     }
 }

@@ -16,6 +16,14 @@ for stage in 0 3; do
 done
 check "nothing is left behind" test -z "$(ls -A disk)"
 
+train 2 sums "${fixed[@]}" parallel.zero=2 train.micro_batch_size=4 parallel.offload=file parallel.offload_gradients=true parallel.offload_dir=disk
+expect "gradients in a file" 0 "summary:"
+started "... as it says" sums "every micro-batch is added there"
+train 1 held "${fixed[@]}" train.micro_batch_size=4
+check "gradients in a file: the weights, bit by bit" same_weights held sums
+train 2 no parallel.offload_gradients=true parallel.zero=2
+expect "gradients without offload" 2 "is for parallel.offload = "
+
 train 2 moved "${fixed[@]}" parallel.offload=file train.max_steps=10
 expect "the first half with a file" 0 "moved/checkpoints/step_00000010"
 train 1 moved "${fixed[@]}" parallel.zero=1

@@ -25,6 +25,12 @@ inline OffloadOptions offload_to_host(bool parameters = false) {
   return {.place = MemoryPlace::host, .parameters = parameters, .chunk = kShortChunk};
 }
 
+/// The same with the slices of gradients, for ZeRO 2 and 3.
+inline OffloadOptions with_gradients(OffloadOptions options) {
+  options.gradient_sums = 1;
+  return options;
+}
+
 struct OffloadRun {
   std::vector<double> numbers;  ///< losses, norms, losses of evaluations between steps
   std::vector<double> state;

@@ -173,6 +173,7 @@ struct ParallelSection {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int virtual_stages = 1;
   OffloadChoice offload = OffloadChoice::none;
+  bool offload_gradients = false;
   std::string offload_dir;  ///< "": TMPDIR, or /tmp
   std::string order = "tp-cp-dp-pp";
   RequestedTransport transport = RequestedTransport::automatic;

@@ -26,6 +26,7 @@ constexpr std::array<LayoutAxisName, kLayoutAxes> kNames{{
     {"micro", "train.micro_batch_size", ""},
     {"recompute", "train.recompute", "none"},
     {"offload", "parallel.offload", "none"},
+    {"offload_gradients", "parallel.offload_gradients", "false"},
     {"order", "parallel.order", "tp-cp-dp-pp"},
     {"tile", "model.tile", "1"},
 }};
@@ -153,6 +154,7 @@ std::vector<std::string> candidates(LayoutAxis axis) {
     case LayoutAxis::context_mode:
       return {"auto", "gather", "ring", "ring-ulysses"};
     case LayoutAxis::sequence:
+    case LayoutAxis::offload_gradients:
       return {"false", "true"};
     case LayoutAxis::zero:
       return {"0", "1", "2", "3"};

@@ -30,10 +30,11 @@ enum class LayoutAxis {
   micro_batch,
   recompute,
   offload,
+  offload_gradients,
   order,
   tile
 };
-inline constexpr int kLayoutAxes = 15;
+inline constexpr int kLayoutAxes = 16;
 
 /// The user's word for an axis ("dp"), the key of the deck, and the value that means "not". The
 /// size of a micro-batch has no such value: it is a property of the deck.

@@ -95,10 +95,13 @@ GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& g
     ring_.emplace(storage.parameters(), BucketRing::Of::trained, type, kInFlight, device,
                   sharding.group());
     summed_.assign(storage.parameters().buckets().size(), 0);
+    if (storage.gradients_apart())
+      outside_ = std::make_unique<OffloadedSums>(storage, device, ring_->slots());
   }
   if (!reproducible) return;
   CHOIR_CHECK(std::has_single_bit(static_cast<std::uint64_t>(micro_batches)),
               "reproducible mode with {} micro-batches a rank", micro_batches);
+  if (storage.gradient_place() != MemoryPlace::device) return;  // the storage has the levels
   const std::int64_t count = level_size();
   for (std::int64_t held = 1; held < micro_batches; held *= 2)
     levels_.emplace_back(device, static_cast<std::size_t>(count) * size_of(type));
@@ -117,6 +120,7 @@ void GradientReducer::begin_gradients(int index) {
   }
   BucketRing::Slot* slot = ring_->claim(index, gatherer_->queue());
   CHOIR_CHECK(slot != nullptr, "bucket {}: every slot for gradients is in use", bucket(index).name);
+  if (outside_) outside_->before_writing(stream_, ring_->index(*slot));
   ++slot->users;
   storage_->parameters().bind_gradients(bucket(index), slot->memory);
   storage_->begin_gradients(stream_, bucket(index));
@@ -171,10 +175,12 @@ void GradientReducer::complete_earlier(std::uint64_t started) {
 // Called when this rank's slice of the slot holds the sum of one micro-batch per rank of the group.
 void GradientReducer::accumulate(int index) {
   const Bucket& b = bucket(index);
-  const Range mine = storage_->sharding().slice(b);
-  const TensorView fresh = ring_->find(index)->memory.slice(mine.first, mine.count);
-  const TensorView sum = storage_->gradients(b);
+  const BucketRing::Slot& slot = *ring_->find(index);
   const std::int64_t j = summed_[static_cast<std::size_t>(index)]++;
+  if (outside_) return accumulate_outside(b, j, slot);
+  const Range mine = storage_->sharding().slice(b);
+  const TensorView fresh = slot.memory.slice(mine.first, mine.count);
+  const TensorView sum = storage_->gradients(b);
   if (reproducible_) {
     if (combine(j, fresh, b)) ops::copy(stream_, fresh, sum);
   } else if (j == 0) {
@@ -183,6 +189,31 @@ void GradientReducer::accumulate(int index) {
     ops::add(stream_, sum, fresh, sum);
   }
   if (j + 1 == micro_batches_) reduce_over_replicas(index);
+}
+
+// The same numbers are added in the same order as in device memory. In the tree, the carries of j+1
+// are added and the next level is stored; without it there is only one sum.
+void GradientReducer::accumulate_outside(const Bucket& b, std::int64_t j,
+                                         const BucketRing::Slot& slot) {
+  const Range mine = storage_->sharding().slice(b);
+  const TensorView fresh = slot.memory.slice(mine.first, mine.count);
+  const bool last = j + 1 == micro_batches_;
+  std::size_t first = OffloadedSums::kSum, count = j > 0 ? 1 : 0, to = OffloadedSums::kSum;
+  if (reproducible_) {
+    count = static_cast<std::size_t>(std::countr_one(static_cast<std::uint64_t>(j)));
+    first = 1;
+    if (!last) to = first + count;
+  }
+  outside_->add(stream_, b, first, count, fresh);
+  if (Communicator* replicas = storage_->sharding().replicas(); replicas != nullptr && last) {
+    outside_->join(stream_);
+    replicas
+        ->start_all_reduce(fresh.data, static_cast<std::size_t>(fresh.count()), fresh.dtype,
+                           ReduceOp::sum, order())
+        .wait();
+    outside_->add(stream_, b, first, 0, fresh);
+  }
+  outside_->store(b, to, fresh, ring_->index(slot));
 }
 
 // Called when this rank's slice of a bucket holds the sum of the step over its group.
@@ -201,6 +232,7 @@ std::int64_t GradientReducer::level_size() const {
 }
 
 TensorView GradientReducer::level(std::size_t l, const Bucket& b) const {
+  if (storage_->gradient_place() != MemoryPlace::device) return storage_->gradient_level(l, b);
   const DType type = storage_->precision().gradient;
   const TensorView all{levels_[l].data(), type, {level_size()}};
   return ring_ ? storage_->slice_of(all, b) : all.slice(b.offset, b.size);
@@ -226,6 +258,7 @@ double GradientReducer::finish() {
     summed_[b] = 0;
   }
   replica_queue_.finish_all();
+  if (outside_) outside_->finish(stream_);
   return now_seconds() - start;
 }
 
@@ -234,15 +267,19 @@ void GradientReducer::add_to(MemoryPlan& plan) const {
   std::size_t bytes = 0;
   for (const Buffer& level : levels_) bytes += level.bytes();
   if (bytes > 0) plan.add("gradients, reproducible tree", bytes);
+  if (outside_) outside_->add_to(plan);
 }
 
 TiedGradients::TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages,
-                             int embedding)
-    : storage_(&storage), stages_(&stages), embedding_(embedding) {
+                             int embedding, HostWindows* windows)
+    : storage_(&storage), stages_(&stages), embedding_(embedding), windows_(windows) {
   std::size_t largest = 0;
   for (const Parameter* copy : storage.parameters().copies())
     if (copy->trainable && copy->resident() != copy->tied_to->resident())
       largest = std::max(largest, slice(copy->resident() ? *copy : *copy->tied_to).bytes());
+  if (windows_ != nullptr)
+    largest = std::min(largest, static_cast<std::size_t>(storage.offload_chunk()) *
+                                    size_of(storage.precision().gradient));
   if (largest > 0) memory_ = Buffer(device, largest);
 }
 
@@ -254,7 +291,9 @@ void TiedGradients::join(const Stream& stream) {
   for (const Parameter* copy : storage_->parameters().copies()) {
     const Parameter& original = *copy->tied_to;
     if (!original.trainable) continue;
-    if (copy->resident() && original.resident()) {
+    if (copy->resident() && original.resident() && windows_ != nullptr) {
+      add_outside(stream, slice(original), slice(*copy));
+    } else if (copy->resident() && original.resident()) {
       ops::add(stream, slice(original), slice(*copy), slice(original));
       ops::copy(stream, slice(original), slice(*copy));
     } else if (original.resident()) {
@@ -265,9 +304,41 @@ void TiedGradients::join(const Stream& stream) {
   }
 }
 
-// Addition of two numbers is commutative, so both ends get the same bits.
+namespace {
+
+/// Calls work(first, count) for the chunks of `size` elements.
+template <class Work>
+void in_chunks(std::int64_t size, std::int64_t chunk, const Work& work) {
+  for (std::int64_t at = 0; at < size; at += chunk) work(at, std::min(chunk, size - at));
+}
+
+}  // namespace
+
+// The windows are free again when the work on them is queued, before the next chunk is read.
+void TiedGradients::add_outside(const Stream& stream, const TensorView& a, const TensorView& b) {
+  in_chunks(a.count(), storage_->offload_chunk(), [&](std::int64_t first, std::int64_t count) {
+    const TensorView to[] = {a.slice(first, count), b.slice(first, count)};
+    for (const TensorView& part : to) windows_->start(stream, part.data, part.bytes());
+    const TensorView sum{windows_->take(stream), a.dtype, {count}};
+    ops::add(stream, sum, {windows_->take(stream), b.dtype, {count}}, sum);
+    for (const TensorView& part : to) stream.copy_to_host(part.data, sum.data, sum.bytes());
+  });
+}
+
 void TiedGradients::exchange(const Stream& stream, const Parameter& place, int peer) {
   const TensorView mine = slice(place);
+  if (windows_ == nullptr) return exchange_part(stream, mine, peer);
+  in_chunks(mine.count(), storage_->offload_chunk(), [&](std::int64_t first, std::int64_t count) {
+    const TensorView part = mine.slice(first, count);
+    windows_->start(stream, part.data, part.bytes());
+    const TensorView here{windows_->take(stream), part.dtype, part.shape};
+    exchange_part(stream, here, peer);
+    stream.copy_to_host(part.data, here.data, here.bytes());
+  });
+}
+
+// Addition of two numbers is commutative, so both ends get the same bits.
+void TiedGradients::exchange_part(const Stream& stream, const TensorView& mine, int peer) {
   const TensorView theirs{memory_.data(), mine.dtype, mine.shape};
   const std::array<Message, 2> messages{
       Message{.send = true, .data = mine.data, .bytes = mine.bytes(), .peer = peer},
@@ -291,7 +362,7 @@ GradientPath::GradientPath(ParameterStorage& storage, ParameterGatherer& gathere
                {.order = options.reproducible ? Summation::tree : Summation::fast,
                 .overlapped = !storage.sharding().gradients_sharded()},
                reducer_),
-      tied_(storage, device, stages, options.embedding_stage) {
+      tied_(storage, device, stages, options.embedding_stage, reducer_.windows()) {
   if (options.before_sums) reducer_.before_sums(options.before_sums);
 }
 

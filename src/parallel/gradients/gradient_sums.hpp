@@ -17,6 +17,7 @@
 #include "choir/nn/parameter_set.hpp"
 #include "choir/parallel/sharding/parameter_gatherer.hpp"
 #include "choir/parallel/sharding/parameter_storage.hpp"
+#include "src/parallel/gradients/offloaded_gradients.hpp"
 
 namespace choir {
 
@@ -98,6 +99,10 @@ class PartialGradients final : public BucketHooks {
 ///
 /// Buckets of frozen parameters have no gradients and are ignored.
 ///
+/// With offloaded gradients (stages 2 and 3) the slices, and the levels of the tree below, are
+/// outside: OffloadedSums adds to them. The all-reduce over replicas then precedes the store, and
+/// the main stream waits for it.
+///
 /// In reproducible mode both sums follow one fixed binary tree over the global micro-batch index. A
 /// rank adds its micro-batches with a binary counter (the carries of j+1), and the ranks add theirs
 /// in a tree. Where ranks own contiguous micro-batches (Sharding::first_micro_batch), the tree over
@@ -129,6 +134,8 @@ class GradientReducer final : public BucketHooks {
   /// Collective: completes all reductions. Returns the seconds spent waiting, i.e. the
   /// communication that was not hidden.
   double finish();
+  /// The windows to gradients in host memory; nullptr if there are none.
+  HostWindows* windows() const { return outside_ ? &outside_->windows() : nullptr; }
 
   void add_to(MemoryPlan& plan) const;
 
@@ -141,6 +148,7 @@ class GradientReducer final : public BucketHooks {
   TensorView level(std::size_t l, const Bucket& bucket) const;
   bool combine(std::int64_t j, const TensorView& fresh, const Bucket& bucket);
   void accumulate(int index);
+  void accumulate_outside(const Bucket& bucket, std::int64_t j, const BucketRing::Slot& slot);
   void reduce_over_replicas(int index);
   void complete_earlier(std::uint64_t started);
 
@@ -152,8 +160,9 @@ class GradientReducer final : public BucketHooks {
   std::int64_t current_ = 0;
   bool reproducible_;
   std::function<void(const Stream&, const Bucket&)> look_;
-  std::vector<Buffer> levels_;        // level l holds the sum of 2^l micro-batches
-  std::optional<BucketRing> ring_;    // stages 2 and 3: whole gradients
+  std::vector<Buffer> levels_;              // level l holds the sum of 2^l micro-batches
+  std::optional<BucketRing> ring_;          // stages 2 and 3: whole gradients
+  std::unique_ptr<OffloadedSums> outside_;  // with offloaded gradients
   std::vector<std::int64_t> summed_;  // stages 2 and 3: micro-batches summed in the slice of each
                                       // bucket
   std::array<std::uint64_t, kInFlight> in_flight_{};  // tickets of the last buckets, with replicas
@@ -166,12 +175,15 @@ class GradientReducer final : public BucketHooks {
 /// data-parallel ranks. Afterwards both hold the same sum, so equal copies stay equal.
 ///
 /// Both buckets have the same layout, so ranks with the same slice exchange slices: with G bytes of
-/// gradient and ZeRO over d ranks, G / d bytes in each direction.
+/// gradient and ZeRO over d ranks, G / d bytes in each direction. Slices in host memory pass
+/// through windows, chunk by chunk.
 class TiedGradients {
  public:
   /// Local. `stages` is the pipeline axis: stage `embedding` has the embedding and the last one the
   /// head.
-  TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages, int embedding);
+  /// `windows`: for gradients in host memory, otherwise nullptr.
+  TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages, int embedding,
+                HostWindows* windows);
 
   /// Collective over the stages that use the weight, after all reductions over data ranks.
   void join(const Stream& stream);
@@ -182,10 +194,14 @@ class TiedGradients {
   /// This rank's slice of the gradient.
   TensorView slice(const Parameter& place) const;
   void exchange(const Stream& stream, const Parameter& place, int peer);
+  /// Adds the other stage's part of the gradient to `mine`, in device memory.
+  void exchange_part(const Stream& stream, const TensorView& mine, int peer);
+  void add_outside(const Stream& stream, const TensorView& a, const TensorView& b);
 
   ParameterStorage* storage_;
   Communicator* stages_;
   int embedding_;
+  HostWindows* windows_;
   Buffer memory_;  ///< for the slice of the other stage
 };
 

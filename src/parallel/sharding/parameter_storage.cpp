@@ -15,15 +15,16 @@ OffloadedState::OffloadedState(const OffloadOptions& options, const Precision& p
                                Contents contents, const Sizes& sizes, Device& device,
                                Communicator& world)
     : chunk_(options.chunk) {
-  const std::array<DType, kFields> types{precision.master, precision.moment, precision.moment,
-                                         precision.compute, precision.gradient};
-  const std::array<bool, kFields> kept{contents.masters, true, options.second_moment,
-                                       contents.values, options.average};
-  const std::array<std::int64_t, kFields> counts{sizes.masters, sizes.moments, sizes.moments,
-                                                 sizes.values, sizes.moments};
-  std::array<std::size_t, kFields> at{};
+  constexpr std::size_t kInMemory = gradient;  // the fields before it
+  const std::array<DType, kInMemory> types{precision.master, precision.moment, precision.moment,
+                                           precision.compute, precision.gradient};
+  const std::array<bool, kInMemory> kept{contents.masters, true, options.second_moment,
+                                         contents.values, options.average};
+  const std::array<std::int64_t, kInMemory> counts{sizes.masters, sizes.moments, sizes.moments,
+                                                   sizes.values, sizes.moments};
+  std::array<std::size_t, kInMemory> at{};
   std::size_t end = 0;
-  for (std::size_t f = 0; f < kFields; ++f) {
+  for (std::size_t f = 0; f < kInMemory; ++f) {
     at[f] = end;
     if (kept[f]) end += static_cast<std::size_t>(counts[f]) * size_of(types[f]);
   }
@@ -33,7 +34,7 @@ OffloadedState::OffloadedState(const OffloadOptions& options, const Precision& p
                   : OffloadMemory::on_host(device, end);
   };
   device.kind() == DeviceKind::null ? make() : together(world, make);
-  for (std::size_t f = 0; f < kFields; ++f)
+  for (std::size_t f = 0; f < kInMemory; ++f)
     if (kept[f]) fields_[f] = {memory_.data() + at[f], types[f], {counts[f]}};
 }
 
@@ -111,7 +112,12 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
     values_ = precision.has_copy() ? own(copy_memory_, n, precision.compute) : masters_;
   else if (whole_values)
     values_ = shared(value_memory_, sharding_.gathers(), n, precision.compute);
-  if (training && sharding_.gradients_sharded())
+  const bool gradients_outside = training && offloads.on(device).gradient_sums > 0;
+  CHOIR_CHECK(!gradients_outside || sharding_.gradients_sharded(),
+              "gradients outside of the device with ZeRO stage {}", sharding_.stage());
+  if (gradients_outside)
+    slice_gradients_ = offload_gradients(offloads, world ? *world : sharding_.data());
+  else if (training && sharding_.gradients_sharded())
     slice_gradients_ = own(slice_gradient_memory_, trained_slices_size(), precision.gradient);
   else if (training)
     gradients_ =
@@ -151,6 +157,31 @@ void ParameterStorage::offload(const OffloadOptions& options, Communicator& worl
       OffloadedState::Sizes{
           .masters = masters_size(), .values = slices_size(), .moments = trained_slices_size()},
       *device_, world);
+}
+
+TensorView ParameterStorage::offload_gradients(const OffloadOptions& options, Communicator& world) {
+  offload_chunk_ = options.chunk;
+  const DType type = precision_.gradient;
+  const std::int64_t slices = trained_slices_size();
+  const auto bytes = static_cast<std::size_t>(slices * options.gradient_sums) *
+                     static_cast<std::size_t>(size_of(type));
+  const bool to_file = options.place == MemoryPlace::file && device_->host_visible();
+  const auto make = [&] {
+    gradients_outside_ = to_file ? OffloadMemory::in_file(*device_, bytes, options.directory)
+                                 : OffloadMemory::on_host(*device_, bytes);
+  };
+  device_->kind() == DeviceKind::null ? make() : together(world, make);
+  const TensorView view{gradients_outside_.data(), type, {slices}};
+  if (!device_->host_visible()) offloaded_->show_gradients(view);
+  return view;
+}
+
+TensorView ParameterStorage::gradient_level(std::size_t level, const Bucket& bucket) const {
+  const std::int64_t slices = trained_slices_size();
+  const auto sums =
+      static_cast<std::int64_t>(gradients_outside_.bytes() / slice_gradients_.bytes());
+  const TensorView all{gradients_outside_.data(), precision_.gradient, {slices * sums}};
+  return slice_of(all.slice((1 + static_cast<std::int64_t>(level)) * slices, slices), bucket);
 }
 
 TensorView ParameterStorage::narrow_slice(const Bucket& bucket) const {
@@ -316,7 +347,13 @@ void ParameterStorage::add_to(MemoryPlan& plan) const {
   if (value_memory_.bytes() > 0) plan.add(values, value_memory_.bytes(), value_memory_.shared());
   if (!gradients_.empty())
     plan.add("gradients", gradient_memory_.bytes(), gradient_memory_.shared());
-  if (!slice_gradients_.empty()) plan.add("gradients, slice", slice_gradient_memory_.bytes());
+  if (slice_gradients_.empty()) return;
+  if (gradient_place() == MemoryPlace::device)
+    return plan.add("gradients, slice", slice_gradient_memory_.bytes());
+  const std::size_t slices = slice_gradients_.bytes();
+  plan.add("gradients, slice", slices, false, gradient_place());
+  if (const std::size_t tree = gradients_outside_.bytes() - slices; tree > 0)
+    plan.add("gradients, reproducible tree", tree, false, gradient_place());
 }
 
 void ParameterStorage::add_outside_to(MemoryPlan& plan) const {

@@ -364,6 +364,15 @@ std::string offload_report(Engine& engine) {
   std::string text =
       fmt::format("offload: {} of each rank ({}) in {}; every step reads and writes all of it",
                   what, bytes, file ? "a file in " + options.directory : "host memory");
+  if (const MemoryPlace gradients = storage.gradient_place(); gradients != MemoryPlace::device) {
+    MemoryPlan memory;
+    storage.add_to(memory);
+    const std::size_t held =
+        memory.bytes_of("gradients, slice") + memory.bytes_of("gradients, reproducible tree");
+    text += fmt::format("; gradients ({}) are in {}, too, and every micro-batch is added there",
+                        format_bytes(static_cast<double>(held)),
+                        gradients == MemoryPlace::file ? "a file" : "host memory");
+  }
   if (file && is_memory_file_system(options.directory))
     text += fmt::format(
         "; {} is a memory file system, which saves no memory: set parallel.offload_dir to a "

@@ -142,16 +142,19 @@ bool shares_batches(const EngineOptions& options, const BatchRanks& ranks) {
 
 namespace {
 
-/// The options, with offloaded memory for the averages that they ask for.
-EngineOptions with_averages(EngineOptions options) {
+/// The options, with offloaded memory for averages and for the tree of reproducible mode.
+EngineOptions with_offload(EngineOptions options) {
   options.offload.average = options.ema > 0;
+  if (options.offload.gradient_sums > 0 && options.reproducible)
+    for (std::int64_t held = 1; held < options.micro_batches; held *= 2)
+      ++options.offload.gradient_sums;
   return options;
 }
 
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
-    : options_(with_averages(options)),
+    : options_(with_offload(options)),
       mesh_(&mesh),
       instance_(options_, device, mesh, arena_bytes),
       schedule_(schedule_for(options, mesh, device)),

@@ -92,12 +92,14 @@ std::vector<StoredTensor> gradient_tensors(Engine& engine, bool owned_only) {
   const WritingShare share =
       owned_only ? share_of_writing(storage.sharding()) : WritingShare{.all = true};
   std::vector<StoredTensor> list;
+  if (storage.gradients_apart()) settle(instance);
   for (const Parameter* p : instance.parameters().all()) {
     if (!p->trainable) continue;
     add_stored(list, "gradients", *p, storage.precision().gradient, instance, share,
                [&](const Parameter& place) {
                  return ParameterElements{
-                     storage.owned_part(storage.gradients(storage.bucket_of(place)), place)};
+                     storage.owned_part(storage.gradients(storage.bucket_of(place)), place),
+                     storage.gradients_apart()};
                });
   }
   return list;

@@ -41,6 +41,11 @@ TEST(OffloadOnRanks, ChangesNoBit) {
           options.offload = test::offload_to_file();
           EXPECT_ALL_RANKS(same_bits(whole, train())) << precision << " stage " << stage << " tp "
                                                       << shape.tensor << " pp " << shape.pipeline;
+          if (stage < 2) continue;
+          options.offload = test::with_gradients(test::offload_to_file());
+          EXPECT_ALL_RANKS(same_bits(whole, train()))
+              << precision << " stage " << stage << " tp " << shape.tensor << " pp "
+              << shape.pipeline << ", gradients";
         }
     }
   }

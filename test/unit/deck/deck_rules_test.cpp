@@ -98,6 +98,20 @@ TEST(DeckRules, OffloadRules) {
   EXPECT_NE(complaint({"parallel.offload=optimizer", "parallel.offload_dir=/scratch"})
                 .find("is for parallel.offload = \"file\", not \"optimizer\""),
             std::string::npos);
+  for (const char* place : {"optimizer", "file"})
+    for (const char* stage : {"2", "3"})
+      EXPECT_EQ(
+          complaint({std::string("parallel.offload=") + place, "parallel.offload_gradients=true",
+                     std::string("parallel.zero=") + stage}),
+          "")
+          << place << stage;
+  EXPECT_NE(
+      complaint({"parallel.offload=file", "parallel.offload_gradients=true", "parallel.zero=1"})
+          .find("nearest legal: zero = 2 (on one rank, too)"),
+      std::string::npos);
+  EXPECT_NE(complaint({"parallel.offload_gradients=true", "parallel.zero=2"})
+                .find("is for parallel.offload = "),
+            std::string::npos);
   EXPECT_NE(complaint({"parallel.offload=disk"}).find("none, optimizer, all, file"),
             std::string::npos);
 }

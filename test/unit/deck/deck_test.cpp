@@ -336,6 +336,7 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "parallel.schedule",
                           "parallel.virtual_stages",
                           "parallel.offload",
+                          "parallel.offload_gradients",
                           "parallel.order",
                           "device"}) {
     EXPECT_NE(table.find(std::string("  ") + key + " "), std::string::npos) << key;

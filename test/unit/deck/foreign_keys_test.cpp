@@ -140,7 +140,8 @@ TEST(ForeignKeys, EveryKeyOfTheirRecipesIsAnswered) {
 // A key of ours with the same last name must not be suggested for a different key of theirs.
 TEST(ForeignKeys, WholePathsGoBeforeLastNames) {
   EXPECT_EQ(foreign_advice(test::families().keys(), "zero_optimization.offload_optimizer.device"),
-            "set parallel.offload to \"optimizer\" for cpu, \"file\" for nvme");
+            "set parallel.offload to \"optimizer\" for cpu, \"file\" for nvme; "
+            "parallel.offload_gradients moves gradients, too");
   EXPECT_EQ(foreign_advice(test::families().keys(), "optimizer.type"), "optimizer.name");
   EXPECT_EQ(foreign_advice(test::families().keys(), "scheduler.type"), "optimizer.schedule");
   EXPECT_NE(foreign_advice(test::families().keys(), "aio.block_size"), "model.block_size");

@@ -97,6 +97,11 @@ class BucketRing {
   /// after the operation in flight there has completed. Returns nullptr if all slots of its shape
   /// are in use.
   Slot* claim(int bucket, CommQueue& queue);
+  std::size_t slots() const { return slots_.size(); }
+  /// The index of a slot, below slots().
+  std::size_t index(const Slot& slot) const {
+    return static_cast<std::size_t>(&slot - slots_.data());
+  }
   /// Invalidates the content of all slots.
   void forget();
 

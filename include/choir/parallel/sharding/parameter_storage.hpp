@@ -31,7 +31,10 @@ struct OffloadOptions {
   bool parameters = false;                  ///< also keeps parameters in host memory
   bool second_moment = true;                ///< the optimizer has a second moment
   bool average = false;                     ///< the run keeps averaged weights
-  std::string directory{};                  ///< directory of the file
+  /// Sums of gradients that are kept outside, too, with ZeRO 2 and 3: those of this rank's slices,
+  /// and in reproducible mode one for each level of its tree. 0: gradients stay on the device.
+  std::uint8_t gradient_sums = 0;
+  std::string directory{};  ///< directory of the file
   std::int64_t chunk = kChunk;
 
   bool any() const { return place != MemoryPlace::device; }
@@ -53,15 +56,20 @@ struct OffloadOptions {
 ///   all         the same, masters in any case, and the       whole buckets while they are in use
 ///               compute copy beside them (ZeRO 3 only)
 ///
+/// With OffloadOptions::gradient_sums, this rank's slices of gradients are outside as well, in host
+/// memory, and on a device whose memory is host memory in a file of their own. Every micro-batch is
+/// added to them there (GradientReducer), so the device holds gradients of a few buckets only. The
+/// bits are those of gradients on the device.
+///
 /// Minimum cost of a step, beside the update itself: every byte outside is fetched and written back
 /// once, so N * bytes / rate in each direction, where rate is that of the host-device link or the
 /// disk. "all" also fetches the compute values of every bucket for each forward and backward.
 /// Device memory: three windows of kChunk elements (see StateStream) instead of N.
 class OffloadedState {
  public:
-  /// `value`: the compute copy beside masters of another type.
-  enum Field { master, first_moment, second_moment, value, average };
-  static constexpr int kFields = 5;
+  /// `value`: the compute copy beside masters of another type. `gradient`: see show_gradients().
+  enum Field { master, first_moment, second_moment, value, average, gradient };
+  static constexpr int kFields = 6;
   struct Contents {
     bool masters = false, values = false;  ///< beside the moments
   };
@@ -85,6 +93,12 @@ class OffloadedState {
   const OffloadMemory& memory() const { return memory_; }
   MemoryPlace place() const { return memory_.place(); }
   std::int64_t chunk() const { return chunk_; }
+
+  /// Makes gradients in host memory, which the device cannot read, a field of the state. An update
+  /// reads it and writes nothing back; memory() does not contain it.
+  void show_gradients(const TensorView& slices) {
+    fields_[static_cast<std::size_t>(gradient)] = slices;
+  }
 
  private:
   OffloadMemory memory_;
@@ -153,7 +167,8 @@ class ParameterStorage {
 
   // This rank's slice of a bucket, padding included, 1-D. Stage 0: the whole bucket.
   TensorView masters(const Bucket& bucket) const;
-  TensorView gradients(const Bucket& bucket) const;  ///< only of a trained bucket
+  /// Only of a trained bucket. In host memory if gradients_apart().
+  TensorView gradients(const Bucket& bucket) const;
   /// The memory into which the optimizer writes the values that the model computes with; empty if
   /// the model computes with the masters, or if gathering converts the masters.
   TensorView copies(const Bucket& bucket) const;
@@ -169,6 +184,14 @@ class ParameterStorage {
     return narrow(bucket) ? parameters_outside_ : masters_outside();
   }
   bool values_outside() const { return parameters_outside_; }
+  /// The place of gradients().
+  MemoryPlace gradient_place() const { return gradients_outside_.place(); }
+  /// True if gradients() are in host memory that the device cannot read.
+  bool gradients_apart() const { return offloaded_ && offloaded_->has(OffloadedState::gradient); }
+  /// With offloaded gradients: this rank's slice of the bucket in one of the sums beside them.
+  TensorView gradient_level(std::size_t level, const Bucket& bucket) const;
+  /// Elements that a device reads of offloaded memory at a time.
+  std::int64_t offload_chunk() const { return offload_chunk_; }
   /// The part of `bucket` in a flat array that contains only the slices of all buckets.
   TensorView slice_of(const TensorView& slices, const Bucket& bucket) const {
     return slices.slice(bucket.offset / sharding_.slices(), bucket.size / sharding_.slices());
@@ -212,6 +235,7 @@ class ParameterStorage {
   TensorView narrow_slice(const Bucket& bucket) const;
   void bind_narrow();
   void offload(const OffloadOptions& options, Communicator& world);
+  TensorView offload_gradients(const OffloadOptions& options, Communicator& world);
   void cast_outside(const TensorView& from, const TensorView& to) const;
   void initialise_packed(std::uint64_t seed);
 
@@ -222,6 +246,8 @@ class ParameterStorage {
   std::optional<OffloadedState> offloaded_;
   std::shared_ptr<PackedParameters> packed_;  // shared, because the type is not complete here
   bool parameters_outside_ = false;
+  OffloadMemory gradients_outside_;  // the slices, and after them the sums beside them
+  std::int64_t offload_chunk_ = 0;
   Buffer master_memory_, copy_memory_, narrow_memory_, slice_gradient_memory_;
   CommMemory value_memory_, gradient_memory_;
   // Flat, 1-D; empty if not kept.

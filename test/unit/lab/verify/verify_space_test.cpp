@@ -144,6 +144,9 @@ std::int64_t legal_by_hand(int ranks) {
           const int sequence = tp > 1 ? 2 : 1;
           const bool pairs = dp > 2 && dp % 2 == 0;  // groups of two, several of them
           const int zero = dp > 1 ? 1 + 3 * (pairs ? 2 : 1) : 1;
+          // In stages 2 and 3, gradients may follow the state into a file.
+          const std::int64_t files = accepted("parallel.offload", {"file"});
+          const std::int64_t places = zero * files + (zero - 1) / 3 * 2 * (files - 1);
           // Four schedules; interleaved also with two pieces per stage.
           const int schedule = pp == 1 ? 1 : pp == 2 ? 5 : 4;
           const int recompute = 3;
@@ -154,9 +157,9 @@ std::int64_t legal_by_hand(int ranks) {
           // and dp-tp-cp-pp, all three are different unless dp is missing.
           const int axes = (tp > 1) + (cp > 1) + (pp > 1) + (dp > 1);
           const int order = axes < 2 ? 1 : axes == 2 || dp == 1 ? 2 : 3;
-          sum += micro * sequence * zero * schedule * recompute * mode * order;
+          sum += micro * sequence * places * schedule * recompute * mode * order;
         }
-  return sum * accepted("parallel.offload", {"file"}) * accepted("model.tile", {"4"});
+  return sum * accepted("model.tile", {"4"});
 }
 
 TEST(VerifySpace, HoldsEveryLegalLayoutOnce) {

@@ -52,6 +52,58 @@ TEST(Offload, ChangesNoBit) {
     }
 }
 
+// Accumulation over several micro-batches, in a plain sum and in the levels of the tree, tied
+// weights with one sum (and in reproducible mode with two), and models with and without biases.
+TEST(Offload, GradientsChangeNoBit) {
+  for (const char* precision : {"fp32", "bf16-mixed"})
+    for (const int stage : {2, 3})
+      for (const auto& [micro_batches, reproducible] :
+           {std::pair{1, false}, {3, false}, {8, true}}) {
+        EngineOptions options =
+            test::engine_options(stage == 2 ? test::tiny_llama() : test::tiny_gpt(), precision,
+                                 micro_batches, reproducible);
+        options.zero.stage = stage;
+        const test::OffloadRun whole = trained(options, cpu());
+        const std::string what = fmt::format("{} stage {}, {} micro-batches{}", precision, stage,
+                                             micro_batches, reproducible ? " in a tree" : "");
+        options.offload = test::with_gradients(test::offload_to_file());
+        EXPECT_TRUE(same_bits(whole, trained(options, cpu()))) << what << " file";
+        EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << what << " file, separate";
+        options.offload = test::with_gradients(test::offload_to_host(stage == 3));
+        EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << what << " host";
+      }
+}
+
+// A tensor longer than the reads of the norm, with a part of a chunk at its end.
+TEST(Offload, GradientsOfLongTensorsChangeNoBit) {
+  GptConfig model = test::tiny_gpt();
+  model.vocab_size = 1601;
+  for (const bool reproducible : {false, true}) {
+    EngineOptions options = test::engine_options(model, "fp32", 2, reproducible);
+    options.zero.stage = 2;
+    const test::OffloadRun whole = trained(options, cpu());
+    options.offload = test::with_gradients(test::offload_to_host());
+    EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << reproducible;
+  }
+}
+
+TEST(Offload, NegativeControlGradientsThatAreNotKept) {
+  EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 2);
+  options.zero.stage = 2;
+  options.offload = test::with_gradients(test::offload_to_host());
+  test::SingleRank single;
+  test::EngineRun run(options, *single.mesh, separate());
+  run.losses(1);
+  ParameterStorage& storage = run.engine().instance().storage();
+  ASSERT_TRUE(storage.gradients_apart());
+  for (const Bucket& bucket : storage.parameters().buckets()) {
+    const TensorView slice = storage.gradients(bucket);
+    const auto* first = slice.as<float>();
+    EXPECT_TRUE(std::any_of(first, first + slice.count(), [](float g) { return g != 0; }))
+        << bucket.name << ": the test sees the gradients in host memory";
+  }
+}
+
 // Frozen weights without masters, while the masters of others are on the device or outside of it.
 TEST(Offload, ChangesNoBitOfFrozenWeights) {
   for (const int stage : {0, 2, 3}) {
@@ -67,6 +119,10 @@ TEST(Offload, ChangesNoBitOfFrozenWeights) {
     options.offload = test::offload_to_host(true);
     if (stage == 3) {
       EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << stage << " all";
+    }
+    options.offload = test::with_gradients(test::offload_to_host());
+    if (stage > 0) {
+      EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << stage << " gradients";
     }
   }
 }
@@ -125,6 +181,56 @@ TEST(Offload, PlanIsWhatIsHeldAndTheDeviceHoldsLess) {
           EXPECT_EQ(real.total(MemoryPlace::host), windows) << precision << " stage " << stage;
         }
       }
+}
+
+std::size_t bytes_in(const MemoryPlan& plan, const std::string& name, MemoryPlace place) {
+  std::size_t bytes = 0;
+  for (const MemoryPlan::Entry& entry : plan.entries)
+    if (entry.name == name && entry.place == place) bytes += entry.bytes;
+  return bytes;
+}
+
+TEST(Offload, GradientsInThePlanAreThoseThatAreHeld) {
+  const SeparateDevice target;
+  constexpr std::int64_t kLevels = 2;  // the carries of four micro-batches
+  for (const int stage : {2, 3})
+    for (const bool reproducible : {false, true})
+      for (const OffloadOptions& offload : {test::offload_to_file(), test::offload_to_host()}) {
+        EngineOptions options =
+            test::engine_options(test::tiny_gpt(), "bf16-mixed", 4, reproducible);
+        options.zero.stage = stage;
+        options.offload = offload;
+        const MemoryPlan without = planned(options, &target);
+        options.offload = test::with_gradients(offload);
+        test::SingleRank single;
+        test::EngineRun run(options, *single.mesh, separate());
+        run.losses(2);
+        const MemoryPlan real = run.engine().memory();
+        ASSERT_EQ(run.plan().memory.to_string(), real.to_string()) << stage;
+        const ParameterStorage& storage = run.engine().instance().storage();
+        const std::size_t slices =
+            static_cast<std::size_t>(storage.trained_slices_size()) * sizeof(float);
+        const std::size_t moved = slices * (1 + (reproducible ? kLevels : 0));
+        EXPECT_EQ(bytes_in(real, "gradients, slice", MemoryPlace::host) +
+                      bytes_in(real, "gradients, reproducible tree", MemoryPlace::host),
+                  moved);
+        // Windows of the sums, of the norm and of the update take their place.
+        const std::size_t windows = bytes_in(real, "offload windows", MemoryPlace::device) -
+                                    bytes_in(without, "offload windows", MemoryPlace::device);
+        EXPECT_EQ(without.total() + windows - real.total(), moved) << stage << reproducible;
+        EXPECT_NE(offload_report(run.engine()).find("; gradients ("), std::string::npos);
+      }
+  // On the CPU they are in the file.
+  EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 2);
+  options.zero.stage = 2;
+  options.offload = test::offload_to_file();
+  const MemoryPlan without = planned(options, nullptr);
+  options.offload = test::with_gradients(options.offload);
+  const MemoryPlan with = planned(options, nullptr);
+  const std::size_t moved = without.total() - with.total();
+  EXPECT_GT(moved, 0u);
+  EXPECT_EQ(moved, without.bytes_of("gradients, slice"));
+  EXPECT_EQ(with.total(MemoryPlace::file) - without.total(MemoryPlace::file), moved);
 }
 
 TEST(Offload, TakesNothingToPlan) {
@@ -226,6 +332,11 @@ TEST(Offload, AllocatesNothingInTheStepLoop) {
   const std::int64_t without = allocations();
   options.offload = test::offload_to_file();
   EXPECT_EQ(allocations(), without);
+  options.zero.stage = 2;
+  options.offload = {};
+  const std::int64_t sharded = allocations();
+  options.offload = test::with_gradients(test::offload_to_file());
+  EXPECT_EQ(allocations(), sharded);
 }
 
 }  // namespace
