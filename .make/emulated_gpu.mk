@@ -76,3 +76,26 @@ mutant: $(BUILD)/test_host_cuda_$(VARIANT)
 	  $(MUTANTS)/objects/*.o $(filter-out $(MUTATED:%=$(BUILD)/host_$(VARIANT)/%.o),$(HOST_OBJECTS_$(VARIANT))) \
 	  $(CUDA_TEST_OBJECTS) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \
 	  $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+
+# The tests for several GPUs with rules of test/mutants/several_gpus.txt broken (test/run/long/several_gpus.sh): CHOIR_MUTANT
+# chooses the rule. Each changed source is compiled alone, and the linker takes the first definition of a function, which is
+# that of the changed source, so that nothing else is compiled again.
+GPU_MUTANTS := $(BUILD)/several_gpus
+GPU_MUTATED := $(shell sed -n 's/^in //p' test/mutants/several_gpus.txt | sort -u)
+GPU_MUTANT_OBJECTS := $(GPU_MUTATED:%.cpp=$(GPU_MUTANTS)/%.o)
+$(GPU_MUTANTS)/written: test/mutants/several_gpus.txt test/mutants/mutate.sh $(GPU_MUTATED)
+	@test/mutants/mutate.sh $(GPU_MUTANTS) test/mutants/several_gpus.txt && touch $@
+$(GPU_MUTANT_OBJECTS): $(GPU_MUTANTS)/%.o: $(GPU_MUTANTS)/written test/mutants/mutant.hpp $(BUILD)/prelude/src.hpp.gch
+	@echo "  c++   $*.cpp with broken rules"
+	@$(MPICXX) $(if $(filter $*.cpp,$(HOST_CUDA_SOURCES)),-Itest/host_cuda/include $(CPPFLAGS) -std=c++20 $(HOST_FLAGS_plain), \
+	  -include $(BUILD)/prelude/src.hpp $(CPPFLAGS) $(CXXFLAGS)) -w -include test/mutants/mutant.hpp -c -o $@ $(GPU_MUTANTS)/$*.cpp
+$(GPU_MUTANTS)/test_unit: $(GPU_MUTANT_OBJECTS) $(UNIT_OBJECTS) $(OWN_START_OBJECTS)
+$(GPU_MUTANTS)/test_plain: $(GPU_MUTANT_OBJECTS) $(BUILD)/host_plain/test/host_cuda/test/streams_test.o
+$(GPU_MUTANTS)/test_mpi: $(GPU_MUTANT_OBJECTS) $(call objects,$(MPI_CUDA_TESTS))
+$(addprefix $(GPU_MUTANTS)/test_,unit plain mpi): $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(HOST_OBJECTS_plain) $(COMMON_OBJECTS)
+	@echo "  link  $@"
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -Wl,--allow-multiple-definition -o $@ $(GPU_MUTANT_OBJECTS) \
+	  $(filter-out $(GPU_MUTANT_OBJECTS),$^) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+.PHONY: several-gpus
+several-gpus: $(addprefix $(GPU_MUTANTS)/test_,unit plain mpi) $(BUILD)/libnccl_fake.so
+	@ln -sf $(abspath $(BUILD)/libnccl_fake.so) $(GPU_MUTANTS)/

@@ -26,7 +26,7 @@
 //   128    64 x 64          64 + 64 + 32 + 32                97 KiB          2 (1 on A100)
 //   256    64 x 16 for dK   128 + 8 + 8                      97 KiB          2 (1 on A100)
 //          64 x 32 for dV   128 + 16                         97 KiB          2 (1 on A100)
-// (With a bias the tile is 64 x 32 for 128.)
+// (With a bias the tile is 64 x 32 for 128, and 64 x 16 for dV of 256.)
 // Wide heads leave registers for only 16 keys per warp: each fragment from shared memory feeds two
 // mma instead of four, and shared memory is the bound (4.5 cycles for each 4 of mma on A100).
 // Predicted with the other half, in TFLOP/s of the floor's 10 D: 5/7 of FlashAttention-2's
@@ -53,9 +53,12 @@ struct BackwardKeysTiles {
   static constexpr int kKeys = kAttentionWarps * kWarpKeys;
   static constexpr int kNarrowQueries =
       kWidth == 64 || (kWidth == 128 && kPath != AttentionPath::plain) ? 32 : 64;
-  static constexpr int kQueries = kGradients == KeyGradients::both      ? kNarrowQueries
-                                  : kGradients == KeyGradients::of_keys ? 16
-                                                                        : 32;
+  // On sm_100 ptxas spills in the kernel of dV with a bias unless its tiles are those of dK.
+  static constexpr bool kShort =
+      kGradients == KeyGradients::of_keys || kPath == AttentionPath::biased;
+  static constexpr int kQueries = kGradients == KeyGradients::both ? kNarrowQueries
+                                  : kShort                         ? 16
+                                                                   : 32;
   /// Tiles of K, and of V, which dV does not need.
   static constexpr int kKeyTiles = kGradients == KeyGradients::of_values ? 1 : 2;
   template <class T>
@@ -399,7 +402,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
               scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
         }
       add_rows_product<T>(scores, q, row, k);
-      add_rows_product<T>(d_p, d_out, row, v);
+      // On sm_120 ptxas spills at D = 64 if the steps of this product are unrolled, too.
+      constexpr bool kTight = kBlackwell && kWidth == 64 && kPath == AttentionPath::plain;
+      add_rows_product<T, kTight ? 1 : 2>(d_p, d_out, row, v);
       if constexpr (kPath != AttentionPath::plain)
         if (a.cap > 0)
           cap_gradients(scores, d_p, a, [&](int m, int, int i) {
