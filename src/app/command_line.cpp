@@ -297,9 +297,16 @@ std::string hint_on_words(const std::string& command, const std::vector<std::str
   const bool nested = command.find(' ') != command.rfind(' ');  // `given` begins with its name
   if (!nested && has(options, "--out") && !has(given, "--out") && given.size() == 2 &&
       !given[0].starts_with("-") && !given[1].starts_with("-") &&
-      given[1].find('=') == std::string::npos)
+      given[1].find('=') == std::string::npos) {
+    // A sound file that is there is an input: the result is another one.
+    std::error_code ignored;
+    const std::filesystem::path last(given[1]);
+    if (last.has_extension() && std::filesystem::is_regular_file(last, ignored))
+      return fmt::format("the result is named by --out: {} {} --out {}", command, as_typed(given),
+                         as_typed({last.stem().string() + "_out" + last.extension().string()}));
     return fmt::format("the result is named by --out: {} {} --out {}", command,
                        as_typed({given[0]}), as_typed({given[1]}));
+  }
   for (const std::string& word : words) {
     if (word.starts_with("-")) break;  // the next word is probably its value
     if (word.find('=') != std::string::npos)

@@ -59,6 +59,8 @@ void write_records(const EvalRequest& request, const std::vector<EvaluationRecor
 int evaluate(const EvalRequest& request, Workplace& place, Logger& log) {
   LoadedModel loaded = open_model(request.families, request.checkpoint, request.precision,
                                   *place.mesh, request.overrides);
+  if (const auto sets = replaced_sets(loaded, request.overrides); !sets.empty())
+    log.info("data.val replaces the validation data of the run ({})", join(sets, ", "));
   const auto data =
       loaded.deck.family().open_evaluation(loaded.deck, loaded.vocabulary, *place.mesh, log);
   load_instance(loaded, data->shapes(), place);

@@ -68,7 +68,28 @@ int compare_logits(MpiSession& session, const ImportArguments& request) {
   return 0;
 }
 
-int import(MpiSession& session, const ImportArguments& request) {
+/// The path of the model: that of the only .nemo file of a folder that has no model of another
+/// kind, as a download from the hub makes it, else the given one. Local.
+std::string nemo_in(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored) || fs::exists(path + "/config.json", ignored)) return path;
+  if (fs::exists(path + "/model_config.yaml", ignored) &&
+      fs::exists(path + "/model_weights.ckpt", ignored))
+    throw DataError(fmt::format("'{}' is an unpacked .nemo file", path),
+                    fmt::format("pack it again: tar -cf model.nemo -C {} model_config.yaml "
+                                "model_weights.ckpt and the files of its tokenizer",
+                                path));
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(path, ignored))
+    if (entry.path().extension() == ".nemo") found.push_back(entry.path().string());
+  if (found.size() > 1)
+    throw DataError(fmt::format("'{}' has {} .nemo files", path, found.size()),
+                    fmt::format("name one of them, for example {}", found.front()));
+  return found.empty() ? path : found.front();
+}
+
+int import(MpiSession& session, ImportArguments request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   bool nemo = false;
   together(mesh->world(), [&] {
@@ -76,6 +97,7 @@ int import(MpiSession& session, const ImportArguments& request) {
     if (const std::string& path = request.import.path; !std::filesystem::exists(path, ignored))
       throw StorageError(fmt::format("cannot open '{}': No such file or directory", path),
                          advice_on_path(path, "give the folder or the file of a model"));
+    request.import.path = nemo_in(request.import.path);
     nemo = is_nemo(request.import.path);
     if (nemo && !request.check_ids.empty())
       throw DeckError("--check-ids is for language models, not for NeMo recognisers",

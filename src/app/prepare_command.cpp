@@ -361,10 +361,14 @@ struct TokenizerRequest {
 
 /// Writes "NAME.json", and for SentencePiece also "NAME.model" for its own tools.
 void make_tokenizer(const TokenizerRequest& request) {
-  const std::vector<std::string> texts = read_corpus_texts(request.paths);
-  const Vocabulary vocabulary = train_vocabulary(request.training, texts);
   std::string stem = request.out;
   if (stem.ends_with(".json")) stem.resize(stem.size() - 5);
+  for (const std::string& path : request.paths)
+    if (std::error_code ignored; std::filesystem::equivalent(path, stem + ".json", ignored))
+      throw DeckError(fmt::format("--out {} would overwrite its input {}", request.out, path),
+                      "give the tokenizer another name");
+  const std::vector<std::string> texts = read_corpus_texts(request.paths);
+  const Vocabulary vocabulary = train_vocabulary(request.training, texts);
   const auto folder = std::filesystem::path(stem).parent_path();
   std::error_code failure;
   if (!folder.empty()) std::filesystem::create_directories(folder, failure);
@@ -419,12 +423,39 @@ struct TokensRequest {
   std::string tokenizer, name, on_bad = "stop";
 };
 
-void make_tokens(const TokensRequest& request) {
+/// The units of a run or a checkpoint as JSON; "" if the tokenizer is a file or a folder with one.
+/// Collective.
+std::string units_of_run(const TokensRequest& request, Communicator& world) {
+  const std::filesystem::path path(request.tokenizer);
+  int run = 0;
+  together(world, [&] {
+    std::error_code ignored;
+    if (world.rank() == 0)
+      run =
+          std::filesystem::is_directory(path, ignored) &&
+          (std::filesystem::exists(path / "checkpoints", ignored) ||
+           std::filesystem::exists(path / "manifest.json", ignored) || path.filename() == "latest");
+  });
+  world.broadcast(&run, sizeof run, 0);
+  if (run == 0) return {};
+  std::string units = tokens_of_checkpoint(request.tokenizer, world).tokenizer;
+  together(world, [&] {
+    if (units.empty())
+      throw DataError(
+          fmt::format("'{}' has no units: it was trained without a tokenizer", request.tokenizer),
+          "name a run that was trained on labels, or the file of a tokenizer");
+  });
+  return units;
+}
+
+/// `units`: those of a run; "" for the file of a tokenizer.
+void make_tokens(const TokensRequest& request, const std::string& units) {
   const OnBad on_bad = on_bad_of(request.on_bad, "--on-bad");
-  const Vocabulary vocabulary = Vocabulary::load(request.tokenizer);
-  const std::string name = request.name.empty()
-                               ? std::filesystem::path(request.tokenizer).stem().string()
-                               : request.name;
+  const Vocabulary vocabulary = units.empty() ? Vocabulary::load(request.tokenizer)
+                                              : Vocabulary::from_json(units, request.tokenizer);
+  std::filesystem::path source(request.tokenizer);
+  if (!source.has_filename()) source = source.parent_path();  // "runs/asr/"
+  const std::string name = request.name.empty() ? source.stem().string() : request.name;
   for (const std::string& folder : request.folders)
     print_safely("{}\n", write_labels(folder, vocabulary, name, on_bad).to_string());
 }
@@ -434,18 +465,20 @@ void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
   CommandLine app = prepare.add_subcommand("tokens", "tokenise the texts of packed audio");
   app.add_option("folders", request->folders, "folders of `choir prepare audio`").required();
   app.add_option("--tokenizer", request->tokenizer,
-                 "file of `choir prepare tokenizer`, or a SentencePiece .model")
+                 "file of `choir prepare tokenizer`, a SentencePiece .model, or the run of a "
+                 "recogniser, whose units are taken")
       .required();
   app.add_option("--name", request->name,
-                 "name of the labels, labels.NAME.bin; default: that of the tokenizer file");
+                 "name of the labels, labels.NAME.bin; default: that of the tokenizer file or run");
   app.add_option("--on-bad", request->on_bad,
                  "for texts with characters outside the vocabulary: stop, or skip at most 1 %");
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) {
       const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
       choose_threads(mesh->node());
+      const std::string units = units_of_run(*request, mesh->world());
       together(mesh->world(), [&] {
-        if (session.rank() == 0) make_tokens(*request);
+        if (session.rank() == 0) make_tokens(*request, units);
       });
       return 0;
     });

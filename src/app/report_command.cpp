@@ -14,6 +14,7 @@
 
 #include "choir/core/error.hpp"
 #include "src/app/command_line.hpp"
+#include "src/core/file.hpp"
 #include "src/core/output.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
@@ -192,7 +193,16 @@ void print_page(const std::string& page, const std::string& pdf) {
     throw DataError(
         fmt::format("'{}' is written, but no program here prints it as PDF", page),
         "install chromium or weasyprint (apt install weasyprint), or print the page in a browser");
-  run_program({"weasyprint", from, to}, "weasyprint");
+  const std::string plain = to + ".tmp.html";
+  const std::string html = read_whole_file(from, kMostListMiB);
+  write_whole(plain, report::page_for_weasyprint(html), "choose another --out");
+  try {
+    run_program({"weasyprint", plain, to}, "weasyprint");
+  } catch (const Error&) {
+    fs::remove(plain);
+    throw;
+  }
+  fs::remove(plain);
 }
 
 struct PageRequest {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -150,6 +151,13 @@ int talk(MpiSession& session, const TalkRequest& request) {
   place.mesh = inference_mesh(session, 1);
   Mesh& mesh = *place.mesh;
   choose_threads(mesh.node());
+  together(mesh.world(), [&] {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    if (fs::weakly_canonical(request.file, ignored) == fs::weakly_canonical(request.out, ignored))
+      throw DeckError(fmt::format("--out {} would overwrite the sound of the user", request.out),
+                      "name another file");
+  });
   LoadedModel loaded = open_model(
       request.families, request.checkpoint, request.precision, mesh,
       with_ema({"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",

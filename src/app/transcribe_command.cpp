@@ -1,4 +1,4 @@
-// choir transcribe CHECKPOINT AUDIO ... | --manifest IN --out OUT
+// choir transcribe CHECKPOINT AUDIO ... | --manifest IN [--out OUT]
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "src/core/output.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
+#include "src/data/audio/folder_manifest.hpp"
 #include "src/data/audio/transcripts.hpp"
 #include "src/data/vocabulary/vocabulary.hpp"
 #include "src/report/transcripts.hpp"
@@ -42,6 +43,10 @@ struct TranscribeRequest {
   double memory_gib = 0;
   bool json = false, partial = false;
   bool skips() const { return on_bad == "skip"; }
+  /// True if the lines of the manifest go to the standard output.
+  bool prints_lines() const { return !manifest.empty() && out.empty() && !json; }
+  /// True if the standard output has JSON only.
+  bool only_json() const { return json || prints_lines(); }
 };
 
 /// The layout of the training does not apply to inference.
@@ -132,15 +137,16 @@ std::vector<TranscriptRequest> read_requests(const TranscribeRequest& request) {
   return list;
 }
 
-/// Prints "FILE: TEXT" to stdout with `texts`, or JSON lines with `json`; recordings that were left
-/// out go to stderr.
-void print_texts(const std::vector<TranscriptRequest>& requests,
-                 const std::vector<Transcript>& transcripts, bool json, bool texts) {
+/// Prints "FILE: TEXT" to stdout, or JSON lines; recordings that were left out go to stderr.
+void print_texts(const TranscribeRequest& request, const std::vector<TranscriptRequest>& requests,
+                 const std::vector<Transcript>& transcripts) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Transcript& t = transcripts[i];
-    if (json)
+    if (request.json)
       print_safely("{}\n", transcript_json(requests[i], t));
-    else if (texts && t.fault.empty())
+    else if (request.prints_lines())
+      print_safely("{}\n", transcript_line(requests[i], t));
+    else if (request.manifest.empty() && t.fault.empty())
       print_safely("{}: {}\n", printable_name(requests[i].place), printable_name(t.text));
     if (!t.fault.empty())
       print_safely(stderr, "choir: {}: left out: {}\n", printable_name(requests[i].place),
@@ -155,7 +161,7 @@ void print_texts(const std::vector<TranscriptRequest>& requests,
 void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& model,
                    const std::vector<TranscriptRequest>& requests,
                    const std::vector<Transcript>& transcripts, double seconds) {
-  std::FILE* const to = request.json ? stderr : stdout;
+  std::FILE* const to = request.only_json() ? stderr : stdout;
   print_safely(to, "{}", error_rates(requests, transcripts));
   print_safely(to, "{}", unwritable_references(*model.units, request.manifest, requests));
   const FastConformerConfig& config = model.instance->options().model.as<FastConformerConfig>();
@@ -201,7 +207,7 @@ std::vector<Transcript> run_stream(const TranscribeRequest& request, LoadedSpeec
   StreamTranscriber transcriber(*model.instance, *model.units, request.model.transcription.beam);
   std::vector<std::string> names;
   for (const RecordingSource& source : sources) names.push_back(source.path);
-  PartialText partial(std::move(names), mesh.rank() == 0 && !request.json, request.partial);
+  PartialText partial(std::move(names), mesh.rank() == 0 && !request.only_json(), request.partial);
   const auto on_bad = on_bad_of(request.on_bad, "--on-bad");
   std::vector<Transcript> made;
   const auto work = [&] { made = transcriber.transcribe(sources, on_bad, partial.heard()); };
@@ -217,7 +223,7 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
   place.mesh = inference_mesh(session, request.model.tensor);
   Mesh& mesh = *place.mesh;
   choose_threads(mesh.node());
-  Logger log(session.rank() == 0 && !request.json);
+  Logger log(session.rank() == 0 && !request.only_json());
   log.to_stdout();
   std::vector<TranscriptRequest> requests;
   together(mesh.world(), [&] { requests = read_requests(request); });
@@ -232,9 +238,14 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
     const bool all = std::none_of(surveys.begin(), surveys.end(),
                                   [](const RecordingSurvey& s) { return s.fault.empty(); });
     if (bad == surveys.end() || (request.skips() && !all)) return;
+    const auto others =
+        std::count_if(bad + 1, surveys.end(), [](const auto& s) { return !s.fault.empty(); });
     throw DataError(
-        fmt::format("{}: {}", requests[static_cast<std::size_t>(bad - surveys.begin())].place,
-                    bad->fault),
+        fmt::format("{}: {}{}", requests[static_cast<std::size_t>(bad - surveys.begin())].place,
+                    bad->fault,
+                    others == 0 ? ""
+                                : fmt::format(" (and {} more of {})", others,
+                                              counted(std::ssize(surveys), "recording"))),
         (bad->hint.empty() || (all && requests.size() == 1 && !request.skips())
              ? bad->hint
              : bad->hint + "; ") +
@@ -258,7 +269,10 @@ int transcribe(MpiSession& session, const TranscribeRequest& request) {
     if (session.rank() != 0) return;
     require_any(requests, transcripts);
     if (!request.out.empty()) write_transcripts(request.out, requests, transcripts);
-    print_texts(requests, transcripts, request.json, request.manifest.empty());
+    print_texts(request, requests, transcripts);
+    if (!request.out.empty())
+      print_safely(request.json ? stderr : stdout, "written     {}, {}\n", request.out,
+                   counted(std::ssize(requests), "line"));
     print_summary(request, model, requests, transcripts, seconds);
   });
   return 0;
@@ -273,8 +287,10 @@ void add_options(CommandLine& app, TranscribeRequest& r) {
       "--manifest", r.manifest,
       "NeMo JSON lines (audio_filepath, and optionally offset, duration, text), or cuts of "
       "Lhotse");
-  app.add_option("--out", r.out,
-                 "file for the lines of the manifest with pred_text and word times");
+  app.add_option(
+      "--out", r.out,
+      "file for the lines of the manifest with pred_text and word times; without it they "
+      "are printed");
   app.add_flag("--json", r.json,
                "print one JSON line per recording: text, words with times, duration");
   TranscriptionOptions& t = r.model.transcription;
@@ -336,9 +352,14 @@ int transcribe_command(const Invocation& call) {
     };
     refuse(request.files.empty() == request.manifest.empty(),
            "give either sound files or a --manifest", "choir transcribe RUN a.wav b.flac");
-    refuse(request.manifest.empty() != request.out.empty(),
-           "--manifest and --out must be given together",
+    refuse(request.manifest.empty() && !request.out.empty(), "--out is only for a --manifest",
            "--manifest IN.json --out OUT.json: OUT gets the lines of IN with pred_text");
+    try {
+      if (!request.out.empty()) require_manifest_place({request.manifest}, request.out);
+    } catch (DeckError& error) {
+      error.set_agreed_ranks(session.size());
+      throw;
+    }
     return transcribe(session, request);
   });
 }

@@ -143,6 +143,49 @@ main{padding:0;max-width:none}.wide{overflow:visible}details{display:none}
 
 namespace {
 
+/// Replaces variables by their values on a white page, which are the first in the style.
+std::string with_light_colours(std::string css) {
+  const std::string style = page_style();
+  for (std::size_t at = css.find("var("); at != std::string::npos; at = css.find("var(")) {
+    const std::size_t end = css.find(')', at);
+    const std::string name = css.substr(at + 4, end - at - 4) + ":";
+    const std::size_t value = style.find(name) + name.size();
+    css.replace(at, end + 1 - at, style.substr(value, style.find_first_of(";}", value) - value));
+  }
+  return css;
+}
+
+}  // namespace
+
+std::string page_for_weasyprint(std::string page) {
+  const std::string style = page_style();
+  const std::size_t from = style.find(".e{text-anchor"), to = style.find(".b0{border-color");
+  const std::string drawing = "<style>" +
+                              with_light_colours(
+                                  "text{font-size:12px;fill:var(--soft)}.o{fill-opacity:.92}"
+                                  ".cell{fill-opacity:.3;stroke:var(--card);stroke-width:2}" +
+                                  style.substr(from, to - from)) +
+                              "</style>";
+  for (std::size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at)) {
+    at = page.find('>', at) + 1;
+    page.insert(at, drawing);
+  }
+  const std::size_t head = page.find("</head>");
+  if (head == std::string::npos) return page;
+  return page.insert(head, R"css(<style>
+.grid,.pair,.stack,.tiles,.keys,.row,figure{display:block}.card{break-inside:auto}
+.grid>*,.pair>section{display:inline-block;width:48.5%;vertical-align:top;margin:0 1% 8px 0}
+.pair .grid>*,.runs>*,.gallery>*,.stack>*{display:block;width:auto;margin:0 0 8px}
+.tiles>div{display:inline-block;margin:0 16px 6px 0}
+.key{display:inline-block;white-space:nowrap;margin-right:12px;overflow-wrap:normal}
+.key i,.bar,.bar i{display:inline-block}.bar{width:100%;white-space:nowrap;font-size:0}
+.key svg{display:inline-block;width:34px}.row .name,.row .amount{display:inline-block}
+.row .amount{margin-left:12px}
+</style>)css");
+}
+
+namespace {
+
 double last_of(const Curve& curve) {
   for (std::size_t i = curve.y.size(); i-- > 0;)
     if (std::isfinite(curve.y[i])) return curve.y[i];

@@ -82,6 +82,10 @@ std::string report_page(const std::vector<ReportedRun>& runs,
 
 // The parts of the page.
 std::string page_style();
+/// The page for WeasyPrint, which applies no style of the page to drawings, and knows neither
+/// variables in them nor grids with a variable number of columns: every drawing has a style of its
+/// own, in light colours, and two figures stand side by side.
+std::string page_for_weasyprint(std::string page);
 /// Shows the values of a chart under the pointer; the page needs nothing else and no network.
 std::string page_script();
 /// The curves of all runs, overlaid.

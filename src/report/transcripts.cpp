@@ -71,7 +71,10 @@ std::string error_rates(const std::vector<TranscriptRequest>& requests,
     letters += character_edits(*requests[i].text, transcripts[i].text);
   }
   std::string text;
-  if (words.utterances > 0)
+  if (words.utterances > 0 && words.reference() == 0)
+    text =
+        fmt::format("no error rates: the {} are empty\n", counted(words.utterances, "reference"));
+  else if (words.utterances > 0)
     text = fmt::format("WER {}\nCER {}\n", to_string(words, "words"),
                        to_string(letters, "characters"));
   if (too_long > 0) text += fmt::format("{} texts are too long to compare\n", too_long);
@@ -89,11 +92,14 @@ std::string unwritable_references(const Vocabulary& units, const std::string& ma
   }
   if (unwritable.count() == 0) return {};
   const std::string command = unwritable.command(manifest);
+  const std::int64_t remain = unwritable.remaining();
   return fmt::format(
       "note: {} of {} references have characters that the model cannot write, and their words "
       "count as errors: {}\n{}",
       format_count(unwritable.count()), format_count(references), unwritable.characters(),
-      command.empty() ? "" : fmt::format("`{}` writes references that it can\n", command));
+      command.empty() ? ""
+                      : fmt::format("`{}` writes references that it can{}\n", command,
+                                    remain == 0 ? "" : fmt::format(", except for {}", remain)));
 }
 
 void require_any(const std::vector<TranscriptRequest>& requests,

@@ -35,6 +35,29 @@ void restore_global_batch(Deck& deck, const std::string& resolved) {
   deck.mark_derived(kKey);
 }
 
+bool overrides_key(const std::vector<std::string>& overrides, std::string_view key) {
+  return std::ranges::any_of(overrides, [&](const std::string& word) {
+    return word.starts_with(key) && word.size() > key.size() &&
+           (word[key.size()] == '=' || word[key.size()] == '.');
+  });
+}
+
+/// The names of the sets in data.validation of a resolved deck that data.val among the overrides
+/// replaces.
+std::vector<std::string> replaced_sets_of(const std::string& resolved,
+                                          const std::vector<std::string>& overrides) {
+  std::vector<std::string> names;
+  if (!overrides_key(overrides, "data.val") || overrides_key(overrides, "data.validation"))
+    return names;
+  const nlohmann::json document = parsed_json(resolved);
+  const auto data = document.find("data");
+  if (data == document.end() || !data->is_object()) return names;
+  const auto sets = data->find("validation");
+  if (sets == data->end() || !sets->is_object()) return names;
+  for (const auto& [name, set] : sets->items()) names.push_back(name);
+  return names;
+}
+
 /// The deck of a checkpoint with overrides. The device and the transport of its training are
 /// ignored, because inference may run elsewhere; the vocabulary is that of the training data.
 Deck deck_of(const FamilyTable& families, const Checkpoint& checkpoint, const TrainMeta& meta,
@@ -76,7 +99,9 @@ LoadedModel open_model(const FamilyTable& families, const std::string& path,
   LoadedModel loaded;
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
-  loaded.deck = deck_of(families, loaded.checkpoint, meta, overrides);
+  std::vector<std::string> words = overrides;
+  if (!replaced_sets_of(meta.deck, overrides).empty()) words.emplace_back("data.validation={}");
+  loaded.deck = deck_of(families, loaded.checkpoint, meta, words);
   if (loaded.deck.eval.ema)
     together(mesh.world(), [&] { loaded.checkpoint = with_averages(loaded.checkpoint); });
   loaded.vocabulary = meta.vocabulary;
@@ -88,6 +113,12 @@ LoadedModel open_model(const FamilyTable& families, const std::string& path,
       throw DeckError(problem.text, "--tensor sets parallel.tensor");
   });
   return loaded;
+}
+
+std::vector<std::string> replaced_sets(const LoadedModel& loaded,
+                                       const std::vector<std::string>& overrides) {
+  const Checkpoint& checkpoint = loaded.checkpoint;
+  return replaced_sets_of(TrainMeta::parse(checkpoint.json, checkpoint.path).deck, overrides);
 }
 
 ModelInstance::Options inference_options(const LoadedModel& loaded) {

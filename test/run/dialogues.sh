@@ -122,6 +122,8 @@ word() { for shift in 0 8 16 24; do byte "$1" $shift; done; }
 for user in one/audio/*_user.wav; do tail -c +45 "$user"; done >users.raw
 { printf RIFF; word $(($(file_bytes users.raw) + 36)); head -c 40 one/audio/d000000_user.wav | tail -c +9; word "$(file_bytes users.raw)"; cat users.raw; } >users.wav
 check "more than 512 frames" test "$(file_bytes users.raw)" -gt $((512 * 2560))
+run 1 talk one_rank users.wav --codec codec --out users.wav
+expect "the sound of the user is not overwritten" 2 "would overwrite the sound of the user"
 run 1 talk one_rank users.wav --codec codec --out all.wav
 expect "talks without end" 0 "frames of 80 ms"
 check "... to all of them" test "$(file_bytes all.wav)" = "$(file_bytes users.wav)"

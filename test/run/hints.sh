@@ -35,6 +35,8 @@ asked "--config of train" "--config of many programs: the deck is the first argu
 asked "--resume of train" "resume: the same command continues a run" train "$debug" --resume
 asked "--out_dir of generate" "--out_dir of nanoGPT: the run or checkpoint is the first argument" generate --out_dir=model
 asked "--n of generate" "--n of OpenAI is --samples here" generate model --prompt And --n 5
+touch sound.wav
+asked "a sound file in the place of --out" "the result is named by --out: choir speak model sound.wav --out sound_out.wav" speak model sound.wav
 asked "an export without --out" "the result is named by --out: choir import model --out other" import model other
 asked "a subcommand of nanoGPT" "text is sampled by \`choir generate RUN --prompt TEXT\`" sample
 asked "a file without its kind" "the kind of data comes first: \`choir prepare text text.txt --out FOLDER\`" prepare text.txt

@@ -217,6 +217,10 @@ run 0 prepare manifest corpus/long.json --out corpus/corrected.json
 expect "... which is corrected" 0 "1 corrected" "lasts 0.50 s, its line said 0.80"
 prepare 1 corpus/corrected.json --out corrected
 expect "... and then packed" 0 "speech      1 utterance,"
+entry wav/0.wav 0.25 >corpus/limited.json
+prepare 1 corpus/limited.json --out limited
+expect "a duration that is shorter limits its file" 0 "speech      1 utterance,"
+check "... to its beginning" has limited/manifest.jsonl '"duration":0.25'
 
 # A folder is that of its recordings: one that was changed under the same manifest is noticed.
 cp -r corpus/wav again && cp again/0.wav again/first.wav
@@ -232,6 +236,9 @@ rm again/first.wav
 prepare 1 changed.json --out changed
 expect "... and the folder serves without its recordings" 0 "already prepared"
 bad "a wrong rate" "$(entry wav/0.wav 0.5 ',"sampling_rate":8000')" "wrong sample rate" "has 16000 hertz"
+entry wav/stereo.wav 1 >corpus/stereo.json
+run 1 train --check "$root/inputs/asr_tutorial.json" 'data.train=["corpus/stereo.json"]' 'data.validation={}' data.labels=char run.dir=never
+expect "channels in a manifest that a deck names" 3 "has 2 channels" "\`choir prepare audio corpus/stereo.json --channel average --out FOLDER\`"
 bad "channels and none chosen" "$(entry wav/stereo.wav 1)" "no channel chosen" "has 2 channels and none was chosen" "--channel average"
 bad "a source that is a command" "$(entry 'pipe:touch ran |' 1)" "refused kind" "is a command"
 bad "a source that is a url" "$(entry https://example.org/a.wav 1)" "refused kind" "is a URL"

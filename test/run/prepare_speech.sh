@@ -36,6 +36,8 @@ done
 check "the same tokenizer" cmp char1.json char2.json
 check "the same labels" cmp packed1/labels.char.bin packed2/labels.char.bin
 check "the units beside the labels" cmp packed1/tokenizer.char.json char1.json
+run 1 prepare tokenizer digits1/train.json --out digits1/train --type char
+expect "a tokenizer in the place of its texts" 2 "would overwrite its input digits1/train.json"
 
 # A check of a deck prepares manifests that are not packed yet, as a start does, so that jobs may check first.
 cat >check.json <<'END'

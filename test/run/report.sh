@@ -61,6 +61,12 @@ expect "... a price without a currency" 2 "a number and a currency"
 mkdir few && ln -s "$(command -v cat)" "$(command -v timeout)" few/
 PATH=$PWD/few run 0 report sweep.csv --pdf --out sweep.html
 expect "... a PDF without a program that prints" 3 "'sweep.html' is written" "weasyprint"
+printf '#!/bin/sh\n%s "$1" "$2"\n' "$(command -v cp)" >few/weasyprint && chmod +x few/weasyprint
+PATH=$PWD/few run 0 report sweep.csv --pdf --out sweep.html
+expect "... a PDF by WeasyPrint" 0 "sweep.pdf"
+check "... whose drawings have styles of their own" matches sweep.pdf '<svg[^>]*><style>text\{'
+check "... without variables" eval '! grep -o "<svg[^>]*><style>[^<]*" sweep.pdf | grep -q "var("'
+check "... and nothing else is left" eval '! ls sweep.*.tmp.html 2>/dev/null'
 
 run 0 bench ops device=cpu --type f32 --seconds 0.001 --csv ops.csv
 run 0 bench gemm device=cpu --seconds 0.001 --csv gemm.csv

@@ -95,6 +95,37 @@ run 0 report manifests --out manifests.html
 expect "the page of the run" 0 "manifests.html"
 check "... names the data that were evaluated, with their unit" eval \
   'grep -q "all of digits/upper_plain.json" manifests.html && grep -qE "WER [0-9.]+ %" manifests.html'
+run 1 eval manifests 'data.val=["digits/upper_plain.json"]' 'data.validation={"more": "val"}'
+expect "sets beside it" 0 "'more': loss" "'upper_plain': loss"
+# Fine-tuning on other manifests keeps the units of the head.
+sed 's/"text":"[^"]*"/"text":"one two"/' digits/train.json >digits/few.json
+fine=(checkpoint.init_from=manifests 'data.train=["digits/few.json"]')
+train_speech 2 fine "${fine[@]}" 'data.val=["digits/val.json"]' train.max_steps=1
+expect "fine-tuning on a manifest" 0 "the labels are in the units of manifests" "warm start from manifests" "summary:"
+check "... takes the head, too" lacks fine/start.txt "begin anew"
+units() { grep -ao 'units [0-9a-f]\{16\}' "$1/checkpoints/$(newest "$1")/state.h5" | head -n 1; }
+check "... whose outputs keep their meaning" same "units manifests" "units fine"
+train_speech 1 fine "${fine[@]}" 'data.val=["digits/val.json"]' train.max_steps=2
+expect "... and continues so" 0 "2 (1 now)"
+train_speech 1 anew "${fine[@]}" 'checkpoint.init_skip=["head.*"]' 'data.val=[]' 'data.validation={"own": "digits/few.json"}' train.max_steps=1
+expect "... or has a head of its own" 0 "begin anew" "labels.char-"
+run 1 eval anew 'data.val=["digits/few.json"]'
+expect "other data replace the validation sets of a run" 0 "replaces the validation data of the run (own)" "'few': loss"
+check "... all of them" lacks out "'own': loss"
+cp -r val spelt
+run 1 prepare tokens spelt --tokenizer manifests
+expect "labels in the units of a run" 0 "written     spelt/labels.manifests.bin"
+# Units of the same number that mean others: q in the place of z.
+perl -pe 's/("text":"[^"]*)/$1 =~ tr|z|q|r/e' digits/train.json >digits/twisted.json
+run 1 prepare audio digits/twisted.json --out twisted
+run 1 prepare tokenizer twisted --out twisted_char --type char
+run 1 prepare tokens twisted --tokenizer twisted_char.json --name char
+train_speech 2 twisted checkpoint.init_from=manifests data.train=twisted 'data.val=[]' train.max_steps=1
+expect "labels in other units of the same number" 2 "its outputs would mean other pieces" "--tokenizer manifests/" "checkpoint.init_skip="
+train_speech 1 twisted 'data.train=["digits/twisted.json"]' data.val=val train.max_steps=1
+expect "validation in the units of the deck's own data" 3 "the labels of 'val' use tokenizer" "'data.validation={}'"
+train_speech 1 small checkpoint.init_from=manifests model.n_embd=64 train.max_steps=1
+expect "a run of another size" 2 "tensors can be taken from manifests" "checkpoint.init_take="
 # A changed recording under the same manifest is packed again.
 cp -r digits changing
 changed=('data.train=["digits/train.json"]' 'data.val=["changing/val.json"]')
@@ -115,7 +146,7 @@ expect "a folder that is not there" 3 "there is no file or folder 'digits/nothin
 mkdir recorded && touch recorded/a.wav
 train_speech 1 sounds 'data.train=["recorded"]' 'data.val=[]'
 expect "a folder of recordings" 3 "'recorded' holds no packed speech" "\`choir prepare manifest recorded --out train.json\`"
-train_speech 1 unknown "${manifests[@]}" data.labels=bpe16
+train_speech 1 unknown "${manifests[@]}" data.labels=bpe-16
 expect "a misspelt name of units" 2 "did you mean bpe_16?"
 train_speech 1 unknown "${manifests[@]}" data.labels=tok.model
 expect "a file of units as their name" 2 "--tokenizer tok.model --name NAME"

@@ -37,6 +37,26 @@ check "... a line for each" eval '[ "$(wc -l <out.json)" -eq "$(wc -l <digits/va
 check "... with what it said, and more" eval '[ "$(grep -c "\"pred_text\"" out.json)" -eq "$(grep -c "\"audio_filepath\"" out.json)" ]'
 check "... whose references the model can write" lacks out "cannot write"
 cp out.json out1.json
+expect "... and the name of the file" 0 "written     out.json, "
+run 0 transcribe run --manifest digits/val.json
+expect "without --out the lines are printed" 0 "WER" "transcribed"
+check "... alone on the standard output" diff stdout out1.json
+run 0 transcribe run --manifest digits/val.json --out digits/val.json
+expect "the manifest itself is not overwritten" 2 "is the input itself"
+run 0 transcribe run --manifest digits/val.json --out a.wav
+expect "... nor another file" 2 "is a file, and no manifest"
+(head -c 20000 c.wav) >cut.wav
+run 0 transcribe run cut.wav
+expect "a recording that was cut off" 0 "cut.wav: ends after " "samples that its header promises"
+mkdir -p kaldi && echo "c ../c.wav" >kaldi/wav.scp
+run 0 transcribe run --manifest kaldi --out never.json
+expect "a folder of Kaldi as a manifest" 3 "\`choir prepare manifest kaldi --out train.json\`"
+(echo '['; head -n 1 digits/val.json; echo ']') >array.json
+run 0 transcribe run --manifest array.json --out never.json
+expect "a JSON array as a manifest" 3 "jq -c '.[]' array.json"
+sed 's/"text":"[^"]*"/"text":""/' digits/val.json >digits/empty.json
+run 0 transcribe run --manifest digits/empty.json --out never.json
+expect "references without a word" 0 "no error rates: the "
 sed 's/"text":"/&Oh, /' digits/val.json >digits/said.json
 run 0 transcribe run --manifest digits/said.json --out out.json
 expect "references with other characters" 0 "references have characters that the model cannot write" ", O" \

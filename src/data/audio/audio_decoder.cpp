@@ -194,6 +194,12 @@ int AudioDecoder::channels() const {
 std::int64_t AudioDecoder::frames() const {
   return state_->form.frames;
 }
+std::string AudioDecoder::shortfall() const {
+  const SoundStream::Form& form = state_->form;
+  if (form.promised == 0) return {};
+  return fmt::format("ends after {} of the {} samples that its header promises", form.frames,
+                     form.promised);
+}
 
 Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice channel, int rate) {
   State& s = *state_;
@@ -251,6 +257,9 @@ int AudioDecoder::channels() const {
 std::int64_t AudioDecoder::frames() const {
   absent("audio");
 }
+std::string AudioDecoder::shortfall() const {
+  absent("audio");
+}
 Pcm AudioDecoder::read(std::int64_t, std::int64_t, ChannelChoice, int) {
   absent("audio");
 }
@@ -281,9 +290,15 @@ Recording::Recording(AudioDecoder decoder, const RecordingSource& source, int ra
   const double native = decoder_.rate(), there = decoder_.seconds();
   const double length = source.duration < 0 ? there - source.offset : source.duration;
   if (source.offset >= there || source.offset + length > there + kTolerance)
-    throw AudioError(AudioFault::too_short,
-                     fmt::format("'{}' lasts {:.3f} s and ends before {:.3f} + {:.3f} s",
-                                 source.path, there, source.offset, std::max(0.0, length)));
+    throw AudioError(
+        AudioFault::too_short,
+        fmt::format("'{}' lasts {:.3f} s and ends before {:.3f} + {:.3f} s{}", source.path, there,
+                    source.offset, std::max(0.0, length),
+                    decoder_.shortfall().empty() ? "" : "; it " + decoder_.shortfall()),
+        source.offset > 0 || !decoder_.shortfall().empty()
+            ? ""
+            : "`choir prepare manifest IN --out OUT` corrects the durations of whole "
+              "files");
   native_first_ =
       std::min<std::int64_t>(std::llround(source.offset * native), decoder_.frames() - 1);
   native_count_ =
@@ -302,6 +317,10 @@ Recording::Recording(AudioDecoder decoder, const RecordingSource& source, int ra
                                  source.path, decoder_.channels(), channel_.value),
                      "channels count from 0");
   samples_ = std::max<std::int64_t>(1, scaled(native_count_, decoder_.rate(), rate));
+}
+
+std::string Recording::shortfall() const {
+  return native_first_ + native_count_ < decoder_.frames() ? "" : decoder_.shortfall();
 }
 
 std::vector<std::int16_t> Recording::read(std::int64_t first, std::int64_t count) {

@@ -40,6 +40,8 @@ class AudioDecoder {
   int channels() const;
   std::int64_t frames() const;
   double seconds() const { return static_cast<double>(frames()) / rate(); }
+  /// "ends after N of the M samples that its header promises" for a file that was cut off; else "".
+  std::string shortfall() const;
 
   /// Returns frames [first, first + count) of the recording at `rate`. 16-bit sound of the same
   /// rate is passed through bit for bit; anything else is converted to fp32 and rounded to nearest.
@@ -70,6 +72,8 @@ class Recording {
   /// Number of samples at the rate of the model.
   std::int64_t samples() const { return samples_; }
   double seconds() const { return static_cast<double>(samples_) / rate_; }
+  /// AudioDecoder::shortfall() of a recording that is read to the end of its file; else "".
+  std::string shortfall() const;
 
   /// Local. Returns samples [first, first + count), with zeros past the end. If the rates differ,
   /// each part is converted together with kMargin seconds on both sides, which exceeds the reach of

@@ -214,6 +214,11 @@ void refuse_other_kinds(const ManifestJson& cut) {
   std::string type = string_of(cut, "type");
   if (type.empty() && cut.contains("tracks")) type = "MixedCut";
   if (type.empty() || type == "MonoCut") return;
+  const std::string whole = dumped(cut);
+  if (type == "MixedCut" && whole.find("\"PaddingCut\"") != std::string::npos)
+    throw AudioError(AudioFault::refused, "it is a padded cut (a MixedCut with a PaddingCut)",
+                     "name the cuts before they were padded: padding is added here where it is "
+                     "needed");
   throw AudioError(AudioFault::refused, fmt::format("it is a {}; only MonoCut is supported", type),
                    "save mixtures and multi-channel cuts as MonoCuts with Lhotse first");
 }
@@ -255,6 +260,23 @@ void find_source(const ManifestJson& recording, const std::string& folder, Audio
                    fmt::format("its recording has no channel {}", entry.channel));
 }
 
+/// True if the transforms of a recording only change its rate: the file is read at its own rate,
+/// and resampled here. Throws AudioError that names any other transform.
+bool resampled_only(const ManifestJson& recording) {
+  const auto transforms = recording.find("transforms");
+  if (transforms == recording.end() || transforms->is_null() || transforms->empty()) return false;
+  if (!transforms->is_array()) bad_line("the \"transforms\" of its recording are not a list");
+  for (const auto& transform : *transforms) {
+    const std::string name = transform.is_object() ? string_of(transform, "name") : "";
+    if (name == "Resample") continue;
+    throw AudioError(
+        AudioFault::refused,
+        fmt::format("its recording has the transform {}", name.empty() ? dumped(transform) : name),
+        "save the transformed audio with Lhotse first (cuts.save_audios)");
+  }
+  return true;
+}
+
 void find_audio(const ManifestJson& cut, const ManifestPlace& place, AudioEntry& entry) {
   if (cut.contains("channel") && cut["channel"].is_array())
     throw AudioError(AudioFault::refused, "it has several channels; only MonoCut is supported");
@@ -268,12 +290,9 @@ void find_audio(const ManifestJson& cut, const ManifestPlace& place, AudioEntry&
   }
   const auto recording = cut.find("recording");
   if (recording == cut.end() || !recording->is_object()) bad_line("it has no \"recording\"");
-  if (const auto transforms = recording->find("transforms");
-      transforms != recording->end() && !transforms->is_null() && !transforms->empty())
-    throw AudioError(AudioFault::refused, "its recording has transforms",
-                     "save the transformed audio with Lhotse first");
   entry.rate = small_of(*recording, "sampling_rate", 0);
   entry.frames = integer_of(*recording, "num_samples", 0);
+  if (resampled_only(*recording)) entry.rate = 0, entry.frames = 0;  // the file has another rate
   find_source(*recording, place.folder, entry);
 }
 

@@ -20,7 +20,7 @@ struct AudioEntry {
   std::string member;       ///< file in the archive; "" for none
   bool by_stem = false;     ///< `member` has no extension (Shar)
   int occurrence = 0;       ///< index among the cuts with this id in the same Shar archive
-  bool whole = false;       ///< the whole recording, which must last `duration`
+  bool whole = false;       ///< no offset: the recording from its beginning, see span_of()
   double offset = 0;        ///< seconds
   double duration = 0;      ///< seconds
   int channel = -1;         ///< channel of the file, as given by the cut; -1: not given

@@ -186,15 +186,17 @@ std::pair<std::int64_t, std::int64_t> span_of(const AudioEntry& entry, const Aud
     throw AudioError(AudioFault::wrong_duration,
                      fmt::format("{} has {} samples, its manifest says {}", entry.source(),
                                  audio.frames(), entry.frames));
-  if (entry.whole) {
-    if (std::abs(there - entry.duration) > kDurationTolerance)
-      throw AudioError(AudioFault::wrong_duration,
-                       fmt::format("{} lasts {:.3f} s, its manifest says {:.3f}", entry.source(),
-                                   there, entry.duration),
-                       "`choir prepare manifest IN --out OUT` corrects the durations of whole "
-                       "files; for a part of a recording give an \"offset\", even if it is 0");
-    return {0, audio.frames()};
+  if (entry.whole && entry.duration > there + kDurationTolerance) {
+    const std::string cut = audio.shortfall();
+    throw AudioError(AudioFault::wrong_duration,
+                     fmt::format("{} lasts {:.3f} s, its manifest says {:.3f}{}", entry.source(),
+                                 there, entry.duration, cut.empty() ? "" : "; the file " + cut),
+                     cut.empty() ? "`choir prepare manifest IN --out OUT` corrects the durations "
+                                   "of whole files"
+                                 : "copy the recording again");
   }
+  // A duration that is shorter than the file by more than rounding limits it, as in NeMo.
+  if (entry.whole && entry.duration >= there - kDurationTolerance) return {0, audio.frames()};
   if (!((entry.offset + entry.duration) - there <= kDurationTolerance) || entry.offset >= there)
     throw AudioError(AudioFault::too_short,
                      fmt::format("{} lasts {:.3f} s and ends before {:.3f} + {:.3f} s",
@@ -274,10 +276,12 @@ class UnitDecoder {
       action();
     } catch (const AudioError& error) {
       if (options_.stop_on_bad) {
+        const bool choose = error.fault() == AudioFault::channels && !options_.channel_hint.empty();
+        const std::string hint = choose ? options_.channel_hint : error.hint();
         throw AudioError(
             error.fault(),
             fmt::format("{}: {}: {}", entry.place, name_of(error.fault()), error.what()),
-            (error.hint().empty() ? "" : error.hint() + "; ") + options_.skip_hint);
+            (hint.empty() ? "" : hint + "; ") + options_.skip_hint);
       }
       outcomes_[i].left_out = OmittedEntry{.place = entry.place,
                                            .id = entry.id,

@@ -77,7 +77,7 @@ struct UnitOptions {
   int sample_rate = 16000;
   ChannelChoice channel;
   bool stop_on_bad = true;
-  std::string skip_hint{};  ///< see PrepareAudioOptions
+  std::string skip_hint{}, channel_hint{};  ///< see PrepareAudioOptions
 };
 
 struct AudioUnit {

@@ -140,6 +140,19 @@ void repair_length(ByteSource& source, const WavHeader& header) {
   }
 }
 
+/// The frames of a data chunk that reaches beyond the end of the file; 0 for any other. Sizes near
+/// the largest numbers are those of writers that did not know the length.
+std::int64_t promised_frames(const ByteSource& source, const WavHeader& header) {
+  constexpr std::int64_t kUnknown = 0x7FFF0000;
+  std::int64_t size = header.data->size;
+  const bool wide = header.sizes && header.sizes->size >= 16;
+  if (wide) size = number_at<std::int64_t>(source, header.sizes->body + 8);
+  const int block = number_at<std::uint16_t>(source, header.format->body + 12);
+  const bool known = size > 0 && (wide ? size < std::int64_t{1} << 56 : size < kUnknown);
+  if (!known || block == 0 || size <= source.size() - header.data->body) return 0;
+  return number_at<std::uint16_t>(source, header.format->body) == 0x11 ? 0 : size / block;
+}
+
 /// True if some sample uses the bits below its upper `bits`, and none those above its lower `bits`:
 /// the samples stand at the lower end of their containers of `width` bytes.
 bool stand_low(const ByteSource& source, const Chunk& data, int width, int bits) {
@@ -221,9 +234,12 @@ HeaderFacts repair_header(ByteSource& source) {
     return {};
   WavHeader header = header_of(source);
   if (!header.data || !header.format || header.format->size < 16) return {};
+  const std::int64_t promised = promised_frames(source, header);
   repair_length(source, header);
   if (header.data->size == 0) header.data->size = source.size() - header.data->body;
-  return repair_bits(source, header);
+  HeaderFacts facts = repair_bits(source, header);
+  facts.promised = promised;
+  return facts;
 }
 
 }  // namespace choir

@@ -44,6 +44,8 @@ struct HeaderFacts {
   /// its lower end.
   float gain = 1;
   std::string fault;  ///< "" if the header is consistent
+  /// Frames that the header of a WAV file gives if the file ends before them; else 0.
+  std::int64_t promised = 0;
 };
 /// Examines the header of a WAV file (RIFF, RF64, BW64) or CAF file and repairs it in two cases.
 /// 1. The data has no size, because a pipe was written: its size becomes the number of bytes that

@@ -18,10 +18,10 @@
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
 #include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_error.hpp"
 #include "src/data/audio/audio_manifest.hpp"
 #include "src/data/audio/recording_list.hpp"
-#include "src/data/audio/sound_stream.hpp"
 
 namespace choir {
 namespace {
@@ -96,9 +96,12 @@ Found files_below(const std::vector<std::string>& folders) {
         add_text(found, stem, joined_lines(text_of(file)), file);
       else if (is_sound_file(file.string()) &&
                !found.recordings.emplace(stem.string(), file).second)
-        throw DataError(fmt::format("'{}' and '{}' have one text",
-                                    found.recordings[stem.string()].string(), file.string()),
-                        "keep one of them, or give them different names");
+        throw DataError(
+            fmt::format(
+                "'{}' and '{}' differ only in their extensions, so that a text would belong "
+                "to both",
+                found.recordings[stem.string()].string(), file.string()),
+            "keep one of them, or give them different names");
     }
   }
   if (found.recordings.empty()) {
@@ -128,10 +131,15 @@ std::string named_from(const fs::path& here, const fs::path& path) {
   return below ? relative.string() : absolute.string();
 }
 
-double seconds_of_recording(const fs::path& path) {
+/// The length of a recording in seconds, and the reason if its file was cut off.
+struct Length {
+  double seconds = 0;
+  std::string shortfall;  ///< AudioDecoder::shortfall()
+};
+Length length_of_recording(const fs::path& path) {
   try {
-    const auto stream = open_sound(bytes_of_file(path.string()), path.string());
-    return static_cast<double>(stream->form().frames) / stream->form().rate;
+    const AudioDecoder audio = AudioDecoder::from_file(path.string());
+    return {audio.seconds(), audio.shortfall()};
   } catch (const AudioError& error) {
     throw DataError(fmt::format("{}: {}", path.string(), error.what()), error.hint());
   }
@@ -170,40 +178,72 @@ class ManifestLines {
       : here_(std::move(here)), options_(options), summary_(summary) {}
 
   /// Adds a line of NeMo whose "audio_filepath" is absolute or relative to the working directory,
-  /// and whose "text" is a string.
-  void add(nlohmann::ordered_json line) {
+  /// and whose "text" is a string. `place` is that of the line, for messages.
+  void add(nlohmann::ordered_json line, const std::string& place) {
     const fs::path sound = line["audio_filepath"].get<std::string>();
     line["audio_filepath"] = named_from(here_, sound);
-    line["text"] = options_.form.of(line["text"].get<std::string>());
-    set_duration(line, sound);
+    const std::string text = line["text"].get<std::string>();
+    summary_.parted += options_.form.without_punctuation && parts_numbers(text) ? 1 : 0;
+    line["text"] = options_.form.of(text);
+    set_duration(line, sound, place);
     if (line["duration"].is_number()) summary_.seconds += line["duration"].get<double>();
     ++summary_.recordings;
     text_ += dumped(line) + "\n";
   }
   const std::string& text() const { return text_; }
+  /// The length of a file; segments of one file usually follow one another.
+  const Length& length_of(const fs::path& sound) {
+    if (sound == measured_) return length_;
+    length_ = length_of_recording(sound);
+    measured_ = sound;
+    if (!length_.shortfall.empty() && summary_.cut_off++ == 0)
+      summary_.first_cut_off = fmt::format("{} {}", sound.string(), length_.shortfall);
+    return length_;
+  }
 
  private:
   /// Measures a duration that is missing, and one of a whole file that is there to be measured:
-  /// other programs estimate those of compressed sound.
-  void set_duration(nlohmann::ordered_json& line, const fs::path& sound) {
+  /// other programs estimate those of compressed sound. Checks that a segment lies in its
+  /// recording.
+  void set_duration(nlohmann::ordered_json& line, const fs::path& sound, const std::string& place) {
     const bool missing = !line.contains("duration") || line["duration"].is_null();
     const bool part = line.contains("offset") && line["offset"].is_number();
+    const double offset = part ? line["offset"].get<double>() : 0;
     std::error_code ignored;
-    if (!missing && (part || !line["duration"].is_number() || !fs::is_regular_file(sound, ignored)))
-      return;
+    if (!missing && (!line["duration"].is_number() || !fs::is_regular_file(sound, ignored))) return;
+    const Length& is = length_of(sound);
     if (missing) {
-      line["duration"] = seconds_of_recording(sound) - (part ? line["offset"].get<double>() : 0.0);
+      line["duration"] = is.seconds - offset;
       ++summary_.measured;
+      if (!(is.seconds > offset)) refuse_segment(sound, is.seconds, offset, 0, place);
       return;
     }
-    const double said = line["duration"].get<double>(), is = seconds_of_recording(sound);
-    if (std::abs(said - is) <= kDurationTolerance) return;
-    line["duration"] = is;
-    if (summary_.corrected++ == 0)
-      summary_.first_corrected =
-          fmt::format("{} lasts {:.2f} s, its line said {:.2f}", sound.string(), is, said);
+    const double said = line["duration"].get<double>();
+    const double excess = offset + said - is.seconds;
+    if (part && (excess > kDurationTolerance || offset >= is.seconds))
+      refuse_segment(sound, is.seconds, offset, said, place);
+    if (part || std::abs(excess) <= kDurationTolerance) return;
+    if (excess < 0) {
+      if (summary_.limited++ == 0)
+        summary_.first_limited = fmt::format("the first {:.2f} s of the {:.2f} s of {}", said,
+                                             is.seconds, sound.string());
+    } else if (is.shortfall.empty()) {
+      line["duration"] = is.seconds;
+      if (summary_.corrected++ == 0)
+        summary_.first_corrected = fmt::format("{} lasts {:.2f} s, its line said {:.2f}",
+                                               sound.string(), is.seconds, said);
+    }
   }
 
+  [[noreturn]] static void refuse_segment(const fs::path& sound, double seconds, double offset,
+                                          double duration, const std::string& place) {
+    throw DataError(fmt::format("{}: '{}' lasts {:.3f} s and ends before {:.3f} + {:.3f} s", place,
+                                sound.string(), seconds, offset, duration),
+                    "correct the offset and the duration of the segment, or remove its line");
+  }
+
+  fs::path measured_;  ///< the file of length_
+  Length length_;
   fs::path here_;
   const FolderManifestOptions& options_;
   FolderManifestSummary& summary_;
@@ -230,7 +270,7 @@ void copy_manifest(const std::string& path, ManifestLines& made) {
       }
     json["audio_filepath"] =
         (fs::absolute(path).parent_path() / json["audio_filepath"].get<std::string>()).string();
-    made.add(std::move(json));
+    made.add(std::move(json), place);
   }
 }
 
@@ -241,7 +281,7 @@ void add_list(const std::string& path, const FolderManifestOptions& options, Man
     const std::string file = line["audio_filepath"].get<std::string>();
     const bool there = fs::is_regular_file(file);
     if (there && line.contains("text") && !line["text"].get<std::string>().empty()) {
-      made.add(std::move(line));
+      made.add(std::move(line), place);
       return;
     }
     if (!options.untexted)
@@ -272,9 +312,9 @@ void add_folders(const std::vector<std::string>& folders, const FolderManifestOp
     if (!silent.empty() && !options.untexted) continue;  // will be refused
     nlohmann::ordered_json line;
     line["audio_filepath"] = path.string();
-    line["duration"] = seconds_of_recording(path);
+    line["duration"] = made.length_of(path).seconds;
     line["text"] = text->second;
-    made.add(std::move(line));
+    made.add(std::move(line), path.string());
   }
   if (!silent.empty() && (!options.untexted || texted == 0)) {
     const std::string list = texted == 0 ? list_beside(folders) : "";
@@ -306,6 +346,26 @@ bool is_sound_file(const std::string& path) {
   return kSound.contains(extension_of(path));
 }
 
+void require_manifest_place(const std::vector<std::string>& inputs, const std::string& out) {
+  std::error_code ignored;
+  for (const std::string& input : inputs)
+    if (fs::equivalent(input, out, ignored))
+      throw DeckError(fmt::format("--out {} is the input itself, and would be overwritten", out),
+                      "write to another file");
+  if (fs::is_directory(out, ignored))
+    throw DeckError(
+        fmt::format("--out {} is a folder", out),
+        fmt::format("name a file, for example {}", (fs::path(out) / "manifest.json").string()));
+  if (!fs::is_regular_file(out, ignored)) return;
+  std::ifstream file(out, std::ios::binary);
+  char first = ' ';
+  while (file.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
+  if (file && first != '{')
+    throw DeckError(
+        fmt::format("--out {} is a file, and no manifest: it would be overwritten", out),
+        "write to another file, or remove this one");
+}
+
 std::string FolderManifestSummary::to_string() const {
   std::string text =
       fmt::format("recordings  {}, {}\n", format_count(recordings), format_duration(seconds));
@@ -317,6 +377,14 @@ std::string FolderManifestSummary::to_string() const {
     text += fmt::format("left out    {} without a file\n", counted(without_file, "line"));
   if (corrected > 0)
     text += fmt::format("durations   {} corrected; {}\n", format_count(corrected), first_corrected);
+  if (limited > 0)
+    text += fmt::format("durations   {} shorter than the file, which limit it as in NeMo: {}\n",
+                        format_count(limited), first_limited);
+  if (cut_off > 0)
+    text += fmt::format("cut off     {}; the first {}\n", counted(cut_off, "file"), first_cut_off);
+  if (parted > 0)
+    text += fmt::format("numbers     {}, whose signs become blanks (3.50 becomes 3 50)\n",
+                        counted(parted, "text"));
   if (measured > 0) text += fmt::format("durations   {} measured\n", format_count(measured));
   const std::string name = fs::path(path).stem().string();
   const bool held = name.starts_with("val") || name.starts_with("dev") || name.starts_with("test");
@@ -327,6 +395,7 @@ std::string FolderManifestSummary::to_string() const {
 FolderManifestSummary write_folder_manifest(const std::vector<std::string>& paths,
                                             const std::string& out,
                                             const FolderManifestOptions& options) {
+  require_manifest_place(paths, out);
   const fs::path here = fs::absolute(out).lexically_normal().parent_path();
   FolderManifestSummary summary{.path = out};
   ManifestLines made(here, options, summary);
@@ -337,7 +406,8 @@ FolderManifestSummary write_folder_manifest(const std::vector<std::string>& path
           fmt::format("no such folder: {}", path),
           advice_on_path(path,
                          "name folders with recordings and a text file beside each, or manifests"));
-    if (path.ends_with(".trans.txt"))
+    const bool list = is_recording_table(path) || fs::is_directory(path);
+    if (!list && !advice_on_recordings(path).empty())
       throw DataError(fmt::format("'{}' is not a manifest", path), advice_on_recordings(path));
     if (is_kaldi_folder(path) || is_recording_table(path))
       add_list(path, options, made, summary);

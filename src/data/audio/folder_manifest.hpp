@@ -22,31 +22,43 @@ struct FolderManifestSummary {
   std::int64_t without_file = 0;  ///< lines of lists, left out
   std::int64_t unused_texts = 0;  ///< texts without a recording
   std::int64_t measured = 0;      ///< lines of manifests that had no duration
-  std::int64_t corrected = 0;     ///< lines of manifests that had another duration than the file
+  std::int64_t corrected = 0;     ///< lines of manifests that had a longer duration than the file
   std::string first_corrected;    ///< one of them
+  std::int64_t limited = 0;       ///< lines without an offset whose duration limits the recording
+  std::string first_limited;      ///< one of them
+  std::int64_t parted = 0;        ///< texts with a sign between digits that became a blank
+  std::int64_t cut_off = 0;       ///< files that end before the length that their header gives
+  std::string first_cut_off;      ///< one of them
   /// Lines for the user.
   std::string to_string() const;
 };
 
 /// Seconds by which the duration of a manifest, which is rounded, may differ from that of the file.
+/// A duration that is shorter by more limits a recording to its beginning, as in NeMo; one that is
+/// longer by more is wrong.
 inline constexpr double kDurationTolerance = 0.1;
 
 /// Writes NeMo's JSON lines {"audio_filepath", "duration", "text"} for every recording in the
 /// folders below `paths`, sorted by path. A path of a file is that of such a manifest, whose lines
 /// are copied with all their keys, one of Lhotse's cuts, or a table; a folder of Kaldi is read by
-/// its lists (see read_recording_list()). Durations that are missing are measured, and those of
-/// whole files that are wrong are corrected. The text of NAME.wav is that of NAME.txt, its lines
-/// joined by blanks, or the line "NAME text" of a file *.trans.txt of the same folder, as
-/// LibriSpeech has them. Recordings are files named .wav, .flac, .ogg, .oga, .opus, .mp3, .aiff,
-/// .aif, .au, .w64 or .caf; other files are not looked at. Durations are exact. Paths are relative
-/// to the folder of the manifest where the recordings are below it, else absolute.
+/// its lists (see read_recording_list()). Durations that are missing are measured, and those that
+/// are longer than the file are corrected unless the file was cut off. The text of NAME.wav is that
+/// of NAME.txt, its lines joined by blanks, or the line "NAME text" of a file *.trans.txt of the
+/// same folder, as LibriSpeech has them. Recordings are files named .wav, .flac, .ogg, .oga, .opus,
+/// .mp3, .aiff, .aif, .au, .w64 or .caf; other files are not looked at. Durations are exact. Paths
+/// are relative to the folder of the manifest where the recordings are below it, else absolute.
 ///
 /// Throws DataError for a folder that does not exist or has no recording, a recording that cannot
-/// be opened or has no text, a text that is empty or not UTF-8, and two texts for one recording;
-/// StorageError if the manifest cannot be written.
+/// be opened or has no text, a text that is empty or not UTF-8, two texts for one recording, and a
+/// segment that does not lie in its recording; DeckError for an `out` that is no place for a
+/// manifest (require_manifest_place()); StorageError if the manifest cannot be written.
 FolderManifestSummary write_folder_manifest(const std::vector<std::string>& paths,
                                             const std::string& out,
                                             const FolderManifestOptions& options);
+
+/// Throws DeckError if `out`, where a manifest will be written, is one of the inputs, or a file
+/// that is no manifest.
+void require_manifest_place(const std::vector<std::string>& inputs, const std::string& out);
 
 /// True for a name with the extension of a sound file, see write_folder_manifest().
 bool is_sound_file(const std::string& path);

@@ -31,6 +31,22 @@ bool begins_like_mpeg(const ByteSource& source) {
 #ifdef CHOIR_HAVE_MPG123
 namespace {
 
+/// The samples that the tag "Xing" or "Info" in the first frame counts; 0 without such a tag.
+std::int64_t promised_by_tag(const ByteSource& source) {
+  std::array<unsigned char, 10> id3{};
+  std::int64_t first = 0;
+  if (source.read_at(0, id3.data(), 10) == 10 && std::memcmp(id3.data(), "ID3", 3) == 0)
+    first = 10 + (std::int64_t{id3[6]} << 21 | id3[7] << 14 | id3[8] << 7 | id3[9]);
+  std::array<unsigned char, 64> frame{};
+  if (source.read_at(first, frame.data(), 64) < 64 || frame[0] != 0xFF || frame[1] < 0xE0) return 0;
+  const bool mpeg1 = (frame[1] >> 3 & 3) == 3, mono = frame[3] >> 6 == 3;
+  const unsigned char* tag = frame.data() + 4 + (mpeg1 ? (mono ? 17 : 32) : (mono ? 9 : 17));
+  const bool there = std::memcmp(tag, "Xing", 4) == 0 || std::memcmp(tag, "Info", 4) == 0;
+  if (!there || (tag[7] & 1) == 0) return 0;
+  const std::int64_t frames = std::int64_t{tag[8]} << 24 | tag[9] << 16 | tag[10] << 8 | tag[11];
+  return frames * (mpeg1 ? 1152 : 576);
+}
+
 class MpegStream final : public SoundStream {
  public:
   MpegStream(std::unique_ptr<ByteSource> source, const std::string& name)
@@ -45,6 +61,10 @@ class MpegStream final : public SoundStream {
     const off_t frames = mpg123_length(handle_);
     if (frames < 0) refuse("its length cannot be found");
     form_.frames = frames;
+    // Encoders count their delay and padding as frames, too.
+    constexpr std::int64_t kExtra = 4 * 1152;
+    const std::int64_t promised = promised_by_tag(*source_);
+    form_.promised = promised > frames + kExtra ? promised : 0;
   }
   MpegStream(const MpegStream&) = delete;
   MpegStream& operator=(const MpegStream&) = delete;

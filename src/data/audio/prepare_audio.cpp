@@ -505,7 +505,8 @@ PrepareAudioSummary prepare_audio(Communicator& world, Logger& log,
                 {.sample_rate = options.sample_rate,
                  .channel = options.channel,
                  .stop_on_bad = options.stop_on_bad,
-                 .skip_hint = options.skip_hint},
+                 .skip_hint = options.skip_hint,
+                 .channel_hint = options.channel_hint},
                 log);
   const auto rounds = static_cast<std::size_t>((shared.shards + world.size() - 1) / world.size());
   for (std::size_t round = 0; round < rounds; ++round) {

@@ -24,6 +24,8 @@ struct PrepareAudioOptions {
   double bad_cap = 0.01;
   /// The end of the hint to a bad utterance: how to continue without it.
   std::string skip_hint = "--on-bad skip (in a deck: data.on_bad=skip) leaves such utterances out";
+  /// The hint to a recording with several channels of which none was chosen; "": --channel.
+  std::string channel_hint{};
 };
 
 struct PrepareAudioSummary {

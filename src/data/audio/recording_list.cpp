@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -297,6 +299,20 @@ void rename_to_nemo(ManifestJson& line) {
   rename(line, kTextNames, "text");
 }
 
+namespace {
+
+/// True for a file whose first sign is that of a JSON array.
+bool is_json_array(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  std::ifstream file(path, std::ios::binary);
+  char first = ' ';
+  while (file.get(first) && std::isspace(static_cast<unsigned char>(first)) != 0) continue;
+  return file && first == '[';
+}
+
+}  // namespace
+
 std::string advice_on_recordings(const std::string& path) {
   std::error_code ignored;
   const auto make = [](const std::string& from, std::string_view what) {
@@ -306,6 +322,11 @@ std::string advice_on_recordings(const std::string& path) {
   if (is_recording_table(path)) return make(path, "it is a table of recordings");
   if (path.ends_with(".trans.txt"))
     return make(fs::path(path).parent_path().string(), "it has the texts of recordings beside it");
+  if (is_json_array(path))
+    return fmt::format(
+        "it is one JSON array, and a manifest has a line for each recording: jq -c "
+        "'.[]' {} > lines.json",
+        path);
   if (!fs::is_directory(path, ignored)) return {};
   if (is_kaldi_folder(path)) return make(path, "it has recordings in the format of Kaldi");
   bool arrow = false, parquet = false, sounds = false;

@@ -61,7 +61,8 @@ void refuse_chained_ogg(const ByteSource& source, const std::string& name) {
 
 class SndfileStream final : public SoundStream {
  public:
-  SndfileStream(std::unique_ptr<ByteSource> source, const std::string& name, float gain)
+  SndfileStream(std::unique_ptr<ByteSource> source, const std::string& name, float gain,
+                std::int64_t promised)
       : source_(std::move(source)), gain_(gain) {
     open();
     if (file_ == nullptr)
@@ -93,7 +94,8 @@ class SndfileStream final : public SoundStream {
     form_ = {.rate = info_.samplerate,
              .channels = info_.channels,
              .frames = info_.frames,
-             .narrow = gain == 1 && at_most_16_bits(info_.format)};
+             .narrow = gain == 1 && at_most_16_bits(info_.format),
+             .promised = promised > info_.frames ? promised : 0};
   }
   SndfileStream(const SndfileStream&) = delete;
   SndfileStream& operator=(const SndfileStream&) = delete;
@@ -211,7 +213,8 @@ std::unique_ptr<SoundStream> open_sound(std::unique_ptr<ByteSource> source,
     throw AudioError(AudioFault::unreadable,
                      fmt::format("'{}' cannot be read: {}", name, facts.fault),
                      "write it again with a right header: ffmpeg -i FILE.wav FILE.flac");
-  auto stream = std::make_unique<SndfileStream>(std::move(source), name, facts.gain);
+  auto stream =
+      std::make_unique<SndfileStream>(std::move(source), name, facts.gain, facts.promised);
   if (stream->mpeg()) return open_mpeg(stream->give_back(), name);
   return stream;
 }

@@ -21,7 +21,8 @@ class SoundStream {
     /// Exact for files that are not damaged. It is counted by decoding where the header has no
     /// number, or one that its format does not guarantee.
     std::int64_t frames = 0;
-    bool narrow = false;  ///< 16-bit integers hold every sample exactly
+    bool narrow = false;        ///< 16-bit integers hold every sample exactly
+    std::int64_t promised = 0;  ///< frames that the header gives if the file has fewer; else 0
   };
   const Form& form() const { return form_; }
 

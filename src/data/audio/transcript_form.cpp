@@ -4,6 +4,8 @@
 #include <locale.h>
 #include <wctype.h>
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "choir/core/error.hpp"
@@ -22,6 +24,10 @@ bool is_apostrophe(char32_t c) {
 /// Hyphens, dashes and slashes, which stand between words.
 bool parts_words(char32_t c) {
   return c == '-' || c == '/' || (c >= 0x2010 && c <= 0x2015) || c == 0x2212;
+}
+
+bool is_digit(char32_t c) {
+  return c >= '0' && c <= '9';
 }
 
 bool is_word_sign(char32_t c) {
@@ -75,7 +81,7 @@ std::string lower_case(const std::string& text) {
 std::string without_punctuation(const std::string& text) {
   if (valid_utf8(text) != text.size()) return text;
   std::string words;
-  bool blank = false, in_word = false;
+  bool blank = false, in_word = false, digit = false, sign_after_digit = false;
   const auto put = [&](char32_t c) {
     if (blank && !words.empty()) words += ' ';
     blank = false;
@@ -85,17 +91,34 @@ std::string without_punctuation(const std::string& text) {
     const CodePoint now = first_code_point(rest);
     rest.remove_prefix(static_cast<std::size_t>(now.length));
     const bool word = is_word_sign(now.value);
-    if (word)
+    if (word) {
+      blank = blank || (sign_after_digit && is_digit(now.value));
       put(now.value);
-    else if (is_apostrophe(now.value) && in_word && !rest.empty() &&
-             is_word_sign(first_code_point(rest).value))
+    } else if (is_apostrophe(now.value) && in_word && !rest.empty() &&
+               is_word_sign(first_code_point(rest).value)) {
       put('\'');
-    else if (parts_words(now.value) || now.value < 0x20 ||
-             (now.value < kUnicodeSize && (unicode_class_table()[now.value] & kBlank) != 0))
+    } else if (parts_words(now.value) || now.value < 0x20 ||
+               (now.value < kUnicodeSize && (unicode_class_table()[now.value] & kBlank) != 0)) {
       blank = true;
+    }
+    sign_after_digit = !word && (digit || sign_after_digit);
+    digit = is_digit(now.value);
     in_word = word;
   }
   return words;
+}
+
+bool parts_numbers(const std::string& text) {
+  bool digit = false, sign_after_digit = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    const CodePoint now = first_code_point(rest);
+    rest.remove_prefix(static_cast<std::size_t>(std::max(now.length, 1)));
+    const bool sign = now.value < 0x80 && std::ispunct(static_cast<int>(now.value)) != 0;
+    if (sign_after_digit && is_digit(now.value)) return true;
+    sign_after_digit = sign && (digit || sign_after_digit);
+    digit = is_digit(now.value);
+  }
+  return false;
 }
 
 std::string TranscriptForm::of(const std::string& text) const {
@@ -110,9 +133,8 @@ bool UnwritableTexts::writes(const std::string& text) const {
 bool UnwritableTexts::add(const std::string& text) {
   if (writes(text)) return false;
   ++count_;
-  lower_ = lower_ && writes(TranscriptForm{.lower_case = true}.of(text));
-  plain_ = plain_ && writes(TranscriptForm{.without_punctuation = true}.of(text));
-  both_ = both_ && writes(TranscriptForm{.lower_case = true, .without_punctuation = true}.of(text));
+  for (int i = 0; i < kForms; ++i)
+    solved_[static_cast<std::size_t>(i)] += writes(form(i).of(text)) ? 1 : 0;
   for (std::string_view rest = text; !rest.empty() && characters_.size() < kMostCharacters;) {
     const auto length = static_cast<std::size_t>(std::max(first_code_point(rest).length, 1));
     const std::string one(rest.substr(0, length));
@@ -127,12 +149,19 @@ std::string UnwritableTexts::characters() const {
   return characters_.size() < kMostCharacters ? all : all + " ...";
 }
 
+int UnwritableTexts::best() const {
+  return static_cast<int>(std::max_element(solved_.begin(), solved_.end()) - solved_.begin());
+}
+
+std::int64_t UnwritableTexts::remaining() const {
+  return count_ - solved_[static_cast<std::size_t>(best())];
+}
+
 std::string UnwritableTexts::command(const std::string& manifest) const {
-  const char* options = lower_   ? "--lower-case"
-                        : plain_ ? "--remove-punctuation"
-                        : both_  ? "--lower-case --remove-punctuation"
-                                 : "";
-  if (count_ == 0 || *options == '\0') return {};
+  constexpr std::array kOptions{"--lower-case", "--remove-punctuation",
+                                "--lower-case --remove-punctuation"};
+  if (remaining() == count_) return {};
+  const char* const options = kOptions[static_cast<std::size_t>(best())];
   const std::filesystem::path path(manifest);
   std::string stem = path.filename().string();
   stem.resize(std::min(stem.size(), stem.find(".json")));

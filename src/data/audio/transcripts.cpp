@@ -14,6 +14,7 @@
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_decoder.hpp"
 #include "src/data/audio/audio_manifest.hpp"
+#include "src/data/audio/recording_list.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
@@ -92,6 +93,8 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
                                                         ChannelChoice channel) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   std::vector<TranscriptRequest> requests;
+  if (const std::string advice = advice_on_recordings(path); !advice.empty())
+    throw DataError(fmt::format("'{}' is not a manifest", path), advice);
   int number = 0;
   const std::string text =
       path.ends_with(".gz") ? read_lines(path) : read_whole_file(path, kMostListMiB);

@@ -118,8 +118,9 @@ std::string command_for(const UnwritableTexts& unwritable, const std::string& fo
   return unwritable.command(manifests.size() == 1 ? manifests.front() : "MANIFEST");
 }
 
+/// `trained`: the units are those of a trained model, which cannot learn others.
 void judge(const LabelSummary& summary, const UnwritableTexts& unwritable,
-           const std::string& folder, OnBad on_bad) {
+           const std::string& folder, OnBad on_bad, bool trained) {
   if (summary.bad == 0) return;
   const bool few = summary.bad * kMostBadShare <= summary.utterances;
   if (on_bad == OnBad::skip && few) return;
@@ -131,12 +132,19 @@ void judge(const LabelSummary& summary, const UnwritableTexts& unwritable,
           summary.bad, summary.utterances, folder,
           on_bad == OnBad::skip ? ", more than the 1 % that may be skipped" : "",
           unwritable.characters(), join(summary.first_bad, "\n  ")),
-      !command.empty()
-          ? fmt::format("`{}` writes a manifest with texts that it can write; use that", command)
-      : on_bad == OnBad::skip || !few
-          ? "normalise the texts, or train the tokenizer on these texts too"
-          : "--on-bad skip (in a deck: data.on_bad=skip) excludes them; or train the tokenizer on "
-            "these texts too");
+      fmt::format("{}{}{}",
+                  command.empty()
+                      ? "write the texts in the characters of the vocabulary"
+                      : fmt::format("`{}` writes a manifest with texts that it can write; use that",
+                                    command),
+                  command.empty() || unwritable.remaining() == 0
+                      ? ""
+                      : fmt::format(", and correct the {} that remain", unwritable.remaining()),
+                  !command.empty() && unwritable.remaining() == 0 ? ""
+                  : on_bad == OnBad::stop && few
+                      ? "; --on-bad skip (in a deck: data.on_bad=skip) leaves out up to 1 %"
+                  : trained ? ""
+                            : "; or train the tokenizer on these texts too"));
 }
 
 /// The ids of all texts of a folder.
@@ -146,7 +154,7 @@ struct Encoded {
 };
 
 Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad on_bad,
-               LabelSummary& summary) {
+               LabelSummary& summary, bool trained) {
   const std::vector<std::string> texts = texts_of(catalog);
   std::vector<Vocabulary::Encoded> encoded(texts.size());
 #pragma omp parallel for schedule(static)
@@ -170,7 +178,7 @@ Encoded encode(const AudioCatalog& catalog, const Vocabulary& vocabulary, OnBad 
     summary.ids += std::ssize(made.ids[i]);
     summary.letters += catalog[static_cast<std::int64_t>(i)].text_letters;
   }
-  judge(summary, unwritable, catalog.folder(), on_bad);
+  judge(summary, unwritable, catalog.folder(), on_bad, trained);
   return made;
 }
 
@@ -186,7 +194,7 @@ LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabular
   summary.labels_path = LabelFile::path(folder, name);
   summary.units_path = units_path(folder, name);
   const AudioCatalog catalog = AudioCatalog::open(folder);
-  const Encoded made = encode(catalog, vocabulary, on_bad, summary);
+  const Encoded made = encode(catalog, vocabulary, on_bad, summary, false);
   vocabulary.save(summary.units_path);
   LabelFile::write(folder, name, catalog.hash(), vocabulary.hash(), vocabulary.size(), made.ids,
                    made.bad);
@@ -196,7 +204,7 @@ LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabular
 LabelFile labels_in_memory(const AudioCatalog& catalog, const Vocabulary& vocabulary,
                            OnBad on_bad) {
   LabelSummary summary;
-  const Encoded made = encode(catalog, vocabulary, on_bad, summary);
+  const Encoded made = encode(catalog, vocabulary, on_bad, summary, true);
   return LabelFile::made(vocabulary.hash(), vocabulary.size(), made.ids, made.bad);
 }
 
@@ -215,14 +223,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "char", "bpe_256"; std::nullopt for a name that specifies no units.
+/// "char", "bpe_256" (also "bpe256"); std::nullopt for a name that specifies no units.
 std::optional<VocabularyTraining> units_named(const std::string& labels) {
   if (labels == "char") return VocabularyTraining{};
-  const std::size_t line = labels.find('_');
-  VocabularyTraining units{.type = labels.substr(0, line), .vocab_size = 0};
-  if (line == std::string::npos || (units.type != "bpe" && units.type != "unigram")) return {};
+  const std::size_t digit = labels.find_first_of("0123456789");
+  VocabularyTraining units{.type = labels.substr(0, digit), .vocab_size = 0};
+  if (units.type.ends_with('_')) units.type.pop_back();
+  if (digit == std::string::npos || (units.type != "bpe" && units.type != "unigram")) return {};
   const char* const end = labels.data() + labels.size();
-  const auto [stop, error] = std::from_chars(labels.data() + line + 1, end, units.vocab_size);
+  const auto [stop, error] = std::from_chars(labels.data() + digit, end, units.vocab_size);
   if (error != std::errc() || stop != end || units.vocab_size < 1) return {};
   return units;
 }
@@ -330,7 +339,12 @@ void pack(Communicator& world, Logger& log, const std::string& manifest, const s
   try {
     const PrepareAudioSummary summary = prepare_audio(
         world, log, {manifest}, folder,
-        {.sample_rate = options.sample_rate, .stop_on_bad = options.on_bad == OnBad::stop});
+        {.sample_rate = options.sample_rate,
+         .stop_on_bad = options.on_bad == OnBad::stop,
+         .channel_hint = fmt::format(
+             "choose one for the whole manifest: `choir prepare audio {} --channel average --out "
+             "FOLDER` (or --channel 0, 1 ...), and name FOLDER in its place",
+             manifest)});
     log.info("data: {}", summary.to_string());
   } catch (const DataError&) {
     std::error_code ignored;

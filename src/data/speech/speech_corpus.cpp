@@ -228,7 +228,14 @@ LabelFile labels_of(const AudioCatalog& catalog, const SpeechCorpusOptions& opti
   }
   const bool own =
       !options.own_labels.empty() && fs::exists(LabelFile::path(folder, options.own_labels));
-  return LabelFile::open(folder, own ? options.own_labels : options.labels, catalog.hash());
+  const std::string& name = own ? options.own_labels : options.labels;
+  if (options.validation && !fs::exists(LabelFile::path(folder, name)))
+    throw DataError(
+        fmt::format("{}: '{}' has no labels of the name {}", options.what, folder, name),
+        fmt::format("write them with `choir prepare tokens {} --tokenizer FILE --name "
+                    "{}`, or leave out the sets of the deck: 'data.validation={{}}'",
+                    folder, name));
+  return LabelFile::open(folder, name, catalog.hash());
 }
 
 // Serialises the contents of all index files for the ranks that do not read them.
@@ -286,7 +293,11 @@ void SpeechCorpus::check(const SpeechCorpusOptions& options) const {
       throw DataError(fmt::format("the labels of '{}' use tokenizer {:016x}, {} {:016x}", name,
                                   folder.labels.tokenizer_hash(),
                                   options.tokenizer_hash != 0 ? "the model" : "others", hash),
-                      "write them again with 'choir prepare tokens'");
+                      options.validation
+                          ? "validate in the same units: 'data.validation={}' leaves out the sets "
+                            "of the deck, and data.val or data.validation name others"
+                          : "use one tokenizer for all folders: `choir prepare tokens FOLDER "
+                            "--tokenizer FILE`");
     if (folder.labels.size() != folder.catalog.size())
       throw DataError(fmt::format("'{}' has {} utterances and {} labels", name,
                                   folder.catalog.size(), folder.labels.size()),

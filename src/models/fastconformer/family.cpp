@@ -10,6 +10,8 @@
 #include "choir/deck/deck.hpp"
 #include "choir/run/training_data.hpp"
 #include "kernels/features/features.hpp"
+#include "src/data/vocabulary/vocabulary.hpp"
+#include "src/deck/name_patterns.hpp"
 #include "src/deck/nearest_legal.hpp"
 #include "src/models/fastconformer/data.hpp"
 #include "src/models/fastconformer/evaluation.hpp"
@@ -447,6 +449,26 @@ std::unique_ptr<BenchBatches> FastConformerFamily::bench_batches(const Deck& dec
                                                                  Logger&,
                                                                  const BenchAudio& audio) const {
   return std::make_unique<SpeechBenchBatches>(model(deck).as<FastConformerConfig>(), batch, audio);
+}
+
+void FastConformerFamily::check_start(const Deck& deck, const std::vector<StartingPoint>& points,
+                                      const std::string& vocabulary) const {
+  if (vocabulary.empty() || source_of_head(deck.checkpoint).empty()) return;
+  const Vocabulary ours = Vocabulary::from_json(vocabulary, "the training data");
+  for (const StartingPoint& point : points) {
+    if (!matches_pattern(point.pattern, kHeadWeight) || point.vocabulary.empty()) continue;
+    const Vocabulary theirs = Vocabulary::from_json(point.vocabulary, point.checkpoint);
+    // A head of another size is not taken.
+    if (theirs.size() != ours.size() || theirs.hash() == ours.hash()) continue;
+    throw DeckError(
+        fmt::format("checkpoint.init_from: the head of {} writes units {:016x}, the labels of the "
+                    "training data are units {:016x}, so its outputs would mean other pieces",
+                    point.checkpoint, theirs.hash(), ours.hash()),
+        fmt::format("label the data in the units of that run: `choir prepare tokens FOLDER "
+                    "--tokenizer {} --name NAME` and data.labels=NAME; or let the head begin anew: "
+                    "'checkpoint.init_skip=[\"head.*\"]'",
+                    point.checkpoint));
+  }
 }
 
 void FastConformerFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {

@@ -49,6 +49,9 @@ class FastConformerFamily final
                                               Logger& log, const BenchAudio& audio) const override;
   /// The usual vocabulary size of a recogniser of word pieces.
   std::int64_t usual_vocab_size() const override { return 1024; }
+  /// Refuses a head of other units: the same outputs would stand for other pieces.
+  void check_start(const Deck& deck, const std::vector<StartingPoint>& points,
+                   const std::string& vocabulary) const override;
   void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override;
 };
 

@@ -2,12 +2,18 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
+#include <optional>
+
 #include "src/comm/agreement.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/text.hpp"
 #include "src/data/corpora/corpus_preparation.hpp"
 #include "src/data/speech/label_file.hpp"
+#include "src/deck/name_patterns.hpp"
 #include "src/models/fastconformer/speech_settings.hpp"
+#include "src/run/stored_model.hpp"
+#include "src/store/open.hpp"
 
 namespace choir {
 namespace {
@@ -58,6 +64,50 @@ std::string pack_manifests(const SpeechSection& speech, SpeechDataConfig& config
                             .on_bad = on_bad_of(speech.on_bad, "data.on_bad")});
 }
 
+/// The units in which a training labels its data because it begins with the head of another run,
+/// and that run.
+struct StartUnits {
+  std::string json, run;
+};
+
+/// Collective. Reads the units from the checkpoint that the run continues from, else from the run
+/// that it begins with. Without a readable one there are none: the start refuses it by name.
+StartUnits units_of_start(const Deck& deck, Communicator& world) {
+  StartUnits start{.json = {}, .run = source_of_head(deck.checkpoint)};
+  if (start.run.empty()) return start;
+  const std::string& resume = deck.checkpoint.resume;
+  try {
+    std::optional<Checkpoint> found;
+    if (resume == "auto")
+      found = find_newest_valid(deck.run.dir + "/checkpoints", world, Verify::sizes);
+    else if (resume != "none")
+      found = open_checkpoint(resume, world, Verify::sizes);
+    if (!found) found = open_checkpoint(start.run, world, Verify::sizes);
+    start.json = TrainMeta::parse(found->json, found->path).vocabulary;
+  } catch (const StorageError&) {
+    start.json.clear();
+  }
+  return start;
+}
+
+/// Collective. True if the first folder to train on was labelled by hand in other units: the deck
+/// then asks for these.
+bool labelled_otherwise(const SpeechDataConfig& config, const std::string& units, Mesh& mesh) {
+  int other = 0;
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
+    for (const SpeechLeaf& leaf : leaves_of(config.train)) {
+      const std::string path = units_path(leaf.folder, config.labels);
+      if (!std::filesystem::is_directory(leaf.folder) || !std::filesystem::exists(path)) continue;
+      const std::uint64_t wanted = Vocabulary::from_json(units, "the checkpoint").hash();
+      other = Vocabulary::load(path).hash() != wanted;
+      return;
+    }
+  });
+  mesh.world().broadcast(&other, sizeof other, 0);
+  return other != 0;
+}
+
 struct OpenedSpeech {
   SpeechDataConfig config;
   std::unique_ptr<SpeechDataset> set;
@@ -83,11 +133,22 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
       throw DataError("there is no validation data",
                       "name folders of packed speech in data.val, or sets in data.validation");
   });
-  std::string known = pack_manifests(*request.data, config, units, mesh);
+  std::string given = units;
+  if (training && given.empty() && !data.labels.empty()) {
+    StartUnits start = units_of_start(deck, mesh.world());
+    if (!start.json.empty() && !labelled_otherwise(config, start.json, mesh)) {
+      given = std::move(start.json);
+      Logger log(mesh.rank() == 0);
+      log.to_stdout();
+      log.info("data: the labels are in the units of {}, whose head the run begins with",
+               start.run);
+    }
+  }
+  std::string known = pack_manifests(*request.data, config, given, mesh);
   if (!known.empty()) {
     const Vocabulary vocabulary = Vocabulary::from_json(known, "the units of the labels");
     config.tokenizer_hash = vocabulary.hash();
-    if (!units.empty())
+    if (!given.empty())
       config.make_labels = [vocabulary, on_bad = config.on_bad](const AudioCatalog& catalog) {
         return labels_in_memory(catalog, vocabulary, on_bad);
       };
@@ -99,6 +160,19 @@ OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, 
 }
 
 }  // namespace
+
+std::string source_of_head(const CheckpointSection& wish) {
+  const auto takes = [&](const std::string& pattern) {
+    return matches_pattern(pattern, kHeadWeight) && !matches_any(wish.init_skip, kHeadWeight);
+  };
+  if (const std::string run = wish.init_run(); !run.empty()) {
+    const bool wanted = wish.init_take.empty() || matches_any(wish.init_take, kHeadWeight);
+    return wanted && takes("*") ? run : "";
+  }
+  for (const auto& [pattern, run] : wish.init_map())
+    if (takes(pattern)) return run;
+  return {};
+}
 
 SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
                        const std::string& units) {

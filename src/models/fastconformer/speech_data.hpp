@@ -44,6 +44,12 @@ inline SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
   return open_speech(deck, speech_request(deck), mesh, training, units);
 }
 
+/// The name of the weights of a recogniser's head.
+inline constexpr const char* kHeadWeight = "head.weight";
+/// Pure. The run from which a training takes the head of a recogniser (checkpoint.init_from); "" if
+/// it takes none.
+std::string source_of_head(const CheckpointSection& wish);
+
 /// A batch in the engine's form: the same host memory.
 ModelBatch speech_batch(const SpeechBatch& batch);
 /// The shapes for which no other is at least as large in all three extents.

@@ -221,6 +221,7 @@ void Transcriber::survey(Item& item) const {
   Recording recording = Recording::open(item.source, static_cast<int>(config_.mel.sample_rate));
   item.samples = recording.samples();
   item.transcript.seconds = recording.seconds();
+  item.transcript.note = recording.shortfall();
   const std::int64_t frames = config_.frames(item.samples);
   if (frames == 0) {
     item.transcript.note =

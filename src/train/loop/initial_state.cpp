@@ -36,6 +36,16 @@ std::string line_list(const std::vector<std::string>& lines) {
   return text;
 }
 
+/// "a, b, c and 4 more"
+std::string shortened(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 3;
+  const std::vector<std::string> first(
+      names.begin(), names.begin() + std::min(std::ssize(names), std::ptrdiff_t{kNamed}));
+  const std::string rest =
+      names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "";
+  return join(first, ", ") + rest;
+}
+
 /// The reason why this tensor is not taken; "" if it is taken.
 std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
                      const CheckpointSection& wish) {
@@ -61,7 +71,31 @@ void require_base(const ModelInstance& instance, const WarmStart& result,
       "name a run of the same model; list parameters that begin anew in checkpoint.init_skip");
 }
 
+/// Refuses a run from which less than half of the model can be taken, unless patterns say what to
+/// take: its model usually has another size, and training would begin from random weights.
+void require_most(const CheckpointSection& wish, const WarmStart& result,
+                  const std::vector<std::string>& lacking) {
+  if (!wish.init_take.empty() || !wish.init_skip.empty()) return;
+  const std::size_t all = result.taken.size() + lacking.size();
+  if (2 * lacking.size() <= all) return;
+  throw DeckError(
+      fmt::format("checkpoint.init_from: only {} of the model's {} can be taken from {}; {}",
+                  result.taken.size(), counted(static_cast<std::int64_t>(all), "tensor"),
+                  result.path, lacking.front()),
+      "give the model the sizes of that run (its deck.json has them); to take so little all the "
+      "same, say what to take: 'checkpoint.init_take=[\"*\"]'");
+}
+
 }  // namespace
+
+std::string WarmStart::line() const {
+  std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
+  if (fresh.empty()) return text;
+  std::vector<std::string> names;
+  for (const std::string& one : fresh) names.push_back(one.substr(0, one.find(": ")));
+  return text + fmt::format("; {} begin anew ({}): {}", fresh.size(),
+                            counted(fresh_elements, "parameter"), shortened(names));
+}
 
 std::string WarmStart::to_string() const {
   std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
@@ -82,8 +116,9 @@ struct PlannedWarmStart {
 };
 
 /// Selects what is taken from the checkpoint. Local, the same on every rank.
-PlannedWarmStart plan_warm_start(ModelInstance& instance, const CheckpointSection& wish,
-                                 const Checkpoint& checkpoint) {
+PlannedWarmStart plan_warm_start(ModelInstance& instance, const Deck& deck,
+                                 const std::string& vocabulary, const Checkpoint& checkpoint) {
+  const CheckpointSection& wish = deck.checkpoint;
   const std::vector<StoredTensor> all = parameters_to_load(instance);
   PlannedWarmStart plan{.result = {.path = checkpoint.path,
                                    .taken = {},
@@ -94,7 +129,8 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const CheckpointSectio
                                    .bases = {}},
                         .wanted = {}};
   WarmStart& result = plan.result;
-  result.vocabulary = TrainMeta::parse(checkpoint.json, checkpoint.path).vocabulary;
+  const TrainMeta meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
+  result.vocabulary = meta.vocabulary;
   std::vector<std::string> names, lacking;
   for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
   require_matches("checkpoint.init_take", wish.init_take, names);
@@ -125,16 +161,24 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const CheckpointSectio
     throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
                                 checkpoint.path, line_list(result.fresh)),
                     "`choir inspect` lists what the checkpoint holds");
+  require_most(wish, result, lacking);
+  deck.family().check_start(deck,
+                            {{.pattern = "*",
+                              .prefix = "",
+                              .checkpoint = checkpoint.path,
+                              .deck = meta.deck,
+                              .vocabulary = meta.vocabulary}},
+                            vocabulary);
   return plan;
 }
 
 }  // namespace
 
-WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
+WarmStart warm_start(ModelInstance& instance, const Deck& deck, const std::string& vocabulary) {
   Communicator& world = instance.mesh().world();
-  const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world);
+  const Checkpoint checkpoint = open_checkpoint(deck.checkpoint.init_run(), world);
   PlannedWarmStart plan;
-  together(world, [&] { plan = plan_warm_start(instance, wish, checkpoint); });
+  together(world, [&] { plan = plan_warm_start(instance, deck, vocabulary, checkpoint); });
   // Unwanted tensors of the checkpoint are ignored.
   load_checkpoint(checkpoint, plan.wanted, world, "nothing else");
   require_finite(plan.wanted, checkpoint.path, world);
@@ -270,16 +314,6 @@ std::vector<std::vector<const StoredTensor*>> matches_of(const std::vector<Store
     }
   }
   return matches;
-}
-
-/// "a, b, c and 4 more"
-std::string shortened(const std::vector<std::string>& names) {
-  constexpr std::size_t kNamed = 3;
-  const std::vector<std::string> first(
-      names.begin(), names.begin() + std::min(std::ssize(names), std::ptrdiff_t{kNamed}));
-  const std::string rest =
-      names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "";
-  return join(first, ", ") + rest;
 }
 
 std::string tensors_and_parameters(std::int64_t tensors, std::int64_t elements) {
@@ -424,9 +458,9 @@ std::vector<std::string> check_initial_state(ModelInstance& instance, const Deck
                                   source.path));
   } else if (!wish.init_run().empty()) {
     const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world, Verify::sizes);
-    const WarmStart start = plan_warm_start(instance, wish, checkpoint).result;
+    const WarmStart start = plan_warm_start(instance, deck, vocabulary, checkpoint).result;
     lines.push_back(fmt::format("the run begins with the weights of {}", start.path));
-    lines.push_back(start.to_string());
+    lines.push_back(start.line());
   }
   return lines;
 }

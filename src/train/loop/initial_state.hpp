@@ -27,14 +27,17 @@ struct WarmStart {
 
   /// The result, formatted for the log.
   std::string to_string() const;
+  /// The same in one line, with the first names of the parameters that begin anew.
+  std::string line() const;
 };
 
 /// Called after ModelInstance::initialise(). Reads parameters of equal name, shape and type,
 /// whatever layout wrote them, if they match checkpoint.init_take (empty: all) and not
-/// checkpoint.init_skip; the others keep their initial values. Throws on all ranks: DeckError for a
-/// pattern that matches nothing and if no parameter can be taken, StorageError for a checkpoint
-/// that cannot be read. Collective over the mesh.
-WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish);
+/// checkpoint.init_skip; the others keep their initial values. `vocabulary` is that of the training
+/// data, for ModelFamily::check_start(). Throws on all ranks: DeckError for a pattern that matches
+/// nothing, if no parameter can be taken, and without patterns if less than half of them can;
+/// StorageError for a checkpoint that cannot be read. Collective over the mesh.
+WarmStart warm_start(ModelInstance& instance, const Deck& deck, const std::string& vocabulary);
 
 /// One entry of the map: parameters of the model that match `pattern` come from this checkpoint.
 struct InitSource {

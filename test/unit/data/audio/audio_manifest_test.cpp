@@ -185,7 +185,7 @@ TEST_F(ManifestOnDisk, OtherKindsOfCutsAndSourcesAreRefusedByName) {
               "refused kind: its recording comes from a source of type '" + kind + "'");
   EXPECT_EQ(why(R"({"id":"c","duration":1,"channel":0,"recording":{"sources":[],)"
                 R"("transforms":[{"name":"Speed"}]}})"),
-            "refused kind: its recording has transforms");
+            "refused kind: its recording has the transform Speed");
 }
 
 TEST_F(ManifestOnDisk, TarredManifests) {

@@ -93,7 +93,7 @@ TEST_F(FolderManifest, FaultsAreNamed) {
   put("sound/b.txt", "\xff");
   EXPECT_NE(refusal().find("b.txt' is not UTF-8"), std::string::npos);
   put("sound/b.txt", "b"), put("sound/b.flac", "fLaC");
-  EXPECT_NE(refusal().find("have one text"), std::string::npos);
+  EXPECT_NE(refusal().find("differ only in their extensions"), std::string::npos);
   std::filesystem::remove(folder_ / "sound/b.wav");
   EXPECT_NE(refusal().find("b.flac: "), std::string::npos) << refusal();
   put("sound/x.trans.txt", "a another text\n");
@@ -160,6 +160,37 @@ TEST_F(FolderManifest, WrongDurationsOfWholeFilesAreCorrected) {
       copy(R"({"audio_filepath": "a.wav", "offset": 0, "duration": 0.2, "text": "one"})").corrected,
       0)
       << "a part of a recording";
+  const auto limited = copy(R"({"audio_filepath": "a.wav", "duration": 0.2, "text": "one"})");
+  EXPECT_EQ(limited.corrected, 0);
+  EXPECT_EQ(limited.limited, 1) << "a shorter duration limits the recording, as in NeMo";
+  EXPECT_DOUBLE_EQ(lines()[0]["duration"], 0.2);
+  EXPECT_NE(limited.to_string().find("the first 0.20 s of the 0.50 s of"), std::string::npos);
+  EXPECT_THROW(
+      copy(R"({"audio_filepath": "a.wav", "offset": 0.3, "duration": 0.5, "text": "one"})"),
+      DataError)
+      << "a segment that ends behind its recording";
+}
+
+TEST_F(FolderManifest, FilesThatWereCutOffKeepTheirDurations) {
+  put("old/a.wav", wav(8000).substr(0, 44 + 8000));
+  put("old/m.json", R"({"audio_filepath": "a.wav", "duration": 1.0, "text": "one"})");
+  const auto made = write_folder_manifest({folder_ / "old/m.json"}, folder_ / "made/m.json", {});
+  EXPECT_EQ(made.corrected, 0);
+  EXPECT_EQ(made.cut_off, 1);
+  EXPECT_NE(made.to_string().find("a.wav ends after 4000 of the 8000 samples"), std::string::npos);
+}
+
+TEST_F(FolderManifest, NothingElseIsOverwritten) {
+  put("old/a.wav", wav(4000));
+  put("old/m.json", R"({"audio_filepath": "a.wav", "duration": 0.5, "text": "one"})");
+  const auto write_to = [&](const std::string& out) {
+    write_folder_manifest({folder_ / "old/m.json"}, folder_ / out, {});
+  };
+  for (const std::string out : {"old/m.json", "old/../old/m.json", "old/a.wav", "old"})
+    EXPECT_THROW(write_to(out), DeckError) << out;
+  EXPECT_EQ(test::read_bytes(folder_ / "old/a.wav"), wav(4000));
+  write_to("made/m.json");
+  write_to("made/m.json");  // a manifest may be written again
 }
 
 TEST_F(FolderManifest, TablesOfOtherProgramsAreRead) {
@@ -299,6 +330,10 @@ TEST(TranscriptForm, WithoutPunctuation) {
             "\xe0\xa4\xb9\xe0\xa4\xbf\xe0\xa4\x82")
       << "signs of vowels belong to their letters";
   EXPECT_EQ(without_punctuation("'tis 'quoted'"), "tis quoted");
+  EXPECT_EQ(without_punctuation("$3.50, or 1,000."), "3 50 or 1 000")
+      << "other numbers must not result";
+  EXPECT_TRUE(parts_numbers("at 7:30"));
+  EXPECT_FALSE(parts_numbers("in 1984, or 12 more"));
   EXPECT_EQ(without_punctuation("\xff,"), "\xff,") << "bytes that are no text stay";
 }
 
@@ -317,6 +352,11 @@ TEST(TranscriptForm, TheCommandHasTheOptionsThatSuffice) {
             "choir prepare manifest d/m.json --lower-case --remove-punctuation --out "
             "d/m_plain.json");
   EXPECT_EQ(command("ax"), "") << "no form helps";
+  UnwritableTexts some(letters);
+  for (const char* text : {"A b", "C", "ax"}) some.add(text);
+  EXPECT_EQ(some.command("m.json"), "choir prepare manifest m.json --lower-case --out m_plain.json")
+      << "it helps most of them";
+  EXPECT_EQ(some.remaining(), 1);
 }
 
 }  // namespace

@@ -35,6 +35,16 @@ TEST_F(RecordingFile, OfTheSameRateIsTheFile) {
   EXPECT_EQ(in_parts(recording, 5003), sound);
 }
 
+TEST_F(RecordingFile, ThatWasCutOffSaysSo) {
+  write_wav(path_, 16000, 1, tones(16000, 1, 3));
+  EXPECT_EQ(Recording::open({.path = path_}, 16000).shortfall(), "");
+  std::filesystem::resize_file(path_, 44 + 2 * 6000);
+  const std::string cut = "ends after 6000 of the 16000 samples that its header promises";
+  EXPECT_EQ(Recording::open({.path = path_}, 16000).shortfall(), cut);
+  EXPECT_EQ(Recording::open({.path = path_, .duration = 0.2}, 16000).shortfall(), "")
+      << "a segment that is there";
+}
+
 TEST_F(RecordingFile, PartsOfAnotherRateAreThoseOfTheWhole) {
   for (const int rate : {8000, 44100, 48000}) {
     write_wav(path_, rate, 1, tones(rate, 2.3, 5));
