@@ -19,20 +19,23 @@ namespace choir {
 struct WarmStart {
   std::string path;                 ///< of the checkpoint
   std::vector<std::string> taken;   ///< names of parameters
-  std::vector<std::string> fresh;   ///< "head.weight: stored as f32 [65, 128], wanted ..."
+  std::vector<std::string> fresh;   ///< "head.weight: in checkpoint.init_skip"
   std::int64_t fresh_elements = 0;  ///< number of parameters in `fresh`
   std::vector<std::string> unused;  ///< tensors of the checkpoint
   std::string vocabulary;           ///< TrainMeta::vocabulary of the checkpoint
   std::vector<BaseFile> bases;      ///< the files that have the parameters in `taken`
 
-  /// The result, formatted for the log.
+  /// The result in a line for the log, with the first parameters that were not taken.
+  std::string headline() const;
+  /// The whole result, formatted for start.txt.
   std::string to_string() const;
 };
 
 /// Called after ModelInstance::initialise(). Reads parameters of equal name, shape and type,
 /// whatever layout wrote them, if they match checkpoint.init_take (empty: all) and not
 /// checkpoint.init_skip; the others keep their initial values. Throws on all ranks: DeckError for a
-/// pattern that matches nothing and if no parameter can be taken, StorageError for a checkpoint
+/// pattern that matches nothing, for a parameter of another shape or type that is not in
+/// checkpoint.init_skip, and if no parameter can be taken, StorageError for a checkpoint
 /// that cannot be read. Collective over the mesh.
 WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish);
 

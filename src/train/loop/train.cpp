@@ -249,7 +249,7 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     } else if (!deck.checkpoint.init_run().empty()) {
       const WarmStart start = warm_start(engine.instance(), deck.checkpoint);
       report = start.to_string();
-      log.info("{}", report.substr(0, report.find('\n')));
+      log.info("{}", start.headline());
       checkpointer.begin_on(start.bases);
       Communicator& world = engine.mesh().world();
       together(world, [&] {
