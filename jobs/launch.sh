@@ -57,18 +57,27 @@ launch_typed() {  # launch_typed N
 # The words of a command, as one would type them.
 launch_show() { echo "\$ ${*@Q}" | sed -E "s/'([-A-Za-z0-9_.,:=\/+%@]+)'/\1/g"; }
 launch() { (launch_exec "$@"); }
-# launch_run RUN N PROGRAM ...: launch for a run in the folder RUN. After Ctrl-C, Open MPI's mpiexec
-# ends with 1 even if the ranks saved and ended with 75, so the log of the run is asked.
+# launch_run RUN N PROGRAM ...: launch for a run in the folder RUN. Ctrl-C saves it (launchers_run). If a mpiexec ends
+# with 1 although the ranks saved and ended with 75, the log of the run is asked.
 launch_run() {
   local run=$1 code=0
   shift
-  trap : INT  # the ranks get it, too; this shell waits for them
-  launch "$@" || code=$?
+  trap : INT  # the ranks are asked to stop; this shell waits for them
+  if [ "$(launchers_mpiexec)" = openmpi ]; then (launch_saves "$@") || code=$?
+  else launch "$@" || code=$?; fi
   trap - INT
   if [ "$code" -eq 1 ] || [ "$code" -eq 130 ]; then
     [[ $(tail -n 1 "$run/log.txt" 2>/dev/null) != *"run the same command again to continue" ]] || code=75
   fi
   return "$code"
+}
+launch_saves() {
+  local ranks=$1 line=()
+  shift
+  launch_environment "$ranks"
+  here_line "$ranks"
+  launchers_have || exit
+  launchers_run "${line[@]}" "$@"
 }
 
 # launch_stops RUN: how often a run was asked to stop, by its log. One more than before, without a save, is

@@ -77,14 +77,16 @@ launchers_srun_has() { srun --mpi=list 2>&1 | tr -s ',[:space:]' '\n' | grep -qx
 
 # Starts a launcher in the background, without Open MPI's notices about exit codes of choir, which are
 # twelve lines below each message of choir itself. Sets $launcher, which receives signals and has the exit
-# code, and $notices, for launchers_told. (mpiexec --quiet would also hide why it could not start.)
+# code, and $notices, for launchers_told. (mpiexec --quiet would also hide why it could not start.) The words of the
+# array `apart` come before the launcher's.
+apart=()
 launchers_start() {
   local stderr
   notices=""
   if [ "$1" = "${MPIEXEC:-mpiexec}" ] && [ "$(launchers_mpiexec)" = openmpi ]; then
     exec {stderr}> >(exec "$(dirname "${BASH_SOURCE[0]}")/own_exit_codes.sh" >&2)
     notices=$!
-    "$@" <&0 2>&"$stderr" {stderr}>&- &
+    ${apart[@]+"${apart[@]}"} "$@" <&0 2>&"$stderr" {stderr}>&- &
     launcher=$!
     exec {stderr}>&-
   else
@@ -98,4 +100,54 @@ launchers_start() {
 launchers_told() {
   local tries=40
   while [ -n "$notices" ] && [ $((tries--)) -gt 0 ] && kill -0 "$notices" 2>/dev/null; do sleep 0.05; done
+}
+
+# Runs Open MPI's mpiexec to its end, and returns its exit code, or 75 if a training was saved before its last step.
+# mpiexec answers SIGINT and SIGTERM by killing all ranks after a second, and at once if a second signal comes; Ctrl-C
+# would reach it beside the signal that this script passes on, and `timeout` sends two. A training therefore makes a mark
+# when its steps begin. From then on the first request to stop is SIGUSR1 to the ranks, which save however long it takes,
+# and the next one ends them. A second signal within a second counts as the first. A session of its own keeps the keys of
+# a terminal from mpiexec, unless the program may read that terminal.
+launchers_run() {  # launchers_run MPIEXEC ARGUMENT...
+  local code=0 again=0 asked="" signal
+  CHOIR_SAVED_FILE=$(mktemp -u "${TMPDIR:-/tmp}/choir-saved.XXXXXX")
+  export CHOIR_SAVED_FILE
+  trap 'rm -f "$CHOIR_SAVED_FILE" "$CHOIR_SAVED_FILE".steps' EXIT
+  for signal in INT TERM HUP; do
+    # shellcheck disable=SC2064  # the name of this signal
+    trap "launchers_asked $signal" "$signal"
+  done
+  for signal in USR1 USR2; do
+    # shellcheck disable=SC2064
+    trap "kill -$signal \"\$launcher\" 2>/dev/null" "$signal"
+  done
+  apart=()
+  case " $* " in *" train "*) exec </dev/null ;; esac
+  if [ ! -t 0 ] && command -v setsid >/dev/null; then
+    apart=(setsid)
+    # If this script is killed, mpiexec is asked to stop.
+    ! setpriv --pdeathsig TERM true 2>/dev/null || apart=(setpriv --pdeathsig TERM setsid)
+  fi
+  launchers_start "$@"
+  while :; do
+    code=0
+    wait "$launcher" || code=$?
+    kill -0 "$launcher" 2>/dev/null || break
+  done
+  wait "$launcher" 2>/dev/null || again=$?  # a signal may have interrupted the wait that would have reported it
+  [ "$again" = 127 ] || code=$again
+  launchers_told
+  [ "$code" = 0 ] || [ ! -e "$CHOIR_SAVED_FILE" ] || code=75
+  return "$code"
+}
+launchers_asked() {  # launchers_asked SIGNAL
+  local now=${EPOCHREALTIME:-$(date +%s).000000}
+  now=${now/[.,]/}
+  if [ -n "$asked" ] && [ $((now - asked)) -lt 1000000 ]; then return; fi
+  if [ -z "$asked" ] && [ -e "$CHOIR_SAVED_FILE.steps" ]; then
+    echo "launch: asked to stop: the run saves after this step; a second Ctrl-C or SIGTERM ends it at once" >&2
+    kill -USR1 "$launcher" 2>/dev/null
+  elif [ ${#apart[@]} -gt 0 ] || [ "$1" != INT ]; then kill -"$1" "$launcher" 2>/dev/null
+  fi  # the key of a terminal has reached the launcher by itself
+  asked=$now
 }

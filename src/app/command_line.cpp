@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
@@ -88,13 +87,6 @@ void print_error(const std::string& text) {
 
 /// Time that the other processes wait for the one that prints the error.
 constexpr std::chrono::seconds kTimeToSpeak{1};
-
-/// Tells jobs/launch that the run was saved: after a signal Open MPI's mpiexec ends with 1,
-/// although the ranks ended with 75.
-void leave_mark_of_save() {
-  if (const char* const file = std::getenv("CHOIR_SAVED_FILE"); file != nullptr && *file != 0)
-    std::ofstream(file) << "saved\n";
-}
 
 /// The message of an error in a rehearsal, without the number of simulated ranks that met it.
 std::string without_count_of_ranks(std::string text) {
@@ -459,7 +451,6 @@ int finished(const std::function<int()>& command) {
     print_error(describe(error));
     code = static_cast<int>(code_of(error));
   }
-  if (code == static_cast<int>(ExitCode::resubmit)) leave_mark_of_save();
   const std::string lost = flush_stdout();
   // An error that is already printed, and exit code 75 for the launcher, take precedence.
   if (!lost.empty() && code == 0) {

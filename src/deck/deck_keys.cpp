@@ -508,7 +508,8 @@ void add_service_keys(Table& table) {
   checkpoint
       .add("init_from", &CheckpointSection::init_from, "path",
            "Checkpoint whose parameters a new run starts from; they are matched by name and must "
-           "have the same shape. Ignored when the run resumes. Empty: random initialisation. An "
+           "have the same shape, unless init_skip names them. Ignored when the run resumes. Empty: "
+           "random initialisation. An "
            "object maps patterns of parameter names to checkpoints: {\"encoder.*\": \"runs/asr\", "
            "\"lm.*\": \"runs/lm\"}. Every parameter that matches a pattern must exist in its "
            "checkpoint, under the same name or without the part of the name before the first "

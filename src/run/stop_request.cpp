@@ -6,7 +6,9 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 #include "src/core/quantities.hpp"
@@ -54,6 +56,15 @@ void handle(int number, void (*handler)(int)) {
 void hold_stop_requests() {
   held = 1;
   handle(SIGUSR1, on_save);
+}
+
+void leave_mark(LaunchMark mark) {
+  const char* const file = std::getenv("CHOIR_SAVED_FILE");
+  if (file == nullptr || *file == 0) return;
+  if (mark == LaunchMark::saved)
+    std::ofstream(file) << "saved\n";
+  else
+    std::ofstream(std::string(file) + ".steps") << "steps\n";
 }
 
 StopRequest::StopRequest(double walltime, double margin, std::string stop_file)

@@ -27,6 +27,13 @@ constexpr bool leaves_time(Stop stop) {
 /// and batch systems repeat them.
 void hold_stop_requests();
 
+/// Leaves a mark for jobs/launch, which names a file in the environment variable CHOIR_SAVED_FILE.
+/// `steps`: from now on SIGUSR1 stops the run with a checkpoint, so that a request to stop need not
+/// be a signal after which a launcher kills the ranks. `saved`: the run ended early and is saved,
+/// even if the launcher reports another exit code. Nothing happens without jobs/launch. Local.
+enum class LaunchMark : std::int8_t { steps, saved };
+void leave_mark(LaunchMark mark);
+
 /// Installs handlers for SIGUSR1, SIGTERM and SIGINT during its lifetime; one instance at a time
 /// per process. A handler only sets a flag; the second SIGTERM or SIGINT ends the process
 /// immediately.

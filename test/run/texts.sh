@@ -91,3 +91,11 @@ run 1 train "$debug" "${bad[@]}" "$documents" data.tokenizer=bpe
 expect "a BPE that is not trained yet" 2 "data.tokenizer" "choir prepare text FILES --out data/NAME --tokenizer bpe --vocab-size 8192"
 run 1 train "$debug" data.text_field=text "${fly[@]:1}" data.on_the_fly=true run.dir=bad "$documents" "$tokens"
 expect "another field on the fly" 3 "no field 'text'"
+
+# Two paths to one file: its text would be trained on and validated on.
+mkdir linked && ln -s ../text.txt linked/again.txt
+run 0 prepare text text.txt linked text.txt --out once
+expect "a text that several paths lead to is read once" 0 "text        1 file," \
+  "'linked/again.txt' is the same file as 'text.txt' and is read once" "'text.txt' is named twice and read once"
+run 0 train "$debug" 'data.train=["text.txt","linked/again.txt"]' run.dir=once.run train.max_steps=1 checkpoint.interval=0
+expect "... also by a deck" 0 "'linked/again.txt' is the same file as 'text.txt' and is read once"

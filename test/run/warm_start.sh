@@ -26,8 +26,10 @@ train 1 part checkpoint.init_from=first 'checkpoint.init_take=["blocks.*","embed
 expect "a part" 0 "warm start from first"
 started "... and what begins anew" part "begin anew" "in checkpoint.init_skip" "not in checkpoint.init_take"
 train 1 wider checkpoint.init_from=first model.ffn_width=192 train.max_steps=2 optimizer.decay_steps=20
-expect "other shapes" 0 "warm start from first"
-started "... begin anew" wider "begin anew" "wanted as"
+expect "other shapes are refused" 2 "checkpoint.init_from: 6 parameters of this model have another shape or type in first" \
+  "blocks.0.feed_forward.input.weight: f32 [128, 32] there, f32 [192, 32] here" "checkpoint.init_skip='["
+train 1 wider checkpoint.init_from=first model.ffn_width=192 'checkpoint.init_skip=["blocks.?.feed_forward.*"]' train.max_steps=2 optimizer.decay_steps=20
+expect "... or begin anew by name, which the log says" 0 "not, which begin anew (" "in checkpoint.init_skip; " "; and "
 
 train 1 warm checkpoint.init_from=first train.max_steps=3 optimizer.decay_steps=20
 expect "a run that resumes takes nothing" 0 "resumed from warm" "3 (1 now)"

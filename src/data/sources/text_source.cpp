@@ -1,5 +1,7 @@
 #include "src/data/sources/text_source.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -119,6 +121,17 @@ TextSource TextSource::open(const std::vector<std::string>& paths,
 void TextSource::add(const std::string& path) {
   const TextForm form = text_form_of(path);
   const std::size_t file = files_.size();
+  if (struct stat status{}; stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+    const auto [at, fresh] = identities_.try_emplace({status.st_dev, status.st_ino}, file);
+    if (!fresh) {
+      const std::string& first = files_[at->second].path;
+      repeated_.push_back(
+          path == first
+              ? fmt::format("'{}' is named twice and read once", path)
+              : fmt::format("'{}' is the same file as '{}' and is read once", path, first));
+      return;
+    }
+  }
   files_.push_back({path, PosixFile::for_reading(path).size(), form});
   columns_.emplace_back();
   const std::int64_t bytes = files_.back().bytes;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "src/data/sources/parquet.hpp"
@@ -76,12 +77,15 @@ struct TextUnit {
 class TextSource {
  public:
   /// Local. Files in the given order; folders are read recursively and sorted, without names that
-  /// begin with a dot. Reads the footers of Parquet files. Throws DataError if a path is missing, a
+  /// begin with a dot. A file that several paths lead to, for example by a link, is taken once: at
+  /// its first path. Reads the footers of Parquet files. Throws DataError if a path is missing, a
   /// folder has no files, all files are empty, for a plain file whose content is of another kind
   /// (compressed, an array, JSON ...), or for read_parquet_footer().
   static TextSource open(const std::vector<std::string>& paths, const TextSourceOptions& options);
 
   const std::vector<TextFile>& files() const { return files_; }
+  /// A sentence about each path that was left out, because an earlier one leads to the same file.
+  const std::vector<std::string>& repeated() const { return repeated_; }
   const std::vector<TextUnit>& units() const { return units_; }
   const TextFile& file_of(std::size_t unit) const { return files_[units_[unit].file]; }
   std::int64_t bytes_estimate() const;
@@ -114,6 +118,8 @@ class TextSource {
 
   TextSourceOptions options_;
   std::vector<TextFile> files_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> identities_;  ///< device, inode
+  std::vector<std::string> repeated_;
   std::vector<std::shared_ptr<const ParquetColumn>> columns_;  ///< of each file; null: no Parquet
   std::vector<TextUnit> units_;
 };

@@ -62,20 +62,22 @@ std::string cache_name(const TextSource& source, const std::vector<std::string>&
   return fmt::format("{}/{}-{}-{:016x}", config.cache_dir, name, name_of(config.tokenizer), h);
 }
 
-std::string cache_folder(const std::vector<std::string>& paths, const DataConfig& config,
-                         double fraction, const Vocabulary* vocabulary) {
-  return cache_name(TextSource::open(paths, whole_files(config.text_field)), paths, config,
+std::string cache_folder(const TextSource& source, const std::vector<std::string>& paths,
+                         const DataConfig& config, double fraction, const Vocabulary* vocabulary) {
+  return cache_name(source, paths, config,
                     fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
 }
 
 // Returns the folder of a prepared text; prepares it if needed.
 std::string prepared(const std::vector<std::string>& paths, const DataConfig& config,
                      double fraction, const Vocabulary* vocabulary) {
-  const std::string folder = cache_folder(paths, config, fraction, vocabulary);
+  const TextSource source = TextSource::open(paths, whole_files(config.text_field));
+  const std::string folder = cache_folder(source, paths, config, fraction, vocabulary);
   const auto say = [&](const std::string& text) {
     if (config.say) config.say(text);
   };
   if (fs::exists(folder + "/meta.json")) {
+    for (const std::string& one : source.repeated()) say(one);
     say(fmt::format("text '{}' is already prepared: {}", paths.front(), folder));
     return folder;
   }
@@ -368,6 +370,8 @@ std::shared_ptr<const StreamedText> open_streamed_text(Communicator& comm, const
     if (comm.rank() == 0 && config.say && !fs::exists(options.file))
       config.say(fmt::format("counting the tokens of '{}' once, in {}", config.train.front(),
                              counted(std::ssize(source->units()), "unit")));
+    if (comm.rank() == 0 && config.say)
+      for (const std::string& one : source->repeated()) config.say(one);
   });
   require_equal(comm, source->digest(), "the list of text files");
   TextIndex index = index_texts(comm, *source, vocabulary, options);

@@ -46,18 +46,39 @@ std::string shortened(const std::vector<std::string>& names) {
   return join(first, ", ") + rest;
 }
 
-/// The reason why this tensor is not taken; "" if it is taken.
+std::string shapes_of(const TensorRecord& record, const StoredTensor& tensor) {
+  return fmt::format("{} {} there, {} {} here", name_of(record.dtype), to_string(record.shape),
+                     name_of(tensor.dtype), to_string(tensor.shape));
+}
+
+/// The reason why this tensor is not taken; "" if it is taken. `misfit` becomes true if the
+/// checkpoint has a tensor of this name which the user did not leave out, and which does not fit.
 std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
-                     const CheckpointSection& wish) {
+                     const CheckpointSection& wish, bool& misfit) {
+  misfit = false;
   const std::string name = name_in_model(tensor.name);
   if (!wish.init_take.empty() && !matches_any(wish.init_take, name))
     return "not in checkpoint.init_take";
   if (matches_any(wish.init_skip, name)) return "in checkpoint.init_skip";
   const TensorRecord* record = checkpoint.manifest.find(tensor.name);
   if (record == nullptr) return "not in the checkpoint";
-  if (is_loadable(*record, tensor)) return {};
-  return fmt::format("stored as {} {}, wanted as {} {}", name_of(record->dtype),
-                     to_string(record->shape), name_of(tensor.dtype), to_string(tensor.shape));
+  misfit = !is_loadable(*record, tensor);
+  return misfit ? shapes_of(*record, tensor) : "";
+}
+
+/// A tensor that silently began anew would leave a model that looks trained and is not.
+[[noreturn]] void refuse_misfits(const std::string& path, const std::vector<std::string>& lines,
+                                 std::vector<std::string> names) {
+  constexpr std::size_t kNamed = 4;
+  const std::size_t count = names.size();
+  names.resize(std::min(count, kNamed));
+  throw DeckError(
+      fmt::format("checkpoint.init_from: {} of this model {} another shape or type in {}:{}",
+                  counted(std::ssize(lines), "parameter"), count == 1 ? "has" : "have", path,
+                  line_list(lines)),
+      fmt::format("give the model the sizes of that run (the vocabulary is that of the data), or "
+                  "let them begin anew: checkpoint.init_skip='[{}{}]'",
+                  join(names, ","), count > kNamed ? ", ..." : ""));
 }
 
 /// Adapters need their base model: throws DeckError if a requested parameter of the rest of the
@@ -88,13 +109,18 @@ void require_most(const CheckpointSection& wish, const WarmStart& result,
 
 }  // namespace
 
-std::string WarmStart::line() const {
-  std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
+std::string WarmStart::headline() const {
+  constexpr std::size_t kNamed = 3;
+  std::string text =
+      fmt::format("warm start from {}: {} taken", path, counted(std::ssize(taken), "tensor"));
   if (fresh.empty()) return text;
-  std::vector<std::string> names;
-  for (const std::string& one : fresh) names.push_back(one.substr(0, one.find(": ")));
-  return text + fmt::format("; {} begin anew ({}): {}", fresh.size(),
-                            counted(fresh_elements, "parameter"), shortened(names));
+  const std::vector<std::string> first(
+      fresh.begin(), fresh.begin() + std::min(std::ssize(fresh), std::ptrdiff_t{kNamed}));
+  return text + fmt::format(", {} not, which begin anew ({}): {}{}", fresh.size(),
+                            counted(fresh_elements, "parameter"), join(first, "; "),
+                            fresh.size() > kNamed
+                                ? fmt::format("; and {} more", fresh.size() - kNamed)
+                                : "");
 }
 
 std::string WarmStart::to_string() const {
@@ -131,13 +157,18 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const Deck& deck,
   WarmStart& result = plan.result;
   const TrainMeta meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
   result.vocabulary = meta.vocabulary;
-  std::vector<std::string> names, lacking;
+  std::vector<std::string> names, lacking, misfits, misfit_names;
   for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
   require_matches("checkpoint.init_take", wish.init_take, names);
   require_matches("checkpoint.init_skip", wish.init_skip, names);
   for (const StoredTensor& tensor : all) {
     const std::string name = name_in_model(tensor.name);
-    const std::string why = obstacle(tensor, checkpoint, wish);
+    bool misfit = false;
+    const std::string why = obstacle(tensor, checkpoint, wish, misfit);
+    if (misfit) {
+      misfits.push_back(name + ": " + why);
+      misfit_names.push_back('"' + name + '"');
+    }
     if (why.empty()) {
       plan.wanted.push_back(tensor);
       result.taken.push_back(name);
@@ -156,6 +187,7 @@ PlannedWarmStart plan_warm_start(ModelInstance& instance, const Deck& deck,
         std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
       result.unused.push_back(name);
   }
+  if (!misfits.empty()) refuse_misfits(checkpoint.path, misfits, std::move(misfit_names));
   require_base(instance, result, lacking);
   if (plan.wanted.empty())
     throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
@@ -271,8 +303,7 @@ class PartPlanner {
       return "not there, as " + join(tried, " or ");
     }
     if (record->shape == tensor.shape && record->dtype == tensor.dtype) return {};
-    return fmt::format("{} {} there, {} {} here", name_of(record->dtype), to_string(record->shape),
-                       name_of(tensor.dtype), to_string(tensor.shape));
+    return shapes_of(*record, tensor);
   }
   [[noreturn]] void refuse(const std::vector<std::string>& faults,
                            std::vector<std::string> names) const {
@@ -460,7 +491,7 @@ std::vector<std::string> check_initial_state(ModelInstance& instance, const Deck
     const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world, Verify::sizes);
     const WarmStart start = plan_warm_start(instance, deck, vocabulary, checkpoint).result;
     lines.push_back(fmt::format("the run begins with the weights of {}", start.path));
-    lines.push_back(start.line());
+    lines.push_back(start.headline());
   }
   return lines;
 }

@@ -19,24 +19,25 @@ namespace choir {
 struct WarmStart {
   std::string path;                 ///< of the checkpoint
   std::vector<std::string> taken;   ///< names of parameters
-  std::vector<std::string> fresh;   ///< "head.weight: stored as f32 [65, 128], wanted ..."
+  std::vector<std::string> fresh;   ///< "head.weight: in checkpoint.init_skip"
   std::int64_t fresh_elements = 0;  ///< number of parameters in `fresh`
   std::vector<std::string> unused;  ///< tensors of the checkpoint
   std::string vocabulary;           ///< TrainMeta::vocabulary of the checkpoint
   std::vector<BaseFile> bases;      ///< the files that have the parameters in `taken`
 
-  /// The result, formatted for the log.
+  /// The result in a line for the log, with the first parameters that were not taken.
+  std::string headline() const;
+  /// The whole result, formatted for start.txt.
   std::string to_string() const;
-  /// The same in one line, with the first names of the parameters that begin anew.
-  std::string line() const;
 };
 
 /// Called after ModelInstance::initialise(). Reads parameters of equal name, shape and type,
 /// whatever layout wrote them, if they match checkpoint.init_take (empty: all) and not
 /// checkpoint.init_skip; the others keep their initial values. `vocabulary` is that of the training
 /// data, for ModelFamily::check_start(). Throws on all ranks: DeckError for a pattern that matches
-/// nothing, if no parameter can be taken, and without patterns if less than half of them can;
-/// StorageError for a checkpoint that cannot be read. Collective over the mesh.
+/// nothing, for a parameter of another shape or type that is not in checkpoint.init_skip, if no
+/// parameter can be taken, and without patterns if less than half of them can; StorageError for a
+/// checkpoint that cannot be read. Collective over the mesh.
 WarmStart warm_start(ModelInstance& instance, const Deck& deck, const std::string& vocabulary);
 
 /// One entry of the map: parameters of the model that match `pattern` come from this checkpoint.

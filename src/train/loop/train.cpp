@@ -249,7 +249,7 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     } else if (!deck.checkpoint.init_run().empty()) {
       const WarmStart start = warm_start(engine.instance(), deck, vocabulary);
       report = start.to_string();
-      log.info("{}", start.line());
+      log.info("{}", start.headline());
       checkpointer.begin_on(start.bases);
       Communicator& world = engine.mesh().world();
       together(world, [&] {

@@ -100,6 +100,7 @@ TrainingLoop::TrainingLoop(const Parts& parts) : run_(parts), first_step_(run_.p
 ExitCode TrainingLoop::run() {
   if (first_step_ == 0) write_sample();
   run_.run_log.begin_steps();
+  if (run_.mesh.rank() == 0) leave_mark(LaunchMark::steps);
   Stop stop = Stop::none;
   while (queued() < run_.deck.train.max_steps && stop == Stop::none) {
     run_.evaluation.begin_step();
@@ -318,6 +319,8 @@ ExitCode TrainingLoop::finish(Stop stop) {
   together(run_.mesh.world(), [&] {
     if (const std::exception_ptr lost = why_lost()) std::rethrow_exception(lost);
   });
+  // A launcher may kill the ranks before they have written the summary.
+  if (saved && !done && run_.mesh.rank() == 0) leave_mark(LaunchMark::saved);
   run_.observers.watch.rest();
   run_.log.plain(run_.run_log.summary(progress, run_.engine, run_.plan.arena_bytes, checkpointer,
                                       run_.evaluation, run_.data, run_.observers.watch.own_time()));

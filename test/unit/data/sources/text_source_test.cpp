@@ -85,6 +85,23 @@ TEST(TextSource, FilesOfOtherKindsAreNotPlainText) {
   EXPECT_EQ(TextSource::open({folder / "code.txt"}, {}).files().size(), 1u);
 }
 
+TEST(TextSource, AFileThatSeveralPathsLeadToIsTakenOnce) {
+  const ScratchFolder folder;
+  write_bytes(folder / "a.txt", "one\n");
+  write_bytes(folder / "b.txt", "one\n");  // an equal text in another file is a text of its own
+  std::filesystem::create_symlink("a.txt", std::string(folder / "link.txt"));
+  std::filesystem::create_hard_link(std::string(folder / "a.txt"), std::string(folder / "z.txt"));
+  const TextSource source = TextSource::open(
+      {folder / "a.txt", folder / "b.txt", folder / "link.txt", folder / "z.txt", folder / "b.txt"},
+      {});
+  ASSERT_EQ(source.files().size(), 2u);
+  EXPECT_EQ(source.units().size(), 2u);
+  EXPECT_EQ(source.files()[1].path, std::string(folder / "b.txt"));
+  ASSERT_EQ(source.repeated().size(), 3u);
+  EXPECT_NE(source.repeated()[0].find("link.txt' is the same file as"), std::string::npos);
+  EXPECT_NE(source.repeated()[2].find("is named twice"), std::string::npos);
+}
+
 TEST(TextSource, AByteOrderMarkIsNoText) {
   const ScratchFolder folder;
   write_bytes(folder / "t.txt",
