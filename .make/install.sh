@@ -38,11 +38,12 @@ done
 chmod 644 "$to/lib/pkgconfig/choir.pc"
 # For Lmod and Environment Modules.
 modules=$share/modulefiles/choir
+mpi=$(sed -nE 's/^ *[^ ]+ MPI +//p' "$build/features.txt" | head -n 1 | tr -d '"[]{}$\\;')
 rm -rf "$share/modulefiles" && mkdir -p "$modules"
 cat >"$modules/$version" <<END
 #%Module1.0
-proc ModulesHelp { } { puts stderr "choir $version: trains and runs language and speech models (choir --help, man choir)" }
-module-whatis "choir $version"
+proc ModulesHelp { } { puts stderr "choir $version: trains and runs language and speech models (choir --help, man choir); its MPI, to be loaded, too: ${mpi:-unknown}" }
+module-whatis "choir $version, with ${mpi:-an unknown MPI}"
 conflict choir
 prepend-path PATH $prefix/bin
 prepend-path MANPATH $prefix/share/man

@@ -12,9 +12,13 @@
 #   --repeats 3 --seconds 2 --warmup 1    of each point; --no-silent leaves out the runs without communication
 #   --noise N          pairs of batches for the gradient noise scale (0: not measured)
 #   --run DIR --target-loss X   a training run that reached X: time and cost of other batches in the advice
-#   --name NAME        of the files bench/results/DATE-scaling-NAME*; --results DIR; --no-plots
+#   --name NAME        of the files DATE-scaling-NAME* in --results DIR (default runs/scaling; bench/results is for
+#                      numbers that are kept); --no-plots
+#   --dry-run          lists the rows, and starts nothing
 #   --fresh            begin again; otherwise a sweep that was interrupted goes on where it stood
 #   --all-cpu          the sweeps of bench/results on a CPU host: inputs/bench_a.json, in five minutes on two cores
+# train.micro_batch_size=M is taken as --micro M, and as the micro-batch of the other sweeps; train.global_batch_size=N as
+# --global N.
 # Exit code 0: a row is valid; 1: none is; 2: the command line; 6: the results cannot be written; 130, 143: interrupted.
 # As a batch job: jobs/scaling.pbs, jobs/scaling.slurm. CHOIR=build/choir names the program.
 set -u -o pipefail
@@ -29,6 +33,7 @@ trap 'stop_sweep 143' TERM
 
 parse_sweep "$@"
 prepare_sweep
+if [ -n "$dry" ]; then show_points; exit; fi
 while read -r global ranks micro <&3; do reference "$global" "$ranks" "$micro" || exit; done 3< <(references)
 for repeat in $(seq "$repeats"); do
   while read -r kind layout ranks micro global <&3; do

@@ -83,7 +83,7 @@ phases = 'data forward backward comm optimizer other'
 array shade[6] = [colour[5], colour[1], colour[6], colour[2], colour[3], colour[8]]
 plot for [c=1:6] all using (column(5+c)):xtic(18) lc rgb shade[c] title word(phases, c)
 
-set title 'Exposed communication: waiting, by axis'
+set title 'Waits for other ranks, by axis'
 set offsets 0,0,0,0
 set yrange [0:135]
 set ytics 0,20,100
@@ -92,5 +92,5 @@ set ylabel '% of the step'
 axes = 'tp cp dp pp'
 array tint[4] = [colour[4], colour[3], colour[1], colour[2]]
 plot for [c=1:4] all using (column(12+c)):xtic(18) lc rgb tint[c] title word(axes, c), \
-  all using 0:12 with points pt 9 ps 1.6 lc '#222222' title 'by --no-comm'
+  all using 0:12 with points pt 9 ps 1.6 lc '#222222' title 'cost, against --no-comm'
 unset multiplot

@@ -3,11 +3,11 @@
 # shellcheck disable=SC2034,SC2154  # kinds, repeats, silent ... are read there; here is set there
 say() { echo "$*"; }
 refuse() { echo "scaling.sh: $1" >&2; exit "${2:-2}"; }
-sweep_usage() { sed -n '2,21s/^# \{0,1\}//p' "$here/bench/scaling.sh"; exit "$1"; }
+sweep_usage() { sed -n '2,23s/^# \{0,1\}//p' "$here/bench/scaling.sh"; exit "$1"; }
 
 parse_sweep() {
-  kinds=() ranks_list="" layouts="dp" micros="1 2 4 8 16 32" batch_ranks="" strong_global="" repeats=3 seconds=2 warmup=1
-  silent=yes noise=0 name="" results=$here/bench/results plots=yes fresh="" deck="" overrides=() advice=()
+  kinds=() ranks_list="" layouts="dp" micros="" batch_ranks="" strong_global="" repeats=3 seconds=2 warmup=1
+  silent=yes noise=0 name="" results=$here/runs/scaling plots=yes fresh="" dry="" deck="" overrides=() advice=()
   local all_cpu=""
   while [ $# -gt 0 ]; do
     case $1 in
@@ -16,6 +16,7 @@ parse_sweep() {
       --no-plots) plots=no; shift; continue ;;
       --fresh) fresh=yes; shift; continue ;;
       --all-cpu) all_cpu=yes; shift; continue ;;
+      --dry-run) dry=yes; shift; continue ;;
       -h | --help) sweep_usage 0 ;;
       --*) [ $# -ge 2 ] || refuse "$1 takes a value" ;;
     esac
@@ -51,9 +52,31 @@ parse_sweep() {
   fi
   [ -n "$deck" ] || { sweep_usage 2 >&2; }
   [ -r "$deck" ] || refuse "the deck '$deck' cannot be read"
+  take_overrides
   [ "${#kinds[@]}" -gt 0 ] || kinds=(weak strong batch)
   numbers --ranks "$ranks_list"; numbers --micro "$micros"; numbers --repeats "$repeats"; numbers --global "$strong_global"
   numbers --batch-ranks "$batch_ranks"
+}
+# The sweep sets the batch and the layout of every row, and choir refuses a key that is given twice: overrides of the
+# batch become options of the sweep, and those of keys that the rows vary are refused.
+take_overrides() {
+  local word kept=() key value
+  micro_given=""
+  for word in ${overrides[@]+"${overrides[@]}"}; do
+    key=${word%%=*} value=${word#*=}
+    case $key in
+      train.micro_batch_size) micro_given=$value; : "${micros:=$value}" ;;
+      train.global_batch_size) : "${strong_global:=$value}" ;;
+      train.grad_accum) refuse "$word: the sweep sets the accumulation of every row; leave it out, or use --global N" ;;
+      parallel.data) refuse "$word: the sweep sets the ranks of every row; use --ranks" ;;
+      parallel.tensor | parallel.pipeline | parallel.context | parallel.zero)
+        refuse "$word: the sweep sets the layout of every row; use --layouts (--help shows their names)" ;;
+      *) kept+=("$word"); continue ;;
+    esac
+    [[ $value =~ ^[1-9][0-9]*$ ]] || refuse "$word: '$value' is no whole number above 0"
+  done
+  overrides=(${kept[@]+"${kept[@]}"})
+  : "${micros:=1 2 4 8 16 32}"
 }
 numbers() {  # numbers OPTION "1 2 4"
   local number
@@ -62,12 +85,8 @@ numbers() {  # numbers OPTION "1 2 4"
   done
 }
 
-# A key of the deck's train section: an override, or the number in the file; empty otherwise.
+# A number of the deck's train section; empty if the file does not have it.
 deck_number() {  # deck_number KEY
-  local word
-  for word in ${overrides[@]+"${overrides[@]}"}; do
-    if [ "${word%%=*}" = "train.$1" ]; then echo "${word#*=}"; return; fi
-  done
   sed -nE 's/^[^/]*"'"$1"'": *([0-9]+).*/\1/p' "$deck" | head -n 1
 }
 
@@ -84,7 +103,7 @@ prepare_sweep() {
     [ $((n / 2)) = "$most" ] || ranks_list+=" $most"
   fi
   speech=""; ! grep -q '"batch_duration"\|fastconformer' "$deck" || speech=yes
-  micro_of_deck=$(deck_number micro_batch_size)
+  micro_of_deck=${micro_given:-$(deck_number micro_batch_size)}
   [ "${micro_of_deck:-0}" -gt 0 ] || micro_of_deck=1
   if [ -n "$speech" ]; then
     micro_of_deck=1
@@ -99,13 +118,18 @@ prepare_sweep() {
   : "${name:=$(basename "$deck" .json)}"
   work=$here/build/scaling/$name
   [ -z "${SCALING_WORK:-}" ] || work=$SCALING_WORK/$name
+  if [ -n "$dry" ]; then
+    work=$(mktemp -d) || refuse "no temporary folder can be made" 6
+    trap 'rm -rf "$work"' EXIT
+    results=$work
+  fi
   [ -z "$fresh" ] || rm -rf "$work"
   local folder
   for folder in "$work" "$results"; do
     mkdir -p "$folder" && [ -w "$folder" ] || refuse "the folder '$folder' cannot be written: choose another (--results)" 6
   done
   local identity
-  identity="$(cksum <"$choir") $(cksum <"$deck") ${overrides[*]-} $seconds $warmup ${OMP_NUM_THREADS:-}"
+  identity="$(cksum <"$choir") $(cksum <"$deck") ${overrides[*]-} $micro_given $seconds $warmup ${OMP_NUM_THREADS:-}"
   # A sweep of which nothing was measured, as after a wrong command, holds nothing to keep.
   if [ -e "$work/identity" ] && [ "$(cat "$work/identity")" != "$identity" ] && ! compgen -G "$work/*.json" >/dev/null; then
     rm -rf "$work" && mkdir -p "$work"
@@ -128,6 +152,12 @@ prepare_sweep() {
   to_do=$((to_do + (noise > 0 ? 1 : 0) - $(find "$work" -name '*.json' | wc -l)))
   began=$SECONDS
   [ -s "$work/points" ] || refuse "no layout of '$layouts' fits the ranks ($ranks_list): nothing to measure"
+}
+# The rows of a sweep that is not started.
+show_points() {
+  say "a dry run: $to_do runs of $choir with $deck would measure these rows, and nothing was started"
+  { echo "sweep layout ranks micro-batch global-batch"; sort -k1,1 -k2,2 -k3,3n -k4,4n "$work/points"; } |
+    awk '{ printf "  %-8s %-12s %6s %12s %13s\n", $1, $2, $3, $4, $5 }'
 }
 
 # Converts "tp2-pp2" to key=value words; $parts gets the number of ranks that share one copy of the
@@ -229,9 +259,10 @@ meaning() {  # meaning CODE: of an exit code of choir
     5) echo "the communication" ;; 6) echo "the storage" ;; 124) echo "a time limit" ;; *) echo "exit code $1" ;;
   esac
 }
-# Every point would fail in the same way without data or with a key that does not exist, so the sweep ends.
+# Every point would fail in the same way without data or with a deck that is refused, so the sweep ends. A model that one
+# rank has no memory for is measured nevertheless: its rows are INVALID, because nothing shows that they are right.
 stop_if_all_would_fail() {  # stop_if_all_would_fail FILE CODE
-  [ "$2" = 3 ] || { [ "$2" = 2 ] && grep -q "unknown key" "$1"; } || return 0
+  [ "$2" = 3 ] || { [ "$2" = 2 ] && ! grep -q "out of \(host \)\?memory" "$1"; } || return 0
   say ""
   { grep -A 3 '^choir: ' "$1" || cat "$1"; } >&2
   refuse "nothing was measured, because of $(meaning "$2") (exit code $2); every point would fail in this way" "$2"

@@ -5,7 +5,8 @@
 #   CHOIR     the program, build/choir       RANKS_PER_NODE, OMP_NUM_THREADS      instead of what the site says
 #   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
 #             nsys profile --capture-range=cudaProfilerApi sees the steps of train.profile=k:l, and no others
-#   --dry-run as first word, or DRY_RUN set: checks the deck and prints the line, and starts nothing
+#   --dry-run as first word, or DRY_RUN set: checks the deck for the ranks of the job, prints the line, and starts
+#             nothing. Outside a job, nodes and ranks are those that the job file requests (#SBATCH, #PBS)
 #   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD, SIGNAL_AFTER    see below
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do
@@ -51,8 +52,10 @@ job_read_deck() {
   if [ ! -f "$CHOIR" ] || [ ! -x "$CHOIR" ]; then
     job_fail 2 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
   fi
-  local code=0
-  checked=$(check_deck "$CHOIR") || code=$?
+  local code=0 on_node=$per_node
+  # The GPUs of the job are not here: the memory of this machine is not that of its ranks.
+  if [ -n "${place_header:-}" ] && [ "$(place_gpus)" -gt 0 ] && ! nvidia-smi -L >/dev/null 2>&1; then on_node=1; fi
+  checked=$(check_deck "$CHOIR" --ranks "$ranks" --ranks-per-node "$on_node") || code=$?
   [ "$code" -eq 0 ] || job_fail "$code" "the deck or what it names is refused: nothing is started"
   run_dir=$(job_says run.dir)
 }
@@ -122,12 +125,14 @@ job() {
   # shellcheck disable=SC2206  # words
   [ $# -gt 0 ] || overrides=(${OVERRIDES:-})
   job_settings
+  [ -z "$dry" ] || place_read_header "$0"
   place_geometry
   site_environment
-  job_read_deck
   place_geometry
+  job_read_deck
   export OMP_NUM_THREADS=$threads
   place_say
+  [ -z "${place_header:-}" ] || echo "job: not in a job: nodes and ranks are those that the header of $place_header requests; RANKS and RANKS_PER_NODE change them"
   if [ -n "$dry" ]; then
     site_line "$ranks" "$per_node" "$threads" || exit
     # shellcheck disable=SC2206

@@ -9,11 +9,11 @@ override() {
   overrides=(${kept[@]+"${kept[@]}"} "$1")
 }
 
-# Runs `choir train --check`, which opens the data of the deck. Data named by STAGE are not on the
+# Runs `choir train --check`, which opens the data of the deck; further words are options of it. Data named by STAGE are not on the
 # disks of the nodes yet, so the check reads the originals. Call this in a subshell, because it
 # changes the overrides.
 # shellcheck disable=SC2154  # deck is the caller's, as overrides are
-check_deck() {  # check_deck PROGRAM
+check_deck() {  # check_deck PROGRAM [OPTION ...]
   local item key path
   local -A paths=()
   for item in ${STAGE:-}; do
@@ -22,5 +22,5 @@ check_deck() {  # check_deck PROGRAM
     paths[$key]+=${paths[$key]:+,}\"$path\"
     override "$key=[${paths[$key]}]"
   done
-  "$1" train --check "$deck" ${overrides[@]+"${overrides[@]}"}
+  "$1" train --check "$deck" ${overrides[@]+"${overrides[@]}"} "${@:2}"
 }

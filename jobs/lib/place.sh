@@ -33,6 +33,7 @@ place_most() { tr ',' '\n' <<<"$1" | sed 's/(.*//' | sort -n | tail -n 1; }
 # The number of a resource per node: the site defines it, or this node is inspected.
 place_gpus() {
   if [ -n "${site_gpus:-}" ]; then echo "$site_gpus"
+  elif [ -n "${place_header:-}" ]; then echo "$header_gpus"
   elif [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .
   elif command -v nvidia-smi >/dev/null 2>&1; then nvidia-smi -L 2>/dev/null | grep -c '^GPU'
   else echo 0
@@ -40,8 +41,39 @@ place_gpus() {
 }
 place_cores() {
   local cores=${site_cores:-}
-  [ -n "$cores" ] || cores=$(place_most "${SLURM_JOB_CPUS_PER_NODE:-}")
+  [ -n "$cores" ] || cores=${header_cores:-$(place_most "${SLURM_JOB_CPUS_PER_NODE:-}")}
   echo "${cores:-$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 1)}"
+}
+
+# For a dry run outside a job: takes nodes, tasks, cores and GPUs from the header of a job file, and sets $place_header
+# to its name, so that the geometry is that of the job. Options of the sbatch or qsub line are not known here. Without
+# a header nothing changes. Called after the file of the site was sourced.
+place_read_header() {  # place_read_header JOB_FILE
+  local value
+  header_of() { sed -nE "s/^#(SBATCH|PBS) (.*[ :])?($1)[= ]?([^ :]*:)?([0-9]+)([ :].*)?$/\\5/p" "$2" 2>/dev/null | tail -n 1; }
+  [ "$batch" = none ] || return 0
+  if grep -q '^#SBATCH' "$1" 2>/dev/null; then
+    batch=slurm
+    header_nodes=$(header_of '--nodes|-N' "$1") header_tasks=$(header_of '--ntasks-per-node' "$1")
+    header_gpus=$(header_of '--gpus-per-node|--gres' "$1") value=$(header_of '--cpus-per-task|-c' "$1")
+    [ -z "$value" ] || header_cores=$((value * ${header_tasks:-1}))
+    # The job will have srun, whether or not this machine has it.
+    command -v srun >/dev/null 2>&1 || LAUNCHER=${LAUNCHER:-srun}
+  elif grep -q '^#PBS' "$1" 2>/dev/null; then
+    batch=pbs
+    header_nodes=$(header_of select "$1") header_tasks=$(header_of mpiprocs "$1")
+    header_gpus=$(header_of ngpus "$1") header_cores=$(header_of ncpus "$1")
+    # shellcheck disable=SC2016  # the line shows the name: the file exists in the job only
+    PBS_NODEFILE=${PBS_NODEFILE:-'$PBS_NODEFILE'}
+  else return 0
+  fi
+  place_header=$1
+  if [ "$site" = local ] && [ -z "${SITE:-}" ]; then
+    site=generic
+    # shellcheck source=/dev/null
+    . "$here/sites/$site.sh"
+  fi
+  : "${header_nodes:=1}" "${header_tasks:=}" "${header_gpus:=0}" "${header_cores:=}"
 }
 
 place_geometry() {
@@ -50,7 +82,8 @@ place_geometry() {
     [[ ${!name:-1} =~ ^[1-9][0-9]*$ ]] || { echo "$name is '${!name}': a number of 1 or more" >&2; exit 2; }
   done
   nodes=1
-  case $batch in
+  case ${place_header:+header}$batch in
+    header*) nodes=$header_nodes asked=$header_tasks ;;
     slurm)
       nodes=${SLURM_JOB_NUM_NODES:-1}
       asked=$(place_most "${SLURM_NTASKS_PER_NODE:-${SLURM_TASKS_PER_NODE:-}}")
@@ -64,7 +97,7 @@ place_geometry() {
   cores=$(place_cores)
   per_node=${RANKS_PER_NODE:-$gpus}
   [ "$per_node" -gt 0 ] || per_node=${asked:-$((cores < 2 ? 1 : 2))}
-  if [ "$batch" = slurm ] && [ -z "$asked${RANKS:-}${RANKS_PER_NODE:-}${place_told:-}" ] && [ "$gpus" -eq 0 ]; then
+  if [ "$batch" = slurm ] && [ -z "${place_header:-}" ] && [ -z "$asked${RANKS:-}${RANKS_PER_NODE:-}${place_told:-}" ] && [ "$gpus" -eq 0 ]; then
     place_told=yes
     echo "this job names no number of tasks (SLURM_NTASKS): taking $per_node ranks a node;" \
       "jobs/launch -n N, or RANKS=N, sets it" >&2

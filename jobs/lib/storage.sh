@@ -34,7 +34,7 @@ storage_stage() {
     target=$staged/$(printf %s "$path" | sha256sum | cut -c1-16)-$(basename "$path")
     sum=$("$jobs/lib/stage.sh" --sum "$path") || { echo "storage: STAGE: '$path' cannot be read" >&2; return 3; }
     site_line "$nodes" 1 1 || return
-    echo "storage: $path to $target on $nodes node(s)"
+    echo "storage: $path to $target on $nodes node$([ "$nodes" = 1 ] || echo s)"
     "${line[@]}" "$jobs/lib/stage.sh" "$path" "$target" "$sum" || { echo "storage: copying $path failed" >&2; return 6; }
     copies[$key]+=${copies[$key]:+,}\"$target\"
     override "$key=[${copies[$key]}]"

@@ -161,8 +161,12 @@ int report_scaling(const BenchScalingRequest& request) {
   if (!files.table()) return code;
   const auto valid = std::count_if(sweep.rows.begin(), sweep.rows.end(),
                                    [](const SweepRow& row) { return row.valid(); });
-  print_safely("{}: {} of {} rows are valid\n", sweep.valid() ? "VALID" : "INVALID", valid,
-               sweep.rows.size());
+  const auto noisy = std::count_if(sweep.rows.begin(), sweep.rows.end(),
+                                   [](const SweepRow& row) { return row.valid() && !row.quiet(); });
+  print_safely(
+      "{}: {} of {} rows are valid{}\n", sweep.valid() ? "VALID" : "INVALID", valid,
+      sweep.rows.size(),
+      noisy == 0 ? "" : fmt::format(", but {} of them NOISY, which the advice ignores", noisy));
   return code;
 }
 

@@ -203,9 +203,11 @@ int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, con
               .seconds = request.seconds,
               .types = request.type.empty() ? kTypes : std::vector{dtype_of(request.type)},
               .report = {.bench = name, .device = device->description()}};
+  const ContentionMeter meter;
   measure(bench);
   if (bench.report.rows.empty())
     throw DeckError(fmt::format("this bench has no rows in {}", request.type));
+  bench.report.noise = noise_among(*mesh, meter);
   bench.report.provenance = bench_provenance(*mesh, *device, "", request.words);
   return finish_bench(session, request.files, bench.report);
 }

@@ -57,6 +57,7 @@ int bench_collectives(MpiSession& session, const FamilyTable& families,
   open_device(place, deck);
   if (options.say)
     options.say("the largest buffers take longest; --max-bytes 1048576 is a quick look");
+  const ContentionMeter meter;
   CollectivesReport report{.device = place.device->description(),
                            .note = place.mesh->transport_note(),
                            .provenance = bench_provenance(*place.mesh, *place.device, "", words),
@@ -64,6 +65,7 @@ int bench_collectives(MpiSession& session, const FamilyTable& families,
                            .rows = bench_axes(*place.mesh, *place.device, options)};
   if (place.device->host_visible() && place.mesh->node().size() > 1)
     report.comparison = compare_all_reduce(*place.mesh, options);
+  report.noise = noise_among(*place.mesh, meter);
   return finish_bench(session, files, report);
 }
 

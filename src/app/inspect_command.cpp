@@ -1,16 +1,19 @@
-// choir inspect CHECKPOINT|RUN_DIRECTORY
+// choir inspect CHECKPOINT|RUN_DIRECTORY [--compare OTHER]
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "src/app/command_line.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/output.hpp"
+#include "src/core/quantities.hpp"
 #include "src/report/checkpoint_report.hpp"
 #include "src/report/run_record.hpp"
 #include "src/store/directory.hpp"
+#include "src/store/slab_io.hpp"
 
 namespace choir {
 namespace {
@@ -20,6 +23,7 @@ namespace fs = std::filesystem;
 struct InspectRequest {
   const FamilyTable& families;
   std::string path{};
+  std::string other{};  ///< the checkpoint that --compare names
   bool verify = false, json = false;
 };
 
@@ -123,6 +127,88 @@ int inspect_run(Communicator& world, const std::string& folder, const InspectReq
   return static_cast<int>(good ? ExitCode::done : ExitCode::storage);
 }
 
+/// A tensor of a checkpoint and the file that has its bytes.
+struct TensorPlace {
+  TensorRecord record;
+  std::string file;
+};
+
+std::map<std::string, TensorPlace> places_of(const Checkpoint& checkpoint) {
+  const fs::path folder(checkpoint.path);
+  std::map<std::string, TensorPlace> places;
+  for (const TensorRecord& record : checkpoint.manifest.tensors)
+    places[record.name] = {record, (folder / kStateName).string()};
+  for (const BaseFile& base : checkpoint.manifest.bases)
+    for (const TensorRecord& record : base.tensors)
+      places[record.name] = {record, (fs::path(base.path) / kStateName).string()};
+  return places;
+}
+
+/// Compares the bytes of two tensors of one type and shape, piece by piece. Returns the first
+/// element that differs, or -1.
+std::int64_t first_difference(const TensorPlace& a, const TensorPlace& b) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 22;
+  const File one(a.file, File::Mode::read), other(b.file, File::Mode::read);
+  std::vector<char> left(kPiece), right(kPiece);
+  for (std::int64_t at = 0; at < a.record.bytes(); at += kPiece) {
+    const std::int64_t bytes = std::min(kPiece, a.record.bytes() - at);
+    one.read_at(left.data(), bytes, a.record.offset + at);
+    other.read_at(right.data(), bytes, b.record.offset + at);
+    const auto [differs, there] = std::mismatch(left.begin(), left.begin() + bytes, right.begin());
+    if (differs != left.begin() + bytes)
+      return (at + (differs - left.begin())) / static_cast<std::int64_t>(size_of(a.record.dtype));
+  }
+  return -1;
+}
+
+std::string form_of(const TensorRecord& record) {
+  return fmt::format("{} {}", name_of(record.dtype), to_string(record.shape));
+}
+
+/// Says if two checkpoints hold the same tensors bit for bit, and names the first ones that differ.
+/// Exit code 1 if any does. Collective; rank 0 reads and prints.
+int compare_checkpoints(Communicator& world, const InspectRequest& request) {
+  const Checkpoint a = open_checkpoint(request.path, world, Verify::sizes);
+  const Checkpoint b = open_checkpoint(request.other, world, Verify::sizes);
+  std::int32_t differing = 0;
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    constexpr int kShown = 5;
+    const std::map<std::string, TensorPlace> here = places_of(a), there = places_of(b);
+    std::vector<std::string> lines;
+    std::int64_t bytes = 0;
+    for (const auto& [name, place] : here) {
+      const auto found = there.find(name);
+      if (found == there.end()) {
+        lines.push_back(fmt::format("{}: only in {}", name, a.path));
+        continue;
+      }
+      const TensorRecord &one = place.record, &two = found->second.record;
+      bytes += one.bytes();
+      if (one.dtype != two.dtype || one.shape != two.shape)
+        lines.push_back(fmt::format("{}: {} and {}", name, form_of(one), form_of(two)));
+      else if (const std::int64_t at = first_difference(place, found->second); at >= 0)
+        lines.push_back(fmt::format("{}: first at element {} of {}", name, at, one.shape.count()));
+    }
+    for (const auto& [name, place] : there)
+      if (!here.contains(name)) lines.push_back(fmt::format("{}: only in {}", name, b.path));
+    differing = static_cast<std::int32_t>(lines.size());
+    if (lines.empty()) {
+      print_safely("EQUAL: {} and {} hold the same {}, {} bit for bit\n", printable_name(a.path),
+                   printable_name(b.path), counted(here.size(), "tensor"),
+                   format_bytes(static_cast<double>(bytes)));
+      return;
+    }
+    print_safely("DIFFERENT: {} and {} differ in {}\n", printable_name(a.path),
+                 printable_name(b.path), counted(lines.size(), "tensor"));
+    for (int i = 0; i < std::min(kShown, differing); ++i)
+      print_safely("  {}\n", printable_name(lines[static_cast<std::size_t>(i)]));
+    if (differing > kShown) print_safely("  and {} more\n", differing - kShown);
+  });
+  world.broadcast(&differing, sizeof differing, 0);
+  return static_cast<int>(differing == 0 ? ExitCode::done : ExitCode::other);
+}
+
 /// The checkpoint folder of a run or `path` itself if it holds checkpoints; "" if `path` is a
 /// checkpoint.
 std::string folder_of(const fs::path& path) {
@@ -142,10 +228,15 @@ int inspect_command(const Invocation& call) {
   InspectRequest request{.families = call.families};
   app.add_option("path", request.path, "checkpoint or run directory").required();
   app.add_flag("--verify", request.verify, "read every byte and check the checksums");
-  app.add_flag("--json", request.json, "print one JSON object");
+  const CommandOption json = app.add_flag("--json", request.json, "print one JSON object");
+  app.add_option("--compare", request.other,
+                 "another checkpoint or run directory: say if both hold the same tensors bit for "
+                 "bit, and name the first that differ; exit code 1 if any does")
+      .excludes(json);
   if (const auto code = parse(app, call)) return *code;
   return with_mpi([&](MpiSession& session) {
     const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+    if (!request.other.empty()) return compare_checkpoints(mesh->world(), request);
     const std::string folder = folder_of(request.path);
     return folder.empty() ? inspect_checkpoint(mesh->world(), request)
                           : inspect_run(mesh->world(), folder, request);

@@ -112,7 +112,8 @@ std::string deck_text(const std::string& deck) {
     throw DeckError(error.what(),
                     near.empty()
                         ? error.hint() + "; models known by name: " + join(preset_names(), ", ")
-                        : fmt::format("did you mean '{}'?", near));
+                        : fmt::format("did you mean '{}'? Models known by name: {}", near,
+                                      join(preset_names(), ", ")));
   }
 }
 
@@ -120,7 +121,7 @@ std::string deck_text(const std::string& deck) {
 PlanWords words_of(const PlanRequest& request, const std::string& deck) {
   std::error_code ignored;
   const bool preset = !preset_deck(deck).empty() && !std::filesystem::exists(deck, ignored);
-  return {.command = as_typed(request.words),
+  return {.command = request.words,
           .preset = preset ? deck : "",
           .repeated = "build/choir plan " + as_typed(request.typed),
           .out = request.out,
@@ -193,7 +194,8 @@ std::string obstacle_text(const DeckError& error, const PlanCase& request,
   std::string text = fmt::format("as written, the deck does not run on {}: {}\n",
                                  counted(request.ranks, "rank"), error.what());
   if (!error.hint().empty()) text += fmt::format("  {}\n", error.hint());
-  if (search != nullptr && !search->fitting.empty()) text += "  other layouts are legal:\n";
+  if (search != nullptr && !search->fitting.empty())
+    text += "  the layouts in the table below are legal on this number of ranks\n";
   return text;
 }
 
@@ -286,7 +288,9 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   request.files.write("", plan_json(plan ? &*plan : nullptr, found, wanted));
   std::fflush(stdout);
   require_fit(plan, found, wanted, obstacle);
-  return 0;
+  // Only the lines above say what would run: a script that starts the deck as it is would fail.
+  const bool written_elsewhere = !request.out.empty() || !preset_deck(words.deck).empty();
+  return obstacle && !written_elsewhere ? static_cast<int>(ExitCode::deck) : 0;
 }
 
 /// Searches a model that fills the ranks, instead of ranks for a model.

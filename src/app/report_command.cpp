@@ -80,6 +80,11 @@ std::vector<std::string> with_runs_below(const std::vector<std::string>& paths) 
 Subjects read_subjects(const std::vector<std::string>& paths, const FamilyTable& families) {
   Subjects subjects;
   for (const std::string& path : with_runs_below(paths)) {
+    const fs::path rows = fs::path(path).replace_extension(".csv");
+    if (fs::path(path).extension() == ".jsonl" && path.find("-scaling-") != std::string::npos &&
+        fs::exists(rows))
+      throw DataError(fmt::format("'{}' has the times of all steps of a sweep", path),
+                      fmt::format("name its rows, {}", rows.string()));
     if (fs::path(path).extension() == ".jsonl")
       subjects.dialogues.push_back(report::read_dialogue(path));
     else if (fs::is_regular_file(path) && report::is_kernel_table(path))
@@ -190,8 +195,8 @@ void print_page(const std::string& page, const std::string& pdf) {
     return;
   }
   if (!is_installed("weasyprint"))
-    throw DataError(
-        fmt::format("'{}' is written, but no program here prints it as PDF", page),
+    throw Error(
+        ExitCode::other, fmt::format("'{}' is written, but no program here prints it as PDF", page),
         "install chromium or weasyprint (apt install weasyprint), or print the page in a browser");
   const std::string plain = to + ".tmp.html";
   const std::string html = read_whole_file(from, kMostListMiB);

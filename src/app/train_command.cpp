@@ -1,7 +1,9 @@
 // choir train DECK.json [key.path=value ...]
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,11 +95,22 @@ std::string describe_keys(const FamilyTable& table, const std::string& word) {
                   "`choir train --describe` lists every key");
 }
 
-/// The ranks that were started, if several were: one process says nothing about the run.
-CheckedRanks ranks_to_check(const MpiSession& session) {
+/// The ranks of a run that is not started here: --ranks and --ranks-per-node.
+struct RequestedRanks {
+  std::optional<int> all, on_node;
+};
+
+/// The ranks of the command line, or those that were started, if several were: one process says
+/// nothing about the run.
+CheckedRanks ranks_to_check(const MpiSession& session, const RequestedRanks& requested) {
   const auto started = make_mpi_communicator(MPI_COMM_WORLD, "started");
   const std::vector<std::string> hosts = gather_texts(*started, host_name());
   CheckedRanks ranks;
+  if (requested.all) {
+    ranks.all = *requested.all;
+    ranks.on_node = std::min(ranks.all, requested.on_node.value_or(ranks.all));
+    return ranks;
+  }
   if (session.size() == 1) return ranks;
   ranks.all = session.size();
   ranks.on_node = 0;
@@ -107,10 +120,10 @@ CheckedRanks ranks_to_check(const MpiSession& session) {
 
 /// Prints what a job must know before it starts the ranks: the run directory and the time limit;
 /// also checks everything that a start checks before it trains. If several processes were started,
-/// only the first checks, for that number of ranks.
+/// only the first checks, for that number of ranks unless the command line names another one.
 int check_deck(MpiSession& session, const FamilyTable& families, const std::string& path,
-               const Arguments& overrides) {
-  const CheckedRanks ranks = ranks_to_check(session);
+               const Arguments& overrides, const RequestedRanks& requested) {
+  const CheckedRanks ranks = ranks_to_check(session, requested);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   const Deck deck = read_deck(families, path, overrides);
   Logger log;
@@ -147,7 +160,22 @@ int train_command(const Invocation& call) {
       "memory, checkpoint, run.dir), and print the answer, the run directory and the facts; "
       "manifests and texts are prepared as at a start; the last line is \"deck OK\", or there is "
       "an error");
+  RequestedRanks requested;
+  const CommandOption all =
+      app.add_option("--ranks", requested.all,
+                     "with --check: the ranks of the job, for which layout, batch and memory are "
+                     "checked; default: those that were started, if several were")
+          .within(1, 1 << 30);
+  app.add_option("--ranks-per-node", requested.on_node,
+                 "with --ranks: the ranks that share the memory of a node; default: all of them")
+      .within(1, 1 << 30)
+      .needs(all);
   if (const auto code = parse(app, call)) return *code;
+  if (requested.all && !only_check)
+    return without_mpi([]() -> int {
+      throw DeckError("--ranks belongs to --check: a run has the ranks that its launcher starts",
+                      "jobs/launch -n N build/choir train DECK, or add --check");
+    });
   if (describe || schema)
     return without_mpi([&] {
       Arguments words = overrides;
@@ -164,8 +192,9 @@ int train_command(const Invocation& call) {
       throw DeckError("no deck given", "choir train inputs/gpt_quickstart.json");
     });
   if (only_check)
-    return with_mpi(
-        [&](MpiSession& session) { return check_deck(session, call.families, deck, overrides); });
+    return with_mpi([&](MpiSession& session) {
+      return check_deck(session, call.families, deck, overrides, requested);
+    });
   hold_stop_requests();
   return with_mpi(
       [&](MpiSession& session) { return train(session, call.families, deck, overrides); });

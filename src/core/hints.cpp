@@ -339,6 +339,7 @@ constexpr std::array kOptionNames = std::to_array<OptionName>({
     {"ckpt_path", "NeMo", "the run or checkpoint is the first argument, without an option"},
     {"checkpoint", "NeMo", "the run or checkpoint is the first argument, without an option"},
     {"compile", "nanoGPT", "not needed, nothing is compiled at run time"},
+    {"ranks", "choir plan", "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
     {"np", "mpiexec", "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},
     {"nproc_per_node", "torchrun",
      "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."},

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "choir/comm/layout.hpp"
@@ -262,8 +264,10 @@ std::vector<LegalLayout> legal_layouts_near(const Deck& deck, int ranks) {
   return legal;
 }
 
-/// "; parallel.pipeline = 3 is not legal here, 1, 2 or 4 are" for every axis that is wrong alone:
-/// a legal layout differs from the requested one in the size of this axis only.
+/// "; parallel.pipeline = 3 is not legal here; legal: 1, 2, 4" for every axis that is wrong alone:
+/// a legal layout differs from the requested one in the size of this axis only. If other axes are
+/// divided, too, the sizes are legal with these: "; with parallel.pipeline = 8, parallel.tensor can
+/// be 1, 2, 4". An axis whose size is among the legal ones is not at fault.
 std::string axes_at_fault(const Deck& deck, const std::vector<LegalLayout>& legal) {
   const ParallelSection& wish = deck.parallel;
   const auto judge = [&](const char* key, int AxisSizes::*axis, int wanted) -> std::string {
@@ -275,10 +279,17 @@ std::string axes_at_fault(const Deck& deck, const std::vector<LegalLayout>& lega
           layout.sizes.pipeline == like.pipeline)
         sizes.insert(layout.sizes.*axis);
     }
-    if (wanted == 1 || sizes.empty()) return {};
-    std::vector<std::string> words;
+    if (wanted == 1 || sizes.empty() || sizes.contains(wanted)) return {};
+    std::vector<std::string> words, others;
     for (const int size : sizes) words.push_back(std::to_string(size));
-    return fmt::format("; {} = {} is not legal here; legal: {}", key, wanted, join(words, ", "));
+    for (const auto& [other, size] :
+         {std::pair("parallel.tensor", wish.tensor), std::pair("parallel.context", wish.context),
+          std::pair("parallel.pipeline", wish.pipeline)})
+      if (size != 1 && std::string_view(other) != key)
+        others.push_back(fmt::format("{} = {}", other, size));
+    if (others.empty())
+      return fmt::format("; {} = {} is not legal here; legal: {}", key, wanted, join(words, ", "));
+    return fmt::format("; with {}, {} can be {}", join(others, " and "), key, join(words, ", "));
   };
   return judge("parallel.tensor", &AxisSizes::tensor, wish.tensor) +
          judge("parallel.context", &AxisSizes::context, wish.context) +

@@ -264,7 +264,7 @@ std::string tiles(const ReportedRun& run) {
 }
 
 std::string badge(const ReportedRun& run) {
-  constexpr std::array<int, 7> kColour{7, 2, 4, 1, 0, 1, 7};
+  constexpr std::array<int, 8> kColour{7, 2, 4, 1, 0, 1, 7, 1};
   return fmt::format("<span class=badge><i class=f{}></i>{}</span>",
                      kColour[static_cast<std::size_t>(run.fate)], name_of(run.fate));
 }

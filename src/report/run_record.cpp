@@ -137,6 +137,9 @@ class LogReader {
       run_.state = "The log ends before the first step.";
     } else if (run_.summary.empty()) {
       run_.fate = Fate::silent;
+    } else if (!unsaved_.empty()) {
+      run_.fate = Fate::unsaved;
+      run_.state = unsaved_ + ".";
     } else {
       run_.fate = stopped_ ? Fate::stopped : Fate::finished;
       if (stopped_) run_.state = stop_ + ". The same command continues it.";
@@ -160,12 +163,17 @@ class LogReader {
       const bool again = started_ || resumed_ >= 0;
       started_ = true;
       stopped_ = failed_ = between_ = false;
+      unsaved_.clear();
       run_.summary.clear();
       if (resumed_ >= 0) text = resumed_words_;
       add(again ? EventKind::restart : EventKind::start, resumed_ >= 0 ? resumed_ : 0);
       resumed_ = -1;
     } else if (take_prefix(rest, "checkpoint of step ")) {
       add(EventKind::failed_save, number_behind(text, "checkpoint of step "));
+    } else if (level == 'E' && take_prefix(rest, "the state after step ")) {
+      unsaved_ = text;
+      unsaved_[0] = 'T';
+      add(EventKind::failure, number_behind(text, "after step "));
     } else if (take_prefix(rest, "checkpoint ") && rest.find("/step_") != std::string_view::npos) {
       add(EventKind::save, number_behind(rest.substr(0, rest.find(" (")), "/step_"));
       done(step_);
@@ -197,7 +205,7 @@ class LogReader {
   ReportedRun& run_;
   std::string time_;
   std::int64_t step_ = -1, resumed_ = -1;
-  std::string resumed_words_, stop_, failure_;
+  std::string resumed_words_, stop_, failure_, unsaved_;
   bool started_ = false, stopped_ = false, failed_ = false, in_summary_ = false;
   bool between_ = false;  // after the end of a run, before it has begun again
 };
@@ -211,8 +219,8 @@ const char* name_of(EventKind kind) {
 }
 
 const char* name_of(Fate fate) {
-  constexpr const char* kNames[] = {"state unknown", "finished",          "stopped", "failed",
-                                    "running",       "no end in its log", "imported"};
+  constexpr const char* kNames[] = {"state unknown", "finished",          "stopped",  "failed",
+                                    "running",       "no end in its log", "imported", "not saved"};
   return kNames[static_cast<int>(fate)];
 }
 

@@ -72,7 +72,8 @@ struct JobStart {
 
 /// The state of a run. `silent`: its log has no end, and nothing shows that it is running.
 /// `imported`: it came from another program or is an average of checkpoints, and has not trained.
-enum class Fate { unknown, finished, stopped, failed, running, silent, imported };
+/// `unsaved`: it ended, but its last save failed.
+enum class Fate { unknown, finished, stopped, failed, running, silent, imported, unsaved };
 const char* name_of(Fate fate);
 
 struct SampleText {

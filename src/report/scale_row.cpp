@@ -32,7 +32,9 @@ ordered_json last_of(const Curve& curve) {
 /// A value of the deck; null if it is unknown.
 ordered_json deck_entry(const ReportedRun& run, const std::string& key) {
   const nlohmann::json value = document_of(run.deck_value(key));
-  return value.is_discarded() ? ordered_json(nullptr) : ordered_json(value);
+  if (!value.is_discarded()) return ordered_json(value);
+  const std::string text = run.deck_value(key);  // of a string, without its quotes
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
 }
 
 ordered_json provenance_of(const ReportedRun& run) {

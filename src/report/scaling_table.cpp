@@ -236,7 +236,7 @@ struct SweepCharts {
                   .unit = x == "ranks" ? "% of the ideal" : "% of the best rate",
                   .x_label = label,
                   .from_zero = true};
-    exposed = {.title = "Exposed communication",
+    exposed = {.title = "Cost of communication",
                .unit = "% of the step, against a run without it",
                .x_label = label,
                .from_zero = true};

@@ -223,6 +223,11 @@ std::string to_table(const Sweep& sweep) {
         "\nserial: the part of the work that does not get faster with more ranks, by Karp and "
         "Flatt: "
         "(1/speedup - 1/ranks) / (1 - 1/ranks); above 1, the ranks are slower than one\n";
+  if (std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return bool(row.communication); }))
+    text +=
+        "\ncomm %: the cost of communication, by which the step is longer than the same step with "
+        "--no-comm; it is neither the phase comm nor the waits along an axis, which are parts of "
+        "the step\n";
   const std::string on = machines(sweep);
   if (!on.empty())
     text += "\nmeasured on " + on + "; clocks are in the CSV and the JSON lines of the sweep\n";

@@ -183,7 +183,8 @@ WandbRun wandb_run(const ReportedRun& run) {
   for (const auto& [key, value] : last) put_item(summary, kKey, key, value_json(value));
   put_bytes(body, kSummary, summary);
   log.add(body);
-  const bool failed = run.fate == Fate::failed || run.fate == Fate::silent;
+  const bool failed =
+      run.fate == Fate::failed || run.fate == Fate::silent || run.fate == Fate::unsaved;
   if (failed) put_integer(exit, 1, 1);
   body.clear();
   put_bytes(body, kExit, exit);

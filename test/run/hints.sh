@@ -224,7 +224,28 @@ expect "a walltime as SLURM writes it" 0 "run.walltime=86400"
 run 0 train --check debug.json 'data.train=["text.txt"]' run.walltime=90m
 expect "... and with a unit" 0 "run.walltime=5400" "memory: " "disk: a checkpoint takes"
 run 0 train --check debug.json 'data.train=["text.txt"]' parallel.zero=1 model.n_embd=16384 model.n_head=128
-expect "a check of ranks that are not known says so" 0 "not compared with the" "jobs/launch -n N build/choir train --check"
+expect "a check of ranks that are not known says so" 0 "not compared with the" "choir train --check --ranks N"
+# The ranks of a job are checked by one process: layout, batch, memory of a node.
+checked=(train --check debug.json 'data.train=["text.txt"]')
+run 0 "${checked[@]}" --ranks 4 --ranks-per-node 2 parallel.tensor=2
+expect "a check for the ranks of a job" 0 "memory: " "for rank 0 of dp=2 tp=2" "deck OK"
+run 0 "${checked[@]}" --ranks 3 parallel.tensor=2
+expect "... which do not come out" 2 "3 ranks cannot be divided by parallel.tensor 2" "start a multiple of 2 ranks"
+run 0 "${checked[@]}" --ranks 5
+expect "... or do not divide the batch" 2 "is not a multiple of train.micro_batch_size = 2 x 5 data-parallel ranks"
+run 0 "${checked[@]}" --ranks 1048576 train.global_batch_size=0 model.n_embd=8192 model.n_head=64
+expect "... or have no memory on a node" 2 "out of memory: "
+run 0 train debug.json --ranks 2
+expect "ranks without --check" 2 "--ranks belongs to --check" "jobs/launch -n N build/choir train DECK"
+run 0 bench step debug.json --ranks 5
+expect "ranks of a bench" 2 "the launcher sets the ranks: jobs/launch -n RANKS build/choir ..."
+cat >deepspeed.json <<'END'
+{"gradient_accumulation_steps": 4, "fp16": {"enabled": false}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+ "scheduler": {"type": "WarmupDecayLR"}}
+END
+run 0 train deepspeed.json
+expect "a file of DeepSpeed" 2 "what nanoGPT, like DeepSpeed and Hugging Face, calls 'gradient_accumulation_steps'" "if it is true or enabled, set" \
+  "'optimizer.params'; a name of DeepSpeed: its keys are keys of optimizer here: learning_rate (lr)" "'scheduler'; a name of DeepSpeed"
 # The folder that a refused first start left tells its cause to all who name it.
 run 0 train debug.json run.dir=runs/refused 'data.train=["text.txt"]' model.vocab_size=2
 expect "a first start that is refused" 3 "model.vocab_size is 2"

@@ -25,6 +25,15 @@ timeout $((limit * patience)) jobs/launch -n 2 "$choir" train inputs/debug.json 
 cd ..
 expect "two ranks train from the installed files" 0 "rank=1/1" "summary:"
 
+# The dry run of a job without the text of the deck: the advice is something that can be done here.
+command="jobs/generic.slurm --dry-run" code=0
+(cd own && CHOIR=$choir bash jobs/generic.slurm --dry-run inputs/gpt_quickstart.json) >out 2>&1 </dev/null || code=$?
+expect "a text that is missing" 3 "name a text of your own: 'data.train=[\"my.txt\"]'"
+check "... without make, which is not installed" lacks out "make data"
+command="jobs/generic.slurm --dry-run with a text" code=0
+(cd own && CHOIR=$choir bash jobs/generic.slurm --dry-run inputs/gpt_quickstart.json "data.train=[\"../text.txt\"]") >out 2>&1 </dev/null || code=$?
+expect "... and the deck passes with it" 0 "job: a dry run: the deck passed its check"
+
 # Everything that an installed script calls or sources is installed, too. build/, data/ and results are the user's; x.json, NAME
 # and K stand for names.
 named() { grep -rhoE '\b(\.make|test|jobs|bench|inputs|lib|sites)/[A-Za-z0-9_./-]*[A-Za-z0-9]' "$@" | sort -u; }
@@ -48,6 +57,7 @@ for page in "$share"/choir/*/*.md; do
 done
 check "links of installed pages:${dangling:- all there}" test -z "$dangling"
 check "a modulefile sets what a job needs" has "$share/choir/modulefiles/choir/$version" "setenv CHOIR $prefix/bin/choir"
+check "... and names the MPI of the program" grep -qE "^module-whatis \"choir $version, with .*(MPI|RTE|HYDRA|mpiexec)" "$share/choir/modulefiles/choir/$version"
 if command -v tclsh >/dev/null; then
   echo 'proc module-whatis args {}; proc conflict args {}; proc prepend-path args {}; proc setenv {n v} { puts $n=$v }; source [lindex $argv 0]' >m.tcl
   check "... and is Tcl" test "$(tclsh m.tcl "$share/choir/modulefiles/choir/$version")" = "CHOIR=$prefix/bin/choir"

@@ -161,7 +161,16 @@ try jobs/chain.sh -n 2 --dry-run jobs/generic.slurm "$debug" model.n_layers=3
 words "... of a deck that is refused" 2 "is 'model.n_layer' here"
 try env SITE=generic bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
 words "the dry run of a job" 0 " $choir train $debug" "job: a dry run: the deck passed its check, and nothing was started"
+words "... on the nodes that the job file requests" 0 "BATCH_SYSTEM= slurm NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 2 RANKS_PER_NODE= 2" \
+  "\$ srun -n 2 --ntasks-per-node 2 " "those that the header of jobs/generic.slurm requests"
 look "... starts nothing" absent "$work/rehearsed/log.txt"
+try env SITE=generic RANKS=3 bash jobs/generic.slurm --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed" parallel.tensor=2
+words "... of ranks that the deck does not divide" 2 "3 ranks cannot be divided by parallel.tensor 2" "nothing is started"
+try env SITE=generic bash jobs/generic.pbs --dry-run "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/rehearsed"
+words "... of PBS" 0 "BATCH_SYSTEM= pbs NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 4" "mpiexec -n 4 "
+try env SITE=generic bash jobs/scaling.slurm --dry-run --weak "$debug"
+words "... of a sweep" 0 "NUM_OF_NODES= 2 TOTAL_NUM_RANKS= 4 RANKS_PER_NODE= 2" "the largest rows: \$ srun -n 4 " "and nothing was started" \
+  "  weak     dp                4            2             8"
 if ! command -v salloc >/dev/null; then
   try jobs/interactive.sh -t 00:30:00 -q debug --dry-run
   words "... and PBS" 0 "\$ qsub -I -l select=1 -q debug -l walltime=00:30:00"
@@ -316,7 +325,7 @@ LOCAL_SCRATCH=$work/disk STAGE="data.train=$work/text.txt data.val=$work/held/te
   chain -n 1 jobs/generic.pbs "$debug" "${staged[@]}" run.dir="$work/striped"
 pbs 20
 copy_of() { echo "$work/disk/choir-me/job-1_stand_in/$(printf %s "$1" | sha256sum | cut -c1-16)-$(basename "$1")"; }
-words "data are copied to the disk of the node" 0 "$work/text.txt to $(copy_of "$work/text.txt") on 1 node(s)" \
+words "data are copied to the disk of the node" 0 "$work/text.txt to $(copy_of "$work/text.txt") on 1 node" \
   "data.train=[\"$(copy_of "$work/text.txt")\"]" "data.val=[\"$(copy_of "$work/held/text.txt")\"]" \
   "on 8 servers in parts of 16M"
 look "stripes are set while there is no file" has "$PBS_STAND_IN/lfs" \

@@ -52,6 +52,13 @@ expect "an axis that the ranks do not fill is named, with its legal values" 2 \
   "no layout of 4 ranks is legal for this deck: " "parallel.pipeline = 3 is not legal here; legal: 1, 2, 4"
 run_broken axis-unnamed 0 plan "$debug" "${small[@]}" model.n_layer=4 --ranks 4 parallel.pipeline=3
 check "... a program that does not name it is noticed" lacks out "parallel.pipeline = 3 is not legal here"
+run 0 plan "$debug" "${small[@]}" --ranks 5 train.micro_batch_size=4
+expect "ranks that the deck as written does not fit" 2 "as written, the deck does not run on 5 ranks" "the layouts in the table below are legal"
+check "... an override is replaced, not given twice" test "$(grep -o 'train.micro_batch_size=' <<<"$(grep '^  type ' stdout)" | wc -l)" = 1
+run 0 plan llama3.1-8b --nodes 1 --gpus A100-80GB
+expect "the newer name of a model" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks"
+run 0 plan llama3-9b --ranks 8
+expect "a name that is not there" 2 "did you mean 'llama3-8b'? Models known by name: gpt2, " "llama3.1-8b"
 run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
 expect "a model by its name, nodes and cards as people say them" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (1 node of 8), A100" \
   "assumed     8 GPUs a node" "type        build/choir plan llama3-8b --nodes 1 --gpus A100-80GB --out llama3-8b.json" \
@@ -99,6 +106,9 @@ expect "ranks that divide nothing" 2 "as written, the deck does not run on 53 ra
 timed=(plan gpt2 --nodes 2 --gpus 2 --target h100 parallel.data=4)
 run 0 "${timed[@]}" --calibration assumed --json fast.json
 expect "the time of a step" 0 "predicted step: "
+check "... with what it assumes" eval 'tr -s "\n " " " <stdout | grep -q "assumed manufacturers. figures, not measured: 70 % of 989 TFLOP/s (16 bits)"'
+run 0 "${timed[@]:0:7}" --calibration assumed
+check "... and its columns in the table of layouts" matches stdout "^   #  layout .* s/step +tokens/s$"
 run 0 "${timed[@]}" --calibration assumed --network 0.1 --json slow.json
 expect "... with links a tenth as fast" 0 "predicted step: "
 seconds() { sed -nE 's/.*"step_seconds": ?([0-9.e+-]+).*/\1/p' "$1" | head -n 1; }

@@ -36,7 +36,8 @@ printf 'a,b\n' >no_run.csv
 run 0 report a no_run.csv --wandb
 expect "W&B of what is no run" 2 "--format wandb needs run directories"
 
-check "Prometheus: the last step" eval 'grep -q "^choir_step{run=\"debug\"} $(tail -n 1 a/metrics.jsonl | grep -oE "\"step\":[0-9]+" | cut -d: -f2)$" a.prom'
+check "Prometheus: the last step" eval 'grep -q "^choir_step{run=\"a\"} $(tail -n 1 a/metrics.jsonl | grep -oE "\"step\":[0-9]+" | cut -d: -f2)$" a.prom'
+check "... with a help text of its own" has a.prom "# HELP choir_speed_step_seconds Wall time of a step in seconds"
 check "... and a name once with its kind" test "$(grep -c '^# TYPE choir_train_loss gauge' a.prom)" = 1
 run 0 train "$debug" "${small[@]}" run.dir=b log.prometheus=none/b.prom
 expect "Prometheus: no such folder" 6 "log.prometheus: cannot write 'none/b.prom'" "textfile"
@@ -60,7 +61,7 @@ run 0 report sweep.csv --tokens 2e9 --price 0.02
 expect "... a price without a currency" 2 "a number and a currency"
 mkdir few && ln -s "$(command -v cat)" "$(command -v timeout)" few/
 PATH=$PWD/few run 0 report sweep.csv --pdf --out sweep.html
-expect "... a PDF without a program that prints" 3 "'sweep.html' is written" "weasyprint"
+expect "... a PDF without a program that prints" 1 "'sweep.html' is written" "weasyprint"
 printf '#!/bin/sh\n%s "$1" "$2"\n' "$(command -v cp)" >few/weasyprint && chmod +x few/weasyprint
 PATH=$PWD/few run 0 report sweep.csv --pdf --out sweep.html
 expect "... a PDF by WeasyPrint" 0 "sweep.pdf"
@@ -68,6 +69,9 @@ check "... whose drawings have styles of their own" matches sweep.pdf '<svg[^>]*
 check "... without variables" eval '! grep -o "<svg[^>]*><style>[^<]*" sweep.pdf | grep -q "var("'
 check "... and nothing else is left" eval '! ls sweep.*.tmp.html 2>/dev/null'
 
+touch 2026-scaling-x.csv && echo '{"sweep":"weak"}' >2026-scaling-x.jsonl
+run 0 report 2026-scaling-x.jsonl
+expect "the lines of a sweep" 3 "'2026-scaling-x.jsonl' has the times of all steps of a sweep" "name its rows, 2026-scaling-x.csv"
 run 0 bench ops device=cpu --type f32 --seconds 0.001 --csv ops.csv
 run 0 bench gemm device=cpu --seconds 0.001 --csv gemm.csv
 run 0 report a ops.csv gemm.csv --out roofline.html
@@ -76,6 +80,8 @@ check "... with the roofs" matches roofline.html "f32 [0-9.,e]+ GFLOP/s</text>"
 check "... kernels" has roofline.html "norm_forward"
 check "... and phases of the step of the run" has roofline.html "backward of a step of a:"
 
+run 0 report a --format row
+check "a row has the family of the model" has out '"model":{"type":"gpt"'
 train 1 kept/one
 train 1 kept/two checkpoint.keep=1
 train 1 kept/two train.max_steps=22

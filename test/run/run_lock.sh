@@ -33,14 +33,14 @@ ranks=$(pgrep -P "$first")
 # shellcheck disable=SC2086
 kill -STOP $ranks
 train 2 shared "${long[@]}" checkpoint.interval=1000000
-expect "another one on this host, where processes are seen" 6 "another run (here $owner) is using the run directory 'shared'" "choose another run.dir"
+expect "another one on this host, where processes are seen" 6 "another run (process $owner on here) is using the run directory 'shared'" "choose another run.dir"
 check "... and leaves the log of the first one alone" lacks shared/log.txt "ended with exit code"
 check "... is refused once" test "$(grep -c 'is using the run directory' out)" = 1
 
 # The first run is suspended, gives no sign of life for 15 s, and another host takes its directory.
 TEST_HOST=elsewhere start 0 train "$debug" "${small[@]}" run.dir=shared "${long[@]}" checkpoint.interval=1000000
 second=$pid
-check "another one on another host" wait_for out "'shared' was left in use by here $owner: waiting for a sign of life"
+check "another one on another host" wait_for out "'shared' was left in use by process $owner on here: waiting for a sign of life"
 check "... takes its directory" wait_for out "ready after"
 mv out second.out
 contents() { (cd shared/checkpoints && ls && cat step_*/manifest.json) | cksum; }
@@ -50,7 +50,7 @@ kill -CONT $ranks
 pid=$first
 end 60  # a save that was suspended looks for its files for a minute
 cp first.out out
-expect "the suspended run stops when it wakes up" 6 "this run does not own the run directory 'shared' any more: the run (elsewhere $second) has taken it over"
+expect "the suspended run stops when it wakes up" 6 "this run does not own the run directory 'shared' any more: the run (process $second on elsewhere) has taken it over"
 check "... without a touch at the checkpoints of the other" test "$before" = "$(contents)"
 check "... or at its lock" has shared/in_use "elsewhere $second "
 kill -USR1 "$second"

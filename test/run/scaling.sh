@@ -32,8 +32,21 @@ for word in "${deck[@]}"; do [[ $word = data.train=* ]] || without+=("$word"); d
 sweep --strong --ranks 2 --global 4 --repeats 1 --no-silent --name later --no-plots "${without[@]}" 'data.train=["missing.txt"]'
 expect "without data nothing is measured" 3 "'missing.txt'" "nothing was measured, because of the data (exit code 3); every point would fail in this way"
 check "... and only one run was tried" test "$(grep -c "^ *[0-9]* of [0-9]*  " out)" = 1
-sweep --strong --ranks 2 --layouts "tensor=2" --global 4 --repeats 1 --no-silent --name later --no-plots "${deck[@]}"
+sweep --strong --ranks 2 --global 4 --repeats 1 --no-silent --name refused --no-plots "${deck[@]}" model.n_head=5
+expect "a deck that is refused: nothing is measured" 2 "model.n_head" "nothing was measured, because of the deck or the command line (exit code 2)"
+check "... and only one run was tried" test "$(grep -c "^ *[0-9]* of [0-9]*  " out)" = 1
+sweep --strong --ranks 2 --layouts "tensor=2" --repeats 1 --no-silent --name later --no-plots "${deck[@]}" \
+  train.micro_batch_size=4 train.global_batch_size=4
 expect "... the corrected command takes its place, with a layout as in a deck" 0 "   4 of 4  strong: tensor=2 on 2 ranks" " left" "VALID: 1 of 1 rows"
+check "... with the batch of the command line" test "$(rows "strong,tensor=2,2,4,4," later)" = 1
+sweep --dry-run --weak --batch --ranks "1 2" --layouts "dp tp2" "${deck[@]}" train.micro_batch_size=3
+expect "a dry run" 0 "with $debug would measure these rows, and nothing was started" "weak     dp                2            3             6" \
+  "batch    dp                1            3             3"
+check "... starts nothing" lacks out " of 1"
+for word in train.grad_accum=2 parallel.data=2 parallel.zero=1; do
+  sweep --strong "${deck[@]}" $word
+  expect "$word, which the rows vary" 2 "$word: the sweep sets the"
+done
 sweep --ranks 0 "${deck[@]}"
 expect "no ranks" 2 "--ranks: '0' is no whole number"
 sweep --strong nowhere.json

@@ -5,6 +5,10 @@
 train 2 good
 expect "a run with two checkpoints" 0 "good/checkpoints/step_00000020"
 state=checkpoints/step_00000020/state.h5
+run 1 inspect good/checkpoints/step_00000010 --compare good/checkpoints/step_00000010
+expect "a checkpoint holds the same tensors as itself" 0 "EQUAL: " "bit for bit"
+run 1 inspect good/checkpoints/step_00000010 --compare good
+expect "... and others than the next one" 1 "DIFFERENT: " "first at element "
 damage() { rm -rf damaged; cp -r good damaged; }
 falls_back() {  # falls_back NAME WORDS
   train 2 damaged
@@ -60,11 +64,14 @@ if mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null; then
   dd if=/dev/zero of=disk/filler bs=1k count=100 status=none
   train 2 disk/run train.max_steps=60 optimizer.decay_steps=20 checkpoint.keep=0
   expect "a small disk fills up" 6 "FAILED, training goes on" "checkpoint of step 60 FAILED: " "summary:"
+  run 0 runs disk
+  check "... and the run is not finished, but not saved" matches stdout "^disk/run  *not saved  *60/60"
   rm disk/filler
   run 2 eval disk/run
   expect "what was saved before is intact" 0 "val_loss="
   dd if=/dev/zero of=disk/filler bs=1k status=none 2>/dev/null
   train 2 disk/other train.max_steps=12
+  check "... which the start says" has out "saves would fail; choose another run.dir or make room"
   check "a disk without any room is told by the exit code" test "$code" = 6
   umount disk && mounted=""
 else skip "a small disk fills up" "no tmpfs can be mounted"; fi

@@ -21,6 +21,9 @@ hangs() {  # hangs NAME RANKS WORDS... -- OVERRIDE...: ends in time
 
 hangs in_forward 3 "rank 1 is behind, in phase \"step 4: forward\"" "rank 1 (process" "where rank" \
   -- train.micro_batch_size=8 fault.enable=true fault.hang_rank=1 fault.hang_step=4 fault.phase=forward
+check "... the first line names the rank and says what to do" has out \
+  "choir: watchdog: rank 1 hangs in forward of step 4; the same command starts the run again, because it has no checkpoint yet"
+check "... in one report for the node" test "$(grep -c "made no progress" out)" = 1
 check "... each rank has its file" test -s in_forward/flight/rank_0.txt -a -s in_forward/flight/rank_2.txt
 check "... the log has the end of the run" has in_forward/log.txt "ended with exit code 5: watchdog: rank"
 run 0 runs in_forward

@@ -10,14 +10,14 @@ started "... as it says" whole "zero: stage 0: nothing is sharded"
 for stage in 1 3 $(exhaustive && echo 2); do
   train 2 "zero$stage" "${fixed[@]}" parallel.zero=$stage
   expect "stage $stage on 2 ranks" 0 "zero stage $stage" "--- sample after 20 steps"
-  started "... as it says" "zero$stage" "zero: stage $stage" "in 2 slice(s), 1 group(s) of 2 rank(s)"
+  started "... as it says" "zero$stage" "zero: stage $stage" "in 2 slices, 1 group of 2 ranks"
   check "stage $stage: the losses, bit by bit" same_losses whole "zero$stage"
   check "stage $stage: the weights, bit by bit" same_weights whole "zero$stage"
 done
 check "stage 3 writes the same text" diff whole/samples zero3/samples
 train 4 pairs "${fixed[@]}" parallel.zero=3 parallel.zero_group=2 train.micro_batch_size=2
 expect "stage 3 in groups of two" 0 "summary:"
-started "... as it says" pairs "in 2 slice(s), 2 group(s) of 2 rank(s)" "between the groups"
+started "... as it says" pairs "in 2 slices, 2 groups of 2 ranks" "between the groups"
 train 1 pairs_whole "${fixed[@]}" train.micro_batch_size=2
 check "groups: the weights, bit by bit" same_weights pairs_whole pairs
 
@@ -45,7 +45,7 @@ expect "one rank in fp64" 0 "summary:"
 for stage in 1 2 $(exhaustive && echo 3); do
   train 4 "both$stage" "${model[@]}" parallel.tensor=2 parallel.sequence=true parallel.zero=$stage train.max_steps=10
   expect "stage $stage with tensor parallelism" 0 "tp=2" "zero stage $stage"
-  started "... as it says" "both$stage" "zero: stage $stage" "in 2 slice(s)"
+  started "... as it says" "both$stage" "zero: stage $stage" "in 2 slices"
 done
 train 4 both1 "${model[@]}" parallel.tensor=4 parallel.zero=2
 expect "... goes on in another layout" 0 "resumed from both1/checkpoints/step_00000010" "20 (10 now)"

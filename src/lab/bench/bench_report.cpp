@@ -60,6 +60,11 @@ std::string ratio_lines(const BenchReport& report) {
 
 }  // namespace
 
+std::string noisy(const std::string& noise) {
+  return noise.empty() ? ""
+                       : fmt::format("; NOISY: {}: measure again while nothing else runs", noise);
+}
+
 bool BenchReport::valid() const {
   return !rows.empty() &&
          std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.valid(); });
@@ -76,8 +81,15 @@ std::string to_string(const BenchReport& report) {
   for (const std::string& remark : report.remarks) text += "# left out: " + remark + "\n";
   const auto wrong = std::count_if(report.rows.begin(), report.rows.end(),
                                    [](const auto& row) { return !row.valid(); });
+  const bool cached = std::ranges::any_of(report.rows, [](const ops::BenchRow& row) {
+    return row.unit == ops::BenchUnit::bytes && row.fraction() > 1;
+  });
+  if (cached)
+    text +=
+        "# above 100 %: the tensors of these rows fit into caches, and the ceiling is that of "
+        "memory\n";
   return text + (report.valid()
-                     ? fmt::format("VALID: {} rows\n", report.rows.size())
+                     ? fmt::format("VALID: {} rows{}\n", report.rows.size(), noisy(report.noise))
                      : fmt::format("INVALID: {} of {} rows\n", wrong, report.rows.size()));
 }
 
@@ -103,6 +115,7 @@ std::string to_json(const BenchReport& report) {
                             {"valid", r.valid()}});
   json["ceilings"] = report.ceilings;
   json["remarks"] = report.remarks;
+  json["noise"] = report.noise;
   json["provenance"] = ops_provenance(report);
   return dumped(json) + "\n";
 }
@@ -170,11 +183,9 @@ std::int64_t CollectivesReport::wrong() const {
 }
 
 std::string to_json(const CollectivesReport& report) {
-  nlohmann::ordered_json json{{"bench", "collectives"},
-                              {"valid", report.valid()},
-                              {"ranks", report.ranks},
-                              {"device", report.device},
-                              {"note", report.note}};
+  nlohmann::ordered_json json{{"bench", "collectives"}, {"valid", report.valid()},
+                              {"ranks", report.ranks},  {"device", report.device},
+                              {"note", report.note},    {"noise", report.noise}};
   json["rows"] = nlohmann::ordered_json::array();
   for (const CollectiveRow& r : report.rows)
     json["rows"].push_back({{"name", r.name},
@@ -223,9 +234,11 @@ std::string to_string(const CollectivesReport& report) {
   double sum = 0;
   for (const CollectiveRow& r : by_group(report.rows)) {
     if (group_of(r) != heading)
-      text += fmt::format("{}\n# {:>12} {:>12} {:>6} {:>6} {:>5} {:>12} {:>8} {:>8} {:>7}\n",
-                          heading = group_of(r), "size (B)", "count", "type", "redop", "root",
-                          "time (us)", "algbw", "busbw", "#wrong");
+      text += fmt::format(
+          "{}\n# {:>12} {:>12} {:>6} {:>6} {:>5} {:>12} {:>8} {:>8} {:>7}\n"
+          "# {:>12} {:>12} {:>6} {:>6} {:>5} {:>12} {:>8} {:>8}\n",
+          heading = group_of(r), "size (B)", "count", "type", "redop", "root", "time (us)", "algbw",
+          "busbw", "#wrong", "", "", "", "", "", "", "(GB/s)", "(GB/s)");
     text += fmt::format("  {:>12} {:>12} {:>6} {:>6} {:>5} {:>12.2f} {:>8.3f} {:>8.3f} {:>7}\n",
                         r.bytes, r.bytes / sizeof(float), "float", r.redop, r.root, 1e6 * r.seconds,
                         r.alg_gb_per_s, r.bus_gb_per_s, r.wrong);
@@ -233,10 +246,10 @@ std::string to_string(const CollectivesReport& report) {
   }
   if (report.comparison) text += to_text(*report.comparison);
   return text +
-         fmt::format("# avg bus bandwidth: {:.4f} GB/s\n{}: {} of {} rows, {} wrong values\n",
+         fmt::format("# avg bus bandwidth: {:.4f} GB/s\n{}: {} of {} rows, {} wrong values{}\n",
                      sum / static_cast<double>(report.rows.size()),
                      report.valid() ? "VALID" : "INVALID", report.rows.size(), report.rows.size(),
-                     report.wrong());
+                     report.wrong(), noisy(report.noise));
 }
 
 }  // namespace choir

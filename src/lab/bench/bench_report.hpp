@@ -47,11 +47,15 @@ struct BenchReport {
   std::vector<std::string> ceilings;  ///< the rates that rows are compared with: "copy 3.9 TB/s"
   std::vector<ops::BenchRow> rows;
   std::vector<std::string> remarks;
+  std::string noise{};     ///< noise_text(): why the times mean little; "": nothing disturbed them
   std::string provenance;  ///< a JSON object; "": the provenance of the build
 
   bool valid() const;
 };
 std::string to_string(const BenchReport& report);
+/// "; NOISY: REASONS: ..." behind a verdict, "" for quiet measurements. A row is VALID if its
+/// results are right, whatever disturbed its time.
+std::string noisy(const std::string& noise);
 std::string to_csv(const BenchReport& report);
 std::string to_json(const BenchReport& report);
 
@@ -61,6 +65,7 @@ struct CollectivesReport {
   std::vector<CollectiveRow> rows;
   /// Measured only in host memory, with several ranks on a node.
   std::optional<AllReduceComparison> comparison;
+  std::string noise{};  ///< as in BenchReport
 
   std::int64_t wrong() const;
   bool valid() const { return wrong() == 0 && !rows.empty(); }

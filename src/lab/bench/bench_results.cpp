@@ -4,6 +4,8 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
+#include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -244,6 +246,14 @@ std::vector<CpuModel> gather_cpus(Mesh& mesh) {
 }
 
 }  // namespace
+
+std::string noise_among(Mesh& mesh, const ContentionMeter& meter) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const bool shared = cores > 0 && mesh.node().size() * omp_get_max_threads() > cores;
+  double disturbed[2] = {shared ? 0 : meter.waited(), meter.stolen()};
+  mesh.world().all_reduce(disturbed, 2, DType::f64, ReduceOp::max);
+  return noise_text(disturbed[0], disturbed[1], 0);
+}
 
 std::string bench_provenance(Mesh& mesh, const Device& device, const std::string& deck_text,
                              const std::vector<std::string>& overrides) {

@@ -7,6 +7,7 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/device/device.hpp"
+#include "src/core/contention.hpp"
 
 namespace choir {
 
@@ -59,5 +60,10 @@ struct BenchFiles {
 /// variables that can change a result. Returns "" on the other ranks.
 std::string bench_provenance(Mesh& mesh, const Device& device, const std::string& deck_text,
                              const std::vector<std::string>& overrides);
+
+/// noise_text() of the rank that was disturbed most since `meter` began. Ranks that share cores on
+/// purpose, because they have together more threads than their node has cores, wait for each other:
+/// there only the share of a hypervisor counts. Collective over the world, equal on every rank.
+std::string noise_among(Mesh& mesh, const ContentionMeter& meter);
 
 }  // namespace choir

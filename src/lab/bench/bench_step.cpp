@@ -281,6 +281,7 @@ class Bench {
   std::array<std::vector<double>, kAxes> exposed_;  // [axis][steps]
   std::unique_ptr<PipelineRecorder> recorder_;
   std::optional<EnergyMeter> energy_;
+  std::optional<ContentionMeter> meter_;  // since the first timed step
   double last_loss_ = 0;
   std::int64_t step_ = 0, base_ = 0, heap_ = 0;
 };
@@ -404,6 +405,7 @@ void Bench::measure() {
   const Sharding& sharding = engine_->instance().storage().sharding();
   reset_traffic(step_mesh(), sharding);
   StepTraffic before;
+  meter_.emplace();
   heap_ = heap_bytes();
   double spent = 0, targets = 0;
   std::size_t done = 0;
@@ -444,6 +446,7 @@ void Bench::measure() {
 }
 
 void Bench::gather() {
+  result_.disturbance = noise_among(mesh_, *meter_);
   const std::int64_t grown = own_bytes() - base_;
   world().barrier();
   if (energy_->readable()) {

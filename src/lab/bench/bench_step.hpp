@@ -133,7 +133,8 @@ struct StepBench {
   std::optional<double> energy;
   std::string energy_text;  ///< EnergyMeter::text(); rank 0
 
-  GradientNoise noise;  ///< empty without probes
+  GradientNoise noise;      ///< empty without probes
+  std::string disturbance;  ///< noise_among() the timed steps
 
   std::string provenance;                    ///< a JSON object; "": the provenance of the build
   std::map<std::string, std::string> notes;  ///< notes of the caller: the sweep, the repeat

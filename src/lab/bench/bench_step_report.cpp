@@ -194,20 +194,27 @@ std::string to_string(const StepBench& b) {
   text += phase_table(b);
   for (const StepBench::AxisTraffic& t : b.traffic)
     text += fmt::format(
-        "exposed communication {} ({}, {} ranks): {:.3f} ms a step ({:.1f} %), {:.1f} MiB "
-        "in {:.1f} calls{}\n",
+        "waits along {} ({}, {} ranks): {:.3f} ms a step ({:.1f} %), in whatever phase, for {:.1f} "
+        "MiB in {:.1f} calls{}\n",
         t.axis, t.transport, t.ranks, 1e3 * t.exposed_seconds,
         100 * t.exposed_seconds / b.median_seconds, t.bytes / kBytesPerMiB, t.calls,
         t.axis == short_name(Axis::pipeline) ? ", the bubble included" : "");
+  if (!b.traffic.empty())
+    text +=
+        "comm is the phase after backward in which ranks wait for the sums of gradients; waits "
+        "along "
+        "an axis are those for other ranks in all phases\n";
   text += to_string(b.pipeline);
   if (b.floor_seconds > 0) text += floor_table(b);
   text += fmt::format(
-      "memory of a rank: {:.1f} MiB planned on the {}; arena peak {} bytes, planned {}; resident "
-      "memory grew by {:.1f} MiB; heap growth during the timed steps: {} bytes\nloss {:.4f} -> "
+      "memory of a rank: {:.1f} MiB planned on the {}; arena peak {} of {} planned; resident "
+      "memory grew by {:.1f} MiB; heap growth during the timed steps: {}\nloss {:.4f} -> "
       "{:.4f}\n",
-      static_cast<double>(b.planned_memory) / kBytesPerMiB, b.device, b.peak_arena, b.planned_arena,
-      static_cast<double>(b.grown_memory) / kBytesPerMiB, b.heap_growth, b.losses.front(),
-      b.losses.back());
+      static_cast<double>(b.planned_memory) / kBytesPerMiB, b.device,
+      format_bytes(static_cast<double>(b.peak_arena)),
+      format_bytes(static_cast<double>(b.planned_arena)),
+      static_cast<double>(b.grown_memory) / kBytesPerMiB,
+      format_bytes(static_cast<double>(b.heap_growth)), b.losses.front(), b.losses.back());
   if (b.energy)
     text += fmt::format("energy of {}: {} a step, {} a token\n", b.energy_text,
                         format_energy(*b.energy), format_energy(b.energy_of_token()));
@@ -223,7 +230,8 @@ std::string to_string(const StepBench& b) {
     text += fmt::format("   MFU {:.1f} %   {:.2f} x the floor",
                         100 * (b.nominal_mfu > 0 ? b.nominal_mfu : b.mfu), b.floor_ratio());
   text += "\n";
-  return text + (b.valid() ? "VALID" : "INVALID: " + join(b.complaints, "; "));
+  return text +
+         (b.valid() ? "VALID" + noisy(b.disturbance) : "INVALID: " + join(b.complaints, "; "));
 }
 
 std::string to_json(const StepBench& b) {
@@ -278,6 +286,7 @@ std::string to_json(const StepBench& b) {
                               {"heap_growth", b.heap_growth},
                               {"valid", b.valid()},
                               {"complaints", b.complaints},
+                              {"disturbance", b.disturbance},
                               {"notes", b.notes}};
   json["provenance"] = step_provenance(b);
   if (b.energy) json["energy_j"] = *b.energy, json["j_per_token"] = b.energy_of_token();

@@ -4,7 +4,6 @@
 // hides; whole steps of small models, to which the rest is fitted; and such steps shared along each
 // axis, which show the time that ranks lose by waiting for each other. All ranks work at the same
 // time, as in training; times are medians of rounds on each rank, and the mean over the ranks.
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "choir/core/log.hpp"
 #include "choir/deck/family_table.hpp"
 #include "choir/device/device.hpp"
+#include "src/core/contention.hpp"
 #include "src/lab/plan/step_time.hpp"
 
 namespace choir {
@@ -33,31 +33,6 @@ Calibration calibrate(Mesh& mesh, Device& device, Logger& log, const CalibrateOp
 
 /// A summary of the measurements in a few lines.
 std::string to_string(const Calibration& calibration);
-
-/// Measures from its construction on how much other work had the cores that this process wanted.
-/// Local.
-class ContentionMeter {
- public:
-  /// `root` is prepended to /proc.
-  explicit ContentionMeter(std::string root = "");
-  /// The part of the time in which the thread that waited most was ready to run and no core was
-  /// free; 0 if the system does not say. `seconds` replaces the time since the construction.
-  double waited(double seconds = 0) const;
-  /// The part of the time of all cores that the hypervisor gave to other virtual machines.
-  double stolen() const;
-
- private:
-  std::string root_;
-  double began_, stolen_ = 0, ticks_ = 0;
-  std::map<std::string, double> waited_;  // by thread
-};
-
-/// The median over all measurements of (largest - smallest) / smallest of its rounds; 0 without
-/// several rounds. Pure.
-double spread_of(const std::vector<std::vector<double>>& repeated);
-
-/// Calibration::noise: why the measurements mean little; "" if they were not disturbed. Pure.
-std::string noise_text(double waited, double stolen, double spread);
 
 // The rest is for tests. Pure.
 

@@ -92,8 +92,11 @@ Finding judge_sharing(const Sharing& group) {
     return {on_laptop ? Health::info : Health::warning, "binding",
             fmt::format("{}: {} ({}) shared by {}: enough cores, not pinned", who,
                         counted(available, "core"), cores, counted(group.threads, "thread")),
-            "bind each rank to its own cores (mpiexec --bind-to core --map-by slot:PE=N, srun "
-            "--cpu-bind=cores): the OS may run both on one core"};
+            on_laptop ? "jobs/launch does not bind ranks on one machine, because two threads of a "
+                        "rank would share a core; ranks of one thread can be bound with mpiexec "
+                        "--bind-to core"
+                      : "bind each rank to its own cores (mpiexec --bind-to core --map-by "
+                        "slot:PE=N, srun --cpu-bind=cores): the OS may run both on one core"};
   return {Health::ok, "binding",
           fmt::format("{}: {} on {} ({})", who, counted(group.threads, "thread"),
                       counted(available, "core"), cores),
@@ -412,6 +415,9 @@ Finding judge_memory(const SpeedFacts& facts) {
   const double ratio = should > 0 ? facts.copy / should : 0;
   std::string text = fmt::format("{:.1f} GB/s copy (read + written{}), all ranks together",
                                  facts.copy / 1e9, ratio_text(ratio));
+  if (ratio > 0)
+    text += fmt::format("; 100 % means {:.1f} GB/s, two bytes per cycle of {}", should / 1e9,
+                        counted(std::min(facts.cores, kCoresThatCopy), "core"));
   if (should == 0 || ratio >= kWell) return {Health::ok, "memory", text, ""};
   if (facts.busy > kOthersCompute) return {Health::info, "memory", text + others(facts.busy), ""};
   return {Health::info, "memory",

@@ -384,7 +384,12 @@ Calibration assumed_calibration(const PlanTarget& target) {
   Calibration c{.name = target.name,
                 .assumed = true,
                 .device = "cuda",
-                .description = "manufacturers' figures",
+                .description = fmt::format(
+                    "manufacturers' figures, not measured: {:.0f} % of {:.0f} TFLOP/s (16 bits), "
+                    "{:.0f} % of {:.2f} TB/s of memory, {:.0f} GB/s in a node and {:.0f} GB/s "
+                    "between nodes",
+                    100 * kProductShare, target.peak_flops / 1e12, 100 * kStreamShare,
+                    links->memory / 1e12, links->node / 1e9, links->network / 1e9),
                 .ranks = 2 * target.ranks_per_node,
                 .ranks_per_node = target.ranks_per_node};
   // True f32 runs beside the tensor cores, at about a sixteenth of their rate.

@@ -309,6 +309,8 @@ int ranks_per_node_asked(const std::optional<int>& asked, int ranks, const PlanT
     return *asked;
   }
   int usual = std::min(ranks, target.ranks_per_node);
+  // More ranks than this machine has cores share it, as they would if they were started here.
+  if (target.kind == DeviceKind::cpu && ranks % usual != 0) return ranks;
   while (ranks % usual != 0) --usual;
   return usual;
 }

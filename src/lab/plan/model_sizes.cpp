@@ -23,7 +23,7 @@ struct Preset {
   double theta;
   bool tied;
 };
-constexpr std::array<Preset, 11> kPresets{{
+constexpr std::array<Preset, 13> kPresets{{
     {"gpt2", 12, 12, 12, 768, 3072, 1024, 50257, 0, true},
     {"gpt2-medium", 24, 16, 16, 1024, 4096, 1024, 50257, 0, true},
     {"gpt2-large", 36, 20, 20, 1280, 5120, 1024, 50257, 0, true},
@@ -35,6 +35,9 @@ constexpr std::array<Preset, 11> kPresets{{
     {"llama3.2-3b", 28, 24, 8, 3072, 8192, 8192, 128256, 500000, true},
     {"llama3-8b", 32, 32, 8, 4096, 14336, 8192, 128256, 500000, false},
     {"llama3-70b", 80, 64, 8, 8192, 28672, 8192, 128256, 500000, false},
+    // The same sizes, planned with the 8,192 positions of Llama 3.
+    {"llama3.1-8b", 32, 32, 8, 4096, 14336, 8192, 128256, 500000, false},
+    {"llama3.1-70b", 80, 64, 8, 8192, 28672, 8192, 128256, 500000, false},
 }};
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "choir/models/model.hpp"
 #include "src/comm/mpi/mpi_session.hpp"
 #include "src/core/build_info.hpp"
+#include "src/core/hints.hpp"
 #include "src/core/json_value.hpp"
 #include "src/core/quantities.hpp"
 #include "src/core/text.hpp"
@@ -338,10 +339,15 @@ std::string row_text(std::size_t number, const LayoutChoice& choice) {
   const LayoutPlan& plan = choice.plan;
   const Deck& deck = plan.deck;
   return fmt::format(
-      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %\n", number,
+      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %{}\n", number,
       plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
       name_of(deck.train.recompute), plan.batch.micro, plan.batch.accum,
-      format_bytes(total_of(plan)), 100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble);
+      format_bytes(total_of(plan)), 100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble,
+      plan.time ? fmt::format("  {:>9.4g}  {:>9}", plan.time->seconds,
+                              plan.units_per_second() < 100
+                                  ? fmt::format("{:.3g}", plan.units_per_second())
+                                  : format_count(std::llround(plan.units_per_second())))
+                : "");
 }
 
 /// The lines below it: the predicted time, and the reason for the layout.
@@ -351,6 +357,11 @@ std::string reason_text(const LayoutChoice& choice) {
       6);
 }
 
+/// "1 was", "3 were".
+std::string were(int number) {
+  return fmt::format("{} {}", number, number == 1 ? "was" : "were");
+}
+
 std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
   const char* const kept =
       request.kept.empty() ? "" : " with the axes as they were given on the command line";
@@ -358,9 +369,9 @@ std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
     return fmt::format("no layout of {} is legal{}\n", counted(request.ranks, "rank"), kept);
   const LayoutPlan& plan = search.closest->plan;
   return fmt::format(
-      "no layout of {} fits{}: {} were too large. The closest is {} with zero={}, "
+      "no layout of {} fits{}: {} too large. The closest is {} with zero={}, "
       "recompute={},\nmicro-batches of {}: {} ({})\n",
-      counted(request.ranks, "rank"), kept, search.too_large, plan.layout.to_string(),
+      counted(request.ranks, "rank"), kept, were(search.too_large), plan.layout.to_string(),
       plan.deck.parallel.zero, name_of(plan.deck.train.recompute), plan.batch.micro,
       share_text(plan), join(search.closest->changes, " "));
 }
@@ -392,12 +403,26 @@ std::int64_t parameters_of(const Deck& deck) {
 
 namespace {
 
-/// The changes of a layout as words behind a deck, each after a blank.
-std::string changes_of(const LayoutChoice* chosen) {
-  std::string changes;
-  if (chosen != nullptr)
-    for (const std::string& change : chosen->changes) changes += " " + change;
-  return changes;
+/// The words of a command line with further overrides (key=value). An override of a key that the
+/// words already have replaces that word, because a key that is given twice is refused.
+std::vector<std::string> with_overrides(std::vector<std::string> words,
+                                        const std::vector<std::string>& overrides) {
+  for (const std::string& given : overrides) {
+    const std::string key = given.substr(0, given.find('=') + 1);
+    const auto old = std::ranges::find_if(
+        words, [&](const std::string& word) { return !key.empty() && word.starts_with(key); });
+    if (old == words.end())
+      words.push_back(given);
+    else
+      *old = given;
+  }
+  return words;
+}
+
+/// Deck and overrides of the command line with the changes of a layout.
+std::string typed_words(const LayoutChoice* chosen, const PlanWords& words) {
+  return as_typed(chosen == nullptr ? words.command
+                                    : with_overrides(words.command, chosen->changes));
 }
 
 /// The lines that submit the deck as a job of several nodes; "" for one node.
@@ -407,7 +432,7 @@ std::string job_text(const LayoutChoice* chosen, const PlanCase& request, const 
   if (nodes == 1) return "";
   const std::string typed = !words.out.empty()      ? words.out
                             : !words.preset.empty() ? words.preset + ".json"
-                                                    : words.command + changes_of(chosen);
+                                                    : typed_words(chosen, words);
   const std::string deck = typed.substr(0, typed.find(' '));
   std::string variables = "DECK=" + deck;
   if (deck.size() < typed.size())
@@ -430,7 +455,7 @@ std::string command_text(const LayoutChoice* chosen, int ranks, const PlanWords&
   if (!words.preset.empty())
     return fmt::format("  type        {} --out {}.json\n  then        {}\n", words.repeated,
                        words.preset, train(words.preset + ".json"));
-  return fmt::format("  type        {}\n", train(words.command + changes_of(chosen)));
+  return fmt::format("  type        {}\n", train(typed_words(chosen, words)));
 }
 
 }  // namespace
@@ -463,6 +488,8 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Lay
         "  assumed     {} a node, as is usual for this card; --gpus-per-node N for another "
         "number\n",
         counted(request.target.ranks_per_node, "GPU"));
+  if (request.calibration && request.calibration->assumed)
+    text += wrap("assumed     " + request.calibration->description, 100, 2);
   if (request.calibration && !request.calibration->noise.empty())
     text += wrap(
         "NOISY       the predicted times mean little, because the calibration was "
@@ -502,14 +529,18 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
 namespace {
 
 std::string table_head(const LayoutSearch& search, const PlanCase& request) {
+  const bool tokens = request.deck.family().fixed_shape();
   return fmt::format(
       "layouts of {}, {} a node, that fit into {} a rank, {}:\n"
-      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}\n",
+      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}{}\n",
       counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
       format_bytes(search.fitting.front().plan.memory_limit),
       request.calibration ? "the fastest first, by " + clock_text(*request.calibration)
                           : "the simplest first",
-      "#", "layout", "zero", "sp", "recompute", "micro x accum", "memory", "bubble");
+      "#", "layout", "zero", "sp", "recompute", "micro x accum", "memory", "bubble",
+      request.calibration
+          ? fmt::format("  {:>9}  {:>9}", "s/step", tokens ? "tokens/s" : "batches/s")
+          : "");
 }
 
 /// The line on times, and the changes of the first layout.
@@ -531,8 +562,8 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
   for (std::size_t i = 0; i < search.fitting.size(); ++i)
     text += row_text(i + 1, search.fitting[i]) + reason_text(search.fitting[i]);
   return text +
-         fmt::format("  {} more are legal, not shown; {} were too large\n", search.further,
-                     search.too_large) +
+         fmt::format("  {} more {} legal, not shown; {} too large\n", search.further,
+                     search.further == 1 ? "is" : "are", were(search.too_large)) +
          table_end(search, request);
 }
 

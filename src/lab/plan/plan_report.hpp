@@ -31,7 +31,7 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target);
 
 /// The words of the command line that the answer repeats.
 struct PlanWords {
-  std::string command{};    ///< deck and overrides
+  std::vector<std::string> command{};  ///< deck and overrides
   std::string preset{};     ///< the name of a model in place of a deck; "": there is a deck
   std::string repeated{};   ///< the whole command of the plan
   std::string out{};        ///< the deck that was written, with everything that the plan changes

@@ -44,13 +44,20 @@ void require_default_corpus(const DataConfig& config) {
       const char* const here = fs::exists(kBible)         ? kBible
                                : fs::exists(kShakespeare) ? kShakespeare
                                                           : nullptr;
-      throw DataError(
-          fmt::format("'{}' is missing, the text of the shipped decks", path),
-          fmt::format("`make data-{}; or name {}: 'data.train=[\"{}\"]'",
-                      path == kQuickstart ? "quickstart` downloads a text or takes one of Debian"
-                                          : "shakespeare` downloads it",
+      const std::string named =
+          fmt::format("name {}: 'data.train=[\"{}\"]'",
                       here != nullptr ? "the text that make quickstart took" : "a text of your own",
-                      here != nullptr ? here : "my.txt"));
+                      here != nullptr ? here : "my.txt");
+      // Only a clone has the Makefile with the targets that get these texts.
+      const bool clone = fs::exists("Makefile") && fs::exists(".make/quickstart.sh");
+      throw DataError(fmt::format("'{}' is missing, the text of the shipped decks", path),
+                      !clone
+                          ? named
+                          : fmt::format("`make data-{}; or {}",
+                                        path == kQuickstart
+                                            ? "quickstart` downloads a text or takes one of Debian"
+                                            : "shakespeare` downloads it",
+                                        named));
     }
 }
 

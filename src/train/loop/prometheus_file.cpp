@@ -39,16 +39,51 @@ std::string label_text(const std::string& text) {
   return escaped;
 }
 
+/// The HELP text of a metric, by its tag of TensorBoard.
+std::string help_of(const std::string& tag) {
+  static const std::map<std::string, const char*> kHelp{
+      {"step", "Steps that the run has done."},
+      {"log_time_seconds", "Unix time of the last line of the log."},
+      {"train/loss", "Training loss of the last logged step, over the global batch."},
+      {"train/learning_rate", "Learning rate of the last logged step."},
+      {"train/grad_norm", "Norm of all gradients before clipping."},
+      {"train/loss_scale", "Factor on the loss that keeps 16-bit gradients in range."},
+      {"speed/step_seconds", "Wall time of a step in seconds, mean since the line before."},
+      {"speed/tokens_per_second", "Training targets per second of all ranks."},
+      {"speed/audio_per_second", "Seconds of audio per second of all ranks."},
+      {"speed/mfu_percent", "Model FLOPs utilisation in percent of the peak in the log."},
+      {"phases/data", "Seconds of a step in which rank 0 waits for data."},
+      {"phases/forward", "Seconds of a step in forward on rank 0."},
+      {"phases/backward", "Seconds of a step in backward on rank 0."},
+      {"phases/comm", "Seconds of a step in which rank 0 waits for the sums of gradients."},
+      {"phases/optimizer", "Seconds of a step in the update on rank 0."},
+      {"phases/other", "Seconds of a step outside the other phases on rank 0."},
+      {"memory/resident_bytes", "Resident memory of the process of rank 0 in bytes."},
+      {"memory/allocated_bytes", "Bytes that rank 0 holds by its memory plan."},
+      {"energy/joules_per_step", "Energy of a step of all devices in joules."},
+      {"energy/joules_per_token", "Energy of a training target in joules."},
+      {"energy/total_joules", "Energy of all devices since the start in joules."},
+      {"val/loss", "Loss of the last evaluation."}};
+  if (const auto known = kHelp.find(tag); known != kHelp.end()) return known->second;
+  const std::string name = tag.substr(tag.find('/') + 1);
+  return tag.starts_with("val/") ? fmt::format("{} of the last evaluation.", name)
+                                 : fmt::format("Term {} of the training loss.", name);
+}
+
 }  // namespace
 
 std::string prometheus_text(const StepMetrics& metrics, const std::string& run, double now) {
-  std::map<std::string, std::string> families;  // the lines of a name must stand together
+  struct Family {
+    std::string help, lines;
+  };
+  std::map<std::string, Family> families;  // the lines of a name must stand together
   const auto add = [&](const std::string& name, const std::string& set, double value) {
     const std::string labels =
         fmt::format("run=\"{}\"{}", label_text(run),
                     set.empty() ? "" : fmt::format(",set=\"{}\"", label_text(set)));
-    families[metric_name(name)] +=
-        fmt::format("{}{{{}}} {}\n", metric_name(name), labels, value_text(value));
+    Family& family = families[metric_name(name)];
+    family.help = help_of(name);
+    family.lines += fmt::format("{}{{{}}} {}\n", metric_name(name), labels, value_text(value));
   };
   add("step", "", static_cast<double>(metrics.step));
   add("log_time_seconds", "", now);
@@ -60,9 +95,8 @@ std::string prometheus_text(const StepMetrics& metrics, const std::string& run, 
         value);
   }
   std::string text;
-  for (const auto& [name, lines] : families)
-    text += fmt::format("# HELP {} {}\n# TYPE {} gauge\n{}", name,
-                        "A number of the last log line of choir train.", name, lines);
+  for (const auto& [name, family] : families)
+    text += fmt::format("# HELP {} {}\n# TYPE {} gauge\n{}", name, family.help, name, family.lines);
   return text;
 }
 

@@ -122,7 +122,7 @@ struct Record {
     fields >> host >> process >> start >> space >> directory >> token;
   }
   std::string owner() const {
-    return host.empty() ? "unknown" : fmt::format("{} {}", host, process);
+    return host.empty() ? "unknown" : fmt::format("process {} on {}", process, host);
   }
 };
 

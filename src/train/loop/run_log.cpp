@@ -124,7 +124,7 @@ void RunLog::open_files(std::int64_t step) {
   metrics_file_ = MetricsFile(directory_.metrics(), step);
   if (deck_.log.tensorboard) tensorboard_ = TensorboardFile(directory_.tensorboard(), step + 1);
   if (!deck_.log.prometheus.empty())
-    prometheus_ = PrometheusFile(deck_.log.prometheus, deck_.run.name);
+    prometheus_ = PrometheusFile(deck_.log.prometheus, deck_.run.dir);
 }
 
 void RunLog::record(const std::string& json) {

@@ -3,14 +3,20 @@
 #include "src/train/loop/run_watch.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
+#include <thread>
 
 #include "choir/comm/flight_log.hpp"
 #include "src/comm/agreement.hpp"
+#include "src/comm/mpi/mpi_session.hpp"
 #include "src/comm/watch/flight_report.hpp"
 #include "src/core/process.hpp"
+#include "src/store/directory.hpp"
 #include "src/train/loop/weight_check.hpp"
 
 namespace choir {
@@ -119,6 +125,50 @@ std::shared_ptr<const FlightExchange> exchange_with_others(Mesh& mesh, const Hea
                                           flight_directory(run_directory));
 }
 
+/// "rank 1 hangs in forward of step 4", from the sentence about the rank that is behind or keeps
+/// the others waiting: `rank 1 is behind, in phase "step 4: forward"`. "" if there is no such rank.
+std::string headline(const std::string& sentence) {
+  const std::string first = sentence.substr(0, sentence.find("; rank "));
+  constexpr std::string_view kPhase = "in phase \"";
+  const std::size_t phase = first.rfind(kPhase);
+  if (!first.starts_with("rank ") || phase == std::string::npos) return {};
+  const std::string rank = first.substr(0, first.find(' ', 5));
+  std::string where = first.substr(phase + kPhase.size());
+  where = where.substr(0, where.find('"'));
+  const std::size_t colon = where.find(": ");
+  if (!where.starts_with("step ") || colon == std::string::npos)
+    return fmt::format("{} hangs in phase \"{}\"", rank, where);
+  return fmt::format("{} hangs in {} of {}", rank, where.substr(colon + 2), where.substr(0, colon));
+}
+
+/// How the run continues after it was ended: by its newest checkpoint.
+std::string continuation(const std::string& run_directory) {
+  std::error_code failed;
+  const std::filesystem::path newest =
+      std::filesystem::read_symlink(run_directory + "/checkpoints/latest", failed);
+  const std::int64_t step = failed ? -1 : step_of(newest.filename().string());
+  return step < 0 ? "the same command starts the run again, because it has no checkpoint yet"
+                  : fmt::format("the same command continues from step {}", step);
+}
+
+/// The report of a node on which nobody else has reported yet, with a first line for people and
+/// what to do. Other ranks of the node know the same: they give the first one time to end the job,
+/// and return nothing.
+std::string report_of_node(HeartbeatBoard& board, const std::string& run_directory,
+                           const std::string& report) {
+  if (!board.first_to_report()) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    return {};
+  }
+  const std::vector<RankFlight> flights = board.flights();
+  std::string first = headline(behind(flights));
+  if (first.empty()) first = headline(culprits(flights, now_seconds()));
+  if (first.empty()) return report;
+  constexpr std::string_view kName = "choir: watchdog: ";
+  const std::string details = report.starts_with(kName) ? report.substr(kName.size()) : report;
+  return fmt::format("{}{}; {}\n  {}", kName, first, continuation(run_directory), details);
+}
+
 /// Writes the first line of the report to the log as the end of the run, unless another rank has
 /// done so, and ends the job.
 void end_hanging_run(const std::string& log, const std::string& report) {
@@ -156,8 +206,14 @@ RunWatch::RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_director
             .rank = mesh.rank(),
             .checks_health = true,
             .host = host_name(),
-            .on_timeout = [log = run_directory + "/log.txt"](
-                              const std::string& report) { end_hanging_run(log, report); },
+            .on_timeout =
+                [run_directory, alone = board_.sees_all(mesh.world().size()),
+                 this](const std::string& report) {
+                  const std::string text =
+                      alone ? report_of_node(board_, run_directory, report) : report;
+                  if (text.empty()) MpiSession::abort(ExitCode::communication);
+                  end_hanging_run(run_directory + "/log.txt", text);
+                },
             .board = &board_,
             .directory = flight_directory(run_directory),
             .still_seconds = mesh.rank() == 0 ? deck.watch.still : 0,

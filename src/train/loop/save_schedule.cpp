@@ -103,12 +103,12 @@ std::string SaveSchedule::advice(const SaveCost& cost) {
   const double least = lost_share(best, cost.stall, mtbf_);
   if (loses < kFactor * least || loses - least < kWorth) return {};
   return fmt::format(
-      "advice: checkpoint.interval {} ({}) costs {:.1f} % (saves + rework), {:.0f} steps ({}) "
-      "{:.1f} "
-      "%: {} ({}); \"auto\" follows it",
-      section_.interval, format_duration(now), 100 * loses, std::ceil(best / cost.step_seconds),
-      format_duration(best), 100 * least, numbers(cost, mtbf_),
-      section_.mtbf > 0 ? "checkpoint.mtbf" : fmt::format("assumed for {} node(s)", nodes_));
+      "advice: checkpoint.interval={:.0f} ({}) would lose {:.1f} % of the time to saves and to "
+      "steps "
+      "that are repeated after failures, {} ({}) loses {:.1f} %: {} ({}); \"auto\" follows it",
+      std::ceil(best / cost.step_seconds), format_duration(best), 100 * least, section_.interval,
+      format_duration(now), 100 * loses, numbers(cost, mtbf_),
+      section_.mtbf > 0 ? "checkpoint.mtbf" : "assumed for " + counted(nodes_, "node"));
 }
 
 bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Device& device,
@@ -122,10 +122,10 @@ bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Devi
       no_threads ? "this MPI does not support multiple threads (MPI_THREAD_MULTIPLE)"
       : short_of_memory
           ? fmt::format(
-                "{} rank(s) on this node need {} each for a copy of the state in addition to the "
+                "{} on this node need {} each for a copy of the state in addition to the "
                 "memory of training, but it has {}",
-                mesh.node().size(), format_bytes(static_cast<double>(plan.snapshot_bytes)),
-                format_bytes(node_memory()))
+                counted(mesh.node().size(), "rank"),
+                format_bytes(static_cast<double>(plan.snapshot_bytes)), format_bytes(node_memory()))
           : "";
   if (section.async == AsyncSaves::always)
     together(mesh.world(), [&] {
@@ -138,7 +138,8 @@ bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Devi
   mesh.world().all_reduce(&without, 1, DType::i64, ReduceOp::sum);
   if (without > 0)
     why = "checkpoint.async: training waits for saves, because " +
-          (what.empty() ? fmt::format("{} other rank(s) have to", without) : what);
+          (what.empty() ? counted(without, "other rank") + (without == 1 ? " has to" : " have to")
+                        : what);
   return without == 0;
 }
 

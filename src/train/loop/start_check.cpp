@@ -22,11 +22,11 @@
 #include "src/run/run_setup.hpp"
 #include "src/run/stored_averages.hpp"
 #include "src/store/open.hpp"
-#include "src/store/state_file.hpp"
 #include "src/train/loop/faults.hpp"
 #include "src/train/loop/initial_state.hpp"
 #include "src/train/loop/resume_point.hpp"
 #include "src/train/loop/run_directory.hpp"
+#include "src/train/loop/startup_report.hpp"
 #include "src/train/step/engine.hpp"
 #include "src/train/step/memory_fit.hpp"
 #include "src/train/step/train_checkpoint.hpp"
@@ -97,12 +97,12 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
   if (device != nullptr && !compared)
     text += fmt::format(
         ", not compared with the {} of this machine, because more ranks need less each with "
-        "parallel.zero = {}: `jobs/launch -n N build/choir train --check` compares",
+        "parallel.zero = {}: `choir train --check --ranks N` compares",
         format_bytes(node_memory()), deck.parallel.zero);
   else if (compared && ranks.all == 0 && layout.ranks() > 1)
     text += fmt::format(
-        "; the deck is for {}, and only one was compared with this machine: `jobs/launch -n {} "
-        "build/choir train --check` compares all",
+        "; the deck is for {}, and only one was compared with this machine: `choir train --check "
+        "--ranks {}` compares all",
         counted(layout.ranks(), "rank"), layout.ranks());
   facts += text + "\n";
   if (compared) require_memory(plan, ranks.on_node, *device);
@@ -112,33 +112,14 @@ void check_memory(EngineOptions& options, const Deck& deck, const Layout& layout
 /// does not end a run, so this only warns.
 void check_room(const RunDirectory& directory, Engine& engine, const Deck& deck, Logger& log,
                 std::string& facts) {
-  const bool saves = deck.checkpoint.interval > 0 || deck.run.walltime > 0;
-  if (!saves || deck.parallel.pipeline > 1)
-    return;  // this rank knows the tensors of its stage only
-  Progress progress;
-  double bytes = 0;
-  std::vector<StoredTensor> stored = tensors_to_load(engine, progress);
-  // A quantised base is read, and not stored again.
-  std::erase_if(stored, [](const StoredTensor& tensor) { return bool(tensor.consume); });
-  for (const StoredTensor& tensor : stored)
-    bytes += static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
-  const CheckpointMeta meta{.json = resolved_json(deck)};
-  const auto reserved = static_cast<double>(state_file_estimate(meta, stored));
-  std::filesystem::path folder = std::filesystem::absolute(directory.path());
-  std::error_code failed;
-  while (!std::filesystem::exists(folder, failed) && folder.has_relative_path())
-    folder = folder.parent_path();
-  const auto room = std::filesystem::space(folder, failed);
-  if (failed) return;
-  const auto free = static_cast<double>(room.available);
-  if (free < reserved)
-    log.warn(
-        "a save reserves {} for a checkpoint of {}, but {} has only {} free: saves would fail; "
-        "choose another run.dir or make room",
-        format_bytes(reserved), format_bytes(bytes), folder.string(), format_bytes(free));
-  else
-    facts += fmt::format("disk: a checkpoint takes {}, and a save reserves {}; {} are free\n",
-                         format_bytes(bytes), format_bytes(reserved), format_bytes(free));
+  const CheckpointRoom room = checkpoint_room(directory, engine, deck);
+  const std::string warning = room.warning();
+  if (!warning.empty())
+    log.warn("{}", warning);
+  else if (room.known)
+    facts +=
+        fmt::format("disk: a checkpoint takes {}, and a save reserves {}; {} are free\n",
+                    format_bytes(room.bytes), format_bytes(room.reserved), format_bytes(room.free));
 }
 
 std::optional<Checkpoint> checkpoint_to_resume(const Deck& deck, const RunDirectory& directory,

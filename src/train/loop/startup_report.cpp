@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <numeric>
 #include <unordered_set>
@@ -24,7 +25,9 @@
 #include "src/deck/name_patterns.hpp"
 #include "src/device/cuda.hpp"
 #include "src/parallel/pipeline/schedule_simulation.hpp"
+#include "src/store/state_file.hpp"
 #include "src/train/step/memory_fit.hpp"
+#include "src/train/step/train_checkpoint.hpp"
 
 namespace choir {
 namespace {
@@ -159,6 +162,38 @@ std::string saves_line(const Deck& deck) {
                       : fmt::format("{}, an evaluation {}",
                                     best ? " and after an evaluation that is the best so far" : "",
                                     every(deck.eval.interval)));
+}
+
+std::string CheckpointRoom::warning() const {
+  if (!known || free >= reserved) return "";
+  return fmt::format(
+      "a save reserves {} for a checkpoint of {}, but {} has only {} free: saves would fail; "
+      "choose another run.dir or make room",
+      format_bytes(reserved), format_bytes(bytes), folder, format_bytes(free));
+}
+
+CheckpointRoom checkpoint_room(const RunDirectory& directory, Engine& engine, const Deck& deck) {
+  CheckpointRoom room;
+  const bool saves = deck.checkpoint.interval > 0 || deck.run.walltime > 0;
+  if (!saves || deck.parallel.pipeline > 1) return room;
+  Progress progress;
+  std::vector<StoredTensor> stored = tensors_to_load(engine, progress);
+  // A quantised base is read, and not stored again.
+  std::erase_if(stored, [](const StoredTensor& tensor) { return bool(tensor.consume); });
+  for (const StoredTensor& tensor : stored)
+    room.bytes +=
+        static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+  const CheckpointMeta meta{.json = resolved_json(deck)};
+  room.reserved = static_cast<double>(state_file_estimate(meta, stored));
+  std::filesystem::path folder = std::filesystem::absolute(directory.path());
+  std::error_code failed;
+  while (!std::filesystem::exists(folder, failed) && folder.has_relative_path())
+    folder = folder.parent_path();
+  const auto space = std::filesystem::space(folder, failed);
+  room.known = !failed;
+  room.folder = folder.string();
+  room.free = static_cast<double>(space.available);
+  return room;
 }
 
 std::string run_line(const RunDirectory& directory) {
@@ -325,8 +360,8 @@ std::string zero_report(Engine& engine) {
     spread = "masters, " + spread;
   std::string text = fmt::format("zero: stage {}: {}", sharding.stage(), spread);
   if (sharding.stage() > 0)
-    text += fmt::format(" in {} slice(s), {} group(s) of {} rank(s)", ranks,
-                        sharding.replica_count(), ranks);
+    text += fmt::format(" in {}, {} of {}", counted(ranks, "slice"),
+                        counted(sharding.replica_count(), "group"), counted(ranks, "rank"));
   if (sharding.data().size() == 1) return text;
   const ParameterSet& all = storage.parameters();
   const auto trained = static_cast<double>(all.trained_size());

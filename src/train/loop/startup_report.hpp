@@ -48,6 +48,20 @@ std::string decay_line(const Deck& deck, const LrSchedule& schedule);
 std::string memory_line(const StepPlan& plan, Mesh& mesh, const Device& device);
 std::string transport_line(const std::vector<AxisSpeed>& speeds);
 std::string saves_line(const Deck& deck);
+
+/// The size of a checkpoint, and the space on the file system of the run.
+struct CheckpointRoom {
+  bool known = false;   ///< false for runs that do not save, and in pipelines, where no rank knows
+                        ///< the tensors of the other stages
+  double bytes = 0;     ///< of a checkpoint
+  double reserved = 0;  ///< by a save
+  double free = 0;
+  std::string folder{};  ///< of the run, or the nearest one above it that exists
+  /// A sentence if saves would fail; "" otherwise.
+  std::string warning() const;
+};
+/// Local.
+CheckpointRoom checkpoint_room(const RunDirectory& directory, Engine& engine, const Deck& deck);
 std::string run_line(const RunDirectory& directory);
 
 /// "[device='cpu'][rank=2/3][local_rank=2/3][node=0/0] host ..." for this rank, with its GPU.

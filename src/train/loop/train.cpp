@@ -329,6 +329,10 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   if (const std::string idle = empty_places(batch); !idle.empty() && mesh.rank() == 0)
     log.warn("{}", idle);
 
+  if (mesh.rank() == 0)
+    if (const std::string full = checkpoint_room(directory, engine, deck).warning(); !full.empty())
+      log.warn("{}", full);
+
   RunLog run_log(deck, mesh, directory, log, started);
   Checkpointer checkpointer(deck, directory.checkpoints(), engine, progress, observers.faults, log,
                             {.async = async,

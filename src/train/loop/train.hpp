@@ -17,10 +17,10 @@ namespace choir {
 /// agreed on by all ranks, and are written to the record of the run (StartRecord). Collective.
 ExitCode train(Deck deck, const Workplace& place, Logger& log, double started);
 
-/// The ranks that a check was started with, as far as they say how the run will be started.
+/// The ranks for which a start is checked.
 struct CheckedRanks {
   int all = 0;      ///< 0: unknown; the deck then decides as far as it can
-  int on_node = 1;  ///< those on this machine
+  int on_node = 1;  ///< those on a machine like this one
 };
 
 /// Checks what a start checks, so that a deck which passes it trains on a machine like this one. On

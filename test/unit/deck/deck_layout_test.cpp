@@ -6,6 +6,7 @@
 
 #include "choir/deck/deck.hpp"
 #include "test/support/families.hpp"
+#include "test/support/has.hpp"
 
 namespace choir {
 namespace {
@@ -103,6 +104,13 @@ TEST(DeckLayout, RanksThatDoNotComeOut) {
             "7 ranks cannot be divided by parallel.tensor 1 x parallel.context 1 x "
             "parallel.pipeline 2 = 2\n"
             "start a multiple of 2 ranks");
+  // An axis is named with the others that limit it, and never if its own size is legal.
+  EXPECT_TRUE(
+      test::has(refusal(8, {"parallel.tensor=4", "parallel.pipeline=4"}),
+                "; with parallel.pipeline = 4, parallel.tensor can be 1, 2; with parallel.tensor "
+                "= 4, parallel.pipeline can be 1, 2\n"));
+  EXPECT_FALSE(
+      test::has(refusal(2, {"parallel.tensor=2", "parallel.data=2"}), "parallel.tensor = 2 "));
   EXPECT_EQ(refusal(4, {"parallel.data=3", "parallel.pipeline=2"}).substr(0, 40),
             "parallel.data is 3, but 4 ranks leave 2 ");
 }

@@ -172,6 +172,24 @@ TEST_F(RunReading, AnErrorEndsARunUntilItStartsAgain) {
   EXPECT_EQ(run.state, "");
 }
 
+TEST_F(RunReading, ARunWhoseLastSaveFailedIsNotSaved) {
+  put("metrics.jsonl", "{\"step\":60,\"loss\":1}\n");
+  const std::string unsaved =
+      "[2026-11-22 04:00:00.000][I] ready after 1.0 s\n"
+      "[2026-11-22 04:00:09.000][E] checkpoint of step 60 FAILED: No space left on device\n"
+      "summary:\n  steps 60\n"
+      "[2026-11-22 04:00:09.100][E] the state after step 60 was not saved: exit code 6; the same "
+      "command starts anew\n";
+  put("log.txt", unsaved);
+  ReportedRun run = read_run(folder_.string());
+  EXPECT_EQ(run.fate, Fate::unsaved);
+  EXPECT_STREQ(name_of(run.fate), "not saved");
+  EXPECT_EQ(run.state.find("The state after step 60 was not saved: exit code 6"), 0u) << run.state;
+  put("log.txt",
+      unsaved + "[2026-11-22 04:10:00.000][I] ready after 1.0 s\nsummary:\n  steps 60\n");
+  EXPECT_EQ(read_run(folder_.string()).fate, Fate::finished);
+}
+
 TEST_F(RunReading, ARefusedStartLeavesTheStateOfTheRun) {
   put("metrics.jsonl", "{\"step\":10,\"loss\":1}\n");
   const std::string begun = "[2026-11-22 04:00:00.000][I] ready after 1.0 s\n";

@@ -251,9 +251,9 @@ TEST(StepBench, SaysWhatEachAxisExposes) {
   StepBench b = good_bench();
   b.traffic = {{.axis = "tp", .transport = "node", .ranks = 2, .calls = 4, .exposed_seconds = 0.01},
                {.axis = "dp", .transport = "mpi", .ranks = 3, .exposed_seconds = 0.002}};
-  EXPECT_NE(
-      to_string(b).find("exposed communication tp (node, 2 ranks): 10.000 ms a step (10.0 %)"),
-      std::string::npos)
+  EXPECT_NE(to_string(b).find(
+                "waits along tp (node, 2 ranks): 10.000 ms a step (10.0 %), in whatever phase"),
+            std::string::npos)
       << to_string(b);
   EXPECT_EQ(b.exposed_seconds(Axis::data), 0.002);
   EXPECT_EQ(b.exposed_seconds(Axis::pipeline), 0);

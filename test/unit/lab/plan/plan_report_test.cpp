@@ -77,7 +77,7 @@ TEST(PlanReport, TheAnswerComesFirst) {
   const PlanCase request = plan_case(decks, 16, 4, kGiB, {"parallel.tensor=2"});
   const LayoutPlan plan = plan_layout(request);
   const LayoutSearch search = search_layouts(request, decks);
-  const PlanWords words{.command = "deck.json"};
+  const PlanWords words{.command = {"deck.json"}};
   const std::string text = answer(&plan, &search, &search.fitting.front(), request, words);
   EXPECT_EQ(text.rfind("FITS: gpt, ", 0), 0u) << text;
   expect_contains(text, " parameters, on 16 ranks (4 nodes of 4), a test\n");
@@ -107,14 +107,14 @@ TEST(PlanReport, TheAnswerNamesWhatFits) {
   const LayoutPlan large = plan_layout(small);
   request.target.assumed_node = true;
   request.target.ranks_per_node = 4;
-  const std::string other = answer(&large, &search, chosen, request, {.command = "deck.json"});
+  const std::string other = answer(&large, &search, chosen, request, {.command = {"deck.json"}});
   EXPECT_EQ(other.rfind("FITS IN ANOTHER LAYOUT: gpt, ", 0), 0u) << other;
   EXPECT_LT(other.find("  simplest    "), other.find("  as written  ")) << other;
   expect_contains(other, " %: TOO LARGE\n");
   expect_contains(other, "  assumed     4 GPUs a node, as is usual for this card; --gpus-per-node");
   // A model that is known by its name has no deck yet: the command that writes it comes first.
   PlanWords words{
-      .command = "gpt2", .preset = "gpt2", .repeated = "build/choir plan gpt2 --ranks 16"};
+      .command = {"gpt2"}, .preset = "gpt2", .repeated = "build/choir plan gpt2 --ranks 16"};
   words.asked_node = true;
   const std::string named = answer(&large, &search, chosen, request, words);
   EXPECT_EQ(named.rfind("FITS: gpt, ", 0), 0u) << named;

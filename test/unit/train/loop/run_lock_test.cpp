@@ -74,6 +74,7 @@ struct RunLockTest : testing::Test {
   std::string in_use_by(const std::string& who) const {
     return "another run (" + who + ") is using the run directory '" + folder + "'";
   }
+  std::string owner() const { return "process " + std::to_string(::getpid()) + " on here"; }
   std::string me() const { return "here " + std::to_string(::getpid()); }
 
   std::string folder;
@@ -89,7 +90,7 @@ TEST_F(RunLockTest, GivesSignsAndTakesThemBack) {
       const std::string first = sign();
       EXPECT_TRUE(first.starts_with(me() + " ")) << first;
       while (sign() == first) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      EXPECT_EQ(refusal(), in_use_by(me()));
+      EXPECT_EQ(refusal(), in_use_by(owner()));
       EXPECT_EQ(loss(*mine), "");
       EXPECT_FALSE(mine->lost());
     }
@@ -111,7 +112,7 @@ TEST_F(RunLockTest, WhatADeadHostLeftIsTakenOver) {
   const auto mine = lock();
   lease.join();
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find("was left in use by there 17"), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("was left in use by process 17 on there"), std::string::npos) << said[0];
   EXPECT_TRUE(sign().starts_with("here ")) << sign();
 }
 
@@ -138,7 +139,7 @@ TEST_F(RunLockTest, WhatADeadProcessLeftIsTakenOverAtOnce) {
 TEST_F(RunLockTest, ADirectoryIsKnownByItself) {
   const auto mine = lock();
   fs::remove(folder + "/log.txt");
-  EXPECT_EQ(refusal(), in_use_by(me()));
+  EXPECT_EQ(refusal(), in_use_by(owner()));
   const std::string original = folder;
   folder += "_copy";
   fs::copy(original, folder);
@@ -164,7 +165,7 @@ TEST_F(RunLockTest, AHostThatGivesSignsIsNotDisturbed) {
     const std::string why = refusal();
     over = true;
     there.join();
-    EXPECT_EQ(why, in_use_by("there 17"));
+    EXPECT_EQ(why, in_use_by("process 17 on there"));
     EXPECT_TRUE(sign().starts_with("there "));
   }
 }
@@ -176,7 +177,7 @@ TEST_F(RunLockTest, AReplacedRunNotices) {
   auto asked = lock();
   give_sign(1);
   const std::string why = "this run does not own the run directory '" + folder +
-                          "' any more: the run (there 17) has taken it over";
+                          "' any more: the run (process 17 on there) has taken it over";
   EXPECT_EQ(loss(*asked), why);
   EXPECT_TRUE(asked->lost());
   fs::remove(folder + "/in_use");

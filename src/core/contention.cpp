@@ -1,5 +1,4 @@
-// The noise of a calibration: how much other work had the cores meanwhile, by the accounts of the
-// scheduler, and how much repeated measurements differ.
+#include "src/core/contention.hpp"
 
 #include <fmt/core.h>
 
@@ -16,7 +15,6 @@
 #include "src/core/quantities.hpp"
 #include "src/core/stats.hpp"
 #include "src/core/text.hpp"
-#include "src/lab/calibrate/calibrate.hpp"
 
 namespace choir {
 namespace {
