@@ -327,6 +327,7 @@ std::vector<ForeignKey> layout_keys() {
       {"overlap_grad_reduce", "not needed, reductions start as soon as gradients are ready", mega},
       {"overlap_param_gather", "not needed, parameters are gathered ahead of their use", mega},
       {"tensorboard_dir", "set log.tensorboard to true; its files are in run.dir", mega},
+      {"no_mmap_bin_files", "data.preload (none, host or device)", mega},
       {"activation_checkpointing", recompute, speed},
       {"activation_checkpoint", recompute, torch},
       {"zero_stage", "parallel.zero", speed},

@@ -499,12 +499,21 @@ void refuse_documents_of_chat(const Deck& deck) {
                     "data.pack = true packs conversations, which then do not see each other");
 }
 
+void refuse_resident_chat(const Deck& deck) {
+  if (deck.data.preload == Preload::device)
+    throw DeckError(
+        "data.preload = \"device\" is for windows of tokens and for audio: the rows of "
+        "conversations, with their masks, are composed by the host",
+        "set data.preload to \"none\"");
+}
+
 }  // namespace
 
 std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                    Mesh& mesh, Logger& log) const {
   if (trains_on_chat(deck, mesh)) {
     refuse_documents_of_chat(deck);
+    refuse_resident_chat(deck);
     return std::make_unique<ChatTrainingData>(deck, batch, mesh, log);
   }
   return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);

@@ -435,6 +435,10 @@ std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
     add("data.format", fmt::format("reads texts, and data.format = \"{}\" is no text; legal: "
                                    "\"auto\" or \"text\"",
                                    name_of(deck.data.format)));
+  if (deck.data.preload == Preload::device)
+    add("data.preload",
+        "encodes text during the run, and data.preload = \"device\" needs all tokens before it; "
+        "legal: \"none\"");
   if (gpt.val_fraction != GptSettings().val_fraction && gpt.val_fraction != 0)
     add("data.val_fraction",
         "reserves no part of the text for validation; name data.val instead "

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "choir/models/family.hpp"
+#include "choir/run/training_data.hpp"
+#include "src/core/quantities.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
 #include "test/unit/train/engine_case.hpp"
@@ -75,6 +77,33 @@ TEST(MemoryFit, HalfAChunkSavesHalfOfItsLogits) {
   const double before = arena();
   ASSERT_TRUE(halve_head_chunk(options, 1, Layout()));
   EXPECT_NEAR(before - arena(), 512.0 * kVocabulary * 4, 0.01 * before);
+}
+
+TEST(MemoryFit, TrainingDataThatDoNotFitAreRefusedWithNumbers) {
+  const CpuDevice cpu;
+  StepPlan plan;
+  plan.memory.add("activations", static_cast<std::size_t>(0.5 * node_memory()));
+  plan.memory.add(TrainingData::kResident, static_cast<std::size_t>(0.4 * node_memory()));
+  EXPECT_NO_THROW(require_memory(plan, 1, cpu));
+  plan.memory.add(TrainingData::kResident, static_cast<std::size_t>(0.2 * node_memory()));
+  try {
+    require_memory(plan, 1, cpu);
+    FAIL();
+  } catch (const DeckError& error) {
+    const std::string text = error.what();
+    const std::string data =
+        format_bytes(static_cast<double>(plan.memory.bytes_of(TrainingData::kResident)));
+    EXPECT_NE(text.find("data.preload = \"device\": 1 rank(s) need " + data), std::string::npos)
+        << text;
+    EXPECT_NE(error.hint().find("set data.preload to \"host\""), std::string::npos);
+  }
+  plan.memory.add("activations", static_cast<std::size_t>(0.6 * node_memory()));
+  try {
+    require_memory(plan, 1, cpu);
+    FAIL();
+  } catch (const DeckError& error) {
+    EXPECT_NE(std::string(error.what()).find("out of memory: 1 rank(s)"), std::string::npos);
+  }
 }
 
 TEST(MemoryFit, APlanHasTheMemoryOfCblas) {
