@@ -262,6 +262,11 @@ std::vector<ForeignKey> deepspeed_keys() {
       {"zero_hpz_partition_size", "parallel.zero_group", us},
       {"partition_activations", "train.recompute", us},
       {"cpu_checkpointing", "train.recompute", us},
+      {"tiled_linear",
+       "model.tile divides the feed-forward layer, train.attention_chunk attention, "
+       "train.head_chunk "
+       "the head",
+       us},
       {"contiguous_memory_optimization", "not needed, activations are in one arena", us},
       {"number_checkpoints", "train.recompute, which applies to all layers", us},
       {"activation_checkpointing.profile", "log.verbose", us},

@@ -198,6 +198,7 @@ parallel.zero_stage=1|'parallel.zero'
 zero_optimization.stage=2|'parallel.zero'
 zero_optimization.offload_optimizer.device=cpu|set parallel.offload to "optimizer" for cpu
 offload_optimizer.device=cpu|set parallel.offload to "optimizer" for cpu
+tiled_linear=true|train.attention_chunk attention
 no_mmap_bin_files=true|data.preload (none, host or device)
 enable_cpu_offload=true|parallel.offload_gradients to true
 use_distributed_optimizer=true|set parallel.zero to 1

@@ -358,12 +358,36 @@ const KeyTable<GptConfig>& head_keys() {
   return kTable;
 }
 
+namespace {
+
+const KeyTable<GptConfig>& tile_keys() {
+  static const DecoderTable kTable = [] {
+    DecoderTable table;
+    table.top()
+        .add("attention_chunk", &GptConfig::attention_chunk, "positions",
+             "Positions of a sequence that the attention of a block projects and attends to at a "
+             "time, forward and backward. Queries, keys, values and outputs are not kept: backward "
+             "computes them again from the input of the attention, for the time of a second "
+             "forward of the attention. Only the order of summation of gradients depends on it. 0: "
+             "all at once, and kept.")
+        .at_least(0)
+        .at_most(kMostTokens)
+        .when_resumed(OnResume::free);
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace
+
 const KeySet& GptFamily::keys() const {
   static const KeyTable<GptSettings> kTable = [] {
     KeyTable<GptSettings> table;
     table.include<GptConfig>(decoder_keys(), "model",
                              [](GptSettings& all) -> GptConfig& { return all.model; });
     table.include<GptConfig>(head_keys(), "train",
+                             [](GptSettings& all) -> GptConfig& { return all.model; });
+    table.include<GptConfig>(tile_keys(), "train",
                              [](GptSettings& all) -> GptConfig& { return all.model; });
     add_run_keys(table);
     return table;
@@ -442,6 +466,14 @@ const ModelFamily& family_of(const GptConfig&) {
 
 HeadChunk GptFamily::head_chunk(const ModelConfig& config, DType logits) const {
   return DecoderTower::chunk_of_head(config.as<GptConfig>(), logits);
+}
+
+AttentionTiles GptFamily::attention_tiles(const ModelConfig& config) const {
+  const auto& c = config.as<GptConfig>();
+  if (c.attention_chunk == 0) return {};
+  return {.positions = c.attention_chunk,
+          .elements = 2 * (c.attention_width() + c.n_kv_head * c.head_width()),
+          .heads = c.n_head};
 }
 
 void GptFamily::limit_head_chunk(ModelConfig& config, std::int64_t rows) const {

@@ -79,6 +79,31 @@ TEST(MemoryFit, HalfAChunkSavesHalfOfItsLogits) {
   EXPECT_NEAR(before - arena(), 512.0 * kVocabulary * 4, 0.01 * before);
 }
 
+// Every layer keeps its input alone. The peak lies in the backward of one layer, which has what it
+// computes again, so the saving of one of the layers may be missing.
+TEST(MemoryFit, AttentionInTilesSavesWhatThePlanSays) {
+  GptConfig c = test::tiny_gpt();
+  c.n_layer = 8, c.block_size = 256, c.n_kv_head = 2;
+  const auto arena = [&](std::int64_t tile) {
+    c.attention_chunk = tile;
+    return static_cast<double>(
+        plan_step(test::engine_options(c, "fp32", 1), Layout(), 0, 1, false).arena_bytes);
+  };
+  const double saved = arena(0) - arena(64);
+  const EngineOptions options = test::engine_options(c, "fp32", 1);
+  const double told = bytes_of_tiles(options, Layout());
+  // Queries, outputs and half as many keys and values of 32 elements, and 4 statistics.
+  EXPECT_EQ(told, 8.0 * 2 * 256 * (32 + 32 + 16 + 16 + 4) * 4);
+  EXPECT_GE(saved, told * 7 / 8);
+  EXPECT_LE(saved, told * 9 / 8);
+  EXPECT_EQ(bytes_of_tiles(options, Layout(2, 1, 1, 2)), told / 4);
+  EXPECT_NE(tiles_text(options, Layout()).find("attention: 64 positions at a time, 1.6 MiB"),
+            std::string::npos)
+      << tiles_text(options, Layout());
+  c.attention_chunk = 0;
+  EXPECT_EQ(tiles_text(test::engine_options(c, "fp32", 1), Layout()), "");
+}
+
 TEST(MemoryFit, TrainingDataThatDoNotFitAreRefusedWithNumbers) {
   const CpuDevice cpu;
   StepPlan plan;
