@@ -167,6 +167,7 @@ DataFacts facts_of(const PlanRequest& request, Deck deck, MpiSession& session) {
   DataFacts facts{data->vocab_size(), data->shapes(), data->validation_shapes(), {}};
   const NullDevice device(target_of(request, deck).kind);
   data->add_scorers(facts.scorers, &device);
+  data->add_resident(facts.scorers, &device);
   return facts;
 }
 

@@ -62,9 +62,11 @@ void add_data_keys(Table& table) {
            "MPI-IO hints such as striping_factor or cb_nodes. The log shows the values that the "
            "MPI library adopted.")
       .when_resumed(OnResume::free);
-  data.add("preload", &DataSection::preload, "",
-           "Where to keep the whole data set during the run. host: in host memory.")
-      .not_yet({"device"})
+  data.add(
+          "preload", &DataSection::preload, "",
+          "Where to keep the whole data set during the run. host: in host memory. device: training "
+          "data in the memory of every rank's device, where micro-batches are gathered; on CPU "
+          "this is the memory of the rank.")
       .when_resumed(OnResume::free);
   data.add("readers_every", &DataSection::readers_every, "ranks",
            "One reader per N ranks, for data.reader = scatter. 0: one per node.")

@@ -270,6 +270,11 @@ std::vector<ForeignKey> deepspeed_keys() {
       {"zero_hpz_partition_size", "parallel.zero_group", us},
       {"partition_activations", "train.recompute", us},
       {"cpu_checkpointing", "train.recompute", us},
+      {"tiled_linear",
+       "model.tile divides the feed-forward layer, train.attention_chunk attention, "
+       "train.head_chunk "
+       "the head",
+       us},
       {"contiguous_memory_optimization", "not needed, activations are in one arena", us},
       {"number_checkpoints", "train.recompute, which applies to all layers", us},
       {"activation_checkpointing.profile", "log.verbose", us},
@@ -335,6 +340,7 @@ std::vector<ForeignKey> layout_keys() {
       {"overlap_grad_reduce", "not needed, reductions start as soon as gradients are ready", mega},
       {"overlap_param_gather", "not needed, parameters are gathered ahead of their use", mega},
       {"tensorboard_dir", "set log.tensorboard to true; its files are in run.dir", mega},
+      {"no_mmap_bin_files", "data.preload (none, host or device)", mega},
       {"activation_checkpointing", recompute, speed},
       {"activation_checkpoint", recompute, torch},
       {"zero_stage", "parallel.zero", speed},

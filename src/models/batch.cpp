@@ -58,6 +58,42 @@ Shape share_shape(const ModelBatch& batch, const BatchField& field, const BatchR
   return shape;
 }
 
+void gather_resident(const Stream& stream, const ModelBatch& batch, const BatchField& field,
+                     const BatchRanks& ranks, void* to) {
+  const TensorView& view = field.view;
+  const bool shared = ranks.share(field);
+  if (shared && field.shared != Shared::positions)
+    throw DeckError(fmt::format("data.preload = \"device\": ranks divide the {} of '{}'",
+                                field.shared == Shared::rows ? "rows" : "columns", field.name),
+                    "set data.preload to \"host\"");
+  const std::int64_t rows = batch.samples, width = view.count() / rows;
+  const std::size_t size = size_of(view.dtype);
+  auto* const base = static_cast<std::byte*>(to);
+  const auto bytes = [size](std::int64_t n) { return static_cast<std::size_t>(n) * size; };
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t count = field.resident_counts ? field.resident_counts[row] : width;
+    if (!shared) {
+      std::byte* const there = base + bytes(row * width);
+      if (count > 0) stream.copy(there, field.resident[row], bytes(count));
+      if (count < width) stream.zero(there + bytes(count), bytes(width - count));
+      continue;
+    }
+    CHOIR_CHECK(count == width && width == batch.tokens, "a row of {} of {} positions", count,
+                batch.tokens);
+    std::int64_t before = 0;  // elements of the runs before this one
+    for (int run = 0; run < ranks.context.runs(); ++run) {
+      const PositionShare share = ranks.context.share(width, ranks.context.rank(), run);
+      std::byte* const there = base + bytes(before + row * share.tokens);
+      if (share.real > 0)
+        stream.copy(there, field.resident[row] + bytes(share.first), bytes(share.real));
+      if (share.real < share.tokens)
+        stream.copy(there + bytes(share.real), field.resident_padding,
+                    bytes(share.tokens - share.real));
+      before += rows * share.tokens;
+    }
+  }
+}
+
 void copy_share(const ModelBatch& batch, const BatchField& field, const BatchRanks& ranks,
                 void* to) {
   const Shape shape = share_shape(batch, field, ranks);

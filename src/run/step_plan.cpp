@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/comm/nccl_needs.hpp"
 #include "src/core/quantities.hpp"
 #include "src/device/cuda.hpp"
@@ -102,6 +103,16 @@ void require_memory(const StepPlan& plan, int ranks_per_node, const Device& devi
   const double has = card ? free_for_plans(device) : node_memory();
   const int ranks = card ? 1 : ranks_per_node;
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
+  const double data = static_cast<double>(plan.memory.bytes_of(TrainingData::kResident)) * ranks;
+  if (wants > has && wants - data <= has)
+    throw DeckError(
+        fmt::format(
+            "data.preload = \"device\": {} rank(s) need {} for the training data on {}, but "
+            "the rest of the plan leaves {} of {}",
+            ranks, format_bytes(data), card ? card->name : "this node",
+            format_bytes(has - (wants - data)), format_bytes(has)),
+        "set data.preload to \"host\" or \"none\", use less data, or lower the memory of the "
+        "model (`choir plan` shows it)");
   if (wants > has)
     throw DeckError(
         fmt::format("out of memory: {} rank(s) on {} need {}, but it has {} for them ({})", ranks,

@@ -39,10 +39,17 @@ bool is_left_out(const std::string& path) {
                             "model.lm.gelu_in_product",
                             "model.tile",
                             "model.lm.tile"};
-  static const Words kAlso{
-      "train.label_smoothing", "train.reproducible", "train.freeze", "train.frozen_precision",
-      "train.micro_batches",   "data.pack",          "run.seed",     "parallel.transport",
-      "parallel.encoder",      "train.head_chunk"};
+  static const Words kAlso{"train.label_smoothing",
+                           "train.reproducible",
+                           "train.freeze",
+                           "train.frozen_precision",
+                           "train.micro_batches",
+                           "data.pack",
+                           "run.seed",
+                           "parallel.transport",
+                           "parallel.encoder",
+                           "train.head_chunk",
+                           "train.attention_chunk"};
   if (std::ranges::count(kOther, path) > 0) return true;
   if (path.starts_with("model.") || path.starts_with("optimizer.")) return false;
   return std::ranges::count(kAlso, path) == 0;
@@ -75,6 +82,7 @@ const Words* own_words(const std::string& path, const std::string& family) {
       {"rope_theta", {"100", "10000"}},
       {"z_loss", {"1e-4", "0.02"}},
       {"head_chunk", {"0", "1", "7", "16"}},
+      {"attention_chunk", {"0", "1", "7", "16"}},
       {"subsampling", {"2", "4", "8"}},
       {"log_guard", {"1e-6", "1e-3"}},
       {"mel_high", {"0", "4000", "7000"}},

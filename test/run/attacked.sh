@@ -139,8 +139,8 @@ run 0 train --check "$debug" "${small[@]}" run.seed=9223372036854775808
 expect "2^63" 2 "run.seed = 9223372036854775808 is too large for an integer" "value <= 9223372036854775807"
 train 2 nothing_left data.val_fraction=0.9999999999
 expect "val_fraction leaves nothing" 2 "is left for training" "data.val_fraction of at most"
-train 2 preload data.preload=device
-expect "data.preload=device" 2 "data.preload = \"device\" is not yet supported; legal now: none, host"
+train 2 preload data.preload=disk
+expect "data.preload=disk" 2 "is not one of: none, host, device"
 
 # A check opens the files that a start would open.
 run 0 train --check "$debug" "${small[@]}" run.dir=checked

@@ -34,6 +34,11 @@ done
 
 run 2 train "$debug" 'data.train=["shards"]' run.dir=preloaded data.preload=host train.max_steps=2
 started "... preloaded" preloaded "reader own, preloaded"
+run 2 train "$debug" 'data.train=["shards"]' run.dir=resident data.preload=device
+started "... in the memory of the device" resident "preloaded in device memory" "training data"
+check "... the same batches" same_losses from_tokens resident
+run 1 train --check "$debug" 'data.train=["shards"]' data.preload=device data.on_the_fly=true
+expect "... not of texts that are encoded meanwhile" 2 "data.preload = \"device\" needs all tokens before it"
 run 2 train "$debug" 'data.train=["shards"]' run.dir=hinted data.hints.cb_buffer_size=65536 train.max_steps=2
 expect "... a hint is echoed" 0 "data hint cb_buffer_size ="
 # One reader per node has the files open, or one per N ranks.

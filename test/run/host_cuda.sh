@@ -25,6 +25,15 @@ check "losses of the GPU and of the CPU agree" close whole cpu
 gpu 1 queued train.max_steps=6 train.cuda_graph=false
 expect "trains without a recorded step" 0 "summary:"
 check "... with the same bits" same_losses whole queued
+gpu 1 resident data.preload=device train.max_steps=6
+expect "gathers its batches on the GPU" 0 "summary:"
+started "... where the training data are" resident "training data" "preloaded in device memory"
+check "... with the same bits" same_losses whole resident
+gpu 2 divided parallel.share_device=true parallel.tensor=2 train.max_steps=3
+gpu 2 divided_resident data.preload=device parallel.share_device=true parallel.tensor=2 train.max_steps=3
+check "... and on two tensor ranks" same_losses divided divided_resident
+gpu 1 documents data.preload=device data.documents=separate data.document_end=0 train.max_steps=1
+expect "... not with separate documents" 2 "looks for the ends of documents on the host"
 gpu 1 profiled train.max_steps=4 train.profile=2:3 log.interval=1
 check "a profiler looks on from before the first to after the last step of train.profile" test \
   "$(grep -oE 'profiler (starts|stops)|step=[0-9] loss' stdout | tr '\n' ,)" = \

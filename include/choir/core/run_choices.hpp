@@ -63,9 +63,10 @@ constexpr auto words_of(ReaderKind) {
 }
 
 /// The place in which a whole data set stays during a run.
-enum class Preload { none, host };
+enum class Preload { none, host, device };
 constexpr auto words_of(Preload) {
-  return words<Preload>({{Preload::none, "none"}, {Preload::host, "host"}});
+  return words<Preload>(
+      {{Preload::none, "none"}, {Preload::host, "host"}, {Preload::device, "device"}});
 }
 
 }  // namespace choir

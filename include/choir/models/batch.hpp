@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
 #include "choir/nn/pass.hpp"
 #include "choir/ops/step_control.hpp"
 
@@ -24,6 +25,12 @@ struct BatchField {
   /// Fills the end of a sequence whose positions are not divided evenly. Rows and columns are
   /// padded with zeros.
   std::int32_t padding = 0;  ///< its bit pattern
+  /// Device memory of every row of a field that data.preload = "device" holds there; `view` has
+  /// only a type and a shape. nullptr: `view` has the contents.
+  const std::byte* const* resident = nullptr;
+  /// Elements of every row; zeros follow them. nullptr: all.
+  const std::int32_t* resident_counts = nullptr;
+  const std::byte* resident_padding = nullptr;  ///< device memory with a row of `padding`
 };
 
 class ModelBatch {
@@ -78,6 +85,10 @@ struct BatchRanks {
 Shape share_shape(const ModelBatch& batch, const BatchField& field, const BatchRanks& ranks);
 void copy_share(const ModelBatch& batch, const BatchField& field, const BatchRanks& ranks,
                 void* to);
+/// Queues copies of a field with resident rows, or of a rank's share of its positions, to `to` in
+/// device memory. Throws DeckError for a share of rows or columns.
+void gather_resident(const Stream& stream, const ModelBatch& batch, const BatchField& field,
+                     const BatchRanks& ranks, void* to);
 
 /// Upper bound of a micro-batch in the extents that families have. Memory is planned for it.
 struct BatchShape {

@@ -72,6 +72,14 @@ struct HeadChunk {
   bool automatic = false;       ///< chosen by the program, which may choose fewer rows
 };
 
+/// Attention of which backward computes queries, keys, values and outputs again, tile by tile
+/// (train.attention_chunk).
+struct AttentionTiles {
+  std::int64_t positions = 0;  ///< of a tile; 0: everything is kept
+  std::int64_t elements = 0;   ///< that are not kept of each position and layer, over all heads
+  std::int64_t heads = 0;      ///< each with a statistic that is not kept
+};
+
 /// The words in which a family's counts are reported to users.
 struct FamilyWords {
   std::string_view samples = "sequences";
@@ -128,6 +136,7 @@ class ModelFamily {
   /// limit of automatic chunks.
   virtual HeadChunk head_chunk(const ModelConfig&, DType /*logits*/) const { return {}; }
   virtual void limit_head_chunk(ModelConfig&, std::int64_t /*rows*/) const {}
+  virtual AttentionTiles attention_tiles(const ModelConfig&) const { return {}; }
   /// Parameters that have a second name in some layouts.
   virtual std::vector<TiedNames> tied(const ModelConfig&) const { return {}; }
   /// True if ranks of the context axis can divide the positions of a sequence.

@@ -118,6 +118,15 @@ class TrainingData {
   /// Warnings about the data since the last call, on rank 0. Collective over the mesh.
   virtual std::vector<std::string> take_warnings() { return {}; }
 
+  /// The name of the training data in the plan, with data.preload = "device".
+  static constexpr const char* kResident = "training data";
+  /// Adds the memory for training data that are kept in that of a device like `device`; nullptr: a
+  /// CPU. Local.
+  virtual void add_resident(MemoryPlan& /*plan*/, const Device* /*device*/) const {}
+  /// Reads these data into the memory of the device of the rank, which must outlive this; called
+  /// before start_training(). Collective over the mesh.
+  virtual void load_resident(Device& /*device*/) {}
+
   virtual bool has_validation() const = 0;
   /// Adds the memory of the models of other runs that score validations to the plan of a rank that
   /// computes on a device like `device`; nullptr: on a CPU. Local.

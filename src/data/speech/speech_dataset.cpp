@@ -112,10 +112,11 @@ class TrainingSlots : public SlotSource {
  public:
   TrainingSlots(Communicator& comm, const SpeechCorpus& corpus, const SpeechSampler& sampler,
                 const SpeechDataConfig& config, const SpeechOrder& order,
-                std::span<const SpeechShape> shapes, SpeechDamage& damage)
+                std::span<const SpeechShape> shapes, SpeechDamage& damage,
+                const ResidentAudio* resident)
       : order_(order),
         steps_(sampler, order.from, order.micro_batches),
-        reader_(comm, "data.speech", corpus, config, shapes, damage) {
+        reader_(comm, "data.speech", corpus, config, shapes, damage, resident) {
     for (int i = 0; i < config.slots; ++i)
       slots_.push_back(
           std::make_unique<SpeechBatchBuffer>(shapes, config.frames, config.batching.whole));
@@ -186,7 +187,8 @@ struct SpeechDataset::State {
   SpeechPadding padding;
   std::vector<std::unique_ptr<SpeechEvaluation>> evaluations;
   SpeechDamage damage;
-  TrainingSlots* slots = nullptr;  // owned by `ahead`
+  std::unique_ptr<ResidentAudio> resident;  // with data.preload = "device" on a GPU
+  TrainingSlots* slots = nullptr;           // owned by `ahead`
   std::unique_ptr<ReadAhead> ahead;
 
   void make_sampler();
@@ -312,7 +314,7 @@ std::string SpeechDataset::to_string() const {
   }
   return text + fmt::format("\n{} Hz, vocabulary of {}, reader {}{}", sample_rate(),
                             format_count(vocab_size()), name_of(s.config.reader.kind),
-                            s.config.reader.preload == Preload::none ? "" : ", preloaded");
+                            preload_text(s.config.reader.preload));
 }
 
 std::vector<std::pair<std::string, std::string>> SpeechDataset::hints() const {
@@ -326,6 +328,19 @@ std::size_t SpeechDataset::bytes() const {
   return total;
 }
 
+std::size_t SpeechDataset::resident_bytes(bool host_visible) const {
+  const State& s = *state_;
+  if (s.config.reader.preload != Preload::device || !s.corpus) return 0;
+  const bool reads = s.config.peers == nullptr || s.config.peers->rank() == 0;
+  return host_visible && !reads ? 0 : ResidentAudio::bytes_of(*s.corpus);
+}
+
+void SpeechDataset::make_resident(Device& device) {
+  State& s = *state_;
+  if (resident_bytes(device.host_visible()) == 0 || device.host_visible()) return;
+  s.resident = std::make_unique<ResidentAudio>(s.comm, *s.corpus, s.config, s.damage, device);
+}
+
 void SpeechDataset::start_training(const SpeechOrder& order) {
   State& s = *state_;
   CHOIR_CHECK(s.corpus && order.places >= 1 && order.first >= 0 && order.micro_batches >= 1 &&
@@ -335,7 +350,7 @@ void SpeechDataset::start_training(const SpeechOrder& order) {
   s.slots = nullptr;
   s.ahead.reset();
   auto slots = std::make_unique<TrainingSlots>(s.comm, *s.corpus, *s.sampler, s.config, order,
-                                               s.shapes, s.damage);
+                                               s.shapes, s.damage, s.resident.get());
   s.slots = slots.get();
   const bool ahead = s.config.slots > 1 && may_read_in_thread(s.config.reader.kind);
   s.ahead = std::make_unique<ReadAhead>(std::move(slots), ahead, s.config.slots);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
 #include "src/data/sampling/blend.hpp"
 #include "src/data/sampling/sampler.hpp"
 #include "src/data/speech/speech_corpus.hpp"
@@ -23,6 +24,9 @@ struct SpeechBatch {
   TensorView sample_ids;     ///< [B] i64: a number that is unique for (source, epoch, utterance)
   TensorView labels;         ///< [B, U] i32, kIgnoredTarget beyond the length of a row
   TensorView label_lengths;  ///< [B] i32
+  /// Addresses of the rows of audio in device memory, if they are there (ResidentAudio): `audio`
+  /// then has no data, and rows are as long as audio_lengths says. Else nullptr.
+  const std::byte* const* resident = nullptr;
 
   std::span<const SpeechRow> rows;  ///< its utterances; none in an empty micro-batch (B = 1)
   std::int64_t step = 0;            ///< steps since the start of training
@@ -51,6 +55,7 @@ class SpeechBatchBuffer {
   void empty_row(std::int64_t row);
   std::size_t bytes() const;
   SpeechBatch batch;
+  std::vector<const std::byte*> resident;  ///< memory of SpeechBatch::resident
   /// Memory behind `batch.rows` and `batch.after`.
   std::vector<SpeechRow> rows;
   SpeechCursor after;
@@ -161,6 +166,14 @@ class SpeechDataset {
   std::string to_string() const;
   std::vector<std::pair<std::string, std::string>> hints() const;
   std::size_t bytes() const;  ///< host memory of this rank for batches and readers
+
+  /// Device memory for the training audio with data.preload = "device"; 0 otherwise. On a device
+  /// whose memory the host can use, it is that of the reader. Local.
+  std::size_t resident_bytes(bool host_visible) const;
+  /// Reads the training audio into the memory of the device, which must outlive the data set. Where
+  /// the host can use that memory, nothing is done: the reader keeps the audio. Collective over
+  /// `comm`; called before start_training.
+  void make_resident(Device& device);
 
   /// Collective. Starts reading ahead; another call (a new order) starts over. A step that begins
   /// at the cursor of a SpeechBatch::after continues bit for bit.

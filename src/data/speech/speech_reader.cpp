@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/comm/mpi/mpi_communicator.hpp"
 #include "src/core/hash.hpp"
 
@@ -27,10 +28,77 @@ std::vector<std::string> SpeechDamage::take_lines() {
   return std::exchange(lines_, {});
 }
 
+namespace {
+
+[[noreturn]] void refuse_damaged(const std::string& place) {
+  throw DataError(fmt::format("{} is damaged: its samples do not match their checksum", place),
+                  "copy or prepare the audio again, or set data.on_bad to skip");
+}
+
+[[noreturn]] void refuse_so_many(std::int64_t count, double cap, const SpeechCorpus& corpus,
+                                 const std::string& last) {
+  throw DataError(fmt::format("{} of {} utterances are damaged, more than {:g} %; the last is {}",
+                              count, corpus.utterances(), 100 * cap, last),
+                  "copy or prepare the audio again");
+}
+
+std::string left_out_line(const std::string& place) {
+  return fmt::format("{} is damaged and left out", place);
+}
+
+}  // namespace
+
+ResidentAudio::ResidentAudio(Communicator& comm, const SpeechCorpus& corpus,
+                             const SpeechDataConfig& config, SpeechDamage& damage, Device& device)
+    : corpus_(corpus), memory_(device, bytes_of(corpus)) {
+  constexpr std::size_t kTogether = 64;  // utterances in a read
+  std::vector<SpeechItem> items;
+  std::int64_t longest = 0;
+  for (int leaf = 0; leaf < corpus.folders(); ++leaf)
+    for (const SpeechItem& item : corpus.items(leaf)) {
+      items.push_back(item);
+      longest = std::max<std::int64_t>(longest, item.samples);
+    }
+  ReaderOptions plain = config.reader;
+  plain.preload = Preload::none;
+  const auto own = comm.duplicate("data.resident");
+  const auto reader = make_reader(*own, corpus.audio(), plain,
+                                  static_cast<std::int64_t>(kTogether) * longest, kTogether);
+  std::vector<TokenExtent> extents;
+  for (std::size_t first = 0; first < items.size(); first += kTogether) {
+    const std::span now =
+        std::span(items).subspan(first, std::min(kTogether, items.size() - first));
+    extents.clear();
+    for (const SpeechItem& item : now) extents.push_back(corpus.extent(item));
+    const auto* packed = static_cast<const char*>(reader->read(extents));
+    together(comm, [&] {
+      for (const SpeechItem& item : now) {
+        const std::size_t bytes = static_cast<std::size_t>(item.samples) * sizeof(std::uint16_t);
+        device.copy_from_host(const_cast<std::byte*>(at(item)), packed, bytes);
+        if (crc32c(packed, bytes) != corpus.crc(item)) {
+          const std::string place = corpus.place_of(item);
+          if (config.on_bad == OnBad::stop) refuse_damaged(place);
+          damaged_.insert(corpus.number(item));
+          damage.add(corpus.number(item), left_out_line(place));
+          if (static_cast<double>(damage.count()) >
+              config.bad_cap * static_cast<double>(corpus.utterances()))
+            refuse_so_many(damage.count(), config.bad_cap, corpus, place);
+        }
+        packed += bytes;
+      }
+    });
+  }
+}
+
 SpeechRowReader::SpeechRowReader(Communicator& comm, const std::string& name,
                                  const SpeechCorpus& corpus, const SpeechDataConfig& config,
-                                 std::span<const SpeechShape> shapes, SpeechDamage& damage)
-    : corpus_(corpus), on_bad_(config.on_bad), bad_cap_(config.bad_cap), damage_(damage) {
+                                 std::span<const SpeechShape> shapes, SpeechDamage& damage,
+                                 const ResidentAudio* resident)
+    : corpus_(corpus),
+      on_bad_(config.on_bad),
+      bad_cap_(config.bad_cap),
+      damage_(damage),
+      resident_(resident) {
   std::int64_t rows = 1, samples = 1;
   for (const SpeechShape& shape : shapes) {
     rows = std::max(rows, shape.utterances);
@@ -39,6 +107,7 @@ SpeechRowReader::SpeechRowReader(Communicator& comm, const std::string& name,
   damaged_.resize(static_cast<std::size_t>(rows));
   extents_.reserve(damaged_.size());
   broken_.reserve(damaged_.size());
+  if (resident_ != nullptr) return;
   if (config.peers != nullptr && config.peers->size() > 1) {
     peers_ = config.peers->duplicate(name + ".peers");
     sharers_ = std::make_unique<MpiGroup>(*peers_);
@@ -58,7 +127,9 @@ void SpeechRowReader::abandon() {
 void SpeechRowReader::read(std::span<const SpeechRow> rows, SpeechBatchBuffer& to) {
   to.lay_out(rows, corpus_);
   std::fill(damaged_.begin(), damaged_.end(), 0);
-  if (!sharers_) {
+  if (resident_ != nullptr) {
+    find_resident(to);
+  } else if (!sharers_) {
     read_files(to);
   } else {
     sharers_->agree([&] {
@@ -70,6 +141,16 @@ void SpeechRowReader::read(std::span<const SpeechRow> rows, SpeechBatchBuffer& t
     if (damaged_[static_cast<std::size_t>(r)] != 0) to.empty_row(r);
 }
 
+void SpeechRowReader::find_resident(SpeechBatchBuffer& to) {
+  to.batch.audio.data = nullptr;
+  to.resident.assign(static_cast<std::size_t>(to.batch.audio.shape[0]), nullptr);
+  for (std::size_t r = 0; r < to.rows.size(); ++r) {
+    to.resident[r] = resident_->at(to.rows[r].item);
+    damaged_[r] = resident_->damaged(to.rows[r].item) ? 1 : 0;
+  }
+  to.batch.resident = to.resident.data();
+}
+
 void SpeechRowReader::read_files(SpeechBatchBuffer& to) {
   extents_.clear();
   for (const SpeechRow& row : to.rows) extents_.push_back(corpus_.extent(row.item));
@@ -79,10 +160,7 @@ void SpeechRowReader::read_files(SpeechBatchBuffer& to) {
       [&] {
         unpack(packed, to);
         most = std::ssize(broken_);
-        if (most > 0 && on_bad_ == OnBad::stop)
-          throw DataError(fmt::format("{} is damaged: its samples do not match their checksum",
-                                      corpus_.place_of(broken_.front())),
-                          "copy or prepare the audio again, or set data.on_bad to skip");
+        if (most > 0 && on_bad_ == OnBad::stop) refuse_damaged(corpus_.place_of(broken_.front()));
       },
       {&most, 1});
   if (most > 0) tell_damage(most);
@@ -125,17 +203,11 @@ void SpeechRowReader::tell_damage(std::int64_t most) {
   for (std::size_t i = 0; i < all.size(); i += 2) {
     if (all[i] < 0) continue;
     item = {all[i], all[i + 1], 0, 0};
-    damage_.add(corpus_.number(item),
-                fmt::format("{} is damaged and left out", corpus_.place_of(item)));
+    damage_.add(corpus_.number(item), left_out_line(corpus_.place_of(item)));
   }
   const std::int64_t count = damage_.count();
   if (static_cast<double>(count) <= bad_cap_ * static_cast<double>(corpus_.utterances())) return;
-  readers_->agree([&] {
-    throw DataError(
-        fmt::format("{} of {} utterances are damaged, more than {:g} %; the last is {}", count,
-                    corpus_.utterances(), 100 * bad_cap_, corpus_.place_of(item)),
-        "copy or prepare the audio again");
-  });
+  readers_->agree([&] { refuse_so_many(count, bad_cap_, corpus_, corpus_.place_of(item)); });
 }
 
 void SpeechRowReader::broadcast(SpeechBatchBuffer& to) {

@@ -27,13 +27,39 @@ class SpeechDamage {
   std::vector<std::string> lines_;
 };
 
+/// The audio of a corpus in device memory, 16-bit samples in the order of its stream.
+class ResidentAudio {
+ public:
+  static std::size_t bytes_of(const SpeechCorpus& corpus) {
+    return static_cast<std::size_t>(corpus.audio().count()) * sizeof(std::uint16_t);
+  }
+  /// Collective over `comm`: every rank reads every utterance of the corpus and checks it. Damaged
+  /// ones are refused, or reported and marked as config.on_bad says.
+  ResidentAudio(Communicator& comm, const SpeechCorpus& corpus, const SpeechDataConfig& config,
+                SpeechDamage& damage, Device& device);
+
+  const std::byte* at(const SpeechItem& item) const { return at(corpus_.extent(item).first); }
+  bool damaged(const SpeechItem& item) const { return damaged_.contains(corpus_.number(item)); }
+
+ private:
+  const std::byte* at(std::int64_t sample) const {
+    return static_cast<const std::byte*>(memory_.data()) +
+           static_cast<std::size_t>(sample) * sizeof(std::uint16_t);
+  }
+
+  const SpeechCorpus& corpus_;
+  std::set<std::int64_t> damaged_;  // numbers of utterances
+  Buffer memory_;
+};
+
 class SpeechRowReader {
  public:
   /// Collective over config.peers and, on the ranks that read, over `comm`. `shapes` bound the
-  /// micro-batches to come.
+  /// micro-batches to come. With `resident` audio, which must outlive this, nothing is read or
+  /// sent.
   SpeechRowReader(Communicator& comm, const std::string& name, const SpeechCorpus& corpus,
                   const SpeechDataConfig& config, std::span<const SpeechShape> shapes,
-                  SpeechDamage& damage);
+                  SpeechDamage& damage, const ResidentAudio* resident = nullptr);
   /// Collective. Lays out and fills a batch of these rows; without rows it is an empty micro-batch.
   /// Throws on all ranks.
   void read(std::span<const SpeechRow> rows, SpeechBatchBuffer& to);
@@ -43,6 +69,7 @@ class SpeechRowReader {
  private:
   void read_files(SpeechBatchBuffer& to);
   void unpack(const char* packed, SpeechBatchBuffer& to);
+  void find_resident(SpeechBatchBuffer& to);
   void tell_damage(std::int64_t most);
   void broadcast(SpeechBatchBuffer& to);
 
@@ -50,6 +77,7 @@ class SpeechRowReader {
   OnBad on_bad_;
   double bad_cap_;
   SpeechDamage& damage_;
+  const ResidentAudio* resident_;
   std::unique_ptr<Communicator> comm_, peers_;  // outlive their users below
   std::unique_ptr<MpiGroup> readers_, sharers_;
   std::unique_ptr<TokenReader> reader_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
+#include "src/comm/agreement.hpp"
 #include "src/data/read_ahead.hpp"
 
 namespace choir {
@@ -47,6 +48,52 @@ void StreamSource::fill(std::int64_t call, Batch& batch) {
     document_ends_.mark(windows_[row], inputs, ends_);
     separate_documents(ends_, windows_[row].targets, static_cast<std::int64_t>(row), batch);
   }
+}
+
+ResidentTokens::ResidentTokens(Communicator& comm, const TokenStream& stream,
+                               const ReaderOptions& options, const RowShape& shape, Device& device)
+    : tokens_(stream.count()), memory_(device, bytes_of(stream, shape.block_size)) {
+  constexpr std::int64_t kBlock = std::int64_t{1} << 22;
+  const std::int64_t block = std::min(tokens_, kBlock);
+  ReaderOptions plain = options;
+  plain.preload = Preload::none;
+  const auto own = comm.duplicate("data.resident");
+  const auto reader = make_reader(*own, stream, plain, block, 1);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(std::max(block, shape.block_size)),
+                                kIgnoredTarget);
+  const auto put = [&](std::int64_t first, std::int64_t count) {
+    device.copy_from_host(const_cast<std::byte*>(at(first)), ids.data(),
+                          static_cast<std::size_t>(count) * sizeof ids.front());
+  };
+  put(tokens_, shape.block_size);
+  for (std::int64_t first = 0; first < tokens_; first += block) {
+    const TokenExtent extent{first, std::min(block, tokens_ - first)};
+    const void* packed = reader->read({&extent, 1});
+    together(comm, [&] {
+      widen_tokens(packed, stream, extent.first, extent.count, shape.vocab_size, ids.data());
+    });
+    put(first, extent.count);
+  }
+}
+
+ResidentSource::ResidentSource(const ResidentTokens& tokens, const RowShape& shape,
+                               StreamSource::WindowOf window_of, const MicroBatchOrder& order)
+    : tokens_(tokens), shape_(shape), window_of_(std::move(window_of)), order_(order) {}
+
+void ResidentSource::fill(std::int64_t call, Batch& batch) {
+  place(order_, call, shape_.rows, batch);
+  batch.inputs.data = batch.targets.data = nullptr;
+  batch.resident_padding = tokens_.padding();
+  batch.valid = shape_.rows * shape_.block_size;
+  for (std::int64_t row = 0; row < shape_.rows; ++row) {
+    const TokenWindow window = window_of_(batch.first_sample + row);
+    CHOIR_CHECK(window.targets == shape_.block_size, "a training window of {} tokens",
+                window.targets);
+    batch.row_addresses[row] = tokens_.at(window.start);
+    batch.row_addresses[shape_.rows + row] = tokens_.at(window.start + 1);
+  }
+  batch.resident_inputs = batch.row_addresses;
+  batch.resident_targets = batch.row_addresses + shape_.rows;
 }
 
 SharedSource::SharedSource(Communicator& peers, const std::string& name,

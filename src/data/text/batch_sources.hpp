@@ -87,6 +87,47 @@ class StreamSource : public BatchSource {
   std::vector<TokenExtent> extents_;
 };
 
+/// The tokens of a stream in device memory as i32, 4 bytes each, and after them a row of
+/// kIgnoredTarget.
+class ResidentTokens {
+ public:
+  static std::size_t bytes_of(const TokenStream& stream, std::int64_t block_size) {
+    return static_cast<std::size_t>(stream.count() + block_size) * sizeof(std::int32_t);
+  }
+  /// Collective over `comm`: every rank reads the whole stream. Throws DataError for an id outside
+  /// the vocabulary.
+  ResidentTokens(Communicator& comm, const TokenStream& stream, const ReaderOptions& options,
+                 const RowShape& shape, Device& device);
+
+  const std::byte* at(std::int64_t token) const {
+    return static_cast<const std::byte*>(memory_.data()) +
+           static_cast<std::size_t>(token) * sizeof(std::int32_t);
+  }
+  const std::byte* padding() const { return at(tokens_); }
+
+ private:
+  std::int64_t tokens_;
+  Buffer memory_;
+};
+
+/// Samples of a stream that the device holds: the batch has the addresses of its rows, and the
+/// host reads no token. Local.
+class ResidentSource : public BatchSource {
+ public:
+  ResidentSource(const ResidentTokens& tokens, const RowShape& shape,
+                 StreamSource::WindowOf window_of, const MicroBatchOrder& order);
+  void fill(std::int64_t call, Batch& batch) override;
+  std::int64_t rows() const override { return shape_.rows; }
+  std::int64_t block_size() const override { return shape_.block_size; }
+  void abandon() override {}
+
+ private:
+  const ResidentTokens& tokens_;
+  RowShape shape_;
+  StreamSource::WindowOf window_of_;
+  MicroBatchOrder order_;
+};
+
 /// Batches that one rank reads for several ranks.
 class SharedSource : public BatchSource {
  public:

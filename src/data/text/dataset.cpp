@@ -37,6 +37,7 @@ struct Dataset::State {
   std::shared_ptr<const StreamedText> streamed;  ///< of training on the fly
   std::int64_t streamed_windows = 0;             ///< in an epoch
   std::vector<EvalSet> eval_sets;
+  std::unique_ptr<ResidentTokens> resident;   // with data.preload = "device" on a GPU
   const TokenReader* train_reader = nullptr;  // owned by the prefetcher
   std::unique_ptr<Prefetcher> prefetcher;
   std::unique_ptr<StepBatches> steps;  // with separate documents, in place of the prefetcher
@@ -332,7 +333,7 @@ std::string Dataset::to_string() const {
       counted(windows_per_epoch(), "window"), counted(val_tokens(), "token"),
       counted(val_files, "file"), counted(val_windows, "window"), format_count(s.vocab_size),
       s.files.vocabulary ? fmt::format(" ({})", name_of(s.files.vocabulary->kind())) : "",
-      name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
+      name_of(reader.kind), preload_text(reader.preload));
   for (const std::string& path : s.config.train) text += link_text(path);
   if (s.streamed)
     text += fmt::format("\nencoded on the fly by {} a rank; {}",
@@ -379,6 +380,26 @@ std::size_t Dataset::bytes() const {
   return total;
 }
 
+std::size_t Dataset::resident_bytes(bool host_visible) const {
+  const State& s = *state_;
+  if (s.config.reader.preload != Preload::device || s.config.synthetic || s.streamed) return 0;
+  const TokenStream& stream = s.files.train;
+  if (!host_visible) return ResidentTokens::bytes_of(stream, s.config.block_size);
+  return s.reads() ? static_cast<std::size_t>(stream.count() * stream.token_bytes()) : 0;
+}
+
+void Dataset::make_resident(Device& device) {
+  State& s = *state_;
+  if (resident_bytes(device.host_visible()) == 0 || device.host_visible()) return;
+  if (s.config.documents)
+    throw DeckError(
+        "data.preload = \"device\" keeps tokens where only the GPU reads them, but "
+        "data.documents = \"separate\" looks for the ends of documents on the host",
+        "set data.preload to \"host\", or data.documents to \"ignore\"");
+  s.resident =
+      std::make_unique<ResidentTokens>(s.comm, s.files.train, s.config.reader, s.shape(), device);
+}
+
 void Dataset::start_training(const MicroBatchOrder& order) {
   State& s = *state_;
   CHOIR_CHECK(order.per_rank >= 1 && order.stride >= 1 &&
@@ -392,6 +413,10 @@ void Dataset::start_training(const MicroBatchOrder& order) {
   if (s.config.synthetic) {
     source =
         std::make_unique<SyntheticSource>(s.config.seed, "data.synthetic", s.shape(), order, 0);
+  } else if (s.resident) {
+    source = std::make_unique<ResidentSource>(
+        *s.resident, s.shape(), [&s](std::int64_t sample) { return s.blend->window(sample); },
+        order);
   } else {
     if (s.reads() && s.streamed) {
       source = std::make_unique<StreamedSource>(s.comm, "data.train", s.streamed, s.shape(),
@@ -405,8 +430,8 @@ void Dataset::start_training(const MicroBatchOrder& order) {
     }
     source = s.shared("data.train", std::move(source), order);
   }
-  const bool ahead =
-      s.config.slots > 1 && (s.config.synthetic || may_read_in_thread(s.config.reader.kind));
+  const bool ahead = s.config.slots > 1 && !s.resident &&
+                     (s.config.synthetic || may_read_in_thread(s.config.reader.kind));
   if (s.config.documents)
     s.steps = std::make_unique<StepBatches>(s.comm, std::move(source), order.per_rank, ahead,
                                             s.config.slots - 1, s.config.window);

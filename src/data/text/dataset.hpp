@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
+#include "choir/device/device.hpp"
 #include "src/data/text/documents.hpp"
 #include "src/data/text/token_reader.hpp"
 #include "src/data/text/token_samples.hpp"
@@ -124,6 +125,15 @@ class Dataset {
   /// The MPI-IO hints in effect (see data.hints); empty before the first read.
   std::vector<std::pair<std::string, std::string>> hints() const;
   std::size_t bytes() const;  ///< memory of this rank
+
+  /// Device memory for the training tokens with data.preload = "device"; 0 otherwise. On a device
+  /// whose memory the host can use, it is that of the reader. Local.
+  std::size_t resident_bytes(bool host_visible) const;
+  /// Reads the training tokens into the memory of the device, which must outlive the data set.
+  /// Where the host can use that memory, nothing is done: the reader keeps the tokens. Throws
+  /// DeckError for separate documents, whose ends the host looks for. Collective over `comm`;
+  /// called before start_training.
+  void make_resident(Device& device);
 
   /// Collective. Starts reading ahead; another call (a new order) starts over.
   void start_training(const MicroBatchOrder& order);

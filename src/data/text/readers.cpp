@@ -286,12 +286,13 @@ namespace {
 
 constexpr std::int64_t kBlockTokens = std::int64_t{1} << 24;
 
-// Keeps the whole stream in memory, per rank or (node reader) once per node.
+// Keeps the whole stream in memory: per rank, or (node reader, preloaded on the host) once per
+// node.
 class PreloadedReader : public TokenReader {
  public:
   explicit PreloadedReader(const ReaderSetup& setup)
       : setup_(setup), staging_(std::make_unique<char[]>(setup.limit)) {
-    if (setup.options.kind == ReaderKind::node)
+    if (setup.options.kind == ReaderKind::node && setup.options.preload == Preload::host)
       load_shared();
     else
       load_private();

@@ -28,6 +28,7 @@ struct TokenExtent {
 
 struct ReaderOptions {
   ReaderKind kind = ReaderKind::own;
+  /// With `device`, every rank that reads keeps tokens of its own, with any reader.
   Preload preload = Preload::none;
   /// MPI_Info for opening files ("cb_nodes", "striping_factor", "romio_cb_read" ...).
   std::map<std::string, std::string> hints;
@@ -39,6 +40,13 @@ struct ReaderOptions {
   /// Largest single MPI call, because counts are int and calls of 2 GiB break MPI-IO libraries.
   std::size_t chunk_bytes = std::size_t{1} << 30;
 };
+
+/// The end of a description of a reader.
+inline const char* preload_text(Preload preload) {
+  return preload == Preload::none   ? ""
+         : preload == Preload::host ? ", preloaded"
+                                    : ", preloaded in device memory";
+}
 
 class TokenReader {
  public:

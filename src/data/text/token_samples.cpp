@@ -91,7 +91,9 @@ std::uint32_t widen(const char* packed, std::int64_t count, std::int32_t* to) {
 }  // namespace
 
 BatchBuffer::BatchBuffer(std::int64_t rows, std::int64_t block_size, bool packed)
-    : memory_(static_cast<std::size_t>((packed ? 4 : 2) * rows * block_size)) {
+    : rows_(static_cast<std::size_t>(2 * rows)),
+      memory_(static_cast<std::size_t>((packed ? 4 : 2) * rows * block_size)) {
+  batch.row_addresses = rows_.data();
   const auto part = [&](int i) {
     return TensorView{memory_.data() + i * rows * block_size, DType::i32, {rows, block_size}};
   };
@@ -126,6 +128,14 @@ void fill_batch(const void* packed, int token_bytes, std::span<const TokenWindow
     inputs += block;
     targets += block;
   }
+}
+
+void widen_tokens(const void* packed, const TokenStream& stream, std::int64_t first,
+                  std::int64_t count, std::int64_t vocab_size, std::int32_t* to) {
+  const auto convert = stream.token_bytes() == 2 ? widen<std::uint16_t> : widen<std::int32_t>;
+  const std::uint32_t largest = convert(static_cast<const char*>(packed), count, to);
+  if (vocab_size > 0 && largest >= static_cast<std::uint64_t>(vocab_size))
+    refuse_id({first, count}, to, to, vocab_size, stream);
 }
 
 void fill_synthetic(std::uint64_t seed, std::string_view name, std::int64_t vocab_size,

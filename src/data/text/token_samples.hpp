@@ -73,9 +73,15 @@ struct Batch {
   /// i32 [B, T], for rows of several documents: the begin of the document of each position, and the
   /// position within it; else empty.
   TensorView begins{}, positions{};
-  std::int64_t micro_batch = 0;   ///< global index
-  std::int64_t first_sample = 0;  ///< global index of row 0; rows are consecutive
-  std::int64_t valid = 0;         ///< targets that are not kIgnoredTarget
+  /// Addresses of the rows in device memory, i32 [T] each, if the tokens are there
+  /// (ResidentSource): inputs and targets then have no data. Else nullptr.
+  const std::byte* const* resident_inputs = nullptr;
+  const std::byte* const* resident_targets = nullptr;
+  const std::byte* resident_padding = nullptr;  ///< i32 [T], kIgnoredTarget
+  const std::byte** row_addresses = nullptr;    ///< memory of these addresses, [2, B]
+  std::int64_t micro_batch = 0;                 ///< global index
+  std::int64_t first_sample = 0;                ///< global index of row 0; rows are consecutive
+  std::int64_t valid = 0;                       ///< targets that are not kIgnoredTarget
 };
 
 /// Memory of one batch.
@@ -88,6 +94,7 @@ class BatchBuffer {
   Batch batch;
 
  private:
+  std::vector<const std::byte*> rows_;
   std::vector<std::int32_t> memory_;
 };
 
@@ -96,6 +103,10 @@ class BatchBuffer {
 /// `vocab_size` 0 ids are not checked.
 void fill_batch(const void* packed, int token_bytes, std::span<const TokenWindow> windows,
                 std::int64_t vocab_size, const TokenStream& stream, Batch& batch);
+
+/// Widens stored tokens [first, first + count) of a stream. Throws DataError as fill_batch does.
+void widen_tokens(const void* packed, const TokenStream& stream, std::int64_t first,
+                  std::int64_t count, std::int64_t vocab_size, std::int32_t* to);
 
 /// Fills rows with random tokens: position p of sample s is Philox(seed; s, p / 4)[p mod 4] mod
 /// vocab_size, for T+1 positions per sample. `stream` separates training from validation.

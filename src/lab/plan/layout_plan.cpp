@@ -253,6 +253,7 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   } while (plan.needs() > plan.memory_limit &&
            halve_head_chunk(options, plan.needs() - plan.memory_limit, plan.layout));
   plan.head = head_memory(options, plan.layout);
+  plan.tiles = tiles_text(options, plan.layout);
   std::sort(plan.roles.begin(), plan.roles.end(),
             [](const RolePlan& a, const RolePlan& b) { return a.rank < b.rank; });
   if (saves) add_snapshots(plan);

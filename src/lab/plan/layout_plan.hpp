@@ -77,6 +77,7 @@ struct LayoutPlan {
   /// There is no room for copies of the state (checkpoint.async "auto").
   bool waits_for_saves = false;
   HeadMemory head{};               ///< of a rank that has the head
+  std::string tiles{};             ///< tiles_text()
   std::vector<RolePlan> roles;     ///< by rank; each represents ranks_of_role() ranks
   double bubble = 0;               ///< idle share of the pipeline's time; see bubble_fraction()
   std::optional<StepTime> time{};  ///< with a calibration

@@ -511,6 +511,7 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
     text += fmt::format("memory plan of {}:\n{}\n  {}\n", describe(group, plan),
                         group.roles.front()->plan.memory.to_string(), work_of(group));
   if (plan.head.rows > 0) text += plan.head.to_string() + "\n";
+  if (!plan.tiles.empty()) text += plan.tiles + "\n";
   double memory = 0;
   for (const RolePlan& role : plan.roles) memory += plan.needs(role) * plan.ranks_of_role();
   const int ranks = plan.layout.ranks();

@@ -141,6 +141,7 @@ class WholeBatchSearch {
     tuning_.plan_case.scorers = {};
     const NullDevice device(tuning_.plan_case.target.kind);
     together(tuning_.world(), [&] { data->add_scorers(tuning_.plan_case.scorers, &device); });
+    data->add_resident(tuning_.plan_case.scorers, &device);
     tuning_.plan_written();
     if (tuning_.speaks()) verdict[0] = tuning_.plan->fits() ? 1 : 0;
     tuning_.world().broadcast(verdict, sizeof verdict, 0);

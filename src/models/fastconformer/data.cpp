@@ -270,6 +270,11 @@ void SpeechTrainingData::start_training(const Sharding& sharding, std::int64_t p
   data_.set->start_training(steps_.order(sharding, per_rank));
 }
 
+void SpeechTrainingData::add_resident(MemoryPlan& plan, const Device* device) const {
+  const std::size_t bytes = data_.set->resident_bytes(device == nullptr || device->host_visible());
+  if (bytes > 0) plan.add(kResident, bytes);
+}
+
 ModelBatch SpeechTrainingData::next() {
   const SpeechBatch& speech = data_.set->next();
   ModelBatch batch = speech_batch(speech);

@@ -154,6 +154,8 @@ class SpeechTrainingData final : public TrainingData {
     return largest_shapes(data_.set->eval_shapes());
   }
   void require_resumable(std::int64_t) const override {}
+  void add_resident(MemoryPlan& plan, const Device* device) const override;
+  void load_resident(Device& device) override { data_.set->make_resident(device); }
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
   std::string position(std::int64_t step) const override { return steps_.position(step); }

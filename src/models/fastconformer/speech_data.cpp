@@ -199,6 +199,10 @@ ModelBatch speech_batch(const SpeechBatch& batch) {
   result["sample_ids"] = batch.sample_ids;
   result["labels"] = batch.labels;
   result["label_lengths"] = batch.label_lengths;
+  if (batch.resident == nullptr) return result;
+  BatchField& audio = result.fields().front();
+  audio.resident = batch.resident;
+  audio.resident_counts = batch.audio_lengths.as<std::int32_t>();
   return result;
 }
 

@@ -358,12 +358,36 @@ const KeyTable<GptConfig>& head_keys() {
   return kTable;
 }
 
+namespace {
+
+const KeyTable<GptConfig>& tile_keys() {
+  static const DecoderTable kTable = [] {
+    DecoderTable table;
+    table.top()
+        .add("attention_chunk", &GptConfig::attention_chunk, "positions",
+             "Positions of a sequence that the attention of a block projects and attends to at a "
+             "time, forward and backward. Queries, keys, values and outputs are not kept: backward "
+             "computes them again from the input of the attention, for the time of a second "
+             "forward of the attention. Only the order of summation of gradients depends on it. 0: "
+             "all at once, and kept.")
+        .at_least(0)
+        .at_most(kMostTokens)
+        .when_resumed(OnResume::free);
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace
+
 const KeySet& GptFamily::keys() const {
   static const KeyTable<GptSettings> kTable = [] {
     KeyTable<GptSettings> table;
     table.include<GptConfig>(decoder_keys(), "model",
                              [](GptSettings& all) -> GptConfig& { return all.model; });
     table.include<GptConfig>(head_keys(), "train",
+                             [](GptSettings& all) -> GptConfig& { return all.model; });
+    table.include<GptConfig>(tile_keys(), "train",
                              [](GptSettings& all) -> GptConfig& { return all.model; });
     add_run_keys(table);
     return table;
@@ -444,6 +468,14 @@ HeadChunk GptFamily::head_chunk(const ModelConfig& config, DType logits) const {
   return DecoderTower::chunk_of_head(config.as<GptConfig>(), logits);
 }
 
+AttentionTiles GptFamily::attention_tiles(const ModelConfig& config) const {
+  const auto& c = config.as<GptConfig>();
+  if (c.attention_chunk == 0) return {};
+  return {.positions = c.attention_chunk,
+          .elements = 2 * (c.attention_width() + c.n_kv_head * c.head_width()),
+          .heads = c.n_head};
+}
+
 void GptFamily::limit_head_chunk(ModelConfig& config, std::int64_t rows) const {
   config.as<GptConfig>().head_chunk_limit = rows;
 }
@@ -499,12 +531,21 @@ void refuse_documents_of_chat(const Deck& deck) {
                     "data.pack = true packs conversations, which then do not see each other");
 }
 
+void refuse_resident_chat(const Deck& deck) {
+  if (deck.data.preload == Preload::device)
+    throw DeckError(
+        "data.preload = \"device\" is for windows of tokens and for audio: the rows of "
+        "conversations, with their masks, are composed by the host",
+        "set data.preload to \"none\"");
+}
+
 }  // namespace
 
 std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                    Mesh& mesh, Logger& log) const {
   if (trains_on_chat(deck, mesh)) {
     refuse_documents_of_chat(deck);
+    refuse_resident_chat(deck);
     return std::make_unique<ChatTrainingData>(deck, batch, mesh, log);
   }
   return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);

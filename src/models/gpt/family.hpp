@@ -86,6 +86,7 @@ class GptFamily final : public FamilyOf<GptSettings, GptConfig, Gpt> {
   UnitCosts unit_costs(const ModelConfig& config) const override;
   HeadChunk head_chunk(const ModelConfig& config, DType logits) const override;
   void limit_head_chunk(ModelConfig& config, std::int64_t rows) const override;
+  AttentionTiles attention_tiles(const ModelConfig& config) const override;
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,
                                             std::int64_t ranks) const override;

@@ -435,6 +435,10 @@ std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
     add("data.format", fmt::format("reads texts, and data.format = \"{}\" is no text; legal: "
                                    "\"auto\" or \"text\"",
                                    name_of(deck.data.format)));
+  if (deck.data.preload == Preload::device)
+    add("data.preload",
+        "encodes text during the run, and data.preload = \"device\" needs all tokens before it; "
+        "legal: \"none\"");
   if (gpt.val_fraction != GptSettings().val_fraction && gpt.val_fraction != 0)
     add("data.val_fraction",
         "reserves no part of the text for validation; name data.val instead "
@@ -444,8 +448,38 @@ std::vector<KeyProblem> check_on_the_fly(const Deck& deck) {
 
 }  // namespace
 
+namespace {
+
+/// Attention in tiles works on whole sequences of one document, and its products have no adapters.
+std::vector<KeyProblem> check_tiles(const Deck& deck, const GptConfig& gpt) {
+  std::vector<KeyProblem> problems;
+  if (gpt.attention_chunk == 0) return problems;
+  const auto add = [&](const std::string& key, const std::string& why) {
+    problems.push_back({{"train.attention_chunk", key},
+                        fmt::format("train.attention_chunk = {} {}; nearest legal: "
+                                    "attention_chunk = 0",
+                                    gpt.attention_chunk, why)});
+  };
+  if (deck.parallel.context > 1)
+    add("parallel.context", fmt::format("divides sequences that a rank has whole, but "
+                                        "parallel.context = {} divides them among ranks, whose "
+                                        "shares are smaller already",
+                                        deck.parallel.context));
+  if (gpt.packed || separates_documents(deck))
+    add("data.documents", "has tiles of one document, and these rows have several");
+  for (const char* target : {"q", "k", "v", "o"})
+    if (gpt.lora.adapts(target)) {
+      add("model.lora.rank", fmt::format("computes {} again without its adapter", target));
+      break;
+    }
+  return problems;
+}
+
+}  // namespace
+
 std::vector<KeyProblem> GptFamily::check(const Deck& deck) const {
   Checks checks(deck);
+  checks.add(check_tiles(deck, gpt_of(deck)));
   checks.add(check_model(gpt_of(deck)));
   checks.add(choir::check_tensor_size(gpt_of(deck), deck.parallel.tensor));
   checks.add(check_context(deck, gpt_of(deck)));

@@ -128,6 +128,7 @@ struct GptConfig {
   std::int64_t head_chunk_limit = 0;      ///< most rows of an automatic chunk; 0: no limit
   bool packed = false;                    ///< rows have several documents (add_documents)
   Lora lora{};                            ///< of every block
+  std::int64_t attention_chunk = 0;       ///< positions of a tile of attention; 0: no tiles
 
   static constexpr std::int64_t kAutoChunk = -1;  ///< usual_head_chunk(), or head_chunk_limit
 

@@ -226,6 +226,12 @@ ModelBatch token_batch(const Batch& batch) {
                                 batch.targets.reshaped({n}), batch.first_sample);
   if (!batch.begins.empty())
     add_documents(made, batch.begins.reshaped({n}), batch.positions.reshaped({n}));
+  if (batch.resident_inputs == nullptr) return made;
+  const std::byte* const* const rows[] = {batch.resident_inputs, batch.resident_targets};
+  for (std::size_t i = 0; BatchField & field : made.fields()) {
+    field.resident = rows[i++];
+    field.resident_padding = batch.resident_padding;
+  }
   return made;
 }
 
@@ -285,6 +291,11 @@ void TokenTrainingData::start_training(const Sharding& sharding, std::int64_t pe
                                        const Position& from) {
   first_step_ = from.step;
   data_->start_training(micro_batch_order(sharding, per_rank, from.consumed_samples));
+}
+
+void TokenTrainingData::add_resident(MemoryPlan& plan, const Device* device) const {
+  const std::size_t bytes = data_->resident_bytes(device == nullptr || device->host_visible());
+  if (bytes > 0) plan.add(kResident, bytes);
 }
 
 ModelBatch TokenTrainingData::next() {

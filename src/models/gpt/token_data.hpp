@@ -90,6 +90,8 @@ class TokenTrainingData final : public TrainingData {
   void require_resumable(std::int64_t consumed_samples) const override;
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
+  void add_resident(MemoryPlan& plan, const Device* device) const override;
+  void load_resident(Device& device) override { data_->make_resident(device); }
   ModelBatch next() override;
   /// Collective if documents are separate and data.prefetch is 0, since it then reads the step.
   StepContent content(std::int64_t step, const Model& model) override;

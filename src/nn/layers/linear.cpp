@@ -205,6 +205,13 @@ void Linear::multiply(Pass& pass, const TensorView& rows, const TensorView& y,
   ops::gemm(pass.stream(), rows, weight_->value, y, options);
 }
 
+void Linear::multiply_outputs(Pass& pass, const TensorView& rows, std::int64_t first,
+                              std::int64_t count, const TensorView& y) const {
+  const TensorView all = bias(pass);
+  ops::gemm(pass.stream(), rows, weight_->value.slice(first, count), y,
+            forward_options(pass, all.empty() ? all : all.slice(first, count)));
+}
+
 void Linear::multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
                            bool accumulate) const {
   ops::gemm(pass.stream(), d_y, weight_->value, d_rows, {.accumulate = accumulate});

@@ -7,13 +7,23 @@
 #include "choir/nn/stream_state.hpp"
 #include "choir/ops/copy_rows.hpp"
 #include "kernels/rope/rope.hpp"
+#include "kernels/sums/sums.hpp"
 #include "src/nn/axes/context_axis.hpp"
+#include "src/nn/axes/tensor_axis.hpp"
 
 namespace choir {
 namespace {
 
 std::int64_t head_width_of(const SelfAttention::Options& o) {
   return o.head_width > 0 ? o.head_width : o.width / o.heads;
+}
+
+/// sums (+)= terms of 16 bits.
+void add_narrow(Pass& pass, const Tensor& terms, const TensorView& sums, bool first) {
+  if (first) return ops::cast(pass.stream(), terms, sums);
+  const Tensor wide = pass.allocate_statistic(terms.shape, "keys gradient");
+  ops::cast(pass.stream(), terms, wide);
+  ops::add(pass.stream(), sums, wide, sums);
 }
 
 Linear::Options qkv_options(const SelfAttention::Options& o) {
@@ -145,12 +155,30 @@ void SelfAttention::normalise_back(Pass& pass, ResidualNorm& norm, const Tensor&
   put_heads(pass, norm.backward(pass, d_heads, Tensor()), d_qkv, first, count);
 }
 
+TensorView SelfAttention::angles_of(const TensorView& table) const {
+  if (table.shape.rank() == 2) return table;
+  const Shape one{table.shape[table.shape.rank() - 2], table.shape.back()};
+  return table.slice(options_.rope_table, 1).reshaped(one);
+}
+
+void SelfAttention::rotate_positions(Pass& pass, const TensorView& rows, std::int64_t heads,
+                                     std::int64_t first, const TensorView& table,
+                                     bool inverse) const {
+  if (!options_.rope) return;
+  ops::rope(pass.stream(), {.x = rows,
+                            .heads = heads,
+                            .head_width = head_width_,
+                            .tokens = rows.shape.rows(),
+                            .first_position = pass.sequence().first_position + first,
+                            .position_end = pass.sequence().position_end(),
+                            .table = angles_of(table),
+                            .inverse = inverse});
+}
+
 void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
                            bool inverse) const {
   if (!options_.rope) return;
-  const Shape one{table.shape[table.shape.rank() - 2], table.shape.back()};
-  const TensorView angles =
-      table.shape.rank() == 2 ? table : table.slice(options_.rope_table, 1).reshaped(one);
+  const TensorView angles = angles_of(table);
   const StreamState* state = pass.sequence().state;
   const bool of_pass = state != nullptr && state->endless();
   for (int i = 0; i < pass.sequence().runs(); ++i) {
@@ -364,8 +392,182 @@ Tensor SelfAttention::attend_to_all_backward(Pass& pass, Tensor d_out) const {
   return d_qkv;
 }
 
+// Tiles. Bytes of a position between forward and backward, where e is the size of an element and
+// Q = H D, K = Hkv D are the widths of this rank:
+//
+//                         whole             in tiles
+//   input x               C e               C e (none with `source`)
+//   queries, keys, values (Q + 2 K) e       -
+//   output                Q e               -
+//   log-sum-exp           4 H               -
+//
+// While a block runs, forward has keys and values of one sequence beside a tile of queries and
+// outputs in place of those of all sequences, and backward, beside the gradients of queries, keys
+// and values of all positions, has keys, values and two gradients of them of one sequence. In
+// return backward repeats the two products and the attention of forward. Keys are not divided:
+// every tile of queries reads all keys before it.
+Tensor SelfAttention::keys_of(Pass& pass, const TensorView& rows, std::int64_t b,
+                              const TensorView& rope_table) {
+  const std::int64_t tokens = pass.sequence().tokens, heads = options_.kv_heads;
+  const std::int64_t width = 2 * heads * head_width_;
+  Tensor kv = pass.allocate({tokens, width}, "keys and values");
+  qkv_.multiply_outputs(pass, rows.slice(b * tokens, tokens), options_.heads * head_width_, width,
+                        kv);
+  if (key_norm_) normalise(pass, *key_norm_, kv, 0, heads);
+  rotate_positions(pass, kv, heads, 0, rope_table, false);
+  return kv;
+}
+
+Tensor SelfAttention::queries_of(Pass& pass, const TensorView& rows, std::int64_t b,
+                                 const Tile& positions, const TensorView& rope_table) {
+  const std::int64_t width = options_.heads * head_width_;
+  Tensor q = pass.allocate({positions.count, width}, "queries");
+  qkv_.multiply_outputs(
+      pass, rows.slice(b * pass.sequence().tokens + positions.first, positions.count), 0, width, q);
+  if (query_norm_) normalise(pass, *query_norm_, q, 0, options_.heads);
+  rotate_positions(pass, q, options_.heads, positions.first, rope_table, false);
+  return q;
+}
+
+namespace {
+
+/// Heads from `first` on of rows of one sequence.
+ops::AttentionOperand heads_at(const TensorView& rows, std::int64_t first, std::int64_t width) {
+  const std::int64_t row = rows.shape.back();
+  auto* const data = static_cast<std::byte*>(rows.data) +
+                     static_cast<std::size_t>(first * width) * size_of(rows.dtype);
+  return {.data = data, .batch_stride = rows.count(), .position_stride = row};
+}
+
+}  // namespace
+
+ops::AttentionProblem SelfAttention::problem_of_tile(const Pass& pass, const Tile& queries) const {
+  CHOIR_CHECK(pass.sequence().document_positions == 0 && !pass.shares_positions(),
+              "attention in tiles of documents or of shared positions");
+  ops::AttentionProblem tile = problem(pass, context_heads(options_.heads, options_.kv_heads, 1),
+                                       queries.count, queries.end());
+  tile.batch = 1;
+  return tile;
+}
+
+Tensor SelfAttention::attend_tile(Pass& pass, const Tile& positions, const TensorView& q,
+                                  const TensorView& kv, const TensorView& lse) const {
+  const ops::AttentionProblem shape = problem_of_tile(pass, positions);
+  Tensor out = pass.allocate(q.shape, "attention output");
+  const Tensor workspace =
+      pass.scratch(ops::attention_workspace(pass.stream(), shape, false), "attention workspace");
+  ops::attention_forward(pass.stream(), {.problem = shape,
+                                         .q = heads_at(q, 0, head_width_),
+                                         .k = heads_at(kv, 0, head_width_),
+                                         .v = heads_at(kv, options_.kv_heads, head_width_),
+                                         .out = heads_at(out, 0, head_width_),
+                                         .log_sum_exp = lse,
+                                         .workspace = workspace});
+  return out;
+}
+
+Tensor SelfAttention::forward_in_tiles(Pass& pass, const Tensor& x, const TensorView& rope_table,
+                                       bool keep_x) {
+  const Tensor rows = gather_rows(pass, x);
+  const Tensor terms = allocate_terms(pass, options_.width, "attention output terms");
+  {
+    const Pass::Unsaved alone(pass);
+    const std::int64_t tokens = pass.sequence().tokens;
+    for (std::int64_t b = 0; b < pass.sequence().batch; ++b) {
+      const Tensor kv = keys_of(pass, rows, b, rope_table);
+      for (std::int64_t first = 0; first < tokens; first = tile_end(pass, first)) {
+        const Tile tile{first, tile_end(pass, first) - first};
+        const Tensor q = queries_of(pass, rows, b, tile, rope_table);
+        output_.multiply(pass, attend_tile(pass, tile, q, kv, {}),
+                         terms.slice(b * tokens + first, tile.count));
+      }
+    }
+  }
+  if (keep_x) pass.save(x);
+  return RowSum(pass, terms).wait();
+}
+
+// Gradients of keys are those of the last tile, which sees all of them, plus those of the tiles
+// before it. Sums of 16 bits are made in f32.
+Tensor SelfAttention::sequence_backward(Pass& pass, const Tensor& rows, const Tensor& d_rows,
+                                        std::int64_t b, const TensorView& rope_table,
+                                        const Tensor& d_qkv) {
+  const std::int64_t tokens = pass.sequence().tokens, kv_heads = options_.kv_heads;
+  const Tensor kv = keys_of(pass, rows, b, rope_table);
+  Tensor d_kv = pass.allocate(kv.shape, "keys and values gradient");
+  const bool narrow = size_of(kv.dtype) < sizeof(float) && options_.tile < tokens;
+  const Tensor sums =
+      narrow ? pass.allocate_statistic(kv.shape, "keys and values gradient") : Tensor();
+  const std::int64_t last = (tokens - 1) / options_.tile * options_.tile;
+  for (std::int64_t first = last; first >= 0; first -= options_.tile) {
+    const Tile tile{first, tile_end(pass, first) - first};
+    const Tensor q = queries_of(pass, rows, b, tile, rope_table);
+    const ops::AttentionProblem shape = problem_of_tile(pass, tile);
+    const Tensor lse = pass.allocate_statistic({1, shape.heads, tile.count}, "attention lse");
+    Tensor out = attend_tile(pass, tile, q, kv, lse);
+    const Tensor d_tile = d_rows.view(d_rows.slice(b * tokens + first, tile.count));
+    const Tensor d_out = pass.allocate(q.shape, "attention output gradient");
+    output_.multiply_back(pass, d_tile, d_out);
+    const Tensor d_q = d_qkv.view(d_qkv.slice(b * tokens + first, tile.count));
+    const Tensor d_part =
+        first == last ? d_kv : pass.allocate({tile.end(), kv.shape.back()}, "keys gradient");
+    {
+      const Tensor workspace =
+          pass.scratch(ops::attention_workspace(pass.stream(), shape, true), "attention workspace");
+      ops::attention_backward(pass.stream(), {.problem = shape,
+                                              .q = heads_at(q, 0, head_width_),
+                                              .k = heads_at(kv, 0, head_width_),
+                                              .v = heads_at(kv, kv_heads, head_width_),
+                                              .out = heads_at(out, 0, head_width_),
+                                              .d_out = heads_at(d_out, 0, head_width_),
+                                              .log_sum_exp = lse,
+                                              .d_q = heads_at(d_q, 0, head_width_),
+                                              .d_k = heads_at(d_part, 0, head_width_),
+                                              .d_v = heads_at(d_part, kv_heads, head_width_),
+                                              .workspace = workspace});
+    }
+    output_.add_gradients(pass, std::move(out), d_tile);
+    if (narrow)
+      add_narrow(pass, d_part, sums.slice(0, tile.end()), first == last);
+    else if (first < last)
+      ops::add(pass.stream(), d_kv.slice(0, tile.end()), d_part, d_kv.slice(0, tile.end()));
+    rotate_positions(pass, d_q, options_.heads, first, rope_table, true);
+    if (query_norm_) normalise_back(pass, *query_norm_, d_q, 0, options_.heads);
+  }
+  if (narrow) ops::cast(pass.stream(), sums, d_kv);
+  rotate_positions(pass, d_kv, kv_heads, 0, rope_table, true);
+  if (key_norm_) normalise_back(pass, *key_norm_, d_kv, 0, kv_heads);
+  return d_kv;
+}
+
+Tensor SelfAttention::backward_in_tiles(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
+                                        ResidualNorm* source) {
+  const Tensor x = source ? source->remake(pass) : pass.pop();
+  const std::int64_t q_width = options_.heads * head_width_, tokens = pass.sequence().tokens;
+  Tensor d_qkv;
+  {
+    const Tensor rows = gather_rows(pass, x);
+    const Tensor d_rows = gather_rows(pass, dropout_.backward(pass, d_y));
+    d_qkv = pass.allocate({rows.shape.rows(), qkv_.outputs()}, "qkv gradient");
+    for (std::int64_t b = 0; b < pass.sequence().batch; ++b) {
+      const Tensor d_kv = sequence_backward(pass, rows, d_rows, b, rope_table, d_qkv);
+      const ops::AttentionOperand to =
+          heads_at(d_qkv.slice(b * tokens, tokens), options_.heads, head_width_);
+      ops::copy_rows(pass.stream(), d_kv.dtype, tokens, d_kv.shape.back(),
+                     {d_kv.data, d_kv.shape.back()}, {to.data, q_width + d_kv.shape.back()});
+    }
+  }
+  pass.save(x);
+  return qkv_.backward(pass, d_qkv);
+}
+
 Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
                               ResidualNorm* source) {
+  if (in_tiles(pass)) {
+    Tensor y = forward_in_tiles(pass, x, rope_table, source == nullptr);
+    dropout_.forward(pass, y);
+    return y;
+  }
   Tensor qkv = qkv_.forward(pass, x, source == nullptr);
   if (query_norm_) {
     normalise(pass, *query_norm_, qkv, 0, options_.heads);
@@ -379,6 +581,7 @@ Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rop
 
 Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
                                ResidualNorm* source) {
+  if (in_tiles(pass)) return backward_in_tiles(pass, d_y, rope_table, source);
   const Tensor d_qkv = attend_backward(pass, dropout_.backward_through(pass, d_y, output_));
   rotate(pass, d_qkv, rope_table, true);
   if (query_norm_) {

@@ -2,6 +2,7 @@
 // Causal multi-head self-attention with grouped queries, norms of queries and keys, rotary
 // positions, a sliding window, and a cache of keys and values for generation. If ranks share
 // positions (src/nn/axes/context_axis.hpp), they communicate in attend().
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,11 @@ class SelfAttention {
     /// Deterministic backward also outside reproducible mode; see ops::AttentionProblem.
     bool deterministic = false;
     Lora lora{};  ///< adapters of q, k, v and o
+    /// If not 0, attention runs in tiles of this many positions of one sequence, and backward
+    /// computes queries, keys, values and outputs again: forward keeps
+    /// its input alone, H D + 2 Hkv D + H D elements of each position less, for the FLOPs of a
+    /// second forward. For a pass without streams, documents and context ranks, and no adapters.
+    std::int64_t tile = 0;
   };
   /// Registers `name`.qkv (rows q | k | v), `name`.output and, with head_norm, `name`.query_norm
   /// and `name`.key_norm [D], or [H D] and
@@ -92,6 +98,41 @@ class SelfAttention {
   void put_heads(Pass& pass, const Tensor& heads, const Tensor& qkv, std::int64_t first,
                  std::int64_t count) const;
   void rotate(Pass& pass, const Tensor& qkv, const TensorView& table, bool inverse) const;
+  /// Rotates the first `heads` of rows that are positions of one sequence.
+  void rotate_positions(Pass& pass, const TensorView& rows, std::int64_t heads, std::int64_t first,
+                        const TensorView& table, bool inverse) const;
+  /// The angles of this layer.
+  TensorView angles_of(const TensorView& table) const;
+  bool in_tiles(const Pass& pass) const {
+    return options_.tile > 0 && pass.sequence().state == nullptr;
+  }
+  /// The end of the tile of positions that begins at `first`.
+  std::int64_t tile_end(const Pass& pass, std::int64_t first) const {
+    return std::min(first + options_.tile, pass.sequence().tokens);
+  }
+  /// Consecutive positions of a sequence.
+  struct Tile {
+    std::int64_t first = 0, count = 0;
+    std::int64_t end() const { return first + count; }
+  };
+  // The parts of tiles, on whole rows [N, C] of all sequences, of which sequence b has rows
+  // [b T, (b + 1) T). Local.
+  /// Rotated keys and values of one sequence: rows k | v, [T, 2 Hkv D].
+  Tensor keys_of(Pass& pass, const TensorView& rows, std::int64_t b, const TensorView& rope_table);
+  /// Rotated queries of `count` positions of it, [count, H D].
+  Tensor queries_of(Pass& pass, const TensorView& rows, std::int64_t b, const Tile& positions,
+                    const TensorView& rope_table);
+  /// The attention of queries over the keys up to the last of them.
+  ops::AttentionProblem problem_of_tile(const Pass& pass, const Tile& queries) const;
+  Tensor attend_tile(Pass& pass, const Tile& positions, const TensorView& q, const TensorView& kv,
+                     const TensorView& lse) const;
+  Tensor forward_in_tiles(Pass& pass, const Tensor& x, const TensorView& rope_table, bool keep_x);
+  Tensor backward_in_tiles(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
+                           ResidualNorm* source);
+  /// Gradients of queries of sequence b in d_qkv, and those of its keys and values, which are
+  /// returned, [T, 2 Hkv D].
+  Tensor sequence_backward(Pass& pass, const Tensor& rows, const Tensor& d_rows, std::int64_t b,
+                           const TensorView& rope_table, const Tensor& d_qkv);
   /// Query, key and value inside packed rows [B, T, (H + 2 Hkv) * D].
   ops::AttentionOperand packed(const Tensor& qkv, std::int64_t first_head, const Pass& pass) const;
   /// The same for the rows of a run.

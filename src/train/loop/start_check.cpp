@@ -175,6 +175,7 @@ std::string check_start(Deck deck, const CheckedRanks& ranks, Mesh& alone, Logge
   options.shapes = data->shapes();
   options.evaluation_shapes = data->validation_shapes();
   data->add_scorers(options.scorers, device.get());
+  data->add_resident(options.scorers, device.get());
   check_memory(options, deck, layout, ranks, device.get(), facts);
   CpuDevice cpu;
   data->load_scorers(device ? *device : cpu);

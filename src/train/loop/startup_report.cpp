@@ -431,10 +431,12 @@ std::string memory_report(const StepPlan& plan, Engine& engine) {
   const std::string fuller =
       largest > mine ? fmt::format("\n  fullest rank: {}, {}", rank, format_bytes(largest)) : "";
   const std::string head = head_memory(engine.options(), engine.mesh().layout()).to_string();
+  const std::string tiles = tiles_text(engine.options(), engine.mesh().layout());
   return fmt::format(
-      "memory plan per rank:\n{}{}{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
-      plan.memory.to_string(), head.empty() ? "" : "\n  " + head, fuller, plan.flops / 1e9,
-      repeated, format_bytes(plan.bytes));
+      "memory plan per rank:\n{}{}{}{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
+      plan.memory.to_string(), head.empty() ? "" : "\n  " + head,
+      tiles.empty() ? "" : "\n  " + tiles, fuller, plan.flops / 1e9, repeated,
+      format_bytes(plan.bytes));
 }
 
 std::string pipeline_report(const EngineOptions& options, int stages) {

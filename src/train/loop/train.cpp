@@ -302,6 +302,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   options.shapes = data->shapes();
   options.evaluation_shapes = data->validation_shapes();
   together(mesh.world(), [&] { data->add_scorers(options.scorers, &device); });
+  data->add_resident(options.scorers, &device);
   options.watchdog = &observers.watch.dog();
   StepPlan plan = planned(options, deck, place);
   const std::string products = choose_products(deck, plan, place, from, directory, start, log);
@@ -319,6 +320,7 @@ ExitCode start_and_train(Deck& deck, RunDirectory& directory, StartRecord& recor
   Engine engine(options, device, mesh, plan.arena_bytes);
   stepping = &engine;
   data->load_scorers(device);
+  data->load_resident(device);
   together(mesh.world(), [&] { observers.faults.require_parameters(engine.instance()); });
   describe_run(deck, *data, engine, plan, directory, start);
   if (deck.parallel.transport == RequestedTransport::automatic)

@@ -40,7 +40,7 @@ struct EngineOptions : ModelInstance::Options {
   /// The shapes that micro-batches of speech may have; memory is planned for each.
   std::vector<BatchShape> shapes;
   std::vector<BatchShape> evaluation_shapes;  ///< further shapes, without gradients
-  MemoryPlan scorers;  ///< models beside the engine: see TrainingData::add_scorers
+  MemoryPlan scorers;  ///< beside the engine: see TrainingData::add_scorers and add_resident
   std::vector<std::size_t> arena_requests;  ///< from the plan: see StepPlan and Arena::requests
   std::int64_t micro_batches = 1;           ///< per rank and step
   Optimizer::Options optimizer;             ///< its `scale` is set by the engine

@@ -35,6 +35,31 @@ HeadMemory head_memory(const EngineOptions& options, const Layout& layout) {
   return head;
 }
 
+double bytes_of_tiles(const EngineOptions& options, const Layout& layout) {
+  const AttentionTiles tiles = options.model.family().attention_tiles(options.model);
+  if (tiles.positions == 0) return 0;
+  std::int64_t rows = 0;
+  for (const BatchShape& shape : shapes_of(options))
+    rows = std::max(rows, shape.samples * shape.tokens);
+  const std::int64_t stages = layout.size(Axis::pipeline);
+  const bool full = options.model.recompute() == Recompute::full;
+  const std::int64_t layers = full ? 1 : (options.model.n_layer() + stages - 1) / stages;
+  const DType type = options.precision.compute;
+  const auto of_position =
+      static_cast<double>(tiles.elements) * static_cast<double>(size_of(type)) +
+      static_cast<double>(tiles.heads) * (type == DType::f64 ? sizeof(double) : sizeof(float));
+  return static_cast<double>(rows * layers) * of_position /
+         static_cast<double>(layout.size(Axis::tensor));
+}
+
+std::string tiles_text(const EngineOptions& options, const Layout& layout) {
+  const double bytes = bytes_of_tiles(options, layout);
+  if (bytes == 0) return {};
+  return fmt::format(
+      "attention: {} positions at a time, {} of a micro-batch are computed again instead of kept",
+      options.model.family().attention_tiles(options.model).positions, format_bytes(bytes));
+}
+
 bool halve_head_chunk(EngineOptions& options, double excess, const Layout& layout) {
   constexpr std::int64_t kLeastRows = 128;
   const ModelFamily& family = options.model.family();

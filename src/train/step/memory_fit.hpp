@@ -22,6 +22,14 @@ struct HeadMemory {
 };
 HeadMemory head_memory(const EngineOptions& options, const Layout& layout);
 
+/// Bytes of queries, keys, values and outputs of attention that a rank does not keep of the largest
+/// micro-batch, because backward computes them again in tiles (train.attention_chunk): in each of
+/// its layers or, with full recomputation, in the one at work. 0 without tiles.
+double bytes_of_tiles(const EngineOptions& options, const Layout& layout);
+/// "attention: 512 positions at a time, 96.0 MiB of a micro-batch are computed again instead of
+/// kept"; "" without tiles.
+std::string tiles_text(const EngineOptions& options, const Layout& layout);
+
 /// Halves the automatic chunk of the head of a plan that needs `excess` bytes too many. Returns
 /// false if that cannot help: the deck gives the chunk, the run is reproducible, fewer than 128
 /// rows would remain, or even without all logits the plan would not fit. Local, the same on every

@@ -84,17 +84,25 @@ void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& bat
   there.first_sample = 0;
   there.first_sample_on_device = reinterpret_cast<const std::int64_t*>(device);
   std::memcpy(host, &batch.first_sample, sizeof batch.first_sample);
-  std::size_t used = kHeader;
+  std::size_t used = kHeader, copied = 0;
+  const auto copy_up_to = [&](std::size_t end) {
+    if (end > copied) copies.copy_from_host(device + copied, host + copied, end - copied);
+  };
   for (BatchField& field : there.fields()) {
     const TensorView from = field.view;
-    if (from.empty()) continue;
+    if (from.empty() && field.resident == nullptr) continue;
     const bool shared = options_.ranks.share(field);
     const BatchField whole = field;
     TensorView& to = field.view;
     if (shared) to.shape = share_shape(batch, whole, options_.ranks);
     CHOIR_CHECK(used + to.bytes() <= stride_, "a micro-batch of {} bytes where {} were planned",
                 bytes_of_fields(batch), options_.batch_bytes);
-    if (shared)
+    if (whole.resident != nullptr) {
+      copy_up_to(used);
+      copied = used + padded_field_bytes(to);
+      gather_resident(copies, batch, whole, options_.ranks, device + used);
+      field.resident = nullptr;
+    } else if (shared)
       copy_share(batch, whole, options_.ranks, host + used);
     else
       std::memcpy(host + used, from.data, from.bytes());
@@ -104,7 +112,7 @@ void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& bat
   CHOIR_CHECK(!options_.fixed || used == stride_,
               "a micro-batch of {} bytes where all have {}: recorded work needs a fixed size",
               bytes_of_fields(batch), options_.batch_bytes);
-  copies.copy_from_host(device, host, used);
+  copy_up_to(used);
 }
 
 void StepSlot::publish(const Stream& copies, const Stream& stream) {

@@ -83,7 +83,7 @@ class StepSlot {
   StepSlot& operator=(const StepSlot&) = delete;
 
   /// Queues the copy of micro-batch j with all its fields (whole sequences) from host memory, which
-  /// may be reused on return.
+  /// may be reused on return. Rows of fields that are resident on the device are gathered there.
   void stage(const Stream& copies, std::int64_t j, const ModelBatch& batch);
   /// Called after the last stage(): later work of `stream` sees the copies.
   void publish(const Stream& copies, const Stream& stream);

@@ -6,10 +6,13 @@
 #include <filesystem>
 
 #include "choir/comm/mesh/mesh.hpp"
+#include "choir/models/batch.hpp"
 #include "src/data/text/prepare_text.hpp"
 #include "src/data/text/token_samples.hpp"
+#include "src/models/gpt/token_data.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
+#include "test/support/separate_device.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {
@@ -118,7 +121,7 @@ TEST_F(DatasetTest, SameBatchesForEveryReaderAndSplit) {
     comm().barrier();
     for (const auto kind :
          {ReaderKind::own, ReaderKind::collective, ReaderKind::scatter, ReaderKind::node})
-      for (const auto preload : {Preload::none, Preload::host}) {
+      for (const auto preload : {Preload::none, Preload::host, Preload::device}) {
         DataConfig c = config(folder);
         c.reader.kind = kind;
         c.reader.preload = preload;
@@ -130,6 +133,80 @@ TEST_F(DatasetTest, SameBatchesForEveryReaderAndSplit) {
         EXPECT_ALL_RANKS(evaluates_right(*data)) << name_of(kind);
       }
   }
+}
+
+// Rows that are gathered in the memory of a device that the host cannot read, whole and as the
+// shares of two context ranks, of which the second pads each of its runs.
+TEST_F(DatasetTest, ResidentTokensAreThoseThatAreRead) {
+  learn_letters();
+  const std::string folder = *folder_ / "resident";
+  if (comm().rank() == 0) {
+    PrepareOptions options;
+    options.tokens_per_shard = 200;
+    prepare_text({*folder_ / "text.txt"}, folder, options);
+  }
+  comm().barrier();
+  DataConfig c = config(folder);
+  c.block_size = 15;
+  const auto read = Dataset::open(comm(), c);
+  c.reader.preload = Preload::device;
+  const auto kept = Dataset::open(comm(), c);
+  test::SeparateDevice device;
+  EXPECT_ALL_RANKS(read->resident_bytes(false) == 0);
+  EXPECT_ALL_RANKS(kept->resident_bytes(false) == (1350 + 15) * 4);
+  kept->make_resident(device);
+  const MicroBatchOrder order{7, 4 * comm().size(), comm().rank(), 4, comm().size()};
+  read->start_training(order);
+  kept->start_training(order);
+  const auto context = Mesh::planned(Layout(1, 2, 1, 1), 1, 2);
+  bool ok = true;
+  for (int call = 0; call < 8; ++call) {
+    const Batch &a = read->next(), &b = kept->next();
+    ok = ok && a.micro_batch == b.micro_batch && a.first_sample == b.first_sample &&
+         a.valid == b.valid;
+    const ModelBatch expected = token_batch(a), resident = token_batch(b);
+    for (const bool shared : {false, true}) {
+      BatchRanks ranks;
+      if (shared) ranks.context.communicator = &context->along(Axis::context);
+      for (std::size_t f = 0; f < 2; ++f) {
+        const BatchField& field = expected.fields()[f];
+        TensorView view = field.view;
+        view.shape = share_shape(expected, field, ranks);
+        std::vector<std::byte> right(view.bytes()), seen(view.bytes());
+        if (shared)
+          copy_share(expected, field, ranks, right.data());
+        else
+          std::memcpy(right.data(), field.view.data, right.size());
+        const Buffer there(device, view.bytes());
+        gather_resident(Stream(device), resident, resident.fields()[f], ranks, there.data());
+        device.copy_to_host(seen.data(), there.data(), seen.size());
+        ok = ok && right == seen;
+      }
+    }
+  }
+  EXPECT_ALL_RANKS(ok);
+  c.vocab_size = 22;
+  EXPECT_ALL_RANKS(!test::data_error_of([&] { Dataset::open(comm(), c); }).empty());
+}
+
+TEST_F(DatasetTest, ResidentTokensOutsideTheVocabularyAreRefused) {
+  const std::string file = *folder_ / "train.bin";
+  if (comm().rank() == 0) {
+    std::string bytes;
+    for (int i = 0; i < 400; ++i) bytes += {static_cast<char>(i == 300 ? 77 : i % 50), '\0'};
+    test::write_bytes(file, bytes);
+  }
+  comm().barrier();
+  DataConfig c = config(file);
+  c.vocab_size = 60;
+  c.verify_bytes = 0;
+  c.reader.preload = Preload::device;
+  const auto data = Dataset::open(comm(), c);
+  test::SeparateDevice device;
+  const std::string said = test::data_error_of([&] { data->make_resident(device); });
+  EXPECT_ALL_RANKS(said.find("token 77 at file") != std::string::npos &&
+                   said.find("outside the vocabulary of 60") != std::string::npos)
+      << said;
 }
 
 TEST_F(DatasetTest, TextIsPreparedOnFirstUseAndOnlyThen) {

@@ -7,9 +7,11 @@
 #include <set>
 
 #include "choir/comm/mesh/mesh.hpp"
+#include "choir/models/batch.hpp"
 #include "src/data/text/token_samples.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
+#include "test/support/separate_device.hpp"
 #include "test/unit/data/packed_speech.hpp"
 
 namespace choir {
@@ -105,9 +107,28 @@ class SpeechDatasetTest : public testing::Test {
       ok = ids[i] == (i < std::ssize(labels) ? labels[static_cast<std::size_t>(i)] : -1);
     return ok;
   }
+  // The batch with the audio that `device` gathers, if it holds the audio.
+  static SpeechBatch on_host(const SpeechBatch& batch, Device* device,
+                             std::vector<std::uint16_t>& audio) {
+    if (device == nullptr) return batch;
+    ModelBatch rows;
+    rows.samples = batch.audio.shape[0];
+    const BatchField field{.name = "audio",
+                           .view = batch.audio,
+                           .resident = batch.resident,
+                           .resident_counts = batch.audio_lengths.as<std::int32_t>()};
+    const Buffer there(*device, batch.audio.bytes());
+    gather_resident(Stream(*device), rows, field, BatchRanks(), there.data());
+    audio.resize(static_cast<std::size_t>(batch.audio.count()));
+    device->copy_to_host(audio.data(), there.data(), batch.audio.bytes());
+    SpeechBatch made = batch;
+    made.audio.data = audio.data();
+    return made;
+  }
   // Steps of 5 micro-batches, which 2, 3 and 4 ranks cannot share evenly.
+  // `device`: the one that holds the audio.
   bool trains_right(SpeechDataset& data, const SpeechCursor& from, int rank, int ranks,
-                    std::int64_t steps, SpeechCursor* after = nullptr) {
+                    std::int64_t steps, SpeechCursor* after = nullptr, Device* device = nullptr) {
     constexpr std::int64_t kMicroBatches = 5;
     SpeechSteps expected(data.sampler(), from, kMicroBatches);
     const SpeechOrder order = SpeechOrder::of_rank(from, kMicroBatches, rank, ranks);
@@ -117,7 +138,8 @@ class SpeechDatasetTest : public testing::Test {
     for (std::int64_t s = 0; s < steps; ++s) {
       expected.next(step);
       for (std::int64_t place = 0; place < order.places; ++place) {
-        const SpeechBatch& batch = data.next();
+        std::vector<std::uint16_t> audio;
+        const SpeechBatch batch = on_host(data.next(), device, audio);
         const std::int64_t j = rank * ((kMicroBatches + ranks - 1) / ranks) + place;
         ok = ok && batch.step == s && batch.micro_batch == j &&
              batch.step_targets == step.targets && *batch.after == step.after &&
@@ -182,6 +204,21 @@ TEST_F(SpeechDatasetTest, SameBatchesForEveryReader) {
       EXPECT_ALL_RANKS(data->wait_seconds() >= 0 && data->bytes() > 0);
     }
   }
+}
+
+// Audio that is gathered in the memory of a device that the host cannot read.
+TEST_F(SpeechDatasetTest, ResidentAudioIsThatWhichIsRead) {
+  SpeechDataConfig c = config();
+  c.reader.preload = Preload::device;
+  test::SeparateDevice device;
+  const auto data = SpeechDataset::open(comm(), c);
+  EXPECT_ALL_RANKS(data->resident_bytes(false) > 0);
+  data->make_resident(device);
+  SpeechCursor after;
+  EXPECT_ALL_RANKS(trains_right(*data, data->sampler().begin(), comm().rank(), comm().size(), 12,
+                                &after, &device));
+  EXPECT_ALL_RANKS(trains_right(*data, after, comm().rank(), comm().size(), 5, nullptr, &device))
+      << "resumed";
 }
 
 TEST_F(SpeechDatasetTest, PeersGetWhatOneOfThemReads) {

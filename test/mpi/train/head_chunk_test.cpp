@@ -1,5 +1,6 @@
-// Trainings with the head in chunks of rows in every kind of layout: like one rank that computes
-// the head whole, and in reproducible mode bit for bit like one rank with the same chunks.
+// Trainings with the head in chunks of rows, and attention in tiles of positions where no context
+// ranks divide them, in every kind of layout: like one rank that computes both whole, and in
+// reproducible mode bit for bit like one rank with the same chunks.
 #include <gtest/gtest.h>
 
 #include "test/mpi/train/curve.hpp"
@@ -102,9 +103,11 @@ TEST(HeadChunk, EveryLayoutTrainsLikeOneRankWithoutChunks) {
     const Trained one = train_alone(options_in_chunks(model_in_chunks(0, tied), false));
     ASSERT_ALL_RANKS(one.norms.front() > 0.5) << "the first steps are clipped";
     for (const GridLayout& grid : all_kinds()) {
-      // Five does not divide the rows.
-      const EngineOptions options = test::laid_out(
-          options_in_chunks(model_in_chunks(5, tied), false), grid, kHeadMicroBatches);
+      // Five does not divide the rows, and three not the positions.
+      GptConfig model = model_in_chunks(5, tied);
+      if (grid.context == 1) model.attention_chunk = 3;
+      const EngineOptions options =
+          test::laid_out(options_in_chunks(model, false), grid, kHeadMicroBatches);
       const Trained many = train_in_chunks(options, meshes.of(grid));
       const std::string where = (tied ? "tied, " : "") + grid.to_string();
       EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12) << where;
@@ -119,7 +122,9 @@ TEST(HeadChunk, ReproducibleLayoutsHaveTheSameBits) {
   if (!test::power_of_two_ranks()) GTEST_SKIP() << "needs powers of two";
   test::Meshes meshes;
   for (const bool tied : {false, true}) {
-    const EngineOptions chunked = options_in_chunks(model_in_chunks(5, tied), true);
+    GptConfig model = model_in_chunks(5, tied);
+    model.attention_chunk = 3;
+    const EngineOptions chunked = options_in_chunks(model, true);
     const Trained one = train_alone(chunked);
     for (const GridLayout& grid : data_and_stages()) {
       const Trained many =

@@ -73,6 +73,9 @@ class Linear {
   /// y (+)= rows W^T + b
   void multiply(Pass& pass, const TensorView& rows, const TensorView& y,
                 bool accumulate = false) const;
+  /// y = rows W^T + b for the outputs [first, first + count) of a column layer
+  void multiply_outputs(Pass& pass, const TensorView& rows, std::int64_t first, std::int64_t count,
+                        const TensorView& y) const;
   /// d_rows (+)= d_y W
   void multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
                      bool accumulate = false) const;

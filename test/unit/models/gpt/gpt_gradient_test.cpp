@@ -275,6 +275,15 @@ TEST(GptGradient, HeadInChunks) {
   }
 }
 
+// Sequences of five in tiles of two; the last tile has one position.
+TEST(GptGradient, AttentionInTiles) {
+  for (GptConfig c : {small_gpt(), gemma_gpt()})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      c.attention_chunk = 2, c.recompute = recompute;
+      check_gradients(c);
+    }
+}
+
 // Smoothed targets are a mixture of targets, and the loss is the same mixture: 1 - e times that of
 // the token, e times the mean over all symbols. Evaluation does not smooth.
 TEST(GptGradient, OnlyTheTrainingLossIsSmoothed) {

@@ -1,5 +1,5 @@
 // The head in chunks of rows against the head computed whole, and against numbers of another
-// program.
+// program; attention in tiles of positions against attention to all of them at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -125,6 +125,57 @@ TEST(HeadChunk, GradientsOfChunksAreAddedInTheTypeOfGradients) {
     for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
     EXPECT_LE(most, 20 * 0x1p-24 * largest(a)) << precision;
   }
+}
+
+/// Rotary positions, grouped queries, norms of queries and keys, biases, and windows or not.
+GptConfig attending(std::int64_t tile, std::int64_t window = 0) {
+  GptConfig c = model_of(0);
+  c.n_layer = 2, c.n_kv_head = 1, c.position = Position::rope, c.qk_norm = true;
+  c.window = window, c.attention_chunk = tile;
+  return c;
+}
+
+TEST(AttentionChunk, AnyNumberOfPositionsGivesTheSameLossesAndGradients) {
+  for (const std::int64_t window : {0, 2}) {
+    const Results whole = results_of(attending(0, window), "fp64");
+    for (const std::int64_t tile : {1, 2, 4, 5, 9})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        GptConfig c = attending(tile, window);
+        c.recompute = recompute;
+        EXPECT_LE(distance(whole, results_of(c, "fp64")), 1e-13) << tile << " of window " << window;
+      }
+  }
+  GptConfig wide = attending(0);
+  wide.qk_norm_span = QkNormSpan::width;
+  const Results whole = results_of(wide, "fp64");
+  wide.attention_chunk = 3;
+  EXPECT_LE(distance(whole, results_of(wide, "fp64")), 1e-13);
+}
+
+// A negative control: keys of another sequence, or a gradient of keys that lacks a tile, show.
+TEST(AttentionChunk, TheTestSeesAWindow) {
+  EXPECT_GT(distance(results_of(attending(0), "fp64"), results_of(attending(2, 2), "fp64")), 1e-4);
+}
+
+TEST(AttentionChunk, EvaluationHasTheSameLosses) {
+  const Results whole = results_of(attending(0), "fp64", {}, Mode::evaluate);
+  EXPECT_LE(distance(whole, results_of(attending(2), "fp64", {}, Mode::evaluate)), 1e-14);
+}
+
+TEST(AttentionChunk, FrozenProductsHaveNoGradient) {
+  const std::vector<std::string> freeze{"*.qkv.*", "*.attention.output.*"};
+  const Results whole = results_of(attending(0), "fp64", freeze);
+  EXPECT_LE(distance(whole, results_of(attending(2), "fp64", freeze)), 1e-13);
+}
+
+// Each tile rounds its part of the gradients of keys and values once to bf16, and f32 adds the
+// parts: at most one rounding of the sum of their magnitudes more than without tiles, whose result
+// is rounded once, too.
+TEST(AttentionChunk, GradientsOfKeysAreAddedInF32) {
+  const Results exact = results_of(attending(0), "fp32");
+  const double whole = distance(exact, results_of(attending(0), "bf16-mixed"));
+  const double tiled = distance(exact, results_of(attending(1), "bf16-mixed"));
+  EXPECT_LE(tiled, 2 * whole) << "roundings of bf16 without tiles are " << whole;
 }
 
 TEST(HeadChunk, AFrozenHeadHasNoGradient) {

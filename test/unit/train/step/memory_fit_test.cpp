@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "choir/models/family.hpp"
+#include "choir/run/training_data.hpp"
+#include "src/core/quantities.hpp"
 #include "src/device/cpu_device.hpp"
 #include "src/models/fastconformer/fastconformer_config.hpp"
 #include "test/unit/train/engine_case.hpp"
@@ -75,6 +77,58 @@ TEST(MemoryFit, HalfAChunkSavesHalfOfItsLogits) {
   const double before = arena();
   ASSERT_TRUE(halve_head_chunk(options, 1, Layout()));
   EXPECT_NEAR(before - arena(), 512.0 * kVocabulary * 4, 0.01 * before);
+}
+
+// Every layer keeps its input alone. The peak lies in the backward of one layer, which has what it
+// computes again, so the saving of one of the layers may be missing.
+TEST(MemoryFit, AttentionInTilesSavesWhatThePlanSays) {
+  GptConfig c = test::tiny_gpt();
+  c.n_layer = 8, c.block_size = 256, c.n_kv_head = 2;
+  const auto arena = [&](std::int64_t tile) {
+    c.attention_chunk = tile;
+    return static_cast<double>(
+        plan_step(test::engine_options(c, "fp32", 1), Layout(), 0, 1, false).arena_bytes);
+  };
+  const double saved = arena(0) - arena(64);
+  const EngineOptions options = test::engine_options(c, "fp32", 1);
+  const double told = bytes_of_tiles(options, Layout());
+  // Queries, outputs and half as many keys and values of 32 elements, and 4 statistics.
+  EXPECT_EQ(told, 8.0 * 2 * 256 * (32 + 32 + 16 + 16 + 4) * 4);
+  EXPECT_GE(saved, told * 7 / 8);
+  EXPECT_LE(saved, told * 9 / 8);
+  EXPECT_EQ(bytes_of_tiles(options, Layout(2, 1, 1, 2)), told / 4);
+  EXPECT_NE(tiles_text(options, Layout()).find("attention: 64 positions at a time, 1.6 MiB"),
+            std::string::npos)
+      << tiles_text(options, Layout());
+  c.attention_chunk = 0;
+  EXPECT_EQ(tiles_text(test::engine_options(c, "fp32", 1), Layout()), "");
+}
+
+TEST(MemoryFit, TrainingDataThatDoNotFitAreRefusedWithNumbers) {
+  const CpuDevice cpu;
+  StepPlan plan;
+  plan.memory.add("activations", static_cast<std::size_t>(0.5 * node_memory()));
+  plan.memory.add(TrainingData::kResident, static_cast<std::size_t>(0.4 * node_memory()));
+  EXPECT_NO_THROW(require_memory(plan, 1, cpu));
+  plan.memory.add(TrainingData::kResident, static_cast<std::size_t>(0.2 * node_memory()));
+  try {
+    require_memory(plan, 1, cpu);
+    FAIL();
+  } catch (const DeckError& error) {
+    const std::string text = error.what();
+    const std::string data =
+        format_bytes(static_cast<double>(plan.memory.bytes_of(TrainingData::kResident)));
+    EXPECT_NE(text.find("data.preload = \"device\": 1 rank(s) need " + data), std::string::npos)
+        << text;
+    EXPECT_NE(error.hint().find("set data.preload to \"host\""), std::string::npos);
+  }
+  plan.memory.add("activations", static_cast<std::size_t>(0.6 * node_memory()));
+  try {
+    require_memory(plan, 1, cpu);
+    FAIL();
+  } catch (const DeckError& error) {
+    EXPECT_NE(std::string(error.what()).find("out of memory: 1 rank(s)"), std::string::npos);
+  }
 }
 
 TEST(MemoryFit, APlanHasTheMemoryOfCblas) {
