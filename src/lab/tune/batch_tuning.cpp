@@ -96,8 +96,8 @@ class WholeBatchSearch {
   double probe_whole_batches(double value, double was) {
     constexpr double kLess = 0.875;
     for (;; value = std::floor(kLess * value)) {
-      const StepProbe probe =
-          tuning_.probe_written(tuning_.plan_case.shapes, tuning_.plan_case.evaluation_shapes);
+      const StepProbe probe = tuning_.probe_written(
+          tuning_.plan_case.shapes, tuning_.plan_case.evaluation_shapes, 0, data_.get());
       tuning_.say(fmt::format("  {} = {:.0f} {}\n", key_, value, to_string(probe)));
       if (probe.ran) return value;
       if (kLess * value <= was / kLeast)
@@ -124,24 +124,24 @@ class WholeBatchSearch {
   };
   /// Leaves the deck with this value ready to be stored, and its plan. Collective.
   Tried try_batch(double value) {
-    Logger quiet(false);
     together(tuning_.world(), [&] {
       tuning_.write(variants_, {fmt::format("{}={:.0f}", key_, value)});
       tuning_.plan_case.deck = tuning_.read_written();
     });
     const BatchSizes one{.micro = 1, .accum = 1, .global = 1};
-    const auto data = tuning_.plan_case.deck.family().open_data(tuning_.plan_case.deck, one,
-                                                                tuning_.mesh(), quiet);
-    tuning_.vocabulary = data->vocab_size();
-    Tried tried{.text = data->to_string()};
+    data_.reset();  // with the models that it has loaded
+    data_ = tuning_.plan_case.deck.family().open_data(tuning_.plan_case.deck, one, tuning_.mesh(),
+                                                      quiet_);
+    tuning_.vocabulary = data_->vocab_size();
+    Tried tried{.text = data_->to_string()};
     std::int64_t verdict[2] = {0, 0};
-    verdict[1] = same_sizes(tuning_.plan_case.shapes, data->shapes()) ? 1 : 0;
-    tuning_.plan_case.shapes = data->shapes();
-    tuning_.plan_case.evaluation_shapes = data->validation_shapes();
+    verdict[1] = same_sizes(tuning_.plan_case.shapes, data_->shapes()) ? 1 : 0;
+    tuning_.plan_case.shapes = data_->shapes();
+    tuning_.plan_case.evaluation_shapes = data_->validation_shapes();
     tuning_.plan_case.scorers = {};
     const NullDevice device(tuning_.plan_case.target.kind);
-    together(tuning_.world(), [&] { data->add_scorers(tuning_.plan_case.scorers, &device); });
-    data->add_resident(tuning_.plan_case.scorers, &device);
+    together(tuning_.world(), [&] { data_->add_scorers(tuning_.plan_case.scorers, &device); });
+    data_->add_resident(tuning_.plan_case.scorers, &device);
     tuning_.plan_written();
     if (tuning_.speaks()) verdict[0] = tuning_.plan->fits() ? 1 : 0;
     tuning_.world().broadcast(verdict, sizeof verdict, 0);
@@ -170,6 +170,8 @@ class WholeBatchSearch {
   DeckTuning& tuning_;
   const DeckVariants variants_;
   const std::string key_;
+  Logger quiet_{false};
+  std::unique_ptr<TrainingData> data_;  ///< of the value that was tried last
 };
 
 }  // namespace

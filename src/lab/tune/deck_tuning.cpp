@@ -116,7 +116,7 @@ void DeckTuning::store() {
 
 StepProbe DeckTuning::probe_written(const std::vector<BatchShape>& shapes,
                                     const std::vector<BatchShape>& evaluation_shapes,
-                                    std::int64_t samples) {
+                                    std::int64_t samples, TrainingData* data) {
   broadcast_text(world(), written_);
   const Deck deck = read_written();
   if (!workplace_.mesh) {
@@ -124,7 +124,7 @@ StepProbe DeckTuning::probe_written(const std::vector<BatchShape>& shapes,
     open_device(workplace_, deck);
     say(fmt::format("trying it on {}:\n", workplace_.device->description()));
   }
-  return probe_step(deck, shapes, evaluation_shapes, workplace_, samples);
+  return probe_step(deck, shapes, evaluation_shapes, workplace_, samples, data);
 }
 
 DeckError DeckTuning::nothing_ran(const std::string& what, const StepProbe& probe) {

@@ -63,10 +63,10 @@ class DeckTuning {
   void store();
 
   /// Runs steps of the result on the device of the training; afterwards all ranks have the result.
-  /// `samples` as in probe_step().
+  /// `samples` and `data` as in probe_step().
   StepProbe probe_written(const std::vector<BatchShape>& shapes,
                           const std::vector<BatchShape>& evaluation_shapes,
-                          std::int64_t samples = 0);
+                          std::int64_t samples = 0, TrainingData* data = nullptr);
   static DeckError nothing_ran(const std::string& what, const StepProbe& probe);
 
   PlanCase plan_case;              ///< the deck and its shapes

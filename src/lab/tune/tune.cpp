@@ -13,6 +13,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/deck/deck.hpp"
+#include "choir/run/training_data.hpp"
 #include "src/comm/agreement.hpp"
 #include "src/core/process.hpp"
 #include "src/core/quantities.hpp"
@@ -284,12 +285,13 @@ double in_use(const Device& device) {
 }
 
 void run_steps(const EngineOptions& options, const StepPlan& plan, Workplace& place,
-               StepProbe& probe) {
+               TrainingData* data, StepProbe& probe) {
   std::vector<std::unique_ptr<HostBatch>> batches;
   for (const BatchShape& shape : shapes_of(options))
     batches.push_back(std::make_unique<HostBatch>(options.model, shape));
   const double before = in_use(*place.device);
   Engine engine(options, *place.device, *place.mesh, plan.arena_bytes);
+  if (data != nullptr) data->load_scorers(*place.device);
   engine.instance().initialise(options.seed);
   PhaseClock clock;
   std::int64_t step = 0;
@@ -318,7 +320,7 @@ double memory_left(const std::string& root) {
 
 StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
                      const std::vector<BatchShape>& evaluation_shapes, Workplace& place,
-                     std::int64_t samples) {
+                     std::int64_t samples, TrainingData* data) {
   Mesh& mesh = *place.mesh;
   Communicator& world = mesh.world();
   Device& device = *place.device;
@@ -328,6 +330,7 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
   options.compare_counts = false;  // the batches of a probe are all alike
   options.shapes = shapes;
   options.evaluation_shapes = evaluation_shapes;
+  if (data != nullptr) together(world, [&] { data->add_scorers(options.scorers, &device); });
   const std::int64_t in_flight =
       std::int64_t{deck.parallel.pipeline} * std::max(1, deck.parallel.virtual_stages);
   const std::int64_t for_samples = (samples + batch.micro - 1) / batch.micro;
@@ -352,7 +355,7 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
     return probe;
   }
   try {
-    run_steps(options, plan, place, probe);
+    run_steps(options, plan, place, data, probe);
   } catch (const std::exception& error) {
     if (world.size() > 1) throw;
     probe.why = failure_of(error).text;

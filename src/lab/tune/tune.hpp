@@ -83,13 +83,14 @@ std::string choice_text(const std::vector<ProbedMicroBatch>& probed);
 /// silence or token 0, and with no more micro-batches than a pipeline has in flight, unless
 /// `samples` need more: the times of two sizes are comparable if their steps have as many samples,
 /// because every step has one update. The time is that of the faster of the last two. The
-/// vocabulary size of `deck` is known, and the device of `place` is open. If memory is missing at
-/// the start, all ranks agree on it and the result has the reason. A later failure is in the result
-/// if there is one rank; with several, the failing rank throws and the program ends. Collective
-/// over the mesh of `place`.
+/// vocabulary size of `deck` is known, and the device of `place` is open. The models that score the
+/// evaluations of `data` (nullptr: none) are planned and loaded, as in training. If memory is
+/// missing at the start, all ranks agree on it and the result has the reason. A later failure is in
+/// the result if there is one rank; with several, the failing rank throws and the program ends.
+/// Collective over the mesh of `place` and that of the data.
 StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
                      const std::vector<BatchShape>& evaluation_shapes, Workplace& place,
-                     std::int64_t samples = 0);
+                     std::int64_t samples = 0, TrainingData* data = nullptr);
 
 /// Formats a probe: "ran, 12 ms a step of 2 micro-batches; planned 1.0 MiB a rank, taken 1.2 MiB".
 std::string to_string(const StepProbe& probe);

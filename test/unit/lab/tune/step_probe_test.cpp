@@ -5,6 +5,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "choir/run/training_data.hpp"
+#include "src/device/cpu_device.hpp"
+#include "test/support/families.hpp"
+
 namespace choir {
 namespace {
 
@@ -38,6 +42,46 @@ TEST(Probes, TheFastestPerSequenceIsChosen) {
   const std::string text = choice_text({tried(2, 0.4, 4), tried(4, 0.8, 2)});
   EXPECT_EQ(text.find("the fastest that ran: train.micro_batch_size 2 (50"), 0u) << text;
   EXPECT_NE(text.find("; the largest, 4: 100"), std::string::npos) << text;
+}
+
+/// Data whose evaluation is scored by a model of another run.
+class ScoredData final : public TrainingData {
+ public:
+  static constexpr std::size_t kScorer = 1 << 20;
+  std::int64_t vocab_size() const override { return 19; }
+  std::uint64_t vocab_hash() const override { return 0; }
+  std::string vocabulary_json() const override { return {}; }
+  std::string to_string() const override { return {}; }
+  std::vector<std::pair<std::string, std::string>> hints() const override { return {}; }
+  void require_resumable(std::int64_t) const override {}
+  void start_training(const Sharding&, std::int64_t, const Position&) override {}
+  ModelBatch next() override { return {}; }
+  StepContent content(std::int64_t, const Model&) override { return {}; }
+  bool has_validation() const override { return true; }
+  EvaluationResult validate(ModelInstance&, ProgressLine*) override { return {}; }
+  void add_scorers(MemoryPlan& plan, const Device*) const override { plan.add("scorer", kScorer); }
+  void load_scorers(Device& device) override { loaded.emplace_back(device, kScorer); }
+
+  std::vector<Buffer> loaded;
+};
+
+// They are on the device during the whole training, so a size that runs without them proves little.
+TEST(Probes, ModelsThatScoreArePlannedAndLoaded) {
+  const Deck deck = parse_deck(test::families(),
+                               R"({
+    "model": {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 8, "vocab_size": 19},
+    "data": {"format": "synthetic"},
+    "train": {"micro_batch_size": 1, "global_batch_size": 1, "max_steps": 10}
+  })",
+                               "deck.json", {});
+  Workplace place{.device = make_device(DeviceKind::cpu),
+                  .mesh = Mesh::over_world(Layout(1, 1, 1, 1), Transport::mpi)};
+  ScoredData data;
+  const StepProbe alone = probe_step(deck, {}, {}, place);
+  const StepProbe scored = probe_step(deck, {}, {}, place, 0, &data);
+  ASSERT_TRUE(alone.ran && scored.ran) << alone.why << scored.why;
+  EXPECT_EQ(scored.planned, alone.planned + static_cast<double>(ScoredData::kScorer));
+  EXPECT_EQ(data.loaded.size(), 1u);
 }
 
 TEST(MemoryLeft, IsTheLeastOfSystemAndGroups) {
